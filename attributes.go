@@ -1,0 +1,65 @@
+package tidemill
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+)
+
+// Extension attributes of events. What users filter on is an attribute.
+const (
+	AttrCausationID     = "causationid"     // id of the event that caused this one
+	AttrCausationSource = "causationsource" // its source
+	AttrCorrelationID   = "correlationid"   // id that a whole chain of causes shares
+	AttrTraceParent     = "traceparent"     // W3C trace context
+	AttrAuthID          = "authid"          // who did it, if a human act
+	AttrPartitionKey    = "partitionkey"    // record key, if not the subject
+
+	AttrRecipe       = "recipe"
+	AttrRun          = "run"
+	AttrAttempt      = "attempt"
+	AttrModel        = "model"
+	AttrModelVersion = "modelversion"
+	AttrDataset      = "dataset"
+	AttrBranch       = "branch"
+	AttrCommit       = "commit"
+	AttrTrigger      = "trigger"
+	AttrSchedule     = "schedule"
+)
+
+const (
+	ownTypes   = "tidemill."
+	ownSources = "/tidemill/"
+)
+
+// Reserved says why an event from outside is refused, if it is: it claims a
+// type or a source that only Tidemill itself may use.
+func Reserved(typ, source string) error {
+	if ReservedType(typ) {
+		return fmt.Errorf("type %q is reserved: types that begin with %q are Tidemill's own; publish under a type of yours",
+			typ, ownTypes)
+	}
+	if strings.HasPrefix(source, ownSources) {
+		return fmt.Errorf("source %q is reserved: sources that begin with %q are Tidemill's own; name the program that publishes",
+			source, ownSources)
+	}
+	return nil
+}
+
+// ReservedType reports whether only Tidemill may publish the type.
+func ReservedType(typ string) bool { return strings.HasPrefix(typ, ownTypes) }
+
+// RecordKey is the key of the event's record: its partitionkey, else its
+// subject. Empty means no key: the event may go to any partition.
+func RecordKey(e event.Event) string {
+	if e.Context == nil {
+		return ""
+	}
+	if key, ok := e.Extensions()[AttrPartitionKey]; ok {
+		if s := fmt.Sprint(key); s != "" {
+			return s
+		}
+	}
+	return e.Subject()
+}

@@ -1,0 +1,145 @@
+package tidemill
+
+import (
+	"slices"
+	"strconv"
+)
+
+// Types of events that anyone may publish and that Tidemill knows.
+const (
+	TypeNewData      = "new-data"
+	TypeBotCreated   = "bot-created"
+	TypeBotDeleted   = "bot-deleted"
+	TypeScheduleTick = "schedule-tick"
+)
+
+// Types of events that only Tidemill publishes.
+const (
+	TypeRunRequested  = "tidemill.run.requested"
+	TypeRunStarted    = "tidemill.run.started"
+	TypeRunFinished   = "tidemill.run.finished"
+	TypeRunCancelled  = "tidemill.run.cancelled"
+	TypeRunProgressed = "tidemill.run.progressed"
+
+	TypeModelRegistered        = "tidemill.model.registered"
+	TypeModelPromotionProposed = "tidemill.model.promotion-proposed"
+	TypeModelPromoted          = "tidemill.model.promoted"
+	TypeModelRefused           = "tidemill.model.refused"
+	TypeModelRolledBack        = "tidemill.model.rolled-back"
+	TypeModelPinned            = "tidemill.model.pinned"
+	TypeModelUnloadable        = "tidemill.model.unloadable"
+
+	TypeScored            = "tidemill.scored"
+	TypeEventDeadLettered = "tidemill.event.dead-lettered"
+	TypeEventResolved     = "tidemill.event.resolved"
+)
+
+// Keying says what a type's record key is.
+type Keying string
+
+// The ways to key a record.
+const (
+	KeyedBySubject  Keying = "partitionkey, else subject"
+	KeyedByRun      Keying = "recipe/key"
+	KeyedByModel    Keying = "model"
+	KeyedByOriginal Keying = "as the event it tells of"
+)
+
+// Entry is what the catalogue says of one type.
+type Entry struct {
+	Type    string
+	Stream  string // home; empty where the writer's config names it
+	Ours    bool   // only Tidemill publishes it
+	Key     Keying
+	Version int      // of the schema of the data; 0 if the data is free
+	Summary string   // one line
+	Attrs   []string // extensions, beyond those in causal, that it carries
+}
+
+// Catalogue lists every type that Tidemill knows. The list is the caller's.
+func Catalogue() []Entry {
+	entries := make([]Entry, len(catalogue))
+	for i := range catalogue {
+		entries[i] = catalogue[i].clone()
+	}
+	return entries
+}
+
+// Lookup finds a type in the catalogue.
+func Lookup(typ string) (Entry, bool) {
+	i := find(typ)
+	if i < 0 {
+		return Entry{}, false
+	}
+	return catalogue[i].clone(), true
+}
+
+// Schema is the dataschema of a type's data, or empty if the catalogue
+// prescribes none.
+func Schema(typ string) string {
+	i := find(typ)
+	if i < 0 || catalogue[i].Version == 0 {
+		return ""
+	}
+	return "https://tidemill.dev/schemas/" + typ + "/" + strconv.Itoa(catalogue[i].Version)
+}
+
+func find(typ string) int {
+	return slices.IndexFunc(catalogue, func(e Entry) bool { return e.Type == typ })
+}
+
+// clone also adds what every event of ours carries.
+func (e Entry) clone() Entry {
+	var attrs []string
+	if e.Ours {
+		attrs = append(attrs, causal...)
+	}
+	e.Attrs = append(attrs, e.Attrs...)
+	return e
+}
+
+// causal is what every event of ours carries.
+var causal = []string{AttrCausationID, AttrCausationSource, AttrCorrelationID, AttrTraceParent}
+
+// catalogue is read only.
+var catalogue = []Entry{
+	{TypeNewData, StreamEvents, false, KeyedBySubject, 1,
+		"there is new data to learn from", []string{AttrDataset, AttrBranch, AttrCommit}},
+	{TypeBotCreated, StreamEvents, false, KeyedBySubject, 0, "a bot has come", nil},
+	{TypeBotDeleted, StreamEvents, false, KeyedBySubject, 0, "a bot has gone", nil},
+	{TypeScheduleTick, StreamEvents, false, KeyedBySubject, 1,
+		"a schedule's time has come", []string{AttrSchedule}},
+
+	{TypeRunRequested, StreamFacts, true, KeyedByRun, 1,
+		"a run is wanted", []string{AttrRecipe, AttrRun, AttrTrigger, AttrAuthID}},
+	{TypeRunStarted, StreamFacts, true, KeyedByRun, 1,
+		"an attempt has begun", []string{AttrRecipe, AttrRun, AttrAttempt}},
+	{TypeRunFinished, StreamFacts, true, KeyedByRun, 1,
+		"an attempt has ended, well or not", []string{AttrRecipe, AttrRun, AttrAttempt}},
+	{TypeRunCancelled, StreamFacts, true, KeyedByRun, 1,
+		"a run is no longer wanted", []string{AttrRecipe, AttrRun, AttrAuthID}},
+	{TypeRunProgressed, StreamProgress, true, KeyedByRun, 1,
+		"an attempt has come to a step", []string{AttrRecipe, AttrRun, AttrAttempt}},
+
+	{TypeModelRegistered, StreamFacts, true, KeyedByModel, 1,
+		"a version exists", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun}},
+	{TypeModelPromotionProposed, StreamFacts, true, KeyedByModel, 1,
+		"a version passed its gate against a champion", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun}},
+	{TypeModelPromoted, StreamFacts, true, KeyedByModel, 1,
+		"a version is the champion", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun, AttrAuthID}},
+	{TypeModelRefused, StreamFacts, true, KeyedByModel, 1,
+		"a version failed its gate", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun}},
+	{TypeModelRolledBack, StreamFacts, true, KeyedByModel, 1,
+		"an earlier version is the champion again", []string{AttrModel, AttrModelVersion, AttrAuthID}},
+	{TypeModelPinned, StreamFacts, true, KeyedByModel, 1,
+		"the champion stays until it is unpinned", []string{AttrModel, AttrModelVersion, AttrAuthID}},
+	{TypeModelUnloadable, StreamFacts, true, KeyedByModel, 1,
+		"a scorer could not load the champion and kept the one before", []string{AttrModel, AttrModelVersion}},
+
+	{TypeScored, "", true, KeyedBySubject, 1,
+		"an event was scored by its key's champion", []string{AttrModel, AttrModelVersion}},
+	{TypeEventDeadLettered, StreamDeadLetters, true, KeyedByOriginal, 1,
+		"an event could not be delivered", []string{AttrTrigger}},
+	{TypeEventResolved, StreamDeadLetters, true, KeyedByOriginal, 1,
+		"a dead letter was replayed or dropped", []string{AttrTrigger, AttrAuthID}},
+}

@@ -1,0 +1,64 @@
+package tidemill
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestNames(t *testing.T) {
+	n, err := NewNames("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for got, want := range map[string]string{
+		n.Install():                   "prod",
+		n.Topic(Parked("a.b")):        "prod.a.b.parked",
+		n.Group("dispatch.events"):    "prod.dispatch.events",
+		n.Transactional("score.x", 3): "prod.score.x.3",
+		n.Source("clock"):             "/tidemill/prod/clock",
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if s, ok := n.Stream("prod.a.b"); !ok || s != "a.b" {
+		t.Errorf("Stream = %q, %t", s, ok)
+	}
+	if s, ok := n.Stream("production.a"); ok {
+		t.Errorf("another install's topic is stream %q", s)
+	}
+}
+
+func TestNewNamesRefuses(t *testing.T) {
+	if n, err := NewNames(""); err != nil || n.Install() != DefaultName {
+		t.Errorf("NewNames(\"\") = %v, %v", n, err)
+	}
+	for _, bad := range []string{"Prod", "a.b", "-a", "a-", "a_b", "ä", "a b", "a\x00", strings.Repeat("a", 41)} {
+		if _, err := NewNames(bad); err == nil {
+			t.Errorf("NewNames(%q) is accepted", bad)
+		}
+	}
+}
+
+func TestCheckStream(t *testing.T) {
+	long := strings.Repeat("a", 40)
+	for _, good := range []string{"a", "messages", "a.b-c.1", long, Parked(long), Parked("a.b")} {
+		if err := CheckStream(good); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, bad := range []string{"", ".", "a.", ".a", "a..b", "A", "a_b", "a/b", long + "a", strings.Repeat("a.", 60) + "a"} {
+		if err := CheckStream(bad); err == nil {
+			t.Errorf("CheckStream(%q) is accepted", bad)
+		}
+	}
+}
+
+func TestParked(t *testing.T) {
+	if s, ok := CutParked(Parked("messages")); !ok || s != "messages" {
+		t.Errorf("CutParked = %q, %t", s, ok)
+	}
+	if s, ok := CutParked("parked"); ok {
+		t.Errorf("CutParked(parked) = %q", s)
+	}
+}

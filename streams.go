@@ -1,0 +1,21 @@
+package tidemill
+
+import "strings"
+
+// Streams that every install has.
+const (
+	StreamEvents      = "events"       // home of every outside type that no other stream claims
+	StreamFacts       = "facts"        // what was asked and what happened; never expires
+	StreamProgress    = "progress"     // steps of runs
+	StreamDeadLetters = "dead-letters" // what could not be delivered; never expires
+)
+
+const parkedSuffix = ".parked"
+
+// Parked is the stream where a stream's events wait that could not yet be
+// delivered, so that other keys behind them need not.
+func Parked(stream string) string { return stream + parkedSuffix }
+
+// CutParked is the stream whose events wait on the given one; false if the
+// given one is not for parking.
+func CutParked(stream string) (string, bool) { return strings.CutSuffix(stream, parkedSuffix) }
