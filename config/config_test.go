@@ -1,0 +1,188 @@
+package config
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+)
+
+func sameStream(a, b Stream) bool { return reflect.DeepEqual(a, b) }
+
+func mustParse(t *testing.T, text string) *Config {
+	t.Helper()
+	cfg, err := Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func TestDefaults(t *testing.T) {
+	cfg := Default()
+	if got := mustParse(t, "version: 1"); !reflect.DeepEqual(got, cfg) {
+		t.Errorf("a bare file means %+v, Default is %+v", got, cfg)
+	}
+	if cfg.Name != tidemill.DefaultName {
+		t.Errorf("name %q", cfg.Name)
+	}
+	day := 24 * time.Hour
+	want := []Stream{
+		{Name: "dead-letters", Partitions: 6, Retention: Forever, Builtin: true, KeyOrdered: true},
+		{Name: "events", Partitions: 12, Retention: 7 * day, Builtin: true, KeyOrdered: true},
+		{Name: "facts", Partitions: 24, Retention: Forever, Builtin: true, KeyOrdered: true},
+		{Name: "progress", Partitions: 12, Retention: day, Builtin: true},
+	}
+	if !reflect.DeepEqual(cfg.Streams, want) {
+		t.Errorf("streams %+v", cfg.Streams)
+	}
+	if n, err := cfg.Names(); err != nil || n.Topic("facts") != "tidemill.facts" {
+		t.Errorf("names %v, %v", n, err)
+	}
+}
+
+func TestStreams(t *testing.T) {
+	cfg := mustParse(t, `
+version: 1
+name: prod
+streams:
+  messages: {partitions: 48, retention: 1d12h, types: [message, "edited"]}
+  clicks: {order: none, retention: forever}
+  a.b:
+  events: {partitions: 3, retention: 90m}
+  facts: {partitions: 1, retention: forever}
+`)
+	for _, want := range []Stream{
+		{Name: "messages", Partitions: 48, Retention: 36 * time.Hour, Types: []string{"edited", "message"}, KeyOrdered: true},
+		{Name: "clicks", Partitions: 12, Retention: Forever},
+		{Name: "a.b", Partitions: 12, Retention: 7 * 24 * time.Hour, KeyOrdered: true},
+		{Name: "events", Partitions: 3, Retention: 90 * time.Minute, Builtin: true, KeyOrdered: true},
+		{Name: "facts", Partitions: 1, Builtin: true, KeyOrdered: true},
+	} {
+		if got, ok := cfg.Stream(want.Name); !ok || !sameStream(got, want) {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	if s, ok := cfg.Stream("nowhere"); ok {
+		t.Errorf("found %+v", s)
+	}
+}
+
+func TestStreamFor(t *testing.T) {
+	cfg := mustParse(t, "version: 1\nstreams: {messages: {types: [message]}, bots: {types: [bot-created]}}")
+	for typ, want := range map[string]string{
+		"message":                      "messages",
+		"click":                        "events",
+		tidemill.TypeNewData:           "events",
+		tidemill.TypeBotCreated:        "bots",
+		tidemill.TypeRunRequested:      "facts",
+		tidemill.TypeRunProgressed:     "progress",
+		tidemill.TypeEventDeadLettered: "dead-letters",
+		"tidemill.of-a-later-version":  "events",
+	} {
+		if got := cfg.StreamFor(typ); got != want {
+			t.Errorf("StreamFor(%s) = %s, want %s", typ, got, want)
+		}
+	}
+}
+
+func TestParked(t *testing.T) {
+	s := Stream{Name: "clicks", Partitions: 5, Retention: time.Hour, Types: []string{"click"}}
+	want := Stream{Name: "clicks.parked", Partitions: 5, Retention: time.Hour, Builtin: true, KeyOrdered: true}
+	if got := s.Parked(); !sameStream(got, want) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Facts name the config by its hash for ever, so a hash must never change.
+func TestHashGolden(t *testing.T) {
+	for want, text := range map[string]string{
+		"bosyaws6oyenghti2uzr6rfbwr": "version: 1",
+		"yvseusqo7imo3b4xjkt2rizuet": "version: 1\nname: prod\nstreams: {messages: {partitions: 48, retention: 1w, types: [b, a]}, clicks: {order: none}}",
+	} {
+		if got := mustParse(t, text).Hash(); got != want {
+			t.Errorf("hash %s, want %s, of %s", got, want, text)
+		}
+	}
+}
+
+func TestHashIsOfTheMeaning(t *testing.T) {
+	one := mustParse(t, "version: 1\nstreams:\n  a: {retention: 7d, types: [u, v]}\n  b:\n").Hash()
+	same := mustParse(t, "# words\nstreams: {b: {order: key}, \"a\": {partitions: 12, types: ['v', u], retention: 168h}}\nversion: 1").Hash()
+	if one != same {
+		t.Error("two layouts of one meaning have two hashes")
+	}
+	seen := map[string]string{one: "the first"}
+	for _, text := range []string{
+		"version: 1",
+		"version: 1\nname: x",
+		"version: 1\nstreams: {a: {retention: 7d, types: [u, v]}}",
+		"version: 1\nstreams: {a: {retention: 8d, types: [u, v]}, b: }",
+		"version: 1\nstreams: {a: {retention: 7d, types: [u, v]}, b: {order: none}}",
+		"version: 1\nstreams: {a: {retention: 7d, types: [u]}, b: {types: [v]}}",
+		"version: 1\nstreams: {a: {retention: 7d, types: [u, v]}, b: , facts: {partitions: 25}}",
+	} {
+		h := mustParse(t, text).Hash()
+		if first, ok := seen[h]; ok {
+			t.Errorf("%s has the hash of %s", text, first)
+		}
+		seen[h] = text
+	}
+}
+
+func TestByteOrderMarkAndCRLF(t *testing.T) {
+	cfg := mustParse(t, "\ufeffversion: 1\r\nname: prod\r\nstreams:\r\n  a: {}\r\n")
+	if cfg.Name != "prod" {
+		t.Errorf("name %q", cfg.Name)
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	text := "version: 1\n" + strings.Repeat("# a comment\n", maxFile/12)
+	if _, err := Parse("x", []byte(text)); err == nil || !strings.Contains(err.Error(), "larger than 1024 KiB") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestErrorUnwraps(t *testing.T) {
+	_, err := Parse("f.yaml", []byte("version: 1\nstreams: {a: {partitions: 0}}\nx: 1\n"))
+	var all *Error
+	var one Problem
+	if !errors.As(err, &all) || !errors.As(err, &one) || len(all.Problems) != 2 {
+		t.Fatalf("got %v", err)
+	}
+	want := Problem{File: "f.yaml", Line: 2, Path: "streams.a.partitions",
+		Message: "must be a whole number from 1 to 4096, not 0"}
+	if one != want || all.Problems[0] != want {
+		t.Errorf("got %+v", one)
+	}
+}
+
+func TestRetentionRoundTrip(t *testing.T) {
+	for text, want := range map[string]string{
+		"7d": "1w", "8d": "8d", "36h": "36h", "1d12h": "36h", "90s": "90s", "60m": "1h", "forever": "forever",
+	} {
+		d, err := parseRetention(text)
+		if err != nil || showRetention(d) != want {
+			t.Errorf("%s is shown as %s, %v; want %s", text, showRetention(d), err, want)
+		}
+		if again, err := parseRetention(showRetention(d)); again != d || err != nil {
+			t.Errorf("%s reads back as %v, %v", text, again, err)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	known := []string{"partitions", "retention", "types", "order"}
+	for key, want := range map[string]string{
+		"partition": "partitions", "Partitions": "partitions", "paritions": "partitions", "retnetion": "retention",
+		"type": "types", "tpyes": "types", "ordre": "order", "zzz": "", "": "", "replication": "",
+	} {
+		if got, _ := nearest(key, known); got != want {
+			t.Errorf("nearest(%q) = %q, want %q", key, got, want)
+		}
+	}
+}

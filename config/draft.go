@@ -1,0 +1,118 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"tidemill.dev"
+)
+
+const fileVersion = 1
+
+// draft is a config while its files are read, one after the other.
+type draft struct {
+	to      *report
+	name    string
+	places  map[string]Problem // path → where it stands, to name both of two
+	streams map[string]Stream
+	claimed map[string]Problem // type → where a stream claims it
+}
+
+func newDraft(to *report) *draft {
+	d := &draft{to: to, name: tidemill.DefaultName, places: map[string]Problem{},
+		streams: map[string]Stream{}, claimed: map[string]Problem{}}
+	for _, s := range builtins() {
+		d.streams[s.Name] = s
+	}
+	return d
+}
+
+// parse makes a config of one file or several.
+func parse(sources ...source) (*Config, error) {
+	r := new(report)
+	d := newDraft(r)
+	for _, s := range sources {
+		if root := r.document(s); root != nil {
+			v := value{node: root, file: s.name, to: r}
+			strict(v)
+			d.read(v)
+		}
+	}
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	return d.config(), nil
+}
+
+// config is the draft as it stands.
+func (d *draft) config() *Config {
+	c := &Config{Name: d.name}
+	for _, s := range d.streams {
+		c.Streams = append(c.Streams, s)
+	}
+	slices.SortFunc(c.Streams, func(a, b Stream) int { return strings.Compare(a.Name, b.Name) })
+	return c
+}
+
+// read takes in one file. Each file says its version, for it is the language
+// that this very file is written in.
+func (d *draft) read(v value) {
+	versioned := false
+	v.fields(
+		field{"version", func(v value) { versioned = true; readVersion(v) }},
+		field{"name", d.readName},
+		field{"streams", d.readStreams},
+	)
+	if !versioned && (v.node.Kind == yaml.MappingNode || isNull(v.node)) {
+		v.child("version", v.node).problem("is missing; begin the file with `version: %d`", fileVersion)
+	}
+}
+
+func readVersion(v value) {
+	n := v.node
+	switch {
+	case n.Kind == yaml.AliasNode:
+	case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || !plainDigits.MatchString(n.Value):
+		v.problem("must be the number %d, not %s", fileVersion, describe(n))
+	case n.Value != strconv.Itoa(fileVersion):
+		v.problem("is %s, and this program reads %d; write %d, or take a newer tidemill", n.Value, fileVersion, fileVersion)
+	}
+}
+
+func (d *draft) readName(v value) {
+	if !d.only(v.node, v) {
+		return
+	}
+	s, ok := v.text()
+	if !ok {
+		return
+	}
+	if _, err := tidemill.NewNames(s); err != nil {
+		v.problem("%s %s", show(s), inner(err))
+		return
+	}
+	d.name = s
+}
+
+// only reports what another file has at the same path too.
+func (d *draft) only(at *yaml.Node, v value) bool {
+	here := Problem{File: v.file, Line: at.Line}
+	if first, ok := d.places[v.path]; ok {
+		v.problemAt(at, "stands in %s too; keep one", first.at())
+		return false
+	}
+	d.places[v.path] = here
+	return true
+}
+
+// inner drops the name that a domain error begins with, for the path says it.
+func inner(err error) string {
+	if e, ok := err.(interface{ Unwrap() error }); ok {
+		return e.Unwrap().Error()
+	}
+	return fmt.Sprint(err)
+}

@@ -1,0 +1,110 @@
+package config
+
+import (
+	"errors"
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden files of testdata")
+
+// Each testdata/bad-NAME.yaml, or folder bad-NAME, is refused with the text of
+// bad-NAME.txt. To add a case, add the file, run with -update and read what
+// was written.
+func TestBadFiles(t *testing.T) {
+	t.Chdir("testdata")
+	names, err := filepath.Glob("bad-*")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, name := range names {
+		if filepath.Ext(name) == ".txt" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			cfg, err := Load(name)
+			if err == nil {
+				t.Fatalf("is accepted: %+v", cfg)
+			}
+			matchGolden(t, strings.TrimSuffix(name, ".yaml")+".txt", err.Error()+"\n")
+			if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "ter2") {
+				t.Errorf("the error tells a secret: %s", err)
+			}
+		})
+	}
+}
+
+func matchGolden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; write it with -update", err)
+	}
+	if got != string(want) {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+func TestExamplesAreValid(t *testing.T) {
+	all, err := fs.Glob(Examples(), "*.yaml")
+	if err != nil || len(all) < 3 {
+		t.Fatalf("examples %q, %v", all, err)
+	}
+	for _, name := range all {
+		data, err := fs.ReadFile(Examples(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Parse(name, data); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// full.yaml shows every key, and says of the built-in streams what they are
+// without it.
+func TestFullExampleIsFull(t *testing.T) {
+	data, err := fs.ReadFile(Examples(), "full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range knownKeys(t) {
+		if !strings.Contains(string(data), "\n"+key+":") && !strings.Contains(string(data), " "+key+":") {
+			t.Errorf("full.yaml does not show %s", key)
+		}
+	}
+	cfg, err := Parse("full.yaml", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range builtins() {
+		if got, ok := cfg.Stream(want.Name); !ok || !sameStream(got, want) {
+			t.Errorf("full.yaml says of %s %+v, the default is %+v", want.Name, got, want)
+		}
+	}
+}
+
+// knownKeys asks the parser itself, by way of its errors.
+func knownKeys(t *testing.T) []string {
+	t.Helper()
+	_, err := Parse("x", []byte("version: 1\nzzzzzzzzzz: 1\nstreams: {a: {zzzzzzzzzz: 1}}"))
+	var all *Error
+	if !errors.As(err, &all) || len(all.Problems) != 2 {
+		t.Fatalf("asking for the known keys gave %v", err)
+	}
+	var keys []string
+	for _, p := range all.Problems {
+		_, list, _ := strings.Cut(p.Message, "known here: ")
+		keys = append(keys, strings.Split(list, ", ")...)
+	}
+	return keys
+}

@@ -1,0 +1,56 @@
+package config
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// hostileSize is a part of what a file may have, so that the race detector is
+// done in seconds. No clock is read: a cost that grew with the square would run
+// into the time limit of the tests as a whole.
+const hostileSize = maxFile / 16
+
+// Large and made to be costly, a file is read in bounded
+// time and memory.
+func TestHostileFiles(t *testing.T) {
+	for name, part := range map[string]string{
+		"flow lists":    "[",
+		"flow maps":     "{a: ",
+		"lists":         "- ",
+		"complex keys":  "? ",
+		"keys":          "a: \n",
+		"flow keys":     "x,",
+		"anchors":       "&a ",
+		"aliases":       "*a,",
+		"tags":          "!!a ",
+		"documents":     "---\n",
+		"one long word": "x",
+		"quotes":        "'",
+		"double quotes": "\"\\\"",
+		"comments":      "#\n",
+		"blank lines":   "\n",
+		"spaces":        " ",
+		"urls":          "a://b:c/",
+		"at signs":      "://@",
+		"colons":        ":",
+		"percent":       "%",
+		"block text":    "|\n ",
+	} {
+		for _, head := range []string{"", "version: 1\nstreams:\n  a: "} {
+			t.Run(name+" "+head, func(t *testing.T) {
+				data := head + strings.Repeat(part, hostileSize/len(part))
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				_, err := Parse("f", []byte(data))
+				runtime.ReadMemStats(&after)
+				if grown := (after.TotalAlloc - before.TotalAlloc) >> 20; grown > 128 {
+					t.Errorf("allocated %d MiB: %.200v", grown, err)
+				}
+				if err != nil && len(err.Error()) > 256<<10 {
+					t.Errorf("the error is %d KiB long", len(err.Error())>>10)
+				}
+			})
+		}
+	}
+}

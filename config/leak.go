@@ -1,0 +1,55 @@
+package config
+
+import (
+	"regexp"
+	"strings"
+)
+
+const (
+	// maxAuthority bounds the look behind each "://", for a hostile text may
+	// have very many.
+	maxAuthority = 1 << 10
+
+	leakedPassword = "holds a URL with a password; secrets never stand in the config: " +
+		"remove the password and give it in a file named by flag or environment"
+	leakedKey = "holds a private key; secrets never stand in the config: " +
+		"put it into a file and name that file by flag or environment"
+)
+
+var privateKey = regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY`)
+
+// secretIn says what secret a text holds, if any that can be told by its shape.
+func secretIn(s string) string {
+	if privateKey.MatchString(s) {
+		return leakedKey
+	}
+	for rest := s; ; {
+		_, after, ok := strings.Cut(rest, "://")
+		if !ok {
+			return ""
+		}
+		if hasPassword(after[:min(len(after), maxAuthority)]) {
+			return leakedPassword
+		}
+		rest = after
+	}
+}
+
+// hasPassword looks at what follows "://". A password with an unescaped slash
+// in it ends the authority too early; then what seems a port is no number.
+func hasPassword(s string) bool {
+	if i := strings.IndexAny(s, " \t\r\n\"'<>"); i >= 0 {
+		s = s[:i]
+	}
+	authority := s
+	if i := strings.IndexAny(s, "/?#"); i >= 0 {
+		authority = s[:i]
+	}
+	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
+		_, password, _ := strings.Cut(authority[:at], ":")
+		return password != ""
+	}
+	_, port, ok := strings.Cut(authority, ":")
+	return ok && strings.Contains(s, "@") && !strings.HasPrefix(authority, "[") &&
+		strings.Trim(port, "0123456789") != ""
+}

@@ -1,0 +1,177 @@
+package config
+
+import (
+	"fmt"
+	"iter"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// value is a node of a file: what stands there, where, and who is told if it
+// is wrong. Reading a value never fails: it reports and gives false.
+type value struct {
+	node *yaml.Node
+	file string
+	path string
+	to   *report
+}
+
+// field is a key that a mapping may have.
+type field struct {
+	key  string
+	read func(value)
+}
+
+func (v value) problem(format string, args ...any) {
+	v.problemAt(v.node, format, args...)
+}
+
+func (v value) problemAt(n *yaml.Node, format string, args ...any) {
+	v.to.add(Problem{File: v.file, Line: n.Line, Path: v.path, Message: fmt.Sprintf(format, args...)})
+}
+
+// fields reads a mapping of known keys and reports the others.
+func (v value) fields(fields ...field) {
+	known := make([]string, len(fields))
+	read := make(map[string]func(value), len(fields))
+	for i, f := range fields {
+		known[i], read[f.key] = f.key, f.read
+	}
+	for key, child := range v.pairs() {
+		if r := read[key.Value]; r != nil {
+			r(child)
+			continue
+		}
+		child.problemAt(key, "%s", unknownKey(key.Value, known))
+	}
+}
+
+// pairs goes through a mapping. It leaves out what strict has reported:
+// keys that are not text and all but the first of equal keys. Nothing there
+// (`streams:`) is an empty mapping, as when all beneath is commented out.
+func (v value) pairs() iter.Seq2[*yaml.Node, value] {
+	return func(yield func(*yaml.Node, value) bool) {
+		if v.node.Kind != yaml.MappingNode {
+			if v.node.Kind != yaml.AliasNode && !isNull(v.node) {
+				v.problem("must be keys and values, not %s", describe(v.node))
+			}
+			return
+		}
+		seen := map[string]bool{}
+		for i := 0; i+1 < len(v.node.Content); i += 2 {
+			key := v.node.Content[i]
+			if keyFault(key) != "" || seen[key.Value] {
+				continue
+			}
+			seen[key.Value] = true
+			if !yield(key, v.child(key.Value, v.node.Content[i+1])) {
+				return
+			}
+		}
+	}
+}
+
+// items reads a list; a single text is not taken for a list of one.
+func (v value) items() []value {
+	if v.node.Kind != yaml.SequenceNode {
+		if v.node.Kind != yaml.AliasNode {
+			v.problem("must be a list, such as [a, b], not %s", describe(v.node))
+		}
+		return nil
+	}
+	items := make([]value, len(v.node.Content))
+	for i, n := range v.node.Content {
+		items[i] = v.item(i, n)
+	}
+	return items
+}
+
+// text reads a text. A plain word that another YAML reader takes for a number
+// or a boolean must be quoted, lest the same file mean two things.
+func (v value) text() (string, bool) {
+	n := v.node
+	switch {
+	case n.Kind == yaml.AliasNode || secretIn(n.Value) != "":
+		return "", false // strict has reported it
+	case n.Kind != yaml.ScalarNode || isNull(n):
+		v.problem("must be text, not %s", describe(n))
+	case n.ShortTag() != "!!str" || isBooleanElsewhere(n):
+		v.problem("must be text, not %s; write it in quotes", describe(n))
+	case n.Value == "":
+		v.problem("is empty; write a text or remove the key")
+	default:
+		return n.Value, true
+	}
+	return "", false
+}
+
+// scalar reads a text or a number as it is written.
+func (v value) scalar() (string, bool) {
+	switch {
+	case v.node.Kind == yaml.AliasNode || secretIn(v.node.Value) != "":
+		return "", false // strict has reported it
+	case v.node.Kind != yaml.ScalarNode || isNull(v.node):
+		v.problem("must be one value, not %s", describe(v.node))
+		return "", false
+	}
+	return v.node.Value, true
+}
+
+var plainDigits = regexp.MustCompile(`^(0|[1-9][0-9]{0,17})$`)
+
+// integer reads a whole number within bounds.
+func (v value) integer(low, high int) (int, bool) {
+	n := v.node
+	switch {
+	case n.Kind == yaml.AliasNode:
+		return 0, false
+	case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || !plainDigits.MatchString(n.Value):
+		v.problem("must be a whole number from %d to %d, not %s", low, high, describe(n))
+		return 0, false
+	}
+	i, err := strconv.Atoi(n.Value)
+	if err != nil || i < low || i > high {
+		v.problem("must be a whole number from %d to %d, not %s", low, high, n.Value)
+		return 0, false
+	}
+	return i, true
+}
+
+// oneOf reads one of some words.
+func (v value) oneOf(words ...string) (string, bool) {
+	s, ok := v.text()
+	if !ok {
+		return "", false
+	}
+	for _, w := range words {
+		if s == w {
+			return s, true
+		}
+	}
+	v.problem("must be one of %s, not %s", strings.Join(words, ", "), show(s))
+	return "", false
+}
+
+func (v value) child(key string, n *yaml.Node) value {
+	switch {
+	case !plainKey.MatchString(key):
+		v.path += "[" + show(key) + "]"
+	case v.path == "":
+		v.path = key
+	default:
+		v.path += "." + key
+	}
+	v.node = n
+	return v
+}
+
+func (v value) item(i int, n *yaml.Node) value {
+	v.path += "[" + strconv.Itoa(i) + "]"
+	v.node = n
+	return v
+}
+
+var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]{1,60}$`)
