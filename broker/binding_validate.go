@@ -1,0 +1,230 @@
+package broker
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"mime"
+	"net/url"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Validate holds the event against all of CloudEvents 1.0 and against what the
+// binding can carry. Publishers and edges call it; what passes is read back by
+// us and by others. A plain event costs no allocation.
+func (v *View) Validate() error {
+	if err := v.requiredFault(); err != nil {
+		return err
+	}
+	if err := v.stringsFault(); err != nil {
+		return err
+	}
+	if err := v.formFault(); err != nil {
+		return err
+	}
+	if err := v.extensionsFault(); err != nil {
+		return err
+	}
+	return v.headersFault()
+}
+
+func (v *View) stringsFault() error {
+	if plainString(v.ID) && plainString(v.Source) && plainString(v.Type) && plainString(v.Subject) &&
+		plainString(v.DataContentType) && plainString(v.DataSchema) && plainString(v.Time) {
+		return nil
+	}
+	core := [...]Attribute{{"id", v.ID}, {"source", v.Source}, {"type", v.Type}, {"subject", v.Subject},
+		{attrContentType, v.DataContentType}, {"dataschema", v.DataSchema}, {"time", v.Time}}
+	for i := range core {
+		if err := stringFault(core[i].Value); err != nil {
+			return attributeError(core[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// formFault checks the attributes that are more than text.
+func (v *View) formFault() error {
+	if err := referenceFault(v.Source); err != nil {
+		return attributeError("source", err)
+	}
+	if v.DataSchema != "" {
+		if err := absoluteFault(v.DataSchema); err != nil {
+			return attributeError("dataschema", err)
+		}
+	}
+	if v.Time != "" && !plainTime(v.Time) {
+		var t time.Time
+		if t.UnmarshalText(raw(v.Time)) != nil {
+			return attributeError("time", fmt.Errorf("%w: %s", errTime, clip(v.Time)))
+		}
+	}
+	if err := contentTypeFault(v.DataContentType); err != nil {
+		return attributeError(attrContentType, err)
+	}
+	return nil
+}
+
+func (v *View) extensionsFault() error {
+	for i, x := range v.Extensions {
+		if err := nameFault(x.Name); err != nil {
+			return attributeError(x.Name, err)
+		}
+		if v.core(x.Name) != nil || x.Name == attrSpecVersion {
+			return attributeError(x.Name, errors.New("is no extension: use the event's own field"))
+		}
+		if v.extension(x.Name) != i {
+			return attributeError(x.Name, errTwice)
+		}
+		if err := stringFault(x.Value); err != nil {
+			return attributeError(x.Name, err)
+		}
+	}
+	return nil
+}
+
+// headersFault keeps a carried-along header from posing as an attribute, and an
+// event from having more headers than a reader takes.
+func (v *View) headersFault() error {
+	const core = 8
+	if n := core + len(v.Extensions) + len(v.Foreign); n > maxHeaders {
+		return fmt.Errorf("event has %d attributes and headers; at most %d are carried", n, maxHeaders)
+	}
+	for i := range v.Foreign {
+		key := v.Foreign[i].Key
+		if _, ok := attributeOf(key); ok || isContentType(key) {
+			return fmt.Errorf("header %s: stands for an attribute; set the attribute instead", clip(key))
+		}
+	}
+	return nil
+}
+
+// stringFault checks CloudEvents' String: Unicode without control characters
+// and noncharacters.
+func stringFault(s string) error {
+	if plainString(s) {
+		return nil
+	}
+	if len(s) > maxAttribute {
+		return errLong
+	}
+	return unicodeFault(s)
+}
+
+// plainString reports whether all is ASCII without control characters, and of
+// bounded length. Eight bytes are judged at a time; the last eight overlap those
+// before, so that only a string of less than eight is walked.
+func plainString(s string) bool {
+	b := raw(s)
+	if len(b) < 8 {
+		return plainBytes(b)
+	}
+	odd := oddBits(binary.LittleEndian.Uint64(b[len(b)-8:]))
+	for ; len(b) > 8; b = b[8:] {
+		odd |= oddBits(binary.LittleEndian.Uint64(b))
+	}
+	return odd&0x8080808080808080 == 0 && len(s) <= maxAttribute
+}
+
+func plainBytes(b []byte) bool {
+	for _, c := range b {
+		if c < ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// oddBits asks three things of eight bytes at once, and sets a high bit if one
+// of them holds: is one beyond ASCII, is one DEL (one more carries into the high
+// bit), is one below space (32 less borrows from it).
+func oddBits(x uint64) uint64 {
+	const ones, high, space = 0x0101010101010101, 0x8080808080808080, 0x2020202020202020
+	return x | (x + ones) | ^((x | high) - space)
+}
+
+func unicodeFault(s string) error {
+	if !utf8.ValidString(s) {
+		return errUTF8
+	}
+	for _, r := range s {
+		if r < ' ' || r >= 0x7f && r <= 0x9f {
+			return fmt.Errorf("has the control character %U", r)
+		}
+		if r&0xfffe == 0xfffe || r >= 0xfdd0 && r <= 0xfdef {
+			return fmt.Errorf("has the noncharacter %U", r)
+		}
+	}
+	return nil
+}
+
+var (
+	errReference = errors.New("is no URI-reference; percent-encode what RFC 3986 does not allow")
+	errAbsolute  = errors.New("is no absolute URI such as https://example.com/schema/1")
+)
+
+// referenceFault checks a URI-reference. Most sources are plain paths, for which
+// the letters decide; what has a scheme, an escape or brackets is parsed.
+func referenceFault(s string) error {
+	parse := strings.HasPrefix(s, "//")
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c >= '-' && c <= '9', c >= 'A' && c <= 'Z', c == '_', c == '~': // '-' to '9' has '.' and '/'
+		case strings.IndexByte(":?#[]@!$&'()*+,;=%", c) >= 0:
+			parse = true
+		default:
+			return errReference
+		}
+	}
+	if !parse {
+		return nil
+	}
+	return parsedFault(s)
+}
+
+func parsedFault(s string) error {
+	if u, err := url.Parse(s); err != nil || u.String() == "" { // "#" and "//" are lost in a url.URL, sdk-go's too
+		return errReference
+	}
+	for i := range len(s) { // url.Parse is lenient behind '?'
+		if s[i] == '%' && (i+2 >= len(s) || !isHex(s[i+1]) || !isHex(s[i+2])) {
+			return errReference
+		}
+	}
+	return nil
+}
+
+func isHex(c byte) bool {
+	return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f'
+}
+
+func absoluteFault(s string) error {
+	if rest, ok := strings.CutPrefix(s, "https://"); ok && rest != "" && rest[0] != '/' && !strings.Contains(rest, ":") {
+		return referenceFault(rest)
+	}
+	if err := referenceFault(s); err != nil {
+		return err
+	}
+	if u, err := url.Parse(s); err != nil || !u.IsAbs() {
+		return errAbsolute
+	}
+	return nil
+}
+
+// contentTypeFault refuses what is no media type, and the types that would make
+// a reader take the record for a structured event.
+func contentTypeFault(s string) error {
+	if s == "" || s == contentTypeJSON {
+		return nil
+	}
+	if hasPrefixFold(s, structuredPrefix) {
+		return errors.New("is that of a whole event and marks structured mode; use application/json for an event inside an event")
+	}
+	media, _, err := mime.ParseMediaType(s)
+	if err != nil || !strings.Contains(media, "/") {
+		return errors.New("is no media type such as application/json or text/plain; charset=utf-8")
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"tidemill.dev/broker/internal/wire"
+)
+
+// each calls do for every partition, without the lock.
+func (c *Consumer) each(do func(*inPartition)) {
+	c.mu.Lock()
+	all := make([]*inPartition, 0, len(c.parts))
+	for _, p := range c.parts {
+		all = append(all, p)
+	}
+	c.mu.Unlock()
+	for _, p := range all {
+		do(p)
+	}
+}
+
+// drop gives up partitions: what is still open of them no longer counts.
+func (c *Consumer) drop(which func(*inPartition) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for tp, p := range c.parts {
+		p.mu.Lock()
+		if which(p) {
+			p.gone = true
+			p.epoch++
+			p.series++
+			delete(c.parts, tp)
+		}
+		p.mu.Unlock()
+	}
+	c.announce() // Poll clears what is queued of them
+}
+
+// drainedBy tells whether a draining partition may be given up. Called with
+// its lock held.
+func (p *inPartition) drainedBy(now time.Time) bool {
+	return p.mark.open() == 0 || now.After(p.drainBy)
+}
+
+// draining counts the partitions that still drain and finds those that are
+// done.
+func (c *Consumer) draining(now time.Time) (waiting int, ready []*inPartition) {
+	c.each(func(p *inPartition) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		switch {
+		case !p.draining:
+		case p.drainedBy(now):
+			ready = append(ready, p)
+		default:
+			waiting++
+		}
+	})
+	return waiting, ready
+}
+
+// commit commits how far every partition has got, in the name of the present
+// generation. Kafka refuses it if the generation has ended.
+func (m *member) commit(ctx context.Context) error {
+	type moved struct {
+		p     *inPartition
+		epoch uint64
+		to    int64
+		with  string
+	}
+	m.committing.Lock()
+	defer m.committing.Unlock()
+	var all []moved
+	topics := map[string][]kafka.OffsetCommit{}
+	m.c.each(func(p *inPartition) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		with := ""
+		if !m.bare {
+			with = encodeEnded(p.mark.next, p.endedSpans())
+		}
+		if !p.gone && !p.reserved && (p.mark.next > p.committed || with != p.beside) {
+			all = append(all, moved{p, p.epoch, p.mark.next, with})
+			topics[p.tp.Topic] = append(topics[p.tp.Topic], kafka.OffsetCommit{Partition: int(p.tp.Partition), Offset: p.mark.next, Metadata: with})
+		}
+	})
+	if len(all) == 0 {
+		return nil
+	}
+	refused, err := m.commitOffsets(ctx, topics)
+	if err != nil {
+		return err
+	}
+	for _, c := range all {
+		if e := refused[c.p.tp]; e != nil {
+			m.bare = m.bare || errors.Is(e, kafka.OffsetMetadataTooLarge)
+			err = graver(err, fmt.Errorf("commit offset of %s/%d: %w", c.p.stream, c.p.tp.Partition, asMembership(e)))
+			continue
+		}
+		c.p.mu.Lock()
+		if c.p.epoch == c.epoch {
+			c.p.committed, c.p.beside = max(c.p.committed, c.to), c.with
+		}
+		c.p.mu.Unlock()
+	}
+	return err
+}
+
+// refusedForGood tells whether an offset that could not be committed will not be
+// at the next tick either. That ends reading: work would go on, all of it would
+// be done again after the next rebalance, and nobody would know.
+func refusedForGood(err error) bool {
+	var code kafka.Error
+	return errors.As(err, &code) && !passingCode(code) &&
+		!slices.Contains([]kafka.Error{kafka.RebalanceInProgress, kafka.OffsetMetadataTooLarge, kafka.Unknown}, code)
+}
+
+// commitOffsets sends offsets in the name of the present generation and returns
+// those that were refused.
+func (m *member) commitOffsets(ctx context.Context, topics map[string][]kafka.OffsetCommit) (map[wire.TopicPartition]error, error) {
+	res, err := m.c.b.client.OffsetCommit(ctx, &kafka.OffsetCommitRequest{GroupID: m.group, GenerationID: int(m.generation),
+		MemberID: m.id, Topics: topics})
+	if err != nil {
+		return nil, fmt.Errorf("commit offsets of group %s: %w", m.group, err)
+	}
+	refused := map[wire.TopicPartition]error{}
+	for topic, parts := range res.Topics {
+		for _, p := range parts {
+			if p.Error != nil {
+				refused[wire.TopicPartition{Topic: topic, Partition: int32(p.Partition)}] = p.Error
+			}
+		}
+	}
+	return refused, nil
+}
+
+// reserve leaves partitions to a transaction until the returned function is
+// called. Kafka lets the offset count that was written last: one committed
+// outside the transaction, between its own offsets and its end, would stay when
+// it ends, and what the transaction has read would be read again.
+func (m *member) reserve(places map[wire.TopicPartition]txPlace) (release func()) {
+	set := func(to bool) {
+		for _, place := range places {
+			place.p.mu.Lock()
+			place.p.reserved = to
+			place.p.mu.Unlock()
+		}
+	}
+	m.committing.Lock() // what is on its way has arrived then
+	set(true)
+	m.committing.Unlock()
+	return func() { set(false) }
+}

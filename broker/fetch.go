@@ -1,0 +1,319 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"tidemill.dev/broker/internal/wire"
+)
+
+const (
+	unknownNode int32 = -1
+	longPoll          = 500 * time.Millisecond
+	shortPoll         = 10 * time.Millisecond // while a partition sits out, so that it can join soon
+)
+
+// fetcher reads all partitions that one server leads, many in a request.
+type fetcher struct {
+	c    *Consumer
+	node int32
+	wake chan struct{}
+
+	mu    sync.Mutex
+	parts []*inPartition
+
+	frame  wire.Frame
+	memory []byte // the next answer is read into it
+	asked  []fetchAsk
+	next   int // in asked, where the answer's next partition should be
+	spare  []fetchAsk
+	last   wire.TopicPartition // the last that an answer had room for
+}
+
+// fetchAsk is a partition as it was when a request was made. If its series has
+// moved on by the time the answer comes, the answer is for nobody.
+type fetchAsk struct {
+	p        *inPartition
+	position int64
+	epoch    uint64
+	series   uint64
+	ended    []span
+}
+
+func (f *fetcher) nudge() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// nudge tells a partition's fetcher that there may be more to fetch.
+func (c *Consumer) nudge(p *inPartition) {
+	p.mu.Lock()
+	node := p.leader
+	p.mu.Unlock()
+	c.mu.Lock()
+	f := c.fetchers[node]
+	c.mu.Unlock()
+	if f != nil {
+		f.nudge()
+	}
+}
+
+func (c *Consumer) nudgeAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.fetchers {
+		f.nudge()
+	}
+}
+
+func (f *fetcher) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for f.c.ctx.Err() == nil {
+		all, wait := f.choose(time.Now())
+		if len(f.asked) > 0 {
+			f.fetch(all)
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-f.wake:
+		case <-timer.C:
+		case <-f.c.ctx.Done():
+		}
+	}
+}
+
+// choose fills asked with the partitions to fetch now. It tells whether those
+// are all, and how long until another may be due.
+func (f *fetcher) choose(now time.Time) (all bool, wait time.Duration) {
+	f.asked, all, wait = f.asked[:0], true, time.Hour
+	full := f.c.room.full() || f.c.failed()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.parts = slices.DeleteFunc(f.parts, func(p *inPartition) bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.gone || p.leader != f.node {
+			return true
+		}
+		switch left := p.notBefore.Sub(now); {
+		case left > 0:
+			wait = min(wait, left)
+			all = false
+		case full || p.paused || p.draining || p.queued > 1:
+			all = false
+		default:
+			f.asked = append(f.asked, fetchAsk{p, p.position, p.epoch, p.series, p.ended})
+		}
+		return false
+	})
+	f.turn()
+	return all, wait
+}
+
+// turn lets a request begin behind the last partition that was served: a server
+// fills an answer in the order of the request, and what does not fit any more
+// must come first the next time, or the first partitions starve the others.
+func (f *fetcher) turn() {
+	i := slices.IndexFunc(f.asked, func(a fetchAsk) bool { return comparePartitions(a.p.tp, f.last) > 0 })
+	if i <= 0 {
+		return
+	}
+	f.spare = append(append(f.spare[:0], f.asked[i:]...), f.asked[:i]...)
+	f.asked, f.spare = f.spare, f.asked
+}
+
+func (f *fetcher) fetch(all bool) {
+	wait := longPoll
+	if !all {
+		wait = shortPoll
+	}
+	f.encode(wait)
+	ctx, cancel := context.WithTimeout(f.c.ctx, f.c.b.requestTimeout+wait)
+	defer cancel()
+	if f.memory == nil {
+		f.memory = f.c.buffers.Get().(*fetchBuffer).bytes
+	}
+	answer, err := f.c.b.call(ctx, f.node, &f.frame, f.memory)
+	if err != nil {
+		f.memory = nil
+		f.lose(err)
+		return
+	}
+	buffer := f.keep(answer)
+	code, err := wire.ReadFetched(buffer.bytes, func(part *wire.Fetched) { f.took(part, buffer) })
+	if err == nil && code != 0 {
+		err = kafka.Error(code)
+	}
+	buffer.drop()
+	if err != nil {
+		f.lose(err)
+	}
+}
+
+// keep makes an answer last for its deliveries. One that fills the memory it
+// was read into takes that along; a small one is copied, or a slow handler of
+// one event would hold megabytes.
+func (f *fetcher) keep(answer []byte) *fetchBuffer {
+	f.next = 0
+	buffer := &fetchBuffer{c: f.c, bytes: answer, pooled: true}
+	f.memory = nil
+	if len(answer) < cap(answer)/4 {
+		buffer.bytes, buffer.pooled, f.memory = slices.Clone(answer), false, answer
+	}
+	buffer.users.Store(1)
+	f.c.room.take(buffer.size())
+	return buffer
+}
+
+func (f *fetcher) encode(wait time.Duration) {
+	topics := 0
+	for i, a := range f.asked {
+		if i == 0 || f.asked[i-1].p.tp.Topic != a.p.tp.Topic {
+			topics++
+		}
+	}
+	f.frame.BeginFetch(wire.FetchHead{Client: f.c.b.names.Install(), MaxWaitMillis: int32(wait.Milliseconds()),
+		MinBytes: 1, MaxBytes: nodeFetch, Topics: topics})
+	for i, a := range f.asked {
+		if i == 0 || f.asked[i-1].p.tp.Topic != a.p.tp.Topic {
+			n := 1
+			for i+n < len(f.asked) && f.asked[i+n].p.tp.Topic == a.p.tp.Topic {
+				n++
+			}
+			f.frame.Topic(a.p.tp.Topic, n)
+		}
+		f.frame.From(a.p.tp.Partition, a.position, partitionFetch)
+	}
+	f.frame.EndFetch()
+}
+
+// lose puts off every partition of a request that failed and looks for their
+// leaders anew.
+func (f *fetcher) lose(err error) {
+	if f.c.ctx.Err() != nil {
+		return
+	}
+	if !passing(err) {
+		f.c.fail(fmt.Errorf("fetch: %w", err))
+	}
+	for _, a := range f.asked {
+		f.putOff(a.p)
+	}
+	f.c.reroute()
+}
+
+func (f *fetcher) putOff(p *inPartition) {
+	p.mu.Lock()
+	p.leader = unknownNode
+	p.notBefore = time.Now().Add(p.retries.next())
+	p.mu.Unlock()
+}
+
+// asker finds what was asked for a partition. Answers come in the order of the
+// request.
+func (f *fetcher) asker(part *wire.Fetched) (fetchAsk, bool) {
+	for range f.asked {
+		a := f.asked[f.next]
+		f.next = (f.next + 1) % len(f.asked)
+		if a.p.tp.Partition == part.Partition && a.p.tp.Topic == part.Topic {
+			return a, true
+		}
+	}
+	return fetchAsk{}, false
+}
+
+// took deals with one partition of an answer.
+func (f *fetcher) took(part *wire.Fetched, buffer *fetchBuffer) {
+	a, ok := f.asker(part)
+	if !ok {
+		return
+	}
+	if len(part.Records) > 0 {
+		f.last = a.p.tp
+	}
+	switch code := kafka.Error(part.Error); {
+	case code == 0:
+		a.p.mu.Lock()
+		a.p.retries = backoff{}
+		a.p.mu.Unlock()
+		f.c.receive(a, part, buffer)
+	case code == kafka.OffsetOutOfRange:
+		f.c.running.Go(func() { f.c.outOfRange(a) })
+	case passingCode(code):
+		f.putOff(a.p)
+		f.c.reroute()
+	default:
+		f.c.fail(fmt.Errorf("read stream %s, partition %d: %w", a.p.stream, part.Partition, refusedRead(code)))
+	}
+}
+
+func refusedRead(code kafka.Error) error {
+	if code == kafka.TopicAuthorizationFailed {
+		return fmt.Errorf("this user may not read the topic; grant it read: %w", code)
+	}
+	return code
+}
+
+// outOfRange deals with a position that the log does not have. Below its start
+// the events in between are lost to retention, which is told as a dead letter
+// that names them; beyond its end the log was cut by an unclean election, and
+// reading goes on at its end.
+func (c *Consumer) outOfRange(a fetchAsk) {
+	a.p.mu.Lock()
+	a.p.notBefore = time.Now().Add(a.p.retries.next())
+	a.p.mu.Unlock()
+	start, end, err := c.b.logEnds(c.ctx, a.p.tp)
+	if err != nil {
+		if !passing(err) && c.ctx.Err() == nil {
+			c.fail(fmt.Errorf("find the ends of stream %s, partition %d: %w", a.p.stream, a.p.tp.Partition, err))
+		}
+		return // asked again after the backoff
+	}
+	switch {
+	case a.position < start:
+		c.gap(a, a.position, start, fmt.Errorf("offsets %d to %d were deleted before they were read: the stream's retention is shorter than this reader's delay", a.position, start-1))
+	case a.position > end:
+		c.gap(a, end, end, fmt.Errorf("the log ends at %d, before offset %d that was reached: a server without all events became its leader", end, a.position))
+	}
+}
+
+// gap moves a partition over offsets that are gone and leaves a letter there.
+func (c *Consumer) gap(a fetchAsk, from, to int64, reason error) {
+	if c.skipTo(a, from, to, reason) {
+		c.b.log.Error("events are gone unread", "stream", a.p.stream, "partition", a.p.tp.Partition, "from", from, "to", to, "reason", reason)
+	}
+}
+
+func (c *Consumer) skipTo(a fetchAsk, from, to int64, reason error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a.p.mu.Lock()
+	defer a.p.mu.Unlock()
+	if !a.p.fits(a) {
+		return false
+	}
+	if to < a.position { // numbers go back, so what is open belongs to a log that is gone
+		a.p.restart(to)
+		a.p.ended = nil
+		a.p.committed = to - 1 // the group must not stay beyond what is read from here on
+		a.epoch, a.series = a.p.epoch, a.p.series
+	}
+	a.p.notBefore = time.Time{}
+	d := c.newDelivery(a, nil, to)
+	d.letters = append(d.letters, letter{stream: a.p.stream, partition: a.p.tp.Partition, offset: from, last: max(from, a.position-1, to-1), mark: to - 1, reason: reason, gap: true})
+	if c.letters == nil {
+		d.Events = append(d.Events[:0], Incoming{Offset: min(from, to-1), Err: reason})
+		d.letters = d.letters[:0]
+	}
+	c.enqueue(d)
+	return true
+}

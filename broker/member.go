@@ -1,0 +1,210 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+)
+
+// member keeps a consumer's place in its group. One goroutine runs it:
+//
+//	join → take what is new, begin to drain what is taken away → steady
+//	steady: heartbeats, commits; ends when a rebalance is called for, when
+//	what was taken away has drained, when the group has forgotten us, or when
+//	the consumer leaves
+//
+// What is retained goes on being read and committed all the while.
+type member struct {
+	c     *Consumer
+	group string // as Kafka knows it
+	wake  chan struct{}
+	leavy chan struct{} // closed to leave
+	gone  chan struct{} // closed when left
+	once  sync.Once
+	until context.Context // how long leaving may take; set before leavy is closed
+
+	mu         sync.Mutex // guards what transactions read
+	id         string
+	generation int32
+	slot       int32
+	slots      int32
+	transactor *Transactor // if there is one, slots are fenced
+
+	committing sync.Mutex  // held while offsets are committed outside a transaction
+	bare       bool        // Kafka takes no metadata as long as ours beside an offset; guarded by committing
+	over       atomic.Bool // to join anew
+
+	nobodys time.Time // since when partitions that this generation gave up have no reader
+
+	began map[string]bool // topics, before this generation
+
+	counts map[string]int // partitions of each topic, as last assigned; of a leader
+	leads  bool
+}
+
+const (
+	protocolName     = "tidemill"
+	protocolType     = "consumer"
+	rebalanceTimeout = 10 * time.Second
+	maxNobodys       = 500 * time.Millisecond
+	memberIDRequired = kafka.Error(79)
+)
+
+func newMember(c *Consumer) *member {
+	return &member{c: c, group: c.b.names.Group(c.opt.Group), wake: make(chan struct{}, 1), leavy: make(chan struct{}),
+		gone: make(chan struct{}), generation: -1, slot: -1}
+}
+
+func (m *member) nudge() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (m *member) run() {
+	defer close(m.gone)
+	ctx, cancel := context.WithCancel(m.c.ctx)
+	defer cancel()
+	go func() { // a join may wait for others; leaving does not
+		select {
+		case <-m.leavy:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	var w backoff
+	var again bool
+	var err error
+	for ctx.Err() == nil || m.overtaken(err) {
+		again, err = m.turn(ctx)
+		switch {
+		case err == nil && again:
+			w = backoff{}
+		case ctx.Err() != nil:
+			_ = w.wait(m.c.ctx)
+		case errors.Is(err, errForgotten):
+			m.c.b.log.Warn("partitions are given up unfinished and the group is joined anew", "group", m.group, "reason", err)
+			m.forgotten()
+			_ = w.wait(ctx)
+		case err != nil && !passing(err):
+			m.c.fail(fmt.Errorf("group %s: %w", m.group, err))
+			<-ctx.Done()
+		default:
+			m.c.b.log.Info("the group cannot be joined yet", "group", m.group, "reason", err)
+			_ = w.wait(ctx)
+		}
+	}
+	if isClosed(m.leavy) {
+		m.depart(m.until)
+	}
+}
+
+// turn is one generation.
+func (m *member) turn(ctx context.Context) (again bool, err error) {
+	mine, err := m.join(m.joining(ctx))
+	if err != nil {
+		return false, err
+	}
+	hctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m.nobodys = time.Time{}
+	beat := m.heart(hctx, identified{m.id, m.generation})
+	if err := m.apply(ctx, mine); err != nil {
+		return false, err
+	}
+	return true, m.steady(ctx, beat)
+}
+
+// overtaken tells a leaving member whose last join did not end well, another
+// rebalance having begun, that it must join once more to be able to commit.
+func (m *member) overtaken(err error) bool {
+	return isClosed(m.leavy) && err != nil && passing(err) && m.until.Err() == nil && m.c.ctx.Err() == nil && m.holds()
+}
+
+func (m *member) holds() bool {
+	m.c.mu.Lock()
+	defer m.c.mu.Unlock()
+	return len(m.c.parts) > 0
+}
+
+// joining is how long a join may take. One who holds partitions sees it through
+// even when leaving: half a join leaves the old generation and does not say
+// what the new one is, so that what has ended could no longer be committed.
+func (m *member) joining(ctx context.Context) context.Context {
+	if m.holds() {
+		return m.c.ctx
+	}
+	return ctx
+}
+
+var errForgotten = errors.New("the group has forgotten this member")
+
+// asMembership turns the codes that mean "you are no member" into one error.
+func asMembership(err error) error {
+	for _, code := range []kafka.Error{kafka.UnknownMemberId, kafka.IllegalGeneration, kafka.FencedInstanceID} {
+		if errors.Is(err, code) {
+			return fmt.Errorf("%w: %w", errForgotten, err)
+		}
+	}
+	return err
+}
+
+// forgotten gives up everything: others may be reading it already.
+func (m *member) forgotten() {
+	m.c.drop(func(*inPartition) bool { return true })
+	m.mu.Lock()
+	m.id, m.generation = "", -1
+	m.mu.Unlock()
+}
+
+// steady goes on until the generation ends.
+func (m *member) steady(ctx context.Context, beat <-chan error) error {
+	commits := time.NewTicker(m.c.opt.CommitEvery)
+	defer commits.Stop()
+	growth := time.NewTicker(m.c.b.growthEvery)
+	defer growth.Stop()
+	for {
+		if drained, err := m.drained(ctx); drained || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-beat:
+			if errors.Is(err, kafka.RebalanceInProgress) {
+				return nil
+			}
+			return err
+		case <-commits.C:
+			switch err := m.commit(ctx); {
+			case errors.Is(err, errForgotten):
+				return err
+			case refusedForGood(err):
+				m.c.fail(fmt.Errorf("group %s: %w", m.group, err))
+			case err != nil && ctx.Err() == nil:
+				m.c.b.log.Warn("offsets cannot be committed yet", "group", m.group, "reason", err)
+			}
+		case <-growth.C:
+			m.lookAfter(ctx)
+			if m.grown(ctx) {
+				return nil
+			}
+		case <-m.wake:
+			if m.over.Swap(false) {
+				return nil
+			}
+		}
+	}
+}
+
+// startOver makes the member join anew.
+func (m *member) startOver() {
+	m.over.Store(true)
+	m.nudge()
+}

@@ -1,0 +1,264 @@
+package broker
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// A member learns from its heartbeat that another wants to join, and makes room
+// for it well before a session's time is over.
+func TestMembersMakeRoom(t *testing.T) {
+	b, _ := openFake(t, kfake.SeedTopics(6, "prod.events", "prod.dead-letters"))
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	taken := make(chan int, 10)
+	join := func() {
+		c, err := b.Consumer(ctx, ConsumerOptions{Group: "g", Streams: []string{"events"},
+			Assigned: func(_ context.Context, all []Position) ([]Position, error) { taken <- len(all); return nil, nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := c.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	join()
+	if n := <-taken; n != 6 {
+		t.Fatalf("the first takes %d of 6", n)
+	}
+	join()
+	select {
+	case n := <-taken:
+		if n != 3 {
+			t.Errorf("the second takes %d of 6", n)
+		}
+	case <-ctx.Done():
+		t.Fatal("the second gets nothing")
+	}
+}
+
+// Who waits for the leader's word shows that it lives: the word may come later
+// than a session is long.
+func TestMemberBeatsWhileItWaits(t *testing.T) {
+	b, c := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.dead-letters"), kfake.GroupMinSessionTimeout(time.Second))
+	leader := &rawMember{t: t, addr: c.ListenAddrs()[0]}
+	leader.join()
+	leader.sync()
+	leaderID := leader.id // it keeps it
+	var joins, beats atomic.Int32
+	enough := make(chan struct{})
+	c.Control(func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		switch r := r.(type) {
+		case *kmsg.JoinGroupRequest:
+			joins.Add(1)
+		case *kmsg.HeartbeatRequest:
+			if r.MemberID != leaderID && beats.Add(1) == 30 {
+				close(enough)
+			}
+		}
+		return nil, nil, false
+	})
+	member, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer member.Close(context.Background())
+	for c.GroupInfo("prod.g").State != "PreparingRebalance" {
+		if err := sleep(t.Context(), time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leader.join()
+	before := joins.Load()
+	select {
+	case <-enough: // half as long again as a session
+	case <-time.After(5 * time.Second):
+		t.Fatalf("%d heartbeats come from who waits", beats.Load())
+	}
+	leader.sync()
+	if after := joins.Load(); after != before {
+		t.Errorf("the one that waited joined %d times more", after-before)
+	}
+}
+
+// rawMember is a member that does only what it is told.
+type rawMember struct {
+	t          *testing.T
+	addr       string
+	id         string
+	generation int32
+}
+
+func (m *rawMember) join() {
+	m.t.Helper()
+	meta := kmsg.NewConsumerMemberMetadata()
+	meta.Version, meta.Topics = 1, []string{"prod.events"}
+	p := kmsg.NewJoinGroupRequestProtocol()
+	p.Name, p.Metadata = protocolName, meta.AppendTo(nil)
+	req := kmsg.NewPtrJoinGroupRequest()
+	req.SetVersion(5)
+	req.Group, req.ProtocolType, req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = "prod.g", protocolType, 60000, 10000
+	req.Protocols = append(req.Protocols, p)
+	resp := kmsg.NewPtrJoinGroupResponse()
+	for req.MemberID = m.id; ; req.MemberID = m.id {
+		m.ask(req, resp)
+		m.id, m.generation = resp.MemberID, resp.Generation
+		if resp.ErrorCode == 0 {
+			return
+		}
+	}
+}
+
+func (m *rawMember) sync() {
+	m.t.Helper()
+	req := kmsg.NewPtrSyncGroupRequest()
+	req.SetVersion(3)
+	req.Group, req.MemberID, req.Generation = "prod.g", m.id, m.generation
+	resp := kmsg.NewPtrSyncGroupResponse()
+	m.ask(req, resp)
+	if resp.ErrorCode != 0 {
+		m.t.Fatal("sync:", resp.ErrorCode)
+	}
+}
+
+func (m *rawMember) ask(req kmsg.Request, resp kmsg.Response) {
+	m.t.Helper()
+	conn, err := net.Dial("tcp", m.addr)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write(kmsg.NewRequestFormatter().AppendRequest(nil, req, 1)); err != nil {
+		m.t.Fatal(err)
+	}
+	var size [4]byte
+	if _, err := io.ReadFull(conn, size[:]); err != nil {
+		m.t.Fatal(err)
+	}
+	body := make([]byte, binary.BigEndian.Uint32(size[:]))
+	if _, err := io.ReadFull(conn, body); err != nil {
+		m.t.Fatal(err)
+	}
+	resp.SetVersion(req.GetVersion())
+	if err := resp.ReadFrom(body[4:]); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// crowd is a stream of six partitions with events in each, and a first member
+// that has been handed all of them. It returns what it was handed of partition 0,
+// which is the first to be taken away; the rest has ended.
+func crowd(t *testing.T, b *Broker, drain time.Duration) (first *Consumer, kept *Delivery) {
+	t.Helper()
+	p, err := b.Producer(ProducerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const events = 60
+	for n := range events {
+		v := hostileEvent(n)
+		v.Subject = v.ID
+		if _, err := p.Publish(t.Context(), "events", v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if first, err = b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"}, DrainTimeout: drain, CommitEvery: 20 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = first.Close(ctx)
+	})
+	for n := 0; n < events; {
+		d, err := first.Poll(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += len(d.Events)
+		if d.Partition == 0 && kept == nil {
+			kept = d
+			continue
+		}
+		d.Done()
+	}
+	return first, kept
+}
+
+// joins starts another member and returns how many partitions it takes first.
+func joins(t *testing.T, b *Broker) int {
+	t.Helper()
+	taken := make(chan int, 10)
+	c, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"},
+		Assigned: func(_ context.Context, all []Position) ([]Position, error) { taken <- len(all); return nil, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	select {
+	case n := <-taken:
+		return n
+	case <-time.After(8 * time.Second):
+		return 0
+	}
+}
+
+// One event that takes long holds up its own partition and no other.
+func TestSlowEventHoldsUpItsPartitionAlone(t *testing.T) {
+	t.Parallel()
+	b, _ := openFake(t, kfake.SeedTopics(6, "prod.events", "prod.dead-letters"))
+	_, kept := crowd(t, b, time.Minute)
+	if n := joins(t, b); n != 2 {
+		t.Errorf("the second takes %d partitions, want the two that have drained", n)
+	}
+	kept.Done()
+}
+
+// A partition whose offset Kafka does not take is handed on when its time is up.
+func TestRefusedCommitDoesNotHoldPartitions(t *testing.T) {
+	t.Parallel()
+	b, cl := openFake(t, kfake.SeedTopics(6, "prod.events", "prod.dead-letters"))
+	first, kept := crowd(t, b, 200*time.Millisecond)
+	id, _, _, _ := first.member.snapshot()
+	cl.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.UnknownTopicOrPartition, Count: -1,
+		When: func(r kmsg.Request) bool { return r.(*kmsg.OffsetCommitRequest).MemberID == id }})
+	kept.Done()
+	if n := joins(t, b); n != 3 {
+		t.Errorf("the second takes %d partitions of 6", n)
+	}
+}
+
+// A callback that takes its time while the group calls for a rebalance does not
+// cost the membership.
+func TestMemberBeatsThroughARebalance(t *testing.T) {
+	h := newHostile(t, 1)
+	f := h.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Err: kerr.RebalanceInProgress, TopLevel: true, Count: 5})
+	done := make(chan error, 1)
+	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: time.Second,
+		Assigned: func(ctx context.Context, _ []Position) ([]Position, error) {
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			done <- f.Wait(ctx, 5)
+			return nil, nil
+		}})
+	h.must(err)
+	if err := <-done; err != nil {
+		t.Errorf("%d heartbeats came: %v", f.Hits(), err)
+	}
+	h.must(c.Close(h.ctx()))
+}

@@ -1,0 +1,241 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"tidemill.dev/broker/internal/wire"
+)
+
+// noStream says it plainly when Kafka does not know a topic.
+func noStream(err error) error {
+	if errors.Is(err, kafka.UnknownTopicOrPartition) {
+		return fmt.Errorf("%w; `tidemill streams` lists those there are", ErrNoStream)
+	}
+	return err
+}
+
+// offsetsAt asks each partition's leader, waiting out elections and restarts
+// as long as the context allows.
+func (b *Broker) offsetsAt(ctx context.Context, queries []wire.OffsetQuery, committed bool) (map[wire.TopicPartition]int64, error) {
+	found := make(map[wire.TopicPartition]int64, len(queries))
+	var w backoff
+	var reason error
+	for maxAge := b.requestTimeout; ; maxAge = fresh {
+		left, err := b.offsetsAtOnce(ctx, queries, committed, found, maxAge)
+		if len(left) == 0 {
+			return found, nil
+		}
+		if reason != nil && ctx.Err() != nil { // a try that was cut off knows no reason
+			return nil, errors.Join(reason, context.Cause(ctx))
+		}
+		if !passing(err) {
+			return nil, err
+		}
+		if ended := w.wait(ctx); ended != nil {
+			return nil, errors.Join(err, ended)
+		}
+		reason = err
+		queries = left
+	}
+}
+
+// offsetsAtOnce fills found and returns the queries that got no answer, with
+// the gravest reason.
+func (b *Broker) offsetsAtOnce(ctx context.Context, queries []wire.OffsetQuery, committed bool,
+	found map[wire.TopicPartition]int64, maxAge time.Duration) (left []wire.OffsetQuery, failure error) {
+	nodes := map[int32][]wire.OffsetQuery{}
+	for _, q := range queries {
+		node, err := b.leader(ctx, q.TopicPartition, maxAge)
+		if err != nil {
+			left, failure = append(left, q), graver(failure, err)
+			continue
+		}
+		nodes[node] = append(nodes[node], q)
+	}
+	var (
+		mu  sync.Mutex
+		all sync.WaitGroup
+	)
+	for node, asked := range nodes {
+		all.Go(func() {
+			answers, err := b.offsetsOf(ctx, node, asked, committed)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, q := range asked {
+				offset, err := offsetIn(answers, q, err)
+				if err != nil {
+					left, failure = append(left, q), graver(failure, err)
+					continue
+				}
+				found[q.TopicPartition] = offset
+			}
+		})
+	}
+	all.Wait()
+	return left, failure
+}
+
+func offsetIn(answers map[wire.TopicPartition]wire.OffsetAnswer, q wire.OffsetQuery, err error) (int64, error) {
+	a, ok := answers[q.TopicPartition]
+	switch {
+	case err != nil:
+	case !ok:
+		err = kafka.NetworkException // the answer does not name it
+	case a.Error != 0:
+		err = kafka.Error(a.Error)
+	default:
+		return a.Offset, nil
+	}
+	return 0, fmt.Errorf("offsets of %s/%d: %w", q.Topic, q.Partition, err)
+}
+
+// leader is the server to ask about a partition.
+func (b *Broker) leader(ctx context.Context, p wire.TopicPartition, maxAge time.Duration) (int32, error) {
+	leaders, err := b.leaders(ctx, p.Topic, maxAge)
+	if err == nil && (int(p.Partition) >= len(leaders) || leaders[p.Partition] < 0) {
+		err = kafka.LeaderNotAvailable
+	}
+	if err != nil {
+		return 0, fmt.Errorf("leader of %s/%d: %w", p.Topic, p.Partition, err)
+	}
+	return leaders[p.Partition], nil
+}
+
+func (b *Broker) offsetsOf(ctx context.Context, node int32, queries []wire.OffsetQuery, committed bool) (map[wire.TopicPartition]wire.OffsetAnswer, error) {
+	ctx, cancel := b.within(ctx)
+	defer cancel()
+	var frame wire.Frame
+	frame.ListOffsets(b.names.Install(), queries, committed)
+	answer, err := b.call(ctx, node, &frame, nil)
+	if err != nil {
+		return nil, err
+	}
+	all, err := wire.ReadOffsets(answer)
+	if err != nil {
+		return nil, err
+	}
+	byPlace := make(map[wire.TopicPartition]wire.OffsetAnswer, len(all))
+	for _, a := range all {
+		byPlace[a.TopicPartition] = a
+	}
+	return byPlace, nil
+}
+
+// logEnds returns where a partition's log starts and where a reader of
+// committed events would stop.
+func (b *Broker) logEnds(ctx context.Context, p wire.TopicPartition) (start, end int64, err error) {
+	ctx, cancel := b.within(ctx)
+	defer cancel()
+	starts, err := b.offsetsAt(ctx, []wire.OffsetQuery{{TopicPartition: p, Time: wire.Earliest}}, true)
+	if err != nil {
+		return 0, 0, err
+	}
+	ends, err := b.offsetsAt(ctx, []wire.OffsetQuery{{TopicPartition: p, Time: wire.Latest}}, true)
+	return starts[p], ends[p], err
+}
+
+// startOffsets finds where partitions begin that no group has an offset for.
+func (b *Broker) startOffsets(ctx context.Context, parts []wire.TopicPartition, start Start) (map[wire.TopicPartition]origin, error) {
+	at := func(time int64) (map[wire.TopicPartition]int64, error) {
+		queries := make([]wire.OffsetQuery, len(parts))
+		for i, p := range parts {
+			queries[i] = wire.OffsetQuery{TopicPartition: p, Time: time}
+		}
+		found, err := b.offsetsAt(ctx, queries, true)
+		if err != nil {
+			return nil, fmt.Errorf("find where to start: %w", err)
+		}
+		return found, nil
+	}
+	places := make(map[wire.TopicPartition]origin, len(parts))
+	if start.kind == atEarliest {
+		found, err := at(wire.Earliest)
+		for p, offset := range found {
+			places[p] = origin{offset: offset}
+		}
+		return places, err
+	}
+	// Where nothing is young enough for a time, reading starts at the end as it
+	// was before anyone looked, or what comes meanwhile would be passed over.
+	ends, err := at(wire.Latest)
+	young := map[wire.TopicPartition]int64{}
+	if err == nil && start.kind == atTime {
+		young, err = at(start.value)
+	}
+	for p, offset := range ends {
+		if y, ok := young[p]; ok && y >= 0 {
+			offset = y
+		}
+		if start.kind == atOffset {
+			offset = min(start.value, offset)
+		}
+		places[p] = origin{offset: offset}
+	}
+	return places, err
+}
+
+// committedOffsets asks a group's coordinator how far partitions have been
+// read, and waits until no open transaction could still move the answer.
+func (b *Broker) committedOffsets(ctx context.Context, group string, parts []wire.TopicPartition) (map[wire.TopicPartition]wire.CommittedOffset, error) {
+	return b.groupOffsets(ctx, group, parts, true)
+}
+
+// groupOffsets is committedOffsets, with or without that wait. No partitions
+// asks for all.
+func (b *Broker) groupOffsets(ctx context.Context, group string, parts []wire.TopicPartition, stable bool) (map[wire.TopicPartition]wire.CommittedOffset, error) {
+	found, err := persist(ctx, func(ctx context.Context) (map[wire.TopicPartition]wire.CommittedOffset, error) {
+		return b.groupOffsetsOnce(ctx, group, parts, stable)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("fetch the offsets of group %s: %w", group, err)
+	}
+	return found, nil
+}
+
+func (b *Broker) groupOffsetsOnce(ctx context.Context, group string, parts []wire.TopicPartition, stable bool) (map[wire.TopicPartition]wire.CommittedOffset, error) {
+	ctx, cancel := b.within(ctx)
+	defer cancel()
+	node, err := b.coordinator(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+	var frame wire.Frame
+	frame.OffsetFetch(b.names.Install(), group, parts, stable)
+	answer, err := b.call(ctx, node, &frame, nil)
+	if err != nil {
+		return nil, err
+	}
+	all, code, err := wire.ReadOffsetFetch(answer)
+	if err == nil && code != 0 {
+		err = kafka.Error(code)
+	}
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[wire.TopicPartition]wire.CommittedOffset, len(all))
+	for _, o := range all {
+		if o.Error != 0 {
+			return nil, kafka.Error(o.Error)
+		}
+		found[o.TopicPartition] = o
+	}
+	return found, nil
+}
+
+// coordinator finds the server that keeps a group.
+func (b *Broker) coordinator(ctx context.Context, group string) (int32, error) {
+	res, err := b.client.FindCoordinator(ctx, &kafka.FindCoordinatorRequest{Key: group, KeyType: kafka.CoordinatorKeyTypeConsumer})
+	if err != nil {
+		return 0, err
+	}
+	if res.Error != nil {
+		return 0, res.Error
+	}
+	return int32(res.Coordinator.NodeID), nil
+}

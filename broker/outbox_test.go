@@ -1,0 +1,180 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"tidemill.dev/broker/internal/wire"
+)
+
+// loneProducer is a producer whose partitions the test holds itself: nothing
+// runs that would send.
+func loneProducer(timeout time.Duration) (*Producer, *outPartition) {
+	p := &Producer{opt: ProducerOptions{Timeout: timeout}, senders: map[int32]*sender{}}
+	p.ctx, p.stop = context.WithCancelCause(context.Background())
+	p.stop(ErrClosed)
+	p.budget.left = defaultBuffered
+	p.batches.New = func() any { return &batch{} }
+	topic := &outTopic{stream: "events", name: "tidemill.events"}
+	return p, &outPartition{topic: topic, id: noIdentity, place: homeless}
+}
+
+// put appends an event, counted as Send counts it.
+func (o *outPartition) put(t *testing.T, p *Producer, done func(Receipt, error)) {
+	t.Helper()
+	r := wire.Record{Value: []byte("x")}
+	size := wire.RecordSize(&r)
+	mustTake(t, &p.budget, t.Context(), int64(size))
+	o.append(p, &r, size, done)
+}
+
+// An event that is sent while a batch is given up is told too: it must not
+// slip into that batch behind those that are being told.
+func TestSendWhileABatchIsGivenUp(t *testing.T) {
+	p, o := loneProducer(time.Minute)
+	told := map[string]int{}
+	o.put(t, p, func(Receipt, error) {
+		told["first"]++
+		o.put(t, p, func(Receipt, error) { told["second"]++ })
+	})
+	o.fail(p, errors.New("no"))
+	o.abandon(p)
+	if told["first"] != 1 || told["second"] != 1 || !p.budget.none() {
+		t.Errorf("told %v, budget idle %v; want each once and idle", told, p.budget.none())
+	}
+}
+
+// An event that comes late in an outage has its time too, and does not fall
+// with those that came early.
+func TestEachEventHasItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, o := loneProducer(time.Minute)
+		var given []time.Duration
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Second) {
+			at := time.Now()
+			o.put(t, p, func(Receipt, error) { given = append(given, time.Since(at)) })
+		}
+		for o.expire(p, errors.New("no")) {
+			time.Sleep(time.Second)
+		}
+		if len(given) != 60 {
+			t.Fatalf("%d of 60 events were told", len(given))
+		}
+		for i, after := range given {
+			if after < time.Minute*7/8-time.Second || after > time.Minute+time.Second {
+				t.Errorf("event %d was given up after %s", i, after)
+			}
+		}
+		if n := len(o.queue); n > 0 {
+			t.Errorf("%d batches are left", n)
+		}
+	})
+}
+
+// An event that passed the door just before Close is Close's to tell: no
+// sender may start for it, which would find the partition emptied.
+func TestNoSenderStartsAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, o := loneProducer(time.Minute)
+		o.place = idle
+		told := 0
+		o.put(t, p, func(Receipt, error) { told++ })
+		o.abandon(p)
+		synctest.Wait() // a sender would panic here
+		if told != 1 {
+			t.Errorf("told %d times", told)
+		}
+	})
+}
+
+// A producer that has published to a stream before it grew puts a key where one
+// that has just been opened puts it.
+func TestProducerSeesNewPartitions(t *testing.T) {
+	b, _ := openFake(t, kfake.SeedTopics(1, "prod.events"))
+	p, err := b.Producer(ProducerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish := func() Receipt {
+		v := plainEvent()
+		v.Key = keyFor(3, 4)
+		r, err := p.Publish(t.Context(), "events", v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	publish()
+	ensure(t, b, EnsureOptions{Reorder: true}, StreamSpec{Name: "events", Partitions: 4})
+	p.grow(0)
+	if r := publish(); r.Partition != 3 {
+		t.Errorf("the event went to partition %d, its key belongs to 3", r.Partition)
+	}
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Flush waits for what was sent before it, not for what is sent meanwhile: with
+// others that never pause it would not return.
+func TestFlushWhileOthersSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, o := loneProducer(time.Minute)
+		o.topic.parts.Store(&[]*outPartition{o})
+		p.topics.Store(&map[string]*outTopic{"events": o.topic})
+		o.put(t, p, func(Receipt, error) {})
+		o.queue[0].sealed = true // in flight
+		flushed := make(chan error, 1)
+		go func() { flushed <- p.Flush(t.Context()) }()
+		synctest.Wait()
+		o.put(t, p, func(Receipt, error) {})
+		select {
+		case <-flushed:
+			t.Fatal("the first event has no answer, and Flush has returned")
+		default:
+		}
+		o.pop(p)
+		synctest.Wait()
+		select {
+		case err := <-flushed:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("Flush waits for an event that was sent after it")
+		}
+		o.abandon(p)
+	})
+}
+
+// A batch that is taken apart is flushed when the last of its events is told.
+func TestFlushOfABatchTakenApart(t *testing.T) {
+	p, o := loneProducer(time.Minute)
+	told := 0
+	for range 3 {
+		o.put(t, p, func(Receipt, error) { told++ })
+	}
+	gone := o.emptied()
+	head := o.queue[0]
+	if err := head.Seal(wire.None); err != nil {
+		t.Fatal(err)
+	}
+	head.Stamp(wire.Identity{})
+	p.takeApart(o, head, kafka.MessageSizeTooLarge)
+	if len(o.queue) != 3 {
+		t.Fatalf("%d batches", len(o.queue))
+	}
+	for range 3 {
+		if isClosed(gone) {
+			t.Errorf("flushed when %d of 3 were told", told)
+		}
+		o.fail(p, errors.New("no"))
+	}
+	<-gone
+}

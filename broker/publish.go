@@ -1,0 +1,342 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"tidemill.dev/broker/internal/wire"
+)
+
+// Compression is how a producer packs its batches.
+type Compression string
+
+// What a producer can write. All of Kafka's codecs are read.
+const (
+	Uncompressed Compression = "none"
+	LZ4          Compression = "lz4"
+	Zstd         Compression = "zstd"
+)
+
+func (c Compression) codec() (wire.Codec, error) {
+	switch c {
+	case "", Uncompressed:
+		return wire.None, nil
+	case LZ4:
+		return wire.LZ4, nil
+	case Zstd:
+		return wire.Zstd, nil
+	}
+	return 0, fmt.Errorf("compression %q: use none, lz4 or zstd", c)
+}
+
+// ProducerOptions tune a producer; the zero value is right for most. There is
+// no option for acks or idempotence: a producer always waits for all in-sync
+// replicas and is always idempotent.
+type ProducerOptions struct {
+	Linger      time.Duration // how long an event may wait for company; at most 5 ms
+	Compression Compression
+	MaxBuffered int           // bytes of events not yet acknowledged; 64 MiB
+	MaxEvent    int           // bytes of one event; 1 MiB less the batch's head
+	Timeout     time.Duration // how long an event is tried; 2 minutes
+}
+
+const (
+	defaultBuffered = 64 << 20
+	defaultMaxEvent = 1<<20 - 1024
+	defaultTimeout  = 2 * time.Minute
+	maxLinger       = 5 * time.Millisecond
+	targetBatch     = 1_000_000
+	targetRequest   = 8 << 20
+)
+
+// Receipt says where an event came to lie. Offset is -1 in the rare case that
+// the log holds the event but no longer says where.
+type Receipt struct {
+	Stream    string
+	Partition int32
+	Offset    int64
+}
+
+// Errors that callers branch on.
+var (
+	// ErrTooLarge: the event exceeds what the stream carries.
+	ErrTooLarge = errors.New("event is too large")
+	// ErrNoStream: there is no such stream.
+	ErrNoStream = errors.New("no such stream")
+	// ErrInDoubt: the event was sent, no answer came in time, and it may or
+	// may not stand on the stream. Publishing it again under the same id is
+	// safe: the first counts.
+	ErrInDoubt = errors.New("outcome unknown")
+	// ErrClosed: the producer or consumer has been closed.
+	ErrClosed = errors.New("closed")
+)
+
+// Producer publishes events, idempotently and in order: what one goroutine
+// sends under one key stands on the stream once and in that order, or its
+// callback got an error. It is safe for concurrent use.
+//
+// Who owns what: a sender goroutine a server owns the requests to it; the
+// resolver owns partitions whose leader is in doubt; see outPartition for how
+// a partition passes between them; watch adds partitions that are new. Close
+// waits for all of them.
+type Producer struct {
+	b     *Broker
+	opt   ProducerOptions
+	codec wire.Codec
+	ident identities
+	tx    *transaction // nil unless transactional
+
+	mu      sync.Mutex
+	closed  bool
+	topics  atomic.Pointer[map[string]*outTopic]
+	senders map[int32]*sender
+
+	resolve  resolver
+	batches  sync.Pool
+	scratch  sync.Pool
+	budget   budget
+	flushing atomic.Int32
+
+	ctx     context.Context // of the goroutines; ended by Close
+	stop    context.CancelCauseFunc
+	running sync.WaitGroup
+}
+
+// Producer returns a producer of its own identity. Close it.
+func (b *Broker) Producer(o ProducerOptions) (*Producer, error) {
+	codec, err := o.Compression.codec()
+	if err != nil {
+		return nil, err
+	}
+	if o.Linger < 0 || o.Linger > maxLinger {
+		return nil, fmt.Errorf("linger %s: use 0 to %s", o.Linger, maxLinger)
+	}
+	o.MaxBuffered = orDefault(o.MaxBuffered, defaultBuffered)
+	o.MaxEvent = orDefault(o.MaxEvent, defaultMaxEvent)
+	o.Timeout = orDefault(o.Timeout, defaultTimeout)
+	p := &Producer{b: b, opt: o, codec: codec, senders: map[int32]*sender{}}
+	p.ctx, p.stop = context.WithCancelCause(context.Background())
+	p.topics.Store(&map[string]*outTopic{})
+	p.budget.left = int64(o.MaxBuffered)
+	p.ident.p = p
+	p.batches.New = func() any { return &batch{} }
+	p.scratch.New = func() any { return &scratch{} }
+	p.resolve.wake = make(chan struct{}, 1)
+	p.running.Go(func() { p.resolve.run(p) })
+	return p, nil
+}
+
+func orDefault[T int | time.Duration](v, d T) T {
+	if v == 0 {
+		return d
+	}
+	return v
+}
+
+// Publish publishes an event and waits until all in-sync replicas have it.
+func (p *Producer) Publish(ctx context.Context, stream string, v *View) (Receipt, error) {
+	type outcome struct {
+		r   Receipt
+		err error
+	}
+	ch := make(chan outcome, 1)
+	if err := p.send(ctx, stream, v, func(r Receipt, err error) { ch <- outcome{r, err} }); err != nil {
+		return Receipt{Stream: stream}, ofEvent(stream, v, err)
+	}
+	select {
+	case o := <-ch:
+		if o.err != nil {
+			o.err = fmt.Errorf("event %s: %w", v.ID, o.err)
+		}
+		return o.r, o.err
+	case <-ctx.Done():
+		return Receipt{Stream: stream}, ofEvent(stream, v, fmt.Errorf("%w: %w", ErrInDoubt, context.Cause(ctx)))
+	}
+}
+
+func ofEvent(stream string, v *View, err error) error {
+	return fmt.Errorf("publish event %s to stream %s: %w", v.ID, stream, err)
+}
+
+// Send hands an event over and returns; it waits only while the buffer is
+// full, as long as the context allows. The event's bytes are copied. done is
+// called once, from another goroutine or this one, and must not block: it may
+// send on only with a context that ends, because the acknowledgements that make
+// room in a full buffer wait behind it.
+func (p *Producer) Send(ctx context.Context, stream string, v *View, done func(Receipt, error)) {
+	if err := p.send(ctx, stream, v, done); err != nil {
+		done(Receipt{Stream: stream}, ofEvent(stream, v, err))
+	}
+}
+
+func (p *Producer) send(ctx context.Context, stream string, v *View, done func(Receipt, error)) error {
+	s := p.scratch.Get().(*scratch)
+	defer p.scratch.Put(s)
+	if err := s.encode(v); err != nil {
+		return err
+	}
+	topic, err := p.topic(ctx, stream)
+	if err != nil {
+		return err
+	}
+	size := wire.RecordSize(&s.record)
+	if size > p.opt.MaxEvent {
+		return fmt.Errorf("%w: it has %d bytes, %d are allowed; keep the bulk in a store and publish where it lies", ErrTooLarge, size, p.opt.MaxEvent)
+	}
+	if err := p.budget.take(ctx, p.ctx, int64(size)); err != nil {
+		return err
+	}
+	topic.pick(s.record.Key, size).append(p, &s.record, size, done)
+	return nil
+}
+
+// topic finds a stream's partitions, asking Kafka the first time.
+func (p *Producer) topic(ctx context.Context, stream string) (*outTopic, error) {
+	if t := (*p.topics.Load())[stream]; t != nil {
+		return t, nil
+	}
+	leaders, err := p.leadersOf(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, ErrClosed
+	}
+	known := *p.topics.Load()
+	if t := known[stream]; t != nil {
+		return t, nil
+	}
+	t := newOutTopic(p, stream, leaders)
+	grown := make(map[string]*outTopic, len(known)+1)
+	for name, topic := range known {
+		grown[name] = topic
+	}
+	grown[stream] = t
+	p.topics.Store(&grown)
+	if len(grown) == 1 {
+		p.running.Go(p.watch)
+	}
+	return t, nil
+}
+
+// leadersOf waits out an election or a server that is starting, as long as the
+// event may be tried. A topic that Kafka does not know is no such stream: a
+// new one is known everywhere once it has been created through EnsureStreams.
+func (p *Producer) leadersOf(ctx context.Context, stream string) ([]int32, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	defer context.AfterFunc(p.ctx, func() { end(ErrClosed) })()
+	defer end(nil)
+	ctx, cancel := context.WithTimeout(ctx, p.opt.Timeout)
+	defer cancel()
+	var w backoff
+	for {
+		leaders, err := p.b.leaders(ctx, p.b.names.Topic(stream), time.Minute)
+		switch {
+		case err == nil && len(leaders) > 0:
+			return leaders, nil
+		case errors.Is(err, kafka.UnknownTopicOrPartition), errors.Is(err, kafka.InvalidTopic):
+			return nil, fmt.Errorf("%w; `tidemill streams` lists those there are", ErrNoStream)
+		case err != nil && !passing(err):
+			return nil, err
+		}
+		if wait := w.wait(ctx); wait != nil {
+			return nil, errors.Join(err, wait)
+		}
+	}
+}
+
+// Flush waits until every event sent so far has got its answer, whatever others
+// go on sending.
+func (p *Producer) Flush(ctx context.Context) error {
+	defer p.hurry()()
+	var waits []chan struct{}
+	for _, t := range *p.topics.Load() {
+		for _, o := range t.all() {
+			if gone := o.emptied(); gone != nil {
+				waits = append(waits, gone)
+			}
+		}
+	}
+	for _, gone := range waits {
+		select {
+		case <-gone:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// hurry lets no event wait for company until the returned function is called.
+func (p *Producer) hurry() (done func()) {
+	p.flushing.Add(1)
+	p.mu.Lock()
+	for _, s := range p.senders {
+		s.nudge()
+	}
+	p.mu.Unlock()
+	return func() { p.flushing.Add(-1) }
+}
+
+// Close flushes, as long as the context allows, and ends the producer. Events
+// that have no answer by then get an error.
+func (p *Producer) Close(ctx context.Context) error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.budget.close()
+	done := p.hurry()
+	err := p.budget.wait(ctx)
+	done()
+	p.mu.Lock()
+	p.stop(ErrClosed) // no sender starts from here on, so all are waited for
+	p.mu.Unlock()
+	p.running.Wait()
+	p.abandon()
+	return err
+}
+
+// abandon tells every event that is still here that it will not be sent. An
+// event that passed the closed door a moment ago may still be on its way into
+// a queue, so it looks until none is counted any more.
+func (p *Producer) abandon() {
+	for !p.budget.none() {
+		for _, t := range *p.topics.Load() {
+			for _, o := range t.all() {
+				o.abandon(p)
+			}
+		}
+		runtime.Gosched()
+	}
+}
+
+// scratch is what encoding one event needs and the next can use again.
+type scratch struct {
+	record  wire.Record
+	encoder encoder
+}
+
+func (s *scratch) encode(v *View) error {
+	if err := v.Validate(); err != nil {
+		return err
+	}
+	r := &s.record
+	r.Key, r.Value, r.Headers = s.encoder.encode(v, r.Headers[:0])
+	return nil
+}
+
+func (p *Producer) identity(ctx context.Context) (identity, error) {
+	if p.tx != nil {
+		return p.tx.identity()
+	}
+	return p.ident.get(ctx)
+}

@@ -1,0 +1,60 @@
+package broker
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Close ends a Send that waits for a stream's partitions, too.
+func TestCloseEndsTheSearchForAStream(t *testing.T) {
+	b, k := openFake(t, kfake.SeedTopics(1, "prod.out"))
+	asked := make(chan struct{}, 1)
+	k.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		k.KeepControl()
+		topics := r.(*kmsg.MetadataRequest).Topics
+		if len(topics) != 1 || topics[0].Topic == nil || *topics[0].Topic != "prod.out" {
+			return nil, nil, false // the transport's own
+		}
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		return nil, errors.New("closed"), true
+	})
+	p, err := b.Producer(ProducerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcome := make(chan error, 1)
+	go p.Send(t.Context(), "out", plainEvent(), func(_ Receipt, err error) { outcome <- err })
+	<-asked
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-outcome; !errors.Is(err, ErrClosed) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// What Kafka refuses is told with the event's id, its stream and its partition.
+func TestPublishNamesTheEvent(t *testing.T) {
+	b, k := openFake(t, kfake.SeedTopics(1, "prod.events"))
+	k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.PolicyViolation})
+	p, err := b.Producer(ProducerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := plainEvent()
+	_, err = p.Publish(t.Context(), "events", v)
+	if want := "event " + v.ID + ": publish to stream events, partition 0: "; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error is %v, want %s…", err, want)
+	}
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}

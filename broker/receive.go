@@ -1,0 +1,232 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"tidemill.dev/broker/internal/wire"
+)
+
+// newDelivery is an empty delivery for a partition, with memory from the pool.
+func (c *Consumer) newDelivery(a fetchAsk, buffer *fetchBuffer, next int64) *Delivery {
+	d := &Delivery{Stream: a.p.stream, Partition: a.p.tp.Partition, c: c, part: a.p, epoch: a.epoch, series: a.series, next: next, buffer: buffer,
+		contents: c.memory.Get().(*contents)}
+	d.Events, d.batches, d.unpacked = d.events[:0], 0, 0
+	if buffer != nil {
+		buffer.users.Add(1)
+	}
+	return d
+}
+
+// receive decodes what was fetched of a partition and offers it to Poll.
+func (c *Consumer) receive(a fetchAsk, part *wire.Fetched, buffer *fetchBuffer) {
+	if len(part.Records) == 0 {
+		return
+	}
+	d := c.newDelivery(a, buffer, a.position)
+	err := d.decode(a, part)
+	if err == nil && d.next == a.position { // a broker sends the first batch whole, however large it is
+		err = fmt.Errorf("no batch behind offset %d in %d bytes: its length must be corrupt", a.position, len(part.Records))
+	}
+	d.hold()
+	fits := d.next > a.position && c.offer(d, a)
+	if err != nil {
+		c.fail(fmt.Errorf("read stream %s, partition %d: %w", a.p.stream, a.p.tp.Partition, err))
+		a.p.mu.Lock()
+		a.p.notBefore = time.Now().Add(longPoll) // not again at once
+		a.p.mu.Unlock()
+	}
+	if !fits {
+		d.release()
+	}
+}
+
+// A delivery ends at the batch that fills it, and the rest is fetched again:
+// batches may unpack to far more than was fetched, and records may be tiny.
+const (
+	fullBytes  = 64 << 20
+	fullEvents = 1 << 16
+)
+
+// decode reads the batches of a fetched record set: those of aborted
+// transactions and the markers are left out, and so is what lies before the
+// position, because brokers send whole batches.
+func (d *Delivery) decode(a fetchAsk, part *wire.Fetched) error {
+	set := part.Records
+	aborted := abortedProducers{list: part.Aborted}
+	for d.unpacked < fullBytes && len(d.Events) < fullEvents {
+		b, rest, ok, err := wire.NextBatch(set)
+		if err == nil && !ok {
+			return nil
+		}
+		if err == nil {
+			err = d.decodeBatch(&b, &aborted, a)
+		} else {
+			err = d.corrupt(err, part)
+		}
+		if err != nil {
+			return err
+		}
+		set = rest
+	}
+	return nil
+}
+
+// decodeBatch reads one batch. One that proves corrupt half way becomes a
+// letter for what could not be read of it.
+func (d *Delivery) decodeBatch(b *wire.Batch, aborted *abortedProducers, a fetchAsk) error {
+	skip, err := aborted.skip(b)
+	if err != nil {
+		return err
+	}
+	if !skip && b.LastOffset >= a.position {
+		if err := d.decodeRecords(*b, a); err != nil {
+			d.miss(d.reached(b, a.position), b.LastOffset, err)
+		}
+	}
+	d.next = max(d.next, b.LastOffset+1)
+	return nil
+}
+
+func (d *Delivery) decodeRecords(b wire.Batch, a fetchAsk) error {
+	var records wire.Records
+	if err := d.openBatch(&records, b); err != nil {
+		return err
+	}
+	for records.Next(&d.record) {
+		if d.record.Offset >= a.position && !covered(a.ended, d.record.Offset) {
+			d.add(&d.record)
+		}
+	}
+	return records.Err()
+}
+
+// openBatch begins to read a batch. One that is compressed is unpacked into memory
+// of its own, which lives as long as the delivery.
+func (d *Delivery) openBatch(records *wire.Records, b wire.Batch) error {
+	if b.Codec == wire.None {
+		_, err := records.Open(b, nil)
+		return err
+	}
+	if d.batches == len(d.unpack) {
+		d.unpack = append(d.unpack, nil)
+	}
+	plain, err := records.Open(b, d.unpack[d.batches])
+	d.unpack[d.batches] = plain
+	d.batches++
+	d.unpacked += len(plain)
+	return err
+}
+
+// corrupt passes over a batch whose end is known and whose content is not, as
+// one dead letter. Where even its end is unknown, reading cannot go on. What a
+// corrupt head says is not believed beyond the log's end, or one flipped bit
+// would pass over what has yet to be written.
+func (d *Delivery) corrupt(err error, part *wire.Fetched) error {
+	var c *wire.CorruptError
+	if !errors.As(err, &c) || c.LastOffset < 0 {
+		return err
+	}
+	last := min(c.LastOffset, part.HighMark-1)
+	if last < d.next {
+		return err
+	}
+	d.miss(max(c.BaseOffset, d.next), last, err)
+	d.next = last + 1
+	return nil
+}
+
+// miss leaves word of offsets that could not be read: a dead letter, or, for a
+// consumer without a group, an event that says why.
+func (d *Delivery) miss(first, last int64, reason error) {
+	if d.c.letters != nil {
+		d.letters = append(d.letters, d.undecodable(first, last, nil, reason))
+		return
+	}
+	*d.slot() = Incoming{Offset: first, Err: reason}
+}
+
+// reached is the first offset of a batch that was not read before it proved
+// corrupt. The letter begins there: it must not pass events that it follows.
+// Where only bytes behind the last record are left over it shares that
+// record's offset.
+func (d *Delivery) reached(b *wire.Batch, position int64) int64 {
+	first := max(b.BaseOffset, position)
+	if n := len(d.Events); n > 0 {
+		first = max(first, d.Events[n-1].Offset+1)
+	}
+	if n := len(d.letters); n > 0 {
+		first = max(first, d.letters[n-1].last+1)
+	}
+	return min(first, b.LastOffset)
+}
+
+// add decodes a record into the delivery's next slot, whose slices are reused.
+func (d *Delivery) add(r *wire.Record) {
+	n := len(d.Events)
+	e := d.slot()
+	e.Offset, e.Time, e.Err = r.Offset, time.UnixMilli(r.Time), nil
+	err := decodeRecord(r, &e.View)
+	if err == nil {
+		return
+	}
+	if d.c.letters != nil {
+		d.Events = d.Events[:n]
+		d.letters = append(d.letters, d.undecodable(r.Offset, r.Offset, r, err))
+		return
+	}
+	e.View = View{Key: r.Key, Data: r.Value, Foreign: append(e.Foreign[:0], r.Headers...)}
+	e.Err = err
+}
+
+// slot is the next of the delivery's events, as its former use left it.
+func (d *Delivery) slot() *Incoming {
+	n := len(d.Events)
+	if n < cap(d.Events) {
+		d.Events = d.Events[:n+1]
+	} else {
+		d.Events = append(d.Events, Incoming{})
+	}
+	return &d.Events[n]
+}
+
+// abortedProducers filters what aborted transactions left on the log. The
+// broker lists them by their first offset; each ends at its abort marker.
+type abortedProducers struct {
+	list   []wire.Aborted
+	sorted bool
+}
+
+func (a *abortedProducers) skip(b *wire.Batch) (bool, error) {
+	if b.Control {
+		committed, err := b.Committed()
+		if err == nil && !committed {
+			a.ended(b)
+		}
+		return true, err
+	}
+	if !b.Transactional || len(a.list) == 0 {
+		return false, nil
+	}
+	i := a.index(b)
+	return i >= 0, nil
+}
+
+// index is the producer's earliest aborted transaction that has begun by b.
+func (a *abortedProducers) index(b *wire.Batch) int {
+	if !a.sorted {
+		slices.SortFunc(a.list, func(x, y wire.Aborted) int { return int(x.First - y.First) })
+		a.sorted = true
+	}
+	return slices.IndexFunc(a.list, func(x wire.Aborted) bool {
+		return x.Producer == b.Producer && x.First <= b.BaseOffset
+	})
+}
+
+func (a *abortedProducers) ended(b *wire.Batch) {
+	if i := a.index(b); i >= 0 {
+		a.list = slices.Delete(a.list, i, i+1)
+	}
+}

@@ -1,0 +1,214 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/segmentio/kafka-go"
+
+	"tidemill.dev/broker/internal/wire"
+)
+
+// verdict is what an answer to a batch means for it.
+type verdict int8
+
+const (
+	stored    verdict = iota
+	tryAgain          // as it is, under the same sequence number
+	mayStand          // likewise; it may be on the log already
+	relabel           // it is not on the log, and its sequence number is no good
+	takeApart         // one of its events is at fault; find it
+	refused           // trying again would not help
+)
+
+// judge is the one place that knows what Kafka's codes mean for a batch.
+func judge(code kafka.Error, events int) verdict {
+	switch code {
+	case 0, kafka.DuplicateSequenceNumber:
+		return stored
+	case kafka.OutOfOrderSequenceNumber, kafka.UnknownProducerId,
+		kafka.InvalidProducerEpoch, kafka.InvalidProducerIDMapping:
+		// The broker has forgotten the producer or was forced to forget
+		// records. Had it stored this batch it would have said so: only one
+		// batch of a partition is ever on its way.
+		return relabel
+	case kafka.MessageSizeTooLarge, kafka.InvalidTimestamp, kafka.InvalidRecord, kafka.RecordListTooLarge:
+		if events > 1 {
+			return takeApart
+		}
+	}
+	switch {
+	case !passingCode(code):
+		return refused
+	case provesAbsence(code):
+		return tryAgain
+	}
+	// A leader that has appended the batch and then lost its office, its disk
+	// or the topic while its replicas caught up says so with the same codes as
+	// one that never had it.
+	return mayStand
+}
+
+// provesAbsence tells whether a refusal says that the batch is not on the log.
+// After any other, UNKNOWN_SERVER_ERROR and NOT_LEADER_OR_FOLLOWER above all, it
+// may be, and the next batch under its sequence number would be taken for it and
+// dropped.
+func provesAbsence(code kafka.Error) bool {
+	switch code {
+	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge, kafka.InvalidRecord, kafka.InvalidTimestamp,
+		kafka.TopicAuthorizationFailed, kafka.ClusterAuthorizationFailed, kafka.TransactionalIDAuthorizationFailed,
+		kafka.InvalidTopic, kafka.InvalidRequiredAcks, kafka.UnsupportedVersion, kafka.UnsupportedForMessageFormat,
+		kafka.PolicyViolation, kafka.UnsupportedCompressionType, kafka.InvalidTransactionState, kafka.ProducerFenced,
+		kafka.NotEnoughReplicas, kafka.InvalidMessage, kafka.ConcurrentTransactions:
+		return true
+	}
+	return false
+}
+
+// settle deals with the answer to a partition's head.
+func (p *Producer) settle(o *outPartition, a wire.Produced) {
+	code := kafka.Error(a.Error)
+	var head *batch
+	o.queue0(func(b *batch) { head = b })
+	v := judge(code, head.Len())
+	if p.tx != nil && (v == relabel || code == kafka.ProducerFenced) {
+		// In a transaction a new label would tear it; the transaction aborts.
+		p.tx.poison(code)
+		v = refused
+	}
+	switch v {
+	case stored:
+		p.stored(o, head, a)
+	case mayStand:
+		head.doubt = true
+		p.again(o, code)
+	case tryAgain:
+		p.again(o, code)
+	case relabel:
+		p.relabel(o, head, code)
+	case takeApart:
+		p.takeApart(o, head, code)
+	case refused:
+		head.doubt = head.doubt || !provesAbsence(code)
+		o.fail(p, refusal(code, a.Message))
+		p.relist(o)
+	}
+}
+
+func (p *Producer) stored(o *outPartition, head *batch, a wire.Produced) {
+	offset := a.BaseOffset
+	if a.Error != 0 {
+		offset = -1
+	}
+	n := int32(head.Len())
+	head.tell(o.receipt(offset), nil)
+	o.mu.Lock()
+	o.sequence = (o.sequence + n) & 0x7fffffff
+	o.mu.Unlock()
+	o.pop(p)
+	p.relist(o)
+}
+
+func (p *Producer) relabel(o *outPartition, head *batch, code kafka.Error) {
+	o.mu.Lock()
+	p.b.log.Warn("a partition takes a new producer id", "stream", o.topic.stream, "partition", o.index,
+		"producer", o.id.producer, "sequence", o.sequence, "reason", code.Title())
+	p.ident.burn(o.id)
+	o.id = noIdentity
+	head.doubt = false
+	o.mu.Unlock()
+	p.again(o, code)
+}
+
+// again hands a partition to the resolver, which tries it again when its
+// leader is known and the backoff is over.
+func (p *Producer) again(o *outPartition, err error) {
+	if p.ctx.Err() != nil {
+		return // closing: Close tells the events
+	}
+	if p.tx != nil && p.tx.faulty() != nil || !passing(err) && !relabelled(err) {
+		o.fail(p, err)
+		p.relist(o)
+		return
+	}
+	p.resolve.add(o, err)
+}
+
+func relabelled(err error) bool {
+	var code kafka.Error
+	return errors.As(err, &code) && judge(code, 1) == relabel
+}
+
+// relist puts a partition where it belongs after its head has gone.
+func (p *Producer) relist(o *outPartition) {
+	o.mu.Lock()
+	more, leader := len(o.queue) > 0, o.leader
+	o.place = idle
+	if more {
+		o.place = listed
+	}
+	o.mu.Unlock()
+	if more {
+		p.sender(leader).list(o)
+	}
+}
+
+// takeApart replaces a refused batch by one batch for each of its events, so
+// that the event at fault fails alone.
+func (p *Producer) takeApart(o *outPartition, head *batch, code kafka.Error) {
+	parts, err := p.split(head)
+	if err != nil {
+		o.fail(p, errors.Join(refusal(code, ""), err))
+		p.relist(o)
+		return
+	}
+	o.mu.Lock()
+	parts[len(parts)-1].gone = head.gone // the last to be told
+	o.queue = append(parts, o.queue[1:]...)
+	o.mu.Unlock()
+	p.batches.Put(head)
+	p.relist(o)
+}
+
+func (p *Producer) split(head *batch) ([]*batch, error) {
+	encoded, _, ok, err := wire.NextBatch(head.Bytes())
+	if err != nil || !ok {
+		return nil, fmt.Errorf("read back a batch of %d events: %w", head.Len(), err)
+	}
+	var records wire.Records
+	if _, err := records.Open(encoded, nil); err != nil {
+		return nil, err
+	}
+	var parts []*batch
+	var r wire.Record
+	left := head.bytes
+	for i := 0; records.Next(&r); i++ {
+		b := p.newBatch()
+		b.born, b.sealed = head.born, true
+		b.Append(&r)
+		b.done = append(b.done, head.done[i])
+		b.bytes = min(left, int64(wire.RecordSize(&r)))
+		left -= b.bytes
+		parts = append(parts, b)
+	}
+	if len(parts) > 0 {
+		parts[0].bytes += left
+	}
+	return parts, records.Err()
+}
+
+// refusal turns a code into an error that says what to do next.
+func refusal(code kafka.Error, message string) error {
+	if message != "" {
+		message = " (" + message + ")"
+	}
+	switch code {
+	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge:
+		return fmt.Errorf("%w for what the stream allows%s; make it smaller or raise the topic's max.message.bytes", ErrTooLarge, message)
+	case kafka.TopicAuthorizationFailed, kafka.ClusterAuthorizationFailed, kafka.TransactionalIDAuthorizationFailed:
+		return fmt.Errorf("this user may not write to the topic%s; grant it write: %w", message, code)
+	case kafka.Unknown: // UNKNOWN_SERVER_ERROR: all the server says is that it failed
+		return fmt.Errorf("the write failed in Kafka%s, whose log says why (a full disk?): %w", message, code)
+	}
+	return fmt.Errorf("refused by Kafka%s: %w", message, code)
+}

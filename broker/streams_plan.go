@@ -1,0 +1,215 @@
+package broker
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"tidemill.dev/broker/internal/wire"
+)
+
+// foundStreams is what Kafka has.
+type foundStreams struct {
+	brokers int
+	servers []wire.BrokerNode
+	steward int32 // whom to ask for changes
+	streams map[string]foundStream
+}
+
+type foundStream struct {
+	partitions  int
+	replication int
+	settings    map[string]setting
+}
+
+// setting is a topic's config as it works; own if the topic itself has it, and
+// it is not inherited from a broker's default that may change.
+type setting struct {
+	value string
+	own   bool
+}
+
+// wanted is a topic's config as it should be.
+type wanted struct{ key, value string }
+
+// actions are the steps from what is found to what is specified.
+type actions struct {
+	create []newStream
+	alter  []alteredStream
+	grow   []grownStream
+}
+
+type newStream struct {
+	name        string
+	partitions  int
+	replication int
+	settings    []wanted
+}
+
+type alteredStream struct {
+	name     string
+	settings []wanted
+	from     []string // the former values, by settings' order
+}
+
+type grownStream struct {
+	name     string
+	from, to int
+}
+
+func (a actions) none() bool { return len(a.create)+len(a.alter)+len(a.grow) == 0 }
+
+func (a actions) changes() []Change {
+	var all []Change
+	for _, c := range a.create {
+		to := fmt.Sprintf("%d partitions, replication %d", c.partitions, c.replication)
+		all = append(all, Change{Stream: c.name, What: "created", To: to})
+	}
+	for _, c := range a.alter {
+		for i, s := range c.settings {
+			all = append(all, Change{Stream: c.name, What: s.key, From: c.from[i], To: s.value})
+		}
+	}
+	for _, c := range a.grow {
+		all = append(all, Change{Stream: c.name, What: "partitions", From: strconv.Itoa(c.from), To: strconv.Itoa(c.to)})
+	}
+	return all
+}
+
+// plan decides, and does nothing. Its report has everything but the changes.
+func plan(specs []StreamSpec, found foundStreams, o EnsureOptions) (actions, EnsureReport, error) {
+	replication, warnings, err := chooseReplication(found.brokers, o.Replication)
+	if err != nil {
+		return actions{}, EnsureReport{}, err
+	}
+	todo, report := actions{}, EnsureReport{Warnings: warnings}
+	unknown := maps.Clone(found.streams)
+	for _, s := range specs {
+		delete(unknown, s.Name)
+		have, ok := found.streams[s.Name]
+		if !ok {
+			todo.create = append(todo.create, newStream{s.Name, s.Partitions, replication, settingsOf(s, replication)})
+			continue
+		}
+		if a := alterations(s, have); len(a.settings) > 0 {
+			todo.alter = append(todo.alter, a)
+		}
+		if s.Partitions > have.partitions && (!s.KeyOrdered || o.Reorder) {
+			todo.grow = append(todo.grow, grownStream{s.Name, have.partitions, s.Partitions})
+		}
+		report.Drift = append(report.Drift, drift(s, have, replication, o)...)
+	}
+	report.Unknown = slices.Sorted(maps.Keys(unknown))
+	return todo, report, nil
+}
+
+// chooseReplication is three where three brokers can hold it: two copies then
+// survive any one broker, and acknowledged means on two disks at least.
+func chooseReplication(brokers, asked int) (int, []string, error) {
+	n := asked
+	if n == 0 {
+		n = 1
+		if brokers >= 3 {
+			n = 3
+		}
+	}
+	if n < 0 || n > brokers {
+		return 0, nil, fmt.Errorf("ensure streams: replication %d is asked for, but Kafka has %d brokers: ask for %d or fewer, or add brokers", n, brokers, brokers)
+	}
+	if n >= 3 {
+		return n, nil, nil
+	}
+	return n, []string{fmt.Sprintf("new streams have replication %d: losing a broker's disk can lose acknowledged events; run three brokers or more, with replication 3", n)}, nil
+}
+
+const (
+	settingRetention   = "retention.ms"
+	settingMinInsync   = "min.insync.replicas"
+	settingMessageSize = "max.message.bytes"
+)
+
+// settingsOf are the configs that a stream's promises rest on. They are set on
+// the topic even where a broker's default agrees, because the default may
+// change: compact would drop events of one key, retention.bytes would drop what
+// never expires, an unclean election would drop what was acknowledged.
+func settingsOf(s StreamSpec, replication int) []wanted {
+	all := []wanted{
+		{"cleanup.policy", "delete"},
+		{settingRetention, retentionValue(s.Retention)},
+		{"retention.bytes", "-1"},
+		{"unclean.leader.election.enable", "false"},
+		{settingMinInsync, strconv.Itoa(minInsync(replication))},
+	}
+	if s.MaxMessageBytes > 0 {
+		all = append(all, wanted{settingMessageSize, strconv.Itoa(s.MaxMessageBytes)})
+	}
+	return all
+}
+
+func retentionValue(d time.Duration) string {
+	if d == 0 {
+		return "-1"
+	}
+	return strconv.FormatInt(d.Milliseconds(), 10)
+}
+
+// minInsync of two needs three replicas: with two, one lost broker would stop
+// every publisher.
+func minInsync(replication int) int {
+	if replication >= 3 {
+		return 2
+	}
+	return 1
+}
+
+func alterations(s StreamSpec, have foundStream) alteredStream {
+	a := alteredStream{name: s.Name}
+	for _, w := range settingsOf(s, have.replication) {
+		is := have.settings[w.key]
+		if is.own && is.value == w.value || w.key == settingMinInsync && stricter(is, w.value, have.replication) {
+			continue
+		}
+		a.settings = append(a.settings, w)
+		a.from = append(a.from, is.value)
+	}
+	return a
+}
+
+// stricter says whether somebody asks for more replicas in sync than we do, and
+// the topic can give them: that is theirs to decide.
+func stricter(is setting, want string, replication int) bool {
+	has, err := strconv.Atoi(is.value)
+	least, _ := strconv.Atoi(want)
+	return err == nil && is.own && has > least && has <= replication
+}
+
+// drift is what plan leaves as it is.
+func drift(s StreamSpec, have foundStream, replication int, o EnsureOptions) []Drift {
+	var all []Drift
+	partitions := Drift{Stream: s.Name, What: "partitions", Want: strconv.Itoa(s.Partitions), Have: strconv.Itoa(have.partitions)}
+	switch {
+	case s.Partitions < have.partitions:
+		partitions.Why = "Kafka cannot take partitions away without losing their events"
+		partitions.Next = accept(s, have.partitions)
+		all = append(all, partitions)
+	case s.Partitions > have.partitions && s.KeyOrdered && !o.Reorder:
+		partitions.Why = "with more partitions most keys move to another one, and a key's events before and after may be handled out of order"
+		partitions.Next = "when its readers have no lag, run again with --reorder; or " + accept(s, have.partitions)
+		all = append(all, partitions)
+	}
+	if have.replication < replication {
+		all = append(all, Drift{Stream: s.Name, What: "replication", Want: strconv.Itoa(replication), Have: strconv.Itoa(have.replication),
+			Why:  "moving replicas loads every broker, so its time is yours to choose",
+			Next: "raise it with kafka-reassign-partitions.sh, then run again"})
+	}
+	return all
+}
+
+func accept(s StreamSpec, partitions int) string {
+	if s.Builtin {
+		return "leave it: this stream is Tidemill's own, and works with any number"
+	}
+	return fmt.Sprintf("set partitions: %d for this stream in the config", partitions)
+}

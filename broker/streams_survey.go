@@ -1,0 +1,200 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"tidemill.dev/broker/internal/wire"
+)
+
+// rateSpan is the stretch of time that a stream's rate is taken over.
+const rateSpan = time.Minute
+
+// StreamInfo is the state of one stream.
+type StreamInfo struct {
+	Name       string          `json:"name"`
+	Partitions []PartitionInfo `json:"partitions"`
+	Records    int64           `json:"records"`   // ends minus starts: counts the markers of transactions too
+	Bytes      int64           `json:"bytes"`     // on the leaders' disks; -1 where Kafka does not say
+	Rate       float64         `json:"rate"`      // records a second over the last minute
+	Retention  time.Duration   `json:"retention"` // 0 is for ever
+	Groups     []GroupLag      `json:"groups"`
+}
+
+// MarshalJSON writes the retention as people read it, 168h0m0s or forever, and
+// a stream without groups as one with none rather than null.
+func (s StreamInfo) MarshalJSON() ([]byte, error) {
+	type plain StreamInfo
+	retention := "forever"
+	if s.Retention > 0 {
+		retention = s.Retention.String()
+	}
+	if s.Groups == nil {
+		s.Groups = []GroupLag{}
+	}
+	return json.Marshal(struct {
+		plain
+		Retention string `json:"retention"` // hides plain's
+	}{plain(s), retention})
+}
+
+// PartitionInfo is the state of one partition.
+type PartitionInfo struct {
+	Partition int     `json:"partition"`
+	Start     int64   `json:"start"` // the first offset that is kept
+	End       int64   `json:"end"`   // the one after the last
+	Bytes     int64   `json:"bytes"`
+	Rate      float64 `json:"rate"`
+}
+
+// GroupLag is how far a consumer group of ours is behind on one stream.
+type GroupLag struct {
+	Group      string         `json:"group"` // by its short name, as Names.Group takes it
+	Lag        int64          `json:"lag"`
+	Lost       int64          `json:"lost"` // below the stream's start before the group has read them
+	Partitions []PartitionLag `json:"partitions"`
+}
+
+// PartitionLag is GroupLag of one partition. A partition without a commit counts
+// whole.
+type PartitionLag struct {
+	Partition int   `json:"partition"`
+	Committed int64 `json:"committed"` // -1 if there is none
+	Lag       int64 `json:"lag"`
+	Lost      int64 `json:"lost"`
+}
+
+// surveyPatience is how long Streams waits for what may pass.
+const surveyPatience = 15 * time.Second
+
+// Streams says how this install's streams are, by name. It costs a handful of
+// requests a server, however many partitions there are, and one a group.
+func (b *Broker) Streams(ctx context.Context) ([]StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, surveyPatience)
+	defer cancel()
+	infos, err := persist(ctx, b.surveyStreams)
+	if err != nil {
+		return nil, fmt.Errorf("look at the streams: %w%s", err, aclHint(err))
+	}
+	return infos, nil
+}
+
+// survey is everything that Streams asks for, as it was answered.
+type survey struct {
+	topics             []wire.TopicMetadata
+	settings           map[string]map[string]setting
+	start, end, recent map[wire.TopicPartition]int64
+	bytes              map[wire.TopicPartition]int64 // nil where Kafka does not say
+	commits            map[string]commits
+}
+
+func (b *Broker) surveyStreams(ctx context.Context) ([]StreamInfo, error) {
+	md, err := b.metadata(ctx)
+	if err != nil {
+		return nil, err
+	}
+	topics, err := b.ours(md)
+	if err != nil || len(topics) == 0 {
+		return nil, err
+	}
+	s := survey{topics: topics}
+	since := time.Now().Add(-rateSpan).UnixMilli()
+	// Each writes a field of its own. The ends are asked for after the commits,
+	// or a commit could be past the end.
+	err = together(ctx,
+		func(ctx context.Context) (err error) {
+			s.start, err = b.offsetsOfAll(ctx, topics, wire.Earliest)
+			return
+		},
+		func(ctx context.Context) (err error) { s.recent, err = b.offsetsOfAll(ctx, topics, since); return },
+		func(ctx context.Context) (err error) { s.bytes, err = b.logSizes(ctx, topics); return },
+		func(ctx context.Context) (err error) { s.commits, err = b.groupCommits(ctx, md.Brokers); return },
+		func(ctx context.Context) (err error) {
+			s.settings, err = b.topicSettings(ctx, steward(md), topics)
+			return
+		},
+	)
+	if err == nil {
+		s.end, err = b.offsetsOfAll(ctx, topics, wire.Latest)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b.describe(s), nil
+}
+
+// offsetsOfAll finds the first offset at or after a time in every partition,
+// -1 where there is none. What an open transaction has written counts.
+func (b *Broker) offsetsOfAll(ctx context.Context, topics []wire.TopicMetadata, at int64) (map[wire.TopicPartition]int64, error) {
+	var queries []wire.OffsetQuery
+	for _, t := range topics {
+		for _, p := range t.Partitions {
+			queries = append(queries, wire.OffsetQuery{TopicPartition: wire.TopicPartition{Topic: t.Name, Partition: p.Index}, Time: at})
+		}
+	}
+	return b.offsetsAt(ctx, queries, false)
+}
+
+// together runs all at once; the first error ends the rest.
+func together(ctx context.Context, all ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var running sync.WaitGroup
+	for _, f := range all {
+		running.Go(func() {
+			if err := f(ctx); err != nil {
+				cancel(err) // the first one counts
+			}
+		})
+	}
+	running.Wait()
+	return context.Cause(ctx)
+}
+
+func (b *Broker) describe(s survey) []StreamInfo {
+	infos := make([]StreamInfo, 0, len(s.topics))
+	for _, t := range s.topics {
+		info := StreamInfo{Retention: retentionOf(s.settings[t.Name])}
+		info.Name, _ = b.names.Stream(t.Name)
+		for _, p := range t.Partitions {
+			one := s.partition(wire.TopicPartition{Topic: t.Name, Partition: p.Index})
+			info.Partitions = append(info.Partitions, one)
+			info.Records += one.End - one.Start
+			info.Bytes += one.Bytes
+			info.Rate += one.Rate
+		}
+		if s.bytes == nil {
+			info.Bytes = -1
+		}
+		slices.SortFunc(info.Partitions, func(x, y PartitionInfo) int { return cmp.Compare(x.Partition, y.Partition) })
+		info.Groups = s.lags(t.Name, info.Partitions, b.names.Group(""))
+		infos = append(infos, info)
+	}
+	slices.SortFunc(infos, func(x, y StreamInfo) int { return cmp.Compare(x.Name, y.Name) })
+	return infos
+}
+
+func (s survey) partition(p wire.TopicPartition) PartitionInfo {
+	one := PartitionInfo{Partition: int(p.Partition), Start: s.start[p], End: s.end[p], Bytes: -1}
+	if s.bytes != nil {
+		one.Bytes = s.bytes[p]
+	}
+	if recent := s.recent[p]; recent >= 0 { // else nothing came in that time
+		one.Rate = float64(max(0, one.End-recent)) / rateSpan.Seconds()
+	}
+	return one
+}
+
+func retentionOf(settings map[string]setting) time.Duration {
+	ms, err := strconv.ParseInt(settings[settingRetention].value, 10, 64)
+	if err != nil || ms < 0 {
+		return 0
+	}
+	return time.Duration(ms) * time.Millisecond
+}

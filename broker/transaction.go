@@ -1,0 +1,159 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+)
+
+// transactionTimeout bounds how long a dead member's open transaction holds up
+// readers of committed records.
+const transactionTimeout = 10 * time.Second
+
+// transaction is the transactional half of a producer: its id, its identity,
+// and which partitions the open transaction has been told of.
+type transaction struct {
+	b  *Broker
+	id string
+
+	mu       sync.Mutex
+	ident    identity
+	included map[*outPartition]bool
+	fault    error
+}
+
+// open fences whoever used the transactional id before and takes an identity.
+func (t *transaction) open(ctx context.Context) error {
+	var w backoff
+	for {
+		id, err := t.b.initProducer(ctx, t.id, noIdentity)
+		if err == nil {
+			t.mu.Lock()
+			t.ident, t.included, t.fault = id, map[*outPartition]bool{}, nil
+			t.mu.Unlock()
+			return nil
+		}
+		if !passing(err) {
+			return fmt.Errorf("open transactions as %s: %w", t.id, err)
+		}
+		if wait := w.wait(ctx); wait != nil {
+			return fmt.Errorf("open transactions as %s: %w", t.id, errors.Join(err, wait))
+		}
+	}
+}
+
+// begin starts the next transaction of the same identity.
+func (t *transaction) begin() {
+	t.mu.Lock()
+	clear(t.included)
+	t.mu.Unlock()
+}
+
+func (t *transaction) identity() (identity, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ident, t.fault
+}
+
+// poison makes every later step of the open transaction fail, so that it ends
+// in an abort. The first fault is the one to tell: each of a batch's events
+// comes with the same one.
+func (t *transaction) poison(err error) {
+	t.mu.Lock()
+	if t.fault == nil {
+		t.fault = err
+	}
+	t.mu.Unlock()
+}
+
+func (t *transaction) faulty() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.fault
+}
+
+// touched tells whether the open transaction has any partition.
+func (t *transaction) touched() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.included) > 0
+}
+
+// include tells the coordinator of partitions before anything is sent to them:
+// it could not abort what it does not know.
+func (t *transaction) include(ctx context.Context, parts []*outPartition) error {
+	id, err := t.identity()
+	if err != nil {
+		return err
+	}
+	topics := map[string][]kafka.AddPartitionToTxn{}
+	t.mu.Lock()
+	for _, o := range parts {
+		if !t.included[o] {
+			topics[o.topic.name] = append(topics[o.topic.name], kafka.AddPartitionToTxn{Partition: int(o.index)})
+		}
+	}
+	t.mu.Unlock()
+	if len(topics) == 0 {
+		return nil
+	}
+	if err := t.add(ctx, id, topics); err != nil {
+		if !passing(err) {
+			t.poison(err)
+		}
+		return fmt.Errorf("add partitions to transaction %s: %w", t.id, err)
+	}
+	t.mu.Lock()
+	for _, o := range parts {
+		t.included[o] = true
+	}
+	t.mu.Unlock()
+	return nil
+}
+
+// add waits out the previous transaction, whose end Kafka may still be writing
+// down.
+func (t *transaction) add(ctx context.Context, id identity, topics map[string][]kafka.AddPartitionToTxn) error {
+	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
+		res, err := t.b.client.AddPartitionsToTxn(ctx, &kafka.AddPartitionsToTxnRequest{
+			TransactionalID: t.id, ProducerID: int(id.producer), ProducerEpoch: int(id.epoch), Topics: topics})
+		if err == nil {
+			err = refusedPartitions(res.Topics)
+		}
+		if !errors.Is(err, kafka.ConcurrentTransactions) {
+			return err
+		}
+		if ended := sleep(ctx, wait); ended != nil {
+			return errors.Join(err, ended)
+		}
+	}
+}
+
+// notAttempted is what kafka-go calls BrokerAuthorizationFailed: the partition
+// would have been added, had another of the same request not been refused.
+const notAttempted kafka.Error = 55
+
+// refusedPartitions names the partitions that are to blame, or what to wait for.
+func refusedPartitions(topics map[string][]kafka.AddPartitionToTxnPartition) error {
+	var blamed, others error
+	for topic, answers := range topics {
+		for _, a := range answers {
+			switch {
+			case errors.Is(a.Error, kafka.ConcurrentTransactions):
+				return a.Error
+			case errors.Is(a.Error, notAttempted):
+				others = errors.New("none of its partitions was added")
+			case a.Error != nil:
+				blamed = errors.Join(blamed, fmt.Errorf("%s/%d: %w", topic, a.Partition, a.Error))
+			}
+		}
+	}
+	if blamed == nil {
+		return others
+	}
+	return blamed
+}

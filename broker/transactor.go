@@ -1,0 +1,197 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Transactor consumes, transforms and produces exactly once: what a
+// transaction sends and how far it has read become visible together or not at
+// all.
+//
+// Two fences keep a zombie out. The transactional id belongs to the member's
+// slot in its group, so whoever holds the slot next aborts what was left open;
+// and offsets are committed in the name of the member and its generation, which
+// Kafka refuses once the group has moved on.
+type Transactor struct {
+	c *Consumer
+	p *Producer
+
+	turn   chan struct{} // one transaction at a time; who fills it has it
+	slot   int32
+	opened bool // the slot's transactional id is ours, and nothing is open under it
+}
+
+// Transactor returns a transactor for the consumer's events. Close it after
+// the last transaction and before the consumer.
+func (c *Consumer) Transactor(o ProducerOptions) (*Transactor, error) {
+	if c.member == nil {
+		return nil, errors.New("a transactor needs a consumer with a group")
+	}
+	p, err := c.b.Producer(o)
+	if err != nil {
+		return nil, err
+	}
+	p.tx = &transaction{b: c.b, ident: noIdentity, included: map[*outPartition]bool{}}
+	t := &Transactor{c: c, p: p, turn: make(chan struct{}, 1), slot: -1}
+	c.member.mu.Lock()
+	c.member.transactor = t
+	c.member.mu.Unlock()
+	c.running.Go(t.takeSlot)
+	return t, nil
+}
+
+// takeSlot takes the transactional id without waiting for the first
+// transaction: what the slot's former holder left open keeps Kafka from saying
+// where the group is, and so keeps the first events from coming.
+func (t *Transactor) takeSlot() {
+	if t.await(t.c.ctx) != nil {
+		return
+	}
+	defer t.leave()
+	ctx, cancel := context.WithTimeout(t.c.ctx, 3*t.c.b.requestTimeout)
+	defer cancel()
+	if err := t.begin(ctx); err != nil && t.c.ctx.Err() == nil {
+		t.c.b.log.Warn("the slot's transactional id could not be taken; the first transaction tries again", "group", t.c.member.group, "reason", err)
+	}
+}
+
+// await waits for the turn, which whoever takes the slot may hold for as long as
+// Kafka is away.
+func (t *Transactor) await(ctx context.Context) error {
+	select {
+	case t.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (t *Transactor) leave() { <-t.turn }
+
+// Close ends the transactor's producer.
+func (t *Transactor) Close(ctx context.Context) error { return t.p.Close(ctx) }
+
+// Tx is one open transaction. It is valid while the function that Do was given
+// runs.
+type Tx struct {
+	t     *Transactor
+	began time.Time
+	done  []*Delivery
+}
+
+// Send publishes an event as part of the transaction. Its bytes are copied. An
+// event that cannot be sent makes the transaction fail.
+func (x *Tx) Send(ctx context.Context, stream string, v *View) {
+	x.t.p.Send(ctx, stream, v, func(_ Receipt, err error) {
+		if err != nil {
+			x.t.p.tx.poison(err)
+		}
+	})
+}
+
+// Done makes a delivery part of the transaction. Deliveries of one partition
+// are given in the order in which Poll returned them, and none is left out.
+func (x *Tx) Done(d *Delivery) { x.done = append(x.done, d) }
+
+// ErrAborted says that a transaction has left no trace. Its deliveries have
+// been taken back; Poll returns their events again, here or at their new
+// reader. A delivery that was not given to Tx.Done, because the function failed
+// before or was not called, is still its caller's, to be tried again or ended.
+var ErrAborted = errors.New("transaction aborted")
+
+// Do runs one transaction. After an error nothing of it is visible to readers
+// of committed events, unless the error wraps ErrInDoubt as well; even then
+// this consumer reads on from where the log says that the group is.
+func (t *Transactor) Do(ctx context.Context, fn func(*Tx) error) error {
+	x := &Tx{t: t}
+	if err := t.await(ctx); err != nil {
+		return fmt.Errorf("%w: wait for the slot's transactional id: %w", ErrAborted, err)
+	}
+	defer t.leave()
+	if err := t.begin(ctx); err != nil {
+		return t.abort(ctx, x, err)
+	}
+	// Should fn panic and its caller go on, the next transaction must not
+	// commit what this one has sent: it opens the id anew.
+	t.opened = false
+	x.began = time.Now()
+	if err := fn(x); err != nil {
+		return t.abort(ctx, x, err)
+	}
+	if err := t.p.Flush(ctx); err != nil {
+		return t.abort(ctx, x, err)
+	}
+	if err := t.p.tx.faulty(); err != nil {
+		return t.abort(ctx, x, err)
+	}
+	places, err := t.places(ctx, x)
+	if err != nil {
+		return t.abort(ctx, x, err)
+	}
+	defer t.c.member.reserve(places)()
+	if len(places) > 0 || t.p.tx.touched() {
+		if err := t.commit(ctx, places); err != nil {
+			return t.abort(ctx, x, err)
+		}
+		t.committed(x, places)
+	}
+	t.opened = true
+	return nil
+}
+
+// begin takes the slot's transactional id, unless it is held already.
+func (t *Transactor) begin(ctx context.Context) error {
+	slot, err := t.awaitSlot(ctx)
+	if err != nil {
+		return err
+	}
+	if t.opened && slot == t.slot {
+		t.p.tx.begin()
+		return nil
+	}
+	// What an aborted transaction could not rid itself of in time must not
+	// become part of the next.
+	if err := t.p.Flush(ctx); err != nil {
+		return fmt.Errorf("end the former transaction: %w", err)
+	}
+	t.p.tx.id = t.c.b.names.Transactional(t.c.opt.Group, int(slot))
+	if err := t.p.tx.open(ctx); err != nil {
+		return err
+	}
+	t.p.relabelAll()
+	t.slot, t.opened = slot, true
+	return nil
+}
+
+func (t *Transactor) awaitSlot(ctx context.Context) (int32, error) {
+	var w backoff
+	for {
+		if _, _, slot, ok := t.c.member.snapshot(); ok {
+			return slot, nil
+		}
+		if err := w.wait(ctx); err != nil {
+			return 0, fmt.Errorf("wait for a place in group %s: %w", t.c.opt.Group, err)
+		}
+	}
+}
+
+func (m *member) snapshot() (id string, generation, slot int32, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.id, m.generation, m.slot, m.generation >= 0
+}
+
+// relabelAll makes every partition begin anew under the new identity. Nothing
+// is queued at that point.
+func (p *Producer) relabelAll() {
+	for _, topic := range *p.topics.Load() {
+		for _, o := range topic.all() {
+			o.mu.Lock()
+			o.id = noIdentity
+			o.mu.Unlock()
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemill.dev/broker/internal/wire"
+)
+
+// openTransaction is a transactor with the events a and b polled.
+func openTransaction(t *testing.T) (*kfake.Cluster, *Broker, *Transactor, *Delivery) {
+	t.Helper()
+	b, k := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.out", "prod.dead-letters"))
+	publishAll(t, b, "events", "a", "b")
+	c, x := openTransactor(t, b, nil)
+	d, err := c.Poll(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k, b, x, d
+}
+
+// A member that the group has just forgotten has no generation to commit in,
+// and Kafka takes a transaction's offsets that name none from anyone.
+func TestForgottenMemberCommitsNothing(t *testing.T) {
+	k, b, x, d := openTransaction(t)
+	sent := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Count: -1, Observe: true})
+	forgotten := &Transactor{c: &Consumer{b: b, member: newMember(x.c)}, p: x.p}
+	err := forgotten.offsets(t.Context(), map[wire.TopicPartition]txPlace{d.part.tp: {p: d.part, epoch: d.epoch, next: d.next}})
+	if !errors.Is(err, errTakenAway) || sent.Hits() > 0 {
+		t.Errorf("error is %v and %d commits were sent; want that it was taken away, and none", err, sent.Hits())
+	}
+	d.Done()
+}
+
+// What a transaction has sent before it panicked is not part of the next.
+func TestTransactionThatPanics(t *testing.T) {
+	_, b, x, d := openTransaction(t)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic did not come through")
+			}
+		}()
+		_ = x.Do(t.Context(), func(tx *Tx) error {
+			tx.Send(t.Context(), "out", &View{ID: "lost", Source: "/x", Type: "t"})
+			if err := x.p.Flush(t.Context()); err != nil {
+				t.Error(err)
+			}
+			panic("no")
+		})
+	}()
+	err := x.Do(t.Context(), func(tx *Tx) error {
+		tx.Send(t.Context(), "out", &View{ID: "kept", Source: "/x", Type: "t"})
+		tx.Done(d)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ids, _ := readBack(t, b, Position{Stream: "out"}); !slices.Equal(ids, []string{"kept"}) {
+		t.Errorf("the log holds %v", ids)
+	}
+}
+
+// Who has no time does not wait for the slot's transactional id to be taken.
+func TestDoWaitsNoLongerThanItsContext(t *testing.T) {
+	b, k := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.dead-letters"))
+	away := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.CoordinatorLoadInProgress, Count: -1, TopLevel: true,
+		When: func(r kmsg.Request) bool { return r.(*kmsg.InitProducerIDRequest).TransactionalID != nil }})
+	_, x := openTransactor(t, b, nil)
+	if err := away.Wait(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	outcome := make(chan error, 1)
+	go func() { outcome <- x.Do(ctx, func(*Tx) error { return nil }) }()
+	select {
+	case err := <-outcome:
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, ErrAborted) {
+			t.Errorf("error is %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("it waits on")
+	}
+	away.Remove()
+}
+
+// However many events fail, and whether Kafka says of each that it was not
+// stored or not: the transaction is aborted for certain, and says why once.
+func TestTransactionWhoseEventsAreRefused(t *testing.T) {
+	k, _, x, d := openTransaction(t)
+	k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.UnknownServerError, Count: -1})
+	err := x.Do(t.Context(), func(tx *Tx) error {
+		for i := range 500 {
+			tx.Send(t.Context(), "out", &View{ID: fmt.Sprint(i), Source: "/x", Type: "t"})
+		}
+		tx.Done(d)
+		return nil
+	})
+	if !errors.Is(err, ErrAborted) || errors.Is(err, ErrInDoubt) {
+		t.Errorf("error is %v, want that it was aborted for certain", err)
+	}
+	if n := strings.Count(err.Error(), "stream out"); n != 1 {
+		t.Errorf("the stream is named %d times in %d bytes", n, len(err.Error()))
+	}
+}
+
+// A transaction that took too long says so, whatever Kafka calls it.
+func TestTransactionThatTookTooLong(t *testing.T) {
+	_, _, x, d := openTransaction(t)
+	if err := x.await(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tx := &Tx{t: x, began: time.Now().Add(-11 * time.Second), done: []*Delivery{d}}
+	err := x.abort(t.Context(), tx, kafka.InvalidProducerEpoch)
+	x.leave()
+	if !errors.Is(err, kafka.InvalidProducerEpoch) || !strings.Contains(err.Error(), "put less into one") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestMayHaveEnded(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{io.EOF, true},
+		{context.DeadlineExceeded, true},
+		{kafka.ProducerFenced, false},
+		{kafka.InvalidProducerEpoch, false},
+		{kafka.InvalidTransactionState, false},
+		{kafka.ConcurrentTransactions, false},
+		{kafka.GroupCoordinatorNotAvailable, true},
+		{kafka.NotCoordinatorForGroup, true},
+		{kafka.Unknown, true},
+	} {
+		if got := mayHaveEnded(named("commit transaction", "x", c.err)); got != c.want {
+			t.Errorf("%v: %v", c.err, got)
+		}
+	}
+}
+
+// Only the partition at fault is blamed, not those that Kafka left out for it.
+func TestRefusedPartitions(t *testing.T) {
+	answer := func(codes ...kafka.Error) map[string][]kafka.AddPartitionToTxnPartition {
+		all := map[string][]kafka.AddPartitionToTxnPartition{}
+		for i, code := range codes {
+			a := kafka.AddPartitionToTxnPartition{Partition: i}
+			if code != 0 {
+				a.Error = code
+			}
+			all["t"] = append(all["t"], a)
+		}
+		return all
+	}
+	if err := refusedPartitions(answer(0, 0)); err != nil {
+		t.Errorf("all added: %v", err)
+	}
+	if err := refusedPartitions(answer(notAttempted, kafka.UnknownTopicOrPartition)); !passing(err) || errors.Is(err, notAttempted) || !strings.Contains(err.Error(), "t/1") {
+		t.Errorf("one unknown: %v", err)
+	}
+	if err := refusedPartitions(answer(notAttempted)); err == nil || passing(err) {
+		t.Errorf("none added: %v", err)
+	}
+	if err := refusedPartitions(answer(0, kafka.ConcurrentTransactions)); !errors.Is(err, kafka.ConcurrentTransactions) {
+		t.Errorf("one waits: %v", err)
+	}
+}
+
+// A delivery that the caller forgot must not be committed over.
+func TestTransactionThatLeavesADeliveryOut(t *testing.T) {
+	_, b, x, first := openTransaction(t)
+	poll := func(id string) *Delivery {
+		publishAll(t, b, "events", id)
+		d, err := x.c.Poll(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	second, third := poll("c"), poll("d")
+	give := func(all ...*Delivery) error {
+		return x.Do(t.Context(), func(tx *Tx) error {
+			for _, d := range all {
+				tx.Done(d)
+			}
+			return nil
+		})
+	}
+	err := give(first, third)
+	second.Done() // in vain: its partition is read anew
+	if !errors.Is(err, ErrAborted) || !strings.Contains(err.Error(), "left out") {
+		t.Fatalf("error is %v", err)
+	}
+	for n := 0; n < 4; {
+		d, err := x.c.Poll(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += len(d.Events)
+		if err := give(d); err != nil {
+			t.Error(err)
+		}
+	}
+	if at := committedBy(t, b); at < 4 {
+		t.Errorf("the group is at %d", at)
+	}
+}
