@@ -1,0 +1,159 @@
+package embedded
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const acceptAgain = 50 * time.Millisecond
+
+// openDoors opens a listener for each broker.
+func openDoors(o Options) ([]*door, error) {
+	if err := checkHost(o.Kafka, o.Public); err != nil {
+		return nil, fmt.Errorf("listen for kafka: %w", err)
+	}
+	var doors []*door
+	for i := range o.Brokers {
+		addr, err := nth(o.Kafka, i)
+		if err != nil {
+			return doors, fmt.Errorf("listen for kafka on %s: %w", o.Kafka, err)
+		}
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			return doors, fmt.Errorf("listen for kafka: %w; give another address, or port 0 for a free one", err)
+		}
+		doors = append(doors, &door{Listener: l, tls: o.TLS, open: map[*visitor]struct{}{}})
+	}
+	return doors, nil
+}
+
+// nth is the address of the i-th broker: the given port and those after it.
+func nth(addr string, i int) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", err
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return "", fmt.Errorf("port %q is not a number", port)
+	}
+	if n != 0 {
+		n += i
+	}
+	return net.JoinHostPort(host, strconv.Itoa(n)), nil
+}
+
+// checkHost refuses a host beyond loopback unless it was asked for, and one
+// that is no address of this machine: clients are told to connect to it.
+func checkHost(addr string, public bool) error {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("address %q: %w; write it as host:port", addr, err)
+	}
+	ip := net.ParseIP(host)
+	if host == "localhost" || ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	if !public {
+		return fmt.Errorf("%s is not a loopback address: whoever reaches it owns the data; use 127.0.0.1, or say that it shall be public", addr)
+	}
+	if host == "" || ip != nil && ip.IsUnspecified() {
+		return fmt.Errorf("%s names no interface, and clients are told to connect to the address we listen on; give one of this machine's addresses", addr)
+	}
+	return nil
+}
+
+// door is a broker's listener. It knows who is inside, so that closing it can
+// wait until all have left; kfake's own Close does not.
+type door struct {
+	net.Listener
+	tls *tls.Config
+
+	mu       sync.Mutex
+	shutting bool
+	open     map[*visitor]struct{}
+	wg       sync.WaitGroup
+}
+
+// Accept lets the next client in. kfake stops listening for good at the first
+// error, so only the listener's end is one: a process short of file descriptors
+// tries again.
+func (d *door) Accept() (net.Conn, error) {
+	c, err := d.Listener.Accept()
+	for err != nil {
+		if errors.Is(err, net.ErrClosed) {
+			return nil, err
+		}
+		time.Sleep(acceptAgain)
+		c, err = d.Listener.Accept()
+	}
+	if d.tls != nil {
+		c = tls.Server(c, d.tls)
+	}
+	v := &visitor{Conn: c, door: d}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.shutting {
+		return nil, closeWith(c, net.ErrClosed)
+	}
+	d.open[v] = struct{}{}
+	d.wg.Add(1)
+	return v, nil
+}
+
+// shut closes the listener and every connection and waits for both.
+func (d *door) shut() {
+	_ = d.Listener.Close() // kfake may have closed it already
+	d.mu.Lock()
+	d.shutting = true
+	inside := make([]*visitor, 0, len(d.open))
+	for v := range d.open {
+		inside = append(inside, v)
+	}
+	d.mu.Unlock()
+	for _, v := range inside {
+		_ = v.Close() // the client sees the end of the connection either way
+	}
+	d.wg.Wait()
+}
+
+func closeWith(c net.Conn, err error) error {
+	_ = c.Close() // the connection is refused; err says why
+	return err
+}
+
+// visitor is one client's connection.
+type visitor struct {
+	net.Conn
+	door  *door
+	frame frameGuard
+	once  sync.Once
+	err   error
+}
+
+// Read reads what the client sent, and fails at the first bytes that the
+// server must not see.
+func (v *visitor) Read(p []byte) (int, error) {
+	n, err := v.Conn.Read(p)
+	if bad := v.frame.check(p[:n]); bad != nil {
+		return 0, closeWith(v, bad)
+	}
+	return n, err
+}
+
+// Close closes the connection; kfake calls it twice.
+func (v *visitor) Close() error {
+	v.once.Do(func() {
+		v.err = v.Conn.Close()
+		v.door.mu.Lock()
+		delete(v.door.open, v)
+		v.door.mu.Unlock()
+		v.door.wg.Done()
+	})
+	return v.err
+}

@@ -1,0 +1,70 @@
+package embedded
+
+import (
+	"net"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// A member that dies while it waits to join does not keep its place for ever.
+func TestDeadJoinerLeaves(t *testing.T) {
+	s := start(t, Options{})
+	living := joinRequest()
+	joined := kmsg.NewPtrJoinGroupResponse()
+	ask1(t, s.Kafka(), living, joined)
+	living.MemberID = joined.MemberID
+	ask1(t, s.Kafka(), living, joined)
+	syncAs(t, s.Kafka(), joined)
+
+	dead := joinRequest()
+	ask1(t, s.Kafka(), dead, joined)
+	dead.MemberID = joined.MemberID
+	conn, err := net.Dial("tcp", s.Kafka())
+	must(t, err)
+	_, err = conn.Write(kmsg.NewRequestFormatter().AppendRequest(nil, dead, 1))
+	must(t, err)
+	soon(t, "the other joins", func() bool { return len(s.Cluster().GroupInfo("g").Members) == 2 })
+	must(t, conn.Close())
+	soon(t, "the server sees it go", func() bool { return s.doors[0].inside() == 0 })
+	ask1(t, s.Kafka(), living, joined)
+	syncAs(t, s.Kafka(), joined)
+
+	soon(t, "the dead one has left", func() bool {
+		beat := kmsg.NewPtrHeartbeatRequest()
+		beat.SetVersion(3)
+		beat.Group, beat.MemberID, beat.Generation = "g", living.MemberID, joined.Generation
+		ask1(t, s.Kafka(), beat, kmsg.NewPtrHeartbeatResponse())
+		return len(s.Cluster().GroupInfo("g").Members) == 1
+	})
+}
+
+// inside is how many connections are open.
+func (d *door) inside() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.open)
+}
+
+func joinRequest() *kmsg.JoinGroupRequest {
+	req := kmsg.NewPtrJoinGroupRequest()
+	req.SetVersion(5)
+	req.Group, req.ProtocolType, req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = "g", "consumer", 1000, 1000
+	p := kmsg.NewJoinGroupRequestProtocol()
+	p.Name = "p"
+	req.Protocols = append(req.Protocols, p)
+	return req
+}
+
+// syncAs syncs as a leader who gives nobody anything.
+func syncAs(t *testing.T, addr string, joined *kmsg.JoinGroupResponse) {
+	t.Helper()
+	req := kmsg.NewPtrSyncGroupRequest()
+	req.SetVersion(3)
+	req.Group, req.MemberID, req.Generation = "g", joined.MemberID, joined.Generation
+	resp := kmsg.NewPtrSyncGroupResponse()
+	ask1(t, addr, req, resp)
+	if resp.ErrorCode != 0 {
+		t.Fatal("sync:", resp.ErrorCode)
+	}
+}

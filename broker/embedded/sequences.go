@@ -1,0 +1,283 @@
+package embedded
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+// kfake tells a producer's retry from new records by the sequences it has seen,
+// and writes those down only when it is closed. Killed, it would take the retry
+// of a batch that it holds for a new one, and the events would stand twice; or,
+// with the sequences of an earlier close, refuse what follows. So we remove the
+// file once it is read: a start that finds none follows a kill, and rebuilds it
+// from the log's end.
+//
+// The rebuilding counts on kfake's word for what the log holds, since a batch
+// counted here that kfake drops as torn would be lost by its retry. Hence the
+// first, short start: closing it leaves the high watermark of each partition.
+
+const (
+	sequencesFile = "seq_windows.json"
+	windowLen     = 5     // batches that a producer may have in flight
+	tailSegments  = 2     // those in doubt are at the end
+	batchHead     = 61    // of a v2 record batch, up to its records
+	batchPrefix   = 8 + 4 // base offset and length, which do not count in it
+	maxSequence   = 1<<31 - 1
+)
+
+// restoreSequences prepares the folder for a start after a kill.
+func restoreSequences(dir string) error {
+	if !exists(filepath.Join(dir, "meta.json")) || exists(filepath.Join(dir, sequencesFile)) {
+		return nil // new, or closed in order
+	}
+	err := completeIndexes(dir)
+	if err == nil {
+		err = settle(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("open %s after a kill: %w", dir, err)
+	}
+	windows, err := readWindows(dir)
+	if err != nil {
+		return fmt.Errorf("read the producers' sequences in %s after a kill: %w", dir, err)
+	}
+	b, err := json.Marshal(map[string]any{"version": 1, "windows": windows})
+	if err != nil {
+		return fmt.Errorf("encode the producers' sequences: %w", err)
+	}
+	tmp := filepath.Join(dir, sequencesFile+".tmp")
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return fmt.Errorf("write the producers' sequences: %w", err)
+	}
+	if err := os.Rename(tmp, filepath.Join(dir, sequencesFile)); err != nil {
+		return fmt.Errorf("keep the producers' sequences: %w", err)
+	}
+	return nil
+}
+
+// settle has kfake replay and close the folder, and ends the transactions that
+// the kill left open.
+func settle(dir string) error {
+	if err := replay(dir, nil); err != nil {
+		return err
+	}
+	open, err := openTransactions(dir)
+	if err != nil || len(open) == 0 {
+		return err
+	}
+	return replay(dir, func(addr string) error { return abort(addr, open) })
+}
+
+// replay opens the folder for as long as something is done with it.
+func replay(dir string, do func(addr string) error) error {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DataDir(dir), kfake.BrokerConfigs(brokerConfigs()),
+		kfake.ListenFn(func(network, _ string) (net.Listener, error) { return net.Listen(network, anyPort) }))
+	if err != nil {
+		return err
+	}
+	if do != nil {
+		err = do(c.ListenAddrs()[0])
+	}
+	c.Close()
+	// A kill after this finds no sequences, as before. One between the two lines
+	// finds what kfake just wrote: none, as if nobody had been producing.
+	return errors.Join(err, forgetSequences(dir))
+}
+
+// forgetSequences removes what the running cluster will write when it closes.
+func forgetSequences(dir string) error {
+	err := os.Remove(filepath.Join(dir, sequencesFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// window is kfake's account of one producer in one partition.
+type window struct {
+	PID       int64            `json:"pid"`
+	Topic     string           `json:"topic"`
+	Partition int32            `json:"partition"`
+	Entries   [windowLen]entry `json:"entries"`
+	Count     uint8            `json:"count"`
+	At        uint8            `json:"at"`
+	Epoch     int16            `json:"epoch"`
+	Seen      bool             `json:"seen"`
+	NextSeq   int32            `json:"next_seq"`
+}
+
+type entry struct {
+	FirstSeq int32 `json:"first_seq"`
+	NextSeq  int32 `json:"next_seq"`
+	Offset   int64 `json:"offset"`
+}
+
+func (w *window) add(epoch int16, e entry) {
+	if w.Seen && w.Epoch != epoch {
+		w.Entries, w.Count, w.At = [windowLen]entry{}, 0, 0
+	}
+	w.Epoch, w.Seen, w.NextSeq = epoch, true, e.NextSeq
+	w.Entries[w.At] = e
+	w.At = (w.At + 1) % windowLen
+	w.Count = min(w.Count+1, windowLen)
+}
+
+func readWindows(dir string) ([]*window, error) {
+	partitions, err := os.ReadDir(filepath.Join(dir, "partitions"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	all := []*window{}
+	for _, p := range partitions {
+		some, err := readPartition(filepath.Join(dir, "partitions", p.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("partition %s: %w", p.Name(), err)
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+func readPartition(dir string) ([]*window, error) {
+	topic, partition, err := partitionOf(filepath.Base(dir))
+	if err != nil {
+		return nil, err
+	}
+	high, err := highWatermark(dir)
+	if err != nil {
+		return nil, err
+	}
+	byPID := map[int64]*window{}
+	for _, segment := range lastSegments(dir) {
+		if err := readSegment(segment, high, byPID); err != nil {
+			return nil, err
+		}
+	}
+	var all []*window
+	for pid, w := range byPID {
+		w.PID, w.Topic, w.Partition = pid, topic, partition
+		all = append(all, w)
+	}
+	return all, nil
+}
+
+// highWatermark is up to where kfake found a partition's log intact.
+func highWatermark(dir string) (int64, error) {
+	var snapshot struct {
+		HighWatermark int64 `json:"high_watermark"`
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "snapshot.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil // empty
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &snapshot)
+	}
+	return snapshot.HighWatermark, err
+}
+
+// partitionOf reads a folder's name, topic-partition.
+func partitionOf(name string) (string, int32, error) {
+	i := strings.LastIndexByte(name, '-')
+	if i < 0 {
+		return "", 0, fmt.Errorf("folder %q is not a partition's", name)
+	}
+	topic, err := url.PathUnescape(name[:i])
+	if err != nil {
+		return "", 0, err
+	}
+	n, err := strconv.ParseInt(name[i+1:], 10, 32)
+	return topic, int32(n), err
+}
+
+// lastSegments are the files at the log's end, oldest first.
+func lastSegments(dir string) []string {
+	names := segments(dir)
+	return names[max(0, len(names)-tailSegments):]
+}
+
+// segments are a log's files, oldest first.
+func segments(dir string) []string {
+	names, _ := filepath.Glob(filepath.Join(dir, "*.dat")) // the pattern is right
+	base := func(name string) int64 {
+		n, _ := strconv.ParseInt(strings.TrimSuffix(filepath.Base(name), ".dat"), 10, 64)
+		return n
+	}
+	slices.SortFunc(names, func(a, b string) int { return int(min(1, max(-1, base(a)-base(b)))) })
+	return names
+}
+
+// readSegment takes in the batches below the high watermark.
+func readSegment(name string, high int64, byPID map[int64]*window) error {
+	return eachHead(name, high, func(head [batchHead]byte, offset int64) { takeIn(head, offset, byPID) })
+}
+
+// eachHead goes through the heads of the batches below the high watermark.
+func eachHead(name string, high int64, take func(head [batchHead]byte, offset int64)) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r := bufio.NewReaderSize(f, 1<<16)
+	var head [batchHead]byte
+	for {
+		if _, err := io.ReadFull(r, head[:]); err != nil {
+			return ignoreEnd(err)
+		}
+		offset := int64(binary.BigEndian.Uint64(head[0:]))
+		body := int(int32(binary.BigEndian.Uint32(head[8:]))) + batchPrefix - batchHead
+		if offset >= high || body < 0 {
+			return nil
+		}
+		take(head, offset)
+		if _, err := r.Discard(body); err != nil {
+			return ignoreEnd(err)
+		}
+	}
+}
+
+func takeIn(head [batchHead]byte, offset int64, byPID map[int64]*window) {
+	const control = 1 << 5
+	attributes := binary.BigEndian.Uint16(head[21:])
+	pid := int64(binary.BigEndian.Uint64(head[43:]))
+	if pid < 0 || attributes&control != 0 {
+		return
+	}
+	first := int32(binary.BigEndian.Uint32(head[53:]))
+	count := int32(binary.BigEndian.Uint32(head[57:]))
+	w := byPID[pid]
+	if w == nil {
+		w = &window{}
+		byPID[pid] = w
+	}
+	w.add(int16(binary.BigEndian.Uint16(head[51:])), entry{
+		FirstSeq: first, NextSeq: int32((int64(first) + int64(count)) % maxSequence), Offset: offset})
+}
+
+// ignoreEnd lets a file end anywhere: what is torn is above the high watermark.
+func ignoreEnd(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return err
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
