@@ -1,0 +1,36 @@
+package realservers
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+)
+
+// Ports below those that kernels give to outgoing connections: a server that
+// is down for a restart finds its port free again.
+const (
+	firstPort = 20000
+	ports     = 12000
+)
+
+// freePorts are n loopback ports that nobody listens on now.
+func freePorts(n int) ([]int, error) {
+	var found []int
+	for range 1000 {
+		if len(found) == n {
+			return found, nil
+		}
+		p := firstPort + rand.IntN(ports)
+		l, err := net.Listen("tcp", loopback(p))
+		if err != nil {
+			continue
+		}
+		defer l.Close() // held until all are found, so that they differ
+		found = append(found, p)
+	}
+	return nil, errors.New("find free ports: 1000 tries failed between " + fmt.Sprint(firstPort, " and ", firstPort+ports))
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
