@@ -1,0 +1,260 @@
+package brokertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"tidemill.dev/broker"
+)
+
+const moment = 300 * time.Millisecond
+
+// copyAll sends each event of a delivery on, under its own id.
+func copyAll(ctx context.Context, x *broker.Tx, d *broker.Delivery, to string) {
+	for i := range d.Events {
+		x.Send(ctx, to, &d.Events[i].View)
+	}
+	x.Done(d)
+}
+
+// wantCopies checks that a stream holds what was sent to another, each once and
+// in its key's order.
+func (w *world) wantCopies(stream string, s *sent) {
+	w.Helper()
+	last, count := map[string]int{}, map[string]int{}
+	for _, e := range w.log(stream) {
+		count[e.id]++
+		k, n := keyAndNumber(e.id)
+		if before, ok := last[k]; ok && before >= n {
+			w.Errorf("%s stands behind number %d of its key", e.id, before)
+		}
+		last[k] = n
+	}
+	for id := range s.all {
+		if count[id] != 1 {
+			w.Errorf("%s is there %d times", id, count[id])
+		}
+	}
+	if len(count) != len(s.all) {
+		w.Errorf("%d events are there, %d were sent", len(count), len(s.all))
+	}
+}
+
+func transactCopy(w *world) {
+	w.stream("in", 3)
+	w.stream("out", 5)
+	s := w.publish("in", 10, 60)
+	c, t := w.transactor("g", "in")
+	copied := 0
+	for n := 0; copied < len(s.all); n++ {
+		d, err := c.Poll(w.ctx())
+		w.must(err)
+		events := len(d.Events)
+		err = t.Do(w.ctx(), func(x *broker.Tx) error {
+			copyAll(w.ctx(), x, d, "out")
+			if n%4 == 1 {
+				return errNo
+			}
+			return nil
+		})
+		switch {
+		case err == nil:
+			copied += events
+		case !errors.Is(err, errNo) || !errors.Is(err, broker.ErrAborted):
+			w.Fatal(err)
+		}
+	}
+	w.wantCopies("out", s)
+	w.close(c)
+	if lag := w.lag("in", "g").Lag; lag != 0 {
+		w.Errorf("the lag is %d", lag)
+	}
+}
+
+// copier is a member that copies a stream in transactions until told to leave.
+type copier struct {
+	w    *world
+	c    *broker.Consumer
+	t    *broker.Transactor
+	stop context.CancelFunc
+	gone chan struct{}
+}
+
+func (w *world) copier(group, from, to string) *copier {
+	w.Helper()
+	c, err := w.open().Consumer(w.ctx(), broker.ConsumerOptions{Group: group, Streams: []string{from}, SessionTimeout: max(w.srv.Session, 3*time.Second)})
+	w.must(err)
+	t, err := c.Transactor(broker.ProducerOptions{})
+	w.must(err)
+	ctx, cancel := context.WithCancel(w.Context())
+	k := &copier{w: w, c: c, t: t, stop: cancel, gone: make(chan struct{})}
+	go func() {
+		defer close(k.gone)
+		for {
+			d, err := c.Poll(ctx)
+			if err != nil {
+				if ctx.Err() == nil {
+					w.Errorf("poll: %v", err)
+				}
+				return
+			}
+			err = t.Do(w.Context(), func(x *broker.Tx) error {
+				copyAll(w.Context(), x, d, to)
+				return nil
+			})
+			if err != nil && !errors.Is(err, broker.ErrAborted) {
+				w.Errorf("transaction: %v", err)
+				return
+			}
+		}
+	}()
+	return k
+}
+
+func (k *copier) leave() {
+	k.w.Helper()
+	k.stop()
+	<-k.gone
+	k.w.must(k.t.Close(k.w.ctx()))
+	k.w.must(k.c.Close(k.w.ctx()))
+}
+
+// copied waits until a group has nothing left to copy.
+func (w *world) copied(stream, group string) {
+	w.Helper()
+	w.soon("all is copied", func() bool { return w.lag(stream, group).Lag == 0 })
+}
+
+// Members that copy in transactions come and go: still each event once.
+func transactChurn(w *world) {
+	w.stream("in", 6)
+	w.stream("out", 3)
+	stop := w.flow("in", 12)
+	a := w.copier("g", "in", "out")
+	ahead := func(n int64) {
+		w.Helper()
+		from := w.end("out")
+		w.soon("copies arrive", func() bool { return w.end("out") > from+n })
+	}
+	ahead(100)
+	b := w.copier("g", "in", "out")
+	ahead(200)
+	c := w.copier("g", "in", "out")
+	ahead(200)
+	a.leave()
+	ahead(200)
+	s := stop()
+	w.copied("in", "g")
+	var wg sync.WaitGroup
+	for _, k := range []*copier{b, c} {
+		wg.Go(k.leave)
+	}
+	wg.Wait()
+	w.wantCopies("out", s)
+}
+
+func transactAbort(w *world) {
+	w.stream("in", 1)
+	w.stream("out", 1)
+	s := w.publish("in", 1, 6)
+	c, t := w.transactor("g", "in")
+	for try := range 3 {
+		var all []string
+		for len(all) < 6 {
+			d, err := c.Poll(w.ctx())
+			w.must(err)
+			var ids []string
+			for i := range d.Events {
+				ids = append(ids, string([]byte(d.Events[i].ID)))
+			}
+			all = append(all, ids...)
+			err = t.Do(w.ctx(), func(x *broker.Tx) error {
+				copyAll(w.ctx(), x, d, "out")
+				if try < 2 {
+					return fmt.Errorf("try %d: %w", try, errNo)
+				}
+				return nil
+			})
+			if try < 2 {
+				w.wantErr(err, broker.ErrAborted)
+				break // it all comes again
+			}
+			w.must(err)
+		}
+		if all[0] != key(0)+"/0" {
+			w.Fatalf("try %d begins at %s", try, all[0])
+		}
+	}
+	w.wantCopies("out", s)
+}
+
+// Another takes the slot's transactional id while a transaction is open: the
+// transaction cannot be committed, and its events come again.
+func transactZombie(w *world) {
+	w.stream("in", 1)
+	w.stream("out", 1)
+	s := w.publish("in", 1, 4)
+	c, t := w.transactor("g", "in")
+	d, err := c.Poll(w.ctx())
+	w.must(err)
+	err = t.Do(w.ctx(), func(x *broker.Tx) error {
+		copyAll(w.ctx(), x, d, "out")
+		w.soon("the outputs are on the log", func() bool { return w.end("out") == 4 })
+		w.takeSlot("g", 0)
+		return nil
+	})
+	w.wantErr(err, broker.ErrAborted)
+	for n := 0; n < 4; {
+		d, err := c.Poll(w.ctx())
+		w.must(err)
+		n += len(d.Events)
+		w.must(t.Do(w.ctx(), func(x *broker.Tx) error {
+			copyAll(w.ctx(), x, d, "out")
+			return nil
+		}))
+	}
+	w.wantCopies("out", s)
+}
+
+// takeSlot does what the next holder of a member's slot does.
+func (w *world) takeSlot(group string, slot int) {
+	w.Helper()
+	w.soon("the slot is taken", func() bool {
+		res, err := w.client.InitProducerID(w.ctx(), &kafka.InitProducerIDRequest{TransactionalID: w.names.Transactional(group, slot),
+			TransactionTimeoutMs: 10_000, ProducerID: -1, ProducerEpoch: -1})
+		return err == nil && res.Error == nil
+	})
+}
+
+// A caller whose context ends in the middle loses nothing: the events come
+// again to the same consumer.
+func transactTimeUp(w *world) {
+	w.stream("in", 1)
+	w.stream("out", 1)
+	s := w.publish("in", 1, 4)
+	c, t := w.transactor("g", "in")
+	d, err := c.Poll(w.ctx())
+	w.must(err)
+	ctx, cancel := context.WithCancel(w.ctx())
+	err = t.Do(ctx, func(x *broker.Tx) error {
+		copyAll(ctx, x, d, "out")
+		cancel()
+		return ctx.Err()
+	})
+	w.wantErr(err, broker.ErrAborted)
+	for n := 0; n < 4; {
+		d, err := c.Poll(w.ctx())
+		w.must(err)
+		n += len(d.Events)
+		w.must(t.Do(w.ctx(), func(x *broker.Tx) error {
+			copyAll(w.ctx(), x, d, "out")
+			return nil
+		}))
+	}
+	w.wantCopies("out", s)
+}
