@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"syscall"
+
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/platform"
+)
+
+const (
+	dataFolder = ".tidemill"
+	configFile = "tidemill.yaml"
+)
+
+// connection is the flags of everything that speaks to Kafka.
+type connection struct {
+	config, data, name string
+	addresses          config.Addresses
+	security           broker.Security
+	log                string
+}
+
+func (c *connection) flags(f *flagSet) {
+	f.text(&c.config, "config", "f", "FILE", "the config, a file or a folder (default "+configFile+", if there is one)")
+	c.data = dataFolder
+	f.text(&c.data, "data", "", "FOLDER", "where tidemill up keeps its data and its addresses")
+	f.text(&c.name, "name", "", "NAME", "the install's name, instead of the config's")
+	f.text(&c.addresses.Kafka, "kafka", "", "HOST:PORT", "where Kafka is; several with commas")
+	f.text(&c.addresses.Redis, "redis", "", "HOST:PORT", "where Redis is")
+	f.yes(&c.security.TLS, "kafka-tls", "speak TLS with Kafka")
+	f.text(&c.security.CAFile, "kafka-ca", "", "FILE", "PEM with the CAs to trust, instead of the system's")
+	f.text(&c.security.CertFile, "kafka-cert", "", "FILE", "PEM with our certificate")
+	f.text(&c.security.KeyFile, "kafka-key", "", "FILE", "PEM with our certificate's key")
+	f.text(&c.security.ServerName, "kafka-server-name", "", "NAME", "name in Kafka's certificate, if not the host dialed")
+	f.text(&c.security.Mechanism, "kafka-sasl", "", "MECHANISM", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+	f.text(&c.security.User, "kafka-user", "", "USER", "user for SASL")
+	f.text(&c.security.PasswordFile, "kafka-password-file", "", "FILE", "file with the password for SASL, read again when it changes")
+	f.text(&c.log, "log", "", "LEVEL", "debug, info, warn or error")
+	for flag, variable := range connectionEnv() {
+		f.fromEnv(flag, variable)
+	}
+}
+
+// connectionEnv names the variable for each flag. The two addresses are not
+// among them: config.ReadAddresses reads theirs, and checks them.
+func connectionEnv() map[string]string {
+	return map[string]string{
+		"config": "TIDEMILL_CONFIG", "data": "TIDEMILL_DATA", "name": "TIDEMILL_NAME",
+		"kafka-tls": "TIDEMILL_KAFKA_TLS", "kafka-ca": "TIDEMILL_KAFKA_CA",
+		"kafka-cert": "TIDEMILL_KAFKA_CERT", "kafka-key": "TIDEMILL_KAFKA_KEY",
+		"kafka-server-name": "TIDEMILL_KAFKA_SERVER_NAME", "kafka-sasl": "TIDEMILL_KAFKA_SASL",
+		"kafka-user": "TIDEMILL_KAFKA_USER", "kafka-password-file": "TIDEMILL_KAFKA_PASSWORD_FILE",
+		"log": "TIDEMILL_LOG",
+	}
+}
+
+// open reaches the Kafka that the flags, the environment or a running tidemill
+// up name.
+func (c *connection) open(ctx context.Context, s *session) (*platform.Platform, error) {
+	log, err := c.logger(s.stderr, slog.LevelWarn)
+	if err != nil {
+		return nil, err
+	}
+	addresses, running, err := c.find(s.getenv)
+	if err != nil {
+		return nil, err
+	}
+	conf, err := c.source(running).load()
+	if err != nil {
+		return nil, err
+	}
+	p, err := platform.Open(ctx, platform.Options{Config: conf, Addresses: addresses, Security: c.security, Logger: log})
+	if running != nil && errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fmt.Errorf("%w; that address is from %s, written by tidemill up as process %d: does it still run? Start it again, or remove the file",
+			err, platform.AddressFile(c.data), running.PID)
+	}
+	return p, err
+}
+
+// find says where Kafka is. running is set if a tidemill up told us.
+func (c *connection) find(getenv func(string) string) (config.Addresses, *platform.Running, error) {
+	addresses, err := config.ReadAddresses(c.addresses, getenv)
+	if err != nil || addresses.Kafka != "" {
+		return addresses, nil, err
+	}
+	running, found, err := platform.Find(c.data)
+	if err != nil {
+		return addresses, nil, err
+	}
+	if !found {
+		return addresses, nil, fmt.Errorf("find Kafka: neither --kafka nor TIDEMILL_KAFKA is given, and no tidemill up runs on the data folder %s; start one with tidemill up, or say where Kafka is", c.data)
+	}
+	return config.Addresses{Kafka: running.Kafka, Redis: running.Redis, Store: addresses.Store}, &running, nil
+}
+
+// source is where the config is read from: what was said, else what the running
+// tidemill up reads, else the file that lies here.
+func (c *connection) source(running *platform.Running) *configSource {
+	source := &configSource{path: c.config, name: c.name}
+	if source.path == "" {
+		source.path, source.optional = configFile, true
+		if running != nil {
+			source.path = running.Config
+		}
+	}
+	if source.name == "" && running != nil {
+		source.name = running.Name
+	}
+	return source
+}
+
+func (c *connection) logger(w io.Writer, level slog.Level) (*slog.Logger, error) {
+	if c.log != "" {
+		if err := level.UnmarshalText([]byte(c.log)); err != nil {
+			return nil, usagef("--log %q: give debug, info, warn or error", c.log)
+		}
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})), nil
+}
+
+// configSource is where a config comes from, time and again.
+type configSource struct {
+	path     string
+	name     string // instead of the config's own
+	optional bool   // no file is the default config
+}
+
+// load reads the config. A file that was there once and is gone is an error:
+// its streams must not fall back to the default's retention.
+func (s *configSource) load() (*config.Config, error) {
+	c, err := s.read()
+	if err != nil || s.name == "" {
+		return c, err
+	}
+	named := *c
+	named.Name = s.name
+	if _, err := named.Names(); err != nil {
+		return nil, usagef("--name: %v", err)
+	}
+	return &named, nil
+}
+
+func (s *configSource) read() (*config.Config, error) {
+	if s.optional {
+		if _, err := os.Stat(s.path); os.IsNotExist(err) {
+			return config.Default(), nil
+		}
+	}
+	c, err := config.Load(s.path)
+	if err == nil {
+		s.optional = false
+	}
+	return c, err
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/platform"
+)
+
+// demoWithin bounds the whole demo, on a machine that does other things too.
+const demoWithin = time.Minute
+
+// demoConfig has a stream of the user's own beside the built-in ones.
+const demoConfig = `version: 1
+name: demo
+streams:
+  messages: {partitions: 4, types: [message]}
+`
+
+func demoCommand() command {
+	return command{
+		name:    "demo",
+		summary: "see it all work once, in a folder that goes away again",
+		about: `It starts a Kafka and a Redis in this process on free ports, publishes an event
+of each type that comes from outside and one of a user's own type, shows them
+arriving, and shows what becomes of a record that is no event. The exit status is
+1 if anything did not arrive.`,
+		examples: []example{{"tidemill demo", "takes a few seconds and leaves nothing behind"}},
+		make:     func() program { return &demo{} },
+	}
+}
+
+type demo struct{}
+
+func (*demo) flags(*flagSet) {}
+
+func (*demo) accept(positional []string) error { return wants(positional) }
+
+func (*demo) run(interrupted context.Context, s *session, _ []string) (err error) {
+	ctx, cancel := context.WithTimeout(interrupted, demoWithin)
+	defer cancel()
+	folder, err := os.MkdirTemp("", "tidemill-demo-")
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	p, err := openDemo(ctx, s, folder)
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	defer func() { err = errors.Join(err, closePlatform(ctx, p)) }()
+	err = playDemo(ctx, p, s.stdout)
+	switch {
+	case interrupted.Err() != nil:
+		return errors.New("demo: interrupted")
+	case err != nil:
+		return fmt.Errorf("demo: %w; that must not happen: please report it", err)
+	}
+	return nil
+}
+
+func openDemo(ctx context.Context, s *session, folder string) (*platform.Platform, error) {
+	conf, err := config.Parse("demo", []byte(demoConfig))
+	if err != nil {
+		return nil, err
+	}
+	log := slog.New(slog.NewTextHandler(s.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	return platform.Open(ctx, platform.Options{Config: conf, Embedded: &embedded.Options{Dir: folder}, OwnStreams: true, Logger: log})
+}
+
+func playDemo(ctx context.Context, p *platform.Platform, out io.Writer) error {
+	streams := []string{tidemill.StreamEvents, "messages"}
+	reader, err := openDemoReader(ctx, p, streams)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "Tidemill's demo: Kafka (%s) and Redis (%s) run in this process,\non a folder that goes away again.\n\n", p.Addresses().Kafka, p.Addresses().Redis)
+	fmt.Fprintln(out, "An event of each type from outside and of one of yours, read by a consumer group:")
+	latencies, err := playEvents(ctx, p, reader, out)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "\nA record that is no event, as any program may write one:")
+	if err := playPoison(ctx, p, reader, out); err != nil {
+		return err
+	}
+	slices.Sort(latencies)
+	fmt.Fprintf(out, "\n%d of %d events arrived, each once, after %s in the median; the record that is none lies in\nthe dead letters with its reason and its bytes. Nothing was lost.\n\nNext: tidemill up\n",
+		len(latencies), len(latencies), milliseconds(latencies[len(latencies)/2]))
+	return nil
+}
+
+// demoEvents are an event of each type from outside that the catalogue knows,
+// and one of a type that only the config's stream knows.
+func demoEvents() []broker.View {
+	data := map[string]string{
+		tidemill.TypeNewData:      `{"uri": "s3://bots/42/examples.csv", "bytes": 81920}`,
+		tidemill.TypeScheduleTick: `{"scheduled": "2026-01-31T03:00:00+01:00", "missed": 0}`,
+		"message":                 `{"text": "where is my parcel?"}`,
+	}
+	types := []string{}
+	for _, e := range tidemill.Catalogue() {
+		if !e.Ours {
+			types = append(types, e.Type)
+		}
+	}
+	var all []broker.View
+	for _, typ := range append(types, "message") {
+		v := broker.View{ID: tidemill.ID("demo", typ), Source: "/demo", Type: typ, Subject: "bot-42", DataSchema: tidemill.Schema(typ)}
+		if d, ok := data[typ]; ok {
+			v.Data, v.DataContentType = []byte(d), jsonType
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// playEvents publishes each event, waits until the consumer has it, and says
+// how long that took.
+func playEvents(ctx context.Context, p *platform.Platform, r *demoReader, out io.Writer) ([]time.Duration, error) {
+	producer, err := p.Producer(broker.ProducerOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var latencies []time.Duration
+	for _, v := range demoEvents() {
+		sent := time.Now()
+		v.Time = sent.UTC().Format(time.RFC3339Nano)
+		receipt, err := producer.Publish(ctx, p.Config().StreamFor(v.Type), &v)
+		if err != nil {
+			return nil, err
+		}
+		got, err := r.next(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("event %s did not arrive from %s: %w", v.Type, receipt.Stream, err)
+		}
+		if got.id != v.ID || got.at != broker.Position(receipt) {
+			return nil, fmt.Errorf("event %s was published and %s arrived", v.Type, got.typ)
+		}
+		latencies = append(latencies, got.when.Sub(sent))
+		fmt.Fprintf(out, "  %-14s %-7s %-34s %8s\n", got.typ, got.subject, place(got.at.Stream, got.at.Partition, got.at.Offset), milliseconds(got.when.Sub(sent)))
+	}
+	return latencies, nil
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev/config"
+)
+
+// Every YAML and every command in the documents is run here, each document in
+// a folder of its own with a `tidemill up` beside it, so that none can rot.
+//
+// A block's language says what is done with it: sh is run line by line, yaml is
+// read as a config and left as tidemill.yaml, and a block with file=NAME is
+// left under that name for the commands behind it.
+
+func TestDocumentsAreTrue(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := makeTargets(t, filepath.Join(root, "Makefile"))
+	for _, file := range append(files, filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")) {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Chdir(t.TempDir())
+			d := document{root: root, targets: targets}
+			d.checkLinks(t, filepath.Dir(file), string(text))
+			for _, b := range blocksOf(string(text)) {
+				d.check(t, b)
+			}
+		})
+	}
+}
+
+// document is what is known while one document's blocks are gone through.
+type document struct {
+	root    string
+	targets []string
+	up      bool
+}
+
+type block struct{ language, file, text string }
+
+var fence = regexp.MustCompile("(?ms)^```([a-z]+)(?: file=(\\S+))?\n(.*?)^```$")
+
+func blocksOf(text string) []block {
+	var all []block
+	for _, m := range fence.FindAllStringSubmatch(text, -1) {
+		all = append(all, block{m[1], m[2], m[3]})
+	}
+	return all
+}
+
+func (d *document) check(t *testing.T, b block) {
+	switch {
+	case b.file != "":
+		writeFile(t, b.file, b.text)
+	case b.language == "yaml":
+		if _, err := config.Parse("yaml", []byte(b.text)); err != nil {
+			t.Errorf("%s\n%v", b.text, err)
+		}
+		writeFile(t, "tidemill.yaml", b.text)
+	case b.language == "sh":
+		for _, line := range strings.Split(strings.TrimSpace(b.text), "\n") {
+			for _, command := range strings.Split(line, " && ") {
+				d.command(t, words(command))
+			}
+		}
+	}
+}
+
+// notOurs are programs that the documents name and that are not run here.
+var notOurs = []string{"export", "kafka-acls"}
+
+func (d *document) command(t *testing.T, args []string) {
+	switch {
+	case len(args) == 0 || slices.Contains(notOurs, args[0]):
+	case args[0] == "make":
+		for _, target := range args[1:] {
+			if !strings.Contains(target, "=") && !slices.Contains(d.targets, target) {
+				t.Errorf("make %s: there is no such target", target)
+			}
+		}
+	case args[0] == "tidemill" && len(args) > 1:
+		d.tidemill(t, args[1:])
+	default:
+		t.Errorf("%q: a document names a program that this test does not know", args)
+	}
+}
+
+// tidemill runs a command of ours. One that would stay, or that names a server
+// which only the document has, is parsed and no more.
+func (d *document) tidemill(t *testing.T, args []string) {
+	c, err := findCommand(args[0])
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if _, _, err := c.parse(args[1:], os.Getenv); err != nil {
+		t.Errorf("tidemill %s: %v", strings.Join(args, " "), err)
+		return
+	}
+	if args[0] == "up" || strings.Contains(strings.Join(args, " "), ".example:") {
+		return
+	}
+	d.start(t)
+	var out, errs bytes.Buffer
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := run(ctx, args, strings.NewReader(""), &out, &errs); err != nil {
+		t.Errorf("tidemill %s: %v\n%s%s", strings.Join(args, " "), err, &out, &errs)
+	}
+	if out.Len() == 0 && errs.Len() == 0 && args[0] != "tail" {
+		t.Errorf("tidemill %s prints nothing", strings.Join(args, " "))
+	}
+}
+
+// start starts the document's `tidemill up`, once, and waits until it has told
+// its addresses.
+func (d *document) start(t *testing.T) {
+	if d.up {
+		return
+	}
+	d.up = true
+	ctx, stop := context.WithCancel(t.Context())
+	told, ended := newFirstLine(), make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{"up", "--kafka-port", "0", "--redis-port", "0", "--listen", "127.0.0.1:0"}, strings.NewReader(""), told, &bytes.Buffer{})
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("tidemill up: %v", err)
+		}
+	})
+	select {
+	case <-told.written:
+	case err := <-ended:
+		t.Fatalf("tidemill up: %v", err)
+	}
+}
+
+// firstLine tells when something has been written to it.
+type firstLine struct{ written chan struct{} }
+
+func newFirstLine() *firstLine { return &firstLine{make(chan struct{}, 1)} }
+
+func (f *firstLine) Write(p []byte) (int, error) {
+	select {
+	case f.written <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}
+
+var link = regexp.MustCompile(`\]\(([^)#]+)\)`)
+
+func (d *document) checkLinks(t *testing.T, from, text string) {
+	for _, m := range link.FindAllStringSubmatch(text, -1) {
+		if strings.Contains(m[1], "://") {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(from, m[1])); err != nil {
+			t.Errorf("a link leads nowhere: %s", m[1])
+		}
+	}
+}
+
+func makeTargets(t *testing.T, makefile string) []string {
+	text, err := os.ReadFile(makefile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, m := range regexp.MustCompile(`(?m)^([a-z-]+):`).FindAllStringSubmatch(string(text), -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+func writeFile(t *testing.T, name, text string) {
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// words splits a line as a shell does, as far as the documents need: quotes,
+// and comments.
+func words(line string) []string {
+	var all []string
+	var word strings.Builder
+	quote, open := rune(0), false
+	for _, r := range line {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote == 0 && (r == '\'' || r == '"'):
+			quote, open = r, true
+		case quote == 0 && r == '#' && !open:
+			return all
+		case quote == 0 && r == ' ':
+			if open {
+				all = append(all, word.String())
+			}
+			word.Reset()
+			open = false
+		default:
+			word.WriteRune(r)
+			open = true
+		}
+	}
+	if open {
+		all = append(all, word.String())
+	}
+	return all
+}

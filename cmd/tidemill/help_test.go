@@ -1,0 +1,195 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestHelpListsEveryCommandWithAnExample(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"help"}, {}, {"--help"}} {
+		out := ok(t, args...)
+		for _, c := range commands() {
+			mention(t, "help", out, "  "+c.name+" ", c.summary, c.examples[0].line)
+		}
+	}
+	for _, c := range commands() {
+		mention(t, c.name+" --help", ok(t, c.name, "--help"), c.summary, c.examples[0].line)
+		if got := ok(t, "help", c.name); got != ok(t, c.name, "-h") {
+			t.Errorf("help %s and %s -h differ", c.name, c.name)
+		}
+	}
+}
+
+func TestEachExampleParses(t *testing.T) {
+	t.Parallel()
+	for _, c := range commands() {
+		for _, e := range c.examples {
+			for _, line := range strings.Split(e.line, " | ") {
+				words := shellWords(t, line)
+				if words[0] != "tidemill" {
+					t.Fatalf("%s does not begin with tidemill", line)
+				}
+				name, rest, err := splitCommand(words[1:])
+				if err != nil {
+					t.Errorf("%s: %v", line, err)
+					continue
+				}
+				of, err := findCommand(name)
+				if err != nil {
+					t.Errorf("%s: %v", line, err)
+					continue
+				}
+				if _, _, err := of.parse(rest, func(string) string { return "" }); err != nil {
+					t.Errorf("%s: %v", line, err)
+				}
+			}
+		}
+	}
+}
+
+// shellWords splits a line as a shell does, as far as the examples go.
+func shellWords(t *testing.T, line string) []string {
+	t.Helper()
+	var words []string
+	var word strings.Builder
+	quote, open := rune(0), false
+	for _, r := range line {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(r)
+		case r == '\'' || r == '"':
+			quote, open = r, true
+		case r == ' ':
+			if open || word.Len() > 0 {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			open = false
+		default:
+			word.WriteRune(r)
+		}
+	}
+	if quote != 0 {
+		t.Fatalf("%s: a quote is open", line)
+	}
+	return append(words, word.String())
+}
+
+func TestSlipsInTheCall(t *testing.T) {
+	t.Parallel()
+	for args, says := range map[string]string{
+		"tial":                    "did you mean tail?",
+		"stream":                  "did you mean streams?",
+		"frobnicate":              "tidemill help lists",
+		"tail x --form end":       "did you mean --from?",
+		"tail x --qqqqqq":         "tidemill help tail",
+		"--kafak x:1 tail x":      "did you mean --kafka?",
+		"tail":                    "STREAM is missing",
+		"tail x --from":           "--from needs a value",
+		"tail x -n many":          "-n \"many\": give a number",
+		"publish x --i 3":         "no flag --i: did you mean --id?",
+		"up --sync=perhaps":       "give true or false",
+		"up --listen 8081":        "write it like 127.0.0.1:8080",
+		"tail x -n -1":            "-n -1",
+		"up --kafka-port 7000000": "a port is 0 to 65535",
+		"streams x":               "one argument too many",
+		"help x y":                "one argument too many",
+		"tail x --log loud":       "--log",
+	} {
+		o := call(t, "", append(strings.Fields(args), []string{}...)...)
+		if o.code != exitUsage || !strings.Contains(o.err, says) {
+			t.Errorf("%s: exit %d, %q; want %q", args, o.code, o.err, says)
+		}
+	}
+}
+
+func TestFlagsStandAnywhere(t *testing.T) {
+	t.Parallel()
+	for _, args := range []string{
+		"tail --from end events -n 3", "tail events --from=end -n=3", "tail -from end -n 3 -- events", "--name x tail events --from end -n 3",
+	} {
+		name, rest, err := splitCommand(strings.Fields(args))
+		if err != nil || name != "tail" {
+			t.Errorf("%s: %s %v", args, name, err)
+			continue
+		}
+		c, _ := findCommand(name)
+		p, positional, err := c.parse(rest, func(string) string { return "" })
+		if err != nil || len(positional) != 1 || positional[0] != "events" || p.(*tail).limit != 3 || p.(*tail).from != "end" {
+			t.Errorf("%s: %+v %v %v", args, p, positional, err)
+		}
+	}
+}
+
+func TestVariablesStandForFlags(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"TIDEMILL_NAME": "prod", "TIDEMILL_KAFKA_TLS": "true", "TIDEMILL_KAFKA_SASL": "PLAIN", "TIDEMILL_LOG": "info"}
+	c, _ := findCommand("streams")
+	p, _, err := c.parse([]string{"--log", "debug"}, func(name string) string { return env[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := p.(*streamList)
+	if l.name != "prod" || !l.security.TLS || l.security.Mechanism != "PLAIN" || l.log != "debug" {
+		t.Errorf("%+v", l.connection)
+	}
+	env["TIDEMILL_KAFKA_TLS"] = "perhaps"
+	if _, _, err := c.parse(nil, func(name string) string { return env[name] }); err == nil || !strings.Contains(err.Error(), "TIDEMILL_KAFKA_TLS") {
+		t.Errorf("a bad variable gave %v", err)
+	}
+}
+
+func TestNoKafkaAnywhere(t *testing.T) {
+	t.Parallel()
+	o := call(t, "", "streams", "--data", filepath.Join(t.TempDir(), "none"))
+	if o.code != exitFailed {
+		t.Errorf("exit %d", o.code)
+	}
+	mention(t, "the error", o.err, "--kafka", "TIDEMILL_KAFKA", "tidemill up")
+}
+
+func TestValidateGolden(t *testing.T) {
+	t.Parallel()
+	const golden = "testdata/validate.txt"
+	o := call(t, "", "validate", "-f", "testdata/validate.yaml")
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.code != exitFailed || o.out != string(want) || o.err != "" {
+		t.Errorf("exit %d, stderr %q, stdout\n%s\nwant\n%s", o.code, o.err, o.out, want)
+	}
+	o = call(t, "", "validate", "testdata/validate.yaml", "-o", "json")
+	if o.code != exitFailed {
+		t.Errorf("exit %d", o.code)
+	}
+	mention(t, "validate -o json", o.out, `"file": "testdata/validate.yaml"`, `"line": 3`)
+}
+
+func TestValidateGood(t *testing.T) {
+	t.Parallel()
+	file := leave(t, "version: 1\nstreams: {messages: {}}\n", t.TempDir(), "c.yaml")
+	if got, want := ok(t, "validate", "-f", file), file+" is valid: install tidemill, 1 stream of yours, 4 built in\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := ok(t, "validate", file, "-o", "json"); got != "[]\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	mention(t, "version", ok(t, "version"), "tidemill ", "go1.")
+	mention(t, "version -o json", ok(t, "version", "-o", "json"), `"version":`, `"go":"go1.`)
+}
+
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	out := ok(t, "demo")
+	mention(t, "demo", out, "new-data", "bot-created", "bot-deleted", "schedule-tick", "messages, partition", poison, "dead-letters", "because:", "5 of 5 events arrived")
+}

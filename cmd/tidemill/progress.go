@@ -1,0 +1,161 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	drawEvery  = 100 * time.Millisecond
+	barWidth   = 24
+	quietAfter = 5 * time.Second
+)
+
+// progress counts what a long work has done and, on a terminal, shows it on
+// one line that other lines push down. When answers stop coming it says so.
+type progress struct {
+	out   io.Writer
+	shown bool  // on a terminal
+	total int64 // bytes to read; 0 if nobody knows
+	began time.Time
+
+	mu       sync.Mutex
+	events   int
+	open     int       // sent and not answered
+	heard    time.Time // the last answer, or the first of those that are open
+	worried  bool      // has said that answers are missing
+	bytes    int64
+	drawn    bool
+	stopping chan struct{}
+	drawing  sync.WaitGroup
+	once     sync.Once
+	took     time.Duration
+}
+
+func startProgress(out io.Writer, total int64) *progress {
+	p := &progress{out: out, shown: isTerminal(out), total: total, began: time.Now(), stopping: make(chan struct{})}
+	p.drawing.Go(p.draw)
+	return p
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+func (p *progress) read(bytes int64) {
+	p.mu.Lock()
+	p.bytes = bytes
+	p.mu.Unlock()
+}
+
+func (p *progress) sent() {
+	p.mu.Lock()
+	if p.open++; p.open == 1 {
+		p.heard = time.Now()
+	}
+	p.mu.Unlock()
+}
+
+func (p *progress) answered(acknowledged bool) {
+	p.mu.Lock()
+	p.open--
+	p.heard, p.worried = time.Now(), false
+	if acknowledged {
+		p.events++
+	}
+	p.mu.Unlock()
+}
+
+func (p *progress) draw() {
+	t := time.NewTicker(drawEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-p.stopping:
+			return
+		case <-t.C:
+		}
+		p.mu.Lock()
+		p.worry()
+		if p.shown {
+			p.drawn = true
+			fmt.Fprintf(p.out, "\r\x1b[K%s", p.line(time.Since(p.began)))
+		}
+		p.mu.Unlock()
+	}
+}
+
+// worry tells once of a silence: retries may last minutes, and who waits may
+// want to look after Kafka. Called with the lock held.
+func (p *progress) worry() {
+	if p.open == 0 || p.worried || time.Since(p.heard) < quietAfter {
+		return
+	}
+	p.worried = true
+	p.wipe()
+	theirs := "their"
+	if p.open == 1 {
+		theirs = "its"
+	}
+	fmt.Fprintf(p.out, "No answer from Kafka for %s; %s on %s way, and tried again for 2 minutes. Is it running?\n", quietAfter, count(p.open, "event"), theirs)
+}
+
+// line is the state as one line. Called with the lock held.
+func (p *progress) line(took time.Duration) string {
+	line := fmt.Sprintf("%s  %s/s  %s", count(p.events, "event"), thousands(int64(perSecond(p.events, took))), size(p.bytes))
+	if p.total <= 0 {
+		return line
+	}
+	share := min(float64(p.bytes)/float64(p.total), 1)
+	full := int(share * barWidth)
+	return fmt.Sprintf("%s of %s  [%s%s] %3.0f%%", line, size(p.total),
+		strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), share*100)
+}
+
+// printf prints a line above the one that is drawn.
+func (p *progress) printf(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wipe()
+	fmt.Fprintf(p.out, format, args...)
+}
+
+func (p *progress) wipe() {
+	if p.drawn {
+		fmt.Fprint(p.out, "\r\x1b[K")
+		p.drawn = false
+	}
+}
+
+// stop takes the line away. It may be called twice.
+func (p *progress) stop() {
+	p.once.Do(func() {
+		close(p.stopping)
+		p.drawing.Wait()
+		p.mu.Lock()
+		p.took = time.Since(p.began)
+		p.wipe()
+		p.mu.Unlock()
+	})
+}
+
+// rate is how it went, behind a sum; nothing where there is nothing to say.
+func (p *progress) rate() string {
+	if p.events < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" in %s (%s/s, %s read)", p.took.Round(time.Millisecond), thousands(int64(perSecond(p.events, p.took))), size(p.bytes))
+}
+
+func perSecond(n int, took time.Duration) float64 {
+	return float64(n) / max(took.Seconds(), 0.001)
+}

@@ -1,0 +1,122 @@
+//go:build real
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"tidemill.dev/internal/realservers"
+)
+
+// The commands on a real Kafka and Redis: `up` makes the streams and tells the
+// truth of both servers, and each way to log in publishes and reads.
+func TestRealServersServeTheCommands(t *testing.T) {
+	kafka, err := realservers.StartKafka(t.Context(), realservers.KafkaOptions{Secure: true, Users: map[string]string{"ada": "correct-horse"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kafka.Close()
+	redis, err := realservers.StartRedis(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer redis.Close()
+	dir := t.TempDir()
+	at := upOn(t, dir, kafka.Addr(), redis.Addr())
+	ready(t, at, 200)
+
+	password := filepath.Join(dir, "password")
+	if err := os.WriteFile(password, []byte("correct-horse\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ca, pair := kafka.ClientFiles()
+	tls := []string{"--kafka-tls", "--kafka-ca", ca}
+	login := []string{"--kafka-user", "ada", "--kafka-password-file", password, "--kafka-sasl"}
+	ways := map[string][]string{
+		"plaintext":             {"--kafka", kafka.Addr()},
+		"mutual TLS":            append([]string{"--kafka", kafka.MutualTLSAddr(), "--kafka-cert", pair, "--kafka-key", pair}, tls...),
+		"PLAIN over TLS":        append(append([]string{"--kafka", kafka.SASLTLSAddr()}, tls...), append(login, "PLAIN")...),
+		"SCRAM-SHA-256":         append([]string{"--kafka", kafka.SASLAddr()}, append(login, "SCRAM-SHA-256")...),
+		"SCRAM-SHA-512 and TLS": append(append([]string{"--kafka", kafka.SASLTLSAddr()}, tls...), append(login, "SCRAM-SHA-512")...),
+	}
+	for way, flags := range ways {
+		id := strings.ReplaceAll(way, " ", "-")
+		ok(t, append([]string{"publish", "bot-created", "--subject", "bot-42", "--id", id, "-d", "{}", "--data", dir}, flags...)...)
+		mention(t, "tail by "+way, ok(t, append([]string{"tail", "events", "--from", "beginning", "--no-follow", "--data", dir}, flags...)...), id)
+		mention(t, "streams by "+way, ok(t, append([]string{"streams", "--data", dir}, flags...)...), "events", "dead-letters")
+	}
+
+	wrong := filepath.Join(dir, "wrong")
+	if err := os.WriteFile(wrong, []byte("battery staple"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused := call(t, "", "streams", "--data", dir, "--kafka", kafka.SASLAddr(), "--kafka-sasl", "SCRAM-SHA-256", "--kafka-user", "ada", "--kafka-password-file", wrong)
+	if refused.code == 0 || strings.Contains(refused.err, "battery") {
+		t.Errorf("with a wrong password: exit %d, %s", refused.code, refused.err)
+	}
+	mention(t, "the refusal", refused.err, "ada", "SCRAM-SHA-256")
+
+	if err := redis.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return status(t, at) == 503 })
+	if err := redis.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return status(t, at) == 200 })
+}
+
+var readyz = regexp.MustCompile(`http://(\S+)/readyz`)
+
+// upOn runs `up` on servers of others and returns the address of its door.
+func upOn(t *testing.T, dir, kafka, redis string) string {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	var out syncBuffer
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{"up", "--data", dir, "--kafka", kafka, "--redis", redis, "--listen", "127.0.0.1:0"}, strings.NewReader(""), &out, &bytes.Buffer{})
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("up: %v", err)
+		}
+	})
+	var at []string
+	eventually(t, func() bool {
+		select {
+		case err := <-ended:
+			t.Fatalf("up: %v", err)
+		default:
+		}
+		at = readyz.FindStringSubmatch(out.String())
+		return at != nil
+	})
+	return at[1]
+}
+
+func ready(t *testing.T, at string, want int) {
+	t.Helper()
+	if got := status(t, at); got != want {
+		t.Errorf("readyz says %d, not %d", got, want)
+	}
+}
+
+func status(t *testing.T, at string) int {
+	t.Helper()
+	res, err := http.Get(fmt.Sprintf("http://%s/readyz", at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	return res.StatusCode
+}

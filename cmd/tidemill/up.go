@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/platform"
+)
+
+const (
+	configEvery = 500 * time.Millisecond
+	grace       = 25 * time.Second // shorter than the 30 s that Kubernetes gives a pod
+)
+
+// The laptop's ports are not those of a real Kafka and Redis, so that these may
+// run beside it.
+const (
+	kafkaPort = 19092
+	redisPort = 16379
+)
+
+func upCommand() command {
+	return command{
+		name:    "up",
+		summary: "run Tidemill, all in one process",
+		about: `Without --kafka it starts an embedded Kafka and Redis on loopback that keep
+their data in a folder: what was acknowledged survives kill -9, and a power cut
+too with --sync. With --kafka and --redis it uses those.
+
+It creates the streams of its config and applies the file again whenever it
+changes. An invalid change leaves the config before it in force; /readyz and the
+log say so. Other commands find it by the addresses in its data folder.`,
+		examples: []example{
+			{"tidemill up", "start, or go on where the last one stopped"},
+			{"tidemill up -f tidemill.yaml --data /var/lib/tidemill --sync", "a folder of your choice, safe against power cuts"},
+			{"tidemill up --kafka-port 0 --redis-port 0 --listen 127.0.0.1:0", "on free ports, beside another"},
+		},
+		make: func() program {
+			return &up{listen: "127.0.0.1:8080", kafkaPort: kafkaPort, redisPort: redisPort}
+		},
+	}
+}
+
+type up struct {
+	connection
+	listen               string
+	kafkaPort, redisPort int
+	sync, reorder        bool
+}
+
+func (u *up) flags(f *flagSet) {
+	f.text(&u.listen, "listen", "", "HOST:PORT", "where to serve /healthz and /readyz")
+	f.number(&u.kafkaPort, "kafka-port", "", "PORT", "of the embedded Kafka; 0 is a free one")
+	f.number(&u.redisPort, "redis-port", "", "PORT", "of the embedded Redis; 0 is a free one")
+	f.yes(&u.sync, "sync", "have the embedded Kafka survive power cuts: an fsync a batch")
+	f.yes(&u.reorder, "reorder", "let streams grow partitions though keys then move between them")
+	u.connection.flags(f)
+}
+
+func (u *up) accept(positional []string) error {
+	for name, port := range map[string]int{"--kafka-port": u.kafkaPort, "--redis-port": u.redisPort} {
+		if port < 0 || port > 65535 {
+			return usagef("%s %d: a port is 0 to 65535", name, port)
+		}
+	}
+	if _, _, err := net.SplitHostPort(u.listen); err != nil {
+		return usagef("--listen %q: write it like 127.0.0.1:8080; port 0 is a free one", u.listen)
+	}
+	return wants(positional)
+}
+
+// run keeps the written stop order: the HTTP door is the platform's first to
+// close, the embedded servers are its last.
+func (u *up) run(ctx context.Context, s *session, _ []string) (err error) {
+	began := time.Now()
+	log, err := u.logger(s.stderr, slog.LevelInfo)
+	if err != nil {
+		return err
+	}
+	source := u.source(nil)
+	conf, err := source.load()
+	if err != nil {
+		return fmt.Errorf("read the config: %w", err)
+	}
+	p, err := u.openPlatform(ctx, s, conf, log)
+	if err != nil {
+		return err
+	}
+	var watching sync.WaitGroup
+	defer func() {
+		watching.Wait()
+		log.Info("stopping")
+		err = errors.Join(err, closePlatform(ctx, p))
+	}()
+	door, err := u.openDoor(p)
+	if err != nil {
+		return err
+	}
+	if err := u.tellAddresses(s, p, source, door, time.Since(began)); err != nil {
+		return err
+	}
+	watching.Go(func() { p.Watch(ctx, source.load, configEvery) })
+	return door.serve(ctx)
+}
+
+// closePlatform runs the stop order though the context has ended, and not for
+// ever.
+func closePlatform(ctx context.Context, p *platform.Platform) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	return p.Close(ctx)
+}
+
+func (u *up) openPlatform(ctx context.Context, s *session, conf *config.Config, log *slog.Logger) (*platform.Platform, error) {
+	addresses, err := config.ReadAddresses(u.addresses, s.getenv)
+	if err != nil {
+		return nil, err
+	}
+	o := platform.Options{Config: conf, Addresses: addresses, Security: u.security, OwnStreams: true, Reorder: u.reorder, Logger: log}
+	switch {
+	case addresses.Kafka == "" && addresses.Redis == "" && u.security != (broker.Security{}):
+		return nil, usagef("TLS or SASL is asked for (--kafka-tls, --kafka-sasl and the like, or their variables), and the embedded Kafka has neither: give --kafka and --redis too, or leave it out")
+	case addresses.Kafka == "" && addresses.Redis == "":
+		o.Embedded = &embedded.Options{
+			Dir: u.data, Sync: u.sync, Logger: log,
+			Kafka: loopback(u.kafkaPort), Redis: loopback(u.redisPort),
+		}
+	case addresses.Kafka == "" || addresses.Redis == "":
+		return nil, usagef("only one of --kafka and --redis is given (flag or environment): give both to use yours, or neither for the embedded ones")
+	}
+	p, err := platform.Open(ctx, o)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("start: %w (--kafka-port, --redis-port)%s", err, besideAnother)
+	case err != nil:
+		return nil, fmt.Errorf("start: %w", err)
+	}
+	return p, nil
+}
+
+const besideAnother = "; is another tidemill up running? Beside it, start this one with --kafka-port 0 --redis-port 0 --listen 127.0.0.1:0"
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// tellAddresses prints the addresses and, on a laptop, leaves them for the other
+// commands.
+func (u *up) tellAddresses(s *session, p *platform.Platform, source *configSource, d *door, took time.Duration) error {
+	a := p.Addresses()
+	shown := source.path
+	if source.optional {
+		shown = "the defaults; " + configFile + " is read as soon as there is one"
+	}
+	if p.Embedded() {
+		if err := u.leaveAddresses(p, source, d); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(s.stdout, "tidemill is up after %s, with %d streams\n", took.Round(time.Millisecond), len(p.Config().Streams))
+	fmt.Fprintf(s.stdout, "  kafka   %s\n  redis   %s\n  http    http://%s/readyz\n  config  %s\n", a.Kafka, a.Redis, d.address(), shown)
+	if !p.Embedded() {
+		return nil
+	}
+	fmt.Fprintf(s.stdout, "  data    %s\n\nIn another terminal:\n%s\nCtrl-C stops it.\n", u.data, u.nextSteps())
+	return nil
+}
+
+func (u *up) leaveAddresses(p *platform.Platform, source *configSource, d *door) error {
+	path, err := filepath.Abs(source.path)
+	if err != nil {
+		return err
+	}
+	a := p.Addresses()
+	r := platform.Running{PID: os.Getpid(), Name: p.Names().Install(), Kafka: a.Kafka, Redis: a.Redis, HTTP: d.address(), Config: path}
+	p.AtStop(platform.Doors, "the addresses", func(context.Context) error { return platform.Forget(u.data) })
+	return r.Write(u.data)
+}
+
+// nextSteps are lines that work as they are, from the same folder.
+func (u *up) nextSteps() string {
+	where := ""
+	if u.data != dataFolder {
+		where = " --data " + u.data
+	}
+	return "  tidemill tail events" + where + "\n" +
+		"  tidemill publish bot-created --subject bot-42 -d '{\"name\": \"Ada\"}'" + where + "\n"
+}

@@ -1,0 +1,151 @@
+// Package platform opens what every process of Tidemill stands on. It is the
+// one place that knows a laptop from a cluster: on a laptop it starts the
+// embedded servers, in a cluster it takes addresses, and what comes after is the
+// same.
+package platform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
+)
+
+// Options say what to open.
+type Options struct {
+	Config *config.Config // nil is the default
+	// Embedded starts the laptop's servers; Addresses and Security then count
+	// for nothing.
+	Embedded  *embedded.Options
+	Addresses config.Addresses
+	Security  broker.Security
+	// OwnStreams creates the config's streams and alters those that differ. A
+	// process that only publishes or reads leaves them alone.
+	OwnStreams bool
+	Reorder    bool // see broker.EnsureOptions
+	Logger     *slog.Logger
+}
+
+// Platform is an open Kafka and, where there is an address for it, Redis.
+type Platform struct {
+	names     tidemill.Names
+	addresses config.Addresses
+	servers   *embedded.Servers // nil in a cluster
+	broker    *broker.Broker
+	redis     *redis.Client // nil without an address
+	log       *slog.Logger
+	reorder   bool
+	stops     stopOrder
+
+	mu      sync.Mutex
+	config  *config.Config
+	refused error // why a later config does not apply
+}
+
+// Open starts or reaches the servers and, if asked to, brings the streams to
+// what the config wants. What it leaves open after an error is nothing.
+func Open(ctx context.Context, o Options) (*Platform, error) {
+	if o.Config == nil {
+		o.Config = config.Default()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	p := &Platform{config: o.Config, addresses: o.Addresses, log: o.Logger, reorder: o.Reorder}
+	if err := p.open(ctx, o); err != nil {
+		return nil, errors.Join(err, p.Close(context.WithoutCancel(ctx)))
+	}
+	return p, nil
+}
+
+// open leaves what it has opened to the stop order, also when it fails.
+func (p *Platform) open(ctx context.Context, o Options) (err error) {
+	if p.names, err = o.Config.Names(); err != nil {
+		return err
+	}
+	if o.Embedded != nil {
+		if err := p.startServers(ctx, *o.Embedded); err != nil {
+			return err
+		}
+		o.Security = broker.Security{}
+	}
+	p.broker, err = broker.Open(ctx, broker.Options{Addr: p.addresses.Kafka, Names: p.names, Security: o.Security, Logger: p.log})
+	if err != nil {
+		return err
+	}
+	p.AtStop(clients, "Kafka's connections", func(context.Context) error { return p.broker.Close() })
+	p.openRedis()
+	if !o.OwnStreams {
+		return nil
+	}
+	return p.ensureStreams(ctx, o.Config)
+}
+
+func (p *Platform) startServers(ctx context.Context, o embedded.Options) error {
+	servers, err := embedded.Start(ctx, o)
+	if err != nil {
+		return err
+	}
+	p.servers = servers
+	p.addresses.Kafka, p.addresses.Redis = servers.Kafka(), servers.Redis()
+	p.AtStop(lastly, "the embedded servers", func(context.Context) error { return servers.Close() })
+	return nil
+}
+
+// openRedis connects to nothing yet: Redis is a cache, and a process that
+// starts while it is away shall start.
+func (p *Platform) openRedis() {
+	if p.addresses.Redis == "" {
+		return
+	}
+	redis.SetLogger(silence{})
+	p.redis = redis.NewClient(redisOptions(p.addresses.Redis))
+	p.AtStop(clients, "Redis's connections", func(context.Context) error { return p.redis.Close() })
+}
+
+// Broker is the open Kafka.
+func (p *Platform) Broker() *broker.Broker { return p.broker }
+
+// Names derive the install's names outside the process.
+func (p *Platform) Names() tidemill.Names { return p.names }
+
+// Addresses are where the servers are, the embedded ones included.
+func (p *Platform) Addresses() config.Addresses { return p.addresses }
+
+// Config is the one that applies now.
+func (p *Platform) Config() *config.Config {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.config
+}
+
+// Producer opens a producer that the stop order flushes.
+func (p *Platform) Producer(o broker.ProducerOptions) (*broker.Producer, error) {
+	producer, err := p.broker.Producer(o)
+	if err != nil {
+		return nil, fmt.Errorf("open a producer: %w", err)
+	}
+	p.AtStop(Producers, "a producer", producer.Close)
+	return producer, nil
+}
+
+// Consumer opens a consumer that the stop order drains.
+func (p *Platform) Consumer(ctx context.Context, o broker.ConsumerOptions) (*broker.Consumer, error) {
+	consumer, err := p.broker.Consumer(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	p.AtStop(Consumers, "a consumer", consumer.Close)
+	return consumer, nil
+}
+
+// Embedded says whether the servers run in this process, on a laptop.
+func (p *Platform) Embedded() bool { return p.servers != nil }

@@ -1,0 +1,237 @@
+package platform
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
+)
+
+func parse(t *testing.T, text string) *config.Config {
+	t.Helper()
+	c, err := config.Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func serve(t *testing.T, o embedded.Options) *embedded.Servers {
+	t.Helper()
+	s, err := embedded.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func open(t *testing.T, o Options) *Platform {
+	t.Helper()
+	p, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func TestLaptopAndClusterAreOneAfterOpen(t *testing.T) {
+	t.Parallel()
+	s := serve(t, embedded.Options{})
+	for name, o := range map[string]Options{
+		"laptop":  {Embedded: &embedded.Options{Dir: t.TempDir()}, OwnStreams: true},
+		"cluster": {Addresses: config.Addresses{Kafka: s.Kafka(), Redis: s.Redis()}, OwnStreams: true},
+	} {
+		p := open(t, o)
+		producer, err := p.Producer(broker.ProducerOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := broker.View{ID: "1", Source: "/x", Type: "t", Subject: "k"}
+		if _, err := producer.Publish(t.Context(), tidemill.StreamEvents, &v); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if r := p.Ready(t.Context()); r.Status != OK {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+func TestWhoDoesNotOwnStreamsCreatesNone(t *testing.T) {
+	t.Parallel()
+	s := serve(t, embedded.Options{})
+	p := open(t, Options{Addresses: config.Addresses{Kafka: s.Kafka()}})
+	infos, err := p.Broker().Streams(t.Context())
+	if err != nil || len(infos) != 0 {
+		t.Errorf("%d streams, %v", len(infos), err)
+	}
+	r := p.Ready(t.Context())
+	if r.Status != Failed || !strings.Contains(check(r, "streams").Detail, "missing: dead-letters, events, facts, progress") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func check(r Readiness, name string) Check {
+	i := slices.IndexFunc(r.Checks, func(c Check) bool { return c.Name == name })
+	if i < 0 {
+		return Check{}
+	}
+	return r.Checks[i]
+}
+
+func TestReadyFollowsTheServers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := serve(t, embedded.Options{Dir: dir})
+	o := Options{Addresses: config.Addresses{Kafka: s.Kafka(), Redis: s.Redis()}, OwnStreams: true}
+	p := open(t, o)
+	within := func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), 2*time.Second) }
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := within()
+	defer cancel()
+	r := p.Ready(ctx)
+	for _, name := range []string{"kafka", "redis", "streams"} {
+		if c := check(r, name); c.Status != Failed || c.Detail == "" {
+			t.Errorf("with the servers away: %+v", c)
+		}
+	}
+	if c := check(r, "config"); c.Status != OK {
+		t.Errorf("%+v", c)
+	}
+	serve(t, embedded.Options{Dir: dir, Kafka: s.Kafka(), Redis: s.Redis()})
+	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for p.Ready(ctx).Status != OK {
+		if ctx.Err() != nil {
+			t.Fatalf("not ready again: %+v", p.Ready(t.Context()))
+		}
+	}
+}
+
+func TestRoom(t *testing.T) {
+	t.Parallel()
+	for left, want := range map[int64]Status{0: Failed, diskFull - 1: Failed, diskFull: Degraded, diskFilled: OK, math.MaxInt64: OK} {
+		if c := room(left); c.Status != want || c.Detail == "" {
+			t.Errorf("%d bytes left: %+v, want %s", left, c, want)
+		}
+	}
+}
+
+func TestStopOrder(t *testing.T) {
+	t.Parallel()
+	var p Platform
+	var order []string
+	step := func(name string, err error) func(context.Context) error {
+		return func(context.Context) error { order = append(order, name); return err }
+	}
+	broken := errors.New("broken")
+	p.AtStop(lastly, "servers", step("servers", nil))
+	p.AtStop(clients, "client", step("client", nil))
+	p.AtStop(Producers, "producer", step("producer", nil))
+	p.AtStop(Consumers, "consumer 1", step("consumer 1", nil))
+	p.AtStop(Consumers, "consumer 2", step("consumer 2", broken))
+	p.AtStop(Doors, "door", step("door", nil))
+	err := p.Close(t.Context())
+	if want := []string{"door", "consumer 2", "consumer 1", "producer", "client", "servers"}; !slices.Equal(order, want) {
+		t.Errorf("stopped %v, want %v", order, want)
+	}
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "stop consumer 2: ") {
+		t.Errorf("error %v", err)
+	}
+	if err := p.Close(t.Context()); err != nil || len(order) != 6 {
+		t.Errorf("a second Close stopped again: %v, %v", order, err)
+	}
+}
+
+func TestFailedOpenLeavesTheFolderFree(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	o := Options{Embedded: &embedded.Options{Dir: dir}, OwnStreams: true}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if p, err := Open(ctx, o); err == nil {
+		t.Fatal("opened without a context", p.Close(t.Context()))
+	}
+	open(t, o)
+}
+
+func TestWatcherAppliesWhatStandsStill(t *testing.T) {
+	t.Parallel()
+	const first, second = "version: 1\n", "version: 1\nstreams: {messages: {}}\n"
+	p := open(t, Options{Config: parse(t, first), Embedded: &embedded.Options{}, OwnStreams: true})
+	text := first
+	w := watcher{p: p, settled: p.Config().Hash(), load: func() (*config.Config, error) { return config.Parse("test.yaml", []byte(text)) }}
+	w.last = w.settled
+	look := func(content string) Check {
+		text = content
+		w.look(t.Context())
+		return check(p.Ready(t.Context()), "config")
+	}
+	has := func() bool { _, ok := p.Config().Stream("messages"); return ok }
+
+	if look(second); has() {
+		t.Error("a file was applied that may be half written")
+	}
+	if look(second); !has() {
+		t.Error("a valid change does not apply")
+	}
+	look("version: 1\nstrems: {}\n")
+	if c := look("version: 1\nstrems: {}\n"); c.Status != Degraded || !strings.Contains(c.Detail, "test.yaml:2: strems") || !has() {
+		t.Errorf("an invalid change: %+v", c)
+	}
+	look("version: 1\nname: other\n")
+	if c := look("version: 1\nname: other\n"); c.Status != Degraded || !strings.Contains(c.Detail, "restart") {
+		t.Errorf("another name: %+v", c)
+	}
+	look(second)
+	if c := look(second); c.Status != OK {
+		t.Errorf("mended: %+v", c)
+	}
+}
+
+func TestWatchEnds(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	(&Platform{config: config.Default()}).Watch(ctx, nil, time.Hour)
+}
+
+func TestRunningIsFound(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if _, found, err := Find(dir); found || err != nil {
+		t.Errorf("found in an empty folder: %v", err)
+	}
+	want := Running{PID: 7, Name: "n", Kafka: "k:1", Redis: "r:1", HTTP: "h:1", Config: "/c.yaml"}
+	if err := want.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	if got, found, err := Find(dir); got != want || !found || err != nil {
+		t.Errorf("got %+v, %t, %v", got, found, err)
+	}
+	if err := os.WriteFile(AddressFile(dir), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Find(dir); err == nil || !strings.Contains(err.Error(), AddressFile(dir)) {
+		t.Errorf("a torn file gave %v", err)
+	}
+	if err := errors.Join(Forget(dir), Forget(dir)); err != nil {
+		t.Error(err)
+	}
+}
