@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"tidemill.dev/loadtest/internal/task"
+)
+
+// The bars. Latency's are beside a bare hop so that a slow machine shows.
+const (
+	produceBar = 0.8
+	consumeBar = 0.6
+	allocBar   = 0.05 // per record; what a batch costs, spread over its records
+	medianBar  = 3 * time.Millisecond
+	tailBar    = 20 * time.Millisecond
+)
+
+// duel is one comparison: the same task for both clients, round by round.
+type duel struct {
+	name  string
+	bar   float64
+	ours  []task.Result
+	franz []task.Result
+}
+
+func bench(ctx context.Context, p plan, stdout io.Writer) error {
+	folder, err := os.MkdirTemp("", "tidemill-loadtest-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	programs, err := findClients(ctx, p.franz, folder)
+	if err != nil {
+		return err
+	}
+	s, err := startServer(ctx, filepath.Join(folder, "data"))
+	if err != nil {
+		return err
+	}
+	missed, err := measure(ctx, p, programs, s.addr, stdout)
+	if err := errors.Join(err, s.stop()); err != nil {
+		return err
+	}
+	if missed && !p.smoke {
+		return errMissed
+	}
+	return nil
+}
+
+func measure(ctx context.Context, p plan, programs clients, addr string, stdout io.Writer) (missed bool, err error) {
+	st, err := openStreams(ctx, addr)
+	if err != nil {
+		return false, err
+	}
+	defer st.b.Close()
+	r := &runner{plan: p, programs: programs, streams: st, addr: addr}
+	t := newTable(stdout, p)
+	if p.wants("latency") { // first: what the others write keeps the disk busy for a while
+		l, err := r.latency(ctx)
+		if err != nil {
+			return false, err
+		}
+		t.latency(l)
+	}
+	if p.wants(task.Produce) {
+		for _, linger := range []time.Duration{0, 5 * time.Millisecond} {
+			d, err := r.produce(ctx, linger)
+			if err != nil {
+				return false, err
+			}
+			t.duel(d)
+		}
+	}
+	if p.wants(task.Consume) {
+		d, err := r.consume(ctx)
+		if err != nil {
+			return false, err
+		}
+		t.duel(d)
+	}
+	return t.missed, nil
+}
+
+func (p plan) wants(what string) bool { return p.only == "" || p.only == what }
+
+type runner struct {
+	plan
+	programs clients
+	streams  *streams
+	addr     string
+}
+
+func (r *runner) task(do, stream string) task.Task {
+	return task.Task{Do: do, Addr: r.addr, Topic: r.streams.names.Topic(stream), Warm: r.warm, Records: r.records, Reuse: r.reuse}
+}
+
+// rounds lets both clients do a task, each time the other one first.
+func (r *runner) rounds(ctx context.Context, d *duel, one func(ctx context.Context, program []string, profile string) (task.Result, error)) error {
+	turns := []struct {
+		program []string
+		profile string
+		into    *[]task.Result
+	}{{r.programs.ours, r.profile, &d.ours}, {r.programs.franz, "", &d.franz}}
+	for range r.plan.rounds {
+		for _, turn := range turns {
+			res, err := one(ctx, turn.program, turn.profile)
+			if err != nil {
+				return fmt.Errorf("%s: %w", d.name, err)
+			}
+			*turn.into = append(*turn.into, res)
+		}
+		turns[0], turns[1] = turns[1], turns[0]
+	}
+	return nil
+}
+
+func (r *runner) produce(ctx context.Context, linger time.Duration) (*duel, error) {
+	d := &duel{name: fmt.Sprintf("produce, linger %s", linger), bar: produceBar}
+	return d, r.rounds(ctx, d, func(ctx context.Context, program []string, profile string) (task.Result, error) {
+		stream, err := r.streams.fresh(ctx)
+		if err != nil {
+			return task.Result{}, err
+		}
+		t := r.task(task.Produce, stream)
+		t.Linger, t.Profile = linger, profile
+		res, err := do(ctx, program, t)
+		return res, errors.Join(err, r.streams.remove(ctx, stream))
+	})
+}
+
+// consume fills one stream, which both read from its beginning, in a fresh
+// group each time.
+func (r *runner) consume(ctx context.Context) (*duel, error) {
+	d := &duel{name: "consume", bar: consumeBar}
+	stream, err := r.streams.fresh(ctx)
+	if err != nil {
+		return d, err
+	}
+	fill := r.task(task.Produce, stream)
+	fill.Records += 4 * task.FetchBytes / task.DataBytes // a client reads whole fetches
+	if _, err := do(ctx, r.programs.ours, fill); err != nil {
+		return d, err
+	}
+	round := 0
+	err = r.rounds(ctx, d, func(ctx context.Context, program []string, profile string) (task.Result, error) {
+		round++
+		t := r.task(task.Consume, stream)
+		t.Group, t.Profile = fmt.Sprintf("load-%d", round), profile
+		return do(ctx, program, t)
+	})
+	return d, errors.Join(err, r.streams.remove(ctx, stream))
+}

@@ -1,0 +1,76 @@
+package task
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"syscall"
+	"time"
+)
+
+// Meter measures this process between Start and Stop.
+type Meter struct {
+	begun   time.Time
+	user    time.Duration
+	system  time.Duration
+	mem     runtime.MemStats
+	profile *os.File
+}
+
+// Start begins to measure. Garbage of the warm-up is collected first, so that
+// nobody pays for another's.
+func (m *Meter) Start(t Task) error {
+	runtime.GC()
+	if t.Profile != "" {
+		f, err := os.Create(filepath.Join(t.Profile, t.Do+".cpu.prof"))
+		if err != nil {
+			return fmt.Errorf("profile: %w", err)
+		}
+		m.profile = f
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return fmt.Errorf("profile: %w", err)
+		}
+	}
+	runtime.ReadMemStats(&m.mem)
+	m.begun = time.Now()
+	m.user, m.system = processTime()
+	return nil
+}
+
+// Stop ends measuring.
+func (m *Meter) Stop(t Task) (Result, error) {
+	user, system := processTime()
+	user, system = user-m.user, system-m.system
+	r := Result{Records: t.Records, Wall: time.Since(m.begun), CPU: user + system, System: system}
+	var now runtime.MemStats
+	runtime.ReadMemStats(&now)
+	r.Mallocs, r.Bytes = now.Mallocs-m.mem.Mallocs, now.TotalAlloc-m.mem.TotalAlloc
+	if m.profile == nil {
+		return r, nil
+	}
+	pprof.StopCPUProfile()
+	return r, m.writeProfiles(t)
+}
+
+func (m *Meter) writeProfiles(t Task) error {
+	f, err := os.Create(filepath.Join(t.Profile, t.Do+".alloc.prof"))
+	if err != nil {
+		return fmt.Errorf("profile: %w", err)
+	}
+	defer f.Close()
+	if err := pprof.Lookup("allocs").WriteTo(f, 0); err != nil {
+		return fmt.Errorf("profile: %w", err)
+	}
+	return m.profile.Close()
+}
+
+// processTime is the CPU time of this process, its own and the kernel's for it.
+func processTime() (user, system time.Duration) {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0, 0
+	}
+	return time.Duration(u.Utime.Nano()), time.Duration(u.Stime.Nano())
+}

@@ -1,0 +1,111 @@
+// Command loadtest is what `make bench` runs: it puts our client beside
+// franz-go's on the embedded broker and measures how long an event takes from
+// publish to tail, all in one run, and prints one table with the bars beside
+// what was measured.
+//
+// The broker runs in a process of its own, and so does every client, so that
+// the CPU time of a client's process is the client's alone. Clients alternate
+// round by round, and a ratio is taken within a round: what else the machine
+// does meanwhile hits both. What is equal between the clients and what is not
+// stands in franz/main.go.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"tidemill.dev/loadtest/internal/task"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "loadtest:", err)
+		os.Exit(1)
+	}
+}
+
+// errMissed ends a full run that missed a bar, so that a script notices.
+var errMissed = errors.New("a bar was missed; see the table")
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
+	if len(args) > 0 {
+		switch args[0] {
+		case roleServe:
+			return serve(ctx, args[1:], stdin, stdout)
+		case roleClient:
+			return work(ctx, args[1:], stdout)
+		}
+	}
+	p, err := parse(args)
+	if err != nil {
+		return err
+	}
+	return bench(ctx, p, stdout)
+}
+
+// plan is how much a run does.
+type plan struct {
+	rounds  int
+	records int
+	warm    int
+	seconds int // of latency
+	franz   string
+	reuse   bool
+	profile string
+	only    string
+	smoke   bool
+}
+
+func parse(args []string) (plan, error) {
+	p := plan{warm: 60_000}
+	f := flag.NewFlagSet("loadtest", flag.ContinueOnError)
+	f.BoolVar(&p.smoke, "smoke", false, "a short run that fails only if something breaks")
+	f.IntVar(&p.rounds, "rounds", 7, "rounds of each comparison")
+	f.IntVar(&p.records, "records", 400_000, "records a client handles in a round")
+	f.IntVar(&p.seconds, "seconds", 10, "seconds of latency measurement")
+	f.StringVar(&p.franz, "franz", "", "franz-go's client, already built; built here by default")
+	f.BoolVar(&p.reuse, "reuse", false, "let franz-go's user pool the records that it produces")
+	f.StringVar(&p.profile, "profile", "", "folder for CPU and allocation profiles of our client")
+	f.StringVar(&p.only, "only", "", "only produce, consume or latency")
+	if err := f.Parse(args); err != nil {
+		return p, err
+	}
+	if f.NArg() > 0 {
+		return p, fmt.Errorf("what is %q? -h lists the flags", f.Arg(0))
+	}
+	if p.smoke {
+		p.rounds, p.records, p.warm, p.seconds = 1, 50_000, 10_000, 2
+	}
+	return p, nil
+}
+
+// work is a client's whole life: one task, one result.
+func work(ctx context.Context, args []string, stdout io.Writer) error {
+	if len(args) != 1 {
+		return errors.New("client: give one task as JSON")
+	}
+	t, err := task.Parse(args[0])
+	if err != nil {
+		return err
+	}
+	var r task.Result
+	switch t.Do {
+	case task.Produce:
+		r, err = produce(ctx, t)
+	case task.Consume:
+		r, err = consume(ctx, t)
+	default:
+		err = fmt.Errorf("client: cannot %q", t.Do)
+	}
+	if err != nil {
+		return err
+	}
+	return r.Write(stdout)
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// latencyRate is the events a second of the latency measurement.
+const latencyRate = 2000
+
+// sample is times, sorted once they are all there.
+type sample []time.Duration
+
+func (s sample) sorted() sample { slices.Sort(s); return s }
+
+// stamps are when each message left. They are atomic because only the network
+// orders who writes one and who reads it, which Go's memory model cannot see.
+type stamps struct {
+	begun time.Time
+	at    []atomic.Int64
+}
+
+func newStamps(n int) *stamps { return &stamps{time.Now(), make([]atomic.Int64, n)} }
+
+func (s *stamps) left(i int) { s.at[i].Store(int64(time.Since(s.begun))) }
+
+func (s *stamps) since(i int) time.Duration {
+	return time.Since(s.begun) - time.Duration(s.at[i].Load())
+}
+
+// pace calls do n times at the rate. The clock wakes this process about every
+// millisecond, so events come in twos; what is late is not left out but done at
+// once, and time counts from the call, on the one clock of this process.
+func pace(ctx context.Context, n int, do func(i int) error) error {
+	tick := time.NewTicker(time.Second / latencyRate)
+	defer tick.Stop()
+	begun := time.Now()
+	for i := 0; i < n; {
+		due := min(n, int(time.Since(begun)*latencyRate/time.Second)+1)
+		for ; i < due; i++ {
+			if err := do(i); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
