@@ -1,0 +1,104 @@
+package chaos
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestChaos plays rounds and judges them. Ten suffice to see that nothing is
+// badly wrong; what is rare needs a thousand.
+func TestChaos(t *testing.T) {
+	rounds, first, atOnce := setting(t, "ROUNDS", 10), setting(t, "SEED", 1), setting(t, "AT_ONCE", 2)
+	if testing.Short() {
+		rounds = min(rounds, 2)
+	}
+	sum := &figures{counts: map[string]int{}}
+	t.Cleanup(func() { t.Logf("seeds %d to %d: %v", first, first+rounds-1, sum) })
+	places := make(chan struct{}, atOnce)
+	for i := range rounds {
+		p := planOf(uint64(first + i))
+		t.Run("seed "+strconv.FormatUint(p.seed, 10), func(t *testing.T) {
+			t.Parallel()
+			places <- struct{}{}
+			defer func() { <-places }()
+			playRound(t, p, sum)
+		})
+	}
+}
+
+func setting(t *testing.T, name string, otherwise int) int {
+	text := os.Getenv("TIDEMILL_CHAOS_" + name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("TIDEMILL_CHAOS_%s=%q: give a number from 1", name, text)
+	}
+	return n
+}
+
+func playRound(t *testing.T, p plan, sum *figures) {
+	dir, err := os.MkdirTemp("", "tidemill-chaos-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &round{plan: p, dir: dir}
+	began := time.Now()
+	played := r.play(t.Context())
+	var found faults
+	if r.journal != nil {
+		found = r.judge()
+	}
+	timeline, failures := r.fleet.story()
+	if played != nil {
+		found = append(found, played.Error())
+	}
+	for _, err := range failures {
+		found = append(found, err.Error())
+	}
+	if len(found) > 0 {
+		report(t, r, found, timeline)
+		return
+	}
+	sum.add(r)
+	t.Logf("seed %d, %s: %d events, %d blows, %d skips by read-back, drained in %s, %s in all", p.seed, p.profile, len(r.in), len(p.blows),
+		r.count("skip"), r.drained.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	if os.Getenv("TIDEMILL_CHAOS_KEEP") != "" {
+		t.Logf("kept in %s\n  %s", dir, strings.Join(timeline, "\n  "))
+	} else if err := os.RemoveAll(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+func (r *round) count(verb string) int {
+	n := 0
+	for _, e := range r.journal {
+		if e.verb == verb {
+			n++
+		}
+	}
+	return n
+}
+
+const shownFaults = 20
+
+// report says all that helps to find the cause, and keeps the rest.
+func report(t *testing.T, r *round, found faults, timeline []string) {
+	t.Helper()
+	var blows []string
+	for _, b := range r.plan.blows {
+		blows = append(blows, b.String())
+	}
+	story := filepath.Join(r.dir, "timeline")
+	if err := os.WriteFile(story, []byte(strings.Join(append(timeline, found...), "\n")+"\n"), 0o644); err != nil {
+		t.Error(err)
+	}
+	shown := found[:min(len(found), shownFaults)]
+	t.Errorf("seed %d, %s: %d faults:\n  %s\nplan:\n  %s\ntimeline:\n  %s\neverything is kept in %s", r.plan.seed, r.plan.profile, len(found),
+		strings.Join(shown, "\n  "), strings.Join(blows, "\n  "), strings.Join(timeline, "\n  "), r.dir)
+}

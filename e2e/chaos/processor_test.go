@@ -1,0 +1,127 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"tidemill.dev/broker"
+)
+
+// Extensions that name an output's input.
+const (
+	extPartition = "inpartition"
+	extOffset    = "inoffset"
+)
+
+// copier copies in to out, each event once. Its outputs keep their key and so
+// their partition number, which is why one partition of out tells all about
+// one of in.
+type copier struct {
+	c    *child
+	b    *broker.Broker
+	r    *rand.Rand
+	t    *broker.Transactor
+	from *broker.Consumer
+	// Both are used by whoever calls Assigned, which is never two at once for
+	// one partition; the lock of seen is for the maps.
+	seen *seen
+}
+
+func (c *child) process(ctx context.Context) error {
+	b, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	p := &copier{c: c, b: b, r: rand.New(rand.NewPCG(c.seed, uint64(c.index))), seen: newSeen(c, b)}
+	p.from, err = b.Consumer(ctx, broker.ConsumerOptions{Group: groupCopy, Streams: []string{streamIn}, MaxBytes: 1 << 20,
+		CommitEvery: 200 * time.Millisecond, Assigned: p.seen.skip})
+	if err != nil {
+		return err
+	}
+	if p.t, err = p.from.Transactor(broker.ProducerOptions{}); err != nil {
+		return err
+	}
+	c.j.note("joining")
+	err = p.copyAll(ctx)
+	c.j.note("leaving")
+	until, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return errors.Join(err, p.t.Close(until), p.from.Close(until))
+}
+
+func (p *copier) copyAll(ctx context.Context) error {
+	for {
+		batch, err := p.gather(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		if err := p.copyBatch(batch); err != nil {
+			return err
+		}
+	}
+}
+
+// gather takes one delivery and, now and then, what comes with it, so that
+// transactions span partitions.
+func (p *copier) gather(ctx context.Context) ([]*broker.Delivery, error) {
+	d, err := p.from.Poll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	batch := []*broker.Delivery{d}
+	for range p.r.IntN(4) {
+		soon, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+		d, err := p.from.Poll(soon)
+		cancel()
+		if err != nil {
+			break // the next gather meets it again
+		}
+		batch = append(batch, d)
+	}
+	return batch, nil
+}
+
+// copyBatch copies deliveries in one transaction. One that could not even begin
+// is tried again; an aborted one has been taken back.
+func (p *copier) copyBatch(batch []*broker.Delivery) error {
+	until, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		begun := false
+		err := p.t.Do(until, func(x *broker.Tx) error {
+			begun = true
+			for _, d := range batch {
+				for i := range d.Events {
+					x.Send(until, streamOut, p.output(d.Partition, &d.Events[i]))
+				}
+				x.Done(d)
+			}
+			return nil
+		})
+		switch {
+		case err == nil:
+			p.c.j.note("copied", len(batch))
+			return nil
+		case !errors.Is(err, broker.ErrAborted) || until.Err() != nil:
+			return fmt.Errorf("copy: %w", err)
+		}
+		p.c.j.note("aborted", errors.Is(err, broker.ErrInDoubt), strconv.Quote(err.Error()))
+		if begun {
+			return nil
+		}
+	}
+}
+
+func (p *copier) output(partition int32, e *broker.Incoming) *broker.View {
+	return &broker.View{ID: "copy-" + e.ID, Source: "/chaos/copy", Type: "chaos.copy", Subject: e.Subject, Data: []byte("y"),
+		Extensions: []broker.Attribute{{Name: extPartition, Value: strconv.Itoa(int(partition))},
+			{Name: extOffset, Value: strconv.FormatInt(e.Offset, 10)}}}
+}

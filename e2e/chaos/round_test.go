@@ -1,0 +1,228 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"tidemill.dev/broker"
+)
+
+// round is one plan, played and judged.
+type round struct {
+	plan    plan
+	dir     string
+	fleet   *fleet
+	journal []entry
+	in, out []record
+	groups  map[string]map[int32]int64 // committed, by group and partition of in
+	drained time.Duration
+}
+
+// record is an event as it stands on a stream.
+type record struct {
+	partition int32
+	offset    int64
+	id, key   string
+	ofInput   input // of a copy
+}
+
+type input struct {
+	partition int32
+	offset    int64
+}
+
+// drainLimit is generous: a session may have to time out, and a machine may be
+// busy.
+const drainLimit = 60 * time.Second
+
+// play runs the plan to its end and reads what it has left.
+func (r *round) play(ctx context.Context) error {
+	addr, err := freeAddr()
+	if err != nil {
+		return err
+	}
+	r.fleet = newFleet(r.dir, addr, r.plan.seed)
+	defer r.fleet.killAll()
+	if err := r.fleet.start(brokerName); err != nil {
+		return err
+	}
+	b, err := openBroker(ctx, addr, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	if err := ensureStreams(ctx, b); err != nil {
+		return err
+	}
+	if err := r.storm(); err != nil {
+		return err
+	}
+	if err := r.drain(ctx, b); err != nil {
+		return err
+	}
+	return r.fleet.stop(brokerName)
+}
+
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+func ensureStreams(ctx context.Context, b *broker.Broker) error {
+	var specs []broker.StreamSpec
+	for _, name := range []string{streamIn, streamOut, "dead-letters"} {
+		specs = append(specs, broker.StreamSpec{Name: name, Partitions: partitions, KeyOrdered: true})
+	}
+	_, err := b.EnsureStreams(ctx, specs, broker.EnsureOptions{})
+	return err
+}
+
+func names(role string, n int) []string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf("%s-%d", role, i))
+	}
+	return all
+}
+
+func workers() []string {
+	return append(names("consumer", consumers), names("processor", processors)...)
+}
+
+// storm starts everything and deals the blows. Blows at one target come one
+// after another: it is hit only when it is up.
+func (r *round) storm() error {
+	for _, name := range append(workers(), names("publisher", publishers)...) {
+		if err := r.fleet.start(name); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	queues := map[string][]blow{}
+	for _, b := range r.plan.blows {
+		queues[b.target] = append(queues[b.target], b)
+	}
+	errs := make([]error, 0, len(queues))
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, blows := range queues {
+		wg.Go(func() {
+			err := r.fleet.endureAll(began, blows)
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+		})
+	}
+	<-time.After(r.plan.length)
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (f *fleet) endureAll(began time.Time, blows []blow) error {
+	for _, b := range blows {
+		<-time.After(time.Until(began.Add(b.at)))
+		if err := f.endure(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drain stops the publishers, waits until nothing lags, stops the rest and
+// reads the streams.
+func (r *round) drain(ctx context.Context, b *broker.Broker) error {
+	ctx, cancel := context.WithTimeout(ctx, drainLimit+2*stopLimit)
+	defer cancel()
+	began := time.Now()
+	if err := r.fleet.stop(names("publisher", publishers)...); err != nil {
+		return err
+	}
+	lagging := r.awaitNoLag(ctx, b)
+	r.drained = time.Since(began)
+	if lagging != nil {
+		for _, name := range workers() {
+			r.fleet.dump(name)
+		}
+	}
+	stopped := r.fleet.stop(workers()...)
+	err := r.read(ctx, b)
+	return errors.Join(lagging, stopped, err)
+}
+
+func (r *round) awaitNoLag(ctx context.Context, b *broker.Broker) error {
+	for limit := time.Now().Add(drainLimit); ; {
+		lags, err := r.lags(ctx, b)
+		if err == nil && lags[groupRead] == 0 && lags[groupCopy] == 0 && len(lags) == 2 {
+			return nil
+		}
+		if time.Now().After(limit) {
+			return fmt.Errorf("after %s groups still lag: %v %w", drainLimit, lags, err)
+		}
+		if err := wait(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *round) lags(ctx context.Context, b *broker.Broker) (map[string]int64, error) {
+	all, err := b.Streams(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lags := map[string]int64{}
+	r.groups = map[string]map[int32]int64{}
+	for _, s := range all {
+		if s.Name != streamIn {
+			continue
+		}
+		for _, g := range s.Groups {
+			lags[g.Group] = g.Lag
+			r.groups[g.Group] = map[int32]int64{}
+			for _, p := range g.Partitions {
+				r.groups[g.Group][int32(p.Partition)] = p.Committed
+			}
+		}
+	}
+	return lags, nil
+}
+
+// read reads everything that can be judged.
+func (r *round) read(ctx context.Context, b *broker.Broker) error {
+	_, err := r.lags(ctx, b)
+	if err != nil {
+		return err
+	}
+	if r.in, err = readStream(ctx, b, streamIn); err != nil {
+		return err
+	}
+	if r.out, err = readStream(ctx, b, streamOut); err != nil {
+		return err
+	}
+	r.journal, err = readJournals(r.dir, "")
+	return err
+}
+
+// readStream reads a stream as any reader of committed events sees it.
+func readStream(ctx context.Context, b *broker.Broker, stream string) ([]record, error) {
+	var all []record
+	for i := range int32(partitions) {
+		_, err := b.ReadBack(ctx, []broker.Position{{Stream: stream, Partition: i}}, func(e *broker.Incoming) {
+			one := record{partition: i, offset: e.Offset, id: string([]byte(e.ID)), key: string([]byte(e.Subject))}
+			one.ofInput.partition, one.ofInput.offset, _ = inputOf(e)
+			all = append(all, one)
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,78 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"tidemill.dev/broker"
+)
+
+// seen knows which inputs have their output, from the outputs themselves: the
+// embedded broker, killed while a transaction ends, can make outputs visible
+// without moving the offsets. It reads each output once, however often
+// partitions come and go.
+type seen struct {
+	c *child
+	b *broker.Broker
+
+	mu   sync.Mutex
+	read map[int32]int64 // of out, how far it has been read
+	next map[int32]int64 // of in, behind the last input that has its output
+}
+
+func newSeen(c *child, b *broker.Broker) *seen {
+	return &seen{c: c, b: b, read: map[int32]int64{}, next: map[int32]int64{}}
+}
+
+// skip moves partitions over the inputs that have their output already.
+func (s *seen) skip(ctx context.Context, all []broker.Position) ([]broker.Position, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var from []broker.Position
+	for _, p := range all {
+		from = append(from, broker.Position{Stream: streamOut, Partition: p.Partition, Offset: s.read[p.Partition]})
+	}
+	var bad error
+	stopped, err := s.b.ReadBack(ctx, from, func(e *broker.Incoming) {
+		partition, offset, err := inputOf(e)
+		if err != nil {
+			bad = err
+			return
+		}
+		s.next[partition] = max(s.next[partition], offset+1)
+	})
+	if err := errors.Join(err, bad); err != nil {
+		return nil, fmt.Errorf("read the copies back: %w", err)
+	}
+	for _, p := range stopped {
+		s.read[p.Partition] = p.Offset
+	}
+	return s.moved(all), nil
+}
+
+// moved notes each skip. Most are no torn transactions: a processor that its
+// group has forgotten, and that does not know it yet, meets the copies of the
+// one that took over. It cannot commit what it then does.
+func (s *seen) moved(all []broker.Position) []broker.Position {
+	for i, p := range all {
+		s.c.j.note("take", p.Partition, p.Offset)
+		if next := s.next[p.Partition]; next > p.Offset {
+			s.c.j.note("skip", p.Partition, p.Offset, next)
+			all[i].Offset = next
+		}
+	}
+	return all
+}
+
+func inputOf(e *broker.Incoming) (partition int32, offset int64, err error) {
+	a, _ := e.Attribute(extPartition)
+	b, _ := e.Attribute(extOffset)
+	p, err := strconv.ParseInt(a, 10, 32)
+	if err == nil {
+		offset, err = strconv.ParseInt(b, 10, 64)
+	}
+	return int32(p), offset, err
+}
