@@ -1,0 +1,61 @@
+# `make` alone says what there is.
+
+GO      ?= go
+# The race detector needs cgo and a C compiler; without one the tests run without it.
+RACE    := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
+CACHE   := $(HOME)/.cache/tidemill
+ROUNDS  ?= 1000
+SEED    ?= 1
+FUZZTIME ?= 60s
+
+.DEFAULT_GOAL := help
+.PHONY: help demo up test lint test-real bench bench-smoke chaos soak fuzz build clean
+
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## start everything in this process, publish events, see them arrive
+	@$(GO) run ./cmd/tidemill demo
+
+up: ## run the laptop's Tidemill in .tidemill until Ctrl-C
+	@$(GO) run ./cmd/tidemill up
+
+test: ## unit tests and tests against the embedded servers; needs only Go
+	$(GO) vet ./...
+	$(GO) test $(RACE) -timeout 10m ./...
+
+lint: ## gofmt, go vet, staticcheck
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	  test -z "$$unformatted" || { echo "run gofmt on:"; echo "$$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(GO) vet -tags real ./...
+	$(GO) tool staticcheck -tags real ./...
+	cd loadtest/franz && GOWORK=off $(GO) vet ./...
+
+test-real: ## the same suite against a real Apache Kafka and Redis, which it installs and starts
+	./.ci/real-servers-install
+	$(GO) test $(RACE) -tags real -run '^TestReal' -timeout 15m -count=1 ./broker/... ./internal/... ./e2e/... ./cmd/...
+
+bench: ## our client beside franz-go's, and latency beside a bare hop; prints the bars
+	$(GO) run ./loadtest
+
+bench-smoke: ## a short bench that fails only if something breaks
+	$(GO) run ./loadtest -smoke
+
+chaos: ## ten rounds with fixed seeds: kill publishers, consumers and the broker
+	$(GO) test -count=1 -timeout 10m -v -run Chaos ./e2e/chaos
+
+soak: ## many rounds of chaos; ROUNDS=1000 SEED=1
+	TIDEMILL_CHAOS_ROUNDS=$(ROUNDS) TIDEMILL_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run Chaos ./e2e/chaos
+
+fuzz: ## run every fuzz target for FUZZTIME (60s)
+	@set -e; for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep ^Fuzz); do \
+	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$pkg; \
+	  done; done
+
+build: ## bin/tidemill
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/tidemill ./cmd/tidemill
+
+clean: ## remove what was built here
+	rm -rf bin

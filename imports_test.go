@@ -1,0 +1,111 @@
+package tidemill_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "tidemill.dev"
+
+// mayImport is the architecture. A package of ours may import those of ours
+// and those modules of others that stand behind its name, and the standard
+// library; a name that ends in /… stands for all packages below. A package
+// that is not in the table is an error, so that whoever adds one decides where
+// it stands.
+//
+// Imports go one way:
+//
+//	cmd, loadtest → internal/platform → broker → config → tidemill
+var mayImport = map[string][]string{
+	"":                     {"github.com/cloudevents/sdk-go/v2/event"},
+	"config":               {"", "go.yaml.in/yaml/v3"},
+	"broker/internal/wire": {"github.com/klauspost/compress/…", "github.com/pierrec/lz4/v4"},
+	"broker": {"", "config", "broker/internal/wire",
+		"github.com/cloudevents/sdk-go/v2/…", "github.com/segmentio/kafka-go/…"},
+	"broker/embedded": {"",
+		"github.com/twmb/franz-go/pkg/kfake", "github.com/twmb/franz-go/pkg/kmsg", "github.com/twmb/franz-go/pkg/kerr",
+		"github.com/alicebob/miniredis/v2", "golang.org/x/sys/…"},
+	"internal/realservers":   {"github.com/segmentio/kafka-go/…"},
+	"broker/brokertest":      {"", "broker", "broker/embedded", "github.com/segmentio/kafka-go/…", "github.com/twmb/franz-go/pkg/kmsg"},
+	"loadtest":               {"", "broker", "broker/embedded", "loadtest/internal/task", "github.com/segmentio/kafka-go/…"},
+	"loadtest/internal/task": {},
+	"e2e/chaos":              {"", "broker", "broker/embedded"},
+	"e2e/kcat":               {"", "broker", "internal/realservers"},
+	"internal/platform":      {"", "config", "broker", "broker/embedded", "github.com/redis/go-redis/v9/…"},
+	"cmd/tidemill": {"", "config", "broker", "broker/embedded", "internal/platform",
+		"github.com/cloudevents/sdk-go/sql/v2/…", "github.com/antlr/antlr4/runtime/Go/antlr", "golang.org/x/term",
+		"github.com/segmentio/kafka-go"}, // the demo writes a record that is no event, as any program may
+}
+
+// A test may use these besides what its package may import.
+var testsMayImport = []string{"", "broker", "broker/embedded", "broker/brokertest", "internal/realservers",
+	"github.com/cloudevents/sdk-go/…", "github.com/segmentio/kafka-go/…", "github.com/redis/go-redis/v9",
+	"github.com/twmb/franz-go/pkg/kfake", "github.com/twmb/franz-go/pkg/kmsg", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kversion"}
+
+type listed struct {
+	ImportPath                         string
+	Imports, TestImports, XTestImports []string
+}
+
+func TestImportsGoOneWay(t *testing.T) {
+	for _, p := range list(t) {
+		name := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+		allowed, known := mayImport[name]
+		if !known {
+			t.Errorf("package %q is not in the table of imports: decide what it may import", name)
+			continue
+		}
+		check(t, name, p.Imports, allowed)
+		check(t, name+" (tests)", append(p.TestImports, p.XTestImports...), append(slices.Clone(testsMayImport), append(allowed, name)...))
+	}
+}
+
+func check(t *testing.T, name string, imports, allowed []string) {
+	for _, i := range imports {
+		if !standard(i) && !slices.ContainsFunc(allowed, func(a string) bool { return covers(a, i) }) {
+			t.Errorf("package %q imports %s, which the table of imports does not allow", name, i)
+		}
+	}
+}
+
+func covers(allowed, path string) bool {
+	if first, _, _ := strings.Cut(allowed, "/"); !strings.Contains(first, ".") {
+		allowed = strings.TrimSuffix(module+"/"+allowed, "/")
+	}
+	if all, below := strings.CutSuffix(allowed, "/…"); below {
+		return path == all || strings.HasPrefix(path, all+"/")
+	}
+	return path == allowed
+}
+
+func standard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}
+
+func list(t *testing.T) []listed {
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", "./...").Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			t.Fatalf("go list: %v\n%s", err, exit.Stderr)
+		}
+		t.Fatal(err)
+	}
+	var all []listed
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		switch err := d.Decode(&p); {
+		case errors.Is(err, io.EOF):
+			return all
+		case err != nil:
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
