@@ -107,7 +107,9 @@ func (m *member) run() {
 
 // turn is one generation.
 func (m *member) turn(ctx context.Context) (again bool, err error) {
-	mine, err := m.join(m.joining(ctx))
+	joining, done := m.joining(ctx)
+	mine, err := m.join(joining)
+	done()
 	if err != nil {
 		return false, err
 	}
@@ -124,23 +126,34 @@ func (m *member) turn(ctx context.Context) (again bool, err error) {
 // overtaken tells a leaving member whose last join did not end well, another
 // rebalance having begun, that it must join once more to be able to commit.
 func (m *member) overtaken(err error) bool {
-	return isClosed(m.leavy) && err != nil && passing(err) && m.until.Err() == nil && m.c.ctx.Err() == nil && m.holds()
+	return isClosed(m.leavy) && err != nil && passing(err) && m.until.Err() == nil && m.c.ctx.Err() == nil && m.owes()
 }
 
-func (m *member) holds() bool {
-	m.c.mu.Lock()
-	defer m.c.mu.Unlock()
-	return len(m.c.parts) > 0
+// owes tells whether anything that has been handed out is not committed yet.
+func (m *member) owes() (owes bool) {
+	m.c.each(func(p *inPartition) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		owes = owes || !p.gone && (p.mark.open() > 0 || p.mark.next > p.committed)
+	})
+	return owes
 }
 
-// joining is how long a join may take. One who holds partitions sees it through
-// even when leaving: half a join leaves the old generation and does not say
-// what the new one is, so that what has ended could no longer be committed.
-func (m *member) joining(ctx context.Context) context.Context {
-	if m.holds() {
-		return m.c.ctx
+// joining is how long a join may take. One who leaves and owes the group
+// offsets sees it through: half a join leaves the old generation and does not
+// say what the new one is, so that what has ended could no longer be committed.
+// One who owes nothing leaves at once, though others be awaited.
+func (m *member) joining(ctx context.Context) (context.Context, context.CancelFunc) {
+	whole, cancel := context.WithCancel(m.c.ctx)
+	stop := context.AfterFunc(ctx, func() {
+		if !m.owes() {
+			cancel()
+		}
+	})
+	return whole, func() {
+		stop()
+		cancel()
 	}
-	return ctx
 }
 
 var errForgotten = errors.New("the group has forgotten this member")

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/segmentio/kafka-go"
+
 	"tidemill.dev/broker/internal/wire"
 )
 
@@ -17,6 +19,9 @@ import (
 func (t *Transactor) abort(ctx context.Context, x *Tx, cause error) error {
 	t.p.tx.poison(cause)
 	t.opened = false
+	if errors.Is(cause, kafka.UnknownMemberId) {
+		t.c.member.startOver() // the group has said it here first
+	}
 	if took := time.Since(x.began); !x.began.IsZero() && took > transactionTimeout {
 		cause = fmt.Errorf("it took %s, and Kafka ends a transaction after %s; put less into one: %w", took.Round(time.Millisecond), transactionTimeout, cause)
 	}

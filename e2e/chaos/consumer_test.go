@@ -26,7 +26,7 @@ func (c *child) consume(ctx context.Context) error {
 	c.j.note("joining")
 	err = c.handleAll(ctx, r)
 	c.j.note("leaving")
-	until, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	until, cancel := context.WithTimeout(context.Background(), stopLimit-5*time.Second)
 	defer cancel()
 	return errors.Join(err, r.Close(until))
 }

@@ -49,7 +49,7 @@ func (c *child) process(ctx context.Context) error {
 	c.j.note("joining")
 	err = p.copyAll(ctx)
 	c.j.note("leaving")
-	until, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	until, cancel := context.WithTimeout(context.Background(), stopLimit-5*time.Second)
 	defer cancel()
 	return errors.Join(err, p.t.Close(until), p.from.Close(until))
 }
