@@ -248,7 +248,9 @@ func (f *fetcher) took(part *wire.Fetched, buffer *fetchBuffer) {
 		f.c.receive(a, part, buffer)
 	case code == kafka.OffsetOutOfRange:
 		f.c.running.Go(func() { f.c.outOfRange(a) })
-	case passingCode(code):
+	case passingCode(code), code == kafka.Unknown:
+		// A server that is going down, or whose disk fails, says it does not
+		// know; reading again does no harm, and the router tells when it lasts.
 		f.putOff(a.p)
 		f.c.reroute()
 	default:

@@ -92,7 +92,7 @@ func (m *member) run() {
 			m.c.b.log.Warn("partitions are given up unfinished and the group is joined anew", "group", m.group, "reason", err)
 			m.forgotten()
 			_ = w.wait(ctx)
-		case err != nil && !passing(err):
+		case err != nil && !passing(err) && !errors.Is(err, kafka.Unknown):
 			m.c.fail(fmt.Errorf("group %s: %w", m.group, err))
 			<-ctx.Done()
 		default:

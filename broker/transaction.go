@@ -37,13 +37,19 @@ func (t *transaction) open(ctx context.Context) error {
 			t.mu.Unlock()
 			return nil
 		}
-		if !passing(err) {
+		if !passing(err) && !contested(err) {
 			return fmt.Errorf("open transactions as %s: %w", t.id, err)
 		}
 		if wait := w.wait(ctx); wait != nil {
 			return fmt.Errorf("open transactions as %s: %w", t.id, errors.Join(err, wait))
 		}
 	}
+}
+
+// contested tells whether another took the same id in the same moment, as may
+// happen while a slot changes hands. Who asks again comes after them.
+func contested(err error) bool {
+	return errors.Is(err, kafka.ProducerFenced) || errors.Is(err, kafka.InvalidProducerEpoch) || errors.Is(err, kafka.InvalidProducerIDMapping)
 }
 
 // begin starts the next transaction of the same identity.

@@ -103,17 +103,29 @@ func (w *world) copier(group, from, to string) *copier {
 				}
 				return
 			}
-			err = t.Do(w.Context(), func(x *broker.Tx) error {
-				copyAll(w.Context(), x, d, to)
-				return nil
-			})
-			if err != nil && !errors.Is(err, broker.ErrAborted) {
+			if err := k.copy(d, to); err != nil {
 				w.Errorf("transaction: %v", err)
 				return
 			}
 		}
 	}()
 	return k
+}
+
+// copy copies a delivery. What an aborted transaction was given has been taken
+// back; where it could not even begin, the delivery is still ours.
+func (k *copier) copy(d *broker.Delivery, to string) error {
+	for begun := false; !begun; {
+		err := k.t.Do(k.w.Context(), func(x *broker.Tx) error {
+			begun = true
+			copyAll(k.w.Context(), x, d, to)
+			return nil
+		})
+		if err != nil && (!errors.Is(err, broker.ErrAborted) || k.w.Context().Err() != nil) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (k *copier) leave() {
