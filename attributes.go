@@ -13,6 +13,7 @@ const (
 	AttrCausationSource = "causationsource" // its source
 	AttrCorrelationID   = "correlationid"   // id that a whole chain of causes shares
 	AttrTraceParent     = "traceparent"     // W3C trace context
+	AttrTraceState      = "tracestate"      // what tracing systems add to it
 	AttrAuthID          = "authid"          // who did it, if a human act
 	AttrPartitionKey    = "partitionkey"    // record key, if not the subject
 

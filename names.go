@@ -57,6 +57,12 @@ func (n Names) Source(component string) string {
 	return "/tidemill/" + n.install + "/" + component
 }
 
+// Key is the Redis key of what the parts name. Keys with the same part in
+// braces lie on one node of a Redis Cluster.
+func (n Names) Key(parts ...string) string {
+	return n.install + ":" + strings.Join(parts, ":")
+}
+
 // CheckStream says what is wrong with a stream's name, if anything. The whole
 // name is bounded, not only its labels, so that topics and groups named after
 // it fit Kafka's 249 letters.

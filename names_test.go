@@ -11,11 +11,12 @@ func TestNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	for got, want := range map[string]string{
-		n.Install():                   "prod",
-		n.Topic(Parked("a.b")):        "prod.a.b.parked",
-		n.Group("dispatch.events"):    "prod.dispatch.events",
-		n.Transactional("score.x", 3): "prod.score.x.3",
-		n.Source("clock"):             "/tidemill/prod/clock",
+		n.Install():                    "prod",
+		n.Topic(Parked("a.b")):         "prod.a.b.parked",
+		n.Group("dispatch.events"):     "prod.dispatch.events",
+		n.Transactional("score.x", 3):  "prod.score.x.3",
+		n.Key("repeats", "1", "{a.b}"): "prod:repeats:1:{a.b}",
+		n.Source("clock"):              "/tidemill/prod/clock",
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -60,5 +61,16 @@ func TestParked(t *testing.T) {
 	}
 	if s, ok := CutParked("parked"); ok {
 		t.Errorf("CutParked(parked) = %q", s)
+	}
+}
+
+func TestReservedStreams(t *testing.T) {
+	for stream, reserved := range map[string]bool{
+		"": false, StreamEvents: false, "messages": false, "parked": false,
+		StreamFacts: true, StreamProgress: true, StreamDeadLetters: true, Parked("messages"): true, Parked(StreamEvents): true,
+	} {
+		if err := ReservedStream(stream); (err != nil) != reserved {
+			t.Errorf("%q: %v", stream, err)
+		}
 	}
 }

@@ -1,6 +1,9 @@
 package tidemill
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Streams that every install has.
 const (
@@ -19,3 +22,17 @@ func Parked(stream string) string { return stream + parkedSuffix }
 // CutParked is the stream whose events wait on the given one; false if the
 // given one is not for parking.
 func CutParked(stream string) (string, bool) { return strings.CutSuffix(stream, parkedSuffix) }
+
+// ReservedStream says why a stream takes no event from outside, if it does not:
+// only Tidemill itself writes to it.
+func ReservedStream(stream string) error {
+	_, parked := CutParked(stream)
+	switch stream {
+	case StreamFacts, StreamProgress, StreamDeadLetters:
+	default:
+		if !parked {
+			return nil
+		}
+	}
+	return fmt.Errorf("stream %q is reserved: only Tidemill writes to it; publish to %q, or to a stream of yours", stream, StreamEvents)
+}

@@ -25,6 +25,9 @@ type Stream struct {
 	// KeyOrdered says that events of one key must stay in order. Its partitions
 	// then never grow by themselves, because growth moves keys.
 	KeyOrdered bool
+	// Dedupe is how long an event from outside is remembered, so that the same
+	// one is not stored again; 0 is not at all.
+	Dedupe time.Duration
 }
 
 // Default is the config that a file with only its version means.
@@ -79,6 +82,7 @@ type hashedStream struct {
 	Retention  string   `json:"retention"`
 	Types      []string `json:"types,omitempty"`
 	KeyOrdered bool     `json:"keyOrdered"`
+	Dedupe     string   `json:"dedupe,omitempty"` // empty is the default
 }
 
 // Hash names the config by its meaning: two files that mean the same, whatever
@@ -86,7 +90,7 @@ type hashedStream struct {
 func (c *Config) Hash() string {
 	h := hashed{Name: c.Name}
 	for _, s := range c.Streams {
-		h.Streams = append(h.Streams, hashedStream{s.Name, s.Partitions, showRetention(s.Retention), s.Types, s.KeyOrdered})
+		h.Streams = append(h.Streams, hashedStream{s.Name, s.Partitions, showRetention(s.Retention), s.Types, s.KeyOrdered, hashedDedupe(s)})
 	}
 	text, _ := json.Marshal(h) // strings, numbers and booleans cannot fail
 	return tidemill.ID("config", string(text))

@@ -32,7 +32,7 @@ func TestDefaults(t *testing.T) {
 	day := 24 * time.Hour
 	want := []Stream{
 		{Name: "dead-letters", Partitions: 6, Retention: Forever, Builtin: true, KeyOrdered: true},
-		{Name: "events", Partitions: 12, Retention: 7 * day, Builtin: true, KeyOrdered: true},
+		{Name: "events", Partitions: 12, Retention: 7 * day, Builtin: true, KeyOrdered: true, Dedupe: 10 * time.Minute},
 		{Name: "facts", Partitions: 24, Retention: Forever, Builtin: true, KeyOrdered: true},
 		{Name: "progress", Partitions: 12, Retention: day, Builtin: true},
 	}
@@ -50,15 +50,15 @@ version: 1
 name: prod
 streams:
   messages: {partitions: 48, retention: 1d12h, types: [message, "edited"]}
-  clicks: {order: none, retention: forever}
-  a.b:
-  events: {partitions: 3, retention: 90m}
+  clicks: {order: none, retention: forever, dedupe: off}
+  a.b: {dedupe: 1m30s}
+  events: {partitions: 3, retention: 90m, dedupe: "off"}
   facts: {partitions: 1, retention: forever}
 `)
 	for _, want := range []Stream{
-		{Name: "messages", Partitions: 48, Retention: 36 * time.Hour, Types: []string{"edited", "message"}, KeyOrdered: true},
+		{Name: "messages", Partitions: 48, Retention: 36 * time.Hour, Types: []string{"edited", "message"}, KeyOrdered: true, Dedupe: 10 * time.Minute},
 		{Name: "clicks", Partitions: 12, Retention: Forever},
-		{Name: "a.b", Partitions: 12, Retention: 7 * 24 * time.Hour, KeyOrdered: true},
+		{Name: "a.b", Partitions: 12, Retention: 7 * 24 * time.Hour, KeyOrdered: true, Dedupe: 90 * time.Second},
 		{Name: "events", Partitions: 3, Retention: 90 * time.Minute, Builtin: true, KeyOrdered: true},
 		{Name: "facts", Partitions: 1, Builtin: true, KeyOrdered: true},
 	} {
@@ -90,7 +90,7 @@ func TestStreamFor(t *testing.T) {
 }
 
 func TestParked(t *testing.T) {
-	s := Stream{Name: "clicks", Partitions: 5, Retention: time.Hour, Types: []string{"click"}}
+	s := Stream{Name: "clicks", Partitions: 5, Retention: time.Hour, Types: []string{"click"}, Dedupe: time.Hour}
 	want := Stream{Name: "clicks.parked", Partitions: 5, Retention: time.Hour, Builtin: true, KeyOrdered: true}
 	if got := s.Parked(); !sameStream(got, want) {
 		t.Errorf("got %+v", got)
@@ -111,7 +111,7 @@ func TestHashGolden(t *testing.T) {
 
 func TestHashIsOfTheMeaning(t *testing.T) {
 	one := mustParse(t, "version: 1\nstreams:\n  a: {retention: 7d, types: [u, v]}\n  b:\n").Hash()
-	same := mustParse(t, "# words\nstreams: {b: {order: key}, \"a\": {partitions: 12, types: ['v', u], retention: 168h}}\nversion: 1").Hash()
+	same := mustParse(t, "# words\nstreams: {b: {order: key}, \"a\": {partitions: 12, types: ['v', u], retention: 168h, dedupe: 600s}}\nversion: 1").Hash()
 	if one != same {
 		t.Error("two layouts of one meaning have two hashes")
 	}
@@ -124,6 +124,9 @@ func TestHashIsOfTheMeaning(t *testing.T) {
 		"version: 1\nstreams: {a: {retention: 7d, types: [u, v]}, b: {order: none}}",
 		"version: 1\nstreams: {a: {retention: 7d, types: [u]}, b: {types: [v]}}",
 		"version: 1\nstreams: {a: {retention: 7d, types: [u, v]}, b: , facts: {partitions: 25}}",
+		"version: 1\nstreams: {a: {retention: 7d, types: [u, v], dedupe: off}, b: }",
+		"version: 1\nstreams: {a: {retention: 7d, types: [u, v], dedupe: 1m}, b: }",
+		"version: 1\nstreams: {a: {retention: 7d, types: [u, v]}, b: , events: {dedupe: off}}",
 	} {
 		h := mustParse(t, text).Hash()
 		if first, ok := seen[h]; ok {
@@ -158,6 +161,28 @@ func TestErrorUnwraps(t *testing.T) {
 		Message: "must be a whole number from 1 to 4096, not 0"}
 	if one != want || all.Problems[0] != want {
 		t.Errorf("got %+v", one)
+	}
+}
+
+// The hash of a config that says nothing of dedupe is older than dedupe; the
+// one that says the default means the same.
+func TestHashOfDedupe(t *testing.T) {
+	plain := Default().Hash()
+	if got := mustParse(t, "version: 1\nstreams: {events: {dedupe: 10m}}").Hash(); got != plain {
+		t.Errorf("saying the default makes %s of %s", got, plain)
+	}
+	if got, again := mustParse(t, "version: 1\nstreams: {events: {dedupe: off}}").Hash(), mustParse(t, "version: 1\nstreams: {events: {dedupe: false}}").Hash(); got == plain || got != again {
+		t.Errorf("off is %s and false is %s, the default %s", got, again, plain)
+	}
+}
+
+func TestDedupe(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"off": 0, "false": 0, "1s": time.Second, "10m": 10 * time.Minute, "1h30m": 90 * time.Minute, "24h": 24 * time.Hour, "1d": 24 * time.Hour,
+	} {
+		if got, err := parseDedupe(text); got != want || err != nil {
+			t.Errorf("%s is %v, %v", text, got, err)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -19,12 +20,13 @@ type draft struct {
 	name    string
 	places  map[string]Problem // path → where it stands, to name both of two
 	streams map[string]Stream
-	claimed map[string]Problem // type → where a stream claims it
+	claimed map[string]Problem       // type → where a stream claims it
+	dedupes map[string]time.Duration // stream → what a file says; the others have the default
 }
 
 func newDraft(to *report) *draft {
 	d := &draft{to: to, name: tidemill.DefaultName, places: map[string]Problem{},
-		streams: map[string]Stream{}, claimed: map[string]Problem{}}
+		streams: map[string]Stream{}, claimed: map[string]Problem{}, dedupes: map[string]time.Duration{}}
 	for _, s := range builtins() {
 		d.streams[s.Name] = s
 	}
@@ -52,24 +54,19 @@ func parse(sources ...source) (*Config, error) {
 func (d *draft) config() *Config {
 	c := &Config{Name: d.name}
 	for _, s := range d.streams {
+		s.Dedupe = d.dedupe(s)
 		c.Streams = append(c.Streams, s)
 	}
 	slices.SortFunc(c.Streams, func(a, b Stream) int { return strings.Compare(a.Name, b.Name) })
 	return c
 }
 
-// read takes in one file. Each file says its version, for it is the language
-// that this very file is written in.
+// read takes in one file.
 func (d *draft) read(v value) {
-	versioned := false
-	v.fields(
-		field{"version", func(v value) { versioned = true; readVersion(v) }},
+	v.versioned(
 		field{"name", d.readName},
 		field{"streams", d.readStreams},
 	)
-	if !versioned && (v.node.Kind == yaml.MappingNode || isNull(v.node)) {
-		v.child("version", v.node).problem("is missing; begin the file with `version: %d`", fileVersion)
-	}
 }
 
 func readVersion(v value) {

@@ -70,6 +70,9 @@ func checkSound(t *testing.T, cfg *Config) {
 		if s.Partitions < 1 || s.Partitions > maxPartitions || mustNotExpire(s.Name) && expires || expires && s.Retention < minRetention {
 			t.Errorf("stream %+v", s)
 		}
+		if d := s.Dedupe; d != 0 && (d < minDedupe || d > maxDedupe || !takesOutside(s)) {
+			t.Errorf("stream %+v", s)
+		}
 		for _, typ := range s.Types {
 			if cfg.StreamFor(typ) != s.Name {
 				t.Errorf("type %q lives on %s, not %s", typ, cfg.StreamFor(typ), s.Name)

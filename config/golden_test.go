@@ -13,8 +13,8 @@ import (
 var update = flag.Bool("update", false, "write the golden files of testdata")
 
 // Each testdata/bad-NAME.yaml, or folder bad-NAME, is refused with the text of
-// bad-NAME.txt. To add a case, add the file, run with -update and read what
-// was written.
+// bad-NAME.txt; those called bad-access-NAME are access files. To add a case,
+// add the file, run with -update and read what was written.
 func TestBadFiles(t *testing.T) {
 	t.Chdir("testdata")
 	names, err := filepath.Glob("bad-*")
@@ -26,9 +26,9 @@ func TestBadFiles(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			cfg, err := Load(name)
+			read, err := loadEither(name)
 			if err == nil {
-				t.Fatalf("is accepted: %+v", cfg)
+				t.Fatalf("is accepted: %+v", read)
 			}
 			matchGolden(t, strings.TrimSuffix(name, ".yaml")+".txt", err.Error()+"\n")
 			if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "ter2") {
@@ -36,6 +36,13 @@ func TestBadFiles(t *testing.T) {
 			}
 		})
 	}
+}
+
+func loadEither(name string) (any, error) {
+	if strings.HasPrefix(name, "bad-access-") {
+		return LoadAccess(name)
+	}
+	return Load(name)
 }
 
 func matchGolden(t *testing.T, file, got string) {
@@ -56,7 +63,7 @@ func matchGolden(t *testing.T, file, got string) {
 
 func TestExamplesAreValid(t *testing.T) {
 	all, err := fs.Glob(Examples(), "*.yaml")
-	if err != nil || len(all) < 3 {
+	if err != nil || len(all) < 4 {
 		t.Fatalf("examples %q, %v", all, err)
 	}
 	for _, name := range all {
@@ -64,7 +71,12 @@ func TestExamplesAreValid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Parse(name, data); err != nil {
+		if name == "access.yaml" {
+			_, err = ParseAccess(name, data)
+		} else {
+			_, err = Parse(name, data)
+		}
+		if err != nil {
 			t.Error(err)
 		}
 	}
@@ -86,7 +98,7 @@ func TestFullExampleIsFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range builtins() {
+	for _, want := range Default().Streams {
 		if got, ok := cfg.Stream(want.Name); !ok || !sameStream(got, want) {
 			t.Errorf("full.yaml says of %s %+v, the default is %+v", want.Name, got, want)
 		}

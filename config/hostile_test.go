@@ -37,12 +37,15 @@ func TestHostileFiles(t *testing.T) {
 		"percent":       "%",
 		"block text":    "|\n ",
 	} {
-		for _, head := range []string{"", "version: 1\nstreams:\n  a: "} {
+		for _, head := range []string{"", "version: 1\nstreams:\n  a: ", "version: 1\ntokens:\n  a: "} {
 			t.Run(name+" "+head, func(t *testing.T) {
 				data := head + strings.Repeat(part, hostileSize/len(part))
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
 				_, err := Parse("f", []byte(data))
+				if strings.Contains(head, "tokens") {
+					_, err = ParseAccess("f", []byte(data))
+				}
 				runtime.ReadMemStats(&after)
 				if grown := (after.TotalAlloc - before.TotalAlloc) >> 20; grown > 128 {
 					t.Errorf("allocated %d MiB: %.200v", grown, err)

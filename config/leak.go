@@ -14,14 +14,23 @@ const (
 		"remove the password and give it in a file named by flag or environment"
 	leakedKey = "holds a private key; secrets never stand in the config: " +
 		"put it into a file and name that file by flag or environment"
+	leakedToken = "holds a token; a file holds at most its hash, which `tidemill token new` writes. " +
+		"What stood here is no secret any more: remove the token and make a new one"
 )
 
-var privateKey = regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY`)
+var (
+	privateKey = regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY`)
+	// token is one of ours, or the beginning of one; or a JWT.
+	token = regexp.MustCompile(`\btm_[A-Za-z0-9_-]{20,}|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.`)
+)
 
 // secretIn says what secret a text holds, if any that can be told by its shape.
 func secretIn(s string) string {
 	if privateKey.MatchString(s) {
 		return leakedKey
+	}
+	if token.MatchString(s) {
+		return leakedToken
 	}
 	for rest := s; ; {
 		_, after, ok := strings.Cut(rest, "://")

@@ -62,6 +62,7 @@ func (d *draft) readStream(name string, v value) {
 		field{"retention", func(v value) { readRetention(v, &s) }},
 		field{"types", func(v value) { d.readTypes(v, &s) }},
 		field{"order", func(v value) { readOrder(v, &s) }},
+		field{"dedupe", func(v value) { d.readDedupe(v, s) }},
 	)
 	d.streams[name] = s
 }

@@ -49,6 +49,31 @@ func (v value) fields(fields ...field) {
 	}
 }
 
+// given is fields, and says which of them there are.
+func (v value) given(fields ...field) map[string]bool {
+	seen := map[string]bool{}
+	for i, f := range fields {
+		fields[i].read = func(v value) { seen[f.key] = true; f.read(v) }
+	}
+	v.fields(fields...)
+	return seen
+}
+
+// require reports a field that is not there, unless there is no mapping that
+// could have it, which fields has reported.
+func (v value) require(at *yaml.Node, given map[string]bool, key, next string) {
+	if !given[key] && (v.node.Kind == yaml.MappingNode || isNull(v.node)) {
+		v.child(key, v.node).problemAt(at, "is missing; %s", next)
+	}
+}
+
+// versioned is fields for a whole file. Each says its version, for it is the
+// language that this very file is written in.
+func (v value) versioned(fields ...field) {
+	given := v.given(append([]field{{"version", readVersion}}, fields...)...)
+	v.require(v.node, given, "version", fmt.Sprintf("begin the file with `version: %d`", fileVersion))
+}
+
 // pairs goes through a mapping. It leaves out what strict has reported:
 // keys that are not text and all but the first of equal keys. Nothing there
 // (`streams:`) is an empty mapping, as when all beneath is commented out.

@@ -72,6 +72,8 @@ func unknownKey(key string, known []string) string {
 		return fmt.Sprintf("unknown key; did you mean %q?", near)
 	}
 	switch {
+	case secretWord.MatchString(key) && slices.Contains(known, "hash"):
+		return "unknown key; the file holds the hash of a token, never the token: `tidemill token new` writes it"
 	case secretWord.MatchString(key):
 		return "unknown key; secrets never stand in the config: put it into a file and name that file by flag or environment"
 	case addressWord.MatchString(key):
