@@ -34,6 +34,7 @@ func (m *member) apply(ctx context.Context, mine []wire.TopicPartition) error {
 		}
 	}
 	m.c.mu.Unlock()
+	m.c.counts.rebalances.Add(1)
 	m.c.b.log.Info("assigned", "group", m.group, "generation", m.generation, "partitions", len(mine), "new", len(added))
 	return m.begin(ctx, added)
 }

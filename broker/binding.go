@@ -43,14 +43,6 @@ var (
 	errLong    = fmt.Errorf("is longer than %d bytes", maxAttribute)
 )
 
-// attributeError says which attribute is at fault. The name may be hostile.
-func attributeError(name string, err error) error {
-	if nameFault(name) != nil {
-		name = clip(name)
-	}
-	return fmt.Errorf("attribute %s: %w", name, err)
-}
-
 // clip quotes the beginning of text that nobody has checked.
 func clip(s string) string {
 	if len(s) > nameOfNoEventShown {

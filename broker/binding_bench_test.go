@@ -66,7 +66,7 @@ func BenchmarkEdges(b *testing.B) {
 		"Clone":               func() error { v.Clone(); return nil },
 		"Event":               func() error { _, err := v.Event(); return err },
 		"FromEvent":           func() error { _, err := FromEvent(e); return err },
-		"appendStructured":    func() error { line = appendStructured(line[:0], v); return nil },
+		"AppendStructured":    func() error { line = AppendStructured(line[:0], v); return nil },
 		"UnmarshalStructured": func() error { return UnmarshalStructured(line, new(View)) },
 	} {
 		b.Run(name, func(b *testing.B) {

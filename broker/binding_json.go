@@ -8,18 +8,16 @@ import (
 	"unicode/utf8"
 )
 
-var errNotObject = errors.New("structured event is no JSON object")
+var (
+	errNotObject = errors.New("structured event is no JSON object")
+	errNotArray  = errors.New("batch is no JSON array of events")
+	errEventUTF8 = errors.New("structured event is not valid UTF-8")
+)
 
 // eachMember calls f with each member of a JSON object in its order, the value
-// as it stands in b. The document is validated as a whole first, so that the
-// scan after it needs no care; encoding/json also bounds the nesting.
+// as it stands in b. The document must have been found valid as a whole, so
+// that the scan needs no care.
 func eachMember(b []byte, f func(name string, value []byte) error) error {
-	if !utf8.Valid(b) {
-		return errors.New("structured event is not valid UTF-8")
-	}
-	if !json.Valid(b) {
-		return jsonFault(b)
-	}
 	i := skipSpace(b, 0)
 	if b[i] != '{' {
 		return errNotObject
@@ -28,13 +26,13 @@ func eachMember(b []byte, f func(name string, value []byte) error) error {
 		if b[i] == ',' {
 			i = skipSpace(b, i+1)
 		}
-		end := skipValue(b, i)
+		end := skipValue(b, i, 0)
 		name, err := unquote(b[i:end])
 		if err != nil {
 			return err
 		}
 		start := skipSpace(b, skipSpace(b, end)+1) // past the colon
-		end = skipValue(b, start)
+		end = skipValue(b, start, 0)
 		if err := f(name, b[start:end]); err != nil {
 			return err
 		}
@@ -43,61 +41,59 @@ func eachMember(b []byte, f func(name string, value []byte) error) error {
 	return nil
 }
 
-// jsonFault has encoding/json say what is wrong and where.
-func jsonFault(b []byte) error {
+// elements are those of a JSON array, as they stand in b. It finds out as it
+// goes whether b is JSON at all: a pass for that alone would read it twice.
+func elements(b []byte, limit int) ([][]byte, error) {
+	i := skipSpace(b, 0)
+	if i >= len(b) || b[i] != '[' {
+		if validJSON(b) {
+			return nil, errNotArray
+		}
+		return nil, jsonFault("batch", b)
+	}
+	if i = skipSpace(b, i+1); i < len(b) && b[i] == ']' {
+		return nil, nothingBehind(b, i)
+	}
+	var all [][]byte
+	for n := 0; ; n++ {
+		end := skipValue(b, i, 1)
+		next := skipSpace(b, max(0, end))
+		if end < 0 || next == len(b) || b[next] != ',' && b[next] != ']' {
+			return nil, jsonFault("batch", b)
+		}
+		if n < limit {
+			all = append(all, b[i:end:end])
+		}
+		if b[next] == ',' {
+			i = skipSpace(b, next+1)
+			continue
+		}
+		if err := nothingBehind(b, next); err != nil {
+			return nil, err
+		}
+		if n >= limit {
+			return nil, fmt.Errorf("%w: at most %d are taken at once; send them in several", ErrTooMany, limit)
+		}
+		return all, nil
+	}
+}
+
+// nothingBehind is an error if there is more than space behind i.
+func nothingBehind(b []byte, i int) error {
+	if skipSpace(b, i+1) < len(b) {
+		return jsonFault("batch", b)
+	}
+	return nil
+}
+
+// jsonFault has encoding/json say what is wrong with a document and where.
+func jsonFault(what string, b []byte) error {
 	var syntax *json.SyntaxError
 	err := json.Unmarshal(b, new(json.RawMessage))
 	if errors.As(err, &syntax) {
-		return fmt.Errorf("structured event is no JSON, byte %d: %w", syntax.Offset, err)
+		return fmt.Errorf("%s is no JSON, byte %d: %w", what, syntax.Offset, err)
 	}
-	return fmt.Errorf("structured event is no JSON: %w", err)
-}
-
-func skipSpace(b []byte, i int) int {
-	for b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r' {
-		i++
-	}
-	return i
-}
-
-// skipValue is the end of the value that begins at i of a valid object.
-func skipValue(b []byte, i int) int {
-	depth := 0
-	for {
-		switch b[i] {
-		case '"':
-			i = skipString(b, i)
-		case '{', '[':
-			depth++
-			i++
-		case '}', ']':
-			depth--
-			i++
-		case ',', ':', ' ', '\t', '\n', '\r':
-			i++
-		default:
-			i = skipScalar(b, i)
-		}
-		if depth == 0 {
-			return i
-		}
-	}
-}
-
-func skipString(b []byte, i int) int {
-	for i++; b[i] != '"'; i++ {
-		if b[i] == '\\' {
-			i++
-		}
-	}
-	return i + 1
-}
-
-func skipScalar(b []byte, i int) int {
-	for strings.IndexByte(",:]} \t\n\r", b[i]) < 0 {
-		i++
-	}
-	return i
+	return fmt.Errorf("%s is no JSON: %w", what, err)
 }
 
 // unquote reads a valid JSON string; without escapes it points into b.
@@ -117,6 +113,9 @@ const hexDigits = "0123456789abcdef"
 // that an event shown on a terminal stays text; what is no UTF-8 becomes U+FFFD.
 func appendQuoted(dst []byte, s string) []byte {
 	dst = append(dst, '"')
+	if plainString(s) && strings.IndexByte(s, '"') < 0 && strings.IndexByte(s, '\\') < 0 {
+		return append(append(dst, s...), '"')
+	}
 	for _, r := range s {
 		switch {
 		case r == '"' || r == '\\':

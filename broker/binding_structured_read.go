@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 var (
@@ -18,7 +19,19 @@ var (
 // UnmarshalStructured reads one event in the JSON event format into v, which it
 // empties first. Where no escape stands in the way v points into b.
 func UnmarshalStructured(b []byte, v *View) error {
+	if !validJSON(b) {
+		v.reset()
+		return jsonFault("structured event", b)
+	}
+	return unmarshalValid(b, v)
+}
+
+// unmarshalValid reads what is known to be JSON, which bounds its nesting too.
+func unmarshalValid(b []byte, v *View) error {
 	v.reset()
+	if !utf8.Valid(b) {
+		return errEventUTF8
+	}
 	s := structured{view: v}
 	if err := eachMember(b, s.member); err != nil {
 		return err

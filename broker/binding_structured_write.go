@@ -11,9 +11,13 @@ import (
 // MarshalStructured is the event in the JSON event format, on one line. JSON
 // data keeps its value but, where it has line breaks, not its layout.
 // Extensions are written as strings: their types do not survive a Kafka header.
-func MarshalStructured(v *View) []byte { return appendStructured(nil, v) }
+func MarshalStructured(v *View) []byte {
+	const names = 200 // bytes, usually, of what stands around the values
+	return AppendStructured(make([]byte, 0, v.size()+names), v)
+}
 
-func appendStructured(dst []byte, v *View) []byte {
+// AppendStructured is [MarshalStructured] at the end of dst.
+func AppendStructured(dst []byte, v *View) []byte {
 	dst = append(dst, `{"specversion":"1.0"`...)
 	dst = appendMember(dst, "id", v.ID)
 	dst = appendMember(dst, "source", v.Source)
@@ -71,6 +75,11 @@ const (
 	formBinary
 )
 
+// wrapping is how deep, at most, an event may lie in what carries it, itself
+// counted. Data that is nested to the limit would make all of that unreadable, so
+// it travels as base64.
+const wrapping = 16
+
 // dataForm decides by datacontenttype and believes it only as far as the bytes
 // agree: what claims to be JSON and is not travels as base64, unharmed.
 func (v *View) dataForm() form {
@@ -79,7 +88,7 @@ func (v *View) dataForm() form {
 	}
 	media, params := mediaType(v.DataContentType)
 	switch {
-	case isJSON(media) && utf8.Valid(v.Data) && json.Valid(v.Data):
+	case isJSON(media) && utf8.Valid(v.Data) && validJSONWithin(v.Data, wrapping):
 		return formJSON
 	case strings.HasPrefix(media, "text/") && !isJSON(media) && isUTF8(params["charset"]) && utf8.Valid(v.Data):
 		return formText

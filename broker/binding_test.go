@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/url"
 	"reflect"
 	"strings"
@@ -210,6 +211,7 @@ func TestValidateRefuses(t *testing.T) {
 		"attribute source: is no URI-reference;":              func(v *View) { v.Source = "/a%zz" },
 		"attribute dataschema: is no absolute URI":            func(v *View) { v.DataSchema = "/a" },
 		"attribute time: is no RFC 3339 time":                 func(v *View) { v.Time = "2026-02-30T00:00:00Z" },
+		"attribute datacontenttype: is that of a whole event": func(v *View) { v.DataContentType = " application/cloudevents+json" },
 		"attribute datacontenttype: is no media type":         func(v *View) { v.DataContentType = "json" },
 		"marks structured mode":                               func(v *View) { v.DataContentType = "application/CloudEvents+json" },
 		"attribute \"Upper\": has a name":                     func(v *View) { v.Extensions = []Attribute{{"Upper", ""}} },
@@ -370,6 +372,27 @@ func TestPlainString(t *testing.T) {
 					t.Fatalf("byte %#x at %d of %d: %v", c, at, end, !want)
 				}
 			}
+		}
+	}
+}
+
+// An event lies in a batch, or in a line of a tail, whose reader counts its own
+// levels too: one event must not keep him from all that stands behind it.
+func TestDeepDataIsReadBackFromWhatCarriesIt(t *testing.T) {
+	for _, depth := range []int{1, 1000, maxNesting - wrapping, maxNesting - wrapping + 1, maxNesting - 1, maxNesting} {
+		data := strings.Repeat("[", depth) + strings.Repeat("]", depth)
+		v := View{ID: "1", Source: "/s", Type: "t", DataContentType: contentTypeJSON, Data: []byte(data)}
+		line, err := json.Marshal(map[string]any{"event": json.RawMessage(MarshalStructured(&v))})
+		if err != nil {
+			t.Errorf("depth %d: %v", depth, err)
+			continue
+		}
+		var told struct{ Event json.RawMessage }
+		var back View
+		if err := json.Unmarshal(line, &told); err != nil {
+			t.Errorf("depth %d: %v", depth, err)
+		} else if err := UnmarshalStructured(told.Event, &back); err != nil || string(back.Data) != data {
+			t.Errorf("depth %d: %d bytes, %v", depth, len(back.Data), err)
 		}
 	}
 }

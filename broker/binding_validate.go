@@ -7,7 +7,6 @@ import (
 	"mime"
 	"net/url"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
 
@@ -55,11 +54,8 @@ func (v *View) formFault() error {
 			return attributeError("dataschema", err)
 		}
 	}
-	if v.Time != "" && !plainTime(v.Time) {
-		var t time.Time
-		if t.UnmarshalText(raw(v.Time)) != nil {
-			return attributeError("time", fmt.Errorf("%w: %s", errTime, clip(v.Time)))
-		}
+	if v.Time != "" && !plainTime(v.Time) && !anyTime(v.Time) {
+		return attributeError("time", fmt.Errorf("%w: %s", errTime, clip(v.Time)))
 	}
 	if err := contentTypeFault(v.DataContentType); err != nil {
 		return attributeError(attrContentType, err)
@@ -214,12 +210,13 @@ func absoluteFault(s string) error {
 }
 
 // contentTypeFault refuses what is no media type, and the types that would make
-// a reader take the record for a structured event.
+// a reader take the record for a structured event. Space around one is lost on
+// its way through HTTP, so it hides nothing.
 func contentTypeFault(s string) error {
 	if s == "" || s == contentTypeJSON {
 		return nil
 	}
-	if hasPrefixFold(s, structuredPrefix) {
+	if hasPrefixFold(strings.TrimSpace(s), structuredPrefix) {
 		return errors.New("is that of a whole event and marks structured mode; use application/json for an event inside an event")
 	}
 	media, _, err := mime.ParseMediaType(s)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -39,6 +40,20 @@ func AtOffset(offset int64) Start { return Start{atOffset, offset} }
 
 // Since starts at the first event that reached the log at a time or later.
 func Since(t time.Time) Start { return Start{atTime, t.UnixMilli()} }
+
+// String is the start in words that hold anywhere: beginning, end, an offset or
+// a time in UTC.
+func (s Start) String() string {
+	switch s.kind {
+	case atEarliest:
+		return "beginning"
+	case atLatest:
+		return "end"
+	case atOffset:
+		return strconv.FormatInt(s.value, 10)
+	}
+	return time.UnixMilli(s.value).UTC().Format(time.RFC3339Nano)
+}
 
 // ConsumerOptions say what is read and in whose name.
 type ConsumerOptions struct {
@@ -110,6 +125,7 @@ type Consumer struct {
 	absent   map[wire.TopicPartition]time.Time // since when Kafka denies that they exist
 
 	room    bytesInFlight
+	counts  consumerCounts
 	memory  sync.Pool // of *contents
 	buffers sync.Pool // of *fetchBuffer
 

@@ -112,6 +112,7 @@ func (d *deadLetters) send(l letter) {
 	d.p.Send(d.c.ctx, tidemill.StreamDeadLetters, v, func(_ Receipt, err error) {
 		switch {
 		case err == nil:
+			d.c.counts.deadLetters.Add(1)
 			l.delivered()
 		case d.c.ctx.Err() != nil || errors.Is(err, ErrClosed):
 			// Its offset is not committed, so its successor writes it.

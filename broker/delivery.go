@@ -87,6 +87,7 @@ func (d *Delivery) hand() handed {
 	if len(d.Events) == 0 {
 		return filtered
 	}
+	d.c.counts.events.Add(uint64(len(d.Events)))
 	return passedOn
 }
 
@@ -111,6 +112,7 @@ func (d *Delivery) end(from, n int) {
 	last := news > 0 && d.open == 0
 	drained := news > 0 && p.epoch == d.epoch && p.draining && p.mark.open() == 0
 	p.mu.Unlock()
+	c.counts.done.Add(uint64(news))
 	if last {
 		d.release()
 	}
@@ -118,6 +120,10 @@ func (d *Delivery) end(from, n int) {
 		c.member.nudge()
 	}
 }
+
+// Next is the offset behind what was read for the delivery: behind its last
+// event, and behind the markers and the gap that may follow it.
+func (d *Delivery) Next() int64 { return d.next }
 
 // release gives the delivery's memory back. What is left of it knows its
 // partition and that nothing is open.

@@ -143,6 +143,8 @@ func (f *fetcher) fetch(all bool) {
 		f.memory = f.c.buffers.Get().(*fetchBuffer).bytes
 	}
 	answer, err := f.c.b.call(ctx, f.node, &f.frame, f.memory)
+	f.c.counts.fetches.Add(1)
+	f.c.counts.fetchedBytes.Add(uint64(len(answer)))
 	if err != nil {
 		f.memory = nil
 		f.lose(err)
@@ -291,6 +293,7 @@ func (c *Consumer) outOfRange(a fetchAsk) {
 // gap moves a partition over offsets that are gone and leaves a letter there.
 func (c *Consumer) gap(a fetchAsk, from, to int64, reason error) {
 	if c.skipTo(a, from, to, reason) {
+		c.counts.lost.Add(uint64(max(to, a.position) - from))
 		c.b.log.Error("events are gone unread", "stream", a.p.stream, "partition", a.p.tp.Partition, "from", from, "to", to, "reason", reason)
 	}
 }

@@ -80,7 +80,7 @@ func (p *Producer) grow(maxAge time.Duration) {
 		cancel()
 		if known := len(t.all()); err == nil && len(leaders) > known {
 			t.grow(leaders)
-			p.b.log.Info("a stream has grown", "stream", t.stream, "partitions", len(leaders), "before", known)
+			p.b.log.Info("a stream has grown", "stream", t.stream, "what", "partitions", "from", known, "to", len(leaders))
 		} // else it is asked again at the next tick
 	}
 }
@@ -265,6 +265,7 @@ func (o *outPartition) fail(p *Producer, err error) {
 		o.id = noIdentity
 	}
 	o.mu.Unlock()
+	p.counts.gaveUp(len(b.done), b.doubt && p.tx == nil)
 	b.tell(o.receipt(-1), err)
 	o.pop(p)
 }

@@ -8,6 +8,16 @@ func partitionOf(key []byte, partitions int) int32 {
 	return int32(int(murmur2(key)&0x7fffffff) % partitions)
 }
 
+// PartitionOf tells which partition of the stream the event's key has it go to;
+// -1 if it has no key, or Kafka has not been asked for the partitions yet.
+func (p *Producer) PartitionOf(stream string, v *View) int32 {
+	key, t := v.recordKey(), (*p.topics.Load())[stream]
+	if key == nil || t == nil {
+		return -1
+	}
+	return partitionOf(key, len(t.all()))
+}
+
 // murmur2 is Kafka's variant: seed 0x9747b28c, little-endian words.
 func murmur2(b []byte) uint32 {
 	const m = 0x5bd1e995

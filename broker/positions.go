@@ -15,6 +15,16 @@ func (b *Broker) Ping(ctx context.Context) error {
 	return err
 }
 
+// Cluster is the id that Kafka has given itself. Installs of one name that share
+// a Redis and not a Kafka are told apart by it.
+func (b *Broker) Cluster(ctx context.Context) (string, error) {
+	m, err := b.metadata(ctx, b.names.Topic("events"))
+	if err != nil {
+		return "", err
+	}
+	return m.Cluster, nil
+}
+
 // Ends are the places behind the last committed event of each of a stream's
 // partitions. A reader that has come to all of them has read the stream as it
 // was.

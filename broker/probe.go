@@ -60,7 +60,7 @@ func (d *dialer) probeOne(ctx context.Context, address string) error {
 	}
 	defer conn.Close()
 	defer boundBy(ctx, conn)()
-	pc := protocol.NewConn(conn, d.clientID)
+	pc := protocol.NewConn(&modest{Conn: conn}, d.clientID)
 	answer, err := pc.RoundTrip(new(apiversions.Request))
 	if err != nil {
 		return fmt.Errorf("ask Kafka at %s what it speaks: %w%s", address, err, d.probeHint(err))

@@ -102,6 +102,7 @@ type Producer struct {
 	batches  sync.Pool
 	scratch  sync.Pool
 	budget   budget
+	counts   producerCounts
 	flushing atomic.Int32
 
 	ctx     context.Context // of the goroutines; ended by Close
@@ -148,6 +149,7 @@ func (p *Producer) Publish(ctx context.Context, stream string, v *View) (Receipt
 	}
 	ch := make(chan outcome, 1)
 	if err := p.send(ctx, stream, v, func(r Receipt, err error) { ch <- outcome{r, err} }); err != nil {
+		p.counts.refused.Add(1)
 		return Receipt{Stream: stream}, ofEvent(stream, v, err)
 	}
 	select {
@@ -172,6 +174,7 @@ func ofEvent(stream string, v *View, err error) error {
 // room in a full buffer wait behind it.
 func (p *Producer) Send(ctx context.Context, stream string, v *View, done func(Receipt, error)) {
 	if err := p.send(ctx, stream, v, done); err != nil {
+		p.counts.refused.Add(1)
 		done(Receipt{Stream: stream}, ofEvent(stream, v, err))
 	}
 }

@@ -161,3 +161,15 @@ func TestEndlessBatchEndsReading(t *testing.T) {
 		t.Errorf("Poll returns %v", err)
 	}
 }
+
+func TestStartInWords(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 31, 12, 0, 0, 123_000_000, time.FixedZone("", 3600))
+	for want, s := range map[string]Start{
+		"beginning": Earliest(), "end": Latest(), "17": AtOffset(17), "2026-01-31T11:00:00.123Z": Since(at),
+	} {
+		if got := s.String(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

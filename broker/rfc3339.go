@@ -1,5 +1,7 @@
 package broker
 
+import "time"
+
 // plainTime reports whether s is an RFC 3339 time in UTC as almost every
 // publisher writes it: 2006-01-02T15:04:05Z with or without a fraction. It may
 // say no to a valid time, a leap day say, which package time then judges, but
@@ -16,6 +18,18 @@ func plainTime(s string) bool {
 	month, day := pair(s, 5), pair(s, 8)
 	return digits(s[:4]) && month-1 < 12 && day-1 < uint(daysOf[month-1]) &&
 		pair(s, 11) < 24 && pair(s, 14) < 60 && pair(s, 17) < 60 && fraction(s[len(shape):n])
+}
+
+// anyTime reports whether s is an RFC 3339 time at all. Package time lets hours of
+// one digit pass, a comma before the fraction and zones a day away, which neither
+// our reader nor others' take.
+func anyTime(s string) bool {
+	var t time.Time
+	if !looksLikeTime(s) || s[len("0000-00-00T00:00:00")] == ',' || t.UnmarshalText(raw(s)) != nil {
+		return false
+	}
+	n := len(s)
+	return s[n-1] == 'Z' || pair(s, n-5) < 24 && pair(s, n-2) < 60
 }
 
 // daysOf each month in a common year.

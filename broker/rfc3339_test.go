@@ -15,8 +15,11 @@ func FuzzPlainTime(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		var at time.Time
-		if plainTime(s) && at.UnmarshalText([]byte(s)) != nil {
+		if (plainTime(s) || anyTime(s)) && at.UnmarshalText([]byte(s)) != nil {
 			t.Errorf("%q is no time", s)
+		}
+		if plainTime(s) && !anyTime(s) {
+			t.Errorf("%q is a time for the short cut alone", s)
 		}
 	})
 }
@@ -35,6 +38,29 @@ func TestPlainTimeTakesTheUsual(t *testing.T) {
 	} {
 		if got := plainTime(s); got != want {
 			t.Errorf("plainTime(%q) = %v, want %v", s, got, want)
+		}
+	}
+}
+
+// What package time lets pass and our own reader would not take is no time: an
+// event must not be stored that nobody can read.
+func TestAnyTime(t *testing.T) {
+	for s, want := range map[string]bool{
+		"2028-02-29T15:04:05Z":        true,
+		"2026-01-28T15:04:05.5+23:59": true,
+		"2026-01-28T15:04:05-00:00":   true,
+		"2026-01-28T5:04:05.9Z":       false,
+		"2026-01-28T15:04:05,5Z":      false,
+		"2026-01-28T15:04:05+24:00":   false,
+		"2026-01-28T15:04:05+00:60":   false,
+		"2026-01-28t15:04:05z":        false,
+		"2026-02-29T15:04:05Z":        false,
+	} {
+		if got := anyTime(s); got != want {
+			t.Errorf("anyTime(%q) = %v, want %v", s, got, want)
+		}
+		if anyTime(s) && !looksLikeTime(s) {
+			t.Errorf("%q is written, but not read", s)
 		}
 	}
 }

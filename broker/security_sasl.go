@@ -28,7 +28,7 @@ func (s Security) authenticate(ctx context.Context, conn net.Conn, clientID, add
 		return err
 	}
 	defer boundBy(ctx, conn)()
-	pc := protocol.NewConn(conn, clientID)
+	pc := protocol.NewConn(&modest{Conn: conn}, clientID)
 	pc.SetVersions(map[protocol.ApiKey]int16{protocol.SaslHandshake: 1, protocol.SaslAuthenticate: 1})
 	if err = saslHandshake(pc, s.Mechanism); err == nil {
 		err = saslExchange(ctx, pc, mechanism)

@@ -148,7 +148,9 @@ func (s *sender) send() {
 		return
 	}
 	s.encode()
+	began := time.Now()
 	answer, err := s.p.b.call(ctx, s.node, &s.frame, s.buf)
+	s.p.counts.asked(began)
 	if err == nil {
 		s.buf, s.next = answer, 0
 		err = wire.ReadProduced(answer, s.answered)

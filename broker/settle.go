@@ -101,6 +101,7 @@ func (p *Producer) stored(o *outPartition, head *batch, a wire.Produced) {
 		offset = -1
 	}
 	n := int32(head.Len())
+	p.counts.stored(int(n), head.bytes)
 	head.tell(o.receipt(offset), nil)
 	o.mu.Lock()
 	o.sequence = (o.sequence + n) & 0x7fffffff
@@ -131,6 +132,7 @@ func (p *Producer) again(o *outPartition, err error) {
 		p.relist(o)
 		return
 	}
+	p.counts.retries.Add(1)
 	p.resolve.add(o, err)
 }
 

@@ -51,6 +51,16 @@ func (v *View) Attribute(name string) (string, bool) {
 	return "", false
 }
 
+// Set sets an attribute by its name, the core ones included; an empty value
+// unsets those. The only specversion is 1.0. It checks the name, and [View.Validate]
+// the value.
+func (v *View) Set(name, value string) error {
+	if name == attrSpecVersion {
+		return versionFault(value)
+	}
+	return v.set(name, value)
+}
+
 // core is the field that holds a core attribute, nil if the name is no core
 // attribute's. It is the one place that ties names to fields.
 func (v *View) core(name string) *string {
