@@ -1,0 +1,48 @@
+package api
+
+// ProblemType is the media type of a Problem.
+const ProblemType = "application/problem+json"
+
+// Problem is every answer that is not a success, as RFC 9457 has it.
+type Problem struct {
+	Type   string `json:"type"`   // ProblemBase and a slug
+	Title  string `json:"title"`  // the same for every problem of a type
+	Status int    `json:"status"` // the HTTP status
+	Detail string `json:"detail"` // what failed, on what, and what to do next
+
+	Attribute string   `json:"attribute,omitempty"` // of the event, that is at fault
+	Streams   []string `json:"streams,omitempty"`   // those that there are, where one is unknown
+	Events    []Answer `json:"events,omitempty"`    // of a batch, one an event
+}
+
+// ProblemBase begins the type of every problem.
+const ProblemBase = "https://tidemill.dev/problems/"
+
+// The slugs.
+const (
+	InvalidEvent     = "invalid-event"          // 400: no CloudEvent, or one that cannot be carried
+	InvalidRequest   = "invalid-request"        // 400: a parameter
+	Refused          = "refused"                // 400, 429 or 503: some events of a batch were
+	Unauthenticated  = "unauthenticated"        // 401
+	Forbidden        = "forbidden"              // 403
+	Reserved         = "reserved"               // 403: a type, source or stream of Tidemill's own
+	UnknownStream    = "unknown-stream"         // 404
+	NotFound         = "not-found"              // 404: a path
+	MethodNotAllowed = "method-not-allowed"     // 405
+	TooSlow          = "too-slow"               // 408: the body did not come in time
+	TooLarge         = "too-large"              // 413
+	UnsupportedType  = "unsupported-media-type" // 415
+	TooManyRequests  = "too-many-requests"      // 429: this caller has too much under way
+	HeadersTooLarge  = "headers-too-large"      // 431
+	Internal         = "internal"               // 500: a fault of ours
+	Unavailable      = "unavailable"            // 503: nothing was stored
+	InDoubt          = "in-doubt"               // 503: it may have been stored; publish it again under the same id
+)
+
+// Error is the problem's detail, so that a client can return it.
+func (p *Problem) Error() string {
+	if p.Detail == "" {
+		return p.Title
+	}
+	return p.Detail
+}
