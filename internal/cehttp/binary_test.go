@@ -1,0 +1,166 @@
+package cehttp
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+
+	"tidemill.dev/broker"
+)
+
+// headers are the required attributes and more as pairs of name and value.
+func headers(pairs ...string) http.Header {
+	h := http.Header{}
+	for i, pairs := 0, append([]string{"ce-specversion", "1.0", "ce-id", "1", "ce-source", "/s", "ce-type", "t"}, pairs...); i < len(pairs); i += 2 {
+		h.Add(pairs[i], pairs[i+1])
+	}
+	return h
+}
+
+func without(h http.Header, name string) http.Header {
+	h.Del(name)
+	return h
+}
+
+func with(h http.Header, name, value string) http.Header {
+	h.Set(name, value)
+	return h
+}
+
+func TestReadBinaryRefuses(t *testing.T) {
+	many := headers()
+	for i := range 300 {
+		many.Set(fmt.Sprint("ce-x", i), "")
+	}
+	for name, c := range map[string]struct {
+		h             http.Header
+		attribute, is string
+	}{
+		"no event":           {http.Header{"Content-Type": {"application/json"}}, "specversion", "is missing: this is no CloudEvent"},
+		"no version":         {without(headers(), "ce-specversion"), "specversion", "is missing"},
+		"empty version":      {with(headers(), "ce-specversion", ""), "specversion", "is missing"},
+		"version 0.3":        {with(headers(), "ce-specversion", "0.3"), "specversion", `is "0.3"; only 1.0 is supported`},
+		"no id":              {without(headers(), "ce-id"), "id", "is missing"},
+		"no source":          {without(headers(), "ce-source"), "source", "is missing"},
+		"no type":            {without(headers(), "ce-type"), "type", "is missing"},
+		"blank id":           {with(headers(), "ce-id", "%20"), "id", "is missing"},
+		"id twice":           {headers("ce-id", "2"), "id", "is given twice"},
+		"version twice":      {headers("ce-specversion", "1.0"), "specversion", "is given twice"},
+		"extension twice":    {headers("ce-x", "1", "CE-X", "1"), "x", "is given twice"},
+		"content type twice": {headers("content-type", "a/b", "content-type", "a/b"), "datacontenttype", "is given twice"},
+		"data content type":  {headers("ce-datacontenttype", "a/b"), "datacontenttype", "must not be the header ce-datacontenttype"},
+		"content type":       {headers("content-type", "json"), "datacontenttype", "is no media type"},
+		"source":             {with(headers(), "ce-source", "/a b"), "source", "is no URI-reference"},
+		"schema":             {headers("ce-dataschema", "/relative"), "dataschema", "is no absolute URI"},
+		"time":               {headers("ce-time", "2026-02-30T00:00:00Z"), "time", "is no RFC 3339 time"},
+		"hyphen":             {headers("ce-my-name", ""), "my-name", "other letters than a-z and 0-9"},
+		"underscore":         {headers("ce-my_name", ""), "my_name", "other letters than a-z and 0-9"},
+		"no name":            {headers("ce-", ""), "", "has no name"},
+		"named data":         {headers("ce-data", ""), "data", "reserved for the data itself"},
+		"long name":          {headers("ce-"+strings.Repeat("x", 200), ""), strings.Repeat("x", 40) + "…", "name longer than 128 letters"},
+		"long value":         {headers("ce-x", strings.Repeat("x", 64<<10+1)), "x", "longer than 65536 bytes"},
+		"overlong UTF-8":     {headers("ce-subject", "%C0%A0"), "subject", "is not valid UTF-8"},
+		"overlong in source": {with(headers(), "ce-source", "/%C0%A0"), "source", "is not valid UTF-8"},
+		"half a rune":        {headers("ce-subject", "%E2%82"), "subject", "is not valid UTF-8"},
+		"surrogate":          {headers("ce-subject", "%ED%A0%80"), "subject", "is not valid UTF-8"},
+		"latin 1":            {headers("ce-subject", "caf\xe9"), "subject", "is not valid UTF-8"},
+		"control character":  {headers("ce-subject", "a%0D%0Ab"), "subject", "has the control character U+000D"},
+		"many":               {many, "", "event has more than 256 attributes"},
+		"batch of one":       {headers("content-type", "application/cloudevents-foo"), "", "only application/cloudevents+json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := ReadBinary(c.h, nil, new(broker.View))
+			if err == nil || !strings.Contains(err.Error(), c.is) || attributeOf(err) != c.attribute {
+				t.Errorf("error %v about %q; want one with %q about %q", err, attributeOf(err), c.is, c.attribute)
+			}
+			if err != nil && len(err.Error()) > 300 {
+				t.Errorf("error of %d bytes repeats hostile input", len(err.Error()))
+			}
+		})
+	}
+}
+
+// attributeOf is the attribute that an error tells, as those see it who answer
+// a publisher.
+func attributeOf(err error) string {
+	if e, ok := errors.AsType[interface {
+		error
+		Attribute() string
+	}](err); ok {
+		return e.Attribute()
+	}
+	return ""
+}
+
+func TestReadBinaryReads(t *testing.T) {
+	plain := broker.View{ID: "1", Source: "/s", Type: "t"}
+	for name, c := range map[string]struct {
+		h    http.Header
+		body string
+		want func(*broker.View)
+	}{
+		"the least":      {headers(), "", func(*broker.View) {}},
+		"data":           {headers(), "{}", func(v *broker.View) { v.Data = []byte("{}") }},
+		"typed data":     {headers("content-type", "text/plain; charset=latin1"), "\xff", func(v *broker.View) { v.DataContentType, v.Data = "text/plain; charset=latin1", []byte("\xff") }},
+		"typed, no data": {headers("content-type", "application/json"), "", func(v *broker.View) { v.DataContentType = "application/json" }},
+		"core":           {headers("ce-subject", "a%20%25", "CE-TIME", "2026-01-31T15:04:05Z", "ce-dataschema", "https://e.x/1"), "", func(v *broker.View) { v.Subject, v.Time, v.DataSchema = "a %", "2026-01-31T15:04:05Z", "https://e.x/1" }},
+		"empty subject":  {headers("ce-subject", ""), "", func(*broker.View) {}},
+		"extensions in the order of names": {headers("CE-TRACEPARENT", "x", "ce-1", "", "ce-partitionkey", "caf%c3%A9"), "", func(v *broker.View) {
+			v.Extensions = []broker.Attribute{{Name: "1"}, {Name: "partitionkey", Value: "café"}, {Name: "traceparent", Value: "x"}}
+		}},
+		"other headers stay behind": {headers("authorization", "Bearer x", "cookie", "x", "ce_x", "y", "cex", "z"), "", func(*broker.View) {}},
+		"raw UTF-8":                 {headers("ce-subject", "café €"), "", func(v *broker.View) { v.Subject = "café €" }},
+		"URIs that escape":          {headers("ce-dataschema", "https://e.x/%7B%7D"), "", func(v *broker.View) { v.DataSchema = "https://e.x/%7B%7D" }},
+		"URIs encoded twice":        {with(headers(), "ce-source", "/caf%25C3%25A9"), "", func(v *broker.View) { v.Source = "/caf%C3%A9" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := plain
+			c.want(&want)
+			v := broker.View{Extensions: []broker.Attribute{{Name: "left", Value: "over"}}, Foreign: []broker.Header{{Key: "left"}}, Data: []byte("left"), Key: []byte("left")}
+			if err := ReadBinary(c.h, []byte(c.body), &v); err != nil {
+				t.Fatal(err)
+			}
+			if got := v.Clone(); !reflect.DeepEqual(got, want) {
+				t.Errorf("got  %+v\nwant %+v", got, want)
+			}
+		})
+	}
+}
+
+func TestWriteBinary(t *testing.T) {
+	h := http.Header{"Ce-Old": {"x"}, "Ce-Subject": {"old"}, "Content-Type": {"old/type"}, "Accept": {"a/b"}}
+	v := broker.View{ID: "a b", Source: "/s?q=%22", Type: "té", Time: "2026-01-31T15:04:05Z", DataContentType: "application/json",
+		Extensions: []broker.Attribute{{Name: "1x", Value: "\""}, {Name: "empty"}}, Data: []byte("{}"), Key: []byte("k"), Foreign: []broker.Header{{Key: "retry"}}}
+	want := http.Header{"Accept": {"a/b"}, "Content-Type": {"application/json"}, "Ce-Specversion": {"1.0"}, "Ce-Id": {"a%20b"}, "Ce-Source": {"/s?q=%2522"},
+		"Ce-Type": {"t%C3%A9"}, "Ce-Time": {"2026-01-31T15:04:05Z"}, "Ce-1x": {"%22"}, "Ce-Empty": {""}}
+	if body := WriteBinary(h, &v); string(body) != "{}" || !reflect.DeepEqual(h, want) {
+		t.Errorf("wrote %v and %s\nwant  %v", h, body, want)
+	}
+	for key, values := range h {
+		if http.CanonicalHeaderKey(key) != key || cap(values) != 1 {
+			t.Errorf("header %s is not canonical, or an append to it reaches its neighbour", key)
+		}
+	}
+}
+
+// An event without a datacontenttype stays one: net/http would guess.
+func TestResponsesGetNoGuessedType(t *testing.T) {
+	v := broker.View{ID: "1", Source: "/s", Type: "t", Data: []byte("<html>")}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(WriteBinary(w.Header(), &v))
+	}))
+	defer s.Close()
+	resp, err := http.Get(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var got broker.View
+	if err := ReadBinary(resp.Header, v.Data, &got); err != nil || got.DataContentType != "" {
+		t.Errorf("read %+v, %v", got, err)
+	}
+}
