@@ -1,0 +1,168 @@
+package access
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+)
+
+func callerWith(rights ...config.Rights) *Caller {
+	c := &Caller{name: "crm"}
+	for _, r := range rights {
+		c.grants = append(c.grants, newGrant(r))
+	}
+	return c
+}
+
+func roles(r ...string) config.Rights { return config.Rights{Roles: r} }
+
+func TestRolesCoverRoles(t *testing.T) {
+	all := []Role{Publish, Read, Operate, Approve}
+	for given, want := range map[string][]Role{
+		"publish": {Publish}, "read": {Read}, "operate": {Publish, Read, Operate}, "approve": all, "nonsense": nil,
+	} {
+		c := callerWith(roles(given))
+		for _, r := range append(slices.Clone(all), "nonsense", "") {
+			if c.Has(r) != slices.Contains(want, r) {
+				t.Errorf("%s covers %s: %t", given, r, c.Has(r))
+			}
+		}
+	}
+	if c := callerWith(roles("publish", "read")); !c.Has(Publish) || !c.Has(Read) || c.Has(Operate) {
+		t.Error("a list of roles is not each of them")
+	}
+}
+
+// The config's reader and this package must know the same roles.
+func TestRolesAreTheConfigs(t *testing.T) {
+	var known []string
+	for _, r := range Approve.covered() {
+		known = append(known, string(r))
+	}
+	slices.Sort(known)
+	if want := slices.Sorted(slices.Values(config.AccessRoles())); !slices.Equal(known, want) {
+		t.Errorf("roles %q, the config knows %q", known, want)
+	}
+}
+
+func event(typ, source, subject, partitionkey string) *broker.View {
+	v := &broker.View{ID: "1", Type: typ, Source: source, Subject: subject}
+	if partitionkey != "" {
+		v.Extensions = []broker.Attribute{{Name: "traceparent", Value: "00-x"}, {Name: "partitionkey", Value: partitionkey}}
+	}
+	return v
+}
+
+func TestMayPublish(t *testing.T) {
+	limited := config.Rights{Roles: []string{"publish"}, Types: []string{"order-*", "refund"}, Sources: []string{"/shop/*"}, Keys: []string{"bot-42", "shop-*"}}
+	for _, c := range []struct {
+		name      string
+		rights    config.Rights
+		event     *broker.View
+		attribute string // at fault; "-" is none
+		says      string
+	}{
+		{"all limits kept", limited, event("order-paid", "/shop/7", "bot-42", ""), "-", ""},
+		{"exact type", limited, event("refund", "/shop/7", "shop-7", ""), "-", ""},
+		{"prefix is not contained", limited, event("re-order-paid", "/shop/7", "bot-42", ""), "type", `the type "re-order-paid", only order-*, refund`},
+		{"exact is no prefix", limited, event("refunded", "/shop/7", "bot-42", ""), "type", "refund"},
+		{"a prefix covers itself", limited, event("order-", "/shop/", "shop-", ""), "-", ""},
+		{"case counts", limited, event("Order-paid", "/shop/7", "bot-42", ""), "type", ""},
+		{"source", limited, event("refund", "/warehouse", "bot-42", ""), "source", "/shop/*"},
+		{"no key", limited, event("refund", "/shop/7", "", ""), "subject", "names none: give it a subject"},
+		{"subject", limited, event("refund", "/shop/7", "bot-43", ""), "subject", `"bot-43"`},
+		{"partitionkey alone", limited, event("refund", "/shop/7", "", "bot-42"), "-", ""},
+		{"partitionkey of another", limited, event("refund", "/shop/7", "bot-42", "bot-43"), "partitionkey", `"bot-43"`},
+		{"subject of another", limited, event("refund", "/shop/7", "bot-43", "bot-42"), "subject", `"bot-43"`},
+		{"no limits", roles("publish"), event("any", "any", "", ""), "-", ""},
+		{"any key, but one", config.Rights{Roles: []string{"publish"}, Keys: []string{"*"}}, event("any", "any", "", ""), "subject", ""},
+		{"operators publish", roles("operate"), event("any", "any", "", ""), "-", ""},
+		{"readers do not", roles("read"), event("any", "any", "", ""), "", "crm may not publish: that needs the role publish"},
+	} {
+		err := callerWith(c.rights).MayPublish(c.event)
+		if c.attribute == "-" {
+			if err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			continue
+		}
+		var at interface{ Attribute() string }
+		if !errors.As(err, &at) || at.Attribute() != c.attribute || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func TestLongListsAreCutShort(t *testing.T) {
+	r := roles("publish")
+	for range 100 {
+		r.Types = append(r.Types, strings.Repeat("a", 20))
+	}
+	err := callerWith(r).MayPublish(event(strings.Repeat("b", 10_000), "/x", "", ""))
+	if len(err.Error()) > 500 || !strings.Contains(err.Error(), "and 92 more") {
+		t.Errorf("%d letters: %.600s", len(err.Error()), err)
+	}
+}
+
+// Each grant counts for itself: their sum must not be more than its parts.
+func TestGrantsDoNotMix(t *testing.T) {
+	c := callerWith(
+		config.Rights{Roles: []string{"operate"}, Keys: []string{"bot-1"}},
+		config.Rights{Roles: []string{"read"}},
+		config.Rights{Roles: []string{"publish"}, Types: []string{"order"}, Keys: []string{"bot-2"}},
+	)
+	for _, k := range []struct {
+		role Role
+		key  string
+		may  bool
+	}{
+		{Operate, "bot-1", true}, {Operate, "bot-2", false}, {Operate, "", false},
+		{Read, "bot-1", true}, {Read, "bot-9", true}, {Read, "", true},
+		{Publish, "bot-1", true}, {Publish, "bot-2", true}, {Publish, "bot-3", false},
+		{Approve, "bot-1", false},
+	} {
+		if got := c.MayTouch(k.role, k.key); got != k.may {
+			t.Errorf("%s %q: %t", k.role, k.key, got)
+		}
+	}
+	if !c.AllKeys(Read) || c.AllKeys(Operate) || c.AllKeys(Publish) || c.AllKeys(Approve) {
+		t.Error("only reading is without limits")
+	}
+	for v, want := range map[*broker.View]string{
+		event("any", "/s", "bot-1", ""):   "-",
+		event("order", "/s", "bot-2", ""): "-",
+		event("any", "/s", "bot-2", ""):   "subject",
+		event("order", "/s", "bot-3", ""): "subject",
+	} {
+		err := c.MayPublish(v)
+		var at interface{ Attribute() string }
+		if want == "-" && err != nil || want != "-" && (!errors.As(err, &at) || at.Attribute() != want) {
+			t.Errorf("%s %s: %v", v.Type, v.Subject, err)
+		}
+	}
+}
+
+func TestEveryone(t *testing.T) {
+	c := Everyone()
+	if c.Name() != "" || !c.Has(Approve) || !c.AllKeys(Operate) || !c.MayTouch(Read, "") {
+		t.Errorf("%+v", c)
+	}
+	if err := c.MayPublish(event("any", "any", "", "")); err != nil {
+		t.Error(err)
+	}
+	if c.Has("nonsense") || new(Caller).Has(Read) || new(Caller).MayTouch(Read, "a") {
+		t.Error("more is granted than was given")
+	}
+}
+
+func TestMayPublishIsFree(t *testing.T) {
+	c := callerWith(config.Rights{Roles: []string{"publish"}, Types: []string{"order-*"}, Keys: []string{"bot-*"}})
+	v := event("order-paid", "/shop/7", "bot-42", "")
+	if n := testing.AllocsPerRun(100, func() { _ = c.MayPublish(v) }); n > 0 {
+		t.Errorf("%v allocations an event", n)
+	}
+}

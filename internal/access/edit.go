@@ -1,0 +1,182 @@
+package access
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+
+	"tidemill.dev/config"
+)
+
+// ErrExists is a token that would take the name of another.
+var ErrExists = errors.New("there is a token of that name")
+
+// ErrNotThere is a token that a file does not have.
+var ErrNotThere = errors.New("there is no token")
+
+// errByHand is a file that this package cannot change without losing what its
+// writer put there.
+var errByHand = errors.New("it is laid out in a way that cannot be changed without spoiling it: " +
+	"have `tokens:` hold one indented entry below the other, or change it by hand")
+
+const newFile = `# Who may do what at Tidemill's door. It holds no secrets: of each token only
+# its hash. tidemill token new adds one, tidemill token remove takes it out.
+version: 1
+`
+
+// Add puts a token into an access file, which it makes if there is none. All
+// else in the file stays as it was written, and the file changes as a whole or
+// not at all.
+func Add(path string, t config.Token) error {
+	if err := check(t); err != nil {
+		return err
+	}
+	return edit(path, true, func(p *page, before *config.Access) error {
+		if old, exists := before.Token(t.Name); exists {
+			return fmt.Errorf("%w in line %d", ErrExists, old.Line)
+		}
+		return p.add(t)
+	}, func(tokens []config.Token) []config.Token { return append(slices.Clone(tokens), t) })
+}
+
+// Replace changes a token where it stands, and returns what it is now. What
+// change leaves alone stays: who wants another token for a caller must not give
+// him more than he had.
+func Replace(path, name string, change func(*config.Token) error) (config.Token, error) {
+	var t config.Token
+	err := edit(path, false, func(p *page, before *config.Access) error {
+		var exists bool
+		if t, exists = before.Token(name); !exists {
+			return fmt.Errorf("%w %s", ErrNotThere, name)
+		}
+		if err := errors.Join(change(&t), check(t)); err != nil {
+			return err
+		}
+		return p.replace(t)
+	}, func(tokens []config.Token) []config.Token { return append(without(tokens, name), t) })
+	return t, err
+}
+
+// Remove takes a token out of an access file.
+func Remove(path, name string) error {
+	return edit(path, false, func(p *page, before *config.Access) error {
+		if _, exists := before.Token(name); !exists {
+			return fmt.Errorf("%w %s", ErrNotThere, name)
+		}
+		return p.remove(name)
+	}, func(tokens []config.Token) []config.Token { return without(tokens, name) })
+}
+
+func without(tokens []config.Token, name string) []config.Token {
+	return slices.DeleteFunc(slices.Clone(tokens), func(t config.Token) bool { return t.Name == name })
+}
+
+// edit changes a file's text and writes it only if it then says what it should:
+// the same as before, but for what want changes in its tokens. So however odd a
+// file's layout, it is never spoiled.
+func edit(path string, create bool, change func(*page, *config.Access) error, want func([]config.Token) []config.Token) (err error) {
+	d, err := openDraft(path)
+	if err != nil {
+		return fmt.Errorf("change %s: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	text, err := os.ReadFile(d.path)
+	if errors.Is(err, fs.ErrNotExist) && create {
+		text, err = []byte(newFile), nil
+	}
+	if err != nil {
+		return fmt.Errorf("change access file: %w", err)
+	}
+	before, err := config.ParseAccess(path, text)
+	if err != nil {
+		return fmt.Errorf("%s is not valid as it is; mend it first:\n%w", path, err)
+	}
+	p, err := readPage(text)
+	if err == nil {
+		err = change(p, before)
+	}
+	if err != nil {
+		return fmt.Errorf("change %s: %w", path, err)
+	}
+	after, err := config.ParseAccess(path, p.text())
+	if err != nil || !same(after, before, want(before.Tokens)) {
+		return fmt.Errorf("change %s: %w", path, errByHand)
+	}
+	return d.write(p.text())
+}
+
+// same reports whether a file says what it said before, but for its tokens.
+func same(after, before *config.Access, want []config.Token) bool {
+	if !reflect.DeepEqual(after.OIDC, before.OIDC) || len(after.Tokens) != len(want) {
+		return false
+	}
+	for _, w := range want {
+		got, ok := after.Token(w.Name)
+		got.Line, w.Line = 0, 0
+		if !ok || !got.Expires.Equal(w.Expires) || !bytes.Equal(got.Hash[:], w.Hash[:]) || !reflect.DeepEqual(got.Rights, w.Rights) {
+			return false
+		}
+	}
+	return true
+}
+
+// draft is the text that will take a file's place. It lies beside the file
+// under a name that is always the same, so of two who change the file at once
+// the second is told, instead of undoing what the first did.
+type draft struct {
+	path  string // of the file, behind its links
+	file  *os.File
+	moved bool // it has taken the file's place; what is under its name now is another's
+}
+
+func openDraft(path string) (*draft, error) {
+	if behind, err := filepath.EvalSymlinks(path); err == nil {
+		path = behind
+	}
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("another is changing it: %s.new is there; if nobody is, remove that", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &draft{path: path, file: f}, nil
+}
+
+// write has the draft take the file's place, with its owner and rights.
+func (d *draft) write(text []byte) error {
+	info, err := os.Stat(d.path)
+	if err == nil {
+		err = errors.Join(keepOwner(d.file, info), d.file.Chmod(info.Mode().Perm()))
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err == nil {
+		_, err = d.file.Write(text)
+	}
+	if err == nil {
+		err = d.file.Sync()
+	}
+	if err == nil {
+		err = os.Rename(d.file.Name(), d.path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", d.path, err)
+	}
+	d.moved = true
+	return nil
+}
+
+// close leaves nothing beside the file.
+func (d *draft) close() error {
+	err := d.file.Close()
+	if !d.moved {
+		err = errors.Join(err, os.Remove(d.file.Name()))
+	}
+	return err
+}
