@@ -1,0 +1,11 @@
+package web
+
+import "tidemill.dev/internal/api"
+
+// statusOf is 0 where there is no problem.
+func statusOf(p *api.Problem) int {
+	if p == nil {
+		return 0
+	}
+	return p.Status
+}

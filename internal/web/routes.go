@@ -1,0 +1,113 @@
+package web
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"tidemill.dev/internal/access"
+	"tidemill.dev/internal/api"
+)
+
+// route is one thing that a caller can ask for.
+type route struct {
+	method string
+	path   string      // a segment in braces stands for any; its text is request.value
+	role   access.Role // that the caller must have
+	handle func(w http.ResponseWriter, r *request) *api.Problem
+
+	measure measure
+}
+
+const (
+	anyone access.Role = ""    // no token is needed
+	known  access.Role = "any" // any token will do
+)
+
+// table is everything that the gateway answers. openapi.json says the same.
+func (g *Gateway) table() []route {
+	return []route{
+		{method: http.MethodPost, path: "/events", role: access.Publish, handle: g.publish},
+		{method: http.MethodPost, path: "/streams/{stream}", role: access.Publish, handle: g.publishTo},
+		{method: http.MethodGet, path: "/healthz", role: anyone, handle: g.health},
+		{method: http.MethodHead, path: "/healthz", role: anyone, handle: g.health},
+		{method: http.MethodGet, path: "/readyz", role: anyone, handle: g.ready},
+		{method: http.MethodHead, path: "/readyz", role: anyone, handle: g.ready},
+		{method: http.MethodGet, path: "/api/v1/streams", role: access.Read, handle: g.listStreams},
+		{method: http.MethodGet, path: "/api/v1/streams/{stream}", role: access.Read, handle: g.showStream},
+		{method: http.MethodGet, path: "/api/v1/streams/{stream}/events", role: access.Read, handle: g.tail},
+		{method: http.MethodGet, path: "/api/v1/openapi.json", role: known, handle: g.openAPI},
+		{method: http.MethodGet, path: "/metrics", role: access.Read, handle: g.showMetrics},
+	}
+}
+
+// routes find the route of a request.
+type routes struct {
+	exact    map[string][]*route // by path
+	patterns [][]*route          // of one path each
+}
+
+func newRoutes(table []route, m *metrics) *routes {
+	rs := &routes{exact: map[string][]*route{}}
+	for i := range table {
+		table[i].measure = m.of(table[i].method + " " + table[i].path)
+		rs.add(&table[i])
+	}
+	return rs
+}
+
+func (rs *routes) add(r *route) {
+	if !strings.Contains(r.path, "{") {
+		rs.exact[r.path] = append(rs.exact[r.path], r)
+		return
+	}
+	i := slices.IndexFunc(rs.patterns, func(same []*route) bool { return same[0].path == r.path })
+	if i < 0 {
+		rs.patterns = append(rs.patterns, []*route{r})
+		return
+	}
+	rs.patterns[i] = append(rs.patterns[i], r)
+}
+
+// find returns the routes of a path, one a method, and what stood in its braces.
+func (rs *routes) find(path string) (same []*route, value string) {
+	if same := rs.exact[path]; same != nil {
+		return same, ""
+	}
+	for _, same := range rs.patterns {
+		if value, ok := match(same[0].path, path); ok {
+			return same, value
+		}
+	}
+	return nil, ""
+}
+
+// match holds a path against a pattern with one segment in braces.
+func match(pattern, path string) (value string, ok bool) {
+	before, rest, _ := strings.Cut(pattern, "{")
+	_, after, _ := strings.Cut(rest, "}")
+	if len(path) <= len(before)+len(after) || !strings.HasPrefix(path, before) || !strings.HasSuffix(path, after) {
+		return "", false
+	}
+	value = path[len(before) : len(path)-len(after)]
+	return value, !strings.Contains(value, "/")
+}
+
+// of is the route of one method.
+func of(same []*route, method string) *route {
+	for _, r := range same {
+		if r.method == method {
+			return r
+		}
+	}
+	return nil
+}
+
+// allowed is the Allow header of a path.
+func allowed(same []*route) string {
+	methods := []string{http.MethodOptions}
+	for _, r := range same {
+		methods = append(methods, r.method)
+	}
+	return strings.Join(methods, ", ")
+}
