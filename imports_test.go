@@ -20,7 +20,7 @@ const module = "tidemill.dev"
 //
 // Imports go one way:
 //
-//	cmd, loadtest → internal/platform → broker → config → tidemill
+//	cmd → platform, remote → web → access, repeats, tail, telemetry, cehttp, api → broker → config → tidemill
 var mayImport = map[string][]string{
 	"":                     {"github.com/cloudevents/sdk-go/v2/event"},
 	"config":               {"", "go.yaml.in/yaml/v3"},
@@ -30,22 +30,40 @@ var mayImport = map[string][]string{
 	"broker/embedded": {"",
 		"github.com/twmb/franz-go/pkg/kfake", "github.com/twmb/franz-go/pkg/kmsg", "github.com/twmb/franz-go/pkg/kerr",
 		"github.com/alicebob/miniredis/v2", "golang.org/x/sys/…"},
-	"internal/realservers":   {"github.com/segmentio/kafka-go/…"},
-	"broker/brokertest":      {"", "broker", "broker/embedded", "github.com/segmentio/kafka-go/…", "github.com/twmb/franz-go/pkg/kmsg"},
-	"loadtest":               {"", "broker", "broker/embedded", "loadtest/internal/task", "github.com/segmentio/kafka-go/…"},
+	"internal/realservers": {"github.com/segmentio/kafka-go/…"},
+	"broker/brokertest":    {"", "broker", "broker/embedded", "github.com/segmentio/kafka-go/…", "github.com/twmb/franz-go/pkg/kmsg"},
+	"loadtest": {"", "config", "broker", "broker/embedded", "internal/platform", "internal/realservers", "internal/telemetry",
+		"loadtest/internal/load", "loadtest/internal/task", "github.com/segmentio/kafka-go/…"},
+	"loadtest/internal/load": {"loadtest/internal/task"},
 	"loadtest/internal/task": {},
-	"e2e/chaos":              {"", "broker", "broker/embedded"},
+	"e2e/chaos":              {"", "broker", "broker/embedded", "config", "internal/api", "internal/platform", "internal/telemetry", "internal/web"},
 	"e2e/kcat":               {"", "broker", "internal/realservers"},
-	"internal/platform":      {"", "config", "broker", "broker/embedded", "github.com/redis/go-redis/v9/…"},
-	"cmd/tidemill": {"", "config", "broker", "broker/embedded", "internal/platform",
+	"e2e/peers":              {"", "broker", "config", "internal/platform", "internal/realservers", "internal/telemetry"},
+	"internal/api":           {},
+	"internal/cehttp":        {"broker"},
+	"internal/access":        {"", "config", "broker", "internal/api", "github.com/coreos/go-oidc/v3/…", "go.yaml.in/yaml/v3"},
+	"internal/repeats":       {"", "github.com/redis/go-redis/v9/…", "github.com/prometheus/client_golang/…"},
+	"internal/tail":          {"broker"},
+	"internal/telemetry": {"", "broker",
+		"go.opentelemetry.io/otel/…", "google.golang.org/grpc/credentials", // of the exporter
+		"github.com/prometheus/client_golang/…", "github.com/prometheus/client_model/go"},
+	"internal/web": {"", "config", "broker", "internal/api", "internal/cehttp", "internal/access", "internal/repeats", "internal/tail", "internal/telemetry",
+		"github.com/prometheus/client_golang/…", "go.opentelemetry.io/otel/…"},
+	"internal/remote": {"", "config", "broker", "internal/api", "internal/cehttp", "internal/tail"},
+	"internal/platform": {"", "config", "broker", "broker/embedded", "internal/api",
+		"internal/web", "internal/access", "internal/repeats", "internal/tail", "internal/telemetry",
+		"github.com/redis/go-redis/v9/…", "github.com/prometheus/client_golang/…"},
+	"cmd/tidemill": {"", "config", "broker", "broker/embedded", "internal/api", "internal/access", "internal/platform", "internal/web", "internal/tail", "internal/telemetry", "internal/remote",
 		"github.com/cloudevents/sdk-go/sql/v2/…", "github.com/antlr/antlr4/runtime/Go/antlr", "golang.org/x/term",
 		"github.com/segmentio/kafka-go"}, // the demo writes a record that is no event, as any program may
 }
 
 // A test may use these besides what its package may import.
 var testsMayImport = []string{"", "broker", "broker/embedded", "broker/brokertest", "internal/realservers",
-	"github.com/cloudevents/sdk-go/…", "github.com/segmentio/kafka-go/…", "github.com/redis/go-redis/v9",
-	"github.com/twmb/franz-go/pkg/kfake", "github.com/twmb/franz-go/pkg/kmsg", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kversion"}
+	"github.com/cloudevents/sdk-go/…", "github.com/segmentio/kafka-go/…", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
+	"github.com/twmb/franz-go/pkg/kfake", "github.com/twmb/franz-go/pkg/kmsg", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kversion",
+	"github.com/getkin/kin-openapi/…", "github.com/prometheus/client_golang/…", "github.com/prometheus/client_model/go",
+	"go.opentelemetry.io/otel/…", "go.opentelemetry.io/proto/otlp/…", "google.golang.org/grpc/…", "google.golang.org/protobuf/proto"}
 
 type listed struct {
 	ImportPath                         string

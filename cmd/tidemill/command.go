@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -15,7 +16,7 @@ type program interface {
 
 // command is a subcommand as help tells of it.
 type command struct {
-	name     string
+	name     string // several words if it is one of a group
 	args     string // positional ones
 	summary  string // one line
 	about    string // what help NAME adds
@@ -29,7 +30,8 @@ type example struct{ line, does string }
 func commands() []command {
 	return []command{
 		upCommand(), publishCommand(), tailCommand(), streamsCommand(),
-		validateCommand(), demoCommand(), versionCommand(), helpCommand(),
+		serveCommand(), validateCommand(), tokenNewCommand(), tokenListCommand(), tokenRemoveCommand(),
+		demoCommand(), versionCommand(), helpCommand(),
 	}
 }
 
@@ -47,7 +49,15 @@ func findCommand(name string) (command, error) {
 	if i >= 0 {
 		return all[i], nil
 	}
+	if group := groupOf(name); len(group) > 0 {
+		return command{}, usagef("%s is several commands: %s; tidemill help %s lists them", name, strings.Join(group, ", "), name)
+	}
 	return command{}, usagef("there is no command %q:%s tidemill help lists those there are", name, didYouMean(name, commandNames()))
+}
+
+// groupOf lists the commands that begin with a word and go on with another.
+func groupOf(word string) []string {
+	return slices.DeleteFunc(commandNames(), func(name string) bool { return !strings.HasPrefix(name, word+" ") })
 }
 
 // parse reads a call's flags and arguments into a program.
@@ -62,22 +72,29 @@ func (c command) parse(args []string, getenv func(string) string) (program, []st
 	return p, positional, p.accept(positional)
 }
 
-// splitCommand takes the command's name out of the arguments. Flags may stand
-// before it, so those that every command knows tell which word is a value.
+// splitCommand takes the command's name out of the arguments: a word, or two if
+// the first is a group's. Flags may stand before it, so those that every command
+// knows tell which word is a value.
 func splitCommand(args []string) (name string, rest []string, err error) {
 	known := newFlagSet("")
-	new(connection).flags(known)
+	new(reach).flags(known)
 	for i := 0; i < len(args); i++ {
 		switch a := args[i]; {
 		case a == "-h" || a == "--help" || a == "-help":
-			return "help", nil, nil
+			return "help", strings.Fields(name), nil
 		case a == "--version":
 			return "version", nil, nil
 		case !strings.HasPrefix(a, "-"):
-			return a, slices.Concat(args[:i], args[i+1:]), nil
+			name = strings.TrimPrefix(name+" "+a, " ")
+			args = slices.Concat(args[:i], args[i+1:])
+			if len(groupOf(name)) == 0 {
+				return name, args, nil
+			}
+			i--
+			continue
 		}
-		name, value := cutFlag(args[i])
-		f := known.set.Lookup(name)
+		flag, value := cutFlag(args[i])
+		f := known.set.Lookup(flag)
 		if f == nil {
 			return "", nil, known.unknown(args[i])
 		}
@@ -85,7 +102,7 @@ func splitCommand(args []string) (name string, rest []string, err error) {
 			i++
 		}
 	}
-	return "help", nil, nil
+	return cmp.Or(name, "help"), nil, nil
 }
 
 // wants checks the number of positional arguments.

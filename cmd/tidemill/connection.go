@@ -2,16 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"syscall"
 
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/platform"
+	"tidemill.dev/internal/telemetry"
 )
 
 const (
@@ -61,57 +59,25 @@ func connectionEnv() map[string]string {
 	}
 }
 
-// open reaches the Kafka that the flags, the environment or a running tidemill
-// up name.
-func (c *connection) open(ctx context.Context, s *session) (*platform.Platform, error) {
-	log, err := c.logger(s.stderr, slog.LevelWarn)
+// open reaches the Kafka that the flags or the environment name.
+func (c *connection) open(ctx context.Context, s *session, log *slog.Logger) (*platform.Platform, error) {
+	addresses, err := config.ReadAddresses(c.addresses, s.getenv)
 	if err != nil {
 		return nil, err
 	}
-	addresses, running, err := c.find(s.getenv)
+	conf, err := c.source().load()
 	if err != nil {
 		return nil, err
 	}
-	conf, err := c.source(running).load()
-	if err != nil {
-		return nil, err
-	}
-	p, err := platform.Open(ctx, platform.Options{Config: conf, Addresses: addresses, Security: c.security, Logger: log})
-	if running != nil && errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, fmt.Errorf("%w; that address is from %s, written by tidemill up as process %d: does it still run? Start it again, or remove the file",
-			err, platform.AddressFile(c.data), running.PID)
-	}
-	return p, err
+	return platform.Open(ctx, platform.Options{Config: conf, Addresses: addresses, Security: c.security, Logger: log})
 }
 
-// find says where Kafka is. running is set if a tidemill up told us.
-func (c *connection) find(getenv func(string) string) (config.Addresses, *platform.Running, error) {
-	addresses, err := config.ReadAddresses(c.addresses, getenv)
-	if err != nil || addresses.Kafka != "" {
-		return addresses, nil, err
-	}
-	running, found, err := platform.Find(c.data)
-	if err != nil {
-		return addresses, nil, err
-	}
-	if !found {
-		return addresses, nil, fmt.Errorf("find Kafka: neither --kafka nor TIDEMILL_KAFKA is given, and no tidemill up runs on the data folder %s; start one with tidemill up, or say where Kafka is", c.data)
-	}
-	return config.Addresses{Kafka: running.Kafka, Redis: running.Redis, Store: addresses.Store}, &running, nil
-}
-
-// source is where the config is read from: what was said, else what the running
-// tidemill up reads, else the file that lies here.
-func (c *connection) source(running *platform.Running) *configSource {
+// source is where the config is read from: what was said, else the file that
+// lies here.
+func (c *connection) source() *configSource {
 	source := &configSource{path: c.config, name: c.name}
 	if source.path == "" {
 		source.path, source.optional = configFile, true
-		if running != nil {
-			source.path = running.Config
-		}
-	}
-	if source.name == "" && running != nil {
-		source.name = running.Name
 	}
 	return source
 }
@@ -122,7 +88,7 @@ func (c *connection) logger(w io.Writer, level slog.Level) (*slog.Logger, error)
 			return nil, usagef("--log %q: give debug, info, warn or error", c.log)
 		}
 	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})), nil
+	return telemetry.Logger(w, level), nil
 }
 
 // configSource is where a config comes from, time and again.
@@ -130,6 +96,14 @@ type configSource struct {
 	path     string
 	name     string // instead of the config's own
 	optional bool   // no file is the default config
+}
+
+// shown is the source as people are told of it.
+func (s *configSource) shown() string {
+	if s.optional {
+		return "the defaults; " + configFile + " is read as soon as there is one"
+	}
+	return s.path
 }
 
 // load reads the config. A file that was there once and is gone is an error:

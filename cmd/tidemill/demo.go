@@ -7,7 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"tidemill.dev"
@@ -15,6 +17,8 @@ import (
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/platform"
+	"tidemill.dev/internal/remote"
+	"tidemill.dev/internal/telemetry"
 )
 
 // demoWithin bounds the whole demo, on a machine that does other things too.
@@ -31,10 +35,11 @@ func demoCommand() command {
 	return command{
 		name:    "demo",
 		summary: "see it all work once, in a folder that goes away again",
-		about: `It starts a Kafka and a Redis in this process on free ports, publishes an event
-of each type that comes from outside and one of a user's own type, shows them
-arriving, and shows what becomes of a record that is no event. The exit status is
-1 if anything did not arrive.`,
+		about: `It starts a Kafka, a Redis and the gateway in this process on free ports, publishes
+an event of each type that comes from outside and one of a user's own type through
+the gateway, shows them arriving at a consumer of Kafka, and shows what becomes of
+an event that was published before, and of a record that is no event. The exit
+status is 1 if anything did not arrive.`,
 		examples: []example{{"tidemill demo", "takes a few seconds and leaves nothing behind"}},
 		make:     func() program { return &demo{} },
 	}
@@ -59,7 +64,7 @@ func (*demo) run(interrupted context.Context, s *session, _ []string) (err error
 		return fmt.Errorf("demo: %w", err)
 	}
 	defer func() { err = errors.Join(err, closePlatform(ctx, p)) }()
-	err = playDemo(ctx, p, s.stdout)
+	err = throughDoor(ctx, p, func(door *remote.Gateway) error { return playDemo(ctx, p, door, s.stdout) })
 	switch {
 	case interrupted.Err() != nil:
 		return errors.New("demo: interrupted")
@@ -74,20 +79,45 @@ func openDemo(ctx context.Context, s *session, folder string) (*platform.Platfor
 	if err != nil {
 		return nil, err
 	}
-	log := slog.New(slog.NewTextHandler(s.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	return platform.Open(ctx, platform.Options{Config: conf, Embedded: &embedded.Options{Dir: folder}, OwnStreams: true, Logger: log})
+	return platform.Open(ctx, platform.Options{Config: conf, Embedded: &embedded.Options{Dir: folder}, OwnStreams: true,
+		Telemetry: telemetryOf(s, "tidemill-demo"), Logger: telemetry.Logger(s.stderr, slog.LevelError)})
 }
 
-func playDemo(ctx context.Context, p *platform.Platform, out io.Writer) error {
+// throughDoor opens the gateway and gives a client of it to play with.
+func throughDoor(ctx context.Context, p *platform.Platform, play func(*remote.Gateway) error) error {
+	flags := doorFlags{listen: "127.0.0.1:0"}
+	g, err := flags.open(ctx, p)
+	if err != nil {
+		return err
+	}
+	serving, left := context.WithCancel(ctx)
+	served := make(chan error, 1)
+	go func() { served <- serve(serving, g) }()
+	defer left()
+	door, err := remote.Dial(ctx, remote.Options{URL: flags.url(g)})
+	if err != nil {
+		return err
+	}
+	defer door.Close()
+	err = play(door)
+	left()
+	return errors.Join(err, <-served)
+}
+
+func playDemo(ctx context.Context, p *platform.Platform, door *remote.Gateway, out io.Writer) error {
 	streams := []string{tidemill.StreamEvents, "messages"}
 	reader, err := openDemoReader(ctx, p, streams)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "Tidemill's demo: Kafka (%s) and Redis (%s) run in this process,\non a folder that goes away again.\n\n", p.Addresses().Kafka, p.Addresses().Redis)
-	fmt.Fprintln(out, "An event of each type from outside and of one of yours, read by a consumer group:")
-	latencies, err := playEvents(ctx, p, reader, out)
+	fmt.Fprintf(out, "Tidemill's demo: Kafka (%s), Redis (%s) and the gateway run in this\nprocess, on a folder that goes away again.\n\n", p.Addresses().Kafka, p.Addresses().Redis)
+	fmt.Fprintf(out, "An event of each type from outside and of one of yours, published to %s\nand read from Kafka by a consumer group:\n", door.URL())
+	latencies, err := playEvents(ctx, door, reader, out)
 	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "\nThe first of them once more, as after an answer that was lost:")
+	if err := playRepeat(ctx, door, reader, out); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "\nA record that is no event, as any program may write one:")
@@ -95,9 +125,18 @@ func playDemo(ctx context.Context, p *platform.Platform, out io.Writer) error {
 		return err
 	}
 	slices.Sort(latencies)
-	fmt.Fprintf(out, "\n%d of %d events arrived, each once, after %s in the median; the record that is none lies in\nthe dead letters with its reason and its bytes. Nothing was lost.\n\nNext: tidemill up\n",
-		len(latencies), len(latencies), milliseconds(latencies[len(latencies)/2]))
+	fmt.Fprintf(out, "\n%d of %d events arrived, each once, after %s in the median; the record that is none lies in\nthe dead letters with its reason and its bytes. Nothing was lost.\n\nNext: %s up\n",
+		len(latencies), len(latencies), milliseconds(latencies[len(latencies)/2]), calledAs(os.Args[0]))
 	return nil
+}
+
+// calledAs is how this program is called again. That which go run has built is
+// gone by then.
+func calledAs(name string) string {
+	if strings.Contains(filepath.ToSlash(name), "/go-build") {
+		return "make build && bin/tidemill"
+	}
+	return name
 }
 
 // demoEvents are an event of each type from outside that the catalogue knows,
@@ -126,17 +165,13 @@ func demoEvents() []broker.View {
 }
 
 // playEvents publishes each event, waits until the consumer has it, and says
-// how long that took.
-func playEvents(ctx context.Context, p *platform.Platform, r *demoReader, out io.Writer) ([]time.Duration, error) {
-	producer, err := p.Producer(broker.ProducerOptions{})
-	if err != nil {
-		return nil, err
-	}
+// what the door answered and how long it took.
+func playEvents(ctx context.Context, door *remote.Gateway, r *demoReader, out io.Writer) ([]time.Duration, error) {
 	var latencies []time.Duration
 	for _, v := range demoEvents() {
 		sent := time.Now()
 		v.Time = sent.UTC().Format(time.RFC3339Nano)
-		receipt, err := producer.Publish(ctx, p.Config().StreamFor(v.Type), &v)
+		receipt, err := door.Publish(ctx, "", &v)
 		if err != nil {
 			return nil, err
 		}
@@ -144,11 +179,31 @@ func playEvents(ctx context.Context, p *platform.Platform, r *demoReader, out io
 		if err != nil {
 			return nil, fmt.Errorf("event %s did not arrive from %s: %w", v.Type, receipt.Stream, err)
 		}
-		if got.id != v.ID || got.at != broker.Position(receipt) {
+		if got.id != v.ID || got.at != broker.Position(receipt.Receipt) {
 			return nil, fmt.Errorf("event %s was published and %s arrived", v.Type, got.typ)
 		}
 		latencies = append(latencies, got.when.Sub(sent))
-		fmt.Fprintf(out, "  %-14s %-7s %-34s %8s\n", got.typ, got.subject, place(got.at.Stream, got.at.Partition, got.at.Offset), milliseconds(got.when.Sub(sent)))
+		fmt.Fprintf(out, "  %-14s %-7s 202, %-34s %8s\n", got.typ, got.subject, place(receipt.Stream, receipt.Partition, receipt.Offset), milliseconds(got.when.Sub(sent)))
 	}
 	return latencies, nil
+}
+
+// playRepeat publishes an event that is there. A machine that is so busy that
+// its Redis does not answer in time stores it again, which is no fault: readers
+// know it by its id.
+func playRepeat(ctx context.Context, door *remote.Gateway, r *demoReader, out io.Writer) error {
+	v := demoEvents()[0]
+	receipt, err := door.Publish(ctx, "", &v)
+	if err != nil {
+		return err
+	}
+	became := "it was here before: nothing was stored"
+	if !receipt.Repeated {
+		if _, err := r.next(ctx); err != nil {
+			return err
+		}
+		became = "stored again, for Redis did not answer in time; its id tells"
+	}
+	_, err = fmt.Fprintf(out, "  %-14s %-7s 202, %s\n", v.Type, v.Subject, became)
+	return err
 }

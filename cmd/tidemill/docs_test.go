@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"tidemill.dev/config"
+	"tidemill.dev/internal/platform"
 )
 
 // Every YAML and every command in the documents is run here, each document in
@@ -52,6 +54,7 @@ type document struct {
 	root    string
 	targets []string
 	up      bool
+	url     string // of its gateway
 }
 
 type block struct{ language, file, text string }
@@ -76,16 +79,33 @@ func (d *document) check(t *testing.T, b block) {
 		}
 		writeFile(t, "tidemill.yaml", b.text)
 	case b.language == "sh":
-		for _, line := range strings.Split(strings.TrimSpace(b.text), "\n") {
+		text := strings.ReplaceAll(b.text, "\\\n", "")
+		for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
 			for _, command := range strings.Split(line, " && ") {
-				d.command(t, words(command))
+				d.command(t, words(command, d.variable(t)))
 			}
 		}
 	}
 }
 
-// notOurs are programs that the documents name and that are not run here.
-var notOurs = []string{"export", "kafka-acls"}
+// notOurs are programs that the documents name and that are not run here. What
+// publishes from other languages is run by e2e/peers.
+var notOurs = []string{"export", "kafka-acls", "go", "pip", "python3", "npm", "node"}
+
+// variable is what the documents may expect of the environment: where their
+// tidemill up is, which lets everybody in.
+func (d *document) variable(t *testing.T) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		switch name {
+		case envURL:
+			d.start(t)
+			return d.url, true
+		case envToken:
+			return "", true
+		}
+		return "", false
+	}
+}
 
 func (d *document) command(t *testing.T, args []string) {
 	switch {
@@ -98,24 +118,53 @@ func (d *document) command(t *testing.T, args []string) {
 		}
 	case args[0] == "tidemill" && len(args) > 1:
 		d.tidemill(t, args[1:])
+	case args[0] == "curl":
+		d.curl(t, args[1:])
 	default:
 		t.Errorf("%q: a document names a program that this test does not know", args)
+	}
+}
+
+// curl runs the real one, which fails here where an answer is an error. What
+// the documents call by its usual address is somewhere else here.
+func (d *document) curl(t *testing.T, args []string) {
+	d.start(t)
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "http://"+listenAt, d.url)
+		if reference.MatchString(args[i]) {
+			t.Logf("not run, for only its reader knows %s", args[i])
+			return
+		}
+	}
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Logf("not run, for there is no curl: curl %s", strings.Join(args, " "))
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "curl", append(args, "--fail-with-body", "--max-time", "20", "--noproxy", "*")...).CombinedOutput(); err != nil {
+		t.Errorf("curl %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }
 
 // tidemill runs a command of ours. One that would stay, or that names a server
 // which only the document has, is parsed and no more.
 func (d *document) tidemill(t *testing.T, args []string) {
-	c, err := findCommand(args[0])
+	name, rest, err := splitCommand(args)
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	if _, _, err := c.parse(args[1:], os.Getenv); err != nil {
+	c, err := findCommand(name)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if _, _, err := c.parse(rest, os.Getenv); err != nil {
 		t.Errorf("tidemill %s: %v", strings.Join(args, " "), err)
 		return
 	}
-	if args[0] == "up" || strings.Contains(strings.Join(args, " "), ".example:") {
+	if name == "up" || name == "serve" || strings.Contains(strings.Join(args, " "), ".example") {
 		return
 	}
 	d.start(t)
@@ -153,6 +202,11 @@ func (d *document) start(t *testing.T) {
 	case err := <-ended:
 		t.Fatalf("tidemill up: %v", err)
 	}
+	running, _, err := platform.Find(dataFolder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.url = running.URL
 }
 
 // firstLine tells when something has been written to it.
@@ -199,33 +253,67 @@ func writeFile(t *testing.T, name, text string) {
 	}
 }
 
+var reference = regexp.MustCompile(`\$\{?([A-Z_]+)\}?`)
+
 // words splits a line as a shell does, as far as the documents need: quotes,
-// and comments.
-func words(line string) []string {
+// comments, and the variables that are known.
+func words(line string, variable func(string) (string, bool)) []string {
 	var all []string
-	var word strings.Builder
+	var word, part strings.Builder
 	quote, open := rune(0), false
+	end := func(literal bool) { // of a part of a word
+		text := part.String()
+		if !literal {
+			text = reference.ReplaceAllStringFunc(text, func(r string) string {
+				if value, ok := variable(reference.FindStringSubmatch(r)[1]); ok {
+					return value
+				}
+				return r
+			})
+		}
+		word.WriteString(text)
+		part.Reset()
+	}
 	for _, r := range line {
 		switch {
 		case quote != 0 && r == quote:
+			end(quote == '\'')
 			quote = 0
 		case quote == 0 && (r == '\'' || r == '"'):
+			end(false)
 			quote, open = r, true
 		case quote == 0 && r == '#' && !open:
 			return all
 		case quote == 0 && r == ' ':
+			end(false)
 			if open {
 				all = append(all, word.String())
 			}
 			word.Reset()
 			open = false
 		default:
-			word.WriteRune(r)
+			part.WriteRune(r)
 			open = true
 		}
 	}
+	end(false)
 	if open {
 		all = append(all, word.String())
 	}
 	return all
+}
+
+func TestWords(t *testing.T) {
+	t.Parallel()
+	known := func(name string) (string, bool) { return "http://up", name == envURL }
+	for line, want := range map[string][]string{
+		`curl -i "$TIDEMILL_URL/events" -H 'ce-id: 1'`: {"curl", "-i", "http://up/events", "-H", "ce-id: 1"},
+		`curl ${TIDEMILL_URL}/x '$TIDEMILL_URL' $PATH`: {"curl", "http://up/x", "$TIDEMILL_URL", "$PATH"},
+		`a 'b  c'"d" ''  # e`:                          {"a", "b  cd", ""},
+		``:                                             nil,
+	} {
+		if got := words(line, known); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 )
 
 var errHelp = errors.New("help is wanted")
@@ -21,12 +22,13 @@ type flagSet struct {
 	values  map[string]string // flag → what help calls its value
 	order   []string          // as help lists them
 	short   map[string]string // long → short
+	given   map[string]bool   // by their long names, once parsed
 }
 
 func newFlagSet(command string) *flagSet {
 	set := flag.NewFlagSet(command, flag.ContinueOnError)
 	set.SetOutput(io.Discard)
-	return &flagSet{command: command, set: set, env: map[string]string{}, values: map[string]string{}, short: map[string]string{}}
+	return &flagSet{command: command, set: set, env: map[string]string{}, values: map[string]string{}, short: map[string]string{}, given: map[string]bool{}}
 }
 
 // text adds a flag with a value, under its long name and, if there is one, its
@@ -45,6 +47,11 @@ func (f *flagSet) number(p *int, long, short, value, usage string) {
 	if short != "" {
 		f.set.IntVar(p, short, *p, usage)
 	}
+}
+
+func (f *flagSet) span(p *time.Duration, long, value, usage string) {
+	f.set.DurationVar(p, long, *p, usage)
+	f.note(long, "", value)
 }
 
 func (f *flagSet) yes(p *bool, long, usage string) {
@@ -72,7 +79,6 @@ func (f *flagSet) fromEnv(long, variable string) { f.env[long] = variable }
 // parse reads the arguments and returns those that are no flags.
 func (f *flagSet) parse(args []string, getenv func(string) string) ([]string, error) {
 	var positional []string
-	given := map[string]bool{}
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		if a == "--" {
@@ -88,10 +94,10 @@ func (f *flagSet) parse(args []string, getenv func(string) string) ([]string, er
 			return nil, err
 		}
 		name, _ := cutFlag(a)
-		given[f.long(name)] = true
+		f.given[f.long(name)] = true
 		i += used
 	}
-	return positional, f.readEnv(given, getenv)
+	return positional, f.readEnv(getenv)
 }
 
 // take sets one flag and says how many of the arguments behind it it used.
@@ -118,10 +124,10 @@ func (f *flagSet) take(arg string, behind []string) (used int, err error) {
 }
 
 // readEnv sets what has a variable and was not given.
-func (f *flagSet) readEnv(given map[string]bool, getenv func(string) string) error {
+func (f *flagSet) readEnv(getenv func(string) string) error {
 	for _, long := range f.order {
 		variable, ok := f.env[long]
-		if !ok || given[long] {
+		if !ok || f.given[long] {
 			continue
 		}
 		value := strings.TrimSpace(getenv(variable))
@@ -185,11 +191,22 @@ func isBool(f *flag.Flag) bool {
 	return ok && b.IsBoolFlag()
 }
 
+func isSpan(f *flag.Flag) bool {
+	g, ok := f.Value.(flag.Getter)
+	if !ok {
+		return false
+	}
+	_, ok = g.Get().(time.Duration)
+	return ok
+}
+
 // plain says what the standard package means by its parse error.
 func plain(f *flag.Flag, err error) error {
 	switch {
 	case err.Error() == "parse error" && isBool(f):
 		return errors.New("give true or false")
+	case err.Error() == "parse error" && isSpan(f):
+		return errors.New("give a duration such as 500ms or 5s")
 	case err.Error() == "parse error":
 		return errors.New("give a number")
 	case err.Error() == "value out of range":

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -25,14 +27,32 @@ func (*help) accept(positional []string) error {
 	if len(positional) == 0 {
 		return nil
 	}
-	return wants(positional, "COMMAND")
+	words := helped(positional)
+	if len(words) == 2 && len(groupOf(words[0])) > 0 {
+		return nil
+	}
+	return wants(words, "COMMAND")
+}
+
+// helped is what is to be explained: a command of two words, or its first word
+// where the second is its argument, as in serve gateway.
+func helped(positional []string) []string {
+	if len(positional) == 2 && slices.Contains(commandNames(), positional[0]) {
+		return positional[:1]
+	}
+	return positional
 }
 
 func (*help) run(_ context.Context, s *session, positional []string) error {
 	if len(positional) == 0 {
 		return overview(s.stdout)
 	}
-	c, err := findCommand(positional[0])
+	name := strings.Join(helped(positional), " ")
+	if len(groupOf(name)) > 0 {
+		fmt.Fprintf(s.stdout, "Usage: tidemill %s COMMAND [flags]\n\n", name)
+		return listCommands(s.stdout, name+" ")
+	}
+	c, err := findCommand(name)
 	if err != nil {
 		return err
 	}
@@ -41,20 +61,27 @@ func (*help) run(_ context.Context, s *session, positional []string) error {
 
 func overview(w io.Writer) error {
 	fmt.Fprint(w, "Tidemill: events come in on Kafka streams, and models are made of them.\n\nUsage: tidemill COMMAND [flags]\n\n")
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, c := range commands() {
-		fmt.Fprintf(t, "  %s\t%s\n", c.name, c.summary)
-		fmt.Fprintf(t, "  \t  %s\n", c.examples[0].line)
-	}
-	if err := t.Flush(); err != nil {
+	if err := listCommands(w, ""); err != nil {
 		return err
 	}
 	_, err := fmt.Fprint(w, `
-Commands find the Kafka of a tidemill up that was started in the same folder; for
-another, give --kafka HOST:PORT or set TIDEMILL_KAFKA.
+Commands find a tidemill up that was started in the same folder; for another gateway,
+give --url or set TIDEMILL_URL. With --kafka HOST:PORT they go past it, straight to Kafka.
 tidemill help COMMAND explains a command, its flags and their variables.
 `)
 	return err
+}
+
+// listCommands prints the commands whose names begin so, each with an example.
+func listCommands(w io.Writer, begin string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, c := range commands() {
+		if strings.HasPrefix(c.name, begin) {
+			fmt.Fprintf(t, "  %s\t%s\n", c.name, c.summary)
+			fmt.Fprintf(t, "  \t  %s\n", c.examples[0].line)
+		}
+	}
+	return t.Flush()
 }
 
 // explain prints all there is to know of a command.
@@ -111,13 +138,17 @@ func (f *flagSet) list(w io.Writer) error {
 }
 
 // variable names what stands for a flag. config.ReadAddresses reads the two
-// addresses' itself.
+// addresses' itself, and reach those that it has to weigh against them.
 func (f *flagSet) variable(long string) string {
 	switch long {
 	case "kafka":
 		return "TIDEMILL_KAFKA"
 	case "redis":
 		return "TIDEMILL_REDIS"
+	case "url":
+		return envURL
+	case "token-file":
+		return envTokenFile
 	}
 	return f.env[long]
 }

@@ -16,8 +16,9 @@ func TestHelpListsEveryCommandWithAnExample(t *testing.T) {
 		}
 	}
 	for _, c := range commands() {
-		mention(t, c.name+" --help", ok(t, c.name, "--help"), c.summary, c.examples[0].line)
-		if got := ok(t, "help", c.name); got != ok(t, c.name, "-h") {
+		name := strings.Fields(c.name)
+		mention(t, c.name+" --help", ok(t, append(name, "--help")...), c.summary, c.examples[0].line)
+		if got := ok(t, append([]string{"help"}, name...)...); got != ok(t, append(name, "-h")...) {
 			t.Errorf("help %s and %s -h differ", c.name, c.name)
 		}
 	}
@@ -83,23 +84,36 @@ func shellWords(t *testing.T, line string) []string {
 func TestSlipsInTheCall(t *testing.T) {
 	t.Parallel()
 	for args, says := range map[string]string{
-		"tial":                    "did you mean tail?",
-		"stream":                  "did you mean streams?",
-		"frobnicate":              "tidemill help lists",
-		"tail x --form end":       "did you mean --from?",
-		"tail x --qqqqqq":         "tidemill help tail",
-		"--kafak x:1 tail x":      "did you mean --kafka?",
-		"tail":                    "STREAM is missing",
-		"tail x --from":           "--from needs a value",
-		"tail x -n many":          "-n \"many\": give a number",
-		"publish x --i 3":         "no flag --i: did you mean --id?",
-		"up --sync=perhaps":       "give true or false",
-		"up --listen 8081":        "write it like 127.0.0.1:8080",
-		"tail x -n -1":            "-n -1",
-		"up --kafka-port 7000000": "a port is 0 to 65535",
-		"streams x":               "one argument too many",
-		"help x y":                "one argument too many",
-		"tail x --log loud":       "--log",
+		"tial":                      "did you mean tail?",
+		"stream":                    "did you mean streams?",
+		"frobnicate":                "tidemill help lists",
+		"tokne new":                 `no command "tokne"`,
+		"token":                     "token is several commands: token new, token list, token remove",
+		"token nwe crm":             "did you mean token new?",
+		"help token new crm":        "one argument too many",
+		"tail x --form end":         "did you mean --from?",
+		"tail x --qqqqqq":           "tidemill help tail",
+		"--kafak x:1 tail x":        "did you mean --kafka?",
+		"tail":                      "STREAM is missing",
+		"tail x --from":             "--from needs a value",
+		"tail x -n many":            "-n \"many\": give a number",
+		"publish x --i 3":           "no flag --i: did you mean --id?",
+		"up --sync=perhaps":         "give true or false",
+		"up --listen 8081":          "write it like 127.0.0.1:8080",
+		"up --drain-delay 5":        "give a duration such as",
+		"up --drain-delay 1h":       "give 0s to 15s",
+		"up --max-event 3GiB":       "up to 1GiB",
+		"up --listen 1.2.3.4:99999": "a port is 0, which is a free one, to 65535",
+		"up --tls-cert x":           "HTTPS needs both",
+		"serve":                     "ROLE is missing; the roles: gateway",
+		"serve gatewya":             "did you mean gateway? those there are: gateway",
+		"serve keeper":              "there is no role \"keeper\": those there are: gateway",
+		"serve gateway":             "Kafka's address is missing",
+		"tail x -n -1":              "-n -1",
+		"up --kafka-port 7000000":   "a port is 0 to 65535",
+		"streams x":                 "one argument too many",
+		"help x y":                  "one argument too many",
+		"tail x --log loud":         "--log",
 	} {
 		o := call(t, "", append(strings.Fields(args), []string{}...)...)
 		if o.code != exitUsage || !strings.Contains(o.err, says) {
@@ -120,7 +134,7 @@ func TestFlagsStandAnywhere(t *testing.T) {
 		}
 		c, _ := findCommand(name)
 		p, positional, err := c.parse(rest, func(string) string { return "" })
-		if err != nil || len(positional) != 1 || positional[0] != "events" || p.(*tail).limit != 3 || p.(*tail).from != "end" {
+		if err != nil || len(positional) != 1 || positional[0] != "events" || p.(*tailing).limit != 3 || p.(*tailing).from != "end" {
 			t.Errorf("%s: %+v %v %v", args, p, positional, err)
 		}
 	}
@@ -144,13 +158,13 @@ func TestVariablesStandForFlags(t *testing.T) {
 	}
 }
 
-func TestNoKafkaAnywhere(t *testing.T) {
+func TestNobodyAnywhere(t *testing.T) {
 	t.Parallel()
 	o := call(t, "", "streams", "--data", filepath.Join(t.TempDir(), "none"))
 	if o.code != exitFailed {
 		t.Errorf("exit %d", o.code)
 	}
-	mention(t, "the error", o.err, "--kafka", "TIDEMILL_KAFKA", "tidemill up")
+	mention(t, "the error", o.err, "--url", "TIDEMILL_URL", "--kafka", "TIDEMILL_KAFKA", "tidemill up")
 }
 
 func TestValidateGolden(t *testing.T) {
@@ -191,5 +205,29 @@ func TestVersion(t *testing.T) {
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	out := ok(t, "demo")
-	mention(t, "demo", out, "new-data", "bot-created", "bot-deleted", "schedule-tick", "messages, partition", poison, "dead-letters", "because:", "5 of 5 events arrived")
+	mention(t, "demo", out, "new-data", "bot-created", "bot-deleted", "schedule-tick", "messages, partition", poison, "dead-letters", "because:", "5 of 5 events arrived",
+		"published to http://127.0.0.1:", "202, events, partition", "The first of them once more")
+}
+
+// What the demo tells to do next works for whoever saw it.
+func TestCalledAs(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"tidemill": "tidemill", "bin/tidemill": "bin/tidemill", "/usr/local/bin/tidemill": "/usr/local/bin/tidemill",
+		"/tmp/go-build1234/b001/exe/tidemill": "make build && bin/tidemill",
+	} {
+		if got := calledAs(name); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
+
+// Whoever asks for a command with its argument means the command.
+func TestHelpWithAnArgument(t *testing.T) {
+	if got := ok(t, "help", "serve", "gateway"); got != ok(t, "help", "serve") {
+		t.Errorf("got %s", got)
+	}
+	if refused := call(t, "", "help", "tail", "x", "y"); refused.code != exitUsage {
+		t.Errorf("%+v", refused)
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"tidemill.dev/internal/api"
 )
 
 func main() {
@@ -63,6 +65,15 @@ func report(stderr io.Writer, err error) int {
 		fmt.Fprintf(stderr, "tidemill: %v\n", err)
 		return exitUsage
 	}
-	fmt.Fprintf(stderr, "tidemill: %v\n", err)
+	fmt.Fprintf(stderr, "tidemill: %v%s\n", err, hint(err))
 	return exitFailed
+}
+
+// hint is what a gateway does not know to say: how a command is given a token.
+func hint(err error) string {
+	var p *api.Problem
+	if errors.As(err, &p) && p.Type == api.ProblemBase+api.Unauthenticated {
+		return "; give one that counts by " + envToken + " or --token-file"
+	}
+	return ""
 }

@@ -62,12 +62,12 @@ func ok(t *testing.T, args ...string) string {
 // server is a tidemill up.
 type server struct {
 	platform.Running
-	dir    string
-	stderr *syncBuffer
-	child  *exec.Cmd     // nil if it runs in this process
-	stop   func()        // as Ctrl-C does
-	done   chan struct{} // closed when it has ended
-	err    error         // how; read it after done
+	dir            string
+	stdout, stderr *syncBuffer
+	child          *exec.Cmd     // nil if it runs in this process
+	stop           func()        // as Ctrl-C does
+	done           chan struct{} // closed when it has ended
+	err            error         // how; read it after done
 }
 
 func upArgs(dir string, more []string) []string {
@@ -78,10 +78,10 @@ func upArgs(dir string, more []string) []string {
 func startUp(t *testing.T, dir string, more ...string) *server {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	s := &server{dir: dir, stderr: &syncBuffer{}, stop: stop, done: make(chan struct{})}
+	s := &server{dir: dir, stdout: &syncBuffer{}, stderr: &syncBuffer{}, stop: stop, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
-		s.err = run(ctx, upArgs(dir, more), strings.NewReader(""), io.Discard, s.stderr)
+		s.err = run(ctx, upArgs(dir, more), strings.NewReader(""), s.stdout, s.stderr)
 	}()
 	s.await(t)
 	return s
@@ -90,10 +90,10 @@ func startUp(t *testing.T, dir string, more ...string) *server {
 // spawnUp runs up as a process of its own.
 func spawnUp(t *testing.T, dir string, more ...string) *server {
 	t.Helper()
-	s := &server{dir: dir, stderr: &syncBuffer{}, done: make(chan struct{})}
+	s := &server{dir: dir, stdout: &syncBuffer{}, stderr: &syncBuffer{}, done: make(chan struct{})}
 	s.child = exec.Command(os.Args[0], upArgs(dir, more)...)
 	s.child.Env = append(os.Environ(), asMain+"=1")
-	s.child.Stderr = s.stderr
+	s.child.Stdout, s.child.Stderr = s.stdout, s.stderr
 	s.stop = func() { _ = s.child.Process.Signal(os.Interrupt) }
 	if err := s.child.Start(); err != nil {
 		t.Fatal(err)

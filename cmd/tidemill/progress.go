@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	drawEvery  = 100 * time.Millisecond
-	barWidth   = 24
-	quietAfter = 5 * time.Second
+	drawEvery = 100 * time.Millisecond
+	barWidth  = 24
 )
 
 // progress counts what a long work has done and, on a terminal, shows it on
@@ -27,7 +26,7 @@ type progress struct {
 	events   int
 	open     int       // sent and not answered
 	heard    time.Time // the last answer, or the first of those that are open
-	worried  bool      // has said that answers are missing
+	worry    worry     // about answers that are missing
 	bytes    int64
 	drawn    bool
 	stopping chan struct{}
@@ -36,8 +35,8 @@ type progress struct {
 	took     time.Duration
 }
 
-func startProgress(out io.Writer, total int64) *progress {
-	p := &progress{out: out, shown: isTerminal(out), total: total, began: time.Now(), stopping: make(chan struct{})}
+func startProgress(out io.Writer, to worry, total int64) *progress {
+	p := &progress{out: out, worry: to, shown: isTerminal(out), total: total, began: time.Now(), stopping: make(chan struct{})}
 	p.drawing.Go(p.draw)
 	return p
 }
@@ -68,7 +67,7 @@ func (p *progress) sent() {
 func (p *progress) answered(acknowledged bool) {
 	p.mu.Lock()
 	p.open--
-	p.heard, p.worried = time.Now(), false
+	p.heard, p.worry.told = time.Now(), toldNothing
 	if acknowledged {
 		p.events++
 	}
@@ -85,7 +84,7 @@ func (p *progress) draw() {
 		case <-t.C:
 		}
 		p.mu.Lock()
-		p.worry()
+		p.worryAloud()
 		if p.shown {
 			p.drawn = true
 			fmt.Fprintf(p.out, "\r\x1b[K%s", p.line(time.Since(p.began)))
@@ -94,19 +93,19 @@ func (p *progress) draw() {
 	}
 }
 
-// worry tells once of a silence: retries may last minutes, and who waits may
-// want to look after Kafka. Called with the lock held.
-func (p *progress) worry() {
-	if p.open == 0 || p.worried || time.Since(p.heard) < quietAfter {
+// worryAloud is called with the lock held.
+func (p *progress) worryAloud() {
+	if p.open == 0 {
 		return
 	}
-	p.worried = true
-	p.wipe()
 	theirs := "their"
 	if p.open == 1 {
 		theirs = "its"
 	}
-	fmt.Fprintf(p.out, "No answer from Kafka for %s; %s on %s way, and tried again for 2 minutes. Is it running?\n", quietAfter, count(p.open, "event"), theirs)
+	if line := p.worry.line(p.heard, fmt.Sprintf("%s on %s way, and tried again for 2 minutes", count(p.open, "event"), theirs)); line != "" {
+		p.wipe()
+		fmt.Fprint(p.out, line)
+	}
 }
 
 // line is the state as one line. Called with the lock held.

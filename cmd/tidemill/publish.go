@@ -14,6 +14,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/remote"
 )
 
 const jsonType = "application/json"
@@ -28,7 +29,9 @@ event goes to the stream that claims its type in the config, else to "events".
 
 A file has one structured CloudEvent (JSON) a line. Each bad line is reported as
 file:line and the others are published; then the exit status is 1. Publishing the
-file again is safe: of events with the same source and id the first counts.`,
+file again is safe: of events with the same source and id the first counts.
+
+` + whereTo,
 		examples: []example{
 			{`tidemill publish bot-created --subject bot-42 -d '{"name": "Ada"}'`, "one event"},
 			{`tidemill publish new-data --subject bot-42 -d @change.json --ext branch=main`, "data from a file, and an attribute to filter on"},
@@ -40,7 +43,7 @@ file again is safe: of events with the same source and id the first counts.`,
 }
 
 type publish struct {
-	connection
+	reach
 	subject, source, id, time string
 	stream, data, contentType string
 	file, output              string
@@ -59,7 +62,7 @@ func (p *publish) flags(f *flagSet) {
 	f.text(&p.stream, "stream", "", "STREAM", "instead of the one that claims the type")
 	f.text(&p.file, "file", "", "FILE", "publish the events of a file, one a line; - is standard input")
 	f.text(&p.output, "output", "o", "FORMAT", "text, or json: a receipt a line")
-	p.connection.flags(f)
+	p.reach.flags(f)
 }
 
 func (p *publish) takeData(text string) error {
@@ -93,6 +96,9 @@ func (p *publish) accept(positional []string) error {
 }
 
 func (p *publish) run(ctx context.Context, s *session, positional []string) (err error) {
+	if err := tidemill.ReservedStream(p.stream); err != nil {
+		return fmt.Errorf("publish: %w", err)
+	}
 	if p.file != "" {
 		return p.publishFile(ctx, s)
 	}
@@ -100,20 +106,12 @@ func (p *publish) run(ctx context.Context, s *session, positional []string) (err
 	if err != nil {
 		return err
 	}
-	pf, err := p.open(ctx, s)
+	to, err := p.open(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closePlatform(ctx, pf)) }()
-	producer, err := pf.Producer(broker.ProducerOptions{})
-	if err != nil {
-		return err
-	}
-	stream := p.stream
-	if stream == "" {
-		stream = pf.Config().StreamFor(v.Type)
-	}
-	r, err := producer.Publish(ctx, stream, &v)
+	defer func() { err = errors.Join(err, to.close(ctx)) }()
+	r, err := to.publish(ctx, p.stream, &v)
 	if err != nil {
 		return p.explain(err, v.ID)
 	}
@@ -190,27 +188,44 @@ func jsonFault(data []byte) error {
 	return err
 }
 
-// receipt is what -o json prints of an acknowledged event.
+// receipt is what -o json prints of an acknowledged event. One that was there
+// before lies where nobody knows any more.
 type receipt struct {
-	ID        string `json:"id"`
-	Source    string `json:"source"`
-	Type      string `json:"type"`
+	ID     string `json:"id"`
+	Source string `json:"source"`
+	Type   string `json:"type"`
+	*lies
+	Repeated bool `json:"repeated,omitempty"`
+}
+
+type lies struct {
 	Stream    string `json:"stream"`
 	Partition int32  `json:"partition"`
 	Offset    int64  `json:"offset"` // -1 if Kafka no longer says
 }
 
-func (p *publish) print(w io.Writer, v *broker.View, r broker.Receipt) error {
-	if p.output == "json" {
-		return json.NewEncoder(w).Encode(receipt{v.ID, v.Source, v.Type, r.Stream, r.Partition, r.Offset})
+func (p *publish) print(w io.Writer, v *broker.View, r remote.Receipt) (err error) {
+	switch {
+	case p.output == "json":
+		told := receipt{ID: v.ID, Source: v.Source, Type: v.Type, Repeated: r.Repeated}
+		if !r.Repeated {
+			told.lies = &lies{r.Stream, r.Partition, r.Offset}
+		}
+		err = json.NewEncoder(w).Encode(told)
+	case r.Repeated:
+		_, err = fmt.Fprintf(w, "%s %s was here before: the first counts, and nothing was stored\n", v.Type, v.ID)
+	default:
+		_, err = fmt.Fprintf(w, "published %s %s to %s\n", v.Type, v.ID, place(r.Stream, r.Partition, r.Offset))
 	}
-	_, err := fmt.Fprintf(w, "published %s %s to %s\n", v.Type, v.ID, place(r.Stream, r.Partition, r.Offset))
 	return err
 }
 
 // place is where an event lies, as people read it.
 func place(stream string, partition int32, offset int64) string {
-	if offset < 0 {
+	switch {
+	case partition < 0:
+		return stream + ", place unknown"
+	case offset < 0:
 		return fmt.Sprintf("%s, partition %d", stream, partition)
 	}
 	return fmt.Sprintf("%s, partition %d, offset %d", stream, partition, offset)

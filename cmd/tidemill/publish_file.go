@@ -5,34 +5,34 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"sync"
 	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/platform"
+	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/remote"
 )
 
-const (
-	lingerFile  = 2 * time.Millisecond // a file's events have company
-	flushWithin = 20 * time.Second     // for the last answers, an interrupted run's too
-)
+const flushWithin = 20 * time.Second // for the last answers of a run that is given up
 
 // fileRun is the publishing of one file.
 type fileRun struct {
 	p        *publish
-	pf       *platform.Platform
-	producer *broker.Producer
+	to       target
 	name     string
 	progress *progress
 	stdout   io.Writer
 
 	mu        sync.Mutex
 	published int
+	repeated  int   // of them, that were there before
 	bad       int   // lines that are no event, or whose event was refused
 	open      int   // sent and not answered
 	fatal     error // not about one event: the rest would fail too
+	inVain    context.CancelFunc
 }
 
 func (p *publish) publishFile(ctx context.Context, s *session) (err error) {
@@ -41,19 +41,18 @@ func (p *publish) publishFile(ctx context.Context, s *session) (err error) {
 		return fmt.Errorf("publish: %w", err)
 	}
 	defer in.Close()
-	pf, err := p.open(ctx, s)
+	to, err := p.open(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closePlatform(ctx, pf)) }()
-	producer, err := pf.Producer(broker.ProducerOptions{Linger: lingerFile, Compression: broker.LZ4})
-	if err != nil {
-		return err
-	}
-	r := &fileRun{p: p, pf: pf, producer: producer, name: name, stdout: s.stdout, progress: startProgress(s.stderr, size)}
+	defer func() { err = errors.Join(err, to.close(ctx)) }()
+	r := &fileRun{p: p, to: to, name: name, stdout: s.stdout, progress: startProgress(s.stderr, to.worry(), size)}
 	defer r.progress.stop()
+	going, inVain := context.WithCancel(ctx)
+	defer inVain()
+	r.inVain = inVain
 	read := r.readLines(ctx, in)
-	return r.finish(ctx, read)
+	return r.finish(going, read)
 }
 
 func (p *publish) openFile(ctx context.Context, stdin io.Reader) (in io.ReadCloser, name string, size int64, err error) {
@@ -113,10 +112,6 @@ func (r *fileRun) sendLine(ctx context.Context, number int, line []byte) {
 		r.badLine(number, err)
 		return
 	}
-	stream := r.p.stream
-	if stream == "" {
-		stream = r.pf.Config().StreamFor(v.Type)
-	}
 	var told *broker.View
 	if r.p.output == "json" {
 		kept := v.Clone()
@@ -126,12 +121,12 @@ func (r *fileRun) sendLine(ctx context.Context, number int, line []byte) {
 	r.open++
 	r.mu.Unlock()
 	r.progress.sent()
-	r.producer.Send(ctx, stream, &v, func(receipt broker.Receipt, err error) { r.answered(number, told, receipt, err) })
+	r.to.send(ctx, r.p.stream, &v, func(receipt remote.Receipt, err error) { r.answered(number, told, receipt, err) })
 }
 
 // answered counts an answer. A refusal is about its event alone or about all
 // that follow; the latter ends the run instead of being said for each line.
-func (r *fileRun) answered(number int, told *broker.View, receipt broker.Receipt, err error) {
+func (r *fileRun) answered(number int, told *broker.View, receipt remote.Receipt, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open--
@@ -139,21 +134,44 @@ func (r *fileRun) answered(number int, told *broker.View, receipt broker.Receipt
 	switch {
 	case err == nil:
 		r.published++
+		if receipt.Repeated {
+			r.repeated++
+		}
 		if told != nil {
 			err = r.p.print(r.stdout, told, receipt)
 		}
-		if err != nil && r.fatal == nil {
-			r.fatal = fmt.Errorf("print a receipt: %w", err)
+		if err != nil {
+			r.fail(fmt.Errorf("print a receipt: %w", err))
 		}
-	case errors.Is(err, broker.ErrTooLarge), errors.Is(err, broker.ErrNoStream):
+	case r.alone(err):
 		r.bad++
 		r.progress.printf("%s:%d: %v\n", r.name, number, err)
 	default:
 		r.open++ // it has no answer that says where it is
-		if r.fatal == nil {
-			r.fatal = fmt.Errorf("%s:%d: %w", r.name, number, err)
-		}
+		r.fail(fmt.Errorf("%s:%d: %w", r.name, number, err))
 	}
+}
+
+// fail gives the run up. Called with the lock held.
+func (r *fileRun) fail(err error) {
+	if r.fatal == nil {
+		r.fatal = err
+		r.inVain()
+	}
+}
+
+// alone tells a refusal of one event from one that all others would meet too.
+func (r *fileRun) alone(err error) bool {
+	var p *api.Problem
+	switch {
+	case errors.Is(err, broker.ErrNoStream):
+		return r.p.stream == "" // else it is the stream of all
+	case errors.Is(err, broker.ErrTooLarge):
+		return true
+	case errors.As(err, &p):
+		return p.Attribute != "" || p.Type == api.ProblemBase+api.InvalidEvent
+	}
+	return false
 }
 
 func (r *fileRun) badLine(number int, err error) {
@@ -169,22 +187,41 @@ func (r *fileRun) stopped() bool {
 	return r.fatal != nil
 }
 
+// flush waits for the answers that are on their way: each event is given up by
+// itself. A run that is given up as a whole waits for some seconds.
+func (r *fileRun) flush(ctx context.Context) error {
+	late, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(flushWithin, giveUp) })()
+	if r.to.flush(late) == nil {
+		return nil
+	}
+	if err := r.progress.worry.trouble(); err != nil {
+		return err
+	}
+	return fmt.Errorf("no answer came within %s", flushWithin)
+}
+
 // finish waits for the answers that are still on their way, an interrupted
 // run's too, and sums up.
 func (r *fileRun) finish(ctx context.Context, read error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushWithin)
-	defer cancel()
-	flushed := r.producer.Flush(ctx)
+	flushed := r.flush(ctx)
 	r.progress.stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.fatal != nil {
+		flushed = nil // the rest would have told the same
+	}
 	err := errors.Join(read, r.fatal, flushed)
 	out := r.progress.out
 	if r.p.output != "json" {
 		out = r.stdout
 	}
-	fmt.Fprintf(out, "published %s%s\n", count(r.published, "event"), r.progress.rate())
+	fmt.Fprintf(out, "published %s%s%s\n", count(r.published, "event"), r.progress.rate(), r.before())
+	mend, lasting := r.mend(err)
 	switch {
+	case lasting:
+		return fmt.Errorf("publish: %w; %s not published%s", err, count(r.open, "event"), mend)
 	case err != nil && r.open > 0:
 		return fmt.Errorf("publish: %w; %s not acknowledged, so publish the file again: of events with the same source and id the first counts", err, count(r.open, "event"))
 	case err != nil:
@@ -198,4 +235,35 @@ func (r *fileRun) finish(ctx context.Context, read error) error {
 			count(r.bad, "line"), r.name, forms[0], forms[1])
 	}
 	return nil
+}
+
+// mend is what to do about an answer that publishing the file again would only
+// meet again.
+func (r *fileRun) mend(err error) (how string, lasting bool) {
+	switch remote.Status(err) {
+	case http.StatusUnauthorized:
+		return "", true // report says how a token is given
+	case http.StatusForbidden:
+		return "; give a token that may, by " + envToken + " or --token-file, or have this one's roles changed", true
+	case http.StatusNotFound:
+		if errors.Is(err, broker.ErrNoStream) {
+			return "; give another --stream, or add it to the gateway's config", true
+		}
+		return "; give the gateway's own --url", true
+	case http.StatusUnsupportedMediaType:
+		return "; what is there takes no batches of CloudEvents: give the gateway's own --url", true
+	}
+	return "", false
+}
+
+// before tells of events that were there already, as after a file was published
+// for the second time.
+func (r *fileRun) before() string {
+	switch {
+	case r.repeated == 0:
+		return ""
+	case r.repeated == 1:
+		return "; 1 of them was here before and is not stored again"
+	}
+	return fmt.Sprintf("; %s of them were here before and are not stored again", thousands(int64(r.repeated)))
 }

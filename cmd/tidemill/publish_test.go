@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -28,7 +29,7 @@ func TestPublishFileReportsEachBadLine(t *testing.T) {
 	if o.code != exitFailed {
 		t.Errorf("exit %d", o.code)
 	}
-	mention(t, "stderr", o.err, file+":2: ", file+":4: type", file+":5: ", file+":6: ", "too large", "4 lines of "+file+" were not published")
+	mention(t, "stderr", o.err, file+":2: ", file+":4: type", file+":5: ", file+":6: ", "keep the bulk in a store", "4 lines of "+file+" were not published")
 	mention(t, "stdout", o.out, "published 2 events")
 	mention(t, "tail", ok(t, "tail", "events", "--data", dir, "--from", "beginning", "--no-follow"), "  1  ", "  4  ")
 }
@@ -36,7 +37,7 @@ func TestPublishFileReportsEachBadLine(t *testing.T) {
 func TestPublishFromStandardInput(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	startUp(t, dir)
+	startUp(t, dir, "-f", leave(t, "version: 1\nstreams: {copies: {}}\n", dir, "c.yaml"))
 	var lines strings.Builder
 	for i := range 5000 {
 		fmt.Fprintf(&lines, "{\"specversion\":\"1.0\",\"id\":\"%d\",\"source\":\"/x\",\"type\":\"a\",\"subject\":\"bot-%d\"}\n", i, i%7)
@@ -47,8 +48,8 @@ func TestPublishFromStandardInput(t *testing.T) {
 	if n := strings.Count(out, "\n"); n != 5000 || o.code != 0 {
 		t.Errorf("%d of 5000 events are there, exit %d: %s", n, o.code, o.err)
 	}
-	again := call(t, out, "publish", "--data", dir, "--file", "-", "--stream", "progress", "-o", "json")
-	if n := strings.Count(again.out, `"stream":"progress"`); n != 5000 || again.code != 0 {
+	again := call(t, out, "publish", "--data", dir, "--file", "-", "--stream", "copies", "-o", "json")
+	if n := strings.Count(again.out, `"stream":"copies"`); n != 5000 || again.code != 0 {
 		t.Errorf("what tail prints cannot be published: %d receipts, exit %d: %s", n, again.code, again.err)
 	}
 }
@@ -72,7 +73,9 @@ func TestPublishSlips(t *testing.T) {
 		{"publish a --time noon", exitFailed, "time"},
 		{"publish a --source /tidemill/x", exitFailed, "reserved"},
 		{"publish tidemill.scored", exitFailed, "reserved"},
-		{"publish a --stream none", exitFailed, "no such stream"},
+		{"publish a --stream none", exitFailed, `stream "none" is not in the config: use one of those listed, or add it there (events)`},
+		{"publish a --stream facts", exitFailed, `stream "facts" is reserved`},
+		{"publish --file x --stream events.parked", exitFailed, `stream "events.parked" is reserved`},
 		{"publish a -o yaml", exitUsage, "text or json"},
 		{"publish --file x -d 1", exitUsage, "leave out TYPE"},
 		{"publish --file " + missing, exitFailed, missing},
@@ -116,13 +119,21 @@ func TestProgressWorries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out syncBuffer
-		p := startProgress(&out, 0)
+		var met error
+		p := startProgress(&out, worry{who: "Kafka", trouble: func() error { return met }}, 0)
 		defer p.stop()
 		time.Sleep(time.Minute) // nothing is asked, so no answer is missing
 		for range 2 {
 			p.sent()
 			time.Sleep(time.Minute)
 			p.answered(true)
+		}
+		met = errors.New("503")
+		p.sent()
+		time.Sleep(time.Minute)
+		p.answered(true)
+		if want := "In vain for 5s; 1 event on its way, and tried again for 2 minutes. The last try: 503\n"; !strings.HasSuffix(out.String(), want) {
+			t.Errorf("got %s, want %s", &out, want)
 		}
 		if n := strings.Count(out.String(), "No answer from Kafka for 5s; 1 event on its way"); n != 2 {
 			t.Errorf("two silences were told of %d times:\n%s", n, &out)

@@ -5,14 +5,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
+	"tidemill.dev/internal/api"
 	"tidemill.dev/internal/realservers"
 )
 
@@ -67,14 +68,46 @@ func TestRealServersServeTheCommands(t *testing.T) {
 	if err := redis.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return status(t, at) == 503 })
+	eventually(t, func() bool { return readiness(t, at) == api.Degraded })
+	ready(t, at, 200) // without Redis nothing is refused
 	if err := redis.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return status(t, at) == 200 })
+	eventually(t, func() bool { return readiness(t, at) == api.OK })
 }
 
-var readyz = regexp.MustCompile(`http://(\S+)/readyz`)
+// Two replicas of the door before one real Kafka and Redis: what one has stored
+// the other knows, both tell the same, and a restart is noticed by nobody.
+func TestRealReplicasOfTheGateway(t *testing.T) {
+	kafka, err := realservers.StartKafka(t.Context(), realservers.KafkaOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kafka.Close()
+	redis, err := realservers.StartRedis(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer redis.Close()
+	servers := []string{"--kafka", kafka.Addr(), "--redis", redis.Addr()}
+	flags := append(servers, "--listen", "127.0.0.1:0", "-f", leave(t, "version: 1\nstreams: {messages: {types: [message]}}\n", t.TempDir(), "c.yaml"))
+	a, b := startGateway(t, flags...), startGateway(t, flags...)
+
+	mention(t, "publish to a", ok(t, "publish", "message", "--id", "1", "-s", "bot-42", "--url", a.url), "published message 1 to messages")
+	eventually(t, func() bool {
+		return strings.Contains(ok(t, "publish", "message", "--id", "1", "-s", "bot-42", "--url", b.url), "was here before")
+	})
+	for _, r := range []*replica{a, b} {
+		mention(t, "tail", ok(t, "tail", "messages", "--from", "beginning", "--no-follow", "--url", r.url), "message", "bot-42")
+		mention(t, "streams", ok(t, "streams", "--url", r.url), "messages", "dead-letters")
+	}
+	restartUnderCallers(t, servers)
+
+	if err := redis.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	mention(t, "publish without Redis", ok(t, "publish", "message", "--id", "2", "--url", a.url), "published message 2 to messages")
+}
 
 // upOn runs `up` on servers of others and returns the address of its door.
 func upOn(t *testing.T, dir, kafka, redis string) string {
@@ -98,10 +131,10 @@ func upOn(t *testing.T, dir, kafka, redis string) string {
 			t.Fatalf("up: %v", err)
 		default:
 		}
-		at = readyz.FindStringSubmatch(out.String())
+		at = httpAt.FindStringSubmatch(out.String())
 		return at != nil
 	})
-	return at[1]
+	return strings.TrimPrefix(at[1], "http://")
 }
 
 func ready(t *testing.T, at string, want int) {
@@ -109,6 +142,20 @@ func ready(t *testing.T, at string, want int) {
 	if got := status(t, at); got != want {
 		t.Errorf("readyz says %d, not %d", got, want)
 	}
+}
+
+func readiness(t *testing.T, at string) api.Status {
+	t.Helper()
+	res, err := http.Get(fmt.Sprintf("http://%s/readyz", at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var r api.Readiness
+	if err := json.NewDecoder(res.Body).Decode(&r); err != nil {
+		t.Fatal(err)
+	}
+	return r.Status
 }
 
 func status(t *testing.T, at string) int {

@@ -7,6 +7,13 @@ import (
 	"time"
 )
 
+// lookForKafka is how often a tail on which nothing comes looks whether Kafka is
+// there.
+const lookForKafka = 5 * time.Second
+
+// pingWithin bounds how long Kafka may take to say that it is there.
+const pingWithin = 3 * time.Second
+
 // absence tells a stream on which nothing happens from a Kafka that is away:
 // the consumer waits for it without a word, and would for ever.
 type absence struct {
@@ -23,7 +30,7 @@ func (a *absence) look(ctx context.Context) {
 		return
 	}
 	defer func() { a.looked = time.Now() }()
-	limited, cancel := context.WithTimeout(ctx, readyWithin)
+	limited, cancel := context.WithTimeout(ctx, pingWithin)
 	defer cancel()
 	err := a.ping(limited)
 	switch {

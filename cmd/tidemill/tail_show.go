@@ -1,31 +1,28 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/tail"
 )
 
 // shownData is how much of an event's data a line has.
 const shownData = 100
 
 // shower prints records one way or the other.
-func (t *tail) shower(s *session) func(*tailed) error {
+func (t *tailing) shower(s *session) func(*tail.Event) error {
 	if t.output == "json" {
-		return func(e *tailed) error {
-			if e.Err != nil {
-				return showBad(s.stderr, e)
-			}
-			_, err := s.stdout.Write(append(broker.MarshalStructured(&e.View), '\n'))
-			return err
-		}
+		return jsonShower(s.stdout, s.stderr, isTerminal(s.stdout))
 	}
-	return func(e *tailed) error {
+	return func(e *tail.Event) error {
 		if e.Err != nil {
 			return showBad(s.stdout, e)
 		}
@@ -33,8 +30,23 @@ func (t *tail) shower(s *session) func(*tailed) error {
 	}
 }
 
+// jsonShower prints events as they are, save to a terminal.
+func jsonShower(out, bad io.Writer, terminal bool) func(*tail.Event) error {
+	return func(e *tail.Event) error {
+		if e.Err != nil {
+			return showBad(bad, e)
+		}
+		line := broker.MarshalStructured(&e.View)
+		if terminal {
+			line = harmlessJSON(line)
+		}
+		_, err := out.Write(append(line, '\n'))
+		return err
+	}
+}
+
 // sayHow tells who sits before an empty screen what it waits for.
-func (t *tail) sayHow(s *session, stream string) {
+func (t *tailing) sayHow(s *session, stream string) {
 	if !t.noFollow && t.from == "end" && isTerminal(s.stderr) {
 		fmt.Fprintf(s.stderr, "Waiting for events on %s; Ctrl-C ends it, --from beginning shows those that are there.\n", stream)
 	}
@@ -42,7 +54,7 @@ func (t *tail) sayHow(s *session, stream string) {
 
 // sayNothing tells "there is nothing" from "nothing matches": an attribute
 // that is misspelt matches no event and is no error.
-func (t *tail) sayNothing(s *session, stream string, seen int) {
+func (t *tailing) sayNothing(s *session, stream string, seen int) {
 	switch {
 	case t.output == "json":
 	case seen == 0 && t.from == "beginning":
@@ -54,15 +66,15 @@ func (t *tail) sayNothing(s *session, stream string, seen int) {
 	}
 }
 
-func showEvent(w io.Writer, e *tailed) error {
-	_, err := fmt.Fprintf(w, "%s  %-16s %-12s %s  %s\n", clock(e.Incoming.Time), harmless(e.Type), orDash(harmless(e.Subject)), harmless(e.ID), glimpse(&e.View))
+func showEvent(w io.Writer, e *tail.Event) error {
+	_, err := fmt.Fprintf(w, "%s  %-16s %-12s %s  %s\n", clock(e.Received), harmless(e.Type), orDash(harmless(e.Subject)), harmless(e.ID), glimpse(&e.View))
 	return err
 }
 
 // showBad says where the record lies, for whoever wants to find who wrote it.
-func showBad(w io.Writer, e *tailed) error {
-	_, err := fmt.Fprintf(w, "%s  not an event: %v (%s, key %q, %s: %s)\n", clock(e.Incoming.Time), harmless(e.Err.Error()),
-		place(e.stream, e.partition, e.Offset), cut(string(e.Key), 40), size(int64(len(e.Data))), oneLine(e.Data))
+func showBad(w io.Writer, e *tail.Event) error {
+	_, err := fmt.Fprintf(w, "%s  not an event: %v (%s, key %q, %s: %s)\n", clock(e.Received), harmless(e.Err.Error()),
+		place(e.Stream, e.Partition, e.Offset), cut(string(e.Key), 40), size(int64(len(e.Data))), oneLine(e.Data))
 	return err
 }
 
@@ -118,6 +130,32 @@ func harmless(text string) string {
 		return r
 	}, text)
 }
+
+// harmlessJSON is JSON of the same value without what a terminal would obey or
+// nobody would see. Outside of strings valid JSON has none of it but spaces.
+func harmlessJSON(line []byte) []byte {
+	if !bytes.ContainsFunc(line, unseen) {
+		return line
+	}
+	safe := make([]byte, 0, len(line)+len(line)/8)
+	for _, r := range string(line) {
+		switch {
+		case r == '\t', r == '\n', r == '\r':
+			safe = append(safe, ' ')
+		case unseen(r):
+			for _, unit := range utf16.AppendRune(nil, r) {
+				safe = fmt.Appendf(safe, `\u%04x`, unit)
+			}
+		default:
+			safe = utf8.AppendRune(safe, r)
+		}
+	}
+	return safe
+}
+
+// unseen are the control characters, those of C1 too, what turns the direction
+// of writing, and what else has no look of its own.
+func unseen(r rune) bool { return !unicode.IsGraphic(r) }
 
 // cut shortens a text to a number of letters.
 func cut(s string, letters int) string {

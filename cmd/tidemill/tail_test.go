@@ -3,36 +3,31 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/tail"
 )
 
+// Where a tail may start is internal/tail's; the flag's name and what was meant
+// are ours.
 func TestParseFrom(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	for text, want := range map[string]broker.Start{
-		"beginning":            broker.Earliest(),
-		"end":                  broker.Latest(),
-		"17":                   broker.AtOffset(17),
-		"-1h":                  broker.Since(now.Add(-time.Hour)),
-		"-1h30m":               broker.Since(now.Add(-90 * time.Minute)),
-		"-2d":                  broker.Since(now.Add(-48 * time.Hour)),
-		"2026-01-30T12:00:00Z": broker.Since(now.Add(-24 * time.Hour)),
-	} {
-		if got, err := parseFrom(text, now); err != nil || got != want {
-			t.Errorf("parseFrom(%s) = %v, %v, want %v", text, got, err, want)
-		}
+	if got, err := parseFrom("-1h", now); err != nil || got != broker.Since(now.Add(-time.Hour)) {
+		t.Errorf("got %v, %v", got, err)
 	}
-	for text, says := range map[string]string{
-		"begining": "did you mean beginning?", "": "give beginning", "-x": "time ago", "--1h": "time ago", "-5": "time ago", "2026-13-01T00:00:00Z": "give beginning",
-	} {
+	for text, says := range map[string]string{"begining": "did you mean beginning?", "-x": "--from -x is no time ago"} {
 		if _, err := parseFrom(text, now); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("parseFrom(%s) gave %v, want %q", text, err, says)
 		}
@@ -84,8 +79,8 @@ func TestShownEventIsHarmless(t *testing.T) {
 	t.Parallel()
 	const order = "\x1b]0;owned\a"
 	var out strings.Builder
-	e := tailed{Incoming: broker.Incoming{View: broker.View{ID: order, Source: "/x", Type: order, Subject: order,
-		Extensions: []broker.Attribute{{Name: "a", Value: order}}, Data: []byte(order)}}}
+	e := tail.Event{View: broker.View{ID: order, Source: "/x", Type: order, Subject: order,
+		Extensions: []broker.Attribute{{Name: "a", Value: order}}, Data: []byte(order)}}
 	if err := showEvent(&out, &e); err != nil {
 		t.Fatal(err)
 	}
@@ -94,14 +89,35 @@ func TestShownEventIsHarmless(t *testing.T) {
 	}
 }
 
-// A partition that was added after the end was taken has nothing to show and
-// keeps nobody waiting.
-func TestTailToTheEndPassesAddedPartitions(t *testing.T) {
+// As JSON neither, and the value stays; a program gets the bytes.
+func TestShownJSONIsHarmlessToATerminal(t *testing.T) {
 	t.Parallel()
-	r := &tailReader{ends: map[int32]int64{0: 1}}
-	d := &broker.Delivery{Partition: 1, Events: make([]broker.Incoming, 2)}
-	if got := r.keep(nil, d); len(got) != 0 {
-		t.Errorf("%d events of it are shown", len(got))
+	const orders = "\u009b2J\u0085\u007f\u202etxt.exe\u2066\u2029\u200f\ufeff\U000e0041é😀\u3000"
+	data := []byte("{\t\"" + orders + "\":[\"" + orders + "\"]}")
+	e := tail.Event{View: broker.View{ID: orders, Source: "/x", Type: "t", Subject: orders, DataContentType: "application/json", Data: data,
+		Extensions: []broker.Attribute{{Name: "a", Value: orders}}}}
+	show := func(terminal bool) string {
+		var out strings.Builder
+		if err := jsonShower(&out, io.Discard, terminal)(&e); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	piped, seen := show(false), show(true)
+	if piped != string(broker.MarshalStructured(&e.View))+"\n" || !strings.Contains(piped, "\u202e") {
+		t.Errorf("a pipe gets %q", piped)
+	}
+	for _, r := range strings.TrimSuffix(seen, "\n") {
+		if !unicode.IsGraphic(r) {
+			t.Fatalf("%U reaches the terminal: %q", r, seen)
+		}
+	}
+	var as, is any
+	if err := errors.Join(json.Unmarshal([]byte(piped), &as), json.Unmarshal([]byte(seen), &is)); err != nil || !reflect.DeepEqual(as, is) {
+		t.Errorf("%v, and %q is not %q", err, seen, piped)
+	}
+	if !strings.Contains(seen, "é😀") {
+		t.Errorf("what can be seen is not: %q", seen)
 	}
 }
 
@@ -194,5 +210,18 @@ func TestOneLine(t *testing.T) {
 		if got := oneLine([]byte(in)); got != want {
 			t.Errorf("oneLine(%q) = %q, want %q", in, got, want)
 		}
+	}
+}
+
+// Nor a gateway, whose answer may come from anybody.
+func TestShownStreamsAreHarmless(t *testing.T) {
+	t.Parallel()
+	const order = "\x1b]0;owned\a"
+	var out strings.Builder
+	if err := tabulate(&out, []api.Stream{{Name: order, Groups: []api.Group{{Group: order}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(out.String(), "\x1b\a") {
+		t.Errorf("%q reaches the terminal", out.String())
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
@@ -17,11 +16,12 @@ import (
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/platform"
+	"tidemill.dev/internal/web"
 )
 
 const (
 	configEvery = 500 * time.Millisecond
-	grace       = 25 * time.Second // shorter than the 30 s that Kubernetes gives a pod
+	grace       = 25 * time.Second // shorter than the 30 s that Kubernetes gives a pod; internal/platform shares it out
 )
 
 // The laptop's ports are not those of a real Kafka and Redis, so that these may
@@ -41,27 +41,28 @@ too with --sync. With --kafka and --redis it uses those.
 
 It creates the streams of its config and applies the file again whenever it
 changes. An invalid change leaves the config before it in force; /readyz and the
-log say so. Other commands find it by the addresses in its data folder.`,
+log say so. Other commands, and what speaks HTTP, come through its door, the same
+as that of tidemill serve gateway; they find it by the addresses in its data folder.`,
 		examples: []example{
 			{"tidemill up", "start, or go on where the last one stopped"},
 			{"tidemill up -f tidemill.yaml --data /var/lib/tidemill --sync", "a folder of your choice, safe against power cuts"},
 			{"tidemill up --kafka-port 0 --redis-port 0 --listen 127.0.0.1:0", "on free ports, beside another"},
 		},
 		make: func() program {
-			return &up{listen: "127.0.0.1:8080", kafkaPort: kafkaPort, redisPort: redisPort}
+			return &up{door: doorFlags{listen: listenAt}, kafkaPort: kafkaPort, redisPort: redisPort}
 		},
 	}
 }
 
 type up struct {
 	connection
-	listen               string
+	door                 doorFlags
 	kafkaPort, redisPort int
 	sync, reorder        bool
 }
 
 func (u *up) flags(f *flagSet) {
-	f.text(&u.listen, "listen", "", "HOST:PORT", "where to serve /healthz and /readyz")
+	u.door.flags(f)
 	f.number(&u.kafkaPort, "kafka-port", "", "PORT", "of the embedded Kafka; 0 is a free one")
 	f.number(&u.redisPort, "redis-port", "", "PORT", "of the embedded Redis; 0 is a free one")
 	f.yes(&u.sync, "sync", "have the embedded Kafka survive power cuts: an fsync a batch")
@@ -75,44 +76,47 @@ func (u *up) accept(positional []string) error {
 			return usagef("%s %d: a port is 0 to 65535", name, port)
 		}
 	}
-	if _, _, err := net.SplitHostPort(u.listen); err != nil {
-		return usagef("--listen %q: write it like 127.0.0.1:8080; port 0 is a free one", u.listen)
+	if err := wants(positional); err != nil {
+		return err
 	}
-	return wants(positional)
+	return u.door.accept()
 }
 
 // run keeps the written stop order: the HTTP door is the platform's first to
 // close, the embedded servers are its last.
-func (u *up) run(ctx context.Context, s *session, _ []string) (err error) {
+func (u *up) run(ctx context.Context, s *session, _ []string) error {
 	began := time.Now()
 	log, err := u.logger(s.stderr, slog.LevelInfo)
 	if err != nil {
 		return err
 	}
-	source := u.source(nil)
+	if err := u.door.check(); err != nil {
+		return err
+	}
+	source := u.source()
 	conf, err := source.load()
 	if err != nil {
 		return fmt.Errorf("read the config: %w", err)
 	}
 	p, err := u.openPlatform(ctx, s, conf, log)
 	if err != nil {
-		return err
+		return unlessInterrupted(ctx, log, err)
 	}
-	var watching sync.WaitGroup
-	defer func() {
-		watching.Wait()
-		log.Info("stopping")
-		err = errors.Join(err, closePlatform(ctx, p))
-	}()
-	door, err := u.openDoor(p)
-	if err != nil {
-		return err
-	}
-	if err := u.tellAddresses(s, p, source, door, time.Since(began)); err != nil {
-		return err
-	}
-	watching.Go(func() { p.Watch(ctx, source.load, configEvery) })
-	return door.serve(ctx)
+	return stay(ctx, p, log, source, func(ctx context.Context) error {
+		// The door comes after the servers: a second up on the same folder shall
+		// hear of the folder, not of a port.
+		g, err := u.door.open(ctx, p)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("%w (--listen)%s", err, besideAnother)
+		}
+		if err != nil {
+			return unlessInterrupted(ctx, log, err)
+		}
+		if err := u.tellAddresses(s, p, source, g, time.Since(began)); err != nil {
+			return err
+		}
+		return serve(ctx, g)
+	})
 }
 
 // closePlatform runs the stop order though the context has ended, and not for
@@ -128,7 +132,8 @@ func (u *up) openPlatform(ctx context.Context, s *session, conf *config.Config, 
 	if err != nil {
 		return nil, err
 	}
-	o := platform.Options{Config: conf, Addresses: addresses, Security: u.security, OwnStreams: true, Reorder: u.reorder, Logger: log}
+	o := platform.Options{Config: conf, Addresses: addresses, Security: u.security, OwnStreams: true, Reorder: u.reorder,
+		Telemetry: telemetryOf(s, ""), Logger: log}
 	switch {
 	case addresses.Kafka == "" && addresses.Redis == "" && u.security != (broker.Security{}):
 		return nil, usagef("TLS or SASL is asked for (--kafka-tls, --kafka-sasl and the like, or their variables), and the embedded Kafka has neither: give --kafka and --redis too, or leave it out")
@@ -156,43 +161,29 @@ func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.It
 
 // tellAddresses prints the addresses and, on a laptop, leaves them for the other
 // commands.
-func (u *up) tellAddresses(s *session, p *platform.Platform, source *configSource, d *door, took time.Duration) error {
-	a := p.Addresses()
-	shown := source.path
-	if source.optional {
-		shown = "the defaults; " + configFile + " is read as soon as there is one"
-	}
+func (u *up) tellAddresses(s *session, p *platform.Platform, source *configSource, g *web.Gateway, took time.Duration) error {
 	if p.Embedded() {
-		if err := u.leaveAddresses(p, source, d); err != nil {
+		if err := u.leaveAddresses(p, source, g); err != nil {
 			return err
 		}
 	}
+	a := p.Addresses()
 	fmt.Fprintf(s.stdout, "tidemill is up after %s, with %d streams\n", took.Round(time.Millisecond), len(p.Config().Streams))
-	fmt.Fprintf(s.stdout, "  kafka   %s\n  redis   %s\n  http    http://%s/readyz\n  config  %s\n", a.Kafka, a.Redis, d.address(), shown)
+	fmt.Fprintf(s.stdout, "  http    %s\n  kafka   %s\n  redis   %s\n  config  %s\n", u.door.url(g), a.Kafka, a.Redis, source.shown())
 	if !p.Embedded() {
 		return nil
 	}
-	fmt.Fprintf(s.stdout, "  data    %s\n\nIn another terminal:\n%s\nCtrl-C stops it.\n", u.data, u.nextSteps())
+	fmt.Fprintf(s.stdout, "  data    %s\n\nIn another terminal:\n%s\nCtrl-C stops it.\n", u.data, u.nextSteps(u.door.url(g)))
 	return nil
 }
 
-func (u *up) leaveAddresses(p *platform.Platform, source *configSource, d *door) error {
+func (u *up) leaveAddresses(p *platform.Platform, source *configSource, g *web.Gateway) error {
 	path, err := filepath.Abs(source.path)
 	if err != nil {
 		return err
 	}
 	a := p.Addresses()
-	r := platform.Running{PID: os.Getpid(), Name: p.Names().Install(), Kafka: a.Kafka, Redis: a.Redis, HTTP: d.address(), Config: path}
+	r := platform.Running{PID: os.Getpid(), Name: p.Names().Install(), Kafka: a.Kafka, Redis: a.Redis, HTTP: g.Addr(), URL: u.door.url(g), Config: path}
 	p.AtStop(platform.Doors, "the addresses", func(context.Context) error { return platform.Forget(u.data) })
 	return r.Write(u.data)
-}
-
-// nextSteps are lines that work as they are, from the same folder.
-func (u *up) nextSteps() string {
-	where := ""
-	if u.data != dataFolder {
-		where = " --data " + u.data
-	}
-	return "  tidemill tail events" + where + "\n" +
-		"  tidemill publish bot-created --subject bot-42 -d '{\"name\": \"Ada\"}'" + where + "\n"
 }

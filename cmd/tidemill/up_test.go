@@ -3,18 +3,16 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
 	"tidemill.dev/internal/platform"
 )
 
@@ -26,7 +24,7 @@ func TestPublishTailStreams(t *testing.T) {
 	mention(t, "publish", published, "published bot-created first to events, partition ")
 	ok(t, "--data", dir, "publish", "bot-deleted", "--subject=bot-42", "--id=second")
 	all := ok(t, "tail", "events", "--data", dir, "--from", "beginning", "--no-follow")
-	mention(t, "tail", all, "bot-created", "bot-42", "branch=main", `{"name": "Ada"}`, "bot-deleted")
+	mention(t, "tail", all, "bot-created", "bot-42", "branch=main", `{"name":"Ada"}`, "bot-deleted")
 	if strings.Index(all, "first") > strings.Index(all, "second") {
 		t.Errorf("tail shows them out of the order of time:\n%s", all)
 	}
@@ -203,6 +201,39 @@ func TestUpRefusesAnInvalidConfig(t *testing.T) {
 	}
 }
 
+// What is refused has made nothing.
+func TestARefusedStartLeavesNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	bad := leave(t, "version: 1\ntokens: 7\n", dir, "access.yaml")
+	cert, _ := selfSigned(t, dir, "")
+	_, key := selfSigned(t, t.TempDir(), "")
+	kafka := servers(t, embedded.Options{Dir: t.TempDir()})
+	for flags, says := range map[string]string{
+		"--listen 0.0.0.0:0":                        "make a token with `tidemill token new` and name its file with --access",
+		"--access " + bad:                           bad + ":2: tokens",
+		"--access " + dir + "/none":                 "no such file",
+		"--tls-cert " + cert + " --tls-key " + key:  "load the door's certificate " + cert,
+		"--tls-cert " + cert + " --tls-key " + data: "no such file",
+	} {
+		o := call(t, "", upArgs(data, strings.Fields(flags))...)
+		if o.code != exitFailed || o.out != "" {
+			t.Errorf("up %s: exit %d, %s", flags, o.code, o.out)
+		}
+		mention(t, "up "+flags, o.err, says)
+		if _, err := os.Stat(data); err == nil {
+			t.Errorf("up %s made its data folder", flags)
+		}
+		o = call(t, "", append(append([]string{"serve", "gateway", "--listen", "127.0.0.1:0"}, kafka...), strings.Fields(flags)...)...)
+		if o.code != exitFailed || o.out != "" {
+			t.Errorf("serve gateway %s: exit %d, %s", flags, o.code, o.out)
+		}
+		mention(t, "serve gateway "+flags, o.err, says)
+	}
+	mention(t, "the streams", call(t, "", append([]string{"streams"}, kafka...)...).err, "There are no streams yet")
+}
+
 func TestUpBesideAnotherKafka(t *testing.T) {
 	t.Parallel()
 	first := startUp(t, t.TempDir())
@@ -234,27 +265,29 @@ func TestHealthz(t *testing.T) {
 	}
 }
 
-func TestDoorShutsServingOrNot(t *testing.T) {
+// What up tells to do next works as it stands there.
+func TestNextStepsWork(t *testing.T) {
 	t.Parallel()
-	for i := range 200 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		d := &door{listener: l, server: &http.Server{ReadHeaderTimeout: time.Second}}
-		if i%2 == 0 {
-			go d.serve(t.Context())
-			res, err := http.Get("http://" + d.address())
-			if err != nil {
-				t.Fatal(err)
+	dir := t.TempDir()
+	s := startUp(t, dir)
+	eventually(t, func() bool { return strings.Contains(s.stdout.String(), "Ctrl-C stops it.") })
+	_, steps, _ := strings.Cut(s.stdout.String(), "In another terminal:\n")
+	steps, _, _ = strings.Cut(steps, "\n\n")
+	ran := 0
+	for line := range strings.Lines(steps) {
+		args := shellWords(t, strings.TrimSpace(line))
+		switch args[0] {
+		case "tidemill":
+			if args[1] == "tail" {
+				args = append(args, "--from", "beginning", "--no-follow")
 			}
-			res.Body.Close()
+			ok(t, args[1:]...)
+		case "curl":
+			(&document{up: true, url: s.URL}).curl(t, args[1:])
 		}
-		if err := d.shut(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := net.Dial("tcp", d.address()); err == nil {
-			t.Fatal("the door is still open")
-		}
+		ran++
+	}
+	if ran != 3 {
+		t.Errorf("it tells %d steps:\n%s", ran, s.stdout)
 	}
 }

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 
 	"tidemill.dev/config"
 )
@@ -20,16 +23,19 @@ what to write instead; the exit status is then 1.`,
 		examples: []example{
 			{"tidemill validate -f tidemill.yaml", "a file"},
 			{"tidemill validate -f conf.d -o json", "a folder, for a script"},
+			{"tidemill validate -f tidemill.yaml --access access.yaml", "also who may do what at the door"},
 		},
-		make: func() program { return &validate{file: configFile, output: "text"} },
+		make: func() program { return &validate{output: "text"} },
 	}
 }
 
-type validate struct{ file, output string }
+type validate struct{ file, access, output string }
 
 func (v *validate) flags(f *flagSet) {
-	f.text(&v.file, "config", "f", "FILE", "the config, a file or a folder")
+	f.text(&v.file, "config", "f", "FILE", "the config, a file or a folder (default "+configFile+")")
 	f.fromEnv("config", "TIDEMILL_CONFIG")
+	f.text(&v.access, "access", "", "FILE", "the access file, to be checked too")
+	f.fromEnv("access", envAccess)
 	f.text(&v.output, "output", "o", "FORMAT", "text or json")
 }
 
@@ -45,18 +51,54 @@ func (v *validate) accept(positional []string) error {
 }
 
 func (v *validate) run(_ context.Context, s *session, _ []string) error {
-	c, err := config.Load(v.file)
-	var wrong *config.Error
+	said, problems, err := v.check()
 	switch {
-	case errors.As(err, &wrong):
-		if err := v.printProblems(s.stdout, wrong.Problems); err != nil {
+	case err != nil:
+		return fmt.Errorf("validate: %w", err)
+	case len(problems) > 0 || v.output == "json":
+		if err := v.printProblems(s.stdout, problems); err != nil || len(problems) == 0 {
 			return err
 		}
 		return errReported
-	case err != nil:
-		return fmt.Errorf("validate: %w", err)
-	case v.output == "json":
-		return v.printProblems(s.stdout, nil)
+	}
+	_, err = io.WriteString(s.stdout, said)
+	return err
+}
+
+// check reads what is to be checked and gathers what is wrong, or else what is
+// to be said of it.
+func (v *validate) check() (said string, problems []config.Problem, err error) {
+	for _, check := range v.checks() {
+		text, err := check()
+		var wrong *config.Error
+		switch {
+		case errors.As(err, &wrong):
+			problems = append(problems, wrong.Problems...)
+		case err != nil:
+			return "", nil, err
+		}
+		said += text
+	}
+	return said, problems, nil
+}
+
+// checks are what was asked for: an access file may be checked where there is
+// no config.
+func (v *validate) checks() []func() (string, error) {
+	if v.access == "" {
+		return []func() (string, error){v.checkConfig}
+	}
+	if _, err := os.Stat(configFile); v.file == "" && errors.Is(err, fs.ErrNotExist) {
+		return []func() (string, error){v.checkAccess}
+	}
+	return []func() (string, error){v.checkConfig, v.checkAccess}
+}
+
+func (v *validate) checkConfig() (string, error) {
+	file := cmp.Or(v.file, configFile)
+	c, err := config.Load(file)
+	if err != nil {
+		return "", err
 	}
 	own := 0
 	for _, stream := range c.Streams {
@@ -64,8 +106,19 @@ func (v *validate) run(_ context.Context, s *session, _ []string) error {
 			own++
 		}
 	}
-	fmt.Fprintf(s.stdout, "%s is valid: install %s, %s of yours, %d built in\n", v.file, c.Name, count(own, "stream"), len(c.Streams)-own)
-	return nil
+	return fmt.Sprintf("%s is valid: install %s, %s of yours, %d built in\n", file, c.Name, count(own, "stream"), len(c.Streams)-own), nil
+}
+
+func (v *validate) checkAccess() (string, error) {
+	a, err := config.LoadAccess(v.access)
+	if err != nil {
+		return "", err
+	}
+	issuer := "no issuer"
+	if a.OIDC != nil {
+		issuer = "the issuer " + a.OIDC.Issuer
+	}
+	return fmt.Sprintf("%s is valid: %s, %s\n", v.access, count(len(a.Tokens), "token"), issuer), nil
 }
 
 // problemJSON is what -o json prints of a problem.

@@ -17,6 +17,7 @@ type Running struct {
 	Kafka  string `json:"kafka"`
 	Redis  string `json:"redis"`
 	HTTP   string `json:"http"`
+	URL    string `json:"url"`    // of the gateway, as a client on this machine calls it
 	Config string `json:"config"` // absolute path; there need be no such file
 }
 
@@ -60,7 +61,7 @@ func Find(dir string) (Running, bool, error) {
 		err = json.Unmarshal(text, &r)
 	}
 	if err != nil {
-		return r, false, fmt.Errorf("read the addresses: %s: %w; start tidemill up again, or say where Kafka is with --kafka", AddressFile(dir), err)
+		return r, false, fmt.Errorf("read the addresses: %s: %w; start tidemill up again, or say where the gateway is with --url", AddressFile(dir), err)
 	}
 	return r, true, nil
 }

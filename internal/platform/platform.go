@@ -17,6 +17,8 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/repeats"
+	"tidemill.dev/internal/telemetry"
 )
 
 // Options say what to open.
@@ -31,7 +33,10 @@ type Options struct {
 	// process that only publishes or reads leaves them alone.
 	OwnStreams bool
 	Reorder    bool // see broker.EnsureOptions
-	Logger     *slog.Logger
+	// Telemetry starts metrics and traces, which a process that stays has and a
+	// command that ends at once has not. Its Logger counts for nothing.
+	Telemetry *telemetry.Options
+	Logger    *slog.Logger
 }
 
 // Platform is an open Kafka and, where there is an address for it, Redis.
@@ -40,14 +45,18 @@ type Platform struct {
 	addresses config.Addresses
 	servers   *embedded.Servers // nil in a cluster
 	broker    *broker.Broker
-	redis     *redis.Client // nil without an address
+	kafka     string               // the id of its cluster
+	redis     *redis.Client        // nil without an address
+	telemetry *telemetry.Telemetry // nil unless it was asked for
+	version   string
 	log       *slog.Logger
 	reorder   bool
 	stops     stopOrder
 
 	mu      sync.Mutex
 	config  *config.Config
-	refused error // why a later config does not apply
+	repeats *repeats.Memory // of the gateway; nil without one
+	refused error           // why a later config does not apply
 }
 
 // Open starts or reaches the servers and, if asked to, brings the streams to
@@ -71,6 +80,11 @@ func (p *Platform) open(ctx context.Context, o Options) (err error) {
 	if p.names, err = o.Config.Names(); err != nil {
 		return err
 	}
+	if o.Telemetry != nil {
+		if err := p.startTelemetry(ctx, *o.Telemetry); err != nil {
+			return err
+		}
+	}
 	if o.Embedded != nil {
 		if err := p.startServers(ctx, *o.Embedded); err != nil {
 			return err
@@ -82,11 +96,23 @@ func (p *Platform) open(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	p.AtStop(clients, "Kafka's connections", func(context.Context) error { return p.broker.Close() })
+	if p.kafka, err = p.broker.Cluster(ctx); err != nil {
+		return err
+	}
 	p.openRedis()
 	if !o.OwnStreams {
 		return nil
 	}
 	return p.ensureStreams(ctx, o.Config)
+}
+
+func (p *Platform) startTelemetry(ctx context.Context, o telemetry.Options) (err error) {
+	o.Logger, p.version = p.log, o.Version
+	if p.telemetry, err = telemetry.Start(ctx, o); err != nil {
+		return err
+	}
+	p.AtStop(traces, "the traces", p.telemetry.Close)
+	return nil
 }
 
 func (p *Platform) startServers(ctx context.Context, o embedded.Options) error {
@@ -113,6 +139,12 @@ func (p *Platform) openRedis() {
 
 // Broker is the open Kafka.
 func (p *Platform) Broker() *broker.Broker { return p.broker }
+
+// Redis is the cache, or nil where there is no address for one.
+func (p *Platform) Redis() *redis.Client { return p.redis }
+
+// Telemetry is what the process tells of itself, or nil unless it was asked for.
+func (p *Platform) Telemetry() *telemetry.Telemetry { return p.telemetry }
 
 // Names derive the install's names outside the process.
 func (p *Platform) Names() tidemill.Names { return p.names }

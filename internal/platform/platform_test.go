@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/api"
 )
 
 func parse(t *testing.T, text string) *config.Config {
@@ -65,7 +67,7 @@ func TestLaptopAndClusterAreOneAfterOpen(t *testing.T) {
 		if _, err := producer.Publish(t.Context(), tidemill.StreamEvents, &v); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if r := p.Ready(t.Context()); r.Status != OK {
+		if r := p.Ready(t.Context()); r.Status != api.OK {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -80,15 +82,15 @@ func TestWhoDoesNotOwnStreamsCreatesNone(t *testing.T) {
 		t.Errorf("%d streams, %v", len(infos), err)
 	}
 	r := p.Ready(t.Context())
-	if r.Status != Failed || !strings.Contains(check(r, "streams").Detail, "missing: dead-letters, events, facts, progress") {
+	if r.Status != api.Failed || !strings.Contains(check(r, "streams").Detail, "missing: dead-letters, events, facts, progress") {
 		t.Errorf("%+v", r)
 	}
 }
 
-func check(r Readiness, name string) Check {
-	i := slices.IndexFunc(r.Checks, func(c Check) bool { return c.Name == name })
+func check(r api.Readiness, name string) api.Check {
+	i := slices.IndexFunc(r.Checks, func(c api.Check) bool { return c.Name == name })
 	if i < 0 {
-		return Check{}
+		return api.Check{}
 	}
 	return r.Checks[i]
 }
@@ -106,18 +108,18 @@ func TestReadyFollowsTheServers(t *testing.T) {
 	ctx, cancel := within()
 	defer cancel()
 	r := p.Ready(ctx)
-	for _, name := range []string{"kafka", "redis", "streams"} {
-		if c := check(r, name); c.Status != Failed || c.Detail == "" {
+	for name, want := range map[string]api.Status{"kafka": api.Failed, "redis": api.Degraded, "streams": api.Failed} {
+		if c := check(r, name); c.Status != want || c.Detail == "" {
 			t.Errorf("with the servers away: %+v", c)
 		}
 	}
-	if c := check(r, "config"); c.Status != OK {
+	if c := check(r, "config"); c.Status != api.OK {
 		t.Errorf("%+v", c)
 	}
 	serve(t, embedded.Options{Dir: dir, Kafka: s.Kafka(), Redis: s.Redis()})
 	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	for p.Ready(ctx).Status != OK {
+	for p.Ready(ctx).Status != api.OK {
 		if ctx.Err() != nil {
 			t.Fatalf("not ready again: %+v", p.Ready(t.Context()))
 		}
@@ -126,7 +128,7 @@ func TestReadyFollowsTheServers(t *testing.T) {
 
 func TestRoom(t *testing.T) {
 	t.Parallel()
-	for left, want := range map[int64]Status{0: Failed, diskFull - 1: Failed, diskFull: Degraded, diskFilled: OK, math.MaxInt64: OK} {
+	for left, want := range map[int64]api.Status{0: api.Failed, diskFull - 1: api.Failed, diskFull: api.Degraded, diskFilled: api.OK, math.MaxInt64: api.OK} {
 		if c := room(left); c.Status != want || c.Detail == "" {
 			t.Errorf("%d bytes left: %+v, want %s", left, c, want)
 		}
@@ -142,20 +144,49 @@ func TestStopOrder(t *testing.T) {
 	}
 	broken := errors.New("broken")
 	p.AtStop(lastly, "servers", step("servers", nil))
+	p.AtStop(traces, "traces", step("traces", nil))
 	p.AtStop(clients, "client", step("client", nil))
 	p.AtStop(Producers, "producer", step("producer", nil))
 	p.AtStop(Consumers, "consumer 1", step("consumer 1", nil))
 	p.AtStop(Consumers, "consumer 2", step("consumer 2", broken))
 	p.AtStop(Doors, "door", step("door", nil))
 	err := p.Close(t.Context())
-	if want := []string{"door", "consumer 2", "consumer 1", "producer", "client", "servers"}; !slices.Equal(order, want) {
+	if want := []string{"door", "consumer 2", "consumer 1", "producer", "client", "traces", "servers"}; !slices.Equal(order, want) {
 		t.Errorf("stopped %v, want %v", order, want)
 	}
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "stop consumer 2: ") {
 		t.Errorf("error %v", err)
 	}
-	if err := p.Close(t.Context()); err != nil || len(order) != 6 {
+	if err := p.Close(t.Context()); err != nil || len(order) != 7 {
 		t.Errorf("a second Close stopped again: %v, %v", order, err)
+	}
+}
+
+// A stage that takes all the time it can get leaves its share to the next.
+func TestStopOrderSharesItsTime(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[time.Duration][]time.Duration{
+		25 * time.Second: {20 * time.Second, 22 * time.Second, 23 * time.Second, 24 * time.Second, 25 * time.Second},
+		9 * time.Second:  {4 * time.Second, 6 * time.Second, 7 * time.Second, 8 * time.Second, 9 * time.Second},
+		0:                {0, 0, 0, 0, 0}, // it is late already, and each still has its turn
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var p Platform
+			var ends []time.Duration
+			began := time.Now()
+			for _, s := range []Stage{Doors, Consumers, Producers, clients, traces} {
+				p.AtStop(s, "a slow one", func(ctx context.Context) error {
+					<-ctx.Done()
+					ends = append(ends, time.Since(began))
+					return ctx.Err()
+				})
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), given)
+			defer cancel()
+			if err := p.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || !slices.Equal(ends, want) {
+				t.Errorf("of %s the stages end at %v, %v", given, ends, err)
+			}
+		})
 	}
 }
 
@@ -178,7 +209,7 @@ func TestWatcherAppliesWhatStandsStill(t *testing.T) {
 	text := first
 	w := watcher{p: p, settled: p.Config().Hash(), load: func() (*config.Config, error) { return config.Parse("test.yaml", []byte(text)) }}
 	w.last = w.settled
-	look := func(content string) Check {
+	look := func(content string) api.Check {
 		text = content
 		w.look(t.Context())
 		return check(p.Ready(t.Context()), "config")
@@ -192,15 +223,15 @@ func TestWatcherAppliesWhatStandsStill(t *testing.T) {
 		t.Error("a valid change does not apply")
 	}
 	look("version: 1\nstrems: {}\n")
-	if c := look("version: 1\nstrems: {}\n"); c.Status != Degraded || !strings.Contains(c.Detail, "test.yaml:2: strems") || !has() {
+	if c := look("version: 1\nstrems: {}\n"); c.Status != api.Degraded || !strings.Contains(c.Detail, "test.yaml:2: strems") || !has() {
 		t.Errorf("an invalid change: %+v", c)
 	}
 	look("version: 1\nname: other\n")
-	if c := look("version: 1\nname: other\n"); c.Status != Degraded || !strings.Contains(c.Detail, "restart") {
+	if c := look("version: 1\nname: other\n"); c.Status != api.Degraded || !strings.Contains(c.Detail, "restart") {
 		t.Errorf("another name: %+v", c)
 	}
 	look(second)
-	if c := look(second); c.Status != OK {
+	if c := look(second); c.Status != api.OK {
 		t.Errorf("mended: %+v", c)
 	}
 }
@@ -218,7 +249,7 @@ func TestRunningIsFound(t *testing.T) {
 	if _, found, err := Find(dir); found || err != nil {
 		t.Errorf("found in an empty folder: %v", err)
 	}
-	want := Running{PID: 7, Name: "n", Kafka: "k:1", Redis: "r:1", HTTP: "h:1", Config: "/c.yaml"}
+	want := Running{PID: 7, Name: "n", Kafka: "k:1", Redis: "r:1", HTTP: "h:1", URL: "http://h:1", Config: "/c.yaml"}
 	if err := want.Write(dir); err != nil {
 		t.Fatal(err)
 	}

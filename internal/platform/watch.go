@@ -87,7 +87,7 @@ func (p *Platform) refuse(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil && (p.refused == nil || p.refused.Error() != err.Error()) {
-		p.log.Warn("config refused; the one before stays in force", "config", p.config.Hash(), "error", err)
+		p.log.Warn("config refused; the one before stays in force", "config", p.config.Hash(), "reason", err)
 	}
 	p.refused = err
 }

@@ -1,0 +1,69 @@
+package platform
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/telemetry"
+)
+
+func quiet() *telemetry.Options {
+	return &telemetry.Options{Getenv: func(string) string { return "" }}
+}
+
+// The door stands on what the platform has opened, and closes before it.
+func TestGatewayIsWiredAndStopped(t *testing.T) {
+	t.Parallel()
+	p, err := Open(t.Context(), Options{Embedded: &embedded.Options{Dir: t.TempDir()}, OwnStreams: true, Telemetry: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := p.Gateway(t.Context(), GatewayOptions{Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(context.Background()) }()
+	req, _ := http.NewRequest(http.MethodPost, "http://"+g.Addr()+"/events", nil)
+	for name, value := range map[string]string{"Ce-Specversion": "1.0", "Ce-Id": "1", "Ce-Source": "/x", "Ce-Type": "t"} {
+		req.Header.Set(name, value)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if at := res.Header.Get(api.HeaderPosition); res.StatusCode != http.StatusAccepted || !strings.HasPrefix(at, "events/") {
+		t.Errorf("%s, %q", res.Status, at)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := p.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestGatewayRefuses(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{Embedded: &embedded.Options{}, OwnStreams: true})
+	if _, err := p.Gateway(t.Context(), GatewayOptions{Listen: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "without telemetry") {
+		t.Errorf("without telemetry: %v", err)
+	}
+	for says, o := range map[string]GatewayOptions{
+		"not a loopback address":   {Listen: "0.0.0.0:0"},
+		"read who has access":      {Listen: "127.0.0.1:0", AccessFile: "/none/access.yaml"},
+		"/none/tls.pem":            {Listen: "127.0.0.1:0", CertFile: "/none/tls.pem", KeyFile: "/none/tls.key"},
+		"listen for HTTP on \"x\"": {Listen: "x"},
+	} {
+		p := open(t, Options{Embedded: &embedded.Options{}, OwnStreams: true, Telemetry: quiet()})
+		if _, err := p.Gateway(t.Context(), o); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: %v, want %q", o, err, says)
+		}
+	}
+}
