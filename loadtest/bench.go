@@ -30,20 +30,20 @@ type duel struct {
 }
 
 func bench(ctx context.Context, p plan, stdout io.Writer) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
 	folder, err := os.MkdirTemp("", "tidemill-loadtest-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(folder)
-	programs, err := findClients(ctx, p.franz, folder)
+	s, err := startServer(ctx, []string{self, roleServe}, filepath.Join(folder, "data"))
 	if err != nil {
 		return err
 	}
-	s, err := startServer(ctx, filepath.Join(folder, "data"))
-	if err != nil {
-		return err
-	}
-	missed, err := measure(ctx, p, programs, s.addr, stdout)
+	missed, err := measure(ctx, p, self, folder, s, stdout)
 	if err := errors.Join(err, s.stop()); err != nil {
 		return err
 	}
@@ -53,13 +53,13 @@ func bench(ctx context.Context, p plan, stdout io.Writer) error {
 	return nil
 }
 
-func measure(ctx context.Context, p plan, programs clients, addr string, stdout io.Writer) (missed bool, err error) {
-	st, err := openStreams(ctx, addr)
+func measure(ctx context.Context, p plan, self, folder string, s *server, stdout io.Writer) (missed bool, err error) {
+	st, err := openStreams(ctx, s.addrs[0])
 	if err != nil {
 		return false, err
 	}
 	defer st.b.Close()
-	r := &runner{plan: p, programs: programs, streams: st, addr: addr}
+	r := &runner{plan: p, streams: st, addr: s.addrs[0]}
 	t := newTable(stdout, p)
 	if p.wants("latency") { // first: what the others write keeps the disk busy for a while
 		l, err := r.latency(ctx)
@@ -68,23 +68,42 @@ func measure(ctx context.Context, p plan, programs clients, addr string, stdout 
 		}
 		t.latency(l)
 	}
-	if p.wants(task.Produce) {
+	if p.wants("door") {
+		d, err := r.door(ctx, self, s)
+		if err != nil {
+			return false, err
+		}
+		t.door(d)
+	}
+	err = r.duels(ctx, self, folder, t)
+	return t.missed, err
+}
+
+// duels are the comparisons of clients.
+func (r *runner) duels(ctx context.Context, self, folder string, t *table) (err error) {
+	if !r.wants(task.Produce) && !r.wants(task.Consume) {
+		return nil
+	}
+	if r.programs, err = findClients(ctx, self, r.franz, folder); err != nil {
+		return err
+	}
+	if r.wants(task.Produce) {
 		for _, linger := range []time.Duration{0, 5 * time.Millisecond} {
 			d, err := r.produce(ctx, linger)
 			if err != nil {
-				return false, err
+				return err
 			}
 			t.duel(d)
 		}
 	}
-	if p.wants(task.Consume) {
-		d, err := r.consume(ctx)
-		if err != nil {
-			return false, err
-		}
+	if !r.wants(task.Consume) {
+		return nil
+	}
+	d, err := r.consume(ctx)
+	if err == nil {
 		t.duel(d)
 	}
-	return t.missed, nil
+	return err
 }
 
 func (p plan) wants(what string) bool { return p.only == "" || p.only == what }

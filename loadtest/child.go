@@ -1,75 +1,79 @@
 package main
 
 import (
-	"bytes"
+	"bufio"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"runtime"
 	"strings"
-
-	"tidemill.dev/loadtest/internal/task"
 )
 
 // What this program is told to be when it starts itself.
 const (
-	roleServe  = "serve"
-	roleClient = "client"
+	roleServe   = "serve"
+	roleClient  = "client"
+	roleBare    = "bare"
+	roleGateway = "gateway"
+	roleLoad    = "load"
 )
 
-// clients are the two programs that are compared.
-type clients struct {
-	ours  []string
-	franz []string
+// child is a process that lives until its standard input closes and answers
+// what it is told, a line for a line.
+type child struct {
+	what    string
+	cmd     *exec.Cmd
+	told    io.WriteCloser
+	answers *bufio.Reader
 }
 
-// findClients is this program itself and franz-go's, built if it is not given.
-func findClients(ctx context.Context, given, folder string) (clients, error) {
-	self, err := os.Executable()
+// startChild returns the first line as well, with which the child says that it
+// is there. The broker and the generator have machines of their own in life; here
+// they get half of the cores each, or their idle threads, which spin, would cost
+// the servers that are measured more than their work does.
+func startChild(ctx context.Context, program []string, args ...string) (*child, string, error) {
+	c := &child{what: program[len(program)-1], cmd: exec.CommandContext(ctx, program[0], append(program[1:], args...)...)}
+	c.cmd.Stderr = os.Stderr
+	if c.what == roleServe || c.what == roleLoad {
+		c.cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", max(1, runtime.NumCPU()/2)))
+	}
+	var err error
+	if c.told, err = c.cmd.StdinPipe(); err != nil {
+		return nil, "", err
+	}
+	out, err := c.cmd.StdoutPipe()
 	if err != nil {
-		return clients{}, fmt.Errorf("find this program: %w", err)
+		return nil, "", err
 	}
-	c := clients{ours: []string{self, roleClient}, franz: []string{given}}
-	if given == "" {
-		c.franz[0] = filepath.Join(folder, "franz")
-		err = buildFranz(ctx, c.franz[0])
+	c.answers = bufio.NewReader(out)
+	if err := c.cmd.Start(); err != nil {
+		return nil, "", fmt.Errorf("start %s: %w", c.what, err)
 	}
-	return c, err
+	line, err := c.answers.ReadString('\n')
+	if err != nil {
+		return nil, "", errors.Join(fmt.Errorf("start %s: it said nothing: %w", c.what, err), c.stop())
+	}
+	return c, strings.TrimSpace(line), nil
 }
 
-// buildFranz builds the nested module. It needs the sources, so it is found
-// from the repository's root or from this folder.
-func buildFranz(ctx context.Context, out string) error {
-	source := "loadtest/franz"
-	if _, err := os.Stat(source); err != nil {
-		source = "franz"
+func (c *child) ask(what string) (string, error) {
+	if _, err := fmt.Fprintln(c.told, what); err != nil {
+		return "", fmt.Errorf("tell %s to %s: %w", c.what, what, err)
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-C", source, "-o", out, ".")
-	build.Env = append(os.Environ(), "GOWORK=off")
-	if said, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build franz-go's client in %s: %w\n%s\nrun this from the repository's root, or give -franz", source, err, said)
+	line, err := c.answers.ReadString('\n')
+	if err != nil {
+		return "", fmt.Errorf("%s does not %s: %w", c.what, what, err)
+	}
+	return line, nil
+}
+
+func (c *child) stop() error {
+	c.told.Close()
+	if err := c.cmd.Wait(); err != nil {
+		return fmt.Errorf("stop %s: %w", c.what, err)
 	}
 	return nil
-}
-
-// do runs a client in a process of its own.
-func do(ctx context.Context, program []string, t task.Task) (task.Result, error) {
-	var r task.Result
-	arg, err := json.Marshal(t)
-	if err != nil {
-		return r, err
-	}
-	c := exec.CommandContext(ctx, program[0], append(program[1:], string(arg))...)
-	var said bytes.Buffer
-	c.Stderr = &said
-	out, err := c.Output()
-	if err != nil {
-		return r, fmt.Errorf("%s with %s: %w: %s", t.Do, filepath.Base(program[0]), err, strings.TrimSpace(said.String()))
-	}
-	if err := json.Unmarshal(out, &r); err != nil {
-		return r, fmt.Errorf("read the result of %s: %w", filepath.Base(program[0]), err)
-	}
-	return r, nil
 }

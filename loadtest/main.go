@@ -1,13 +1,14 @@
 // Command loadtest is what `make bench` runs: it puts our client beside
-// franz-go's on the embedded broker and measures how long an event takes from
-// publish to tail, all in one run, and prints one table with the bars beside
-// what was measured.
+// franz-go's and our gateway beside a bare net/http server, on the embedded
+// broker, and measures how long an event takes from publish to tail, all in one
+// run, and prints one table with the bars beside what was measured.
 //
-// The broker runs in a process of its own, and so does every client, so that
-// the CPU time of a client's process is the client's alone. Clients alternate
-// round by round, and a ratio is taken within a round: what else the machine
-// does meanwhile hits both. What is equal between the clients and what is not
-// stands in franz/main.go.
+// The broker runs in a process of its own, and so does every client, server and
+// generator of load, so that the CPU time of a process is its own alone. Those
+// that are compared alternate round by round, and a ratio is taken within a
+// round: what else the machine does meanwhile hits both. What is equal between
+// the clients and what is not stands in franz/main.go; both HTTP servers get the
+// same requests over as many connections.
 package main
 
 import (
@@ -18,6 +19,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"time"
 
 	"tidemill.dev/loadtest/internal/task"
 )
@@ -41,6 +43,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) 
 			return serve(ctx, args[1:], stdin, stdout)
 		case roleClient:
 			return work(ctx, args[1:], stdout)
+		case roleBare:
+			return bare(ctx, stdin, stdout)
+		case roleGateway:
+			return gateway(ctx, args[1:], stdin, stdout)
+		case roleLoad:
+			return generate(ctx, args[1:], stdin, stdout)
 		}
 	}
 	p, err := parse(args)
@@ -61,10 +69,16 @@ type plan struct {
 	profile string
 	only    string
 	smoke   bool
+
+	// Of the door's measurement.
+	connections  int
+	settle, turn time.Duration
+	dedupe       string
+	beside       string
 }
 
 func parse(args []string) (plan, error) {
-	p := plan{warm: 60_000}
+	p := plan{warm: 60_000, settle: time.Second}
 	f := flag.NewFlagSet("loadtest", flag.ContinueOnError)
 	f.BoolVar(&p.smoke, "smoke", false, "a short run that fails only if something breaks")
 	f.IntVar(&p.rounds, "rounds", 7, "rounds of each comparison")
@@ -72,8 +86,12 @@ func parse(args []string) (plan, error) {
 	f.IntVar(&p.seconds, "seconds", 10, "seconds of latency measurement")
 	f.StringVar(&p.franz, "franz", "", "franz-go's client, already built; built here by default")
 	f.BoolVar(&p.reuse, "reuse", false, "let franz-go's user pool the records that it produces")
-	f.StringVar(&p.profile, "profile", "", "folder for CPU and allocation profiles of our client")
-	f.StringVar(&p.only, "only", "", "only produce, consume or latency")
+	f.StringVar(&p.profile, "profile", "", "folder for CPU and allocation profiles of our client and our gateway")
+	f.StringVar(&p.only, "only", "", "only produce, consume, latency or door")
+	f.IntVar(&p.connections, "connections", 128, "connections to the door, for single events")
+	f.DurationVar(&p.turn, "turn", 3*time.Second, "how long one turn at the door is measured")
+	f.StringVar(&p.dedupe, "dedupe", "10m", "how long the door remembers an event; off")
+	f.StringVar(&p.beside, "beside", "", "another build of this program, whose gateway is measured beside this one's")
 	if err := f.Parse(args); err != nil {
 		return p, err
 	}
@@ -82,6 +100,7 @@ func parse(args []string) (plan, error) {
 	}
 	if p.smoke {
 		p.rounds, p.records, p.warm, p.seconds = 1, 50_000, 10_000, 2
+		p.settle, p.turn = 300*time.Millisecond, time.Second
 	}
 	return p, nil
 }

@@ -3,66 +3,88 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"strings"
 
 	"tidemill.dev/broker/embedded"
+	"tidemill.dev/loadtest/internal/task"
 )
 
-// serve is the broker's process: it says its address and lives until its
-// standard input closes, which it does when the parent is gone, however.
+// serve is the broker's process. Its Redis is for a machine without one.
 func serve(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) != 1 {
-		return errors.New("serve: give a folder")
+		return errors.New("serve: give a folder, or nothing in its place for memory")
 	}
 	s, err := embedded.Start(ctx, embedded.Options{Dir: args[0]})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(stdout, s.Kafka())
-	io.Copy(io.Discard, stdin)
-	return s.Close()
+	fmt.Fprintln(stdout, s.Kafka(), s.Redis())
+	return errors.Join(leash(stdin, stdout, task.Task{}), s.Close())
 }
 
-// server is that process as its parent sees it.
+// What a server is told while it serves.
+const (
+	sayStart = "start" // measuring
+	sayStop  = "stop"  // and say what was measured
+)
+
+// leash lives until standard input closes, which it does when the parent is
+// gone, however; until then it measures this process when it is told to. The
+// process says so itself because then its allocations are known too, and there
+// is one way for every system.
+func leash(stdin io.Reader, stdout io.Writer, t task.Task) error {
+	var m task.Meter
+	for told := bufio.NewScanner(stdin); told.Scan(); {
+		var r task.Result
+		var err error
+		switch told.Text() {
+		case sayStart:
+			err = m.Start(t)
+		case sayStop:
+			r, err = m.Stop(t)
+		default:
+			err = fmt.Errorf("cannot %q", told.Text())
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.Write(stdout); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// server is such a process as its parent sees it.
 type server struct {
-	addr  string
-	cmd   *exec.Cmd
-	leash io.Closer
+	*child
+	addrs []string // what it said first
 }
 
-func startServer(ctx context.Context, dir string) (*server, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
-	}
-	s := &server{cmd: exec.CommandContext(ctx, self, roleServe, dir)}
-	s.cmd.Stderr = os.Stderr
-	leash, err := s.cmd.StdinPipe()
+func startServer(ctx context.Context, program []string, args ...string) (*server, error) {
+	c, first, err := startChild(ctx, program, args...)
 	if err != nil {
 		return nil, err
 	}
-	s.leash = leash
-	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the broker: %w", err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start the broker: it said no address: %w", err), s.stop())
-	}
-	s.addr = strings.TrimSpace(line)
-	return s, nil
+	return &server{c, strings.Fields(first)}, nil
 }
 
-func (s *server) stop() error {
-	s.leash.Close()
-	return s.cmd.Wait()
+// meter begins to measure the process.
+func (s *server) meter() error {
+	_, err := s.ask(sayStart)
+	return err
+}
+
+// measured is what the process took since meter.
+func (s *server) measured() (task.Result, error) {
+	var r task.Result
+	line, err := s.ask(sayStop)
+	if err == nil {
+		err = json.Unmarshal([]byte(line), &r)
+	}
+	return r, err
 }

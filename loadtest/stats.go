@@ -2,7 +2,6 @@ package main
 
 import (
 	"slices"
-	"time"
 
 	"tidemill.dev/loadtest/internal/task"
 )
@@ -39,12 +38,4 @@ func (d *duel) ratios() []float64 {
 		all[i] = cpuMicros(d.ours[i]) / cpuMicros(d.franz[i])
 	}
 	return all
-}
-
-// quantile of sorted times.
-func quantile(sorted []time.Duration, q float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }

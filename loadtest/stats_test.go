@@ -39,7 +39,7 @@ func TestRatiosAreTakenWithinARound(t *testing.T) {
 func TestQuantile(t *testing.T) {
 	all := sample{3, 1, 2, 4}.sorted()
 	for q, want := range map[float64]time.Duration{0: 1, 0.5: 3, 0.99: 4, 1: 4} {
-		if got := quantile(all, q); got != want {
+		if got := task.Quantile(all, q); got != want {
 			t.Errorf("quantile %v is %d, want %d", q, got, want)
 		}
 	}

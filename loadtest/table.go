@@ -16,7 +16,7 @@ type table struct {
 }
 
 func newTable(w io.Writer, p plan) *table {
-	fmt.Fprintf(w, "Events of %d B with 9 attributes over %d partitions; %d rounds of %d records a client, each in its own process.\n"+
+	fmt.Fprintf(w, "Events of %d B with 9 attributes over %d partitions; %d rounds; %d records a client. Each client and server is a process.\n"+
 		"CPU is user + system of the client's process. Ratios are ours : franz-go within a round.\n\n",
 		task.DataBytes, partitions, p.rounds, p.records)
 	return &table{w: w}
@@ -52,13 +52,13 @@ func (t *table) latency(l latencies) {
 	w := tabwriter.NewWriter(t.w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "latency at %d events/s for %s\tp50\tp99\tmax\n", latencyRate, l.lasted.Round(time.Second))
 	row := func(name string, of sample) {
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", name, micros(quantile(of, 0.5)), micros(quantile(of, 0.99)), micros(quantile(of, 1)))
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", name, micros(task.Quantile(of, 0.5)), micros(task.Quantile(of, 0.99)), micros(task.Quantile(of, 1)))
 	}
 	row("publish to tail", l.tail)
 	row("publish to acknowledged", l.ack)
 	row("bare loopback TCP hop", l.hop)
 	w.Flush()
-	p50, p99 := quantile(l.tail, 0.5), quantile(l.tail, 0.99)
+	p50, p99 := task.Quantile(l.tail, 0.5), task.Quantile(l.tail, 0.99)
 	fmt.Fprintf(t.w, "  publish to tail p50 ≤ %s: %s · p99 ≤ %s: %s\n\n", medianBar, t.verdict(p50 <= medianBar), tailBar, t.verdict(p99 <= tailBar))
 }
 

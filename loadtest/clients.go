@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"tidemill.dev/loadtest/internal/task"
+)
+
+// clients are the two programs that are compared.
+type clients struct {
+	ours  []string
+	franz []string
+}
+
+// findClients is this program itself and franz-go's, built if it is not given.
+func findClients(ctx context.Context, self, given, folder string) (clients, error) {
+	c := clients{ours: []string{self, roleClient}, franz: []string{given}}
+	if given != "" {
+		return c, nil
+	}
+	c.franz[0] = filepath.Join(folder, "franz")
+	return c, buildFranz(ctx, c.franz[0])
+}
+
+// buildFranz builds the nested module. It needs the sources, so it is found
+// from the repository's root or from this folder.
+func buildFranz(ctx context.Context, out string) error {
+	source := "loadtest/franz"
+	if _, err := os.Stat(source); err != nil {
+		source = "franz"
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-C", source, "-o", out, ".")
+	build.Env = append(os.Environ(), "GOWORK=off")
+	if said, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build franz-go's client in %s: %w\n%s\nrun this from the repository's root, or give -franz", source, err, said)
+	}
+	return nil
+}
+
+// do runs a client in a process of its own.
+func do(ctx context.Context, program []string, t task.Task) (task.Result, error) {
+	var r task.Result
+	arg, err := json.Marshal(t)
+	if err != nil {
+		return r, err
+	}
+	c := exec.CommandContext(ctx, program[0], append(program[1:], string(arg))...)
+	var said bytes.Buffer
+	c.Stderr = &said
+	out, err := c.Output()
+	if err != nil {
+		return r, fmt.Errorf("%s with %s: %w: %s", t.Do, filepath.Base(program[0]), err, strings.TrimSpace(said.String()))
+	}
+	if err := json.Unmarshal(out, &r); err != nil {
+		return r, fmt.Errorf("read the result of %s: %w", filepath.Base(program[0]), err)
+	}
+	return r, nil
+}

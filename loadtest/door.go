@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"tidemill.dev/loadtest/internal/load"
+)
+
+// A batch of the measurement has so many events, and comes over so many
+// connections: a publisher that gathers needs few.
+const (
+	batchEvents      = 100
+	batchConnections = 16
+)
+
+// contender is a server that takes the same requests as the others.
+type contender struct {
+	name    string
+	program []string
+	stores  bool // behind it is a stream
+
+	singles, batches, paced []stretch
+}
+
+// door is the measurement of the gateway beside a bare server.
+type door struct {
+	*runner
+	broker *server
+	cache  *cache
+	self   string
+	run    int // numbers the stretches, whose events' ids must differ
+
+	rate      float64 // of the paced stretches, requests a second
+	bare, own *contender
+	all       []*contender
+}
+
+func (r *runner) door(ctx context.Context, self string, broker *server) (*door, error) {
+	c, err := startCache(ctx, []string{self})
+	if err != nil {
+		return nil, err
+	}
+	d := &door{runner: r, broker: broker, cache: c, self: self}
+	d.bare = &contender{name: "bare net/http", program: []string{self, roleBare}}
+	d.own = &contender{name: "the door", program: []string{self, roleGateway}, stores: true}
+	d.all = []*contender{d.bare, d.own}
+	if r.beside != "" {
+		d.all = append(d.all, &contender{name: "the other door", program: []string{r.beside, roleGateway}, stores: true})
+	}
+	return d, errors.Join(d.rounds(ctx), c.stop())
+}
+
+// rounds measures throughput first: half of it is the pace of the rest.
+func (d *door) rounds(ctx context.Context) error {
+	for range d.plan.rounds {
+		if err := d.round(ctx, d.saturate); err != nil {
+			return err
+		}
+	}
+	d.rate = spreadOf(rates(d.own.singles)).median / 2
+	for range (d.plan.rounds + 1) / 2 {
+		if err := d.round(ctx, d.pace); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// round lets every contender have its turn, each time another one first.
+func (d *door) round(ctx context.Context, turn func(context.Context, *contender) error) error {
+	for _, c := range d.all {
+		if err := turn(ctx, c); err != nil {
+			return fmt.Errorf("measure %s: %w", c.name, err)
+		}
+	}
+	d.all = append(d.all[1:], d.all[0])
+	return nil
+}
+
+func (d *door) saturate(ctx context.Context, c *contender) error {
+	s, err := d.stretch(ctx, c, load.Task{})
+	if err != nil {
+		return err
+	}
+	c.singles = append(c.singles, s)
+	if !c.stores {
+		return nil
+	}
+	s, err = d.stretch(ctx, c, load.Task{Batch: batchEvents})
+	c.batches = append(c.batches, s)
+	return err
+}
+
+func (d *door) pace(ctx context.Context, c *contender) error {
+	s, err := d.stretch(ctx, c, load.Task{Rate: d.rate})
+	c.paced = append(c.paced, s)
+	return err
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"tidemill.dev/config"
+	"tidemill.dev/internal/platform"
+	"tidemill.dev/internal/telemetry"
+	"tidemill.dev/loadtest/internal/task"
+)
+
+// gatewayTask is what a gateway's process is told to be.
+type gatewayTask struct {
+	Kafka, Redis string
+	Stream       string // that it takes events to
+	Dedupe       string
+	Profile      string // folder, if any
+	What         string // is going to be measured, for the profile's name
+}
+
+// gateway is the gateway's process, wired as `tidemill serve gateway` is.
+func gateway(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) (err error) {
+	var g gatewayTask
+	if len(args) != 1 {
+		return errors.New("gateway: give one task as JSON")
+	}
+	if err := json.Unmarshal([]byte(args[0]), &g); err != nil {
+		return fmt.Errorf("read the task %q: %w", args[0], err)
+	}
+	conf, err := g.config()
+	if err != nil {
+		return err
+	}
+	p, err := platform.Open(ctx, platform.Options{Config: conf, OwnStreams: true,
+		Addresses: config.Addresses{Kafka: g.Kafka, Redis: g.Redis}, Telemetry: &telemetry.Options{Version: "loadtest"}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close(context.WithoutCancel(ctx))) }()
+	door, err := p.Gateway(ctx, platform.GatewayOptions{Listen: "127.0.0.1:0"})
+	if err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- door.Serve(ctx) }()
+	fmt.Fprintln(stdout, door.Addr())
+	err = leash(stdin, stdout, task.Task{Do: roleGateway + "-" + g.What, Profile: g.Profile})
+	return errors.Join(err, door.Close(ctx), <-served)
+}
+
+func (g gatewayTask) config() (*config.Config, error) {
+	return config.Parse("the load test's config", fmt.Appendf(nil,
+		"version: 1\nstreams: {%s: {partitions: %d, dedupe: %q}}\n", g.Stream, partitions, g.Dedupe))
+}

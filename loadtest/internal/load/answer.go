@@ -1,0 +1,99 @@
+package load
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+)
+
+// answer is as much of an HTTP answer as the generator looks at.
+type answer struct {
+	status  int
+	length  int // of the body, -1 where it comes in chunks
+	closing bool
+}
+
+// readAnswer reads one answer to its end. It is an error unless it is a 202
+// after which the connection goes on.
+func readAnswer(r *bufio.Reader) error {
+	a, err := readHead(r)
+	if err != nil {
+		return err
+	}
+	if a.status == 202 && !a.closing {
+		return a.skipBody(r)
+	}
+	said, _ := r.Peek(min(r.Buffered(), max(0, a.length)))
+	return fmt.Errorf("the server answers %d (closes the connection: %t): %s", a.status, a.closing, said)
+}
+
+func readHead(r *bufio.Reader) (answer, error) {
+	var a answer
+	line, err := readLine(r)
+	if err != nil {
+		return a, err
+	}
+	if !bytes.HasPrefix(line, []byte("HTTP/1.1 ")) || len(line) < 12 {
+		return a, fmt.Errorf("the server answers %q, which is not HTTP/1.1", line)
+	}
+	if a.status, err = strconv.Atoi(string(line[9:12])); err != nil {
+		return a, fmt.Errorf("the server answers %q: %w", line, err)
+	}
+	for {
+		line, err := readLine(r)
+		if err != nil || len(line) == 0 {
+			return a, err
+		}
+		if err := a.header(line); err != nil {
+			return a, err
+		}
+	}
+}
+
+func (a *answer) header(line []byte) (err error) {
+	name, value, _ := bytes.Cut(line, []byte(":"))
+	value = bytes.TrimSpace(value)
+	switch {
+	case bytes.EqualFold(name, []byte("Content-Length")):
+		a.length, err = strconv.Atoi(string(value))
+	case bytes.EqualFold(name, []byte("Transfer-Encoding")):
+		a.length = -1
+	case bytes.EqualFold(name, []byte("Connection")):
+		a.closing = bytes.EqualFold(value, []byte("close"))
+	}
+	return err
+}
+
+// skipBody reads the body, so that the next answer begins where it is looked
+// for. What was stored is counted on the stream, not here.
+func (a *answer) skipBody(r *bufio.Reader) error {
+	if a.length >= 0 {
+		_, err := r.Discard(a.length)
+		return err
+	}
+	for {
+		line, err := readLine(r)
+		if err != nil {
+			return err
+		}
+		size, err := strconv.ParseUint(string(line), 16, 31)
+		if err != nil {
+			return fmt.Errorf("read a chunk's length: %w", err)
+		}
+		if _, err := r.Discard(int(size) + len("\r\n")); err != nil || size == 0 {
+			return err
+		}
+	}
+}
+
+// readLine is a line without its end, valid until the next read.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	line, err := r.ReadSlice('\n')
+	if errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("the server closed the connection: %w", io.ErrUnexpectedEOF)
+	}
+	return bytes.TrimRight(line, "\r\n"), err
+}

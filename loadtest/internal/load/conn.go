@@ -1,0 +1,93 @@
+package load
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"tidemill.dev/loadtest/internal/task"
+)
+
+// variants are the requests a connection sends in turn: other keys, so that
+// events spread over the partitions.
+const variants = 16
+
+// conn is one keep-alive connection with one request under way at most, and its
+// own requests, so that connections share nothing.
+type conn struct {
+	net.Conn
+	answers  *bufio.Reader
+	requests []*request
+	sent     int
+	next     uint64 // number of the next event
+	took     []time.Duration
+	late     []time.Duration
+}
+
+func dial(ctx context.Context, t Task, number int, events []task.Event) (*conn, error) {
+	var d net.Dialer
+	to, err := d.DialContext(ctx, "tcp", t.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the server: %w", err)
+	}
+	c := &conn{Conn: to, answers: bufio.NewReaderSize(to, 64<<10), next: uint64(number) << 40}
+	if t.Batch > 0 {
+		at := number * t.Batch % (len(events) - t.Batch + 1)
+		c.requests = []*request{batch(t, events[at:at+t.Batch])}
+		return c, nil
+	}
+	for i := range variants {
+		c.requests = append(c.requests, single(t, &events[(number*variants+i)%len(events)]))
+	}
+	return c, nil
+}
+
+// post sends the next request and waits for its answer.
+func (c *conn) post() error {
+	r := c.requests[c.sent%len(c.requests)]
+	r.number(c.next)
+	if _, err := c.Write(r.bytes); err != nil {
+		return err
+	}
+	if err := readAnswer(c.answers); err != nil {
+		return err
+	}
+	c.sent++
+	c.next += uint64(len(r.ids))
+	return nil
+}
+
+// saturate posts one request after the other.
+func (c *conn) saturate(until time.Time) error {
+	for {
+		began := time.Now()
+		if !began.Before(until) {
+			return nil
+		}
+		if err := c.post(); err != nil {
+			return err
+		}
+		c.took = append(c.took, time.Since(began))
+	}
+}
+
+// keepPace posts at set times. What the server keeps waiting counts from when
+// it was due, or a server that stalls would be asked less and look well. What
+// only our clock kept waiting counts from when it left.
+func (c *conn) keepPace(due, until time.Time, every time.Duration) error {
+	for ; due.Before(until); due = due.Add(every) {
+		from := due
+		if wait := time.Until(due); wait > 0 {
+			time.Sleep(wait)
+			from = time.Now()
+			c.late = append(c.late, from.Sub(due))
+		}
+		if err := c.post(); err != nil {
+			return err
+		}
+		c.took = append(c.took, time.Since(from))
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"tidemill.dev/loadtest/internal/task"
+)
+
+// grace is how much longer than it should a run may take, so that a server that
+// hangs ends the measurement.
+const grace = 30 * time.Second
+
+// Generator is open connections to one server.
+type Generator struct {
+	task  Task
+	conns []*conn
+}
+
+// Open connects, and posts until the server is warm.
+func Open(ctx context.Context, t Task) (*Generator, error) {
+	g := &Generator{task: t}
+	events := task.Events()
+	for i := range t.Connections {
+		c, err := dial(ctx, t, i, events)
+		if err != nil {
+			return nil, errors.Join(err, g.Close())
+		}
+		g.conns = append(g.conns, c)
+	}
+	if err := g.post(ctx, t.Warm); err != nil {
+		return nil, errors.Join(fmt.Errorf("warm up: %w", err), g.Close())
+	}
+	for _, c := range g.conns {
+		c.took, c.late = c.took[:0], c.late[:0]
+	}
+	return g, nil
+}
+
+// Close closes the connections.
+func (g *Generator) Close() error {
+	var failed []error
+	for _, c := range g.conns {
+		failed = append(failed, c.Close())
+	}
+	return errors.Join(failed...)
+}
+
+// Measure posts and measures.
+func (g *Generator) Measure(ctx context.Context) (Result, error) {
+	var m task.Meter
+	if err := m.Start(task.Task{}); err != nil {
+		return Result{}, err
+	}
+	if err := g.post(ctx, g.task.Last); err != nil {
+		return Result{}, err
+	}
+	spent, err := m.Stop(task.Task{})
+	if err != nil {
+		return Result{}, err
+	}
+	r := Result{Wall: spent.Wall, CPU: spent.CPU}
+	var took, late []time.Duration
+	for _, c := range g.conns {
+		r.Answered += c.sent * g.task.events()
+		took, late = append(took, c.took...), append(late, c.late...)
+	}
+	slices.Sort(took)
+	slices.Sort(late)
+	r.Requests, r.Events = len(took), len(took)*g.task.events()
+	r.P50, r.P99, r.Max = task.Quantile(took, 0.5), task.Quantile(took, 0.99), task.Quantile(took, 1)
+	r.Late = task.Quantile(late, 0.99)
+	return r, nil
+}
+
+// post lets all connections post for a while; the first error ends all.
+func (g *Generator) post(ctx context.Context, last time.Duration) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	begun := time.Now()
+	var all sync.WaitGroup
+	for i, c := range g.conns {
+		if err := c.SetDeadline(begun.Add(last + grace)); err != nil {
+			return err
+		}
+		cut := context.AfterFunc(ctx, func() { _ = c.SetDeadline(begun) })
+		all.Go(func() {
+			defer cut()
+			if err := g.one(i, c, begun, begun.Add(last)); err != nil {
+				cancel(fmt.Errorf("post on connection %d: %w", i, err))
+			}
+		})
+	}
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+func (g *Generator) one(number int, c *conn, begun, until time.Time) error {
+	if g.task.Rate == 0 {
+		return c.saturate(until)
+	}
+	every := time.Duration(float64(time.Second) / g.task.Rate)
+	first := begun.Add(time.Duration(number) * every)
+	return c.keepPace(first, until, time.Duration(len(g.conns))*every)
+}

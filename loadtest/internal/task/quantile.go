@@ -1,0 +1,11 @@
+package task
+
+import "time"
+
+// Quantile of sorted times.
+func Quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}
