@@ -98,6 +98,7 @@ func newChild(name string) (*child, error) {
 func (c *child) roles() map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"broker": c.serve, "publisher": c.publish, "consumer": c.consume, "processor": c.process,
+		"redis": c.redis, "gateway": c.gateway, "sender": c.sendHTTP,
 	}
 }
 
@@ -118,6 +119,20 @@ func openBroker(ctx context.Context, addr string, log *slog.Logger) (*broker.Bro
 		b, err := broker.Open(ctx, broker.Options{Addr: addr, Names: names, Logger: log})
 		if err == nil {
 			return b, nil
+		}
+		if wait(ctx, 50*time.Millisecond) != nil {
+			return nil, fmt.Errorf("%w: %w", errEarly, err)
+		}
+	}
+}
+
+// consumer opens a consumer. The broker, which answered just now, may be down
+// again.
+func (c *child) consumer(ctx context.Context, b *broker.Broker, o broker.ConsumerOptions) (*broker.Consumer, error) {
+	for {
+		from, err := b.Consumer(ctx, o)
+		if err == nil {
+			return from, nil
 		}
 		if wait(ctx, 50*time.Millisecond) != nil {
 			return nil, fmt.Errorf("%w: %w", errEarly, err)

@@ -18,7 +18,7 @@ func (c *child) consume(ctx context.Context) error {
 		return err
 	}
 	defer b.Close()
-	r, err := b.Consumer(ctx, broker.ConsumerOptions{Group: groupRead, Streams: []string{streamIn}, MaxBytes: 1 << 20,
+	r, err := c.consumer(ctx, b, broker.ConsumerOptions{Group: groupRead, Streams: []string{streamIn}, MaxBytes: 1 << 20,
 		CommitEvery: 200 * time.Millisecond, Assigned: c.noteAssigned})
 	if err != nil {
 		return err

@@ -9,6 +9,9 @@
 // write down what they do in journals before they do it, line by line: SIGKILL
 // does not lose the page cache. The judge then compares journals and streams.
 //
+// A round of the door has a broker, a Redis, two gateways and senders that
+// publish over HTTP; see door_plan_test.go.
+//
 // A seed fixes who is ended when, not how the processes' requests interleave:
 // a failure is found again by running its seed a few times.
 //

@@ -17,6 +17,7 @@ import (
 type fleet struct {
 	dir  string
 	addr string
+	env  []string // beside what every child is told
 	seed uint64
 
 	mu       sync.Mutex
@@ -66,6 +67,7 @@ func (f *fleet) start(name string) error {
 	p.cmd.Stderr, p.cmd.Stdout = log, log
 	p.cmd.Env = append(os.Environ(), envName+"="+name, fmt.Sprintf("%s=%d", envLife, p.life), envDir+"="+f.dir,
 		envAddr+"="+f.addr, fmt.Sprintf("%s=%d", envRand, f.seed*1000+uint64(p.life)))
+	p.cmd.Env = append(p.cmd.Env, f.env...)
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (c *child) process(ctx context.Context) error {
 	}
 	defer b.Close()
 	p := &copier{c: c, b: b, r: rand.New(rand.NewPCG(c.seed, uint64(c.index))), seen: newSeen(c, b)}
-	p.from, err = b.Consumer(ctx, broker.ConsumerOptions{Group: groupCopy, Streams: []string{streamIn}, MaxBytes: 1 << 20,
+	p.from, err = c.consumer(ctx, b, broker.ConsumerOptions{Group: groupCopy, Streams: []string{streamIn}, MaxBytes: 1 << 20,
 		CommitEvery: 200 * time.Millisecond, Assigned: p.seen.skip})
 	if err != nil {
 		return err

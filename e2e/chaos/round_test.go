@@ -28,6 +28,7 @@ type record struct {
 	partition int32
 	offset    int64
 	id, key   string
+	data      string
 	ofInput   input // of a copy
 }
 
@@ -59,7 +60,7 @@ func (r *round) play(ctx context.Context) error {
 	if err := ensureStreams(ctx, b); err != nil {
 		return err
 	}
-	if err := r.storm(); err != nil {
+	if err := r.strike(append(workers(), names("publisher", publishers)...)); err != nil {
 		return err
 	}
 	if err := r.drain(ctx, b); err != nil {
@@ -98,10 +99,10 @@ func workers() []string {
 	return append(names("consumer", consumers), names("processor", processors)...)
 }
 
-// storm starts everything and deals the blows. Blows at one target come one
+// strike starts who works and deals the blows. Blows at one target come one
 // after another: it is hit only when it is up.
-func (r *round) storm() error {
-	for _, name := range append(workers(), names("publisher", publishers)...) {
+func (r *round) strike(start []string) error {
+	for _, name := range start {
 		if err := r.fleet.start(name); err != nil {
 			return err
 		}
@@ -216,7 +217,7 @@ func readStream(ctx context.Context, b *broker.Broker, stream string) ([]record,
 	var all []record
 	for i := range int32(partitions) {
 		_, err := b.ReadBack(ctx, []broker.Position{{Stream: stream, Partition: i}}, func(e *broker.Incoming) {
-			one := record{partition: i, offset: e.Offset, id: string([]byte(e.ID)), key: string([]byte(e.Subject))}
+			one := record{partition: i, offset: e.Offset, id: string([]byte(e.ID)), key: string([]byte(e.Subject)), data: string(e.Data)}
 			one.ofInput.partition, one.ofInput.offset, _ = inputOf(e)
 			all = append(all, one)
 		})

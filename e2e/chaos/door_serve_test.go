@@ -1,0 +1,73 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/platform"
+	"tidemill.dev/internal/telemetry"
+	"tidemill.dev/internal/web"
+)
+
+// What the parent tells the children of a round of the door.
+const (
+	envRedis    = "TIDEMILL_CHAOS_REDIS"
+	envGateways = "TIDEMILL_CHAOS_GATEWAYS" // addresses, with commas
+)
+
+const doorConfig = `version: 1
+name: chaos
+streams:
+  in: {partitions: 6}
+`
+
+// redis is Redis's process. The server comes with a Kafka of its own, which
+// nobody asks anything.
+func (c *child) redis(ctx context.Context) error {
+	s, err := embedded.Start(ctx, embedded.Options{Redis: os.Getenv(envRedis)})
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return s.Close()
+}
+
+// drainFor is how long a gateway that was told to end still answers: long
+// enough for whoever holds an idle connection to hear of it.
+const drainFor = 400 * time.Millisecond
+
+// gateway is a gateway's process, wired as `tidemill serve gateway` wires it. It
+// starts when Kafka is there.
+func (c *child) gateway(ctx context.Context) error {
+	conf, err := config.Parse("chaos", []byte(doorConfig))
+	if err != nil {
+		return err
+	}
+	var p *platform.Platform
+	for p == nil {
+		p, err = platform.Open(ctx, platform.Options{Config: conf, OwnStreams: true, Telemetry: &telemetry.Options{}, Logger: c.log,
+			Addresses: config.Addresses{Kafka: c.addr, Redis: os.Getenv(envRedis)}})
+		if err != nil && wait(ctx, 50*time.Millisecond) != nil {
+			return fmt.Errorf("%w: %w", errEarly, err)
+		}
+	}
+	listen := strings.Split(os.Getenv(envGateways), ",")[c.index]
+	g, err := p.Gateway(ctx, platform.GatewayOptions{Listen: listen, Limits: web.Limits{DrainDelay: drainFor}})
+	if err != nil {
+		return errors.Join(err, p.Close(context.WithoutCancel(ctx)))
+	}
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(context.WithoutCancel(ctx)) }()
+	select {
+	case <-ctx.Done():
+		return errors.Join(p.Close(context.WithoutCancel(ctx)), <-served)
+	case err := <-served:
+		return errors.Join(err, p.Close(ctx))
+	}
+}
