@@ -36,7 +36,7 @@ test-real: ## the same suite against a real Apache Kafka and Redis, which it ins
 	./.ci/real-servers-install
 	$(GO) test $(RACE) -tags real -run '^TestReal' -timeout 15m -count=1 ./broker/... ./internal/... ./e2e/... ./cmd/...
 
-bench: ## our client beside franz-go's, and latency beside a bare hop; prints the bars
+bench: ## our client beside franz-go's, the door beside a bare net/http server, latency beside a bare hop; prints the bars
 	$(GO) run ./loadtest
 
 bench-smoke: ## a short bench that fails only if something breaks
