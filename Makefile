@@ -55,7 +55,7 @@ fuzz: ## run every fuzz target for FUZZTIME (60s)
 	  done; done
 
 build: ## bin/tidemill
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/tidemill ./cmd/tidemill
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/tidemill ./cmd/tidemill
 
 clean: ## remove what was built here
 	rm -rf bin
