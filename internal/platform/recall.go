@@ -16,6 +16,10 @@ import (
 // recallWithin bounds what a start may spend on remembering.
 const recallWithin = 10 * time.Second
 
+// recallMost is as many of a stream as are remembered. The newest are read: they
+// are the ones that are repeated.
+const recallMost = 1_000_000
+
 // recallRepeats has a gateway that starts know again what is on the streams
 // since their dedupe began, where Redis does not: a laptop's Redis forgets all
 // when it stops, and any Redis may. It reads the log, which forgets nothing.
@@ -48,7 +52,7 @@ func (p *Platform) recall(ctx context.Context, memory *repeats.Memory, s config.
 	if known, err := memory.Known(ctx, s.Name); err == nil && known {
 		return 0, nil
 	}
-	r, err := tail.Open(ctx, p.broker, tail.Options{Stream: s.Name, Start: broker.Since(time.Now().Add(-s.Dedupe)), ToEnd: true})
+	r, err := tail.Open(ctx, p.broker, tail.Options{Stream: s.Name, Start: broker.Since(time.Now().Add(-s.Dedupe)), ToEnd: true, Newest: recallMost})
 	if errors.Is(err, broker.ErrNoStream) {
 		return 0, nil // nothing can be on it
 	}

@@ -18,6 +18,9 @@ type Options struct {
 	Start  broker.Start
 	Resume Place // instead of Start, if it is not nil
 	ToEnd  bool  // end where the stream ends now
+	// Newest leaves out, of what Start has, all but about so many of the newest
+	// records; 0 leaves out none. It says nothing to Resume.
+	Newest int
 
 	// MaxBytes bounds what is fetched and not yet handed on, about; 64 MiB.
 	MaxBytes int
@@ -66,6 +69,9 @@ func Open(ctx context.Context, b *broker.Broker, o Options) (*Reader, error) {
 		r.most = min(r.most, o.MaxBytes/4)
 	}
 	options := broker.ConsumerOptions{Streams: []string{o.Stream}, Start: o.Start, MaxBytes: o.MaxBytes}
+	if o.Newest > 0 {
+		options.Assigned = r.newest(int64(max(1, o.Newest/max(1, len(ends)))))
+	}
 	if o.Resume != nil {
 		options.Start, options.Assigned = broker.Earliest(), r.resume(o.Resume)
 	}
