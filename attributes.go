@@ -27,6 +27,7 @@ const (
 	AttrCommit       = "commit"
 	AttrTrigger      = "trigger"
 	AttrSchedule     = "schedule"
+	AttrHops         = "hops" // how many replies led here; bounds a loop of triggers
 )
 
 const (

@@ -29,9 +29,21 @@ const (
 	TypeModelPinned            = "tidemill.model.pinned"
 	TypeModelUnloadable        = "tidemill.model.unloadable"
 
-	TypeScored            = "tidemill.scored"
-	TypeEventDeadLettered = "tidemill.event.dead-lettered"
-	TypeEventResolved     = "tidemill.event.resolved"
+	TypeScored               = "tidemill.scored"
+	TypeEventDeadLettered    = "tidemill.event.dead-lettered"
+	TypeEventResolved        = "tidemill.event.resolved"
+	TypeEventReplayRequested = "tidemill.event.replay-requested"
+
+	TypeTriggerPaused          = "tidemill.trigger.paused"
+	TypeTriggerResumed         = "tidemill.trigger.resumed"
+	TypeTriggerReplayRequested = "tidemill.trigger.replay-requested"
+	TypeTriggerReplayed        = "tidemill.trigger.replayed"
+	TypeSchedulePaused         = "tidemill.schedule.paused"
+	TypeScheduleResumed        = "tidemill.schedule.resumed"
+
+	TypeParkedBegun   = "tidemill.parked.begun"
+	TypeParkedSettled = "tidemill.parked.settled"
+	TypeClockMarked   = "tidemill.clock.marked"
 )
 
 // Keying says what a type's record key is.
@@ -142,4 +154,26 @@ var catalogue = []Entry{
 		"an event could not be delivered", []string{AttrTrigger}},
 	{TypeEventResolved, StreamDeadLetters, true, KeyedByOriginal, 1,
 		"a dead letter was replayed or dropped", []string{AttrTrigger, AttrAuthID}},
+	{TypeEventReplayRequested, StreamActs, true, KeyedBySubject, 1,
+		"dead letters shall be delivered after all", []string{AttrTrigger, AttrAuthID}},
+
+	{TypeTriggerPaused, StreamActs, true, KeyedBySubject, 1,
+		"a trigger's events shall wait", []string{AttrTrigger, AttrAuthID}},
+	{TypeTriggerResumed, StreamActs, true, KeyedBySubject, 1,
+		"a trigger's events need not wait any more", []string{AttrTrigger, AttrAuthID}},
+	{TypeTriggerReplayRequested, StreamActs, true, KeyedBySubject, 1,
+		"a trigger shall get a past range of its events again", []string{AttrTrigger, AttrAuthID}},
+	{TypeTriggerReplayed, StreamActs, true, KeyedBySubject, 1,
+		"a trigger has got a past range of its events again", []string{AttrTrigger}},
+	{TypeSchedulePaused, StreamActs, true, KeyedBySubject, 1,
+		"a schedule shall not tick", []string{AttrSchedule, AttrAuthID}},
+	{TypeScheduleResumed, StreamActs, true, KeyedBySubject, 1,
+		"a schedule shall tick again", []string{AttrSchedule, AttrAuthID}},
+
+	{TypeParkedBegun, "", true, KeyedByOriginal, 1,
+		"a partition's triggers, and from where each gets its events", nil},
+	{TypeParkedSettled, "", true, KeyedByOriginal, 1,
+		"parked events have been delivered or dead-lettered", nil},
+	{TypeClockMarked, StreamClock, true, KeyedBySubject, 1,
+		"how far schedules have come", []string{AttrSchedule}},
 }

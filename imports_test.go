@@ -20,10 +20,11 @@ const module = "tidemill.dev"
 //
 // Imports go one way:
 //
-//	cmd → platform, remote → web → access, repeats, tail, telemetry, cehttp, api → broker → config → tidemill
+//	cmd → platform, remote → web → access, repeats, tail, telemetry, cehttp, api → broker → config → cesql, cron → tidemill
+//	cmd → platform, remote → web → triggers → acts, access, repeats, tail, telemetry, cehttp, api → follow → broker → config → tidemill
 var mayImport = map[string][]string{
 	"":                     {"github.com/cloudevents/sdk-go/v2/event"},
-	"config":               {"", "go.yaml.in/yaml/v3"},
+	"config":               {"", "internal/cesql", "internal/cron", "go.yaml.in/yaml/v3"},
 	"broker/internal/wire": {"github.com/klauspost/compress/…", "github.com/pierrec/lz4/v4"},
 	"broker": {"", "config", "broker/internal/wire",
 		"github.com/cloudevents/sdk-go/v2/…", "github.com/segmentio/kafka-go/…"},
@@ -32,37 +33,50 @@ var mayImport = map[string][]string{
 		"github.com/alicebob/miniredis/v2", "golang.org/x/sys/…"},
 	"internal/realservers": {"github.com/segmentio/kafka-go/…"},
 	"broker/brokertest":    {"", "broker", "broker/embedded", "github.com/segmentio/kafka-go/…", "github.com/twmb/franz-go/pkg/kmsg"},
-	"loadtest": {"", "config", "broker", "broker/embedded", "internal/platform", "internal/realservers", "internal/telemetry",
+	"loadtest": {"", "config", "broker", "broker/embedded", "triggers/match", "internal/platform", "internal/realservers", "internal/telemetry",
 		"loadtest/internal/load", "loadtest/internal/task", "github.com/segmentio/kafka-go/…"},
 	"loadtest/internal/load": {"loadtest/internal/task"},
 	"loadtest/internal/task": {},
-	"e2e/chaos":              {"", "broker", "broker/embedded", "config", "internal/api", "internal/platform", "internal/telemetry", "internal/web"},
+	"e2e/chaos":              {"", "broker", "broker/embedded", "config", "internal/api", "triggers/deliver", "internal/platform", "internal/telemetry", "internal/web", "triggers/clock"},
 	"e2e/kcat":               {"", "broker", "internal/realservers"},
 	"e2e/peers":              {"", "broker", "config", "internal/platform", "internal/realservers", "internal/telemetry"},
 	"internal/api":           {},
-	"internal/cehttp":        {"broker"},
-	"internal/access":        {"", "config", "broker", "internal/api", "github.com/coreos/go-oidc/v3/…", "go.yaml.in/yaml/v3"},
-	"internal/repeats":       {"", "github.com/redis/go-redis/v9/…", "github.com/prometheus/client_golang/…"},
-	"internal/tail":          {"broker"},
+	"internal/cesql":         {},
+	"triggers/match":         {"broker", "internal/cesql"},
+	"triggers/clock": {"", "config", "broker", "internal/cron", "internal/tail",
+		"github.com/redis/go-redis/v9/…", "github.com/prometheus/client_golang/…"},
+	"internal/cron":     {},
+	"internal/cehttp":   {"broker"},
+	"internal/access":   {"", "config", "broker", "internal/api", "github.com/coreos/go-oidc/v3/…", "go.yaml.in/yaml/v3"},
+	"internal/repeats":  {"", "github.com/redis/go-redis/v9/…", "github.com/prometheus/client_golang/…"},
+	"internal/tail":     {"broker"},
+	"internal/follow":   {"broker"},
+	"internal/standing": {"", "github.com/redis/go-redis/v9/…"},
+	"internal/acts":     {"", "broker", "internal/follow"},
+	"triggers/letters":  {"", "broker", "internal/follow"},
+	"examples/function": {"functions", "github.com/cloudevents/sdk-go/v2/event"},
+	"triggers/deliver":  {"", "config", "broker", "internal/api", "internal/acts", "internal/cehttp", "internal/telemetry", "triggers/letters", "triggers/match", "go.opentelemetry.io/otel/…", "github.com/prometheus/client_golang/…"},
+	"functions":         {"", "broker", "internal/cehttp", "github.com/cloudevents/sdk-go/v2/event"},
 	"internal/telemetry": {"", "broker",
 		"go.opentelemetry.io/otel/…", "google.golang.org/grpc/credentials", // of the exporter
 		"github.com/prometheus/client_golang/…", "github.com/prometheus/client_model/go"},
-	"internal/web": {"", "config", "broker", "internal/api", "internal/cehttp", "internal/access", "internal/repeats", "internal/tail", "internal/telemetry",
+	"internal/web": {"", "config", "broker", "internal/api", "internal/cehttp", "internal/access", "internal/repeats", "internal/tail", "internal/telemetry", "triggers/match",
+		"internal/acts", "internal/standing", "triggers/letters", "triggers/match", "triggers/clock",
 		"github.com/prometheus/client_golang/…", "go.opentelemetry.io/otel/…"},
 	"internal/remote": {"", "config", "broker", "internal/api", "internal/cehttp", "internal/tail"},
-	"internal/platform": {"", "config", "broker", "broker/embedded", "internal/api",
-		"internal/web", "internal/access", "internal/repeats", "internal/tail", "internal/telemetry",
+	"internal/platform": {"", "config", "broker", "broker/embedded", "internal/api", "functions", "triggers/deliver", "internal/standing",
+		"internal/web", "triggers/clock", "internal/acts", "internal/access", "internal/repeats", "internal/tail", "internal/telemetry",
 		"github.com/redis/go-redis/v9/…", "github.com/prometheus/client_golang/…"},
-	"cmd/tidemill": {"", "config", "broker", "broker/embedded", "internal/api", "internal/access", "internal/platform", "internal/web", "internal/tail", "internal/telemetry", "internal/remote",
-		"github.com/cloudevents/sdk-go/sql/v2/…", "github.com/antlr/antlr4/runtime/Go/antlr", "golang.org/x/term",
+	"cmd/tidemill": {"", "functions", "github.com/cloudevents/sdk-go/v2/event", "config", "broker", "broker/embedded", "internal/api", "internal/access", "internal/platform", "internal/web", "internal/tail", "triggers/letters", "internal/telemetry", "internal/remote", "internal/cesql", "triggers/match",
+		"golang.org/x/term",
 		"github.com/segmentio/kafka-go"}, // the demo writes a record that is no event, as any program may
 }
 
 // A test may use these besides what its package may import.
-var testsMayImport = []string{"", "broker", "broker/embedded", "broker/brokertest", "internal/realservers",
+var testsMayImport = []string{"", "broker", "functions", "broker/embedded", "broker/brokertest", "internal/realservers",
 	"github.com/cloudevents/sdk-go/…", "github.com/segmentio/kafka-go/…", "github.com/redis/go-redis/v9", "github.com/alicebob/miniredis/v2",
 	"github.com/twmb/franz-go/pkg/kfake", "github.com/twmb/franz-go/pkg/kmsg", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kversion",
-	"github.com/getkin/kin-openapi/…", "github.com/prometheus/client_golang/…", "github.com/prometheus/client_model/go",
+	"github.com/getkin/kin-openapi/…", "go.yaml.in/yaml/v3", "github.com/prometheus/client_golang/…", "github.com/prometheus/client_model/go", "go.yaml.in/yaml/v3",
 	"go.opentelemetry.io/otel/…", "go.opentelemetry.io/proto/otlp/…", "google.golang.org/grpc/…", "google.golang.org/protobuf/proto"}
 
 type listed struct {

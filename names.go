@@ -26,7 +26,7 @@ func NewNames(install string) (Names, error) {
 	if install == "" {
 		install = DefaultName
 	}
-	if err := checkLabel(install); err != nil {
+	if err := CheckLabel(install); err != nil {
 		return Names{}, fmt.Errorf("name %q: %w", install, err)
 	}
 	return Names{install: install}, nil
@@ -74,16 +74,18 @@ func CheckStream(name string) error {
 		if part == "" && name != "" {
 			return fmt.Errorf("stream %q: %w", name, errDot)
 		}
-		if err := checkLabel(part); err != nil {
+		if err := CheckLabel(part); err != nil {
 			return fmt.Errorf("stream %q: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func checkLabel(s string) error {
+// CheckLabel says what is wrong with a name of one label, such as a trigger's,
+// if anything.
+func CheckLabel(s string) error {
 	if s == "" {
-		return fmt.Errorf("is empty")
+		return errors.New("is empty")
 	}
 	if len(s) > maxName {
 		return errLong

@@ -11,6 +11,8 @@ const (
 	StreamFacts       = "facts"        // what was asked and what happened; never expires
 	StreamProgress    = "progress"     // steps of runs
 	StreamDeadLetters = "dead-letters" // what could not be delivered; never expires
+	StreamActs        = "acts"         // what people asked for; never expires
+	StreamClock       = "clock"        // how far the keeper has come with the schedules
 )
 
 const parkedSuffix = ".parked"
@@ -23,12 +25,20 @@ func Parked(stream string) string { return stream + parkedSuffix }
 // given one is not for parking.
 func CutParked(stream string) (string, bool) { return strings.CutSuffix(stream, parkedSuffix) }
 
+// Bookmarked reports whether the offsets that groups commit on a stream are
+// marks to begin a search at, and not how far somebody has read: nobody lags
+// behind there.
+func Bookmarked(stream string) bool {
+	_, parked := CutParked(stream)
+	return parked || stream == StreamClock
+}
+
 // ReservedStream says why a stream takes no event from outside, if it does not:
 // only Tidemill itself writes to it.
 func ReservedStream(stream string) error {
 	_, parked := CutParked(stream)
 	switch stream {
-	case StreamFacts, StreamProgress, StreamDeadLetters:
+	case StreamFacts, StreamProgress, StreamDeadLetters, StreamActs, StreamClock:
 	default:
 		if !parked {
 			return nil

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -11,8 +10,10 @@ import (
 // Config is the whole of what the user asked for, with defaults filled in. It
 // is read only: a changed file makes a new Config.
 type Config struct {
-	Name    string   // of the install
-	Streams []Stream // by name, the built-in ones among them
+	Name      string     // of the install
+	Streams   []Stream   // by name, the built-in ones among them
+	Triggers  []Trigger  // by name
+	Schedules []Schedule // by name
 }
 
 // Stream is a stream as it shall be.
@@ -59,39 +60,4 @@ func (c *Config) StreamFor(eventType string) string {
 		}
 	}
 	return tidemill.StreamEvents
-}
-
-// Parked is the stream where this one's events wait that could not yet be
-// delivered.
-func (s Stream) Parked() Stream {
-	return Stream{Name: tidemill.Parked(s.Name), Partitions: s.Partitions, Retention: s.Retention,
-		Builtin: true, KeyOrdered: true}
-}
-
-// hashed is what a hash covers. The names in it are part of the hash and stay
-// when the fields of Config are renamed; new ones must be omitted when empty,
-// so that a config that does not use them keeps its hash.
-type hashed struct {
-	Name    string         `json:"name"`
-	Streams []hashedStream `json:"streams"`
-}
-
-type hashedStream struct {
-	Name       string   `json:"name"`
-	Partitions int      `json:"partitions"`
-	Retention  string   `json:"retention"`
-	Types      []string `json:"types,omitempty"`
-	KeyOrdered bool     `json:"keyOrdered"`
-	Dedupe     string   `json:"dedupe,omitempty"` // empty is the default
-}
-
-// Hash names the config by its meaning: two files that mean the same, whatever
-// their layout, have one hash. Every fact names the config that applied by it.
-func (c *Config) Hash() string {
-	h := hashed{Name: c.Name}
-	for _, s := range c.Streams {
-		h.Streams = append(h.Streams, hashedStream{s.Name, s.Partitions, showRetention(s.Retention), s.Types, s.KeyOrdered, hashedDedupe(s)})
-	}
-	text, _ := json.Marshal(h) // strings, numbers and booleans cannot fail
-	return tidemill.ID("config", string(text))
 }

@@ -31,6 +31,8 @@ func TestDefaults(t *testing.T) {
 	}
 	day := 24 * time.Hour
 	want := []Stream{
+		{Name: "acts", Partitions: 1, Retention: Forever, Builtin: true, KeyOrdered: true},
+		{Name: "clock", Partitions: 1, Retention: 30 * day, Builtin: true, KeyOrdered: true},
 		{Name: "dead-letters", Partitions: 6, Retention: Forever, Builtin: true, KeyOrdered: true},
 		{Name: "events", Partitions: 12, Retention: 7 * day, Builtin: true, KeyOrdered: true, Dedupe: 10 * time.Minute},
 		{Name: "facts", Partitions: 24, Retention: Forever, Builtin: true, KeyOrdered: true},
@@ -91,9 +93,13 @@ func TestStreamFor(t *testing.T) {
 
 func TestParked(t *testing.T) {
 	s := Stream{Name: "clicks", Partitions: 5, Retention: time.Hour, Types: []string{"click"}, Dedupe: time.Hour}
-	want := Stream{Name: "clicks.parked", Partitions: 5, Retention: time.Hour, Builtin: true, KeyOrdered: true}
+	want := Stream{Name: "clicks.parked", Partitions: 5, Retention: time.Hour, Builtin: true}
 	if got := s.Parked(); !sameStream(got, want) {
 		t.Errorf("got %+v", got)
+	}
+	s.KeyOrdered = true // then it grows no sooner than its stream
+	if want.KeyOrdered = true; !sameStream(s.Parked(), want) {
+		t.Errorf("got %+v", s.Parked())
 	}
 }
 
@@ -101,6 +107,11 @@ func TestParked(t *testing.T) {
 func TestHashGolden(t *testing.T) {
 	for want, text := range map[string]string{
 		"bosyaws6oyenghti2uzr6rfbwr": "version: 1",
+		"p477s7wnlr4fiz5huw4wvpurim": `version: 1
+triggers: {a: {when: [{type: [t, u], where: "a = 'b'"}, {stream: facts}], to: {url: "https://a.example", header: X-Key, headerFile: k, caFile: c}, delivery: {rate: 60/m}}}
+schedules: {s: {cron: "@daily", keys: [a, b], spread: 1h}}`,
+		"y3iwayapya7nag4j4ydj7kkif5": `version: 1
+triggers: {a: {when: {type: t}, to: {service: s}, delivery: {attempts: 3, backoff: {kind: linear, first: 10ms, cap: 1m, jitter: false}, timeout: 1m, order: none, concurrency: 1, replies: ignore}}}`,
 		"yvseusqo7imo3b4xjkt2rizuet": "version: 1\nname: prod\nstreams: {messages: {partitions: 48, retention: 1w, types: [b, a]}, clicks: {order: none}}",
 	} {
 		if got := mustParse(t, text).Hash(); got != want {

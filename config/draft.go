@@ -22,6 +22,11 @@ type draft struct {
 	streams map[string]Stream
 	claimed map[string]Problem       // type → where a stream claims it
 	dedupes map[string]time.Duration // stream → what a file says; the others have the default
+
+	triggers  []Trigger
+	schedules []Schedule
+	// later are checks against what other files may say, for when all have been read.
+	later []func()
 }
 
 func newDraft(to *report) *draft {
@@ -37,11 +42,20 @@ func newDraft(to *report) *draft {
 func parse(sources ...source) (*Config, error) {
 	r := new(report)
 	d := newDraft(r)
+	whole := true
 	for _, s := range sources {
-		if root := r.document(s); root != nil {
-			v := value{node: root, file: s.name, to: r}
-			strict(v)
-			d.read(v)
+		root := r.document(s)
+		if root == nil {
+			whole = false
+			continue
+		}
+		v := value{node: root, file: s.name, to: r}
+		strict(v)
+		d.read(v)
+	}
+	if whole { // else what is missing may stand in what could not be read
+		for _, check := range d.later {
+			check()
 		}
 	}
 	if err := r.err(); err != nil {
@@ -58,6 +72,9 @@ func (d *draft) config() *Config {
 		c.Streams = append(c.Streams, s)
 	}
 	slices.SortFunc(c.Streams, func(a, b Stream) int { return strings.Compare(a.Name, b.Name) })
+	c.Triggers, c.Schedules = d.triggers, d.schedules
+	slices.SortFunc(c.Triggers, func(a, b Trigger) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.Schedules, func(a, b Schedule) int { return strings.Compare(a.Name, b.Name) })
 	return c
 }
 
@@ -66,6 +83,8 @@ func (d *draft) read(v value) {
 	v.versioned(
 		field{"name", d.readName},
 		field{"streams", d.readStreams},
+		field{"triggers", d.readTriggers},
+		field{"schedules", d.readSchedules},
 	)
 }
 

@@ -11,7 +11,7 @@ const (
 	maxAuthority = 1 << 10
 
 	leakedPassword = "holds a URL with a password; secrets never stand in the config: " +
-		"remove the password and give it in a file named by flag or environment"
+		"remove the password and give it in a file named by flag or environment, or by basicFile beside a trigger's url"
 	leakedKey = "holds a private key; secrets never stand in the config: " +
 		"put it into a file and name that file by flag or environment"
 	leakedToken = "holds a token; a file holds at most its hash, which `tidemill token new` writes. " +
@@ -26,10 +26,11 @@ var (
 
 // secretIn says what secret a text holds, if any that can be told by its shape.
 func secretIn(s string) string {
-	if privateKey.MatchString(s) {
+	// Most texts have no such beginning, and there may be very many texts.
+	if strings.Contains(s, "-----BEGIN") && privateKey.MatchString(s) {
 		return leakedKey
 	}
-	if token.MatchString(s) {
+	if (strings.Contains(s, "tm_") || strings.Contains(s, "eyJ")) && token.MatchString(s) {
 		return leakedToken
 	}
 	for rest := s; ; {

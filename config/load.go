@@ -1,12 +1,14 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -28,6 +30,34 @@ func Load(path string) (*Config, error) {
 	}
 	return parse(sources...)
 }
+
+// Reader reads what Load does, again and again. It parses only what has
+// changed: a config of thousands of triggers costs most of a second.
+type Reader struct {
+	path    string
+	sources []source // as they were parsed
+	config  *Config
+	err     error
+}
+
+// NewReader reads nothing yet.
+func NewReader(path string) *Reader { return &Reader{path: path} }
+
+// Load gives the config as Load does, and the same one as before if no file has
+// changed. It is not safe for concurrent use.
+func (r *Reader) Load() (*Config, error) {
+	sources, err := readSources(r.path)
+	if err != nil {
+		return nil, fmt.Errorf("read config: %w", err)
+	}
+	if r.config == nil && r.err == nil || !slices.EqualFunc(r.sources, sources, sameSource) {
+		r.sources = sources
+		r.config, r.err = parse(sources...)
+	}
+	return r.config, r.err
+}
+
+func sameSource(a, b source) bool { return a.name == b.name && bytes.Equal(a.data, b.data) }
 
 func readSources(path string) ([]source, error) {
 	info, err := os.Stat(path)

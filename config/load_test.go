@@ -62,3 +62,28 @@ func TestLoadSaysWhatToDo(t *testing.T) {
 		t.Errorf("a pipe in a folder: %v", err)
 	}
 }
+
+func TestReaderParsesWhatHasChanged(t *testing.T) {
+	dir := t.TempDir()
+	r := NewReader(dir)
+	if _, err := r.Load(); err == nil || !strings.Contains(err.Error(), "has no *.yaml") {
+		t.Errorf("an empty folder: %v", err)
+	}
+	write(t, filepath.Join(dir, "a.yaml"), "version: 1\nname: one")
+	one, err := r.Load()
+	if err != nil || one.Name != "one" {
+		t.Fatalf("%+v, %v", one, err)
+	}
+	if again, err := r.Load(); again != one || err != nil {
+		t.Errorf("unchanged, it is %+v, %v", again, err)
+	}
+	write(t, filepath.Join(dir, "b.yaml"), "version: 1\nname: ")
+	_, bad := r.Load()
+	if _, again := r.Load(); bad == nil || again != bad {
+		t.Errorf("a bad file: %v, then %v", bad, again)
+	}
+	write(t, filepath.Join(dir, "b.yaml"), "version: 1\nstreams: {b: }")
+	if two, err := r.Load(); err != nil || two == one || len(two.Streams) != len(one.Streams)+1 {
+		t.Errorf("%+v, %v", two, err)
+	}
+}

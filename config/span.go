@@ -40,15 +40,18 @@ func cutSpan(s, instead string) (n int64, unit time.Duration, rest string, err e
 	if digits == len(s) {
 		return 0, 0, "", errors.New("the unit is missing; write s, m, h, d or w behind the number")
 	}
-	unit, ok := spanUnits[s[digits]]
-	if !ok {
+	unit, letters := spanUnits[s[digits]], 1
+	switch {
+	case strings.HasPrefix(s[digits:], "ms"):
+		unit, letters = time.Millisecond, 2
+	case unit == 0:
 		return 0, 0, "", errors.New("unknown unit; use s, m, h, d or w behind a whole number")
 	}
 	n, err = strconv.ParseInt(s[:digits], 10, 64)
 	if err != nil {
 		return 0, 0, "", errors.New("the number is too large; " + instead)
 	}
-	return n, unit, s[digits+1:], nil
+	return n, unit, s[digits+letters:], nil
 }
 
 // showSpan is the shortest text that sumSpans reads back.
@@ -57,6 +60,9 @@ func showSpan(d time.Duration) string {
 		if d%spanUnits[unit] == 0 {
 			return strconv.FormatInt(int64(d/spanUnits[unit]), 10) + string(unit)
 		}
+	}
+	if d%time.Second != 0 {
+		return strconv.FormatInt(int64(d/time.Millisecond), 10) + "ms"
 	}
 	return strconv.FormatInt(int64(d/time.Second), 10) + "s"
 }

@@ -27,12 +27,15 @@ func builtins() []Stream {
 		// A step names its number, so a reader needs no order among steps.
 		{Name: tidemill.StreamProgress, Partitions: 12, Retention: day, Builtin: true, KeyOrdered: false},
 		{Name: tidemill.StreamDeadLetters, Partitions: 6, Retention: Forever, Builtin: true, KeyOrdered: true},
+		// What people ask for is little, and has one order.
+		{Name: tidemill.StreamActs, Partitions: 1, Retention: Forever, Builtin: true, KeyOrdered: true},
+		{Name: tidemill.StreamClock, Partitions: 1, Retention: 30 * day, Builtin: true, KeyOrdered: true},
 	}
 }
 
 // mustNotExpire are the streams that others are rebuilt from.
 func mustNotExpire(stream string) bool {
-	return stream == tidemill.StreamFacts || stream == tidemill.StreamDeadLetters
+	return stream == tidemill.StreamFacts || stream == tidemill.StreamDeadLetters || stream == tidemill.StreamActs
 }
 
 func (d *draft) readStreams(v value) {

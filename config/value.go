@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -72,6 +73,16 @@ func (v value) require(at *yaml.Node, given map[string]bool, key, next string) {
 func (v value) versioned(fields ...field) {
 	given := v.given(append([]field{{"version", readVersion}}, fields...)...)
 	v.require(v.node, given, "version", fmt.Sprintf("begin the file with `version: %d`", fileVersion))
+}
+
+// at is what stands behind a key that is there.
+func (v value) at(key string) *yaml.Node {
+	for k, child := range v.pairs() {
+		if k.Value == key {
+			return child.node
+		}
+	}
+	return v.node
 }
 
 // pairs goes through a mapping. It leaves out what strict has reported:
@@ -178,6 +189,42 @@ func (v value) oneOf(words ...string) (string, bool) {
 	}
 	v.problem("must be one of %s, not %s", strings.Join(words, ", "), show(s))
 	return "", false
+}
+
+// boolean reads true or false.
+func (v value) boolean() (bool, bool) {
+	n := v.node
+	switch {
+	case n.Kind == yaml.AliasNode:
+	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!bool" && isPlain(n):
+		return strings.EqualFold(n.Value, "true"), true
+	default:
+		v.problem("must be true or false, not %s", describe(n))
+	}
+	return false, false
+}
+
+// span reads a time within bounds, such as 1m30s.
+func (v value) span(low, high time.Duration) (time.Duration, bool) {
+	text, ok := v.scalar()
+	if !ok {
+		return 0, false
+	}
+	if !startsWithDigit(text) {
+		v.problem("must be a time such as 10s, not %s", show(text))
+		return 0, false
+	}
+	instead := "write " + showSpan(low) + " to " + showSpan(high)
+	d, err := sumSpans(text, high, "is more than "+showSpan(high)+"; "+instead, instead)
+	switch {
+	case err != nil:
+		v.problem("%s", err)
+	case d < low:
+		v.problem("%s is less than %s; %s", show(text), showSpan(low), instead)
+	default:
+		return d, true
+	}
+	return 0, false
 }
 
 func (v value) child(key string, n *yaml.Node) value {

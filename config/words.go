@@ -68,12 +68,17 @@ func isPlain(n *yaml.Node) bool {
 
 // unknownKey says what a key could have been.
 func unknownKey(key string, known []string) string {
+	if other, ok := otherWords[strings.ToLower(key)]; ok && slices.Contains(known, other.key) {
+		return fmt.Sprintf("unknown key; %s", other.next)
+	}
 	if near, ok := nearest(key, known); ok {
 		return fmt.Sprintf("unknown key; did you mean %q?", near)
 	}
 	switch {
 	case secretWord.MatchString(key) && slices.Contains(known, "hash"):
 		return "unknown key; the file holds the hash of a token, never the token: `tidemill token new` writes it"
+	case slices.Contains(known, "bearerFile") && (secretWord.MatchString(key) || loginWord.MatchString(key)):
+		return "unknown key; secrets never stand in the config: put it into a file, and name that file with bearerFile, basicFile or headerFile"
 	case secretWord.MatchString(key):
 		return "unknown key; secrets never stand in the config: put it into a file and name that file by flag or environment"
 	case addressWord.MatchString(key):
@@ -83,8 +88,20 @@ func unknownKey(key string, known []string) string {
 	return "unknown key; known here: " + strings.Join(known, ", ")
 }
 
+// otherWords are what a key is called elsewhere, with the key that is known
+// here and what to do.
+var otherWords = map[string]struct{ key, next string }{
+	"retries":    {"attempts", "write attempts, which counts the first one too"},
+	"retry":      {"attempts", "write attempts, which counts the first one too"},
+	"maxretries": {"attempts", "write attempts, which counts the first one too"},
+	"schedule":   {"where", "a schedule's tick is an event: write type: schedule-tick and where: \"schedule = 'NAME'\""},
+	"filter":     {"where", "write where, with an expression such as \"subject LIKE 'bot-%'\""},
+	"filters":    {"where", "write where, with an expression such as \"subject LIKE 'bot-%'\""},
+}
+
 var (
 	secretWord  = regexp.MustCompile(`(?i)passw|secret|token|credential|api_?key`)
+	loginWord   = regexp.MustCompile(`(?i)^(bearer|basic|basic_?auth|auth|authorization|user(name)?)$`)
 	addressWord = regexp.MustCompile(`(?i)^(kafka|redis|store|brokers?|bootstrap.*|address(es)?)$`)
 )
 

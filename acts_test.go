@@ -1,0 +1,137 @@
+package tidemill_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+)
+
+var update = flag.Bool("update", false, "write the golden files of testdata")
+
+// line is an act as it stands in the corpus.
+type line struct {
+	ID, Type, Subject, By string
+	At                    time.Time
+	Data                  json.RawMessage
+}
+
+// Each testdata/acts/NAME.ndjson is a stream of acts and folds to NAME.json for
+// ever: what people once asked for must mean the same to every later version.
+// To add a case, add the stream, run with -update and read what was written.
+func TestActsFoldForEver(t *testing.T) {
+	streams, err := filepath.Glob("testdata/acts/*.ndjson")
+	if err != nil || len(streams) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, stream := range streams {
+		t.Run(filepath.Base(stream), func(t *testing.T) {
+			got, err := json.MarshalIndent(foldOf(t, stream), "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := strings.TrimSuffix(stream, ".ndjson") + ".json"
+			if *update {
+				if err := os.WriteFile(golden, append(got, '\n'), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got)+"\n" != string(want) {
+				t.Errorf("folds to\n%s\nnot to\n%s", got, want)
+			}
+		})
+	}
+}
+
+// folded is all that a fold tells of the names that its stream has.
+type folded struct {
+	Next      int64
+	Triggers  map[string]tidemill.Pause
+	Schedules map[string]tidemill.Pause
+	Replays   []replay
+	Letters   []tidemill.LetterReplay
+}
+
+type replay struct {
+	ID     string
+	Offset int64
+	By     string
+	At     time.Time
+	Asked  tidemill.Replay
+}
+
+func foldOf(t *testing.T, stream string) folded {
+	f, err := os.Open(stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	acts := &tidemill.Acts{}
+	out := folded{Triggers: map[string]tidemill.Pause{}, Schedules: map[string]tidemill.Pause{}}
+	var subjects []string
+	for s := bufio.NewScanner(f); s.Scan(); {
+		var l line
+		if err := json.Unmarshal(s.Bytes(), &l); err != nil {
+			t.Fatalf("%s: %v", s.Text(), err)
+		}
+		subjects = append(subjects, l.Subject)
+		acts.Apply(tidemill.Act{Offset: int64(len(subjects)) - 1, ID: l.ID, Type: l.Type, Subject: l.Subject, By: l.By, At: l.At, Data: l.Data})
+	}
+	for _, name := range subjects {
+		if p, rests := acts.TriggerPause(name); rests {
+			out.Triggers[name] = p
+		}
+		if p, rests := acts.SchedulePause(name); rests {
+			out.Schedules[name] = p
+		}
+	}
+	for _, r := range acts.Replays() {
+		out.Replays = append(out.Replays, replay{r.ID, r.Offset, r.By, r.At, r})
+	}
+	out.Next, out.Letters = acts.Next(), acts.LetterReplays(0)
+	return out
+}
+
+func TestACloneStaysAsItIs(t *testing.T) {
+	var a tidemill.Acts
+	asked := func(offset int64) tidemill.Act {
+		return tidemill.Act{Offset: offset, ID: tidemill.ID(string(rune('a' + offset))), Type: tidemill.TypeEventReplayRequested,
+			Data: []byte(`{"trigger":"t","letters":[{"id":"x"}]}`)}
+	}
+	a.Apply(tidemill.Act{Offset: 0, Type: tidemill.TypeTriggerPaused, Subject: "t"})
+	a.Apply(asked(1))
+	before := a.Clone()
+	a.Apply(tidemill.Act{Offset: 2, Type: tidemill.TypeTriggerResumed, Subject: "t"})
+	a.Apply(asked(3))
+	other := before.Clone()
+	other.Apply(asked(4))
+	if !before.TriggerPaused("t") || len(before.LetterReplays(0)) != 1 || before.Next() != 2 {
+		t.Errorf("the clone became %+v", before)
+	}
+	if got := a.LetterReplays(2); len(got) != 1 || got[0].Offset != 3 {
+		t.Errorf("from offset 2 there are %+v", got)
+	}
+	if got := other.LetterReplays(2); len(got) != 1 || got[0].Offset != 4 {
+		t.Errorf("the clone's own acts are %+v", got)
+	}
+}
+
+func TestWhatWasFoldedIsNotFoldedAgain(t *testing.T) {
+	var a tidemill.Acts
+	a.Apply(tidemill.Act{Offset: 7, Type: tidemill.TypeTriggerPaused, Subject: "t"})
+	a.Apply(tidemill.Act{Offset: 8, Type: tidemill.TypeTriggerResumed, Subject: "t"})
+	a.Apply(tidemill.Act{Offset: 7, Type: tidemill.TypeTriggerPaused, Subject: "t"})
+	if a.TriggerPaused("t") {
+		t.Error("an act that came again was folded again")
+	}
+}

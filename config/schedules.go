@@ -1,0 +1,106 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"time"
+	_ "time/tzdata" // whether a file is valid must not depend on the machine's zones
+
+	"go.yaml.in/yaml/v3"
+
+	"tidemill.dev/internal/cron"
+)
+
+const (
+	maxCron   = 200 // letters
+	maxKeys   = 10_000
+	maxKey    = 255 // letters
+	minSpread = time.Second
+	maxSpread = 24 * time.Hour
+)
+
+func (d *draft) readSchedules(v value) {
+	for key, child := range v.pairs() {
+		if !d.admit(key, child, len(d.schedules), "schedule") {
+			continue
+		}
+		s := Schedule{Name: key.Value, TimeZone: "UTC", Missed: MissedSkip}
+		given := child.given(
+			field{"cron", s.readCron},
+			field{"timeZone", s.readTimeZone},
+			field{"missed", s.readMissed},
+			field{"keys", s.readKeys},
+			field{"spread", readWait(&s.Spread, minSpread, maxSpread)},
+		)
+		child.require(key, given, "cron", "say when it ticks: \"0 3 * * *\" is every day at three")
+		if given["spread"] && !given["keys"] {
+			child.child("spread", child.at("spread")).problem("lays the ticks of several keys over a time, and there are no keys: write keys, or remove the key")
+		}
+		d.schedules = append(d.schedules, s)
+	}
+}
+
+func (s *Schedule) readCron(v value) {
+	text, ok := v.text()
+	switch {
+	case !ok:
+		return
+	case len(text) > maxCron:
+		v.problem("%s is longer than %d letters", show(text), maxCron)
+		return
+	}
+	if _, err := cron.Parse(text); err != nil {
+		v.problem("%s", plain(err.Error()))
+		return
+	}
+	s.Cron = strings.Join(strings.Fields(text), " ")
+}
+
+func (s *Schedule) readTimeZone(v value) {
+	text, ok := v.text()
+	if !ok {
+		return
+	}
+	if text == "Local" {
+		v.problem("is that of whichever machine runs the keeper; name it, such as Europe/Berlin")
+		return
+	}
+	if _, err := time.LoadLocation(text); err != nil {
+		v.problem("%s is no time zone of the IANA database; write one such as Europe/Berlin, or UTC", show(text))
+		return
+	}
+	s.TimeZone = text
+}
+
+func (s *Schedule) readMissed(v value) {
+	if word, ok := v.oneOf(string(MissedSkip), string(MissedLast), string(MissedAll)); ok {
+		s.Missed = Missed(word)
+	}
+}
+
+func (s *Schedule) readKeys(v value) {
+	items := v.items()
+	switch {
+	case v.node.Kind == yaml.SequenceNode && len(items) == 0:
+		v.problem("is an empty list; name keys, or remove it to have one tick without a key")
+	case len(items) > maxKeys:
+		v.problem("has more than %d keys; make several schedules", maxKeys)
+		return
+	}
+	first := make(map[string]int, len(items))
+	for _, item := range items {
+		key, ok := item.text()
+		line, again := first[key]
+		switch {
+		case !ok:
+		case len(key) > maxKey:
+			item.problem("%s is longer than %d letters", show(key), maxKey)
+		case again:
+			item.problem("%s stands twice; the first is in line %d, keep one", show(key), line)
+		default:
+			first[key] = item.node.Line
+			s.Keys = append(s.Keys, key)
+		}
+	}
+	slices.Sort(s.Keys)
+}

@@ -1,0 +1,227 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"tidemill.dev"
+	"tidemill.dev/internal/cesql"
+)
+
+const (
+	maxFilters = 100 // of a trigger
+	maxTypes   = 100 // of a filter
+)
+
+// readWhens reads one filter or a list of them.
+func (d *draft) readWhens(v value) []When {
+	if v.node.Kind != yaml.SequenceNode {
+		return []When{d.readWhen(v)}
+	}
+	items := v.items()
+	switch {
+	case len(items) == 0:
+		v.problem("is an empty list, which matches nothing; write filters such as {type: order-paid}")
+	case len(items) > maxFilters:
+		v.problem("has more than %d filters; one of them may have several types, and OR in its where", maxFilters)
+		return nil
+	}
+	var all []When
+	for _, item := range items {
+		all = append(all, d.readWhen(item))
+	}
+	return all
+}
+
+func (d *draft) readWhen(v value) When {
+	var (
+		w     When
+		types []value
+	)
+	given := v.given(
+		field{"stream", func(v value) { w.Stream = d.readSource(v) }},
+		field{"type", func(v value) { w.Types, types = readFilterTypes(v) }},
+		field{"where", func(v value) { w.Where = readWhere(v) }},
+	)
+	if !given["stream"] {
+		v.require(v.node, given, "type", "name one or more types of events, or the stream all of whose events it gets")
+	}
+	for _, typ := range types {
+		typ.checkHome(w.Stream, given["stream"])
+	}
+	slices.Sort(w.Types)
+	return w
+}
+
+// readSource reads the name of a stream, which may stand in another file.
+func (d *draft) readSource(v value) string {
+	name, ok := v.text()
+	if !ok {
+		return ""
+	}
+	if of, parked := tidemill.CutParked(name); parked {
+		v.problem("%s holds what waits for subscribers, not what happens; a trigger on it would deliver that twice: name %s", show(name), show(of))
+		return ""
+	}
+	if name == tidemill.StreamClock {
+		v.problem("%s holds only how far the schedules have come; their ticks are events of type %s", show(name), tidemill.TypeScheduleTick)
+		return ""
+	}
+	d.later = append(d.later, func() { d.checkSource(v, name) })
+	return name
+}
+
+func (d *draft) checkSource(v value, name string) {
+	if _, ok := d.streams[name]; ok {
+		return
+	}
+	var known []string
+	for s := range d.streams {
+		known = append(known, s)
+	}
+	slices.Sort(known)
+	if near, ok := nearest(name, known); ok {
+		v.problem("there is no stream %s; did you mean %q?", show(name), near)
+		return
+	}
+	v.problem("there is no stream %s; write it under streams, or name one of those there are", show(name))
+}
+
+// readFilterTypes reads one type or a list of them, and where each stands.
+func readFilterTypes(v value) (types []string, at []value) {
+	items := []value{v}
+	if v.node.Kind == yaml.SequenceNode {
+		items = v.items()
+	}
+	switch {
+	case len(items) == 0:
+		v.problem("is an empty list; name types, or remove the key to get every type of a stream")
+	case len(items) > maxTypes:
+		v.problem("has more than %d types; name the stream and compare the type in where", maxTypes)
+		return nil, nil
+	}
+	for _, item := range items {
+		typ, ok := readFilterType(item)
+		switch {
+		case !ok:
+		case slices.Contains(types, typ):
+			item.problem("%s stands twice; keep one", show(typ))
+		default:
+			types, at = append(types, typ), append(at, item)
+		}
+	}
+	return types, at
+}
+
+// readFilterType reads a type that there may be events of.
+func readFilterType(v value) (string, bool) {
+	typ, ok := v.text()
+	switch {
+	case !ok:
+		return "", false
+	case len(typ) > maxType:
+		v.problem("%s is longer than %d letters", show(typ), maxType)
+		return "", false
+	case strings.ContainsAny(typ, " \t\n"):
+		v.problem("%s has a space; a type is one word", show(typ))
+		return "", false
+	case !tidemill.ReservedType(typ):
+		return typ, true
+	}
+	if _, ok := tidemill.Lookup(typ); !ok {
+		v.problem("%s", unknownType(typ))
+		return "", false
+	}
+	if isBookkeeping(typ) {
+		v.problem("%s is bookkeeping of Tidemill's own, which no trigger gets", show(typ))
+		return "", false
+	}
+	return typ, true
+}
+
+// isBookkeeping finds the types that only their writer understands.
+func isBookkeeping(typ string) bool {
+	return typ == tidemill.TypeParkedBegun || typ == tidemill.TypeParkedSettled || typ == tidemill.TypeClockMarked
+}
+
+// unknownType says what a type of ours could have been that there is none of.
+func unknownType(typ string) string {
+	var known []string
+	for _, e := range tidemill.Catalogue() {
+		if e.Ours && !isBookkeeping(e.Type) {
+			known = append(known, e.Type)
+		}
+	}
+	if near, ok := nearest(typ, known); ok {
+		return show(typ) + " is no type of Tidemill's own; did you mean " + show(near) + "?"
+	}
+	return show(typ) + " is no type of Tidemill's own, and no other may begin with tidemill.; those there are: " + strings.Join(known, ", ")
+}
+
+// checkHome holds a type of ours against the stream that it is looked for on.
+func (v value) checkHome(stream string, given bool) {
+	typ := v.node.Value
+	e, _ := tidemill.Lookup(typ)
+	switch {
+	case !tidemill.ReservedType(typ):
+	case e.Stream == "" && !given:
+		v.problem("%s has no stream of its own, for each scorer names one; name that one with stream", show(typ))
+	case e.Stream != "" && e.Stream != cmp.Or(stream, e.Stream):
+		v.problem("%s is only on the stream %s; remove stream, or give this type a filter of its own", show(typ), e.Stream)
+	}
+}
+
+// readWhere reads a CESQL expression.
+func readWhere(v value) string {
+	text, ok := v.text()
+	if !ok {
+		return ""
+	}
+	_, err := cesql.ParseCondition(text)
+	var wrong *cesql.SyntaxError
+	switch {
+	case errors.As(err, &wrong):
+		v.problem("column %d, %s: %s", wrong.Column, pointAt(text, wrong.Column), plain(wrong.Message))
+	case err != nil:
+		v.problem("%s", plain(err.Error()))
+	}
+	return text
+}
+
+// maxPointed bounds how much of an expression a problem repeats.
+const maxPointed = 24
+
+// pointAt quotes an expression from a column on, as far as a reader needs to
+// find it.
+func pointAt(text string, column int) string {
+	letters := []rune(text)
+	at := min(max(column-1, 0), len(letters))
+	if at == len(letters) {
+		return "at the end"
+	}
+	rest := letters[at:]
+	if len(rest) > maxPointed {
+		return "at " + show(string(rest[:maxPointed])+"...")
+	}
+	return "at " + show(string(rest))
+}
+
+// plain keeps a parser's message on one line of bounded length: it may repeat
+// some of the text.
+func plain(message string) string {
+	const most = 300
+	letters := []rune(message)
+	if len(letters) > most {
+		letters = append(letters[:most], []rune("...")...)
+	}
+	for i, c := range letters {
+		if _, control := controlIn(string(c)); control || c == '\n' || c == '\t' {
+			letters[i] = ' '
+		}
+	}
+	return string(letters)
+}
