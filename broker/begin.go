@@ -16,15 +16,22 @@ import (
 // apply takes what is new and begins to drain what is no longer ours.
 func (m *member) apply(ctx context.Context, mine []wire.TopicPartition) error {
 	var added []wire.TopicPartition
+	var parting []*inPartition
 	now := time.Now()
+	m.c.drop(nil) // what a transaction has given up, or it would seem to be ours still
 	m.c.mu.Lock()
 	for tp, p := range m.c.parts {
 		keep := slices.Contains(mine, tp)
 		p.mu.Lock()
-		if keep {
+		switch {
+		case keep && p.parting == remaining:
 			p.keep()
-		} else {
+		case keep: // given back too late: it goes all the way, and is taken anew in the next generation
+		default:
 			p.drain(now.Add(m.c.opt.DrainTimeout))
+			if p.part() {
+				parting = append(parting, p)
+			}
 		}
 		p.mu.Unlock()
 	}
@@ -34,6 +41,8 @@ func (m *member) apply(ctx context.Context, mine []wire.TopicPartition) error {
 		}
 	}
 	m.c.mu.Unlock()
+	m.farewell(m.tenure, parting)
+	m.c.counts.assigned.Store(int64(len(mine)))
 	m.c.counts.rebalances.Add(1)
 	m.c.b.log.Info("assigned", "group", m.group, "generation", m.generation, "partitions", len(mine), "new", len(added))
 	return m.begin(ctx, added)

@@ -29,6 +29,19 @@ func (v *View) Validate() error {
 	return v.headersFault()
 }
 
+// Legible tells whether an event that was read, and has perhaps been given more
+// headers, could be read again if it were written as it is: see
+// [ProducerOptions.AsRead].
+func (v *View) Legible() error {
+	if err := v.requiredFault(); err != nil {
+		return err
+	}
+	if hasPrefixFold(v.DataContentType, structuredPrefix) {
+		return attributeError(attrContentType, errors.New("would make it an event in structured mode"))
+	}
+	return v.headersFault()
+}
+
 func (v *View) stringsFault() error {
 	if plainString(v.ID) && plainString(v.Source) && plainString(v.Type) && plainString(v.Subject) &&
 		plainString(v.DataContentType) && plainString(v.DataSchema) && plainString(v.Time) {

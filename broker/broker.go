@@ -31,6 +31,7 @@ type Broker struct {
 	client    *kafka.Client
 	patient   *kafka.Client // without a time limit of its own, for what waits for others
 	cluster   cluster
+	reader    *Consumer // decodes what Read fetches
 
 	requestTimeout time.Duration
 	growthEvery    time.Duration   // how often streams are looked after for added partitions
@@ -71,6 +72,7 @@ func Open(ctx context.Context, o Options) (*Broker, error) {
 		requestTimeout: 10 * time.Second, growthEvery: growthEvery, missingFor: missingFor, life: life, stop: stop,
 		cluster: cluster{topics: map[string]*topicPlace{}, asking: map[string]*asking{}}}
 	b.client = &kafka.Client{Addr: b.addr, Transport: t, Timeout: b.requestTimeout}
+	b.reader = b.stillConsumer(ConsumerOptions{})
 	b.patient = &kafka.Client{Addr: b.addr, Transport: t}
 	return b, nil
 }

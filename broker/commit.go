@@ -25,27 +25,10 @@ func (c *Consumer) each(do func(*inPartition)) {
 	}
 }
 
-// drop gives up partitions: what is still open of them no longer counts.
-func (c *Consumer) drop(which func(*inPartition) bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for tp, p := range c.parts {
-		p.mu.Lock()
-		if which(p) {
-			p.gone = true
-			p.epoch++
-			p.series++
-			delete(c.parts, tp)
-		}
-		p.mu.Unlock()
-	}
-	c.announce() // Poll clears what is queued of them
-}
-
 // drainedBy tells whether a draining partition may be given up. Called with
 // its lock held.
 func (p *inPartition) drainedBy(now time.Time) bool {
-	return p.mark.open() == 0 || now.After(p.drainBy)
+	return p.mark.open() == 0 && p.parting != leaving && !p.reserved || now.After(p.drainBy)
 }
 
 // draining counts the partitions that still drain and finds those that are
@@ -55,7 +38,7 @@ func (c *Consumer) draining(now time.Time) (waiting int, ready []*inPartition) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		switch {
-		case !p.draining:
+		case !p.draining || p.gone:
 		case p.drainedBy(now):
 			ready = append(ready, p)
 		default:
@@ -141,19 +124,49 @@ func (m *member) commitOffsets(ctx context.Context, topics map[string][]kafka.Of
 }
 
 // reserve leaves partitions to a transaction until the returned function is
-// called. Kafka lets the offset count that was written last: one committed
-// outside the transaction, between its own offsets and its end, would stay when
-// it ends, and what the transaction has read would be read again.
-func (m *member) reserve(places map[wire.TopicPartition]txPlace) (release func()) {
-	set := func(to bool) {
-		for _, place := range places {
-			place.p.mu.Lock()
-			place.p.reserved = to
-			place.p.mu.Unlock()
-		}
+// called, and fixes what it commits of them. Kafka lets the offset count that was
+// written last: one committed outside the transaction, between its own offsets
+// and its end, would stay when it ends, and what the transaction has read would
+// be read again. The other way round, an offset that was committed before must
+// not lie beyond the transaction's, which would take it back. The homes of marks
+// are reserved as well, so that they are not given up in the middle.
+func (m *member) reserve(places map[wire.TopicPartition]*txPlace, marks []txMark) (release func()) {
+	parts := make([]*inPartition, 0, len(places)+len(marks))
+	for _, mark := range marks {
+		parts = append(parts, mark.home)
 	}
 	m.committing.Lock() // what is on its way has arrived then
-	set(true)
+	defer m.committing.Unlock()
+	for _, place := range places {
+		parts = append(parts, place.p)
+		place.fix(m.bare)
+	}
+	for _, p := range parts {
+		p.reserve(true)
+	}
+	return func() {
+		for _, p := range parts {
+			p.reserve(false)
+		}
+	}
+}
+
+// reserve leaves the partition to a transaction, or no longer.
+func (p *inPartition) reserve(to bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reserved = to
+	if !to && p.draining {
+		p.c.member.nudge() // it has waited for that
+	}
+}
+
+// bear does without metadata, of which Kafka takes less than we have.
+func (m *member) bear(places map[wire.TopicPartition]*txPlace) {
+	m.committing.Lock()
+	m.bare = true
 	m.committing.Unlock()
-	return func() { set(false) }
+	for _, place := range places {
+		place.beside = ""
+	}
 }

@@ -75,7 +75,29 @@ type ConsumerOptions struct {
 	// knows to be dealt with, which the group is then told, or back. It is
 	// called again when a transaction has failed and its partitions are about
 	// to be read anew, by the goroutine that runs the transaction.
+	//
+	// With a group a partition's tenure here is: Assigned, perhaps again and
+	// again; Leaving, unless it is lost; Gone; and only then Assigned anew. An
+	// Assigned that fails begins no tenure. Assigned and Gone are called one at a
+	// time; neither may wait for another hook or a transaction.
 	Assigned func(context.Context, []Position) ([]Position, error)
+
+	// Leaving, if set, is called when partitions are about to be given up in
+	// order, because of a rebalance or Close: the last moment to commit a
+	// transaction for them. Nothing more is handed out of them, nor do they come
+	// back without Gone and Assigned. They are kept until it has returned and all
+	// that is open has ended, or their time is up: DrainTimeout, at Close as long
+	// as Close may take if that is shorter. The context ends then, or when they
+	// are lost meanwhile. Everything else goes on beside it.
+	Leaving func(context.Context, []Position)
+
+	// Gone, if set, is called when partitions are no longer this consumer's,
+	// whatever the reason: given up in order, the session lost, Close, or an
+	// aborted transaction after which Kafka did not say where the group is; then
+	// another goroutine calls it soon after Do has returned. It must not block.
+	// For both hooks a position's offset is that of the first event that had not
+	// ended.
+	Gone func([]Position)
 }
 
 func comparePositions(a, b Position) int {
@@ -125,6 +147,7 @@ type Consumer struct {
 	absent   map[wire.TopicPartition]time.Time // since when Kafka denies that they exist
 
 	room    bytesInFlight
+	hooks   sync.Mutex // held while Assigned or Gone is called: one at a time
 	counts  consumerCounts
 	memory  sync.Pool // of *contents
 	buffers sync.Pool // of *fetchBuffer
@@ -163,6 +186,13 @@ func (b *Broker) Consumer(ctx context.Context, o ConsumerOptions) (*Consumer, er
 
 // newConsumer is a consumer that reads nothing yet. Its router runs.
 func (b *Broker) newConsumer(o ConsumerOptions) *Consumer {
+	c := b.stillConsumer(o)
+	c.running.Go(c.route)
+	return c
+}
+
+// stillConsumer is a consumer that nothing runs for. It decodes what it is given.
+func (b *Broker) stillConsumer(o ConsumerOptions) *Consumer {
 	o.MaxBytes = orDefault(o.MaxBytes, defaultMaxBytes)
 	o.SessionTimeout = orDefault(o.SessionTimeout, defaultSession)
 	o.DrainTimeout = orDefault(o.DrainTimeout, defaultDrain)
@@ -173,7 +203,6 @@ func (b *Broker) newConsumer(o ConsumerOptions) *Consumer {
 	c.memory.New = func() any { return new(contents) }
 	c.buffers.New = func() any { return &fetchBuffer{c: c} }
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
-	c.running.Go(c.route)
 	return c
 }
 
@@ -219,7 +248,10 @@ func (c *Consumer) take(ctx context.Context, places map[wire.TopicPartition]orig
 		return nil
 	}
 	known := maps.Clone(places)
-	if err := c.askAssigned(ctx, places); err != nil {
+	c.hooks.Lock()
+	err := c.askAssigned(ctx, places)
+	c.hooks.Unlock()
+	if err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -237,7 +269,7 @@ func (c *Consumer) take(ctx context.Context, places map[wire.TopicPartition]orig
 
 // askAssigned lets the caller's hook move the places.
 func (c *Consumer) askAssigned(ctx context.Context, places map[wire.TopicPartition]origin) error {
-	if c.opt.Assigned == nil {
+	if c.opt.Assigned == nil || len(places) == 0 {
 		return nil
 	}
 	var all []Position

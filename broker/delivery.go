@@ -19,7 +19,9 @@ type Delivery struct {
 	part   *inPartition
 	epoch  uint64
 	series uint64
-	next   int64 // the offset behind what was read for it
+	first  uint64 // number of its first event
+	behind uint64 // number behind its last
+	next   int64  // the offset behind what was read for it
 	buffer *fetchBuffer
 	open   int // of its events; guarded by the partition's lock
 	*contents
@@ -53,6 +55,9 @@ type Incoming struct {
 	at     int    // in the delivery
 	number uint64 // in the partition's watermark
 }
+
+// Position is where the event stands.
+func (e *Incoming) Position() Position { return Position{e.d.Stream, e.d.Partition, e.Offset} }
 
 // Done says that the event has been dealt with for good. Events may end in any
 // order and from any goroutine; the group's offset moves past them in order.
@@ -120,6 +125,10 @@ func (d *Delivery) end(from, n int) {
 		c.member.nudge()
 	}
 }
+
+// Current tells whether the delivery's partition has been neither given up nor
+// read anew since it was handed out. Once it has, the events come again.
+func (d *Delivery) Current() bool { return d.part.stands(d.epoch) }
 
 // Next is the offset behind what was read for the delivery: behind its last
 // event, and behind the markers and the gap that may follow it.
@@ -200,11 +209,12 @@ type inPartition struct {
 	committed int64
 	beside    string // the metadata committed beside it
 	ended     []span // under former readers, beyond what they committed; never handed out
-	reserved  bool   // by a transaction, which alone commits
+	reserved  bool   // by a transaction, which alone commits; not given up before its drainBy
 	unwritten int    // dead letters that are on their way
 	queued    int    // deliveries that wait for Poll
 	paused    bool
 	draining  bool // taken away: nothing new is handed out
+	parting   parting
 	gone      bool
 	drainBy   time.Time
 	notBefore time.Time // after an error
@@ -225,17 +235,21 @@ func (p *inPartition) register(d *Delivery) {
 	for ; l < len(d.letters); l++ {
 		d.letters[l].bind(p, d.epoch)
 	}
+	if n := len(d.Events); n > 0 {
+		d.first, d.behind = d.Events[0].number, d.Events[n-1].number+1
+	}
 	p.mark.skip(d.next)
 	d.ended = append(d.ended[:0], make([]bool, len(d.Events))...)
 	d.open = len(d.Events)
 }
 
-// rewind reads again from an offset, the group being at another perhaps; what
-// was read from there on and has not ended is forgotten.
+// rewind reads again from an offset, the group being at another perhaps. What
+// has ended is not handed out again, whoever read it; what has not is.
 func (p *inPartition) rewind(offset, committed int64) {
 	p.mu.Lock()
+	ended := p.endedFrom(committed)
 	p.restart(offset)
-	if offset != committed { // moved on purpose: what ended under former readers may be wanted again
+	if p.ended = ended; offset != committed { // moved on purpose: what has ended may be wanted again
 		p.ended = nil
 	}
 	p.committed = committed

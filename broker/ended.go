@@ -104,12 +104,28 @@ func covered(spans []span, offset int64) bool {
 // endedSpans is what to commit beside the offset: what ended under former
 // readers and under this one. Called with the partition's lock held.
 func (p *inPartition) endedSpans() []span {
-	all := p.mark.endedBeyond(maxEnded)
-	for _, s := range p.ended {
-		if s.first = max(s.first, p.mark.next); s.first < s.behind { // reading may stop within a span
+	all := append(p.mark.endedBeyond(maxEnded), spansFrom(p.ended, p.mark.next)...) // reading may stop within a span
+	slices.SortFunc(all, func(a, b span) int { return cmp.Compare(a.first, b.first) })
+	return all
+}
+
+// endedFrom is what has ended at an offset or behind it, the watermark being
+// beyond it perhaps. Called with the partition's lock held.
+func (p *inPartition) endedFrom(offset int64) []span {
+	all := spansFrom(p.endedSpans(), offset)
+	if offset < p.mark.next {
+		all = slices.Insert(all, 0, span{offset, p.mark.next})
+	}
+	return all
+}
+
+// spansFrom leaves what of the spans lies at an offset or behind it.
+func spansFrom(spans []span, from int64) []span {
+	var all []span
+	for _, s := range spans {
+		if s.first = max(s.first, from); s.first < s.behind {
 			all = append(all, s)
 		}
 	}
-	slices.SortFunc(all, func(a, b span) int { return cmp.Compare(a.first, b.first) })
 	return all
 }

@@ -32,6 +32,7 @@ func (m *member) join(ctx context.Context) ([]wire.TopicPartition, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.joined = int32(res.GenerationID)
 	sync := &kafka.SyncGroupRequest{GroupID: m.group, GenerationID: res.GenerationID, MemberID: res.MemberID,
 		ProtocolType: protocolType, ProtocolName: protocolName}
 	m.leads = res.LeaderID == res.MemberID
@@ -84,9 +85,11 @@ func (m *member) enter(ctx context.Context) (*kafka.JoinGroupResponse, error) {
 		return nil, err
 	}
 	req := &kafka.JoinGroupRequest{GroupID: m.group, MemberID: m.id, SessionTimeout: m.c.opt.SessionTimeout,
-		RebalanceTimeout: rebalanceTimeout, ProtocolType: protocolType,
+		RebalanceTimeout: min(rebalanceTimeout, 2*m.c.opt.SessionTimeout), ProtocolType: protocolType,
 		Protocols: []kafka.GroupProtocol{{Name: protocolName,
 			Metadata: kafka.GroupProtocolSubscription{Topics: topics, UserData: self, OwnedPartitions: owned}}}}
+	ctx, done := m.awaiting(ctx)
+	defer done()
 	for {
 		res, err := m.c.b.patient.JoinGroup(ctx, req)
 		if err == nil && errors.Is(res.Error, memberIDRequired) && req.MemberID == "" {
@@ -100,10 +103,39 @@ func (m *member) enter(ctx context.Context) (*kafka.JoinGroupResponse, error) {
 			err = res.Error
 		}
 		if err != nil {
+			if cause := context.Cause(ctx); errors.Is(cause, errForgotten) {
+				err = cause
+			}
 			return nil, rejoin(asMembership(fmt.Errorf("join: %w", err)))
 		}
 		return res, nil
 	}
+}
+
+// awaiting lets a member beat while it waits for the others to join. They may
+// take longer than a session, and kfake then takes those who wait for dead and
+// never answers them: who hears that waits no longer. That the generation has
+// ended is no such word, for it ends with the answer.
+func (m *member) awaiting(ctx context.Context) (context.Context, func()) {
+	if m.joined < 0 { // not known yet, and so not missed
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	beat := m.heart(ctx, identified{m.id, m.joined})
+	m.c.running.Go(func() {
+		for {
+			select {
+			case err := <-beat:
+				if errors.Is(err, kafka.UnknownMemberId) {
+					cancel(err)
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return ctx, func() { cancel(nil) }
 }
 
 func (m *member) placed(ctx context.Context, res *kafka.JoinGroupResponse, got *kafka.GroupProtocolAssignment) ([]wire.TopicPartition, error) {

@@ -90,12 +90,18 @@ func (m *member) awaitDrained(ctx context.Context) {
 
 // depart drains everything, commits and leaves.
 func (m *member) depart(ctx context.Context) {
+	var parting []*inPartition
 	m.c.each(func(p *inPartition) {
 		p.mu.Lock()
+		defer p.mu.Unlock()
 		p.drain(time.Now().Add(time.Hour))
-		p.mu.Unlock()
+		if p.part() {
+			parting = append(parting, p)
+		}
 	})
+	m.farewell(ctx, parting)
 	m.awaitDrained(ctx)
+	m.lost() // no more time for the hook
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if m.id == "" {

@@ -38,8 +38,14 @@ type member struct {
 	committing sync.Mutex  // held while offsets are committed outside a transaction
 	bare       bool        // Kafka takes no metadata as long as ours beside an offset; guarded by committing
 	over       atomic.Bool // to join anew
+	between    atomic.Bool // generations: a join has begun, and none has come to anything since
+
+	tenure context.Context // ends when the group has forgotten us, or we have left; of the member's goroutine
+	lost   context.CancelFunc
 
 	nobodys time.Time // since when partitions that this generation gave up have no reader
+
+	joined int32 // the generation that the last join ended with, whether or not it came to anything; -1 before; of the member's goroutine
 
 	began map[string]bool // topics, before this generation
 
@@ -50,15 +56,20 @@ type member struct {
 const (
 	protocolName     = "tidemill"
 	protocolType     = "consumer"
-	rebalanceTimeout = 10 * time.Second
+	rebalanceTimeout = 10 * time.Second // or two sessions: who has died in the middle of joining, kfake waits for as long
 	maxNobodys       = 500 * time.Millisecond
 	memberIDRequired = kafka.Error(79)
 )
 
 func newMember(c *Consumer) *member {
-	return &member{c: c, group: c.b.names.Group(c.opt.Group), wake: make(chan struct{}, 1), leavy: make(chan struct{}),
-		gone: make(chan struct{}), generation: -1, slot: -1}
+	m := &member{c: c, group: c.b.names.Group(c.opt.Group), wake: make(chan struct{}, 1), leavy: make(chan struct{}),
+		gone: make(chan struct{}), generation: -1, slot: -1, joined: -1}
+	m.begins()
+	return m
 }
+
+// begins makes what is read from here on part of a new tenure.
+func (m *member) begins() { m.tenure, m.lost = context.WithCancel(m.c.ctx) }
 
 func (m *member) nudge() {
 	select {
@@ -103,16 +114,21 @@ func (m *member) run() {
 	if isClosed(m.leavy) {
 		m.depart(m.until)
 	}
+	m.lost()
+	m.c.drop(func(*inPartition) bool { return true })
 }
 
 // turn is one generation.
 func (m *member) turn(ctx context.Context) (again bool, err error) {
+	m.c.drop(nil) // what a transaction has given up, before it may be assigned here again
 	joining, done := m.joining(ctx)
+	m.between.Store(true)
 	mine, err := m.join(joining)
 	done()
 	if err != nil {
 		return false, err
 	}
+	m.between.Store(false)
 	hctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.nobodys = time.Time{}
@@ -129,12 +145,13 @@ func (m *member) overtaken(err error) bool {
 	return isClosed(m.leavy) && err != nil && passing(err) && m.until.Err() == nil && m.c.ctx.Err() == nil && m.owes()
 }
 
-// owes tells whether anything that has been handed out is not committed yet.
+// owes tells whether anything that has been handed out is not committed yet, or
+// the hook has still to finish with a partition.
 func (m *member) owes() (owes bool) {
 	m.c.each(func(p *inPartition) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		owes = owes || !p.gone && (p.mark.open() > 0 || p.mark.next > p.committed)
+		owes = owes || !p.gone && (p.mark.open() > 0 || p.mark.next > p.committed || m.c.opt.Leaving != nil && p.parting != left)
 	})
 	return owes
 }
@@ -170,7 +187,11 @@ func asMembership(err error) error {
 
 // forgotten gives up everything: others may be reading it already.
 func (m *member) forgotten() {
+	m.lost()
 	m.c.drop(func(*inPartition) bool { return true })
+	m.begins()
+	m.joined = -1
+	m.between.Store(false)
 	m.mu.Lock()
 	m.id, m.generation = "", -1
 	m.mu.Unlock()

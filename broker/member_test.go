@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -90,6 +91,59 @@ func TestMemberBeatsWhileItWaits(t *testing.T) {
 	leader.sync()
 	if after := joins.Load(); after != before {
 		t.Errorf("the one that waited joined %d times more", after-before)
+	}
+}
+
+// Who waits for the others to join shows that it lives too: they may have died
+// in the middle of joining, and nobody may know for longer than a session.
+func TestMemberBeatsWhileItJoins(t *testing.T) {
+	b, c := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.dead-letters"), kfake.GroupMinSessionTimeout(time.Second))
+	var beats, joins atomic.Int32
+	var called atomic.Bool // for the rebalance that nobody else answers
+	enough := make(chan struct{})
+	c.Control(func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		switch r := r.(type) {
+		case *kmsg.JoinGroupRequest:
+			if called.Load() && strings.HasPrefix(r.MemberID, "prod-") {
+				joins.Add(1)
+			}
+		case *kmsg.HeartbeatRequest:
+			if joins.Load() > 0 && beats.Add(1) == 30 {
+				close(enough)
+			}
+		}
+		return nil, nil, false
+	})
+	member, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer member.Close(context.Background())
+	for g := c.GroupInfo("prod.g"); g == nil || g.State != "Stable"; g = c.GroupInfo("prod.g") { // or it would not lead
+		if err := sleep(t.Context(), time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	silent, another := &rawMember{t: t, addr: c.ListenAddrs()[0]}, &rawMember{t: t, addr: c.ListenAddrs()[0]}
+	silent.join()
+	silent.sync()
+	called.Store(true)
+	joined := make(chan struct{})
+	go func() {
+		defer close(joined)
+		another.join()
+	}()
+	select {
+	case <-enough: // half as long again as a session
+	case <-time.After(5 * time.Second):
+		t.Errorf("%d heartbeats come from who waits, %d joins", beats.Load(), joins.Load())
+	}
+	before := joins.Load()
+	silent.join()
+	<-joined
+	if after := joins.Load(); before != 1 || after != 1 {
+		t.Errorf("the one that waited joined %d times, then %d", before, after)
 	}
 }
 

@@ -17,6 +17,8 @@ type outTopic struct {
 	name   string
 	parts  atomic.Pointer[[]*outPartition] // replaced as a whole when it grows
 
+	growing sync.Mutex // held by who replaces parts
+
 	// Events without a key stay on one partition for a while, so that they
 	// share batches, and then move on, so that they spread.
 	keyless atomic.Int64 // bytes so far
@@ -41,6 +43,8 @@ func (t *outTopic) all() []*outPartition { return *t.parts.Load() }
 // grow adds the partitions that are new. It never takes any away: a stream does
 // not shrink, and an answer that says so is older than one that we have.
 func (t *outTopic) grow(leaders []int32) {
+	t.growing.Lock()
+	defer t.growing.Unlock()
 	parts := slices.Clone(t.all())
 	for i := len(parts); i < len(leaders); i++ {
 		parts = append(parts, &outPartition{topic: t, index: int32(i), leader: leaders[i], id: noIdentity})

@@ -2,8 +2,11 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/segmentio/kafka-go"
 
 	"tidemill.dev/broker/internal/wire"
 )
@@ -50,6 +53,31 @@ func (b *Broker) Ends(ctx context.Context, stream string) ([]Position, error) {
 	return ends, nil
 }
 
+// Committed are how far a group has committed the places of some partitions: the
+// offsets of the given positions do not matter, and an offset of -1 says that
+// there is none. It waits until no open transaction could still move them.
+func (b *Broker) Committed(ctx context.Context, group string, of []Position) ([]Position, error) {
+	if len(of) == 0 {
+		return nil, nil // to Kafka, none are all
+	}
+	parts := make([]wire.TopicPartition, len(of))
+	for i, p := range of {
+		parts[i] = wire.TopicPartition{Topic: b.names.Topic(p.Stream), Partition: p.Partition}
+	}
+	known, err := b.committedOffsets(ctx, b.names.Group(group), parts)
+	if err != nil && !errors.Is(err, kafka.GroupIdNotFound) { // who has committed nothing need not be there
+		return nil, err
+	}
+	places := slices.Clone(of)
+	for i, tp := range parts {
+		places[i].Offset = -1
+		if o, ok := known[tp]; ok && o.Offset >= 0 {
+			places[i].Offset = o.Offset
+		}
+	}
+	return places, nil
+}
+
 // Positions are how far each partition has been read: the next offset that Poll
 // could return. Records that are no events, such as the markers of transactions,
 // count as read once Poll has come past them.
@@ -59,7 +87,9 @@ func (c *Consumer) Positions() []Position {
 	all := make([]Position, 0, len(c.parts))
 	for tp, p := range c.parts {
 		p.mu.Lock()
-		all = append(all, Position{p.stream, tp.Partition, p.mark.read})
+		if !p.gone {
+			all = append(all, Position{p.stream, tp.Partition, p.mark.read})
+		}
 		p.mu.Unlock()
 	}
 	slices.SortFunc(all, comparePositions)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -45,6 +46,10 @@ type ProducerOptions struct {
 	MaxBuffered int           // bytes of events not yet acknowledged; 64 MiB
 	MaxEvent    int           // bytes of one event; 1 MiB less the batch's head
 	Timeout     time.Duration // how long an event is tried; 2 minutes
+	// AsRead is for who passes on what was read. Readers bear with more than
+	// publishers may write, and what has come in must be able to go on: an event
+	// is sent as it is then, if it is Legible.
+	AsRead bool
 }
 
 const (
@@ -148,7 +153,7 @@ func (p *Producer) Publish(ctx context.Context, stream string, v *View) (Receipt
 		err error
 	}
 	ch := make(chan outcome, 1)
-	if err := p.send(ctx, stream, v, func(r Receipt, err error) { ch <- outcome{r, err} }); err != nil {
+	if err := p.send(ctx, stream, anyPartition, v, func(r Receipt, err error) { ch <- outcome{r, err} }); err != nil {
 		p.counts.refused.Add(1)
 		return Receipt{Stream: stream}, ofEvent(stream, v, err)
 	}
@@ -173,16 +178,29 @@ func ofEvent(stream string, v *View, err error) error {
 // send on only with a context that ends, because the acknowledgements that make
 // room in a full buffer wait behind it.
 func (p *Producer) Send(ctx context.Context, stream string, v *View, done func(Receipt, error)) {
-	if err := p.send(ctx, stream, v, done); err != nil {
+	p.sendTo(ctx, stream, anyPartition, v, done)
+}
+
+// SendTo is Send to a partition of the caller's choice: a place that the
+// event's key does not say. A partition that is not there is an error.
+func (p *Producer) SendTo(ctx context.Context, stream string, partition int32, v *View, done func(Receipt, error)) {
+	p.sendTo(ctx, stream, partition, v, done)
+}
+
+// anyPartition leaves the choice to the event's key.
+const anyPartition int32 = math.MinInt32
+
+func (p *Producer) sendTo(ctx context.Context, stream string, partition int32, v *View, done func(Receipt, error)) {
+	if err := p.send(ctx, stream, partition, v, done); err != nil {
 		p.counts.refused.Add(1)
 		done(Receipt{Stream: stream}, ofEvent(stream, v, err))
 	}
 }
 
-func (p *Producer) send(ctx context.Context, stream string, v *View, done func(Receipt, error)) error {
+func (p *Producer) send(ctx context.Context, stream string, partition int32, v *View, done func(Receipt, error)) error {
 	s := p.scratch.Get().(*scratch)
 	defer p.scratch.Put(s)
-	if err := s.encode(v); err != nil {
+	if err := s.encode(v, p.opt.AsRead); err != nil {
 		return err
 	}
 	topic, err := p.topic(ctx, stream)
@@ -193,11 +211,37 @@ func (p *Producer) send(ctx context.Context, stream string, v *View, done func(R
 	if size > p.opt.MaxEvent {
 		return fmt.Errorf("%w: it has %d bytes, %d are allowed; keep the bulk in a store and publish where it lies", ErrTooLarge, size, p.opt.MaxEvent)
 	}
+	var o *outPartition
+	if partition != anyPartition {
+		if o, err = p.partition(ctx, topic, partition); err != nil {
+			return err
+		}
+	}
 	if err := p.budget.take(ctx, p.ctx, int64(size)); err != nil {
 		return err
 	}
-	topic.pick(s.record.Key, size).append(p, &s.record, size, done)
+	if o == nil {
+		o = topic.pick(s.record.Key, size)
+	}
+	o.append(p, &s.record, size, done)
 	return nil
+}
+
+// partition is one of a stream's partitions by its number. One that is not
+// known may have been added a moment ago, so Kafka is asked before it is denied.
+func (p *Producer) partition(ctx context.Context, t *outTopic, index int32) (*outPartition, error) {
+	if parts := t.all(); index >= 0 && int(index) < len(parts) {
+		return parts[index], nil
+	}
+	leaders, err := p.b.leaders(ctx, t.name, fresh)
+	if err != nil {
+		return nil, noStream(err)
+	}
+	t.grow(leaders)
+	if parts := t.all(); index >= 0 && int(index) < len(parts) {
+		return parts[index], nil
+	}
+	return nil, fmt.Errorf("partition %d is not there: the stream has %d", index, len(t.all()))
 }
 
 // topic finds a stream's partitions, asking Kafka the first time.
@@ -328,8 +372,12 @@ type scratch struct {
 	encoder encoder
 }
 
-func (s *scratch) encode(v *View) error {
-	if err := v.Validate(); err != nil {
+func (s *scratch) encode(v *View, asRead bool) error {
+	check := (*View).Validate
+	if asRead {
+		check = (*View).Legible
+	}
+	if err := check(v); err != nil {
 		return err
 	}
 	r := &s.record

@@ -9,9 +9,13 @@ import (
 )
 
 // ReadBack hands the committed events of some partitions to fn, in each
-// partition's order, from the given places up to where the log ended for a
-// reader of committed events when it was called. It returns where it stopped,
-// from where the next call can go on.
+// partition's order, from the given places up to where the log ended when it
+// was called. It returns where it stopped, from where the next call can go on.
+//
+// What was open then it waits for. Kafka tells a partition of a transaction's end
+// when it gets round to it, after the group's offsets perhaps: a reader of what is
+// committed just now would miss events whose inputs have been passed already.
+// So it must not be called inside a transaction that has sent to these partitions.
 //
 // It is for whoever must know what its own group has already produced before
 // it goes on producing: ConsumerOptions.Assigned is the place to call it. fn
@@ -62,7 +66,7 @@ func (b *Broker) stretch(ctx context.Context, from []Position) (places map[wire.
 	for tp, start := range starts {
 		places[tp] = origin{offset: max(places[tp].offset, start)}
 	}
-	ends, err = b.offsetsAt(ctx, last, true)
+	ends, err = b.offsetsAt(ctx, last, false)
 	for tp, end := range ends {
 		ends[tp] = max(end, places[tp].offset)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 func publishAll(t *testing.T, b *Broker, stream string, ids ...string) {
@@ -75,6 +76,39 @@ func TestReadBack(t *testing.T) {
 	publishAll(t, b, "out", "c")
 	if ids, _ := readBack(t, b, stopped); !slices.Equal(ids, []string{"c"}) {
 		t.Errorf("read on from %v: %v", stopped, ids)
+	}
+}
+
+// What is open when reading back begins is waited for: its inputs may be passed
+// before its outputs can be seen.
+func TestReadBackWaitsForWhatIsOpen(t *testing.T) {
+	b, k := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.out", "prod.dead-letters"))
+	publishAll(t, b, "events", "a")
+	c, x := openTransactor(t, b, nil)
+	d := pollOne(t, c)
+	asked := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Count: -1, Observe: true})
+	back := make(chan []string)
+	err := x.Do(t.Context(), func(tx *Tx) error {
+		tx.Send(t.Context(), "out", &d.Events[0].View)
+		tx.Done(d)
+		if err := x.p.Flush(t.Context()); err != nil {
+			return err
+		}
+		go func() {
+			var ids []string
+			_, err := b.ReadBack(t.Context(), []Position{{Stream: "out"}}, func(e *Incoming) { ids = append(ids, string([]byte(e.ID))) })
+			if err != nil {
+				t.Error(err)
+			}
+			back <- ids
+		}()
+		return asked.Wait(t.Context(), 2) // for the start and for the end
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ids := <-back; !slices.Equal(ids, []string{"a"}) {
+		t.Errorf("read back %v", ids)
 	}
 }
 

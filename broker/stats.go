@@ -79,12 +79,14 @@ type ConsumerStats struct {
 	Fetches      uint64 // requests to Kafka, whatever came of them
 	FetchedBytes uint64 // in the answers
 
-	Partitions int   // that are read here now
+	Assigned   int   // partitions that the group has last given to this member
+	Partitions int   // that are read here now; what is new to it is only read in a moment
 	OpenBytes  int64 // fetched and not yet dealt with
 }
 
 type consumerCounts struct {
 	events, done, deadLetters, lost, rebalances, fetches, fetchedBytes atomic.Uint64
+	assigned                                                           atomic.Int64
 }
 
 // Stats may be asked at any time, also after Close.
@@ -92,7 +94,7 @@ func (c *Consumer) Stats() ConsumerStats {
 	done := c.counts.done.Load() // before those handed out, as above
 	s := ConsumerStats{
 		Events: c.counts.events.Load(), Done: done, DeadLetters: c.counts.deadLetters.Load(),
-		Lost: c.counts.lost.Load(), Rebalances: c.counts.rebalances.Load(),
+		Lost: c.counts.lost.Load(), Rebalances: c.counts.rebalances.Load(), Assigned: int(c.counts.assigned.Load()),
 		Fetches: c.counts.fetches.Load(), FetchedBytes: c.counts.fetchedBytes.Load(), OpenBytes: c.room.used.Load(),
 	}
 	c.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/listgroups"
 
+	"tidemill.dev"
 	"tidemill.dev/broker/internal/wire"
 )
 
@@ -18,8 +19,11 @@ import (
 type commits = map[wire.TopicPartition]wire.CommittedOffset
 
 // lags are those of the groups that have committed on a topic, by name.
-func (s survey) lags(topic string, partitions []PartitionInfo, prefix string) []GroupLag {
+func (s survey) lags(stream, topic string, partitions []PartitionInfo, prefix string) []GroupLag {
 	var all []GroupLag
+	if tidemill.Bookmarked(stream) {
+		return nil
+	}
 	for _, group := range slices.Sorted(maps.Keys(s.commits)) {
 		of := s.commits[group]
 		g := GroupLag{Group: strings.TrimPrefix(group, prefix)}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"tidemill.dev"
 	"tidemill.dev/broker/internal/wire"
 )
 
@@ -87,7 +88,9 @@ func plan(specs []StreamSpec, found foundStreams, o EnsureOptions) (actions, Ens
 	todo, report := actions{}, EnsureReport{Warnings: warnings}
 	unknown := maps.Clone(found.streams)
 	for _, s := range specs {
+		s = companion(s, found)
 		delete(unknown, s.Name)
+		delete(unknown, tidemill.Parked(s.Name)) // what waited there waits, though no trigger reads the stream now
 		have, ok := found.streams[s.Name]
 		if !ok {
 			todo.create = append(todo.create, newStream{s.Name, s.Partitions, replication, settingsOf(s, replication)})

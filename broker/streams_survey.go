@@ -173,7 +173,7 @@ func (b *Broker) describe(s survey) []StreamInfo {
 			info.Bytes = -1
 		}
 		slices.SortFunc(info.Partitions, func(x, y PartitionInfo) int { return cmp.Compare(x.Partition, y.Partition) })
-		info.Groups = s.lags(t.Name, info.Partitions, b.names.Group(""))
+		info.Groups = s.lags(info.Name, t.Name, info.Partitions, b.names.Group(""))
 		infos = append(infos, info)
 	}
 	slices.SortFunc(infos, func(x, y StreamInfo) int { return cmp.Compare(x.Name, y.Name) })

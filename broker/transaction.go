@@ -24,6 +24,7 @@ type transaction struct {
 	ident    identity
 	included map[*outPartition]bool
 	fault    error
+	settled  bool // what was open has been ended, and a new epoch asked for
 }
 
 // open fences whoever used the transactional id before and takes an identity.
@@ -32,9 +33,7 @@ func (t *transaction) open(ctx context.Context) error {
 	for {
 		id, err := t.b.initProducer(ctx, t.id, noIdentity)
 		if err == nil {
-			t.mu.Lock()
-			t.ident, t.included, t.fault = id, map[*outPartition]bool{}, nil
-			t.mu.Unlock()
+			t.take(id)
 			return nil
 		}
 		if !passing(err) && !contested(err) {
@@ -44,6 +43,13 @@ func (t *transaction) open(ctx context.Context) error {
 			return fmt.Errorf("open transactions as %s: %w", t.id, errors.Join(err, wait))
 		}
 	}
+}
+
+// take begins anew under an identity.
+func (t *transaction) take(id identity) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ident, t.included, t.fault, t.settled = id, map[*outPartition]bool{}, nil, false
 }
 
 // contested tells whether another took the same id in the same moment, as may

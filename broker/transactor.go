@@ -25,7 +25,8 @@ type Transactor struct {
 }
 
 // Transactor returns a transactor for the consumer's events. Close it after
-// the last transaction and before the consumer.
+// the last transaction: before the consumer, or behind it where
+// ConsumerOptions.Leaving runs one.
 func (c *Consumer) Transactor(o ProducerOptions) (*Transactor, error) {
 	if c.member == nil {
 		return nil, errors.New("a transactor needs a consumer with a group")
@@ -74,39 +75,21 @@ func (t *Transactor) leave() { <-t.turn }
 // Close ends the transactor's producer.
 func (t *Transactor) Close(ctx context.Context) error { return t.p.Close(ctx) }
 
-// Tx is one open transaction. It is valid while the function that Do was given
-// runs.
-type Tx struct {
-	t     *Transactor
-	began time.Time
-	done  []*Delivery
-}
-
-// Send publishes an event as part of the transaction. Its bytes are copied. An
-// event that cannot be sent makes the transaction fail.
-func (x *Tx) Send(ctx context.Context, stream string, v *View) {
-	x.t.p.Send(ctx, stream, v, func(_ Receipt, err error) {
-		if err != nil {
-			x.t.p.tx.poison(err)
-		}
-	})
-}
-
-// Done makes a delivery part of the transaction. Deliveries of one partition
-// are given in the order in which Poll returned them, and none is left out.
-func (x *Tx) Done(d *Delivery) { x.done = append(x.done, d) }
-
 // ErrAborted says that a transaction has left no trace. Its deliveries have
-// been taken back; Poll returns their events again, here or at their new
-// reader. A delivery that was not given to Tx.Done, because the function failed
-// before or was not called, is still its caller's, to be tried again or ended.
+// been taken back, and so have the homes of its marks: these partitions are read
+// anew from where the group is, Assigned having been asked, and Poll returns
+// what has not ended again, here or at their new reader. That goes for all
+// deliveries of such a partition; those that the transaction was not given are
+// still their caller's, to be ended for their memory's sake. So is every delivery
+// where the function failed before it had given any, or was not called; none is
+// taken back then.
 var ErrAborted = errors.New("transaction aborted")
 
 // Do runs one transaction. After an error nothing of it is visible to readers
 // of committed events, unless the error wraps ErrInDoubt as well; even then
 // this consumer reads on from where the log says that the group is.
 func (t *Transactor) Do(ctx context.Context, fn func(*Tx) error) error {
-	x := &Tx{t: t}
+	x := &Tx{t: t, outputs: outputs{p: t.p}}
 	if err := t.await(ctx); err != nil {
 		return fmt.Errorf("%w: wait for the slot's transactional id: %w", ErrAborted, err)
 	}
@@ -121,25 +104,32 @@ func (t *Transactor) Do(ctx context.Context, fn func(*Tx) error) error {
 	if err := fn(x); err != nil {
 		return t.abort(ctx, x, err)
 	}
-	if err := t.p.Flush(ctx); err != nil {
-		return t.abort(ctx, x, err)
-	}
-	if err := t.p.tx.faulty(); err != nil {
+	if err := t.p.complete(ctx); err != nil {
 		return t.abort(ctx, x, err)
 	}
 	places, err := t.places(ctx, x)
 	if err != nil {
 		return t.abort(ctx, x, err)
 	}
-	defer t.c.member.reserve(places)()
-	if len(places) > 0 || t.p.tx.touched() {
-		if err := t.commit(ctx, places); err != nil {
+	defer t.c.member.reserve(places, x.marks)()
+	if len(places) > 0 || len(x.marks) > 0 || t.p.tx.touched() {
+		if err := t.commit(ctx, x, places); err != nil {
 			return t.abort(ctx, x, err)
 		}
 		t.committed(x, places)
 	}
 	t.opened = true
+	x.tell()
 	return nil
+}
+
+// complete waits until all that the open transaction sends has got its answer,
+// and tells whether it may be committed.
+func (p *Producer) complete(ctx context.Context) error {
+	if err := p.Flush(ctx); err != nil {
+		return err
+	}
+	return p.tx.faulty()
 }
 
 // begin takes the slot's transactional id, unless it is held already.

@@ -37,7 +37,7 @@ func TestForgottenMemberCommitsNothing(t *testing.T) {
 	k, b, x, d := openTransaction(t)
 	sent := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Count: -1, Observe: true})
 	forgotten := &Transactor{c: &Consumer{b: b, member: newMember(x.c)}, p: x.p}
-	err := forgotten.offsets(t.Context(), map[wire.TopicPartition]txPlace{d.part.tp: {p: d.part, epoch: d.epoch, next: d.next}})
+	err := forgotten.offsets(t.Context(), &Tx{}, map[wire.TopicPartition]*txPlace{d.part.tp: {p: d.part, epoch: d.epoch, next: d.next}})
 	if !errors.Is(err, errTakenAway) || sent.Hits() > 0 {
 		t.Errorf("error is %v and %d commits were sent; want that it was taken away, and none", err, sent.Hits())
 	}
@@ -218,5 +218,24 @@ func TestTransactionThatLeavesADeliveryOut(t *testing.T) {
 	}
 	if at := committedBy(t, b); at < 4 {
 		t.Errorf("the group is at %d", at)
+	}
+}
+
+// Offsets that are committed in the middle of a rebalance, of which Kafka knows
+// the end and the member does not, wait until it does. Who is in no rebalance
+// has been left behind.
+func TestTransactionOutlivesARebalance(t *testing.T) {
+	for _, between := range []bool{true, false} {
+		c, _, tx, d := openTransaction(t)
+		f := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.IllegalGeneration, Count: 3})
+		tx.c.member.between.Store(between)
+		err := tx.Do(t.Context(), func(x *Tx) error {
+			x.Done(d)
+			return nil
+		})
+		tx.c.member.between.Store(false)
+		if between && (err != nil || f.Hits() != 3) || !between && (!errors.Is(err, ErrAborted) || f.Hits() != 1) {
+			t.Errorf("between generations: %t; %d refusals: %v", between, f.Hits(), err)
+		}
 	}
 }

@@ -46,8 +46,13 @@ func (t *Transactor) abort(ctx context.Context, x *Tx, cause error) error {
 func (t *Transactor) takeBack(ctx context.Context, x *Tx) {
 	parts := map[wire.TopicPartition]*inPartition{}
 	for _, d := range x.done {
-		if d.part.holds(d) {
+		if d.part.stands(d.epoch) {
 			parts[d.part.tp] = d.part
+		}
+	}
+	for _, m := range x.marks {
+		if m.home.stands(m.epoch) {
+			parts[m.home.tp] = m.home
 		}
 	}
 	if len(parts) > 0 {
@@ -58,30 +63,43 @@ func (t *Transactor) takeBack(ctx context.Context, x *Tx) {
 	}
 }
 
-func (p *inPartition) holds(d *Delivery) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !p.gone && p.epoch == d.epoch
-}
-
 // rewind reads partitions from where their group is. Where Kafka does not say
 // in time they are given up and the group is joined anew, which asks until it
 // knows: nothing may be read past what was taken back.
 func (t *Transactor) rewind(ctx context.Context, parts map[wire.TopicPartition]*inPartition) {
 	places, err := t.standing(ctx, parts)
-	known := maps.Clone(places)
 	if err == nil {
-		err = t.c.askAssigned(ctx, places)
+		err = t.c.readAnew(ctx, parts, places)
 	}
 	if err != nil {
 		t.c.b.log.Warn("partitions are given up after an aborted transaction", "group", t.c.member.group, "partitions", len(parts), "reason", err)
-		t.c.drop(func(p *inPartition) bool { return parts[p.tp] == p })
+		t.c.giveUp(parts)
 		t.c.member.startOver()
-		return
+	}
+}
+
+// readAnew reads partitions from the given places, or from where the hook wants
+// them to be read.
+func (c *Consumer) readAnew(ctx context.Context, parts map[wire.TopicPartition]*inPartition, known map[wire.TopicPartition]origin) error {
+	c.hooks.Lock()
+	defer c.hooks.Unlock()
+	asked := map[wire.TopicPartition]origin{}
+	for tp, p := range parts {
+		if p.remains() {
+			asked[tp] = known[tp]
+		}
+	}
+	if err := c.askAssigned(ctx, asked); err != nil {
+		return err
 	}
 	for tp, p := range parts {
-		p.rewind(places[tp].offset, known[tp].offset)
+		from, ok := asked[tp]
+		if !ok {
+			from = known[tp] // nothing will be read of it, and no more be committed than is known
+		}
+		p.rewind(from.offset, known[tp].offset)
 	}
+	return nil
 }
 
 // standing is where the group is, from where partitions are read on.

@@ -12,7 +12,12 @@ var errNo = errors.New("no")
 // transactor is a transactor of a group of its own that reads a stream.
 func (w *world) transactor(group, stream string) (*broker.Consumer, *broker.Transactor) {
 	w.Helper()
-	c := w.consumer(broker.ConsumerOptions{Group: group, Streams: []string{stream}})
+	return w.transactorOf(broker.ConsumerOptions{Group: group, Streams: []string{stream}})
+}
+
+func (w *world) transactorOf(o broker.ConsumerOptions) (*broker.Consumer, *broker.Transactor) {
+	w.Helper()
+	c := w.consumer(o)
 	t, err := c.Transactor(broker.ProducerOptions{})
 	w.must(err)
 	w.Cleanup(func() {

@@ -35,6 +35,7 @@ func cases() []testCase {
 		{"publish/too large alone fails", publishTooLarge},
 		{"publish/no such stream", publishNoStream},
 		{"publish/tiny buffer", publishTinyBuffer},
+		{"publish/to a partition of choice", publishTo},
 		{"publish/flush", publishFlush},
 		{"publish/close waits", publishClose},
 		{"publish/close in a hurry", publishCloseHurried},
@@ -54,6 +55,9 @@ func cases() []testCase {
 		{"committed/an open transaction holds readers back", committedOpen},
 		{"committed/markers leave no lag", committedLag},
 
+		{"read/anywhere", readAnywhere},
+		{"read/an open transaction", readOpen},
+
 		{"letters/a record that is no event", letterUndecodable},
 		{"letters/a record too large for a letter", letterTooLarge},
 		{"letters/offsets below the start", letterGap},
@@ -64,6 +68,15 @@ func cases() []testCase {
 		{"transact/an aborted one leaves no trace", transactAbort},
 		{"transact/a zombie is fenced", transactZombie},
 		{"transact/a caller without time", transactTimeUp},
+		{"transact/places are marked", transactMarks},
+		{"transact/a mark alone", transactMarkAlone},
+		{"transact/a mark of one put out", transactMarkZombie},
+		{"transact/beside ends one by one", transactMixed},
+
+		{"exclusive/one holder", exclusiveOne},
+		{"exclusive/no taking back", exclusiveStays},
+
+		{"tenure/in order", tenures},
 	}
 }
 
@@ -73,6 +86,7 @@ func disturbed() []testCase {
 		{"restart/published once and in order", restartPublish},
 		{"restart/consumed, none lost", restartConsume},
 		{"restart/transactions", restartTransact},
+		{"restart/an exclusive name", restartExclusive},
 	}
 }
 

@@ -95,7 +95,7 @@ func (w *world) copier(group, from, to string) *copier {
 	k := &copier{w: w, c: c, t: t, stop: cancel, gone: make(chan struct{})}
 	go func() {
 		defer close(k.gone)
-		for {
+		for ctx.Err() == nil { // Poll does not look at it while there is something to return
 			d, err := c.Poll(ctx)
 			if err != nil {
 				if ctx.Err() == nil {

@@ -1,0 +1,138 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"tidemill.dev/broker/internal/wire"
+)
+
+// Read hands the committed events of one partition to fn, from a place on, as
+// far as some maxBytes of the log reach, and returns where it stopped: from where
+// the next call can go on. It waits for nothing to come, so a stop where it began
+// says that the log of committed events ends there. fn may stop it by returning
+// false; it must not keep the event.
+//
+// It is for random access, a request each time. From below the log's start it
+// begins at the start; a record that is no event comes with its Err.
+func (b *Broker) Read(ctx context.Context, from Position, maxBytes int, fn func(*Incoming) bool) (next int64, err error) {
+	p := &inPartition{c: b.reader, stream: from.Stream, tp: wire.TopicPartition{Topic: b.names.Topic(from.Stream), Partition: from.Partition}}
+	var w backoff
+	for maxAge := time.Minute; ; maxAge = fresh {
+		next, err = b.readOnce(ctx, fetchAsk{p: p, position: from.Offset}, maxBytes, maxAge, fn)
+		if errors.Is(err, kafka.OffsetOutOfRange) {
+			if from.Offset, err = b.readable(ctx, p.tp, from.Offset); err == nil {
+				continue
+			}
+		}
+		if err == nil {
+			return next, nil
+		}
+		reason := fmt.Errorf("read stream %s, partition %d, from offset %d: %w", from.Stream, from.Partition, from.Offset, err)
+		if !passing(err) {
+			return from.Offset, reason
+		}
+		if ended := w.wait(ctx); ended != nil {
+			return from.Offset, errors.Join(reason, ended)
+		}
+	}
+}
+
+// readable is the first place at an offset or behind it that the log has.
+func (b *Broker) readable(ctx context.Context, tp wire.TopicPartition, offset int64) (int64, error) {
+	start, end, err := b.logEnds(ctx, tp)
+	if err == nil && offset > end {
+		err = fmt.Errorf("the log ends at %d", end)
+	}
+	return max(offset, start), err
+}
+
+// readOnce reads from the partition's leader as it is known. Events are handed
+// over only by the try that succeeds.
+func (b *Broker) readOnce(ctx context.Context, a fetchAsk, maxBytes int, maxAge time.Duration, fn func(*Incoming) bool) (next int64, err error) {
+	leader, err := b.leaderFor(ctx, a.p.tp, maxAge)
+	if err != nil {
+		return 0, err
+	}
+	buffer, err := b.fetchOne(ctx, leader, a, int32(max(1, min(maxBytes, math.MaxInt32))))
+	if err != nil {
+		return 0, err
+	}
+	defer buffer.drop()
+	err = kafka.NetworkException // unless the answer names the partition
+	code, failed := wire.ReadFetched(buffer.bytes, func(part *wire.Fetched) { next, err = a.hand(part, buffer, fn) })
+	switch {
+	case failed != nil:
+		return 0, failed
+	case code != 0:
+		return 0, kafka.Error(code)
+	}
+	return next, err
+}
+
+// leaderFor is leader for who reads a partition that may not be there.
+func (b *Broker) leaderFor(ctx context.Context, tp wire.TopicPartition, maxAge time.Duration) (int32, error) {
+	leaders, err := b.leaders(ctx, tp.Topic, maxAge)
+	switch {
+	case err != nil:
+		return 0, noStream(err)
+	case tp.Partition < 0 || int(tp.Partition) >= len(leaders):
+		return 0, fmt.Errorf("the partition is not there: the stream has %d", len(leaders))
+	case leaders[tp.Partition] < 0:
+		return 0, kafka.LeaderNotAvailable
+	}
+	return leaders[tp.Partition], nil
+}
+
+// fetchOne asks for what lies behind one place, and does not wait for it to come.
+func (b *Broker) fetchOne(ctx context.Context, leader int32, a fetchAsk, maxBytes int32) (*fetchBuffer, error) {
+	ctx, cancel := b.within(ctx)
+	defer cancel()
+	var frame wire.Frame
+	frame.BeginFetch(wire.FetchHead{Client: b.names.Install(), MaxBytes: maxBytes, Topics: 1})
+	frame.Topic(a.p.tp.Topic, 1)
+	frame.From(a.p.tp.Partition, a.position, maxBytes)
+	frame.EndFetch()
+	memory := b.reader.buffers.Get().(*fetchBuffer).bytes
+	answer, err := b.call(ctx, leader, &frame, memory)
+	if err != nil {
+		return nil, err
+	}
+	buffer := &fetchBuffer{c: b.reader, bytes: answer, pooled: true}
+	buffer.users.Store(1)
+	b.reader.room.take(buffer.size())
+	return buffer, nil
+}
+
+// hand decodes what was fetched and hands it over.
+func (a *fetchAsk) hand(part *wire.Fetched, buffer *fetchBuffer, fn func(*Incoming) bool) (next int64, err error) {
+	switch code := kafka.Error(part.Error); {
+	case code == kafka.TopicAuthorizationFailed:
+		return 0, refusedRead(code)
+	case code != 0:
+		return 0, code
+	case len(part.Records) == 0:
+		return a.position, nil
+	}
+	d := a.p.c.newDelivery(*a, buffer, a.position)
+	err = d.decode(*a, part)
+	d.hold()
+	defer d.release()
+	if err == nil && d.next == a.position {
+		err = fmt.Errorf("no batch in %d bytes: its length must be corrupt", len(part.Records))
+	}
+	if err != nil && d.next == a.position {
+		return a.position, err
+	}
+	for i := range d.Events {
+		if e := &d.Events[i]; !fn(e) {
+			return e.Offset + 1, nil
+		}
+	}
+	return d.next, nil
+}

@@ -1,0 +1,211 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// diary notes what the hooks of a consumer are told, one line each, and can be
+// waited on.
+type diary struct {
+	t     *testing.T
+	mu    sync.Mutex
+	lines []string
+	news  chan struct{}
+}
+
+func newDiary(t *testing.T) *diary { return &diary{t: t, news: make(chan struct{})} }
+
+func (d *diary) note(what string, all []Position) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	line := what
+	for _, p := range all {
+		line += fmt.Sprintf(" %d", p.Partition)
+	}
+	d.lines = append(d.lines, line)
+	close(d.news)
+	d.news = make(chan struct{})
+}
+
+// want waits for the next line.
+func (d *diary) want(line string) {
+	d.t.Helper()
+	for patience := time.After(20 * time.Second); ; {
+		d.mu.Lock()
+		news, have := d.news, ""
+		if len(d.lines) > 0 {
+			have, d.lines = d.lines[0], d.lines[1:]
+		}
+		d.mu.Unlock()
+		switch {
+		case have == line:
+			return
+		case have != "":
+			d.t.Fatalf("noted %q, want %q", have, line)
+		}
+		select {
+		case <-news:
+		case <-patience:
+			d.t.Fatalf("nothing is noted, want %q", line)
+		}
+	}
+}
+
+func (d *diary) assigned(_ context.Context, all []Position) ([]Position, error) {
+	d.note("assigned", all)
+	return nil, nil
+}
+
+func (d *diary) gone(all []Position) { d.note("gone", all) }
+
+// consumer is one that keeps a diary.
+func (d *diary) consumer(b *Broker, o ConsumerOptions) *Consumer {
+	d.t.Helper()
+	o.Group, o.Streams, o.Assigned, o.Gone = "g", []string{"events"}, d.assigned, d.gone
+	c, err := b.Consumer(d.t.Context(), o)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = c.Close(context.Background()) })
+	return c
+}
+
+// six is a stream of six partitions.
+func six(t *testing.T) (*Broker, *kfake.Cluster) {
+	t.Helper()
+	t.Parallel()
+	return openFake(t, kfake.GroupMinSessionTimeout(100*time.Millisecond), kfake.SeedTopics(6, "prod.events", "prod.dead-letters"))
+}
+
+// A transaction after whose abort Kafka does not say where the group is ends the
+// tenure, and the next begins behind it.
+func TestTenureEndsWithAFailedRewind(t *testing.T) {
+	b, k := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.dead-letters"))
+	publishAll(t, b, "events", "a")
+	d := newDiary(t)
+	c := d.consumer(b, ConsumerOptions{})
+	x, err := c.Transactor(ProducerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = x.Close(context.Background()) })
+	got := pollOne(t, c)
+	d.want("assigned 0")
+	refused := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Err: kerr.GroupAuthorizationFailed, TopLevel: true})
+	err = x.Do(t.Context(), func(tx *Tx) error { tx.Done(got); return errors.New("no") })
+	if !errors.Is(err, ErrAborted) || refused.Hits() != 1 {
+		t.Errorf("error is %v, %d were refused", err, refused.Hits())
+	}
+	d.want("gone 0")
+	d.want("assigned 0")
+	again := pollOne(t, c)
+	if id := string(again.Events[0].ID); id != "a" {
+		t.Errorf("%s comes again", id)
+	}
+	again.Done()
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	d.want("gone 0")
+}
+
+// One that the group has forgotten is told that all is gone before it begins anew.
+func TestTenureEndsWithTheSession(t *testing.T) {
+	b, k := six(t)
+	d := newDiary(t)
+	c := d.consumer(b, ConsumerOptions{Leaving: func(context.Context, []Position) { t.Error("nothing is left politely") }, SessionTimeout: time.Second})
+	d.want("assigned 0 1 2 3 4 5")
+	k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Err: kerr.UnknownMemberID, TopLevel: true})
+	d.want("gone 0 1 2 3 4 5")
+	d.want("assigned 0 1 2 3 4 5")
+	c.opt.Leaving = nil // it closes politely
+}
+
+// Whoever takes long to leave holds up what it leaves, and nothing else: what it
+// keeps flows on, and it beats all the while. When its time is up it is over.
+func TestLeavingHoldsUpNothingElse(t *testing.T) {
+	b, _ := six(t)
+	d, e := newDiary(t), newDiary(t)
+	release, late := make(chan struct{}), make(chan error, 1)
+	first := d.consumer(b, ConsumerOptions{SessionTimeout: time.Second, DrainTimeout: 3 * time.Second,
+		Leaving: func(ctx context.Context, all []Position) {
+			d.note("leaving", all)
+			select {
+			case <-release:
+			case <-ctx.Done():
+				late <- context.Cause(ctx)
+			}
+		}})
+	d.want("assigned 0 1 2 3 4 5")
+	second := e.consumer(b, ConsumerOptions{})
+	d.want("leaving 0 1 2")
+	for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} { // some are kept, surely
+		v := &View{ID: key, Source: "/x", Type: "t", Subject: key}
+		p := producer(t, b)
+		if _, err := p.Publish(t.Context(), "events", v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := pollOne(t, first)
+	if got.Partition < 3 {
+		t.Errorf("partition %d is leaving and is handed out", got.Partition)
+	}
+	got.Done()
+	select {
+	case err := <-late:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the time to leave ended with %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("its time does not end")
+	}
+	d.want("gone 0 1 2")
+	e.want("assigned 0 1 2")
+	close(release)
+	if err := errors.Join(second.Close(t.Context()), first.Close(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is given back while it leaves goes all the way first.
+func TestGivenBackWhileItLeaves(t *testing.T) {
+	b, _ := six(t)
+	d, e := newDiary(t), newDiary(t)
+	release := make(chan struct{})
+	first := d.consumer(b, ConsumerOptions{DrainTimeout: time.Minute, Leaving: func(_ context.Context, all []Position) {
+		d.note("leaving", all)
+		<-release
+	}})
+	d.want("assigned 0 1 2 3 4 5")
+	second := e.consumer(b, ConsumerOptions{})
+	d.want("leaving 0 1 2")
+	_, generation, _, _ := first.member.snapshot()
+	if err := second.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for ok := false; !ok; {
+		_, now, _, _ := first.member.snapshot()
+		if ok = now > generation; !ok {
+			if err := sleep(t.Context(), time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	close(release)
+	d.want("gone 0 1 2")
+	d.want("assigned 0 1 2")
+	if err := first.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	d.want("leaving 0 1 2 3 4 5")
+	d.want("gone 0 1 2 3 4 5")
+}

@@ -1,0 +1,185 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemill.dev/broker/internal/wire"
+)
+
+// parkedFake has a stream of one partition and its companion.
+func parkedFake(t *testing.T) (*Broker, *kfake.Cluster) {
+	t.Helper()
+	return openFake(t, kfake.SeedTopics(1, "prod.events", "prod.events.parked", "prod.out", "prod.dead-letters"))
+}
+
+func pollOne(t *testing.T, c *Consumer) *Delivery {
+	t.Helper()
+	d, err := c.Poll(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// stands is where a group stands in a partition 0.
+func standsAt(t *testing.T, b *Broker, stream string) int64 {
+	t.Helper()
+	all, err := b.Committed(t.Context(), "g", []Position{{Stream: stream}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[0].Offset
+}
+
+// What guards a transaction against zombies is that its offsets come with member
+// and generation, those too that stand for nothing that was read.
+func TestMarkNamesMemberAndGeneration(t *testing.T) {
+	b, k := parkedFake(t)
+	publishAll(t, b, "events", "a")
+	c, x := openTransactor(t, b, nil)
+	d := pollOne(t, c)
+	defer d.Done()
+	var named atomic.Bool
+	k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Count: -1, Observe: true, When: func(r kmsg.Request) bool {
+		req := r.(*kmsg.TxnOffsetCommitRequest)
+		named.Store(req.MemberID != "" && req.Generation >= 0 && len(req.Topics) == 1 && req.Topics[0].Topic == "prod.events.parked")
+		return true
+	}})
+	if err := x.Do(t.Context(), func(tx *Tx) error { tx.Mark(Position{Stream: "events.parked", Offset: 3}); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if !named.Load() || standsAt(t, b, "events.parked") != 3 {
+		t.Errorf("named: %v; the group stands at %d", named.Load(), standsAt(t, b, "events.parked"))
+	}
+}
+
+// A home that is given up between the mark and the commit, and even taken again,
+// is not the mark's home any more.
+func TestMarkWhoseHomeIsLost(t *testing.T) {
+	b, _ := parkedFake(t)
+	publishAll(t, b, "events", "a")
+	asked := make(chan struct{}, 10)
+	c, x := openTransactor(t, b, func(context.Context, []Position) ([]Position, error) { asked <- struct{}{}; return nil, nil })
+	pollOne(t, c).Done()
+	<-asked
+	err := x.Do(t.Context(), func(tx *Tx) error {
+		tx.Mark(Position{Stream: "events.parked", Offset: 3})
+		c.giveUp(c.parts)
+		c.member.startOver()
+		<-asked
+		return nil
+	})
+	if !errors.Is(err, ErrAborted) || !errors.Is(err, errTakenAway) {
+		t.Errorf("error is %v", err)
+	}
+	if at := standsAt(t, b, "events.parked"); at != -1 {
+		t.Errorf("the group stands at %d", at)
+	}
+}
+
+// A delivery that has ended one by one, and whose memory is another's, may be
+// given all the same; and the group does not go back to it.
+func TestTransactionOfWhatHasEnded(t *testing.T) {
+	b, _ := parkedFake(t)
+	publishAll(t, b, "events", "a", "b")
+	c, x := openTransactor(t, b, nil)
+	first := pollOne(t, c)
+	first.Done()
+	publishAll(t, b, "events", "c")
+	second := pollOne(t, c)
+	second.Done()
+	publishAll(t, b, "events", "d")
+	third := pollOne(t, c)
+	for at := int64(0); at != 3; at = standsAt(t, b, "events") {
+		if err := sleep(t.Context(), 1e6); err != nil {
+			t.Fatal(err)
+		}
+	}
+	give := func(all ...*Delivery) {
+		t.Helper()
+		err := x.Do(t.Context(), func(tx *Tx) error {
+			for _, d := range all {
+				tx.Done(d)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if give(first); standsAt(t, b, "events") != 3 {
+		t.Errorf("the group has gone back to %d", standsAt(t, b, "events"))
+	}
+	if give(first, third); standsAt(t, b, "events") != 4 { // the second is left out, having ended
+		t.Errorf("the group stands at %d, want 4", standsAt(t, b, "events"))
+	}
+}
+
+// What has ended beyond a transaction's place goes along with it, and a successor
+// is handed only what has not. Kafka may take less metadata than that.
+func TestTransactionCarriesWhatEndedBeyond(t *testing.T) {
+	for _, tooLarge := range []bool{false, true} {
+		t.Run(fmt.Sprint("too large ", tooLarge), func(t *testing.T) {
+			b, k := parkedFake(t)
+			c, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"}, CommitEvery: 1e15})
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, err := c.Transactor(ProducerOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var all []*Delivery
+			for _, id := range []string{"a", "b", "c"} {
+				publishAll(t, b, "events", id)
+				all = append(all, pollOne(t, c))
+			}
+			all[2].Done()
+			if tooLarge {
+				k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.OffsetMetadataTooLarge})
+			}
+			if err := x.Do(t.Context(), func(tx *Tx) error { tx.Done(all[0]); return nil }); err != nil {
+				t.Fatal(err)
+			}
+			known, err := b.committedOffsets(t.Context(), "prod.g", []wire.TopicPartition{{Topic: "prod.events"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := known[wire.TopicPartition{Topic: "prod.events"}]
+			if spans := decodeEnded(at.Offset, at.Metadata); at.Offset != 1 || covered(spans, 2) == tooLarge || covered(spans, 1) {
+				t.Errorf("the group stands at %d, ended beyond that: %v", at.Offset, spans)
+			}
+			all[1].Done()
+			if err := errors.Join(x.Close(t.Context()), c.Close(t.Context())); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Where Kafka does not say where an event lies, whoever wants to know it is not
+// told a lie: there is no transaction then.
+func TestOutputWithoutAPlace(t *testing.T) {
+	b, k := parkedFake(t)
+	publishAll(t, b, "events", "a")
+	c, x := openTransactor(t, b, nil)
+	defer pollOne(t, c).Done()
+	for _, done := range []func(Receipt){nil, func(r Receipt) { t.Errorf("told of %+v", r) }} {
+		k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.DuplicateSequenceNumber})
+		err := x.Do(t.Context(), func(tx *Tx) error {
+			tx.SendTo(t.Context(), "out", 0, &View{ID: "x", Source: "/x", Type: "t"}, done)
+			return nil
+		})
+		if errors.Is(err, ErrAborted) != (done != nil) {
+			t.Errorf("error is %v", err)
+		}
+	}
+}
