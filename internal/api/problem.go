@@ -27,6 +27,9 @@ const (
 	Forbidden        = "forbidden"              // 403
 	Reserved         = "reserved"               // 403: a type, source or stream of Tidemill's own
 	UnknownStream    = "unknown-stream"         // 404
+	UnknownTrigger   = "unknown-trigger"        // 404
+	UnknownLetter    = "unknown-dead-letter"    // 404
+	UnknownSchedule  = "unknown-schedule"       // 404
 	NotFound         = "not-found"              // 404: a path
 	MethodNotAllowed = "method-not-allowed"     // 405
 	TooSlow          = "too-slow"               // 408: the body did not come in time

@@ -1,6 +1,7 @@
 package tail
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -20,22 +21,37 @@ func ParseFrom(text string, now time.Time) (broker.Start, error) {
 	case "end":
 		return broker.Latest(), nil
 	}
+	if offset, err := strconv.ParseInt(text, 10, 64); err == nil && offset >= 0 {
+		return broker.AtOffset(offset), nil
+	}
+	at, err := ParseTime(text, now)
+	if errors.Is(err, errNoTime) {
+		return broker.Start{}, fmt.Errorf("%q is no place in a stream: give beginning, end, an offset, a time ago such as -1h, or a time such as 2026-01-31T15:04:05Z", text)
+	}
+	if err != nil {
+		return broker.Start{}, err
+	}
+	return since(at), nil
+}
+
+var errNoTime = errors.New("give a time ago such as -1h, or a time such as 2026-01-31T15:04:05Z")
+
+// ParseTime reads a time ago such as -1h or -2d, or a time as in RFC 3339. Its
+// errors begin with the text too.
+func ParseTime(text string, now time.Time) (time.Time, error) {
 	if ago, ok := strings.CutPrefix(text, "-"); ok {
 		d, err := parseAgo(ago)
 		if err != nil || d < 0 {
-			return broker.Start{}, fmt.Errorf("%s is no time ago; write it like -90s, -15m, -1h or -2d", text)
+			return time.Time{}, fmt.Errorf("%s is no time ago; write it like -90s, -15m, -1h or -2d", text)
 		}
-		return since(now.Add(-d)), nil
-	}
-	if offset, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return broker.AtOffset(offset), nil
+		return now.Add(-d), nil
 	}
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04", time.DateOnly} {
 		if at, err := time.ParseInLocation(layout, text, time.Local); err == nil {
-			return since(at), nil
+			return at, nil
 		}
 	}
-	return broker.Start{}, fmt.Errorf("%q is no place in a stream: give beginning, end, an offset, a time ago such as -1h, or a time such as 2026-01-31T15:04:05Z", text)
+	return time.Time{}, fmt.Errorf("%q is no time: %w", text, errNoTime)
 }
 
 // since knows that no record is older than Kafka's clock, for which a time before

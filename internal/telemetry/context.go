@@ -34,6 +34,12 @@ func ContextOfRequest(ctx context.Context, h http.Header) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, headers(h))
 }
 
+// Forward writes the context's span into the headers of a request that is made
+// in it, so that whoever answers goes on with its trace.
+func Forward(ctx context.Context, h http.Header) {
+	propagation.TraceContext{}.Inject(ctx, headers(h))
+}
+
 // carrier lets a propagator read and write an event's attributes.
 type carrier struct{ v *broker.View }
 
@@ -69,7 +75,7 @@ func (h headers) Get(name string) string {
 	return strings.Join(values, ",")
 }
 
-// Set is never called: requests are read here, not made.
+// Set is called for requests of ours.
 func (h headers) Set(name, value string) { http.Header(h).Set(name, value) }
 
 // Keys is as a carrier's.

@@ -121,3 +121,16 @@ func TestContextOfRequest(t *testing.T) {
 		}
 	}
 }
+
+// What is forwarded is read as it was.
+func TestForward(t *testing.T) {
+	for name, given := range map[string]http.Header{"a trace": header("traceparent", parent, "tracestate", state), "no state": header("traceparent", parent), "nothing": header()} {
+		got := header("Accept", "text/plain")
+		Forward(ContextOfRequest(t.Context(), given), got)
+		for _, key := range []string{"Traceparent", "Tracestate"} {
+			if !slices.Equal(got[key], given[key]) {
+				t.Errorf("%s: %s is %q, want %q", name, key, got[key], given[key])
+			}
+		}
+	}
+}

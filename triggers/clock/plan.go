@@ -1,0 +1,254 @@
+package clock
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"tidemill.dev/config"
+)
+
+const (
+	// A tick that comes a minute late is still on time: a keeper takes over from a
+	// dead one within it.
+	tooLate = time.Minute + 1
+	// mostMissed bounds what a schedule that wants all it missed gets, over all
+	// its keys.
+	mostMissed = 1000
+	// enough ticks are a transaction; what more is due is the next one's. One
+	// schedule's are never parted.
+	enough = 1000
+	// kept is how long marks stay, so that nothing older can be missed.
+	kept = 30 * 24 * time.Hour
+)
+
+// question is everything that a plan depends on.
+type question struct {
+	table  []*entry
+	states map[string]state
+	lost   bool                   // a schedule without a state may have had one
+	paused func(name string) bool // whether a schedule shall not tick
+	sent   map[string]bool        // ids of ticks that stand on the stream, though no mark says so
+	now    time.Time
+}
+
+// plan is what is to be done now, and when to ask again.
+type plan struct {
+	ticks  []tick           // in the order in which they were due
+	states map[string]state // of the schedules that have got further
+	gone   []string         // schedules that are no more
+	notes  []note
+	wake   time.Time // zero if nothing will ever be due
+	more   bool      // something is due that is not among the ticks
+}
+
+// note is a decision that people should hear of.
+type note struct {
+	what     decision
+	schedule string
+	ticks    int
+}
+
+type decision int
+
+const (
+	skipped decision = iota // ticks were missed, and none is wanted late
+	leftOut                 // more ticks were missed than are sent late
+	forgot                  // nobody knows any more what was missed
+)
+
+// decide makes the plan. It is pure: the same question has the same plan, and
+// whoever asks again after an answer was lost gets the same ticks.
+func decide(q question) plan {
+	p := plan{states: map[string]state{}}
+	for _, e := range q.table {
+		if len(p.ticks) >= enough {
+			p.more = true
+			break
+		}
+		p.turn(&q, e)
+	}
+	if !p.more {
+		p.gone = q.gone()
+	}
+	slices.SortStableFunc(p.ticks, func(a, b tick) int { return a.due.Compare(b.due) })
+	return p
+}
+
+// gone are the schedules that have a state and are not in the config any more. If
+// one comes back it is new.
+func (q *question) gone() (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(q.states)) {
+		if !slices.ContainsFunc(q.table, func(e *entry) bool { return e.Name == name }) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// turn plans for one schedule.
+func (p *plan) turn(q *question, e *entry) {
+	st, known := q.states[e.Name]
+	switch {
+	case known && st.of(&e.Schedule):
+	case known:
+		p.replace(q, e, st)
+		return
+	default:
+		st = p.meet(q, e)
+	}
+	if q.paused(e.Name) {
+		return
+	}
+	p.owed(q, e, st, false)
+	p.awake(e.wake(st, q.now))
+}
+
+// meet begins a schedule of which nothing is known. It is new, and starts from
+// now; or its marks are gone, and then the newest time that may have been missed
+// is made up for, if the schedule wants any.
+func (p *plan) meet(q *question, e *entry) state {
+	st := begun(&e.Schedule, q.now)
+	if q.lost && e.Missed != config.MissedSkip {
+		if last := e.newest(q.now.Add(-kept), q.now, 1); len(last) > 0 {
+			st = begun(&e.Schedule, last[0].Add(-time.Second))
+			p.notes = append(p.notes, note{forgot, e.Name, len(e.seats)})
+		}
+	}
+	p.states[e.Name] = st
+	return st
+}
+
+// replace ends what a schedule was and begins what it is. The ticks of keys that
+// were still to come, of a time that has passed, come at once: they are of the
+// schedule as it was.
+func (p *plan) replace(q *question, e *entry, st state) {
+	if was, err := st.former(e.Schedule); err == nil && !q.paused(e.Name) {
+		p.owed(q, was, st, true)
+	}
+	fresh := begun(&e.Schedule, q.now)
+	if sent, ok := p.states[e.Name]; ok {
+		st = sent
+	}
+	fresh.Last = st.Last
+	p.states[e.Name] = fresh
+	p.awake(e.wake(fresh, q.now))
+}
+
+// awake has the plan ask again at a time, if that is earlier than the others.
+func (p *plan) awake(at time.Time) {
+	if !at.IsZero() && (p.wake.IsZero() || at.Before(p.wake)) {
+		p.wake = at
+	}
+}
+
+// wake is when the next tick is due.
+func (e *entry) wake(st state, now time.Time) (first time.Time) {
+	for _, s := range e.seats {
+		if at := e.next(later(st.From, now.Add(-s.offset))); !at.IsZero() && (first.IsZero() || at.Add(s.offset).Before(first)) {
+			first = at.Add(s.offset)
+		}
+	}
+	return first
+}
+
+// owed adds the ticks that are due, and with early those whose time has passed
+// and that wait for their place in the spread.
+func (p *plan) owed(q *question, e *entry, st state, early bool) {
+	before, through := len(p.ticks), st.Through
+	memo := map[time.Duration]arrears{}
+	late, dealt := 0, false
+	for _, s := range e.seats {
+		a, ok := memo[s.offset]
+		if !ok {
+			a = e.arrears(st, s.offset, q.now, early)
+			memo[s.offset] = a
+		}
+		late += a.late
+		dealt = dealt || a.late > 0 || len(a.times) > 0
+		p.add(q, e.Name, s, a)
+	}
+	if !dealt {
+		return
+	}
+	st.Through = q.now
+	for _, t := range p.ticks[before:] {
+		st.Last = later(st.Last, t.Scheduled)
+	}
+	if late > 0 {
+		p.notes = append(p.notes, note{e.verdict(), e.Name, late})
+	}
+	if late > 0 && e.Missed == config.MissedSkip {
+		st.skip(through, q.now.Add(-tooLate))
+	}
+	st.told(e)
+	p.states[e.Name] = st
+}
+
+func (p *plan) add(q *question, schedule string, s seat, a arrears) {
+	for i, at := range a.times {
+		t := tick{Schedule: schedule, Key: s.key, Scheduled: at, due: at.Add(s.offset)}
+		if i == 0 {
+			t.Missed = a.missed
+		}
+		if len(q.sent) == 0 || !q.sent[t.id()] {
+			p.ticks = append(p.ticks, t)
+		}
+	}
+}
+
+// arrears are what a seat is owed.
+type arrears struct {
+	times  []time.Time // that are sent
+	late   int         // how many are not
+	missed int         // with those that were skipped earlier
+}
+
+func (e *entry) arrears(st state, offset time.Duration, now time.Time, early bool) (a arrears) {
+	after, until := st.owes(offset), now.Add(-offset)
+	late := until.Add(-tooLate)
+	if early {
+		until = now
+	}
+	first := e.next(after)
+	if first.IsZero() || first.After(until) {
+		return a
+	}
+	if late.After(after) {
+		a.times = e.newest(after, late, e.keep())
+		dropped := late
+		if len(a.times) > 0 {
+			dropped = a.times[0].Add(-time.Second)
+		}
+		a.late = e.count(after, dropped)
+		after = late
+	}
+	soon := e.between(after, until, mostMissed)
+	if len(soon) == mostMissed { // of a schedule that ticks every second, replaced
+		a.late += e.count(soon[mostMissed-1], until)
+	}
+	a.times = append(a.times, soon...)
+	if len(a.times) > 0 {
+		a.missed = min(a.late+st.before(e, offset, first), mostCounted)
+	}
+	return a
+}
+
+// verdict is what becomes of the ticks that are too late.
+func (e *entry) verdict() decision {
+	if e.Missed == config.MissedAll {
+		return leftOut
+	}
+	return skipped
+}
+
+// keep is how many of the ticks that are late are sent for each key.
+func (e *entry) keep() int {
+	switch e.Missed {
+	case config.MissedLast:
+		return 1
+	case config.MissedAll:
+		return max(1, mostMissed/len(e.seats))
+	}
+	return 0
+}
