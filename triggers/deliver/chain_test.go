@@ -1,0 +1,241 @@
+package deliver
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+)
+
+func TestChainHeap(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var h chainHeap
+	var want []moment
+	for range 5000 {
+		due := moment(rng.IntN(1000))
+		want = append(want, due)
+		h.push(&chain{due: due})
+	}
+	slices.Sort(want)
+	for n, due := range want {
+		if c := h.pop(); c.due != due || c.at != loading {
+			t.Fatalf("the %dth is due at %d, want %d", n, c.due, due)
+		}
+	}
+}
+
+func TestLedger(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	var l ledger
+	held := map[int64]bool{}
+	for n := range 20_000 {
+		at := int64(5000 + n)
+		if n < 100 {
+			at = int64(rng.IntN(5000)) // as in a rebuild, in any order
+		}
+		if !held[at] {
+			l.add(at)
+			held[at] = true
+		}
+		for len(held) > 300 {
+			for at := range held {
+				l.remove(at)
+				delete(held, at)
+				break
+			}
+		}
+		if n%97 == 0 {
+			low := int64(1 << 40)
+			for at := range held {
+				low = min(low, at)
+			}
+			if got := l.low(1 << 40); got != low || l.n != len(held) || !l.has(low) || l.has(low-1) {
+				t.Fatalf("low is %d of %d, want %d of %d", got, l.n, low, len(held))
+			}
+		}
+	}
+}
+
+// lonePartition is a partition of one trigger that gets everything.
+func lonePartition(retention time.Duration) *partition {
+	tr := &config.Trigger{Name: "t", Delivery: config.Delivery{Ordered: true}}
+	b := defaultBounds()
+	b.retention = retention
+	p := newPartition("s", 0, b, 0)
+	newFold(p, &terms{plan: &plan{triggers: []string{"t"}, match: func(_ *broker.View, dst []int) []int { return append(dst, 0) }},
+		triggers: map[string]*config.Trigger{"t": tr}, paused: func(string) bool { return false }}).finish(0, 0, 0)
+	p.open(0)
+	return p
+}
+
+// quiet runs a partition against a log that never fails, until nothing is left.
+type quiet struct {
+	p       *partition
+	now     moment
+	log     []broker.Incoming
+	ended   func(i *item)
+	fails   func(i *item, now moment) bool
+	backoff config.Backoff
+}
+
+func (x *quiet) run(t *testing.T, done func() bool) {
+	for range 2_000_000 {
+		if done() {
+			return
+		}
+		x.send()
+		x.write(t)
+		x.load(t)
+		x.send()
+		next := x.p.deadline(x.now)
+		for _, l := range x.p.lines {
+			next = min(next, l.nextLoad())
+		}
+		x.now = max(x.now, next)
+		x.p.wake(x.now)
+	}
+	t.Fatalf("it does not end: %s", shape(x.p))
+}
+
+func (x *quiet) send() {
+	for out := x.p.handOut(); len(out) > 0; out = x.p.handOut() {
+		for _, i := range out {
+			if !x.p.start(i, x.now) {
+				continue
+			}
+			if x.fails(i, x.now) {
+				x.p.failed(i, Attempt{Error: "no"}, delay(x.backoff, i.tries+1, 0.5, 0), x.now)
+				continue
+			}
+			x.ended(i)
+			x.p.ended(i, x.now)
+		}
+	}
+}
+
+func (x *quiet) write(t *testing.T) {
+	w := x.p.plan(newAllowance(), x.now, false)
+	if w == nil {
+		return
+	}
+	begunAt := int64(len(x.log))
+	if w.begun != nil {
+		x.log = append(x.log, broker.Incoming{})
+	}
+	for n := range w.parks {
+		k := &w.parks[n]
+		v, err := k.record.wrap(&k.item.event.view)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.at = int64(len(x.log))
+		x.log = append(x.log, broker.Incoming{View: v})
+	}
+	x.p.commit(w, begunAt, int64(len(x.log)), x.now)
+}
+
+func (x *quiet) load(t *testing.T) {
+	for _, l := range x.p.lines {
+		for _, d := range x.p.load(l, 64, x.now) {
+			r := readRecord(&x.log[d.rec.at])
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			x.p.loaded(d, &r.record, &r.view, x.now)
+		}
+	}
+}
+
+func (x *quiet) take(n, keys int) {
+	for from := 0; from < n; from += 100 {
+		s := &slab{next: int64(from + 100), end: func(int) {}}
+		for o := from; o < min(from+100, n); o++ {
+			s.events = append(s.events, broker.Incoming{Offset: int64(o), View: broker.View{ID: "x", Source: "/x", Type: "t", Key: []byte{byte(o % keys), byte(o % keys >> 8)}}})
+		}
+		x.p.take(s, x.now)
+	}
+}
+
+// A subscriber is away for ten minutes, and ten thousand events wait for it.
+func TestTenMinutesOfOutageOfTenThousandEvents(t *testing.T) {
+	x := &quiet{p: lonePartition(config.Forever), now: 1_000_000, backoff: config.Backoff{Kind: config.Exponential, First: time.Second, Cap: time.Minute, Jitter: true}}
+	back := x.now.after(10 * time.Minute)
+	last := map[int64]int64{}
+	n := 0
+	x.fails = func(_ *item, now moment) bool { return now < back }
+	x.ended = func(i *item) {
+		if key := i.rec.source % 500; last[key] > i.rec.source {
+			t.Errorf("offset %d came behind %d", i.rec.source, last[key])
+		} else {
+			last[key] = i.rec.source
+		}
+		n++
+	}
+	x.take(10_000, 500)
+	x.run(t, func() bool { return n == 10_000 })
+	if x.now < back || x.now > back.after(2*time.Minute) {
+		t.Errorf("the last came %s after the subscriber was back", time.Duration(x.now-back)*time.Millisecond)
+	}
+}
+
+// What would soon be too old to be read is given to its sender to be buried.
+func TestParkedEventsExpire(t *testing.T) {
+	x := &quiet{p: lonePartition(time.Hour), now: 1_000_000, backoff: config.Backoff{Kind: config.Constant, First: 50 * time.Minute}}
+	began, expired := x.now, 0
+	x.fails = func(i *item, _ moment) bool { return !i.expired }
+	x.ended = func(*item) { expired++ }
+	x.take(100, 100)
+	x.run(t, func() bool { return expired == 100 })
+	if waited := time.Duration(x.now-began) * time.Millisecond; waited < 29*time.Minute || waited > 31*time.Minute {
+		t.Errorf("they expired after %s, want half of the hour", waited)
+	}
+}
+
+// Forty attempts come when the backoff says, over hours.
+func TestFortyAttemptsOfAParkedEvent(t *testing.T) {
+	x := &quiet{p: lonePartition(config.Forever), now: 1_000_000, backoff: config.Backoff{Kind: config.Exponential, First: time.Second, Cap: 5 * time.Minute}}
+	began, ended := x.now, 0
+	x.fails = func(i *item, _ moment) bool { return i.tries+1 < 40 }
+	x.ended = func(i *item) {
+		ended++
+		if len(i.past) != 2*keepInHistory {
+			t.Errorf("it remembers %d attempts", len(i.past))
+		}
+	}
+	x.take(1, 1)
+	x.run(t, func() bool { return ended == 1 })
+	want := time.Duration(0)
+	for n := 1; n < 40; n++ {
+		want += delay(x.backoff, n, 0, 0)
+	}
+	if took := time.Duration(x.now-began) * time.Millisecond; took < want || took > want+time.Second {
+		t.Errorf("it took %s, want %s", took, want)
+	}
+}
+
+// A trigger that our config does not know yet is not taken for removed, until
+// the time in which the config could follow has passed.
+func TestANewerConfigIsAwaited(t *testing.T) {
+	p := lonePartition(config.Forever)
+	p.bounds.skew = time.Minute
+	p.begun = begun{From: map[string]int64{"t": 0, "newer": 0}}
+	p.ledger.add(0)
+	p.begunAt, p.skewed = 0, moment(0).after(time.Minute)
+	p.reckon()
+	p.take(&slab{next: 1, end: func(int) {}, events: []broker.Incoming{{View: broker.View{ID: "x"}}}}, 1)
+	if w := p.plan(newAllowance(), 1, false); w != nil || len(p.handOut()) > 0 || p.deadline(1) != p.skewed {
+		t.Errorf("it went on: %+v", w)
+	}
+	later := p.skewed
+	w := p.plan(newAllowance(), later, false)
+	if w == nil || w.begun == nil || len(w.begun.From) != 1 {
+		t.Fatalf("it writes %+v", w)
+	}
+	p.commit(w, 1, 2, later)
+	if out := p.handOut(); len(out) != 1 {
+		t.Errorf("%d items go on", len(out))
+	}
+}

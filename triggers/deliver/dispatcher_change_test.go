@@ -1,0 +1,252 @@
+package deliver
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+)
+
+func TestANewTriggerBeginsAtTheLatest(t *testing.T) {
+	w := newInstall(t, 3)
+	old, young := newSink(t, nil), newSink(t, nil)
+	w.trigger("old", old.url, nil)
+	d := w.open()
+	w.publish(60, 10)
+	w.trigger("young", young.url, nil)
+	w.must(d.Apply(w.ctx, w.config))
+	w.must(d.Ready(w.ctx))
+	before := w.n
+	w.publish(60, 10)
+	// What was published before and not yet read may reach it too.
+	all := func() bool {
+		young.mu.Lock()
+		defer young.mu.Unlock()
+		for n := before; n < w.n; n++ {
+			if young.tries[fmt.Sprint(n)] == 0 {
+				return false
+			}
+		}
+		return true
+	}
+	w.until("both have theirs", func() bool { return old.count() == 120 && all() })
+	w.close(d)
+	w.publish(30, 10)
+	w.open()
+	w.until("both go on", func() bool { return old.count() == 150 && all() })
+}
+
+func TestARemovedTriggersEventsBecomeDeadLetters(t *testing.T) {
+	w := newInstall(t, 2)
+	gone, other := newSink(t, func(string, int) int { return 500 }), newSink(t, nil)
+	w.trigger("gone", gone.url, func(t *config.Trigger) { t.Delivery.Attempts = 1000 })
+	w.trigger("other", other.url, nil)
+	d := w.open()
+	w.publish(40, 5)
+	w.until("it is parked", func() bool { return parkedOf(d, "gone") == 40 && other.count() == 40 })
+	w.remove("gone")
+	w.must(d.Apply(w.ctx, w.config))
+	w.until("there are letters", func() bool { return len(w.letters()) >= 40 })
+	for _, l := range w.letters() {
+		if l.Trigger != "gone" || !strings.Contains(l.Reason, "no longer in the config") {
+			t.Errorf("the letter of %s says: %s", l.OriginalID, l.Reason)
+		}
+	}
+	w.remove("other")
+	w.must(d.Apply(w.ctx, w.config))
+	w.until("nobody reads the stream", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.lanes) == 0
+	})
+}
+
+// What is left of a trigger that was removed while nobody ran is not forgotten.
+func TestARemovedTriggersEventsAreFoundAtTheStart(t *testing.T) {
+	w := newInstall(t, 2)
+	gone := newSink(t, func(string, int) int { return 500 })
+	w.trigger("gone", gone.url, func(t *config.Trigger) { t.Delivery.Attempts = 1000 })
+	d := w.open()
+	w.publish(10, 5)
+	w.until("it is parked", func() bool { return parkedOf(d, "gone") == 10 })
+	w.close(d)
+	w.remove("gone")
+	w.open()
+	w.until("there are letters", func() bool { return len(w.letters()) == 10 })
+}
+
+func TestPausedEventsWait(t *testing.T) {
+	w := newInstall(t, 2)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, nil)
+	d := w.open()
+	w.pause("a", true)
+	w.until("it is known", func() bool { return d.acts.Now().TriggerPaused("a") })
+	w.publish(50, 5)
+	w.until("all is parked", func() bool { return parkedOf(d, "a") == 50-int64(to.count()) && w.committed() })
+	w.close(d)
+	had := to.count()
+	d = w.open()
+	w.publish(50, 5)
+	w.until("all is parked", func() bool { return parkedOf(d, "a") == 100-int64(had) && w.committed() })
+	if to.count() != had {
+		t.Errorf("%d were sent while it was paused", to.count()-had)
+	}
+	w.pause("a", false)
+	w.until("all have come", func() bool { return to.count() == 100 })
+	to.inOrder()
+}
+
+func TestRefusedEventsBecomeDeadLetters(t *testing.T) {
+	w := newInstall(t, 2)
+	to := newSink(t, func(id string, _ int) int {
+		switch id {
+		case "3":
+			return 400
+		case "5":
+			return 503
+		}
+		return 200
+	})
+	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Attempts = 4 })
+	w.open()
+	w.publish(10, 2)
+	w.until("all have ended", func() bool { return to.count() == 8 && len(w.letters()) == 2 && w.committed() })
+	to.inOrder()
+	for _, l := range w.letters() {
+		want := map[string]int{"3": 1, "5": 4}[l.OriginalID]
+		if l.Tried != want || len(l.Attempts) != want || l.Trigger != "a" || l.Attempts[0].Status == 0 {
+			t.Errorf("the letter of %s tells of %d tries: %+v", l.OriginalID, l.Tried, l)
+		}
+		if v, err := l.Original(); err != nil || v.ID != l.OriginalID || len(v.Foreign) != 0 {
+			t.Errorf("the letter holds %+v, %v", v, err)
+		}
+	}
+}
+
+func TestRetryAfterIsHonoured(t *testing.T) {
+	w := newInstall(t, 1)
+	times := make(chan time.Time, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		times <- time.Now()
+		if len(times) == 1 {
+			rw.Header().Set("Retry-After", "1")
+			rw.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	t.Cleanup(server.Close)
+	w.trigger("a", server.URL, func(t *config.Trigger) { t.Delivery.Backoff.First = time.Millisecond })
+	w.open()
+	w.publish(1, 1)
+	w.until("it was tried twice", func() bool { return len(times) == 2 })
+	if first, second := <-times, <-times; second.Sub(first) < time.Second {
+		t.Errorf("it was tried again after %s", second.Sub(first))
+	}
+}
+
+func TestRepliesArePublished(t *testing.T) {
+	w := newInstall(t, 2)
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		for name, value := range map[string]string{"Ce-Specversion": "1.0", "Ce-Id": "mine", "Ce-Source": "/fn", "Ce-Type": "invoice", "Ce-Subject": r.Header.Get("Ce-Subject")} {
+			rw.Header().Set(name, value)
+		}
+	}))
+	t.Cleanup(server.Close)
+	got := newSink(t, nil)
+	w.trigger("bill", server.URL, nil)
+	w.trigger("archive", got.url, func(t *config.Trigger) { t.When = []config.When{{Types: []string{"invoice"}}} })
+	d := w.open()
+	w.publish(20, 4)
+	w.until("all replies have come", func() bool { return got.count() == 20 })
+	ids := map[string]bool{}
+	for p := range int32(2) {
+		_, err := w.b.ReadBack(w.ctx, []broker.Position{{Stream: tidemill.StreamEvents, Partition: p}}, func(in *broker.Incoming) {
+			if in.Type == "invoice" {
+				cause, _ := in.Attribute(tidemill.AttrCausationID)
+				if ids[in.ID] || in.ID == "mine" || cause == "" {
+					t.Errorf("reply %s, caused by %q", in.ID, cause)
+				}
+				ids[in.ID] = true
+			}
+		})
+		w.must(err)
+	}
+	if len(ids) != 20 {
+		t.Errorf("%d replies", len(ids))
+	}
+	w.until("they are counted", func() bool {
+		for _, s := range d.Standing() {
+			if s.Name == "bill" {
+				return s.Replies == 20 && s.Delivered == 20
+			}
+		}
+		return false
+	})
+}
+
+func TestKafkaMayBeAway(t *testing.T) {
+	w := newInstall(t, 2)
+	to := newSink(t, flaky)
+	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Backoff.First = 150 * time.Millisecond })
+	w.open()
+	w.publish(100, 10)
+	w.until("some have come", func() bool { return to.count() > 20 })
+	w.must(w.servers.Close())
+	w.serve()
+	w.publish(100, 10)
+	w.until("all have come", func() bool { return to.count() == 200 })
+	to.inOrder()
+	w.until("all is committed", w.committed)
+}
+
+func TestChangedPoliciesHoldAtOnce(t *testing.T) {
+	w := newInstall(t, 1)
+	broken, mended := newSink(t, func(string, int) int { return 500 }), newSink(t, nil)
+	w.trigger("a", broken.url, func(t *config.Trigger) { t.Delivery.Attempts = 1000 })
+	d := w.open()
+	w.publish(30, 3)
+	w.until("all is parked", func() bool { return parkedOf(d, "a") == 30 })
+	w.trigger("a", mended.url, nil)
+	w.must(d.Apply(w.ctx, w.config))
+	w.until("all have come", func() bool { return mended.count() == 30 })
+	mended.inOrder()
+}
+
+func TestRatesAreHeld(t *testing.T) {
+	w := newInstall(t, 2)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Rate = 50 })
+	d := w.open()
+	began := time.Now()
+	w.publish(120, 40)
+	w.until("all have come", func() bool { return to.count() == 120 })
+	if took := time.Since(began); took < time.Second { // a burst of a second's worth, and then the rate
+		t.Errorf("120 events at 50 a second took %s", took)
+	}
+	to.inOrder()
+	if parkedOf(d, "a") < 0 {
+		t.Error("nobody knows how it stands")
+	}
+}
+
+// An event that several of a trigger's filters want comes once.
+func TestFiltersAreHeld(t *testing.T) {
+	w := newInstall(t, 2)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, func(t *config.Trigger) {
+		t.When = []config.When{{Types: []string{"order"}, Where: "subject = 'k1'"}, {Types: []string{"order"}, Where: "subject LIKE 'k1%'"}}
+	})
+	w.open()
+	w.publish(40, 4)
+	w.until("all is committed", w.committed)
+	w.until("those that match have come", func() bool { return to.count() == 10 })
+	if to.attempts() != 10 {
+		t.Errorf("%d attempts for 10 events that match two filters of one trigger", to.attempts())
+	}
+}

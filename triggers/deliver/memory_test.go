@@ -1,0 +1,61 @@
+package deliver
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+)
+
+// parkedMany is a partition with n parked events that share some keys.
+func parkedMany(t testing.TB, n, keys int) (*partition, uint64) {
+	tr := &config.Trigger{Name: "t", Delivery: config.Delivery{Ordered: true}}
+	ts := &terms{plan: &plan{triggers: []string{"t"}, match: func(*broker.View, []int) []int { return nil }},
+		triggers: map[string]*config.Trigger{"t": tr}, paused: func(string) bool { return false }}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	p := newPartition("s", 0, defaultBounds(), 0)
+	f := newFold(p, ts)
+	for i := range n {
+		r := record{trigger: "t", source: int64(i), first: 1_700_000_000_000, due: 1_700_000_000_000, next: int64(i)}
+		v := broker.View{ID: "1", Source: "/x", Type: "t", Key: fmt.Appendf(nil, "k%d", i%keys)}
+		w, err := r.wrap(&v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.add(&broker.Incoming{View: w, Offset: int64(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.finish(0, int64(n), 1_700_000_000_000)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	return p, after.HeapAlloc - before.HeapAlloc
+}
+
+// What waits by the million is held in little memory.
+func TestMemoryOfWhatIsParked(t *testing.T) {
+	const n = 50_000
+	for _, c := range []struct{ keys, most int }{{100, 34}, {n, 220}} {
+		p, bytes := parkedMany(t, n, c.keys)
+		each := int(bytes) / n
+		t.Logf("%d events of %d keys: %d bytes each", n, c.keys, each)
+		if each > c.most {
+			t.Errorf("%d events of %d keys take %d bytes each, want at most %d", n, c.keys, each, c.most)
+		}
+		if p.lines["t"].parked != n {
+			t.Errorf("%d are parked", p.lines["t"].parked)
+		}
+	}
+}
+
+func BenchmarkRebuild(b *testing.B) {
+	for b.Loop() {
+		p, bytes := parkedMany(b, 100_000, 1000)
+		b.ReportMetric(float64(bytes)/100_000, "B/event")
+		runtime.KeepAlive(p)
+	}
+}

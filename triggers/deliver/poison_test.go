@@ -1,0 +1,133 @@
+package deliver
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+)
+
+// foreign publishes an event as another program may write it.
+func (w *install) foreign(v broker.View) {
+	w.Helper()
+	p, err := w.b.Producer(broker.ProducerOptions{AsRead: true, MaxEvent: 16 << 20, Compression: broker.Zstd})
+	w.must(err)
+	defer func() { _ = p.Close(context.Background()) }()
+	_, err = p.Publish(w.ctx, tidemill.StreamEvents, &v)
+	w.must(err)
+}
+
+// Events that a publisher of ours could not have written are parked and buried
+// as all others are, and hold up nothing.
+func TestSloppyEventsAreParkedAndBuried(t *testing.T) {
+	w := newInstall(t, 1)
+	bad, well := newSink(t, func(string, int) int { return 500 }), newSink(t, nil)
+	w.trigger("bad", bad.url, func(t *config.Trigger) { t.Delivery.Attempts, t.Delivery.Backoff.First = 2, 400*time.Millisecond })
+	w.trigger("well", well.url, nil)
+	w.open()
+	w.foreign(broker.View{ID: "time", Source: "/x", Type: "order", Time: "2026-99-99T99:99:99Z"})
+	w.foreign(broker.View{ID: "control", Source: "the old shop", Type: "order", Subject: "a\nb", Key: []byte("k")})
+	w.publish(10, 3)
+	w.until("the healthy one has all", func() bool { return well.count() == 12 })
+	w.until("the other's are buried", func() bool { return len(w.letters()) == 12 && w.committed() })
+	if n := well.attempts(); n != 12 {
+		t.Errorf("%d attempts for 12 events", n)
+	}
+}
+
+// What cannot be parked for its size is a dead letter at once. What has as many
+// headers as an event may have is not.
+func TestEventsThatCannotBeParked(t *testing.T) {
+	w := newInstall(t, 1)
+	bad := newSink(t, func(string, int) int { return 500 })
+	w.trigger("bad", bad.url, func(t *config.Trigger) { t.Delivery.Backoff.First = time.Hour })
+	d := w.open()
+	many := make([]broker.Header, 248)
+	for n := range many {
+		many[n] = broker.Header{Key: "h" + strings.Repeat("x", n)}
+	}
+	w.foreign(broker.View{ID: "large", Source: "/x", Type: "order", Data: make([]byte, 10<<20), Key: []byte("k0")})
+	w.foreign(broker.View{ID: "headers", Source: "/x", Type: "order", Foreign: many, Key: []byte("k1")})
+	w.publish(10, 3)
+	w.until("the large one is buried", func() bool { return len(w.letters()) == 1 })
+	w.until("the rest is parked", func() bool { return parkedOf(d, "bad") == 11 && w.committed() })
+	for _, l := range w.letters() {
+		if l.Trigger != "bad" || !strings.Contains(l.Reason, "cannot be parked") {
+			t.Errorf("buried for %s: %s", l.Trigger, l.Reason)
+		}
+	}
+}
+
+// A dead letter that the stream does not take becomes one without the event, and
+// a letter names the subscriber without what may be a secret.
+func TestALetterThatIsTooLarge(t *testing.T) {
+	w := newInstall(t, 1)
+	_, err := w.b.EnsureStreams(w.ctx, []broker.StreamSpec{{Name: tidemill.StreamDeadLetters, Partitions: 6, MaxMessageBytes: 20_000}}, broker.EnsureOptions{})
+	w.must(err)
+	bad := newSink(t, func(string, int) int { return 400 })
+	w.trigger("bad", bad.url+"/?token=hush", nil)
+	w.open()
+	noise := make([]byte, 100_000)
+	for n := range noise {
+		noise[n] = byte(rand.Uint32())
+	}
+	w.foreign(broker.View{ID: "large", Source: "/x", Type: "order", Data: noise})
+	w.foreign(broker.View{ID: "small", Source: "/x", Type: "order", Data: []byte("x")})
+	w.until("both are buried", func() bool { return len(w.letters()) == 2 && w.committed() })
+	for _, l := range w.letters() {
+		if !strings.Contains(l.Reason, "trigger bad") {
+			t.Errorf("reason %q", l.Reason)
+		}
+	}
+	for _, v := range w.views() {
+		if to, _ := v.Attribute("knativeerrordest"); strings.Contains(to, "hush") {
+			t.Errorf("a letter tells %s", to)
+		}
+	}
+}
+
+// views are the dead letters as events.
+func (w *install) views() (all []broker.View) {
+	w.Helper()
+	for p := range int32(6) {
+		_, err := w.b.ReadBack(w.ctx, []broker.Position{{Stream: tidemill.StreamDeadLetters, Partition: p}}, func(in *broker.Incoming) { all = append(all, in.Clone()) })
+		w.must(err)
+	}
+	return all
+}
+
+// Kafka may take less than we think: what it does not take holds up nothing.
+func TestWhatKafkaDoesNotTakeIsBuried(t *testing.T) {
+	w := newInstall(t, 1)
+	bad := newSink(t, func(string, int) int { return 500 })
+	w.trigger("bad", bad.url, func(t *config.Trigger) { t.Delivery.Backoff.First = time.Hour })
+	d := w.open()
+	noise := make([]byte, 100_000)
+	for n := range noise {
+		noise[n] = byte(rand.Uint32())
+	}
+	w.foreign(broker.View{ID: "large", Source: "/x", Type: "order", Data: bytes.Repeat(noise, 15)}) // Zstd sees that it repeats, LZ4 does not
+	w.publish(10, 3)
+	w.until("one is buried", func() bool { return len(w.views()) == 1 })
+	w.until("the rest is parked", func() bool { return parkedOf(d, "bad") == 10 && w.committed() })
+}
+
+// What a stranger writes to a parked log is nobody's item, and keeps nobody from
+// reading ours.
+func TestAStrangersEventOnTheParkedLog(t *testing.T) {
+	w := newInstall(t, 1)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, nil)
+	v := broker.View{ID: "1", Source: "/x", Type: "order"}
+	_, err := w.p.Publish(w.ctx, tidemill.Parked(tidemill.StreamEvents), &v)
+	w.must(err)
+	w.open()
+	w.publish(5, 5)
+	w.until("all have come", func() bool { return to.count() == 5 })
+}

@@ -1,0 +1,145 @@
+package deliver
+
+import (
+	"fmt"
+	"slices"
+
+	"tidemill.dev/broker"
+)
+
+// simLetter is a dead letter of the simulated partition.
+type simLetter struct {
+	id, trigger string
+	source      int64
+	replay      string // the act that it comes from; empty for a first delivery
+}
+
+// simActs is what people ask for in the simulation, and what came of it.
+type simActs struct {
+	letters  []simLetter // that are there, by when they were written
+	known    map[string]bool
+	asked    map[string]bool // letters that stand in an act
+	acts     [][]simLetter   // by offset
+	resolved map[string]bool // letters
+	taken    map[string]bool // replays that were ever parked
+	ended    map[string]bool // replays
+}
+
+func newSimActs() *simActs {
+	return &simActs{known: map[string]bool{}, asked: map[string]bool{}, resolved: map[string]bool{}, taken: map[string]bool{}, ended: map[string]bool{}}
+}
+
+// bury writes the letter of an item that did not get through.
+func (w *world) bury(i *item) {
+	l := simLetter{trigger: i.chain.line.name, source: i.rec.source, replay: actOf(i.replay)}
+	l.id = fmt.Sprintf("%s/%d/%s/%s", l.trigger, l.source, l.replay, i.letter)
+	if !w.asks.known[l.id] {
+		w.asks.known[l.id] = true
+		w.asks.letters = append(w.asks.letters, l)
+	}
+}
+
+// ask asks to replay some letters of a trigger, in the order of their events.
+func (w *world) ask() {
+	var some []simLetter
+	for _, l := range w.asks.letters {
+		if !w.asks.asked[l.id] && (len(some) == 0 || l.trigger == some[0].trigger) && w.rng.IntN(3) > 0 {
+			some = append(some, l)
+			w.asks.asked[l.id] = true
+		}
+	}
+	if len(some) == 0 {
+		return
+	}
+	slices.SortStableFunc(some, func(a, b simLetter) int { return int(a.source - b.source) })
+	w.say("act %d asks for %v", len(w.asks.acts), some)
+	w.asks.acts = append(w.asks.acts, some)
+}
+
+// heed takes some letters in, as the clerk would.
+func (w *world) heed(o *owner) {
+	p := o.p
+	if !p.hears(w.now) {
+		return
+	}
+	for act := p.heard.next; act < int64(len(w.asks.acts)); act++ {
+		p.hear(act+1, act)
+	}
+	for act, letters := range w.asks.acts {
+		done, open := p.heard.open[int64(act)]
+		if !open || w.terms.paused(letters[0].trigger) {
+			continue
+		}
+		in := &intake{act: int64(act), upTo: min(done+1+w.rng.IntN(3), len(letters))}
+		in.last = in.upTo == len(letters)
+		for _, l := range letters[done:in.upTo] {
+			if w.asks.resolved[l.id] {
+				continue
+			}
+			one := recalled{trigger: l.trigger, source: l.source, letter: l.id, replay: replayName(fmt.Sprint("act", act), l.replay), view: broker.View{ID: fmt.Sprint(l.source), Source: "/x", Type: "t"}}
+			if key := w.source[l.source]; key != "" {
+				one.view.Key = []byte(key)
+			}
+			in.all = append(in.all, one)
+		}
+		if p.takeIn(in, w.now) {
+			w.say("%d: takes in letters %d to %d of act %d, %d of them open", o.epoch, done, in.upTo, act, len(in.all))
+			return
+		}
+	}
+}
+
+// learnIntake checks that each letter is taken in once.
+func (w *world) learnIntake(k *parked) {
+	if k.record.replay == "" || k.item.recorded() {
+		return
+	}
+	place := placeOf(k.item.chain.line.name, k.item.rec.source, k.record.replay)
+	if w.asks.taken[place] {
+		w.t.Fatalf("%s is taken in twice", place)
+	}
+	w.asks.taken[place] = true
+}
+
+func placeOf(trigger string, source int64, replay string) string {
+	return fmt.Sprintf("%s/%d/%s", trigger, source, replay)
+}
+
+// endReplay writes the receipt.
+func (w *world) endReplay(i *item) {
+	w.asks.resolved[i.letter] = true
+	w.asks.ended[placeOf(i.chain.line.name, i.rec.source, i.replay)] = true
+}
+
+// checkReplayOrder is the promise: letters of one key and act go in the order of
+// their events.
+func (w *world) checkReplayOrder(i *item) {
+	name := i.chain.line.name
+	if name == "c" || name == "a" && w.fickle || w.source[i.rec.source] == "" {
+		return
+	}
+	var act int
+	fmt.Sscanf(actOf(i.replay), "act%d", &act)
+	for _, l := range w.asks.acts[act] {
+		if l.source < i.rec.source && w.source[l.source] == w.source[i.rec.source] && !w.asks.resolved[l.id] {
+			w.t.Fatalf("%s gets the letter of offset %d of key %s before that of %d has ended", name, i.rec.source, w.source[l.source], l.source)
+		}
+	}
+}
+
+func (w *world) allReplayed(o *owner) bool {
+	return o.p.heard.next == int64(len(w.asks.acts)) && len(o.p.heard.open) == 0 && o.p.intake == nil
+}
+
+func (w *world) checkReplays() {
+	for id := range w.asks.asked {
+		if !w.asks.resolved[id] {
+			w.t.Errorf("letter %s has no receipt", id)
+		}
+	}
+	for place := range w.asks.taken {
+		if !w.asks.ended[place] {
+			w.t.Errorf("replay %s was taken in and never ended", place)
+		}
+	}
+}

@@ -1,0 +1,353 @@
+package deliver
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/acts"
+	"tidemill.dev/triggers/letters"
+)
+
+// book is the dead letters as people see them.
+func (w *install) book() *letters.Book {
+	w.Helper()
+	book, err := letters.Open(w.ctx, w.b, w.log)
+	w.must(err)
+	w.Cleanup(func() { _ = book.Close(w.ctx) })
+	return book
+}
+
+// replay asks to replay letters, as the API does.
+func (w *install) replay(trigger string, rate float64, all []letters.Entry) string {
+	w.Helper()
+	act := tidemill.LetterReplayData{Trigger: trigger, Rate: rate}
+	for _, e := range all {
+		act.Letters = append(act.Letters, e.Ref())
+	}
+	v, err := acts.Author{Names: w.names, By: "ada", Now: time.Now()}.ReplayLetters(act)
+	w.must(err)
+	_, err = acts.Publish(w.ctx, w.p, &v)
+	w.must(err)
+	return v.ID
+}
+
+// receipts are those so far, by letter; each letter may have one.
+func (w *install) receipts() map[string]*letters.Receipt {
+	w.Helper()
+	all := map[string]*letters.Receipt{}
+	for p := range int32(6) {
+		at := map[string]bool{}
+		_, err := w.b.ReadBack(w.ctx, []broker.Position{{Stream: tidemill.StreamDeadLetters, Partition: p}}, func(in *broker.Incoming) {
+			if in.Type != tidemill.TypeEventResolved {
+				at[in.ID] = true
+				return
+			}
+			r, err := letters.ReadReceipt(&in.View)
+			w.must(err)
+			if !at[r.Letter] || r.Partition != p {
+				w.Errorf("the receipt of %s lies on partition %d, beside other letters", r.Letter, p)
+			}
+			if all[r.Letter] != nil && *all[r.Letter] != *r {
+				w.Errorf("letter %s has receipts %+v and %+v", r.Letter, all[r.Letter], r)
+			}
+			all[r.Letter] = r
+		})
+		w.must(err)
+	}
+	return all
+}
+
+// failing is a trigger with n dead letters.
+func (w *install) failing(to *sink, n, keys int) *letters.Book {
+	w.Helper()
+	to.set(func(string, int) int { return 400 })
+	w.publish(n, keys)
+	book := w.book()
+	w.until("all have failed", func() bool { return book.Counts()["a"] == n && w.committed() })
+	to.set(nil)
+	return book
+}
+
+func TestDeadLettersAreReplayed(t *testing.T) {
+	w := newInstall(t, 3)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, nil)
+	d := w.open()
+	book := w.failing(to, 60, 7)
+	tried := to.attempts()
+	all := byKey(book, letters.Selection{Trigger: "a"})
+	act := w.replay("a", 0, all)
+	w.until("all are resolved", func() bool { return book.Counts()["a"] == 0 })
+	to.inOrder()
+	if to.count() != 60 || to.attempts() != tried+60 {
+		t.Errorf("%d came, in %d attempts", to.count(), to.attempts()-tried)
+	}
+	receipts := w.receipts()
+	for _, e := range all {
+		r := receipts[e.ID]
+		if r == nil || r.Action != letters.Replayed || r.Outcome != letters.Delivered || r.By != "ada" || r.Act != act || r.Offset != e.At.Offset {
+			t.Fatalf("letter %s has the receipt %+v", e.ID, r)
+		}
+	}
+	w.until("nothing is parked", func() bool { return parkedOf(d, "a") == 0 })
+	w.replay("a", 0, all) // asked again, it is the same act
+	w.publish(10, 7)
+	w.until("live events come", func() bool { return to.count() == 70 })
+	if to.attempts() != tried+70 {
+		t.Errorf("asked twice, it was replayed twice: %d attempts", to.attempts()-tried)
+	}
+}
+
+// Another act may name letters that one has resolved.
+func TestWhatHasAReceiptIsNotReplayed(t *testing.T) {
+	w := newInstall(t, 2)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, nil)
+	d := w.open()
+	book := w.failing(to, 20, 5)
+	all := byKey(book, letters.Selection{Trigger: "a"})
+	w.replay("a", 0, all[:12])
+	w.until("some are resolved", func() bool { return book.Counts()["a"] == 8 })
+	tried := to.attempts()
+	w.replay("a", 0, all)
+	w.until("all are resolved", func() bool { return book.Counts()["a"] == 0 && parkedOf(d, "a") == 0 })
+	if got := to.attempts() - tried; got != 8 {
+		t.Errorf("%d attempts for the 8 letters that were left", got)
+	}
+	to.inAll(w, 20)
+}
+
+// A partition whose begun has expired knows of no act, and hears all of them
+// again: what has its receipt is left alone, and what has none is not forgotten.
+func TestAPartitionThatForgotHearsAllActsAgain(t *testing.T) {
+	w := newInstall(t, 2)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, nil)
+	d := w.open()
+	book := w.failing(to, 20, 5)
+	w.replay("a", 0, byKey(book, letters.Selection{Trigger: "a"}))
+	w.until("all are resolved", func() bool { return book.Counts()["a"] == 0 && parkedOf(d, "a") == 0 })
+	tried := to.attempts()
+	d.mu.Lock()
+	l := d.lanes[tidemill.StreamEvents]
+	d.mu.Unlock()
+	for _, s := range l.all() {
+		s.do(func(p *partition, _ moment) { p.heard = hearing{open: map[int64]int{}} })
+	}
+	poke(l.asked)
+	w.until("all acts are known again", func() bool {
+		known := true
+		for _, s := range l.all() {
+			s.mu.Lock()
+			known = known && s.p.heard.next == d.acts.Now().Next() && len(s.p.heard.open) == 0
+			s.mu.Unlock()
+		}
+		return known
+	})
+	w.publish(5, 5)
+	w.until("live events come", func() bool { return to.count() == 25 })
+	if got := to.attempts() - tried; got != 5 || parkedOf(d, "a") != 0 {
+		t.Errorf("%d attempts for 5 events", got)
+	}
+}
+
+func (s *sink) inAll(w *install, n int) {
+	w.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.got) != n {
+		w.Errorf("%d have come, not %d", len(s.got), n)
+	}
+}
+
+func TestAReplayThatFailsIsALetterAgain(t *testing.T) {
+	w := newInstall(t, 2)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, nil)
+	w.open()
+	book := w.failing(to, 6, 2)
+	to.set(func(string, int) int { return 403 })
+	old := byKey(book, letters.Selection{})
+	act := w.replay("a", 0, old)
+	receipts := map[string]*letters.Receipt{}
+	w.until("all have failed again", func() bool { receipts = w.receipts(); return len(receipts) == 6 && book.Counts()["a"] == 6 })
+	for _, e := range old {
+		r := receipts[e.ID]
+		again, err := book.Find(r.NewLetter)
+		if err != nil || r.Outcome != letters.FailedAgain || again.ID == e.ID || again.Source != e.Source || again.Replay != "" {
+			t.Errorf("%+v has the receipt %+v and became %+v, %v", e, r, again, err)
+		}
+	}
+	for _, l := range w.letters() {
+		if l.Replay != "" && (l.Replay != act || l.Tried != 1) {
+			t.Errorf("a letter says that it came of %+v", l)
+		}
+	}
+	to.set(nil)
+	w.replay("a", 0, byKey(book, letters.Selection{}))
+	w.until("the new ones are replayed", func() bool { return book.Counts()["a"] == 0 })
+	to.inAll(w, 6)
+	to.inOrder()
+}
+
+func TestAReplaysRateIsHeld(t *testing.T) {
+	w := newInstall(t, 3)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, nil)
+	w.open()
+	book := w.failing(to, 30, 10)
+	began := time.Now()
+	w.replay("a", 20, byKey(book, letters.Selection{}))
+	w.publish(30, 10)
+	w.until("live events come", func() bool { return to.count() >= 30 })
+	w.until("all are resolved", func() bool { return book.Counts()["a"] == 0 })
+	if took := time.Since(began); took < 29*time.Second/20 {
+		t.Errorf("30 letters at 20 a second took %s", took)
+	}
+}
+
+func TestAPausedTriggersLettersWait(t *testing.T) {
+	w := newInstall(t, 2)
+	to, other := newSink(t, nil), newSink(t, nil)
+	w.trigger("a", to.url, nil)
+	w.trigger("b", other.url, nil)
+	d := w.open()
+	book := w.failing(to, 10, 3)
+	w.pause("a", true)
+	w.until("it is known", func() bool { return d.acts.Now().TriggerPaused("a") })
+	tried := to.attempts()
+	w.replay("a", 0, byKey(book, letters.Selection{}))
+	w.publish(20, 3)
+	w.until("the other has its events", func() bool { return other.count() == 30 })
+	if to.attempts() != tried {
+		t.Error("something was sent to a paused trigger")
+	}
+	w.pause("a", false)
+	w.until("all have come", func() bool { return to.count() == 30 && book.Counts()["a"] == 0 })
+}
+
+// A dispatcher that dies in the middle has another go on.
+func TestAReplayOutlivesTheDispatcher(t *testing.T) {
+	w := newInstall(t, 3)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Concurrency = 8 })
+	d := w.open()
+	book := w.failing(to, 100, 15)
+	w.replay("a", 100, byKey(book, letters.Selection{}))
+	for range 3 {
+		had := to.count()
+		w.until("some have come", func() bool { return to.count() >= min(had+15, 100) })
+		d.abandon()
+		d = w.open()
+	}
+	w.until("all are resolved", func() bool { return book.Counts()["a"] == 0 })
+	to.inOrder()
+	to.inAll(w, 100)
+	w.until("nothing is parked", func() bool { return parkedOf(d, "a") == 0 && w.committed() })
+}
+
+// The act remains when the trigger is gone: the letters say so.
+func TestLettersOfATriggerThatIsGone(t *testing.T) {
+	w := newInstall(t, 2)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, nil)
+	d := w.open()
+	book := w.failing(to, 8, 3)
+	w.remove("a")
+	w.must(d.Apply(w.ctx, w.config))
+	w.until("nobody reads the stream", func() bool { return d.laneCount() == 0 })
+	old := byKey(book, letters.Selection{})
+	w.replay("a", 0, old)
+	w.until("there are receipts", func() bool { return len(w.receipts()) == 8 })
+	w.until("there are new letters", func() bool { return book.Counts()["a"] == 8 })
+	for _, e := range byKey(book, letters.Selection{}) {
+		if slices.ContainsFunc(old, func(o letters.Entry) bool { return o.ID == e.ID }) {
+			t.Errorf("letter %s is still open", e.ID)
+		}
+	}
+	w.until("nobody reads the stream", func() bool { return d.laneCount() == 0 })
+	w.trigger("a", to.url, nil)
+	w.must(d.Apply(w.ctx, w.config))
+	w.must(d.Ready(w.ctx))
+	w.replay("a", 0, byKey(book, letters.Selection{}))
+	w.until("they come after all", func() bool { return to.count() == 8 && book.Counts()["a"] == 0 })
+}
+
+func (d *Dispatcher) laneCount() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.lanes)
+}
+
+// Acts that name what is not there hold up nobody.
+func TestStrangeActsArePassedOver(t *testing.T) {
+	w := newInstall(t, 2)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, nil)
+	w.open()
+	book := w.failing(to, 4, 2)
+	all := byKey(book, letters.Selection{})
+	strange := slices.Clone(all)
+	strange[0].At.Offset = 1 << 40
+	strange[1].At.Partition = 77
+	strange[2].ID = "another"
+	strange[3].Source.Stream = "elsewhere"
+	w.replay("a", 0, strange)
+	w.replay("b", 0, all[:1])
+	w.replay("a", 0, all)
+	w.until("the others are resolved", func() bool { return book.Counts()["a"] == 0 })
+	if n := to.count(); n != 4 {
+		t.Errorf("%d have come", n)
+	}
+}
+
+func TestPace(t *testing.T) {
+	at := time.Unix(1_700_000_000, 0)
+	p := &pace{act: &tidemill.LetterReplay{At: at, Rate: 2, First: 10}}
+	if got := p.due(3).Sub(at); got != 6500*time.Millisecond {
+		t.Errorf("the 14th at 2 a second is due after %s", got)
+	}
+	p.goOn(3, at.Add(7*time.Second)) // a little late is not late
+	p.goOn(3, at.Add(6*time.Second)) // nor is early
+	if got := p.due(5).Sub(p.due(3)); got != time.Second || p.late != 0 {
+		t.Errorf("the next comes %s later, all is %s late", got, p.late)
+	}
+	p.goOn(3, at.Add(time.Hour)) // after a pause it goes on at its rate
+	if got := p.due(3).Sub(at); got != time.Hour {
+		t.Errorf("after an hour it is due at %s", got)
+	}
+	if got := p.due(5).Sub(at); got != time.Hour+time.Second {
+		t.Errorf("after an hour the next but one is due at %s", got)
+	}
+	p = &pace{act: &tidemill.LetterReplay{At: at, Rate: 1e-300, First: 1}}
+	if got := p.due(5).Sub(at); got != longestPace {
+		t.Errorf("at nearly no rate it is due after %s", got)
+	}
+	p = &pace{act: &tidemill.LetterReplay{At: at}}
+	p.goOn(3, at.Add(time.Hour))
+	if !p.due(1_000_000).Equal(at) {
+		t.Error("without a rate not all are due at once")
+	}
+}
+
+func TestLetterRef(t *testing.T) {
+	want := letterRef{3, 1 << 40, "a/b"}
+	if got, err := parseLetterRef(want.String()); got != want || err != nil {
+		t.Errorf("%v became %v, %v", want, got, err)
+	}
+	for _, text := range []string{"", "1", "1/2", "x/1/y", "1/x/y", fmt.Sprint(1<<40, "/1/y")} {
+		if _, err := parseLetterRef(text); err == nil {
+			t.Errorf("%q names a letter", text)
+		}
+	}
+}
+
+func byKey(book *letters.Book, of letters.Selection) (all []letters.Entry) {
+	book.ByKey(of, func(e letters.Entry) { all = append(all, e) })
+	return all
+}

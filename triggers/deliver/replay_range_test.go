@@ -1,0 +1,314 @@
+package deliver
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/acts"
+	"tidemill.dev/triggers/letters"
+)
+
+// past is what lies on the events now, less the first so many of each partition.
+func (w *install) past(skip int64) map[string][]tidemill.Range {
+	w.Helper()
+	ends, err := w.b.Ends(w.ctx, tidemill.StreamEvents)
+	w.must(err)
+	var all []tidemill.Range
+	for _, end := range ends {
+		all = append(all, tidemill.Range{Partition: end.Partition, From: min(skip, end.Offset), To: end.Offset})
+	}
+	return map[string][]tidemill.Range{tidemill.StreamEvents: all}
+}
+
+// replayRange asks for a replay of a range, as the API does.
+func (w *install) replayRange(trigger string, rate float64, streams map[string][]tidemill.Range) string {
+	w.Helper()
+	v, err := acts.Author{Names: w.names, By: "ada", Now: time.Now()}.Replay(tidemill.Replay{Trigger: trigger, Rate: rate, Streams: streams, From: "beginning", To: "end"})
+	w.must(err)
+	_, err = acts.Publish(w.ctx, w.p, &v)
+	w.must(err)
+	return v.ID
+}
+
+// ends are what the ends of replays tell, by the act; each comes once.
+func (w *install) ends() map[string]tidemill.ReplayedData {
+	w.Helper()
+	all := map[string]tidemill.ReplayedData{}
+	ids := map[string]string{}
+	_, err := w.b.ReadBack(w.ctx, []broker.Position{{Stream: tidemill.StreamActs}}, func(in *broker.Incoming) {
+		if in.Type != tidemill.TypeTriggerReplayed {
+			return
+		}
+		var d tidemill.ReplayedData
+		w.must(json.Unmarshal(in.Data, &d))
+		if had, again := all[d.Replay]; again && (had != d || ids[d.Replay] != in.ID) {
+			w.Errorf("replay %s ended as %+v and as %+v", d.Replay, had, d)
+		}
+		all[d.Replay], ids[d.Replay] = d, in.ID
+	})
+	if w.ctx.Err() == nil { // else it is told what was waited for
+		w.must(err)
+	}
+	return all
+}
+
+// ended waits for a replay's end.
+func (w *install) ended(act string) (end tidemill.ReplayedData) {
+	w.Helper()
+	w.until("the replay has ended", func() (over bool) { end, over = w.ends()[act]; return over })
+	return end
+}
+
+func TestARangeIsReplayed(t *testing.T) {
+	w := newInstall(t, 3)
+	first, to, other := newSink(t, nil), newSink(t, nil), newSink(t, nil)
+	w.trigger("a", first.url, nil)
+	w.trigger("b", other.url, nil)
+	d := w.open()
+	w.publish(90, 11)
+	w.until("all have come", func() bool { return first.count() == 90 && other.count() == 90 && w.committed() })
+	streams := w.past(3)
+	w.trigger("a", to.url, nil)
+	w.must(d.Apply(w.ctx, w.config))
+	act := w.replayRange("a", 0, streams)
+	if end := w.ended(act); end.Delivered != 81 || end.Failed != 0 || end.Left != 0 || end.Trigger != "a" {
+		t.Errorf("it ended as %+v", end)
+	}
+	to.inAll(w, 81)
+	// On a machine so busy that a session was lost, what was parked comes again,
+	// live and beside the replay, against which it has no order.
+	if other.attempts() == 90 {
+		to.inOrder()
+	}
+	if to.attempts() < 81 {
+		t.Errorf("%d attempts", to.attempts())
+	}
+	w.until("nobody goes on", func() bool { return d.rangeCount() == 0 })
+}
+
+func (d *Dispatcher) rangeCount() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.ranges.running)
+}
+
+// What a range holds besides the trigger's events is passed over, also at its
+// very end.
+func TestDryRangesEnd(t *testing.T) {
+	w := newInstall(t, 3)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, func(t *config.Trigger) { t.When = []config.When{{Types: []string{"nothing"}}} })
+	w.open()
+	w.publish(50, 7)
+	e, err := w.b.Exclusive(w.ctx, "test", broker.ProducerOptions{})
+	w.must(err)
+	fails := fmt.Errorf("no")
+	for _, want := range []error{nil, fails} { // markers, and events that do not count
+		_ = e.Do(w.ctx, func(x *broker.ExclusiveTx) error {
+			for p := range int32(3) {
+				x.SendTo(w.ctx, tidemill.StreamEvents, p, &broker.View{ID: "x", Source: "/x", Type: "other"}, nil)
+			}
+			return want
+		})
+	}
+	w.must(e.Close(w.ctx))
+	if end := w.ended(w.replayRange("a", 0, w.past(0))); end.Delivered != 0 || end.Failed != 0 {
+		t.Errorf("it ended as %+v", end)
+	}
+	empty := map[string][]tidemill.Range{tidemill.StreamEvents: {{Partition: 1, From: 2, To: 2}}, "elsewhere": {{From: 0, To: 9}}}
+	if end := w.ended(w.replayRange("a", 0, empty)); end.Delivered != 0 || end.Left != 9 {
+		t.Errorf("that of a stream that is not there ended as %+v", end)
+	}
+}
+
+func TestWhatFailsInARangeIsTriedAgain(t *testing.T) {
+	w := newInstall(t, 2)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, nil)
+	d := w.open()
+	w.publish(60, 8)
+	w.until("all have come", func() bool { return to.count() == 60 && w.committed() })
+	again := newSink(t, func(id string, try int) int {
+		if id == "7" || id == "31" {
+			return 400
+		}
+		return flaky(id, try)
+	})
+	w.trigger("a", again.url, nil)
+	w.must(d.Apply(w.ctx, w.config))
+	act := w.replayRange("a", 0, w.past(0))
+	if end := w.ended(act); end.Delivered != 58 || end.Failed != 2 {
+		t.Errorf("it ended as %+v", end)
+	}
+	again.inOrder()
+	again.inAll(w, 58)
+	for _, l := range w.letters() {
+		if l.Replay != act || l.Tried != 1 || l.Trigger != "a" || l.OriginalID != "7" && l.OriginalID != "31" {
+			t.Errorf("a letter says %+v", l)
+		}
+	}
+	book := w.book()
+	again.set(nil)
+	all := byKey(book, letters.Selection{Trigger: "a"})
+	w.replay("a", 0, all)
+	w.until("its letters are replayed", func() bool { return book.Counts()["a"] == 0 && again.count() == 60 })
+}
+
+// Two dispatchers share a replay. One dies, and live events go on meanwhile.
+func TestARangesReplayOutlivesADispatcher(t *testing.T) {
+	w := newInstall(t, 4)
+	before, to, other := newSink(t, nil), newSink(t, nil), newSink(t, nil)
+	w.trigger("a", before.url, nil)
+	w.trigger("b", other.url, nil)
+	d := w.open()
+	w.publish(160, 20)
+	w.until("all have come", func() bool { return before.count() == 160 && w.committed() })
+	w.close(d)
+	w.trigger("a", to.url, nil)
+	one := w.open()
+	two := w.open()
+	w.until("both have partitions", func() bool { return one.partitions() == 2 && two.partitions() == 2 })
+	act := w.replayRange("a", 100, w.past(0))
+	w.until("both replay", func() bool { return one.replaying(act) == 2 && two.replaying(act) == 2 && to.count() > 20 })
+	w.publish(20, 20)
+	w.until("live events come", func() bool { return other.count() == 180 })
+	one.abandon()
+	if end := w.ended(act); end.Delivered != 160 || end.Failed != 0 {
+		t.Errorf("it ended as %+v", end)
+	}
+	w.until("all have come", func() bool { return to.count() == 180 })
+	if n := to.attempts(); n > 180+2*100 { // what was not committed yet comes again
+		t.Errorf("%d attempts", n)
+	}
+	w.until("it is left", func() bool { return two.rangeCount() == 0 })
+}
+
+// replaying is how many partitions of a replay a dispatcher has.
+func (d *Dispatcher) replaying(act string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := d.ranges.running[act]
+	if r == nil {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.ours)
+}
+
+func TestAPausedTriggersReplayWaits(t *testing.T) {
+	w := newInstall(t, 2)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, nil)
+	d := w.open()
+	w.publish(100, 9)
+	w.until("all have come", func() bool { return to.count() == 100 && w.committed() })
+	began := time.Now()
+	act := w.replayRange("a", 50, w.past(0))
+	w.until("some have come", func() bool { return to.attempts() > 110 })
+	w.pause("a", true)
+	w.until("it is known", func() bool { return d.resting(act) })
+	w.until("nothing flies", func() bool { return d.flying("a") == 0 })
+	tried := to.attempts()
+	w.until("a replay would have gone on", func() bool { return time.Since(began) > 2*time.Second })
+	if n := to.attempts(); n != tried {
+		t.Errorf("%d attempts for a paused trigger", n-tried)
+	}
+	w.pause("a", false)
+	if end := w.ended(act); end.Delivered != 100 || to.attempts() < 200 { // a session that is lost makes more of them
+		t.Errorf("it ended as %+v after %d attempts", end, to.attempts())
+	}
+}
+
+// resting tells whether a replay knows everywhere that its trigger is paused.
+func (d *Dispatcher) resting(act string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := d.ranges.running[act]
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rests := d.acts.Now().TriggerPaused(r.act.Trigger)
+	for _, s := range r.shards {
+		s.mu.Lock()
+		rests = rests && s.p.line(r.act.Trigger).paused
+		s.mu.Unlock()
+	}
+	return rests
+}
+
+func (d *Dispatcher) flying(trigger string) int64 { return d.senderOf(trigger).inFlight.Load() }
+
+func TestAReplayEndsWithItsTrigger(t *testing.T) {
+	w := newInstall(t, 2)
+	to, other := newSink(t, nil), newSink(t, nil)
+	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Concurrency = 4 })
+	w.trigger("b", other.url, nil)
+	d := w.open()
+	w.publish(100, 30)
+	w.until("all have come", func() bool { return to.count() == 100 && w.committed() })
+	to.set(func(string, int) int { return 0 })
+	act := w.replayRange("a", 0, w.past(0))
+	w.until("some are under way", func() bool { return to.attempts() == 104 && d.waitingPast("a") > 0 })
+	w.remove("a")
+	w.must(d.Apply(w.ctx, w.config))
+	if end := w.ended(act); end.Left != 100 || end.Failed != 0 {
+		t.Errorf("it ended as %+v", end)
+	}
+	if all := w.letters(); len(all) != 0 {
+		t.Errorf("%d letters were written, of %s say", len(all), all[0].OriginalID)
+	}
+}
+
+func (d *Dispatcher) waitingPast(trigger string) int {
+	s := d.senderOf(trigger)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.past.n
+}
+
+func TestPassOver(t *testing.T) {
+	of := tidemill.Range{From: 10, To: 20}
+	for name, c := range map[string]struct {
+		committed, start int64
+		want             passage
+	}{
+		"fresh":                     {0, 0, passage{10, 0}},
+		"half way":                  {15, 0, passage{15, 0}},
+		"over":                      {20, 0, passage{20, 0}},
+		"behind it":                 {33, 0, passage{33, 0}},
+		"retention is behind":       {15, 12, passage{15, 0}},
+		"retention took some":       {12, 14, passage{14, 2}},
+		"retention took the rest":   {12, 30, passage{20, 8}},
+		"retention took it, ended":  {20, 30, passage{20, 0}},
+		"retention took all of it":  {0, 99, passage{20, 10}},
+		"retention is where it was": {0, 10, passage{10, 0}},
+	} {
+		if got := passOver(of, c.committed, c.start); got != c.want {
+			t.Errorf("%s: %+v, not %+v", name, got, c.want)
+		}
+	}
+}
+
+func TestTheLiveGoOnBesideAReplay(t *testing.T) {
+	w := newInstall(t, 2)
+	to := newSink(t, nil)
+	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Concurrency = 2 })
+	w.open()
+	w.publish(400, 30)
+	w.until("all have come", func() bool { return to.count() == 400 && w.committed() })
+	act := w.replayRange("a", 0, w.past(0))
+	w.until("it is under way", func() bool { return to.attempts() > 420 })
+	w.publish(30, 30)
+	w.until("live events come before it ends", func() bool { return to.count() == 430 })
+	if over := w.ends(); len(over) != 0 && to.attempts() < 830 {
+		t.Errorf("it ended early: %v", over)
+	}
+	if end := w.ended(act); end.Delivered != 400 {
+		t.Errorf("it ended as %+v", end)
+	}
+}

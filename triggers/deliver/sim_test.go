@@ -1,0 +1,627 @@
+package deliver
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+)
+
+var (
+	simSeeds = flag.Int("sim.seeds", 150, "how many schedules the simulation tries")
+	simSeed  = flag.Uint64("sim.seed", 0, "the one schedule to try, told step by step")
+)
+
+// world is a partition's surroundings: its source, its parked log, its group,
+// its subscribers, and whoever believes to own it.
+type world struct {
+	t     *testing.T
+	rng   *rand.Rand
+	now   moment
+	tell  bool
+	terms *terms
+
+	source []string // keys; empty is none
+	large  map[int64]bool
+	fickle bool // the order of a comes and goes
+	done   map[int64]bool
+	at     int64 // the group's offset; none before the first commit
+
+	log      []logged
+	standing map[string]bool // items on the log that are not over
+	mark     int64           // the group's, in the parked log
+
+	owners []*owner // the last is the true one
+
+	over    map[string]map[int64]bool // by trigger and source offset
+	parkedE map[string]map[int64]bool
+	sick    map[string]int // what a trigger's subscriber does: 0 well, 1 at random, 2 fails, 3 hangs
+	paused  map[string]bool
+	first   map[string]int64 // from where a trigger has had events, as was recorded last
+	budget  int              // of attempts
+	asks    *simActs
+}
+
+type logged struct {
+	in      *broker.Incoming
+	visible bool
+}
+
+// owner is a process that has the partition, or believes so.
+type owner struct {
+	p      *partition
+	read   int64
+	queue  []*item
+	flying []*item
+	loads  []load
+	epoch  int
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 7)), now: 1_700_000_000_000, done: map[int64]bool{}, at: none, mark: none, over: map[string]map[int64]bool{}, standing: map[string]bool{},
+		parkedE: map[string]map[int64]bool{}, sick: map[string]int{}, paused: map[string]bool{}, first: map[string]int64{}, budget: 4, asks: newSimActs()}
+	w.large, w.fickle = map[int64]bool{}, w.rng.IntN(5) == 0
+	w.configure("a", "b")
+	w.takeOver()
+	return w
+}
+
+func (w *world) say(format string, a ...any) {
+	if w.tell {
+		w.t.Logf(format, a...)
+	}
+}
+
+// configure makes a config with just these triggers: a gets everything, b every
+// second event, c everything without order.
+func (w *world) configure(names ...string) {
+	all := map[string]*config.Trigger{}
+	for _, n := range names {
+		all[n] = &config.Trigger{Name: n, Delivery: config.Delivery{Ordered: n != "c" && !(n == "a" && w.fickle && w.rng.IntN(2) == 0), Attempts: w.budget}}
+	}
+	paused := map[string]bool{}
+	for n, is := range w.paused {
+		paused[n] = is
+	}
+	w.terms = &terms{triggers: all, paused: func(n string) bool { return paused[n] },
+		plan: &plan{triggers: names, match: func(v *broker.View, dst []int) []int {
+			for i, n := range names {
+				if n != "b" || v.ID[len(v.ID)-1]%2 == 0 {
+					dst = append(dst, i)
+				}
+			}
+			return dst
+		}}}
+}
+
+func matches(trigger string, o int64) bool { return trigger != "b" || o%2 == 0 }
+
+func (w *world) bounds() bounds {
+	b := defaultBounds()
+	b.window, b.event = 30, 1000
+	if w.rng.IntN(3) == 0 {
+		b.skew = time.Second
+	}
+	if w.rng.IntN(3) == 0 {
+		b.retention = time.Minute
+	}
+	return b
+}
+
+// takeOver makes a new owner out of the log. The former goes on until it finds
+// out.
+func (w *world) takeOver() {
+	w.owners = append(w.owners, w.rebuild())
+}
+
+func (w *world) rebuild() *owner {
+	if w.at == none { // a group writes down where it begins before it reads
+		w.at = int64(len(w.source))
+	}
+	proposed := w.at
+	p := newPartition("s", 0, w.bounds(), proposed)
+	f := newFold(p, w.terms)
+	for n := max(int(w.mark), 0); n < len(w.log); n++ {
+		if w.log[n].visible {
+			if err := f.add(w.log[n].in); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	position := f.finish(proposed, int64(len(w.source)), w.now)
+	p.open(w.now)
+	w.say("rebuilt at %d (group %d, proposed %d), mark %d, log %d: %s", position, w.at, proposed, w.mark, len(w.log), shape(p))
+	for o := position; o < int64(len(w.source)); o++ { // what had ended beyond the group's offset may be known or not
+		if w.done[o] && w.rng.IntN(2) == 0 {
+			delete(w.done, o)
+		}
+	}
+	return &owner{p: p, read: position, epoch: len(w.owners)}
+}
+
+func shape(p *partition) string {
+	text := ""
+	for n, l := range p.lines {
+		text += fmt.Sprintf("%s: %d chains, %d parked; ", n, l.chain, l.parked)
+	}
+	return text
+}
+
+func (w *world) last() *owner { return w.owners[len(w.owners)-1] }
+
+// read hands the next events to an owner.
+func (w *world) read(o *owner) {
+	if o.read >= int64(len(w.source)) || o.p.closed {
+		return
+	}
+	s := &slab{next: o.read}
+	p := o.p
+	for range 1 + w.rng.IntN(5) {
+		if s.next < int64(len(w.source)) {
+			if n := s.next; !w.done[n] || o != w.last() {
+				var key []byte
+				if w.source[n] != "" {
+					key = []byte(w.source[n])
+				}
+				e := broker.Incoming{Offset: n, View: broker.View{ID: fmt.Sprint(n), Source: "/x", Type: "t", Key: key}}
+				if w.large[n] {
+					e.Data = make([]byte, 2000)
+				}
+				s.events = append(s.events, e)
+			}
+			s.next++
+		}
+	}
+	o.read = s.next
+	if len(s.events) == 0 {
+		return
+	}
+	offsets := make([]int64, len(s.events))
+	for i := range s.events {
+		offsets[i] = s.events[i].Offset
+	}
+	s.end = func(i int) {
+		if s.frozen {
+			w.t.Fatalf("offset %d was ended while a transaction had it", offsets[i])
+		}
+		if w.last().p == p && !p.closed {
+			w.done[offsets[i]] = true
+		}
+	}
+	w.say("%d reads up to %d", o.epoch, o.read)
+	p.take(s, w.now)
+	w.collect(o)
+}
+
+func (w *world) collect(o *owner) { o.queue = append(o.queue, o.p.handOut()...) }
+
+// attempt begins one.
+func (w *world) attempt(o *owner) {
+	if len(o.queue) == 0 {
+		return
+	}
+	at := w.rng.IntN(len(o.queue))
+	i := o.queue[at]
+	o.queue = slices.Delete(o.queue, at, at+1)
+	if !o.p.start(i, w.now) {
+		return
+	}
+	name := i.chain.line.name
+	w.say("%d starts %s/%d %s", o.epoch, name, i.rec.source, i.replay)
+	if i.replay != "" {
+		w.checkReplayOrder(i)
+	} else if i.event.unfit == "" {
+		w.checkOrder(name, i.rec.source)
+	}
+	o.flying = append(o.flying, i)
+}
+
+// checkOrder is the promise: whatever came before of the same key is over.
+func (w *world) checkOrder(name string, source int64) {
+	if name == "c" || name == "a" && w.fickle || w.source[source] == "" {
+		return
+	}
+	for o := w.first[name]; o < source; o++ {
+		if w.source[o] == w.source[source] && matches(name, o) && !w.large[o] && !w.over[name][o] {
+			w.t.Fatalf("%s gets offset %d of key %s before %d has ended", name, source, w.source[o], o)
+		}
+	}
+}
+
+// outcome ends an attempt.
+func (w *world) outcome(o *owner) {
+	if len(o.flying) == 0 {
+		return
+	}
+	at := w.rng.IntN(len(o.flying))
+	i := o.flying[at]
+	name := i.chain.line.name
+	how := w.sick[name]
+	if how == 3 {
+		return
+	}
+	o.flying = slices.Delete(o.flying, at, at+1)
+	failed := how == 2 || how == 1 && w.rng.IntN(2) == 0
+	refused := failed && w.rng.IntN(4) == 0
+	if failed && !refused && i.tries+1 < w.budget && i.chain.line.trigger != nil && !i.expired && i.event.unfit == "" {
+		wait := time.Duration(w.rng.IntN(600)) * time.Millisecond
+		w.say("%d: %s/%d fails, next in %s", o.epoch, name, i.rec.source, wait)
+		o.p.failed(i, Attempt{Error: "no"}, wait, w.now)
+	} else {
+		w.say("%d: %s/%d %s is over (failed %v)", o.epoch, name, i.rec.source, i.replay, failed)
+		if failed {
+			w.bury(i)
+		}
+		if i.replay != "" {
+			w.endReplay(i)
+		} else {
+			w.end(name, i.rec.source)
+		}
+		o.p.ended(i, w.now)
+	}
+	w.collect(o)
+}
+
+func (w *world) end(name string, source int64) {
+	if w.over[name] == nil {
+		w.over[name] = map[int64]bool{}
+	}
+	w.over[name][source] = true
+}
+
+type fate int
+
+const (
+	commits fate = iota
+	aborts
+	doubtful // it was committed, and nobody knows
+	torn     // killed: records are visible, offsets are not moved
+	dies     // killed before
+)
+
+// transact runs a transaction, as the scribe would.
+func (w *world) transact(o *owner, how fate, force bool) {
+	tx := o.p.plan(&allowance{records: 12, bytes: 1 << 20}, w.now, force)
+	if tx == nil {
+		return
+	}
+	if w.rng.IntN(4) == 0 { // the world goes on meanwhile
+		for range w.rng.IntN(6) {
+			w.outcome(o)
+			w.attempt(o)
+		}
+	}
+	if o != w.last() {
+		w.say("%d is fenced", o.epoch)
+		o.p.close()
+		return
+	}
+	visible := how == commits || how == doubtful || how == torn
+	begunAt := w.append(o.p, tx, visible)
+	w.say("%d: transaction (fate %d) with %d slabs, %d parks, %d settled, begun %v, up to %d, mark %d", o.epoch, how, len(tx.slabs), len(tx.parks), len(tx.settled), tx.begun != nil, tx.next, tx.mark)
+	if how == commits || how == doubtful {
+		w.moveOffsets(tx)
+	}
+	if visible {
+		w.learn(o.p, tx)
+	}
+	if how == commits {
+		o.p.commit(tx, begunAt, int64(len(w.log)), w.now)
+		w.collect(o)
+		return
+	}
+	o.p.close()
+	w.takeOver()
+}
+
+// learn is what the world knows once records are visible.
+func (w *world) learn(p *partition, tx *write) {
+	for _, e := range tx.settled {
+		delete(w.standing, placeOf(e.line.name, e.rec.source, p.replays.name(e.rec.replay)))
+	}
+	for _, k := range tx.parks {
+		name := k.item.chain.line.name
+		place := placeOf(name, k.item.rec.source, k.record.replay)
+		w.learnIntake(&k)
+		if !k.item.recorded() && w.standing[place] {
+			w.t.Fatalf("%s is parked twice", place)
+		}
+		w.standing[place] = true
+		if k.record.replay != "" {
+			continue
+		}
+		if w.parkedE[name] == nil {
+			w.parkedE[name] = map[int64]bool{}
+		}
+		w.parkedE[name][k.item.rec.source] = true
+	}
+	if tx.begun == nil {
+		return
+	}
+	for name, from := range tx.begun.From {
+		if w.first[name] != from || p.begunAt == none {
+			w.first[name] = from
+		}
+	}
+	for name := range w.first {
+		if _, still := tx.begun.From[name]; !still {
+			delete(w.first, name)
+		}
+	}
+}
+
+func (w *world) moveOffsets(tx *write) {
+	frozen := int64(none)
+	for _, s := range tx.slabs {
+		if s.frozen {
+			for o := max(w.at, 0); o < s.next; o++ {
+				w.done[o] = true
+			}
+			frozen = s.next
+		}
+	}
+	w.at = max(w.at, frozen)
+	w.mark = tx.mark
+}
+
+// append writes a transaction's records, with the gaps that its markers make.
+func (w *world) append(p *partition, tx *write, visible bool) (begunAt int64) {
+	put := func(v *broker.View) int64 {
+		at := int64(len(w.log))
+		w.log = append(w.log, logged{&broker.Incoming{View: *v, Offset: at, Time: w.now.time()}, visible})
+		return at
+	}
+	if tx.begun != nil {
+		data, _ := json.Marshal(tx.begun)
+		begunAt = put(&broker.View{Type: tidemill.TypeParkedBegun, Data: data})
+	}
+	for n := range tx.parks {
+		k := &tx.parks[n]
+		k.record.next = tx.next
+		v, err := k.record.wrap(&k.item.event.view)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		k.at = put(&v)
+	}
+	if len(tx.settled) > 0 {
+		data, err := p.encodeSettled(tx.settled)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		put(&broker.View{Type: tidemill.TypeParkedSettled, Data: data})
+	}
+	w.log = append(w.log, logged{})
+	return begunAt
+}
+
+// commitOffsets moves the group's offset over what has ended.
+func (w *world) commitOffsets() {
+	at := max(w.at, w.last().p.base)
+	for at < w.last().read && w.done[at] {
+		at++
+	}
+	if at > w.at && (w.at != none || w.done[at-1]) {
+		w.at = at
+	}
+}
+
+// load reads what is due.
+func (w *world) load(o *owner) {
+	for _, name := range slices.Sorted(maps.Keys(o.p.lines)) {
+		o.loads = append(o.loads, o.p.load(o.p.lines[name], 1+w.rng.IntN(4), w.now)...)
+	}
+	for len(o.loads) > 0 && w.rng.IntN(5) > 0 {
+		d := o.loads[0]
+		o.loads = o.loads[1:]
+		if w.rng.IntN(10) == 0 {
+			o.p.unloaded(d, w.now.after(time.Second), w.now)
+			continue
+		}
+		in := w.log[d.rec.at]
+		var r record
+		if !in.visible || r.decode(recordOf(&in.in.View)) != nil || r.history() != nil {
+			w.t.Fatalf("no record of %s/%d at %d", d.chain.line.name, d.rec.source, d.rec.at)
+		}
+		if r.source != d.rec.source || r.trigger != d.chain.line.name {
+			w.t.Fatalf("the record at %d is of %s/%d, not of %s/%d", d.rec.at, r.trigger, r.source, d.chain.line.name, d.rec.source)
+		}
+		o.p.loaded(d, &r, &in.in.View, w.now)
+	}
+	w.collect(o)
+}
+
+func (w *world) pick() *owner {
+	if n := len(w.owners); n > 1 && w.rng.IntN(4) == 0 {
+		return w.owners[w.rng.IntN(n)]
+	}
+	return w.last()
+}
+
+func (w *world) publish() {
+	keys := []string{"", "k1", "k2", "k3", "k4"}
+	for range 1 + w.rng.IntN(6) {
+		w.large[int64(len(w.source))] = w.rng.IntN(40) == 0
+		w.source = append(w.source, keys[w.rng.IntN(len(keys))])
+	}
+}
+
+func (w *world) pass(o *owner) {
+	o.p.wake(w.now)
+	w.collect(o)
+}
+
+func (w *world) step() {
+	if w.rng.IntN(20) == 0 {
+		w.ask()
+	}
+	if w.rng.IntN(8) == 0 {
+		w.heed(w.pick())
+	}
+	switch n := w.rng.IntN(100); {
+	case n < 12:
+		w.publish()
+	case n < 26:
+		w.read(w.pick())
+	case n < 46:
+		w.attempt(w.pick())
+	case n < 66:
+		w.outcome(w.pick())
+	case n < 76:
+		w.now += moment(w.rng.IntN(150))
+		if w.rng.IntN(20) == 0 {
+			w.now += moment(w.rng.IntN(40_000))
+		}
+		for _, o := range w.owners {
+			w.pass(o)
+		}
+	case n < 86:
+		w.transact(w.pick(), commits, w.rng.IntN(20) == 0)
+	case n < 92:
+		w.load(w.pick())
+	case n < 94:
+		w.commitOffsets()
+	case n < 95:
+		w.transact(w.last(), fate(w.rng.IntN(5)), w.rng.IntN(3) == 0)
+	case n < 96:
+		if w.rng.IntN(2) == 0 {
+			w.last().p.close()
+		}
+		w.takeOver()
+	case n < 98:
+		name := string(rune('a' + w.rng.IntN(3)))
+		w.sick[name] = w.rng.IntN(4)
+		w.say("the subscriber of %s is %d", name, w.sick[name])
+	default:
+		w.changeConfig()
+	}
+}
+
+func (w *world) changeConfig() {
+	names := []string{"a", "b"}
+	if w.rng.IntN(2) == 0 {
+		names = append(names, "c")
+	}
+	for _, n := range names {
+		w.paused[n] = w.rng.IntN(4) == 0
+	}
+	w.configure(names...)
+	w.say("config %v, paused %v", names, w.paused)
+	if w.rng.IntN(4) == 0 {
+		w.last().p.retain([]time.Duration{config.Forever, 20 * time.Second, time.Minute}[w.rng.IntN(3)])
+	}
+	for _, o := range w.owners {
+		if w.rng.IntN(3) > 0 || o == w.last() {
+			o.p.apply(w.terms, w.now)
+			w.collect(o)
+		}
+	}
+}
+
+// settleDown lets everything come to its end.
+func (w *world) settleDown() {
+	w.sick, w.paused = map[string]int{}, map[string]bool{}
+	w.configure("a", "b", "c")
+	o := w.last()
+	if o.p.closed {
+		w.takeOver()
+		o = w.last()
+	}
+	o.p.apply(w.terms, w.now)
+	w.collect(o)
+	for round := 0; ; round++ {
+		for o.read < int64(len(w.source)) {
+			w.read(o)
+		}
+		for len(o.queue)+len(o.flying) > 0 {
+			w.attempt(o)
+			w.outcome(o)
+		}
+		w.pass(o)
+		w.heed(o)
+		w.transact(o, commits, false)
+		w.load(o)
+		w.commitOffsets()
+		if !o.p.busy() && len(o.queue)+len(o.loads) == 0 && w.at == int64(len(w.source)) && w.idle(o) && w.allReplayed(o) {
+			return
+		}
+		if round > 3000 {
+			w.t.Fatalf("it does not come to an end: group at %d of %d, read %d; %d slabs, %d aside, flying %d; %s", w.at, len(w.source), o.read, len(o.p.window), len(o.p.backlog), o.p.flying, shape(o.p))
+		}
+		if next := o.p.deadline(w.now); next <= w.now.after(time.Second) {
+			w.now = max(w.now, next)
+		} else {
+			w.now += 1000
+		}
+	}
+}
+
+func (w *world) idle(o *owner) bool {
+	for _, l := range o.p.lines {
+		if !l.empty() {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *world) check() {
+	for _, name := range []string{"a", "b", "c"} {
+		for o := w.first[name]; o < int64(len(w.source)); o++ {
+			if matches(name, o) && !w.over[name][o] {
+				w.t.Errorf("%s never got offset %d (it begins at %d)", name, o, w.first[name])
+			}
+		}
+		for o := range w.parkedE[name] {
+			if !w.over[name][o] {
+				w.t.Errorf("%s was parked and never got offset %d", name, o)
+			}
+		}
+	}
+	w.checkReplays()
+	p := w.last().p
+	for name, l := range p.lines {
+		if l.chain != 0 || len(l.chains) != 0 || l.parked != 0 || len(l.ages) != 0 || len(l.queue) != 0 {
+			w.t.Errorf("something is left of %s: %d chains, %d by key, %d parked, %d ages, %d queued", name, l.chain, len(l.chains), l.parked, len(l.ages), len(l.queue))
+		}
+	}
+	if len(p.kept) != 0 {
+		w.t.Errorf("%d items are kept", len(p.kept))
+	}
+	if p.ledger.n != 1 || p.events != 0 || p.held != 0 {
+		w.t.Errorf("%d records are still needed, %d events and %d bytes in the window", p.ledger.n, p.events, p.held)
+	}
+}
+
+func simulate(t *testing.T, seed uint64, tell bool) {
+	w := newWorld(t, seed)
+	w.tell = tell
+	for range 600 {
+		w.step()
+	}
+	w.settleDown()
+	w.check()
+}
+
+// Whatever happens, and in whatever order: an event leaves only delivered or
+// dead-lettered, nothing is sent before its predecessor has ended, and in the
+// end nothing is left.
+func TestSimulation(t *testing.T) {
+	if *simSeed != 0 {
+		simulate(t, *simSeed, true)
+		return
+	}
+	for seed := range uint64(*simSeeds) {
+		if ok := t.Run(fmt.Sprint(seed+1), func(t *testing.T) { simulate(t, seed+1, false) }); !ok {
+			return
+		}
+	}
+}
