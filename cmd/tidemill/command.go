@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -30,6 +29,9 @@ type example struct{ line, does string }
 func commands() []command {
 	return []command{
 		upCommand(), publishCommand(), tailCommand(), streamsCommand(),
+		triggersCommand(), triggersShowCommand(), triggersPauseCommand(), triggersResumeCommand(), triggersReplayCommand(),
+		lettersCommand(), lettersShowCommand(), lettersReplayCommand(), lettersDropCommand(),
+		schedulesCommand(), schedulesPauseCommand(), schedulesResumeCommand(),
 		serveCommand(), validateCommand(), tokenNewCommand(), tokenListCommand(), tokenRemoveCommand(),
 		demoCommand(), versionCommand(), helpCommand(),
 	}
@@ -41,6 +43,14 @@ func commandNames() []string {
 		names = append(names, c.name)
 	}
 	return names
+}
+
+// spelledOut is a command's name for what people write instead.
+func spelledOut(name string) string {
+	if first, rest, _ := strings.Cut(name, " "); first == "dl" {
+		return strings.TrimSpace("dead-letters " + rest)
+	}
+	return name
 }
 
 func findCommand(name string) (command, error) {
@@ -85,9 +95,9 @@ func splitCommand(args []string) (name string, rest []string, err error) {
 		case a == "--version":
 			return "version", nil, nil
 		case !strings.HasPrefix(a, "-"):
-			name = strings.TrimPrefix(name+" "+a, " ")
+			name = spelledOut(strings.TrimPrefix(name+" "+a, " "))
 			args = slices.Concat(args[:i], args[i+1:])
-			if len(groupOf(name)) == 0 {
+			if group := groupOf(name); len(group) == 0 || isCommand(name) && !goesOn(name, group, args) {
 				return name, args, nil
 			}
 			i--
@@ -95,6 +105,9 @@ func splitCommand(args []string) (name string, rest []string, err error) {
 		}
 		flag, value := cutFlag(args[i])
 		f := known.set.Lookup(flag)
+		if f == nil && isCommand(name) { // it is the command's own, and no other word of its name follows
+			return name, args, nil
+		}
 		if f == nil {
 			return "", nil, known.unknown(args[i])
 		}
@@ -102,7 +115,18 @@ func splitCommand(args []string) (name string, rest []string, err error) {
 			i++
 		}
 	}
-	return cmp.Or(name, "help"), nil, nil
+	if name == "" {
+		return "help", nil, nil
+	}
+	return name, args, nil
+}
+
+func isCommand(name string) bool { return slices.Contains(commandNames(), name) }
+
+// goesOn tells whether the arguments behind a command that has others below it
+// name one of those.
+func goesOn(name string, group, args []string) bool {
+	return slices.ContainsFunc(args, func(a string) bool { return slices.Contains(group, name+" "+a) })
 }
 
 // wants checks the number of positional arguments.

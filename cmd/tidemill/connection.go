@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync/atomic"
 
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
@@ -79,6 +80,7 @@ func (c *connection) source() *configSource {
 	if source.path == "" {
 		source.path, source.optional = configFile, true
 	}
+	source.reader = config.NewReader(source.path)
 	return source
 }
 
@@ -96,40 +98,52 @@ type configSource struct {
 	path     string
 	name     string // instead of the config's own
 	optional bool   // no file is the default config
+	reader   *config.Reader
+	found    atomic.Bool // there was a file once; the watcher may find it while a start still tells of it
+
+	plain, named *config.Config // as it was read last, and with the name
 }
 
 // shown is the source as people are told of it.
 func (s *configSource) shown() string {
-	if s.optional {
+	if s.missing() {
 		return "the defaults; " + configFile + " is read as soon as there is one"
 	}
 	return s.path
 }
 
-// load reads the config. A file that was there once and is gone is an error:
-// its streams must not fall back to the default's retention.
+// load reads the config; what has not changed is the same config. A file that
+// was there once and is gone is an error: its streams must not fall back to the
+// default's retention.
 func (s *configSource) load() (*config.Config, error) {
 	c, err := s.read()
 	if err != nil || s.name == "" {
 		return c, err
+	}
+	if c == s.plain {
+		return s.named, nil
 	}
 	named := *c
 	named.Name = s.name
 	if _, err := named.Names(); err != nil {
 		return nil, usagef("--name: %v", err)
 	}
-	return &named, nil
+	s.plain, s.named = c, &named
+	return s.named, nil
 }
 
 func (s *configSource) read() (*config.Config, error) {
-	if s.optional {
+	if s.missing() {
 		if _, err := os.Stat(s.path); os.IsNotExist(err) {
 			return config.Default(), nil
 		}
 	}
-	c, err := config.Load(s.path)
+	c, err := s.reader.Load()
 	if err == nil {
-		s.optional = false
+		s.found.Store(true)
 	}
 	return c, err
 }
+
+// missing tells whether there may be no file yet.
+func (s *configSource) missing() bool { return s.optional && !s.found.Load() }

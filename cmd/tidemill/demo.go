@@ -16,6 +16,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
+	"tidemill.dev/functions"
 	"tidemill.dev/internal/platform"
 	"tidemill.dev/internal/remote"
 	"tidemill.dev/internal/telemetry"
@@ -24,11 +25,17 @@ import (
 // demoWithin bounds the whole demo, on a machine that does other things too.
 const demoWithin = time.Minute
 
-// demoConfig has a stream of the user's own beside the built-in ones.
+// demoConfig has streams of the user's own beside the built-in ones, and a
+// trigger.
 const demoConfig = `version: 1
 name: demo
 streams:
   messages: {partitions: 4, types: [message]}
+  orders: {partitions: 4, types: [order-placed, invoice-due]}
+triggers:
+  billing:
+    when: {type: order-placed, where: "subject LIKE 'shop-%'"}
+    to: {function: invoice}
 `
 
 func demoCommand() command {
@@ -38,7 +45,9 @@ func demoCommand() command {
 		about: `It starts a Kafka, a Redis and the gateway in this process on free ports, publishes
 an event of each type that comes from outside and one of a user's own type through
 the gateway, shows them arriving at a consumer of Kafka, and shows what becomes of
-an event that was published before, and of a record that is no event. The exit
+an event that was published before, and of a record that is no event. Then a
+trigger has a function called, which replies to one event and cannot take another:
+that becomes a dead letter, the function is mended, the letter replayed. The exit
 status is 1 if anything did not arrive.`,
 		examples: []example{{"tidemill demo", "takes a few seconds and leaves nothing behind"}},
 		make:     func() program { return &demo{} },
@@ -59,12 +68,13 @@ func (*demo) run(interrupted context.Context, s *session, _ []string) (err error
 		return fmt.Errorf("demo: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	p, err := openDemo(ctx, s, folder)
+	books := &taxes{percent: map[string]float64{"shop-1": 7}}
+	p, err := openDemo(ctx, s, folder, books)
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
 	defer func() { err = errors.Join(err, closePlatform(ctx, p)) }()
-	err = throughDoor(ctx, p, func(door *remote.Gateway) error { return playDemo(ctx, p, door, s.stdout) })
+	err = throughDoor(ctx, p, func(door *remote.Gateway) error { return playDemo(ctx, p, door, books, s.stdout) })
 	switch {
 	case interrupted.Err() != nil:
 		return errors.New("demo: interrupted")
@@ -74,13 +84,22 @@ func (*demo) run(interrupted context.Context, s *session, _ []string) (err error
 	return nil
 }
 
-func openDemo(ctx context.Context, s *session, folder string) (*platform.Platform, error) {
+func openDemo(ctx context.Context, s *session, folder string, books *taxes) (*platform.Platform, error) {
 	conf, err := config.Parse("demo", []byte(demoConfig))
 	if err != nil {
 		return nil, err
 	}
-	return platform.Open(ctx, platform.Options{Config: conf, Embedded: &embedded.Options{Dir: folder}, OwnStreams: true,
-		Telemetry: telemetryOf(s, "tidemill-demo"), Logger: telemetry.Logger(s.stderr, slog.LevelError)})
+	log := telemetry.Logger(s.stderr, slog.LevelError+1) // what fails here fails on purpose, or ends the demo
+	p, err := platform.Open(ctx, platform.Options{Config: conf, Embedded: &embedded.Options{Dir: folder}, OwnStreams: true,
+		Functions: map[string]functions.Func{demoFunction: books.invoice},
+		Telemetry: telemetryOf(s, "tidemill-demo"), Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	if err := beginTriggers(ctx, p, log); err != nil {
+		return nil, errors.Join(err, closePlatform(ctx, p))
+	}
+	return p, nil
 }
 
 // throughDoor opens the gateway and gives a client of it to play with.
@@ -104,7 +123,7 @@ func throughDoor(ctx context.Context, p *platform.Platform, play func(*remote.Ga
 	return errors.Join(err, <-served)
 }
 
-func playDemo(ctx context.Context, p *platform.Platform, door *remote.Gateway, out io.Writer) error {
+func playDemo(ctx context.Context, p *platform.Platform, door *remote.Gateway, books *taxes, out io.Writer) error {
 	streams := []string{tidemill.StreamEvents, "messages"}
 	reader, err := openDemoReader(ctx, p, streams)
 	if err != nil {
@@ -122,6 +141,9 @@ func playDemo(ctx context.Context, p *platform.Platform, door *remote.Gateway, o
 	}
 	fmt.Fprintln(out, "\nA record that is no event, as any program may write one:")
 	if err := playPoison(ctx, p, reader, out); err != nil {
+		return err
+	}
+	if err := playTriggers(ctx, door, books, out); err != nil {
 		return err
 	}
 	slices.Sort(latencies)

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,8 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"tidemill.dev"
+	"tidemill.dev/broker"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/platform"
+	"tidemill.dev/triggers/letters"
 )
 
 // Every YAML and every command in the documents is run here, each document in
@@ -32,9 +37,15 @@ func TestDocumentsAreTrue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	examples, err := filepath.Glob(filepath.Join(root, "examples", "*", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = append(files, examples...)
 	targets := makeTargets(t, filepath.Join(root, "Makefile"))
 	for _, file := range append(files, filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")) {
-		t.Run(filepath.Base(file), func(t *testing.T) {
+		name, _ := filepath.Rel(root, file)
+		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
@@ -54,7 +65,10 @@ type document struct {
 	root    string
 	targets []string
 	up      bool
-	url     string // of its gateway
+	url     string            // of its gateway
+	letters int               // that were written for it
+	ports   map[string]string // those that programs of the document have here
+	port    string            // of the next program
 }
 
 type block struct{ language, file, text string }
@@ -70,6 +84,9 @@ func blocksOf(text string) []block {
 }
 
 func (d *document) check(t *testing.T, b block) {
+	for told, here := range d.ports {
+		b.text = strings.ReplaceAll(b.text, "127.0.0.1:"+told, "127.0.0.1:"+here)
+	}
 	switch {
 	case b.file != "":
 		writeFile(t, b.file, b.text)
@@ -102,13 +119,54 @@ func (d *document) variable(t *testing.T) func(string) (string, bool) {
 			return d.url, true
 		case envToken:
 			return "", true
+		case "ID":
+			return d.letter(t), true
 		}
 		return "", false
 	}
 }
 
+// letter writes a dead letter of the document's trigger, and is its id once the
+// gateway lists it: a document says $ID for the one that its reader looks at.
+func (d *document) letter(t *testing.T) string {
+	d.start(t)
+	running, _, err := platform.Find(dataFolder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := tidemill.NewNames(running.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := broker.Open(t.Context(), broker.Options{Addr: running.Kafka, Names: names})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	p, err := b.Producer(broker.ProducerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close(t.Context())
+	d.letters++
+	original := broker.View{ID: fmt.Sprint(d.letters), Source: "/docs", Type: "bot-created", Subject: fmt.Sprint("bot-", d.letters)}
+	v, err := letters.New(names, broker.Position{Stream: "events", Offset: int64(d.letters)}, &original, letters.Details{Trigger: "tell-crm", Reason: "timeout"}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Publish(t.Context(), tidemill.StreamDeadLetters, &v); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return call(t, "", "dl", "show", v.ID).code == 0 })
+	return v.ID
+}
+
 func (d *document) command(t *testing.T, args []string) {
 	switch {
+	case len(args) == 2 && args[0] == "export" && strings.HasPrefix(args[1], "PORT="):
+		d.movePort(t, strings.TrimPrefix(args[1], "PORT="))
+	case len(args) == 3 && args[0] == "go" && args[1] == "run" && strings.HasPrefix(args[2], "./examples/"):
+		d.program(t, args[2])
 	case len(args) == 0 || slices.Contains(notOurs, args[0]):
 	case args[0] == "make":
 		for _, target := range args[1:] {
@@ -123,6 +181,42 @@ func (d *document) command(t *testing.T, args []string) {
 	default:
 		t.Errorf("%q: a document names a program that this test does not know", args)
 	}
+}
+
+// movePort gives a program of the document a free port instead of its own.
+func (d *document) movePort(t *testing.T, told string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, d.port, _ = net.SplitHostPort(l.Addr().String())
+	if d.ports == nil {
+		d.ports = map[string]string{}
+	}
+	d.ports[told] = d.port
+}
+
+// program builds and starts a program of this repository, and stops it with the
+// document's test.
+func (d *document) program(t *testing.T, name string) {
+	binary := filepath.Join(t.TempDir(), "program")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, name)
+	build.Dir = d.root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build %s: %v\n%s", name, err, out)
+	}
+	running := exec.Command(binary)
+	running.Env = append(os.Environ(), "PORT="+d.port)
+	if err := running.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = running.Process.Signal(os.Interrupt)
+		if err := running.Wait(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	})
 }
 
 // curl runs the real one, which fails here where an answer is an error. What

@@ -41,13 +41,20 @@ func (d *doorFlags) flags(f *flagSet) {
 	}
 }
 
-func (d *doorFlags) accept() error {
-	_, port, err := net.SplitHostPort(d.listen)
+func checkListen(at string) error {
+	_, port, err := net.SplitHostPort(at)
 	if err == nil {
 		_, err = net.LookupPort("tcp", port)
 	}
 	if err != nil {
-		return usagef("--listen %q: write it like %s; a port is 0, which is a free one, to 65535", d.listen, listenAt)
+		return usagef("--listen %q: write it like %s; a port is 0, which is a free one, to 65535", at, listenAt)
+	}
+	return nil
+}
+
+func (d *doorFlags) accept() error {
+	if err := checkListen(d.listen); err != nil {
+		return err
 	}
 	if (d.cert == "") != (d.key == "") {
 		return usagef("only one of --tls-cert and --tls-key is given: HTTPS needs both")

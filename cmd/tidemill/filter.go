@@ -1,99 +1,26 @@
 package main
 
 import (
-	"fmt"
+	"errors"
 	"strings"
 
-	"github.com/antlr/antlr4/runtime/Go/antlr"
-	"github.com/cloudevents/sdk-go/sql/v2/gen"
-	"github.com/cloudevents/sdk-go/sql/v2/parser"
-	"github.com/cloudevents/sdk-go/sql/v2/runtime"
-
-	"tidemill.dev/broker"
+	"tidemill.dev/internal/cesql"
+	"tidemill.dev/triggers/match"
 )
 
-// filter says whether an event is wanted.
-type filter func(*broker.View) bool
-
-// parseFilter reads CloudEvents SQL once. Empty text wants every event. An event
-// for which the expression fails, or is no boolean, is not wanted.
-func parseFilter(text string) (filter, error) {
+// parseFilter reads CloudEvents SQL once. Empty text is no filter, which is nil.
+func parseFilter(text string) (*match.Filter, error) {
 	if strings.TrimSpace(text) == "" {
-		return func(*broker.View) bool { return true }, nil
+		return nil, nil
 	}
-	if err := checkSyntax(text); err != nil {
-		return nil, err
+	filter, err := match.Compile(text)
+	if wrong, ok := errors.AsType[*cesql.SyntaxError](err); ok {
+		return nil, usagef("--where, %v\n  %s\n  %s^", err, oneRow(text), strings.Repeat(" ", wrong.Column-1))
 	}
-	expression, err := parser.Parse(text)
-	if err != nil {
-		return nil, usagef("--where: %v\n  %s", err, text)
-	}
-	return func(v *broker.View) bool {
-		e, err := v.Event()
-		if err != nil {
-			return false
-		}
-		result, err := expression.Evaluate(e)
-		wanted, isBool := result.(bool)
-		return err == nil && isBool && wanted
-	}, nil
+	return filter, err
 }
 
-// checkSyntax reads the text with sdk-go's own grammar for the sake of the
-// error: the sdk's parser does not say where it was, its lexer speaks to the
-// terminal, and at some input it panics.
-func checkSyntax(text string) error {
-	var found firstError
-	lexer := gen.NewCESQLParserLexer(parser.NewCaseChangingStream(antlr.NewInputStream(text), true))
-	lexer.RemoveErrorListeners()
-	lexer.AddErrorListener(&found)
-	p := gen.NewCESQLParserParser(antlr.NewCommonTokenStream(lexer, antlr.TokenDefaultChannel))
-	p.RemoveErrorListeners()
-	p.AddErrorListener(&found)
-	found.checkFunctions(p.Cesql())
-	if found.message == "" {
-		return nil
-	}
-	return usagef("--where, column %d: %s\n  %s\n  %s^", found.column+1, found.message,
-		strings.ReplaceAll(text, "\n", " "), strings.Repeat(" ", found.column))
-}
-
-// firstError keeps the first of a parser's complaints; later ones are mostly
-// its consequences.
-type firstError struct {
-	antlr.DefaultErrorListener
-	column  int
-	message string
-}
-
-func (f *firstError) add(column int, message string) {
-	if f.message == "" {
-		f.column, f.message = column, message
-	}
-}
-
-// SyntaxError is called by the parser. What it says that it expected is the
-// grammar's names for nearly everything.
-func (f *firstError) SyntaxError(_ antlr.Recognizer, _ any, _, column int, msg string, _ antlr.RecognitionException) {
-	msg, _, _ = strings.Cut(msg, " expecting {")
-	msg = strings.NewReplacer("'<EOF>'", "the end", "mismatched input", "did not expect", "extraneous input", "did not expect").Replace(msg)
-	f.add(column, msg)
-}
-
-// checkFunctions finds calls of what does not exist, which the sdk would notice
-// only when it comes to the first event that it needs them for.
-func (f *firstError) checkFunctions(tree antlr.Tree) {
-	if call, ok := tree.(*gen.FunctionInvocationExpressionContext); ok && f.message == "" {
-		name := call.FunctionIdentifier().GetText()
-		args := 0
-		if list, ok := call.FunctionParameterList().(*gen.FunctionParameterListContext); ok {
-			args = len(list.AllExpression())
-		}
-		if runtime.ResolveFunction(strings.ToUpper(name), args) == nil {
-			f.add(call.GetStart().GetColumn(), fmt.Sprintf("there is no function %s of %s", name, count(args, "argument")))
-		}
-	}
-	for _, child := range tree.GetChildren() {
-		f.checkFunctions(child)
-	}
+// oneRow keeps a text's letters where they are, for the mark below one of them.
+func oneRow(text string) string {
+	return strings.NewReplacer("\n", " ", "\r", " ", "\t", " ").Replace(text)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -37,10 +36,11 @@ func (*help) accept(positional []string) error {
 // helped is what is to be explained: a command of two words, or its first word
 // where the second is its argument, as in serve gateway.
 func helped(positional []string) []string {
-	if len(positional) == 2 && slices.Contains(commandNames(), positional[0]) {
-		return positional[:1]
+	words := strings.Fields(spelledOut(strings.Join(positional, " ")))
+	if len(words) == 2 && isCommand(words[0]) && !isCommand(strings.Join(words, " ")) {
+		return words[:1]
 	}
-	return positional
+	return words
 }
 
 func (*help) run(_ context.Context, s *session, positional []string) error {
@@ -48,7 +48,7 @@ func (*help) run(_ context.Context, s *session, positional []string) error {
 		return overview(s.stdout)
 	}
 	name := strings.Join(helped(positional), " ")
-	if len(groupOf(name)) > 0 {
+	if len(groupOf(name)) > 0 && !isCommand(name) {
 		fmt.Fprintf(s.stdout, "Usage: tidemill %s COMMAND [flags]\n\n", name)
 		return listCommands(s.stdout, name+" ")
 	}
@@ -102,6 +102,12 @@ func (c command) explain(w io.Writer) error {
 	fmt.Fprint(w, "\nExamples:\n")
 	for _, e := range c.examples {
 		fmt.Fprintf(w, "  # %s\n  %s\n", e.does, e.line)
+	}
+	if len(groupOf(c.name)) > 0 {
+		fmt.Fprint(w, "\nCommands:\n")
+		if err := listCommands(w, c.name+" "); err != nil {
+			return err
+		}
 	}
 	return f.list(w)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,7 +108,7 @@ func TestSlipsInTheCall(t *testing.T) {
 		"up --tls-cert x":           "HTTPS needs both",
 		"serve":                     "ROLE is missing; the roles: gateway",
 		"serve gatewya":             "did you mean gateway? those there are: gateway",
-		"serve keeper":              "there is no role \"keeper\": those there are: gateway",
+		"serve scorer":              "there is no role \"scorer\": those there are: gateway, dispatcher, keeper",
 		"serve gateway":             "Kafka's address is missing",
 		"tail x -n -1":              "-n -1",
 		"up --kafka-port 7000000":   "a port is 0 to 65535",
@@ -188,11 +189,43 @@ func TestValidateGolden(t *testing.T) {
 func TestValidateGood(t *testing.T) {
 	t.Parallel()
 	file := leave(t, "version: 1\nstreams: {messages: {}}\n", t.TempDir(), "c.yaml")
-	if got, want := ok(t, "validate", "-f", file), file+" is valid: install tidemill, 1 stream of yours, 4 built in\n"; got != want {
+	if got, want := ok(t, "validate", "-f", file), file+" is valid: install tidemill, 1 stream of yours, 6 built in, 0 triggers, 0 schedules\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := ok(t, "validate", file, "-o", "json"); got != "[]\n" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// Another machine may have the files that are not here.
+func TestValidateWarnsOfMissingFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	there := leave(t, "hunter2\n", dir, "token")
+	text := "version: 1\nschedules: {nightly: {cron: '@daily'}}\ntriggers:\n" +
+		"  a: {when: {type: t}, to: {url: 'https://a.example', bearerFile: '" + there + "', caFile: '" + dir + "'}}\n" +
+		"  b: {when: {type: t}, to: {service: b, certFile: '" + dir + "/cert.pem', keyFile: '" + dir + "/hunter2.pem'}}\n"
+	file := leave(t, text, dir, "c.yaml")
+	o := call(t, "", "validate", file)
+	if o.code != 0 || !strings.Contains(o.out, "6 built in, 2 triggers, 1 schedule\n") {
+		t.Errorf("exit %d, %s", o.code, o.out)
+	}
+	mention(t, "the warnings", o.err, file+": triggers.a.to.caFile: the file is not one; ", "triggers.b.to.certFile: the file is not here; ", "triggers.b.to.keyFile: ")
+	if strings.Contains(o.err, "bearerFile") || strings.Contains(o.err, "hunter2") {
+		t.Errorf("it warns of what is there: %s", o.err)
+	}
+	if o := call(t, "", "validate", file, "-o", "json"); o.code != 0 || o.out != "[]\n" || o.err == "" {
+		t.Errorf("as JSON: exit %d, %q, %q", o.code, o.out, o.err)
+	}
+
+	var many strings.Builder
+	many.WriteString("version: 1\ntriggers:\n")
+	for i := range 30 {
+		fmt.Fprintf(&many, "  t%d: {when: {type: t}, to: {service: b, basicFile: '%s/none'}}\n", i, dir)
+	}
+	o = call(t, "", "validate", leave(t, many.String(), dir, "many.yaml"))
+	if lines := strings.Split(strings.TrimSpace(o.err), "\n"); len(lines) != maxMissing+1 || !strings.HasSuffix(lines[maxMissing], ": and 10 more") {
+		t.Errorf("%d lines: %s", len(lines), o.err)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
 	"tidemill.dev/internal/platform"
 	"tidemill.dev/internal/telemetry"
 )
@@ -53,7 +54,11 @@ func TestMetricsAreListed(t *testing.T) {
 // registered. Whoever adds a part that has some opens it here.
 func openMetrics(t *testing.T) *prometheus.Registry {
 	t.Helper()
-	p, err := platform.Open(t.Context(), platform.Options{Embedded: &embedded.Options{Dir: t.TempDir()}, OwnStreams: true,
+	conf, err := config.Parse("test.yaml", []byte("version: 1\ntriggers: {one: {when: {type: test}, to: {url: \"http://127.0.0.1:1\"}}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := platform.Open(t.Context(), platform.Options{Config: conf, Embedded: &embedded.Options{Dir: t.TempDir()}, OwnStreams: true,
 		Telemetry: &telemetry.Options{Version: "v1", Getenv: func(string) string { return "" }}})
 	if err != nil {
 		t.Fatal(err)
@@ -68,16 +73,26 @@ func openMetrics(t *testing.T) *prometheus.Registry {
 		t.Fatal(err)
 	}
 	go func() { _ = g.Serve(context.WithoutCancel(t.Context())) }() // closed by the platform
+	if _, err := p.Keeper(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d, err := p.Dispatcher(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	ok(t, "publish", "test", "--url", "http://"+g.Addr())
 	consumer, err := p.Consumer(t.Context(), broker.ConsumerOptions{Group: "test", Streams: []string{tidemill.StreamEvents}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := consumer.Poll(t.Context())
+	read, err := consumer.Poll(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Done()
+	read.Done()
 	if err := p.Telemetry().Registry().Register(telemetry.Consumer("test", consumer)); err != nil {
 		t.Fatal(err)
 	}

@@ -35,12 +35,16 @@ type reach struct {
 }
 
 func (r *reach) flags(f *flagSet) {
+	r.gatewayFlags(f)
+	r.connection.flags(f)
+}
+
+func (r *reach) gatewayFlags(f *flagSet) {
 	r.set = f
 	f.text(&r.url, "url", "", "URL", "the gateway, such as https://tidemill.example")
 	f.text(&r.tokenFile, "token-file", "", "FILE", "file with the token for the gateway, read again when it changes; or set "+envToken)
 	f.text(&r.ca, "ca", "", "FILE", "PEM with the CAs to trust at the gateway, instead of the system's")
 	f.fromEnv("ca", envCA)
-	r.connection.flags(f)
 }
 
 // way is what a call has chosen.
@@ -119,15 +123,21 @@ func (r *reach) open(ctx context.Context, s *session) (target, error) {
 		}
 		return &kafkaTarget{p: p, out: s.stderr}, nil
 	}
+	g, err := r.knock(ctx, s, w, log)
+	if err != nil {
+		return nil, err
+	}
+	return &gatewayTarget{g: g, out: s.stderr}, nil
+}
+
+// knock finds the gateway that was chosen.
+func (r *reach) knock(ctx context.Context, s *session, w way, log *slog.Logger) (*remote.Gateway, error) {
 	g, err := r.dial(ctx, s, w, log)
 	if w.running != nil && errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, fmt.Errorf("%w; that address is from %s, written by tidemill up as process %d: does it still run? Start it again, or remove the file",
 			err, platform.AddressFile(r.data), w.running.PID)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &gatewayTarget{g: g, out: s.stderr}, nil
+	return g, err
 }
 
 // dial tells the token to a gateway that was named, or that runs on this

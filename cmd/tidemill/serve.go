@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,8 +15,14 @@ import (
 	"tidemill.dev/internal/telemetry"
 )
 
+const (
+	gatewayRole    = "gateway"
+	dispatcherRole = "dispatcher"
+	keeperRole     = "keeper"
+)
+
 // roles are what serve can be. Later issues add to them.
-func roles() []string { return []string{"gateway"} }
+func roles() []string { return []string{gatewayRole, dispatcherRole, keeperRole} }
 
 func serveCommand() command {
 	return command{
@@ -27,23 +34,40 @@ look at streams. Any number of replicas may run. It creates the streams of its
 config, applies the file again whenever it changes, and is ready (/readyz) while
 Kafka is. Without Redis repeats are not recognised.
 
-Without --access everybody may everything, so it listens on loopback alone.`,
+Without --access everybody may everything, so it listens on loopback alone.
+
+The role dispatcher sends events to the subscribers of the triggers. Any number of
+replicas may run, and share the work; one that dies is replaced by the others
+within seconds.
+
+The role keeper sends the ticks of the schedules. Any number may run: one is
+active, and another takes over when it is gone.
+
+Neither has a door: at --listen they answer /healthz, /readyz and /metrics.`,
 		examples: []example{
 			{"tidemill serve gateway -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:8080 --access access.yaml", "a replica"},
 			{"tidemill serve gateway --kafka localhost:9092", "the door alone, on this machine"},
+			{"tidemill serve dispatcher -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:9090", "a replica of what serves the triggers"},
+			{"tidemill serve keeper -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:9090", "one of several keepers"},
 		},
-		make: func() program { return &serving{door: doorFlags{listen: listenAt, drain: 5 * time.Second}} },
+		make: func() program { return &serving{door: doorFlags{drain: defaultDrain}} },
 	}
 }
+
+// defaultDrain is for balancers in front of a gateway.
+const defaultDrain = 5 * time.Second
 
 // serving is a call of serve.
 type serving struct {
 	connection
 	door    doorFlags
 	reorder bool
+	role    string
+	set     *flagSet
 }
 
 func (r *serving) flags(f *flagSet) {
+	r.set = f
 	r.door.flags(f)
 	f.yes(&r.reorder, "reorder", "let streams grow partitions though keys then move between them")
 	r.connection.flags(f)
@@ -53,10 +77,36 @@ func (r *serving) accept(positional []string) error {
 	if err := wants(positional, "ROLE"); err != nil {
 		return usagef("%v; the roles: %s", err, strings.Join(roles(), ", "))
 	}
-	if positional[0] != "gateway" {
-		return usagef("there is no role %q:%s those there are: %s", positional[0], didYouMean(positional[0], roles()), strings.Join(roles(), ", "))
+	r.role = positional[0]
+	if !slices.Contains(roles(), r.role) {
+		return usagef("there is no role %q:%s those there are: %s", r.role, didYouMean(r.role, roles()), strings.Join(roles(), ", "))
+	}
+	if r.door.listen == "" {
+		r.door.listen = r.listens()
+	}
+	if r.role != gatewayRole {
+		return r.acceptNoDoor()
 	}
 	return r.door.accept()
+}
+
+// acceptNoDoor refuses what says something to a gateway alone.
+func (r *serving) acceptNoDoor() error {
+	for _, long := range []string{"access", "tls-cert", "tls-key", "max-event", "drain-delay"} {
+		if r.set.given[long] {
+			return usagef("--%s is for the role gateway: a %s takes nothing in", long, r.role)
+		}
+	}
+	return checkListen(r.door.listen)
+}
+
+// listens is where a role serves HTTP that was not told where. Only the gateway
+// is looked for at a place that is known.
+func (r *serving) listens() string {
+	if r.role == gatewayRole {
+		return listenAt
+	}
+	return "127.0.0.1:0"
 }
 
 func (r *serving) run(ctx context.Context, s *session, _ []string) error {
@@ -71,11 +121,14 @@ func (r *serving) run(ctx context.Context, s *session, _ []string) error {
 	if err != nil {
 		return err
 	}
-	if err := r.door.check(); err != nil {
+	if r.role == gatewayRole {
+		err = r.door.check()
+	}
+	if err != nil {
 		return err
 	}
 	if addresses.Redis == "" {
-		log.Warn("no Redis is given (--redis), so repeats are not recognised and are stored again")
+		log.Warn("no Redis is given (--redis), so " + missesRedis(r.role))
 	}
 	source := r.source()
 	conf, err := source.load()
@@ -84,11 +137,24 @@ func (r *serving) run(ctx context.Context, s *session, _ []string) error {
 	}
 	began := time.Now()
 	p, err := platform.Open(ctx, platform.Options{Config: conf, Addresses: addresses, Security: r.security,
-		OwnStreams: true, Reorder: r.reorder, Telemetry: telemetryOf(s, "tidemill-gateway"), Logger: log})
+		OwnStreams: true, Reorder: r.reorder, Telemetry: telemetryOf(s, "tidemill-"+r.role), Logger: log})
 	if err != nil {
 		return unlessInterrupted(ctx, log, fmt.Errorf("start: %w", err))
 	}
-	return stay(ctx, p, log, source, func(ctx context.Context) error { return unlessInterrupted(ctx, log, r.open(ctx, s, p, source, began)) })
+	return stay(ctx, p, log, source, func(ctx context.Context) error {
+		return unlessInterrupted(ctx, log, r.open(ctx, s, p, log, source, began))
+	})
+}
+
+// missesRedis is what a role cannot do without Redis.
+func missesRedis(role string) string {
+	switch role {
+	case dispatcherRole:
+		return "gateways cannot tell how the triggers stand"
+	case keeperRole:
+		return "several keepers take the clock from each other, though no tick is lost or doubled by that"
+	}
+	return "repeats are not recognised and are stored again"
 }
 
 // unlessInterrupted is no error where a start was asked to stop, and has: its
@@ -102,15 +168,43 @@ func unlessInterrupted(ctx context.Context, log *slog.Logger, err error) error {
 	return nil
 }
 
-func (r *serving) open(ctx context.Context, s *session, p *platform.Platform, source *configSource, began time.Time) error {
+// open opens the role and serves it until the context ends.
+func (r *serving) open(ctx context.Context, s *session, p *platform.Platform, log *slog.Logger, source *configSource, began time.Time) error {
+	if r.role != gatewayRole {
+		return r.work(ctx, s, p, log, source, began)
+	}
 	g, err := r.door.open(ctx, p)
 	if err != nil {
 		return err
 	}
-	a := p.Addresses()
-	fmt.Fprintf(s.stdout, "tidemill's gateway is up after %s, with %d streams\n", time.Since(began).Round(time.Millisecond), len(p.Config().Streams))
-	fmt.Fprintf(s.stdout, "  http    %s\n  kafka   %s\n  redis   %s\n  config  %s\n", r.door.url(g), a.Kafka, orNone(a.Redis), source.shown())
+	r.tell(s, p, source, r.door.url(g), began)
 	return serve(ctx, g)
+}
+
+// work is a role without a door. The probes come first: a start that waits is
+// seen to wait.
+func (r *serving) work(ctx context.Context, s *session, p *platform.Platform, log *slog.Logger, source *configSource, began time.Time) error {
+	at, err := p.Probes(ctx, r.door.listen)
+	if err != nil {
+		return err
+	}
+	if r.role == dispatcherRole {
+		err = beginTriggers(ctx, p, log)
+	} else {
+		_, err = p.Keeper(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	r.tell(s, p, source, "http://"+at, began)
+	<-ctx.Done()
+	return nil
+}
+
+func (r *serving) tell(s *session, p *platform.Platform, source *configSource, url string, began time.Time) {
+	a, c := p.Addresses(), p.Config()
+	fmt.Fprintf(s.stdout, "tidemill's %s is up after %s, with %d streams\n", r.role, time.Since(began).Round(time.Millisecond), len(c.Streams))
+	fmt.Fprintf(s.stdout, "  http    %s\n  kafka   %s\n  redis   %s\n  config  %s\n", url, a.Kafka, orNone(a.Redis), source.shown())
 }
 
 // stay keeps the config applied and the platform open while something serves,

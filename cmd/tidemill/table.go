@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"text/tabwriter"
 	"unicode/utf8"
 )
 
@@ -30,4 +31,13 @@ func table(w io.Writer, rows [][]string) error {
 		}
 	}
 	return nil
+}
+
+// columns prints rows of text in columns.
+func columns(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	return t.Flush()
 }

@@ -8,6 +8,7 @@ import (
 
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/tail"
+	"tidemill.dev/triggers/match"
 )
 
 func tailCommand() command {
@@ -42,7 +43,7 @@ type tailing struct {
 	noFollow            bool
 
 	start broker.Start
-	match filter
+	match *match.Filter // nil is every event
 }
 
 func (t *tailing) flags(f *flagSet) {
@@ -76,19 +77,13 @@ func (t *tailing) run(ctx context.Context, s *session, positional []string) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, from.close(ctx)) }()
-	what := following{stream: positional[0], start: t.start, toEnd: t.noFollow, begun: func() { t.sayHow(s, positional[0]) }}
-	if t.where == "" {
-		what.limit = t.limit
-	}
+	what := following{stream: positional[0], start: t.start, toEnd: t.noFollow, where: t.match, limit: t.limit,
+		begun: func() { t.sayHow(s, positional[0]) }}
 	show := t.shower(s)
-	seen, shown := 0, 0
+	shown := 0
 	err = from.follow(ctx, what, func(e *tail.Event) error {
 		if ctx.Err() != nil { // what is fetched already may fill many screens
 			return ctx.Err()
-		}
-		seen++
-		if !t.shows(e) {
-			return nil
 		}
 		if err := show(e); err != nil {
 			return err
@@ -104,7 +99,7 @@ func (t *tailing) run(ctx context.Context, s *session, positional []string) (err
 	case err != nil:
 		return t.interrupted(ctx, err)
 	case shown == 0:
-		t.sayNothing(s, what.stream, seen)
+		t.sayNothing(s, what.stream)
 	}
 	return nil
 }
@@ -123,7 +118,3 @@ func (t *tailing) interrupted(ctx context.Context, err error) error {
 	}
 	return fmt.Errorf("tail: %w", err)
 }
-
-// shows judges an event. What is no event matches no filter and is no reason
-// for silence either.
-func (t *tailing) shows(e *tail.Event) bool { return e.Err != nil || t.match(&e.View) }

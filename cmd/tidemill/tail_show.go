@@ -54,15 +54,16 @@ func (t *tailing) sayHow(s *session, stream string) {
 
 // sayNothing tells "there is nothing" from "nothing matches": an attribute
 // that is misspelt matches no event and is no error.
-func (t *tailing) sayNothing(s *session, stream string, seen int) {
+func (t *tailing) sayNothing(s *session, stream string) {
+	if t.from != "beginning" {
+		stream += " from " + t.from + " on"
+	}
 	switch {
 	case t.output == "json":
-	case seen == 0 && t.from == "beginning":
-		fmt.Fprintf(s.stderr, "There are no events on %s.\n", stream)
-	case seen == 0:
-		fmt.Fprintf(s.stderr, "There are no events on %s from %s on.\n", stream, t.from)
+	case t.match != nil:
+		fmt.Fprintf(s.stderr, "No event on %s matches --where.\n", stream)
 	default:
-		fmt.Fprintf(s.stderr, "Of %s on %s none matches --where.\n", count(seen, "event"), stream)
+		fmt.Fprintf(s.stderr, "There are no events on %s.\n", stream)
 	}
 }
 

@@ -38,35 +38,33 @@ func TestFilter(t *testing.T) {
 	t.Parallel()
 	v := broker.View{ID: "1", Source: "/x", Type: "new-data", Subject: "bot-42", Extensions: []broker.Attribute{{Name: "branch", Value: "main"}}}
 	for text, want := range map[string]bool{
-		"":                  true,
-		"type = 'new-data'": true,
+		"type = 'new-data'":                        true,
 		"subject LIKE 'bot-%' AND branch = 'main'": true,
-		"dataset = 'x'":       false, // lacks it
-		"NOT EXISTS dataset":  true,
-		"LENGTH(subject) = 6": true,
-		"'text'":              false, // no boolean
+		"dataset = 'x'":                            false, // lacks it
+		"NOT EXISTS dataset":                       true,
+		"LENGTH(subject) = 6":                      true,
 		"(EXISTS dataset AND dataset = 'x') OR type='new-data'": true,
 	} {
-		match, err := parseFilter(text)
+		filter, err := parseFilter(text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if got := match(&v); got != want {
+		if got := filter.Match(&v); got != want {
 			t.Errorf("%s is %t, want %t", text, got, want)
 		}
+	}
+	if filter, err := parseFilter(" \n"); filter != nil || err != nil {
+		t.Errorf("no text is %v, %v", filter, err)
 	}
 }
 
 func TestFilterSaysWhereItIsWrong(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
-		"branch == 'x'":       "column 9: did not expect '='\n  branch == 'x'\n          ^",
-		"type = 'x' AND":      "column 15: did not expect the end",
-		"'abc":                "column 1: ",
-		"type = 'a' AND F(1)": "column 16: there is no function F of 1 argument",
-		"(type":               "column 6: ",
-		"#":                   "column 1: ",
+		"branch == 'x'":       "--where, column 9: expected a value, found =; equality is a single =\n  branch == 'x'\n          ^",
+		"type = 'ä'\n\tAND #": "column 17: \"#\" means nothing here\n  type = 'ä'  AND #\n                  ^",
+		"'text'":              "column 1: expected a condition, and this is a text",
 	} {
 		if _, err := parseFilter(text); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s gave %v, want %q", text, err, says)
@@ -129,8 +127,9 @@ func TestTailTellsNothingFromNoMatch(t *testing.T) {
 	for args, says := range map[string]string{
 		"dead-letters --from beginning":            "There are no events on dead-letters.",
 		"dead-letters --from -1h":                  "There are no events on dead-letters from -1h on.",
-		"events --from beginning -w type=order":    "Of 1 event on events none matches --where.",
+		"events --from beginning -w type=order":    "No event on events matches --where.",
 		"events --from beginning -w type='a'":      "",
+		"events --from -1h -w type=order":          "No event on events from -1h on matches --where.",
 		"dead-letters --from beginning -o json":    "",
 		"events --from beginning --where type='a'": "",
 	} {

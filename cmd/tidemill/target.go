@@ -7,6 +7,7 @@ import (
 	"tidemill.dev/internal/api"
 	"tidemill.dev/internal/remote"
 	"tidemill.dev/internal/tail"
+	"tidemill.dev/triggers/match"
 )
 
 // target is what the commands publish to and read from. There are two: a
@@ -22,7 +23,7 @@ type target interface {
 	// flush waits until all that was sent has its answer.
 	flush(ctx context.Context) error
 
-	// follow calls each with a stream's events until one call fails, which is
+	// follow calls each with the wanted events of a stream until one call fails, which is
 	// the error, or until the end, where there is one.
 	follow(ctx context.Context, o following, each func(*tail.Event) error) error
 	streams(ctx context.Context) ([]api.Stream, error)
@@ -35,6 +36,13 @@ type following struct {
 	stream string
 	start  broker.Start
 	toEnd  bool
-	limit  int    // more are not wanted, for whoever can make use of that; 0 is no limit
-	begun  func() // called when reading has begun
+	where  *match.Filter // nil is every event
+	limit  int           // more are not wanted, for whoever can make use of that; 0 is no limit
+	begun  func()        // called when reading has begun
+}
+
+// wants judges an event. What is no event matches no filter and is no reason for
+// silence either.
+func (o *following) wants(e *tail.Event) bool {
+	return o.where == nil || e.Err != nil || o.where.Match(&e.View)
 }

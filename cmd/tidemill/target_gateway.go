@@ -74,8 +74,12 @@ func (t *gatewayTarget) flush(ctx context.Context) error {
 }
 
 func (t *gatewayTarget) follow(ctx context.Context, o following, each func(*tail.Event) error) error {
+	what := remote.TailOptions{Stream: o.stream, From: o.start.String(), ToEnd: o.toEnd, Limit: o.limit, Away: t.away}
+	if o.where != nil {
+		what.Where = o.where.String()
+	}
 	stop := t.worrying(asked)
-	r, err := t.g.Tail(ctx, remote.TailOptions{Stream: o.stream, From: o.start.String(), ToEnd: o.toEnd, Limit: o.limit, Away: t.away})
+	r, err := t.g.Tail(ctx, what)
 	stop()
 	if err != nil {
 		return err

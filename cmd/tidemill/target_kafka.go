@@ -85,6 +85,9 @@ func (k *kafkaTarget) follow(ctx context.Context, o following, each func(*tail.E
 			away.look(ctx)
 		}
 		for i := range batch {
+			if !o.wants(&batch[i]) {
+				continue
+			}
 			if err := each(&batch[i]); err != nil {
 				return err
 			}

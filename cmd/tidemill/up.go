@@ -103,6 +103,9 @@ func (u *up) run(ctx context.Context, s *session, _ []string) error {
 		return unlessInterrupted(ctx, log, err)
 	}
 	return stay(ctx, p, log, source, func(ctx context.Context) error {
+		if err := begin(ctx, p, log); err != nil {
+			return unlessInterrupted(ctx, log, err)
+		}
 		// The door comes after the servers: a second up on the same folder shall
 		// hear of the folder, not of a port.
 		g, err := u.door.open(ctx, p)

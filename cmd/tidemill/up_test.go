@@ -163,17 +163,17 @@ func TestChangedConfigApplies(t *testing.T) {
 			return code == status && strings.Contains(body, wanted)
 		}
 	}
-	eventually(t, ready(200, `"4 as the config wants them"`))
+	eventually(t, ready(200, `"6 as the config wants them"`))
 
 	leave(t, "version: 1\nstreams: {messages: {types: [message]}, events: {retention: 3d}}\n", file)
-	eventually(t, ready(200, `"5 as the config wants them"`))
+	eventually(t, ready(200, `"7 as the config wants them"`))
 	mention(t, "publish", ok(t, "publish", "message", "--data", data), "to messages, partition")
 	mention(t, "streams", ok(t, "streams", "--data", data), "     3d")
 
 	leave(t, "version: 1\nstreams: {massages: {tipes: [message]}}\n", file)
 	eventually(t, ready(200, `"degraded"`))
 	_, body := s.get(t, "/readyz")
-	mention(t, "/readyz", body, "stays in force", file+":2: streams.massages.tipes", `"5 as the config wants them"`)
+	mention(t, "/readyz", body, "stays in force", file+":2: streams.massages.tipes", `"7 as the config wants them"`)
 	mention(t, "the log", s.stderr.String(), "config refused", "streams.massages.tipes")
 
 	leave(t, "version: 1\nname: other\n", file)

@@ -19,7 +19,8 @@ func validateCommand() command {
 		args:    "[FILE]",
 		summary: "say everything that is wrong with a config",
 		about: `It needs no Kafka. Each problem is one line, file:line: path: what is wrong and
-what to write instead; the exit status is then 1.`,
+what to write instead; the exit status is then 1. Files that triggers name and
+that cannot be read here are only warned of: the config may be used elsewhere.`,
 		examples: []example{
 			{"tidemill validate -f tidemill.yaml", "a file"},
 			{"tidemill validate -f conf.d -o json", "a folder, for a script"},
@@ -51,7 +52,7 @@ func (v *validate) accept(positional []string) error {
 }
 
 func (v *validate) run(_ context.Context, s *session, _ []string) error {
-	said, problems, err := v.check()
+	said, problems, err := v.check(s.stderr)
 	switch {
 	case err != nil:
 		return fmt.Errorf("validate: %w", err)
@@ -67,9 +68,9 @@ func (v *validate) run(_ context.Context, s *session, _ []string) error {
 
 // check reads what is to be checked and gathers what is wrong, or else what is
 // to be said of it.
-func (v *validate) check() (said string, problems []config.Problem, err error) {
+func (v *validate) check(warnings io.Writer) (said string, problems []config.Problem, err error) {
 	for _, check := range v.checks() {
-		text, err := check()
+		text, err := check(warnings)
 		var wrong *config.Error
 		switch {
 		case errors.As(err, &wrong):
@@ -84,17 +85,17 @@ func (v *validate) check() (said string, problems []config.Problem, err error) {
 
 // checks are what was asked for: an access file may be checked where there is
 // no config.
-func (v *validate) checks() []func() (string, error) {
+func (v *validate) checks() []func(io.Writer) (string, error) {
 	if v.access == "" {
-		return []func() (string, error){v.checkConfig}
+		return []func(io.Writer) (string, error){v.checkConfig}
 	}
 	if _, err := os.Stat(configFile); v.file == "" && errors.Is(err, fs.ErrNotExist) {
-		return []func() (string, error){v.checkAccess}
+		return []func(io.Writer) (string, error){v.checkAccess}
 	}
-	return []func() (string, error){v.checkConfig, v.checkAccess}
+	return []func(io.Writer) (string, error){v.checkConfig, v.checkAccess}
 }
 
-func (v *validate) checkConfig() (string, error) {
+func (v *validate) checkConfig(warnings io.Writer) (string, error) {
 	file := cmp.Or(v.file, configFile)
 	c, err := config.Load(file)
 	if err != nil {
@@ -106,10 +107,14 @@ func (v *validate) checkConfig() (string, error) {
 			own++
 		}
 	}
-	return fmt.Sprintf("%s is valid: install %s, %s of yours, %d built in\n", file, c.Name, count(own, "stream"), len(c.Streams)-own), nil
+	for _, line := range missingFiles(c) {
+		fmt.Fprintf(warnings, "%s: %s\n", file, line)
+	}
+	return fmt.Sprintf("%s is valid: install %s, %s of yours, %d built in, %s, %s\n", file, c.Name, count(own, "stream"), len(c.Streams)-own,
+		count(len(c.Triggers), "trigger"), count(len(c.Schedules), "schedule")), nil
 }
 
-func (v *validate) checkAccess() (string, error) {
+func (v *validate) checkAccess(io.Writer) (string, error) {
 	a, err := config.LoadAccess(v.access)
 	if err != nil {
 		return "", err

@@ -11,6 +11,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/access"
 	"tidemill.dev/internal/repeats"
+	"tidemill.dev/internal/standing"
 	"tidemill.dev/internal/telemetry"
 	"tidemill.dev/internal/web"
 )
@@ -56,7 +57,7 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*web.Gateway,
 	g, err := web.Open(ctx, web.Options{
 		Listen: o.Listen, CertFile: o.CertFile, KeyFile: o.KeyFile,
 		Config: p.Config, Broker: p.broker, Producer: producer,
-		Repeats: memory, Access: guard, Telemetry: p.telemetry,
+		Repeats: memory, Standing: standing.NewBoard(p.redis, p.names, p.kafka), Access: guard, Telemetry: p.telemetry,
 		Ready: p.Ready, Limits: o.Limits, Logger: p.log, Version: p.version,
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
+	"tidemill.dev/functions"
 	"tidemill.dev/internal/repeats"
 	"tidemill.dev/internal/telemetry"
 )
@@ -36,6 +37,8 @@ type Options struct {
 	// Telemetry starts metrics and traces, which a process that stays has and a
 	// command that ends at once has not. Its Logger counts for nothing.
 	Telemetry *telemetry.Options
+	// Functions are those of ours that triggers may name, by name.
+	Functions map[string]functions.Func
 	Logger    *slog.Logger
 }
 
@@ -51,10 +54,13 @@ type Platform struct {
 	version   string
 	log       *slog.Logger
 	reorder   bool
+	functions map[string]functions.Func
+	called    string // where they are served
 	stops     stopOrder
 
 	mu      sync.Mutex
 	config  *config.Config
+	parts   []part
 	repeats *repeats.Memory // of the gateway; nil without one
 	refused error           // why a later config does not apply
 }
@@ -68,7 +74,7 @@ func Open(ctx context.Context, o Options) (*Platform, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Platform{config: o.Config, addresses: o.Addresses, log: o.Logger, reorder: o.Reorder}
+	p := &Platform{config: o.Config, addresses: o.Addresses, log: o.Logger, reorder: o.Reorder, functions: o.Functions}
 	if err := p.open(ctx, o); err != nil {
 		return nil, errors.Join(err, p.Close(context.WithoutCancel(ctx)))
 	}

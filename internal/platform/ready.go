@@ -17,6 +17,7 @@ func (p *Platform) Ready(ctx context.Context) api.Readiness {
 	if p.servers != nil {
 		probes = append(probes, p.checkDisk)
 	}
+	probes = append(probes, p.checks()...)
 	r := api.Readiness{Status: api.OK, Checks: make([]api.Check, len(probes))}
 	var all sync.WaitGroup
 	for i, probe := range probes {

@@ -2,6 +2,7 @@ package platform
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"tidemill.dev"
@@ -13,12 +14,14 @@ import (
 // A dead letter holds its record's bytes in base64, so it outgrows any event.
 const deadLetterBytes = 9 << 20
 
+// specs are the streams that a config has or needs.
 func specs(c *config.Config) []broker.StreamSpec {
-	all := make([]broker.StreamSpec, 0, len(c.Streams))
-	for _, s := range c.Streams {
+	streams := slices.Concat(c.Streams, c.Parked())
+	all := make([]broker.StreamSpec, 0, len(streams))
+	for _, s := range streams {
 		spec := broker.StreamSpec{Name: s.Name, Partitions: s.Partitions, Retention: s.Retention,
 			KeyOrdered: s.KeyOrdered, Builtin: s.Builtin}
-		if s.Name == tidemill.StreamDeadLetters {
+		if s.Name == tidemill.StreamDeadLetters || s.Name == tidemill.Parked(tidemill.StreamDeadLetters) {
 			spec.MaxMessageBytes = deadLetterBytes
 		}
 		all = append(all, spec)

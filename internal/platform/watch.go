@@ -35,8 +35,18 @@ func (p *Platform) Watch(ctx context.Context, load func() (*config.Config, error
 type watcher struct {
 	p       *Platform
 	load    func() (*config.Config, error)
-	last    string // seen the time before
-	settled string // dealt with
+	read    *config.Config // the time before
+	hash    string         // of it
+	last    string         // seen the time before
+	settled string         // dealt with
+}
+
+// hashOf spares the hash of what is the same config still.
+func (w *watcher) hashOf(c *config.Config) string {
+	if c != w.read {
+		w.read, w.hash = c, c.Hash()
+	}
+	return w.hash
 }
 
 // look deals with a change when it has seen it twice: a file that is being
@@ -47,7 +57,7 @@ func (w *watcher) look(ctx context.Context) {
 	if err != nil {
 		seen = "error: " + err.Error()
 	} else {
-		seen = c.Hash()
+		seen = w.hashOf(c)
 	}
 	still := seen == w.last
 	w.last = seen
@@ -72,6 +82,9 @@ func (p *Platform) apply(ctx context.Context, c *config.Config) error {
 		return fmt.Errorf("name changed from %s to %s, which names every topic anew: restart to use it", p.names.Install(), c.Name)
 	}
 	if err := p.ensureStreams(ctx, c); err != nil {
+		return err
+	}
+	if err := p.applyToParts(ctx, c); err != nil {
 		return err
 	}
 	p.mu.Lock()

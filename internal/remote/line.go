@@ -161,6 +161,9 @@ func (l *line) request() request {
 	if o.From != "" {
 		q.Set("from", o.From)
 	}
+	if o.Where != "" {
+		q.Set("where", o.Where)
+	}
 	if o.Limit > 0 {
 		q.Set("limit", strconv.Itoa(o.Limit-l.seen))
 	}

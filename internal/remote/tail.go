@@ -12,6 +12,7 @@ import (
 type TailOptions struct {
 	Stream string
 	From   string // as the gateway takes it; empty is the end
+	Where  string // CloudEvents SQL; empty is every event
 	ToEnd  bool   // end where the stream ends now
 	Limit  int    // end after so many; 0 is no limit
 	// Away is called once when the gateway does not answer any more, and once

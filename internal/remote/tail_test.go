@@ -306,6 +306,28 @@ func TestTailAsksForNoMoreThanIsMissing(t *testing.T) {
 	})
 }
 
+// What the gateway passes over moves the place on, so that a call after a cut
+// does not begin again where the last wanted event was.
+func TestTailComesBackBehindWhatIsNotWanted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const where = "subject LIKE 'bot-%' AND n > 1"
+		r, s, err := tailOf(t, TailOptions{Where: where}, says(sent(0, 3)+": keepalive\nid: behind-many\n\n", false), says(sent(9, 10)+bye, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, _ := readAllOf(t, r)
+		if len(all) != 4 {
+			t.Errorf("%d events, want 4", len(all))
+		}
+		for i, last := range []string{"", "behind-many"} {
+			if c := s.calls[i]; c.URL.Query().Get("where") != where || c.Header.Get("Last-Event-ID") != last {
+				t.Errorf("call %d asks for %s behind %q", i, c.URL.RawQuery, c.Header.Get("Last-Event-ID"))
+			}
+		}
+	})
+}
+
 func TestTailIsClosedAndInterrupted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 // listStreams answers with all streams as they are now.
 func (g *Gateway) listStreams(w http.ResponseWriter, r *request) *api.Problem {
-	infos, err := g.survey.streams(r.Context())
+	infos, err := g.survey.now(r.Context())
 	if err != nil {
 		return g.unseen(r.Context(), err)
 	}
@@ -25,7 +25,7 @@ func (g *Gateway) listStreams(w http.ResponseWriter, r *request) *api.Problem {
 
 // showStream answers with one stream.
 func (g *Gateway) showStream(w http.ResponseWriter, r *request) *api.Problem {
-	infos, err := g.survey.streams(r.Context())
+	infos, err := g.survey.now(r.Context())
 	if err != nil {
 		return g.unseen(r.Context(), err)
 	}

@@ -24,7 +24,7 @@ func TestStreamsAreListed(t *testing.T) {
 	for _, s := range all.Streams {
 		names = append(names, s.Name)
 	}
-	if !same(names, []string{"dead-letters", "events", "facts", "messages", "progress", "scored"}) {
+	if !same(names, []string{"acts", "clock", "dead-letters", "events", "facts", "messages", "progress", "scored"}) {
 		t.Errorf("streams are %v", names)
 	}
 	var one api.Stream
@@ -50,13 +50,13 @@ func TestSurveyIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks, failing := 0, errors.New("away")
 		var failure error
-		s := survey{within: time.Minute, look: func(context.Context) ([]broker.StreamInfo, error) {
+		s := survey[[]broker.StreamInfo]{within: time.Minute, look: func(context.Context) ([]broker.StreamInfo, error) {
 			looks++
 			time.Sleep(500 * time.Millisecond) // virtual
 			return []broker.StreamInfo{{Records: int64(looks)}}, failure
 		}}
 		ask := func(want int64, fails error) {
-			infos, err := s.streams(t.Context())
+			infos, err := s.now(t.Context())
 			if err != fails || infos[0].Records != want {
 				t.Errorf("%v, %v, want %d, %v", infos, err, want, fails)
 			}
@@ -86,18 +86,18 @@ func TestSurveyIsShared(t *testing.T) {
 func TestSurveyOutlivesWhoAsked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := survey{within: time.Minute, look: func(ctx context.Context) ([]broker.StreamInfo, error) {
+		s := survey[[]broker.StreamInfo]{within: time.Minute, look: func(ctx context.Context) ([]broker.StreamInfo, error) {
 			time.Sleep(time.Second) // virtual
 			return nil, ctx.Err()
 		}}
 		gone, cancel := context.WithCancel(t.Context())
-		go func() { _, _ = s.streams(gone) }()
+		go func() { _, _ = s.now(gone) }()
 		synctest.Wait()
 		cancel()
-		if _, err := s.streams(gone); !errors.Is(err, context.Canceled) {
+		if _, err := s.now(gone); !errors.Is(err, context.Canceled) {
 			t.Errorf("who has gone is told %v", err)
 		}
-		if _, err := s.streams(t.Context()); err != nil {
+		if _, err := s.now(t.Context()); err != nil {
 			t.Errorf("the others are told %v", err)
 		}
 	})

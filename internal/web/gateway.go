@@ -18,7 +18,9 @@ import (
 	"tidemill.dev/internal/access"
 	"tidemill.dev/internal/api"
 	"tidemill.dev/internal/repeats"
+	"tidemill.dev/internal/standing"
 	"tidemill.dev/internal/telemetry"
+	"tidemill.dev/triggers/clock"
 )
 
 // Options say where the door is and what stands behind it.
@@ -30,6 +32,7 @@ type Options struct {
 	Broker    *broker.Broker
 	Producer  *broker.Producer // its Timeout below Limits.Ack, so that it knows first; its MaxBuffered above Limits.Unacked
 	Repeats   *repeats.Memory  // nil remembers nothing
+	Standing  *standing.Board  // nil knows nothing of how triggers stand
 	Access    *access.Guard    // nil is the open door, for loopback alone
 	Telemetry *telemetry.Telemetry
 
@@ -44,7 +47,8 @@ type Gateway struct {
 	opt         Options
 	log         *slog.Logger
 	everyone    *access.Caller // of the open door
-	certificate *certificate   // nil without TLS
+	crossOrigin http.CrossOriginProtection
+	certificate *certificate // nil without TLS
 	listener    *porch
 	server      *http.Server
 	routes      *routes
@@ -62,7 +66,9 @@ type Gateway struct {
 	patience  patience
 	room      room
 	readiness readiness
-	survey    survey
+	survey    survey[[]broker.StreamInfo]
+	marks     survey[*clock.Book]
+	desk      desk
 	tails     *tails
 
 	draining atomic.Bool   // readiness says so, and answers close their connection
@@ -104,7 +110,9 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	if g.tails, err = newTails(&g.opt.Limits, g.opt.Telemetry.Registry()); err != nil {
 		return fmt.Errorf("register the metrics of tails: %w", err)
 	}
+	g.openDesk()
 	g.survey.look, g.survey.within = g.opt.Broker.Streams, g.opt.Limits.Look
+	g.marks.look, g.marks.within = func(ctx context.Context) (*clock.Book, error) { return clock.Read(ctx, g.opt.Broker) }, g.opt.Limits.Look
 	g.strangers = g.metrics.of("")
 	g.ofServer = trace.WithSpanKind(trace.SpanKindServer)
 	g.tracer, g.shown = g.opt.Telemetry.Tracer(), g.opt.Telemetry.Metrics()
@@ -180,7 +188,7 @@ func (g *Gateway) close(ctx context.Context) error {
 	if e := g.listener.Close(); !errors.Is(e, net.ErrClosed) { // nobody may have served
 		err = errors.Join(err, e)
 	}
-	return err
+	return errors.Join(err, g.desk.close(ctx))
 }
 
 // answerWithin is the end of Close's time in which nobody waits for Kafka any

@@ -59,11 +59,17 @@ func (g *Gateway) admit(w http.ResponseWriter, r *request, needed access.Role) *
 
 // admitOpen lets everyone on this machine in. A page on the web could have its
 // own name point to this machine and a browser here ask us in its name; the
-// host is then that name.
+// host is then that name. Or it could have the browser post to us under our own
+// name, and care nothing for the answer: to pause a trigger or to drop letters
+// takes no more than a form does. The browser says then where the page is from.
 func (g *Gateway) admitOpen(r *request) *api.Problem {
 	if !isLoopback(r.Host) {
 		g.metrics.refused.host.Inc()
 		return strangeHost(r.Host)
+	}
+	if g.crossOrigin.Check(r.Request) != nil {
+		g.metrics.refused.host.Inc()
+		return strangeOrigin(r.Header.Get("Origin"))
 	}
 	r.caller = g.everyone
 	return nil

@@ -59,7 +59,12 @@ func newWorld(t testing.TB, change func(*Options)) *world {
 
 func newWorldOn(t testing.TB, servers embedded.Options, change func(*Options)) *world {
 	t.Helper()
-	w := &world{TB: t, config: must1(config.Parse("test.yaml", []byte(testConfig)))(t)}
+	return newWorldOf(t, testConfig, servers, change)
+}
+
+func newWorldOf(t testing.TB, text string, servers embedded.Options, change func(*Options)) *world {
+	t.Helper()
+	w := &world{TB: t, config: must1(config.Parse("test.yaml", []byte(text)))(t)}
 	w.applied.Store(w.config)
 	w.servers = must1(embedded.Start(t.Context(), servers))(t)
 	t.Cleanup(func() { w.must(w.servers.Close()) })
@@ -76,7 +81,7 @@ func newWorldOn(t testing.TB, servers embedded.Options, change func(*Options)) *
 
 func (w *world) createStreams() {
 	var specs []broker.StreamSpec
-	for _, s := range w.config.Streams {
+	for _, s := range append(w.config.Streams, w.config.Parked()...) {
 		specs = append(specs, broker.StreamSpec{Name: s.Name, Partitions: s.Partitions, Retention: s.Retention, KeyOrdered: s.KeyOrdered, Builtin: s.Builtin})
 	}
 	must1(w.broker.EnsureStreams(w.Context(), specs, broker.EnsureOptions{}))(w)

@@ -18,6 +18,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
 	"tidemill.dev/internal/api"
 )
 
@@ -33,17 +34,18 @@ type answers struct {
 type doors struct {
 	*world
 	open, guarded, narrow, busy, down string   // addresses
-	reader, publisher                 []string // headers
+	reader, publisher, operator       []string // headers
 }
 
 func openDoors(t testing.TB) *doors {
 	t.Helper()
 	r, reader := token("reader", "r", "role: read")
 	p, publisher := token("publisher", "p", "role: publish")
-	d := &doors{reader: reader, publisher: publisher}
-	d.world = newWorld(t, nil)
+	op, operator := token("operator", "o", "role: operate")
+	d := &doors{reader: reader, publisher: publisher, operator: operator}
+	d.world = newWorldOf(t, testTriggers, embedded.Options{}, func(o *Options) { o.Standing = boardOf(t, "kafka-1") })
 	d.open = d.url
-	access := func(o *Options) { o.Access = openGuard(t, "version: 1\ntokens:\n"+r+p) }
+	access := func(o *Options) { o.Access = openGuard(t, "version: 1\ntokens:\n"+r+p+op) }
 	also := func(change func(*Options)) string { return "http://" + d.world.open(change).Addr() }
 	d.guarded = also(access)
 	d.narrow = also(func(o *Options) {
@@ -52,7 +54,7 @@ func openDoors(t testing.TB) *doors {
 		o.Limits.ReadHeader, o.Limits.BodyGrace = 2*time.Second, 200*time.Millisecond
 	})
 	d.busy = also(func(o *Options) { o.Limits.Tails = -1 })
-	away := newWorld(t, func(o *Options) {
+	away := newWorldOf(t, testTriggers, embedded.Options{}, func(o *Options) {
 		o.Producer = must1(o.Broker.Producer(broker.ProducerOptions{Timeout: time.Second}))(t) // what it cannot publish holds up nobody
 		t.Cleanup(func() { _ = o.Producer.Close(context.Background()) })
 		o.Limits.Ack, o.Limits.Room, o.Limits.Look = 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond
@@ -125,6 +127,8 @@ func (d *doors) asks() []ask {
 		ask{d.busy, "GET", "/api/v1/streams/events/events", "", nil, 503},
 		ask{d.narrow, "GET", "/api/v1/streams/events/events", "", d.reader, 429},
 		ask{d.open, "POST", "/streams/no", one("1"), structured, 404})
+	all = append(all, d.deskAsks(long, stranger)...)
+	all = append(all, d.scheduleAsks(long, stranger)...)
 	for _, path := range []string{"/events", "/streams/messages"} {
 		all = append(all,
 			ask{d.open, "OPTIONS", path, "", nil, 204},
@@ -221,8 +225,11 @@ func (a *answers) check(q ask, r reply) {
 }
 
 func (a *answers) find(path string) (string, *openapi3.PathItem) {
+	if item := a.doc.Paths.Value(path); item != nil {
+		return path, item
+	}
 	for pattern, item := range a.doc.Paths.Map() {
-		if _, fits := match(pattern, path); path == pattern || strings.Contains(pattern, "{") && fits {
+		if _, fits := matchPath(pattern, path); strings.Contains(pattern, "{") && fits {
 			return pattern, item
 		}
 	}

@@ -50,7 +50,7 @@ func (g *Gateway) plan() *plan {
 // ownStream tells the streams that only Tidemill writes to.
 func ownStream(name string) bool {
 	switch name {
-	case tidemill.StreamFacts, tidemill.StreamProgress, tidemill.StreamDeadLetters:
+	case tidemill.StreamFacts, tidemill.StreamProgress, tidemill.StreamDeadLetters, tidemill.StreamActs, tidemill.StreamClock:
 		return true
 	}
 	_, parked := tidemill.CutParked(name)

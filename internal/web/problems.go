@@ -150,3 +150,18 @@ func clip(s string) string {
 	}
 	return s
 }
+
+func unknownLetter(id string) *api.Problem {
+	return problem(api.UnknownLetter, http.StatusNotFound, "there is no such dead letter",
+		fmt.Sprintf("no dead letter's id is %q or begins so, or you may not see it; GET /api/v1/dead-letters lists those that are open", clip(id)))
+}
+
+func unknownSchedule(name string) *api.Problem {
+	return problem(api.UnknownSchedule, http.StatusNotFound, "there is no such schedule",
+		fmt.Sprintf("schedule %q is not in the config; GET /api/v1/schedules lists those there are", clip(name)))
+}
+
+func unknownTrigger(name string) *api.Problem {
+	return problem(api.UnknownTrigger, http.StatusNotFound, "there is no such trigger",
+		fmt.Sprintf("trigger %q is not in the config; GET /api/v1/triggers lists those there are", clip(name)))
+}

@@ -28,6 +28,10 @@ func strangeHost(host string) *api.Problem {
 	return forbidden(fmt.Sprintf("host %q: a door without tokens answers for localhost and loopback addresses only; start it with --access to have it answer for others", clip(host)))
 }
 
+func strangeOrigin(origin string) *api.Problem {
+	return forbidden(fmt.Sprintf("a page of %q asks in a browser: a door without tokens takes nothing from pages of others; ask with --access and a token", clip(origin)))
+}
+
 // forbiddenEvent is the problem of an event that its caller may not publish.
 func forbiddenEvent(err error) *api.Problem {
 	p := forbidden(err.Error())

@@ -36,6 +36,18 @@ func (g *Gateway) table() []route {
 		{method: http.MethodGet, path: "/api/v1/streams", role: access.Read, handle: g.listStreams},
 		{method: http.MethodGet, path: "/api/v1/streams/{stream}", role: access.Read, handle: g.showStream},
 		{method: http.MethodGet, path: "/api/v1/streams/{stream}/events", role: access.Read, handle: g.tail},
+		{method: http.MethodGet, path: "/api/v1/triggers", role: access.Read, handle: g.listTriggers},
+		{method: http.MethodGet, path: "/api/v1/triggers/{trigger}", role: access.Read, handle: g.showTrigger},
+		{method: http.MethodPost, path: "/api/v1/triggers/{trigger}/pause", role: access.Operate, handle: g.pauseTrigger},
+		{method: http.MethodPost, path: "/api/v1/triggers/{trigger}/resume", role: access.Operate, handle: g.resumeTrigger},
+		{method: http.MethodPost, path: "/api/v1/triggers/{trigger}/replay", role: access.Operate, handle: g.replayTrigger},
+		{method: http.MethodGet, path: "/api/v1/dead-letters", role: access.Read, handle: g.listLetters},
+		{method: http.MethodGet, path: "/api/v1/dead-letters/{id}", role: access.Read, handle: g.showLetter},
+		{method: http.MethodPost, path: "/api/v1/dead-letters/replay", role: access.Operate, handle: g.replayLetters},
+		{method: http.MethodPost, path: "/api/v1/dead-letters/drop", role: access.Operate, handle: g.dropLetters},
+		{method: http.MethodGet, path: "/api/v1/schedules", role: access.Read, handle: g.listSchedules},
+		{method: http.MethodPost, path: "/api/v1/schedules/{schedule}/pause", role: access.Operate, handle: g.pauseSchedule},
+		{method: http.MethodPost, path: "/api/v1/schedules/{schedule}/resume", role: access.Operate, handle: g.resumeSchedule},
 		{method: http.MethodGet, path: "/api/v1/openapi.json", role: known, handle: g.openAPI},
 		{method: http.MethodGet, path: "/metrics", role: access.Read, handle: g.showMetrics},
 	}
@@ -75,15 +87,15 @@ func (rs *routes) find(path string) (same []*route, value string) {
 		return same, ""
 	}
 	for _, same := range rs.patterns {
-		if value, ok := match(same[0].path, path); ok {
+		if value, ok := matchPath(same[0].path, path); ok {
 			return same, value
 		}
 	}
 	return nil, ""
 }
 
-// match holds a path against a pattern with one segment in braces.
-func match(pattern, path string) (value string, ok bool) {
+// matchPath holds a path against a pattern with one segment in braces.
+func matchPath(pattern, path string) (value string, ok bool) {
 	before, rest, _ := strings.Cut(pattern, "{")
 	_, after, _ := strings.Cut(rest, "}")
 	if len(path) <= len(before)+len(after) || !strings.HasPrefix(path, before) || !strings.HasSuffix(path, after) {

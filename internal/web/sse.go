@@ -35,7 +35,7 @@ func (g *Gateway) tail(w http.ResponseWriter, r *request) *api.Problem {
 		return g.cannotTail(ctx, r.value, err)
 	}
 	defer func() { _ = reader.Close(context.WithoutCancel(ctx)) }() // it has no group, so nothing can fail
-	f := &follower{reader: reader, limit: q.limit, alive: g.opt.Limits.Keepalive, viewer: g.viewer(r), events: g.tails.events,
+	f := &follower{reader: reader, where: q.where, limit: q.limit, alive: g.opt.Limits.Keepalive, viewer: g.viewer(r), events: g.tails.events,
 		text: newEventText(r.value), out: newPatientWriter(w, g.opt.Limits.Write)}
 	defer f.out.endWith(ctx)()
 	beginEvents(w)
@@ -72,7 +72,7 @@ func (g *Gateway) openTail(ctx context.Context, stream string, q tailQuery) (*ta
 // cannotTail is the problem of a stream that cannot be read.
 func (g *Gateway) cannotTail(ctx context.Context, stream string, err error) *api.Problem {
 	if errors.Is(err, broker.ErrNoStream) {
-		infos, _ := g.survey.streams(ctx) // without it the answer says less
+		infos, _ := g.survey.now(ctx) // without it the answer says less
 		return noSuchStream(stream, namesOf(infos))
 	}
 	if ctx.Err() == nil {

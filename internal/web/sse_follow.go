@@ -9,12 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tidemill.dev/internal/tail"
+	"tidemill.dev/triggers/match"
 )
 
 // follower sends what a reader reads to one caller.
 type follower struct {
 	reader *tail.Reader
 	viewer *viewer
+	where  *match.Filter // nil is every event
 	limit  int           // of events; 0 is none
 	alive  time.Duration // between two signs of life
 	events prometheus.Counter
@@ -64,7 +66,7 @@ func (f *follower) run(ctx context.Context) error {
 	}
 }
 
-// send sends what the caller may see of a batch, and is done if that reaches
+// send sends what the caller may see and wants of a batch, and is done if that reaches
 // the limit.
 func (f *follower) send(ctx context.Context, batch []tail.Event) (done bool, err error) {
 	before := f.sent
@@ -72,7 +74,7 @@ func (f *follower) send(ctx context.Context, batch []tail.Event) (done bool, err
 	for i := range batch {
 		e := &batch[i]
 		f.at.Set(e.Partition, e.Next)
-		if !f.viewer.may(e) {
+		if !f.viewer.may(e) || !f.wants(e) {
 			continue
 		}
 		f.text.event(e, f.at)
@@ -89,6 +91,12 @@ func (f *follower) send(ctx context.Context, batch []tail.Event) (done bool, err
 		}
 	}
 	return false, f.flush(ctx)
+}
+
+// wants judges an event. What is none matches no condition and is no reason for
+// silence either.
+func (f *follower) wants(e *tail.Event) bool {
+	return f.where == nil || e.Err != nil || f.where.Match(&e.View)
 }
 
 // end tells the caller that this was all.

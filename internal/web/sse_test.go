@@ -127,11 +127,13 @@ func TestTailRefuses(t *testing.T) {
 		"from=2026-01-31T00:00:00+01:00": "+ is %2B",
 		"follow=yes":                     `follow: "yes" is neither true nor false`,
 		"limit=0":                        "limit: ", "limit=many": "limit: ",
-		"lastEventId=abc":      "lastEventId: it is no id",
-		"form=beginning":       "form: there is no such parameter; there are follow, from, lastEventId, limit",
-		"from=end&from=17":     "from: it is given twice",
-		"from=%zz":             "the query",
-		"limit=1;follow=false": "the query",
+		"lastEventId=abc":         "lastEventId: it is no id",
+		"form=beginning":          "form: there is no such parameter; there are follow, from, lastEventId, limit, where",
+		"where=branch%20==%20'x'": "where: column 9: expected a value, found =; equality is a single =",
+		"where=LENGTH(type)":      "where: column 1: expected a condition, and this is a number",
+		"from=end&from=17":        "from: it is given twice",
+		"from=%zz":                "the query",
+		"limit=1;follow=false":    "the query",
 	} {
 		wantProblem(t, w.do(http.MethodGet, "/api/v1/streams/events/events?"+query, ""), http.StatusBadRequest, api.InvalidRequest, says)
 	}

@@ -1,0 +1,74 @@
+package platform
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/tail"
+	"tidemill.dev/triggers/clock"
+)
+
+func TestCheckClock(t *testing.T) {
+	t.Parallel()
+	for want, s := range map[api.Check]clock.Status{
+		{Name: "clock", Status: api.OK, Detail: "this process sends the ticks"}:                   {Active: true},
+		{Name: "clock", Status: api.OK, Detail: "stands by"}:                                      {},
+		{Name: "clock", Status: api.Degraded, Detail: "Kafka does not answer; it is tried again"}: {Err: errors.New("Kafka does not answer")},
+	} {
+		if got := checkClock(s); got != want {
+			t.Errorf("%+v: %+v, want %+v", s, got, want)
+		}
+	}
+}
+
+// A schedule that comes with a changed config ticks without a restart.
+func TestAKeeperFollowsTheConfig(t *testing.T) {
+	t.Parallel()
+	p, err := Open(t.Context(), Options{Embedded: &embedded.Options{}, OwnStreams: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := p.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := p.Keeper(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Parse("test", []byte("version: 1\nschedules: {often: {cron: '* * * * * *'}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.apply(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	r, err := tail.Open(t.Context(), p.Broker(), tail.Options{Stream: tidemill.StreamEvents, Start: broker.Earliest()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close(context.WithoutCancel(t.Context())) }()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		events, err := r.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(events, func(e tail.Event) bool { return e.Type == tidemill.TypeScheduleTick }) {
+			break
+		}
+	}
+	ready := p.Ready(t.Context())
+	if !slices.ContainsFunc(ready.Checks, func(c api.Check) bool { return c.Name == "clock" && c.Status == api.OK }) {
+		t.Errorf("%+v", ready)
+	}
+}

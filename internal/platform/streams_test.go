@@ -1,0 +1,64 @@
+package platform
+
+import (
+	"strings"
+	"testing"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/api"
+)
+
+const reading = "version: 1\nstreams: {messages: {partitions: 3, types: [message]}}\n" +
+	"triggers: {a: {when: {type: [message, tidemill.event.dead-lettered]}, to: {function: f}}}\n"
+
+// A trigger brings a place where its events can wait, as large as it needs to
+// be; without it that place stays, for events may wait there.
+func TestTriggersBringTheirParkedStreams(t *testing.T) {
+	t.Parallel()
+	p := open(t, Options{Config: config.Default(), Embedded: &embedded.Options{}, OwnStreams: true})
+	partitions := func() map[string]int {
+		infos, err := p.Broker().Streams(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]int{}
+		for _, i := range infos {
+			if _, parked := tidemill.CutParked(i.Name); parked {
+				all[i.Name] = len(i.Partitions)
+			}
+		}
+		return all
+	}
+	if got := partitions(); len(got) != 0 {
+		t.Errorf("without triggers there are %v", got)
+	}
+	if err := p.apply(t.Context(), parse(t, reading)); err != nil {
+		t.Fatal(err)
+	}
+	if got := partitions(); len(got) != 2 || got["messages.parked"] != 3 || got["dead-letters.parked"] != 6 {
+		t.Errorf("with triggers there are %v", got)
+	}
+	if c := check(p.Ready(t.Context()), "streams"); c.Status != api.OK || !strings.HasPrefix(c.Detail, "9 as") {
+		t.Errorf("with triggers: %+v", c)
+	}
+	if err := p.apply(t.Context(), parse(t, "version: 1\nstreams: {messages: {partitions: 3}}\n")); err != nil {
+		t.Fatal(err)
+	}
+	report, err := p.Broker().EnsureStreams(t.Context(), specs(p.Config()), broker.EnsureOptions{DryRun: true})
+	if err != nil || len(report.Unknown) > 0 || len(partitions()) != 2 {
+		t.Errorf("without them again: %+v, %v; %v", report, err, partitions())
+	}
+}
+
+func TestSpecsOfDeadLettersHaveRoom(t *testing.T) {
+	t.Parallel()
+	for _, s := range specs(parse(t, reading)) {
+		large := s.Name == "dead-letters" || s.Name == "dead-letters.parked"
+		if (s.MaxMessageBytes == deadLetterBytes) != large {
+			t.Errorf("%+v", s)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/standing"
+	"tidemill.dev/triggers/letters"
+)
+
+// triggerLook is a look at all that is known of how triggers stand. What cannot
+// be found out is unknown, and never taken for nothing.
+type triggerLook struct {
+	config  *config.Config
+	acts    *tidemill.Acts
+	whole   *standing.Whole // nil where it is not known
+	letters map[string]int  // open, by trigger; nil where it is not known
+}
+
+// listTriggers answers with all triggers of the config.
+func (g *Gateway) listTriggers(w http.ResponseWriter, r *request) *api.Problem {
+	look, p := g.lookAtTriggers(r.Context())
+	if p != nil {
+		return p
+	}
+	all := api.Triggers{Triggers: []api.Trigger{}}
+	if look.whole != nil {
+		all.Dispatchers = &look.whole.Dispatchers
+	}
+	for i := range look.config.Triggers {
+		all.Triggers = append(all.Triggers, look.of(&look.config.Triggers[i]))
+	}
+	writeJSON(w, http.StatusOK, all)
+	return nil
+}
+
+// showTrigger answers with one trigger.
+func (g *Gateway) showTrigger(w http.ResponseWriter, r *request) *api.Problem {
+	t, ok := g.opt.Config().Trigger(r.value)
+	if !ok {
+		return unknownTrigger(r.value)
+	}
+	look, p := g.lookAtTriggers(r.Context())
+	if p != nil {
+		return p
+	}
+	writeJSON(w, http.StatusOK, look.of(&t))
+	return nil
+}
+
+// soon is how long a look waits for what it can do without.
+const soon = time.Second
+
+func (g *Gateway) lookAtTriggers(ctx context.Context) (*triggerLook, *api.Problem) {
+	f, p := g.asked(ctx)
+	if p != nil {
+		return nil, p
+	}
+	look := &triggerLook{config: g.opt.Config(), acts: f.Now()}
+	ctx, cancel := context.WithTimeout(ctx, min(soon, g.opt.Limits.Look))
+	defer cancel()
+	if book, err := g.desk.book.get(ctx); err == nil {
+		look.letters = book.Counts()
+	}
+	whole, err := g.opt.Standing.Read(ctx)
+	switch {
+	case err == nil:
+		look.whole = &whole
+	case !errors.Is(err, standing.ErrNoRedis):
+		g.log.Debug("it is not known how the triggers stand", "reason", err)
+	}
+	return look, nil
+}
+
+// of is one trigger as it stands.
+func (l *triggerLook) of(t *config.Trigger) api.Trigger {
+	shown := api.Trigger{Name: t.Name, When: []api.When{}, To: targetOf(t.To), Streams: append([]string{}, l.config.StreamsOf(*t)...),
+		Delivery: deliveryOf(&t.Delivery), State: api.TriggerActive, Replays: []api.TriggerReplay{}}
+	for _, w := range t.When {
+		shown.When = append(shown.When, api.When{Stream: w.Stream, Types: append([]string{}, w.Types...), Where: w.Where})
+	}
+	if l.letters != nil {
+		shown.DeadLetters = new(l.letters[t.Name])
+	}
+	l.count(t.Name, &shown)
+	if pause, rests := l.acts.TriggerPause(t.Name); rests {
+		shown.State, shown.PausedBy, shown.PausedSince = api.TriggerPaused, pause.By, &pause.Since
+	}
+	for _, r := range l.acts.Replays() {
+		if r.Trigger == t.Name {
+			shown.Replays = append(shown.Replays, api.TriggerReplay{ID: r.ID, By: r.By, At: r.At, From: r.From, To: r.To, Rate: r.Rate, Range: stretchesOf(r.Streams)})
+		}
+	}
+	return shown
+}
+
+// count fills in what the dispatchers say. One of which no dispatcher knows has
+// yet to be taken up, if there is one.
+func (l *triggerLook) count(name string, shown *api.Trigger) {
+	if l.whole == nil || l.whole.Dispatchers == 0 {
+		return
+	}
+	n, known := l.whole.Triggers[name]
+	if !known || n.Starting {
+		shown.State = api.TriggerStarting
+	}
+	shown.Numbers = &api.TriggerNumbers{Delivered: n.Delivered, Failed: n.Failed, DeadLettered: n.DeadLettered, Replies: n.Replies,
+		InFlight: n.InFlight, Parked: n.Parked, OldestParked: timeOrNull(n.OldestParked)}
+	shown.LastError, shown.LastErrorAt = n.LastError, timeOrNull(n.LastErrorAt)
+}
+
+func timeOrNull(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
+}
+
+func targetOf(t config.Target) api.Target {
+	return api.Target{URL: letters.WithoutSecrets(t.URL), Service: t.Service, Function: t.Function}
+}
+
+func deliveryOf(d *config.Delivery) api.Delivery {
+	shown := api.Delivery{Attempts: d.Attempts, Backoff: string(d.Backoff.Kind), TimeoutSeconds: d.Timeout.Seconds(), Order: "none",
+		Concurrency: d.Concurrency, Rate: d.Rate, Replies: "ignore"}
+	if d.Ordered {
+		shown.Order = "key"
+	}
+	if d.Replies {
+		shown.Replies = "accept"
+	}
+	return shown
+}
