@@ -6,6 +6,7 @@ RACE    := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
 CACHE   := $(HOME)/.cache/tidemill
 ROUNDS  ?= 1000
 SEED    ?= 1
+CHAOS   ?= Chaos
 FUZZTIME ?= 60s
 
 .DEFAULT_GOAL := help
@@ -36,17 +37,17 @@ test-real: ## the same suite against a real Apache Kafka and Redis, which it ins
 	./.ci/real-servers-install
 	$(GO) test $(RACE) -tags real -run '^TestReal' -timeout 15m -count=1 ./broker/... ./internal/... ./e2e/... ./cmd/...
 
-bench: ## our client beside franz-go's, the door beside a bare net/http server, latency beside a bare hop; prints the bars
+bench: ## our client beside franz-go's, the door and triggers beside bare net/http, latency beside a bare hop; prints the bars
 	$(GO) run ./loadtest
 
 bench-smoke: ## a short bench that fails only if something breaks
 	$(GO) run ./loadtest -smoke
 
-chaos: ## ten rounds with fixed seeds: kill publishers, consumers and the broker
-	$(GO) test -count=1 -timeout 10m -v -run Chaos ./e2e/chaos
+chaos: ## ten rounds each with fixed seeds: kill publishers, consumers, gateways, dispatchers and the broker
+	$(GO) test -count=1 -timeout 20m -v -run $(CHAOS) ./e2e/chaos
 
-soak: ## many rounds of chaos; ROUNDS=1000 SEED=1
-	TIDEMILL_CHAOS_ROUNDS=$(ROUNDS) TIDEMILL_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run Chaos ./e2e/chaos
+soak: ## many rounds of chaos; ROUNDS=1000 SEED=1 CHAOS=ChaosOfTriggers
+	TIDEMILL_CHAOS_ROUNDS=$(ROUNDS) TIDEMILL_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run $(CHAOS) ./e2e/chaos
 
 fuzz: ## run every fuzz target for FUZZTIME (60s)
 	@set -e; for pkg in $$($(GO) list ./...); do \

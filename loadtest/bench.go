@@ -75,6 +75,13 @@ func measure(ctx context.Context, p plan, self, folder string, s *server, stdout
 		}
 		t.door(d)
 	}
+	if p.wants("triggers") {
+		g, err := r.triggers(ctx, self, s)
+		if err != nil {
+			return false, err
+		}
+		t.triggers(g)
+	}
 	err = r.duels(ctx, self, folder, t)
 	return t.missed, err
 }

@@ -19,6 +19,10 @@ const (
 	roleBare    = "bare"
 	roleGateway = "gateway"
 	roleLoad    = "load"
+	roleLap     = "lap"
+	rolePoster  = "poster"
+
+	roleDispatcher = "dispatcher"
 )
 
 // child is a process that lives until its standard input closes and answers
@@ -37,7 +41,7 @@ type child struct {
 func startChild(ctx context.Context, program []string, args ...string) (*child, string, error) {
 	c := &child{what: program[len(program)-1], cmd: exec.CommandContext(ctx, program[0], append(program[1:], args...)...)}
 	c.cmd.Stderr = os.Stderr
-	if c.what == roleServe || c.what == roleLoad {
+	if c.what == roleServe || c.what == roleLoad || c.what == roleLap {
 		c.cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", max(1, runtime.NumCPU()/2)))
 	}
 	var err error
@@ -68,6 +72,13 @@ func (c *child) ask(what string) (string, error) {
 		return "", fmt.Errorf("%s does not %s: %w", c.what, what, err)
 	}
 	return line, nil
+}
+
+// kill ends the process as a crash does.
+func (c *child) kill() error {
+	err := c.cmd.Process.Kill()
+	_ = c.cmd.Wait() // says that it was killed
+	return err
 }
 
 func (c *child) stop() error {

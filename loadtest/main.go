@@ -1,7 +1,8 @@
 // Command loadtest is what `make bench` runs: it puts our client beside
-// franz-go's and our gateway beside a bare net/http server, on the embedded
-// broker, and measures how long an event takes from publish to tail, all in one
-// run, and prints one table with the bars beside what was measured.
+// franz-go's, our gateway beside a bare net/http server and our dispatcher
+// beside a bare net/http client, on the embedded broker, and measures how long an
+// event takes from publish to tail and to function, all in one run, and prints
+// one table with the bars beside what was measured.
 //
 // The broker runs in a process of its own, and so does every client, server and
 // generator of load, so that the CPU time of a process is its own alone. Those
@@ -49,6 +50,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) 
 			return gateway(ctx, args[1:], stdin, stdout)
 		case roleLoad:
 			return generate(ctx, args[1:], stdin, stdout)
+		case roleDispatcher:
+			return dispatcher(ctx, args[1:], stdin, stdout)
+		case roleLap:
+			return runLap(ctx, args[1:], stdin, stdout)
+		case rolePoster:
+			return runPoster(ctx, args[1:], stdin, stdout)
 		}
 	}
 	p, err := parse(args)
@@ -75,6 +82,8 @@ type plan struct {
 	settle, turn time.Duration
 	dedupe       string
 	beside       string
+
+	parked int // events of the triggers' measurement
 }
 
 func parse(args []string) (plan, error) {
@@ -87,11 +96,12 @@ func parse(args []string) (plan, error) {
 	f.StringVar(&p.franz, "franz", "", "franz-go's client, already built; built here by default")
 	f.BoolVar(&p.reuse, "reuse", false, "let franz-go's user pool the records that it produces")
 	f.StringVar(&p.profile, "profile", "", "folder for CPU and allocation profiles of our client and our gateway")
-	f.StringVar(&p.only, "only", "", "only produce, consume, latency or door")
+	f.StringVar(&p.only, "only", "", "only produce, consume, latency, door or triggers")
 	f.IntVar(&p.connections, "connections", 128, "connections to the door, for single events")
-	f.DurationVar(&p.turn, "turn", 3*time.Second, "how long one turn at the door is measured")
+	f.DurationVar(&p.turn, "turn", 3*time.Second, "how long one turn at the door or with triggers is measured")
 	f.StringVar(&p.dedupe, "dedupe", "10m", "how long the door remembers an event; off")
 	f.StringVar(&p.beside, "beside", "", "another build of this program, whose gateway is measured beside this one's")
+	f.IntVar(&p.parked, "parked", 1_000_000, "events that are parked for a dead subscriber")
 	if err := f.Parse(args); err != nil {
 		return p, err
 	}
@@ -100,7 +110,7 @@ func parse(args []string) (plan, error) {
 	}
 	if p.smoke {
 		p.rounds, p.records, p.warm, p.seconds = 1, 50_000, 10_000, 2
-		p.settle, p.turn = 300*time.Millisecond, time.Second
+		p.settle, p.turn, p.parked = 300*time.Millisecond, time.Second, 20_000
 	}
 	return p, nil
 }

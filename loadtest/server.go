@@ -30,6 +30,7 @@ func serve(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer
 const (
 	sayStart = "start" // measuring
 	sayStop  = "stop"  // and say what was measured
+	sayWeigh = "weigh" // say how much memory is in use
 )
 
 // leash lives until standard input closes, which it does when the parent is
@@ -46,6 +47,8 @@ func leash(stdin io.Reader, stdout io.Writer, t task.Task) error {
 			err = m.Start(t)
 		case sayStop:
 			r, err = m.Stop(t)
+		case sayWeigh:
+			r = task.Weigh()
 		default:
 			err = fmt.Errorf("cannot %q", told.Text())
 		}
@@ -80,9 +83,14 @@ func (s *server) meter() error {
 }
 
 // measured is what the process took since meter.
-func (s *server) measured() (task.Result, error) {
+func (s *server) measured() (task.Result, error) { return s.result(sayStop) }
+
+// weigh is how much memory the process uses.
+func (s *server) weigh() (task.Result, error) { return s.result(sayWeigh) }
+
+func (s *server) result(what string) (task.Result, error) {
 	var r task.Result
-	line, err := s.ask(sayStop)
+	line, err := s.ask(what)
 	if err == nil {
 		err = json.Unmarshal([]byte(line), &r)
 	}

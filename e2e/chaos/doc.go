@@ -10,7 +10,12 @@
 // does not lose the page cache. The judge then compares journals and streams.
 //
 // A round of the door has a broker, a Redis, two gateways and senders that
-// publish over HTTP; see door_plan_test.go.
+// publish over HTTP; see door_plan_test.go. A round of the clock has a broker, a
+// Redis and two keepers; see clock_plan_test.go.
+//
+// A round of triggers has a broker and three dispatchers; their subscribers are
+// a sink in the test's own process, which answers as its seed says and writes
+// down what comes; see triggers_rules_test.go.
 //
 // A seed fixes who is ended when, not how the processes' requests interleave:
 // a failure is found again by running its seed a few times.

@@ -9,9 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -47,7 +45,7 @@ func TestRealPeersPostInAllModes(t *testing.T) {
 		t.Fatal(err)
 	}
 	accepted(t, python)
-	accepted(t, node(ctx, t, url+"/events"))
+	accepted(t, nodeScript(ctx, t, "post.cjs", url+"/events", "events.json"))
 
 	var entries []entry
 	if err := json.Unmarshal(events, &entries); err != nil {
@@ -106,31 +104,6 @@ func closes(t *testing.T, err error) {
 	if err != nil {
 		t.Error(err)
 	}
-}
-
-// node runs the script beside a node_modules, which is where Node looks.
-func node(ctx context.Context, t *testing.T, url string) *exec.Cmd {
-	t.Helper()
-	modules, err := realservers.NodeModules(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"post.cjs", "events.json"} {
-		text, err := os.ReadFile(filepath.Join("testdata", name))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	cmd := exec.CommandContext(ctx, "node", "post.cjs", url, "events.json")
-	cmd.Dir = dir
-	return cmd
 }
 
 // accepted runs a peer and holds every answer that it prints to 202.

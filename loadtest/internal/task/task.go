@@ -55,6 +55,10 @@ type Result struct {
 	Mallocs uint64
 	Bytes   uint64 // allocated
 	Sum     uint64 // of what was read, so that reading cannot be skipped
+
+	// Of a process that was weighed.
+	Heap     uint64 `json:",omitempty"` // live
+	Resident uint64 `json:",omitempty"` // 0 where the system does not say
 }
 
 // Parse reads a task from a client's only argument.

@@ -1,0 +1,91 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+)
+
+// read reads everything that can be judged.
+func (r *triggersRound) read(ctx context.Context) (err error) {
+	r.story.attempts, r.wrong = r.sink.story()
+	if r.story.in, err = readStream(ctx, r.b, streamIn); err != nil {
+		return err
+	}
+	r.in = r.story.in
+	r.journal, err = readJournals(r.dir, "")
+	return errors.Join(err, r.readLetters(ctx), r.readReplies(ctx))
+}
+
+func replyOf(partition int32, e *broker.Incoming) reply {
+	v := e.View.Clone()
+	p := reply{partition: partition, offset: e.Offset, id: v.ID, key: v.Subject, data: string(v.Data)}
+	p.trigger, _ = v.Attribute(tidemill.AttrTrigger)
+	p.causeID, _ = v.Attribute(tidemill.AttrCausationID)
+	p.causeSrc, _ = v.Attribute(tidemill.AttrCausationSource)
+	p.to, _ = v.Attribute(extReplyTo)
+	return p
+}
+
+// readLetters reads on where it stopped the time before.
+func (r *triggersRound) readLetters(ctx context.Context) (err error) {
+	var bad error
+	r.lettersAt, err = r.readOn(ctx, tidemill.StreamDeadLetters, r.lettersAt, func(_ int32, e *broker.Incoming) {
+		l, err := letterOf(e)
+		bad = errors.Join(bad, err)
+		r.story.letters = append(r.story.letters, l)
+	})
+	return errors.Join(err, bad)
+}
+
+// readReplies does the same.
+func (r *triggersRound) readReplies(ctx context.Context) (err error) {
+	r.repliesAt, err = r.readOn(ctx, streamOut, r.repliesAt, func(partition int32, e *broker.Incoming) {
+		r.story.replies = append(r.story.replies, replyOf(partition, e))
+	})
+	return err
+}
+
+// replied are the events whose reply stands on its stream.
+func (r *triggersRound) replied(ctx context.Context) (map[string]bool, error) {
+	err := r.readReplies(ctx)
+	all := map[string]bool{}
+	for _, p := range r.story.replies {
+		all[p.causeID] = true
+	}
+	return all, err
+}
+
+// readOn reads a stream on from places, or from its beginning.
+func (r *triggersRound) readOn(ctx context.Context, stream string, from []broker.Position, fn func(int32, *broker.Incoming)) ([]broker.Position, error) {
+	if from == nil {
+		var err error
+		if from, err = r.b.Ends(ctx, stream); err != nil {
+			return nil, err
+		}
+		for i := range from {
+			from[i].Offset = 0
+		}
+	}
+	next := make([]broker.Position, len(from))
+	for i, p := range from { // one by one, so that each is read in its order
+		stopped, err := r.b.ReadBack(ctx, []broker.Position{p}, func(e *broker.Incoming) { fn(p.Partition, e) })
+		if err != nil {
+			return from, err // and what was read comes twice, which nobody minds
+		}
+		next[i] = stopped[0]
+	}
+	return next, nil
+}
+
+func letterOf(e *broker.Incoming) (letter, error) {
+	var data struct{ Trigger, OriginalID, Reason string }
+	if err := json.Unmarshal(e.Data, &data); err != nil {
+		return letter{}, fmt.Errorf("read the dead letter %s: %w", e.ID, err)
+	}
+	return letter{rule: data.Trigger, of: data.OriginalID, reason: data.Reason}, nil
+}

@@ -1,0 +1,56 @@
+//go:build real
+
+package chaos
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"tidemill.dev/internal/realservers"
+)
+
+// The same on Apache Kafka: a round in which dispatchers are killed, and Kafka
+// too, once; and one in which they are restarted politely.
+func TestRealChaosOfTriggers(t *testing.T) {
+	sum := &figures{counts: map[string]int{}}
+	for _, seed := range []uint64{2, 3} {
+		p := triggersPlanOf(seed)
+		p.events /= 2
+		t.Run("seed "+strconv.FormatUint(seed, 10), func(t *testing.T) {
+			kafka, err := realservers.StartKafka(t.Context(), realservers.KafkaOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := kafka.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			r := newTriggersRound(t, p)
+			r.fleet = newFleet(r.dir, kafka.Addr(), seed)
+			killed := make(chan error, 1)
+			go func() { killed <- killKafka(t.Context(), kafka, p) }()
+			playTriggers(t, r, sum)
+			if err := <-killed; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Log(sum.counts)
+}
+
+// killKafka kills it in the middle of a round of kills.
+func killKafka(ctx context.Context, kafka *realservers.Kafka, p triggersPlan) error {
+	if p.profile != triggersKill {
+		return nil
+	}
+	if err := wait(ctx, p.length/2+2*time.Second); err != nil {
+		return err
+	}
+	if err := kafka.Kill(); err != nil {
+		return err
+	}
+	return kafka.Restart(ctx)
+}

@@ -1,0 +1,203 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"tidemill.dev/broker"
+)
+
+// triggersRound is one plan of triggers, played and judged.
+type triggersRound struct {
+	round
+	drawn  triggersPlan
+	sink   *sink
+	b      *broker.Broker
+	writer *broker.Producer
+	sent   int // events so far
+
+	calmFrom        int // the sink's clock when the last life began
+	living, revived time.Duration
+	story           story
+	lettersAt       []broker.Position // how far dead letters have been read
+	repliesAt       []broker.Position
+	wrong           faults
+}
+
+const calmEvents = 48 // of the last life, enough for every partition
+
+// play publishes while blows are dealt, waits for who is alive, revives the
+// dead, ends all in good order, and looks whether anything comes again.
+func (r *triggersRound) play(ctx context.Context) (err error) {
+	defer r.fleet.killAll()
+	if r.b, err = openBroker(ctx, r.fleet.addr, slog.New(slog.DiscardHandler)); err != nil {
+		return err
+	}
+	defer r.b.Close()
+	if err := r.begin(ctx); err != nil {
+		return err
+	}
+	published := make(chan error, 1)
+	go func() { published <- r.publish(ctx, r.drawn.events, r.plan.length*9/10) }()
+	if err := errors.Join(r.strike(names("dispatcher", dispatchers)[1:]), <-published); err != nil {
+		return err
+	}
+	if err := r.drain(ctx); err != nil {
+		for _, name := range names("dispatcher", dispatchers) {
+			r.fleet.dump(name)
+		}
+		return errors.Join(err, r.read(ctx))
+	}
+	if err := r.fleet.stop(names("dispatcher", dispatchers)...); err != nil {
+		return err
+	}
+	return errors.Join(r.calm(ctx), r.read(ctx))
+}
+
+// begin starts one dispatcher and waits until it is ready: a trigger gets what
+// is published from then on.
+func (r *triggersRound) begin(ctx context.Context) (err error) {
+	text := triggersConfig(r.sink.addr, r.sink.refused, r.drawn.timeout)
+	if err := os.WriteFile(filepath.Join(r.dir, configFile), []byte(text), 0o600); err != nil {
+		return err
+	}
+	if err := r.fleet.start("dispatcher-0"); err != nil {
+		return err
+	}
+	err = await(ctx, func() (string, error) {
+		all, err := readJournals(r.dir, "dispatcher-0")
+		for _, e := range all {
+			if e.verb == "ready" {
+				return "", nil
+			}
+		}
+		return "the first dispatcher is not ready", err
+	})
+	if err != nil {
+		return err
+	}
+	r.writer, err = r.b.Producer(broker.ProducerOptions{Timeout: drainLimit})
+	return err
+}
+
+// awaitLimit is generous: keys wait for their slowest events, and a machine may
+// be busy.
+const awaitLimit = 2 * drainLimit
+
+// await asks until nothing is missing.
+func await(ctx context.Context, missing func() (string, error)) error {
+	for limit := time.Now().Add(awaitLimit); ; {
+		what, err := missing()
+		if what == "" && err == nil {
+			return nil
+		}
+		if time.Now().After(limit) {
+			return errors.Join(fmt.Errorf("after %s: %s", awaitLimit, what), err)
+		}
+		if err := wait(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// drain waits for the living while the dead are dead: they hold up neither
+// them nor the stream's commits. Then the dead are revived and get theirs.
+func (r *triggersRound) drain(ctx context.Context) error {
+	began := time.Now()
+	if err := await(ctx, func() (string, error) { return r.missing(ctx, false) }); err != nil {
+		return fmt.Errorf("with dead subscribers beside: %w", err)
+	}
+	if err := await(ctx, func() (string, error) { return r.lagging(ctx) }); err != nil {
+		return fmt.Errorf("with dead subscribers beside: %w", err)
+	}
+	r.living = time.Since(began)
+	began = time.Now()
+	if err := r.sink.revive(); err != nil {
+		return err
+	}
+	err := await(ctx, func() (string, error) { return r.missing(ctx, true) })
+	r.revived = time.Since(began)
+	return err
+}
+
+// missing says what the living, or the dead, have yet to get.
+func (r *triggersRound) missing(ctx context.Context, dead bool) (_ string, err error) {
+	for _, rule := range rules {
+		if rule.dead != dead {
+			continue
+		}
+		done := r.sink.delivered(rule.name)
+		if rule.yields {
+			if err := r.readLetters(ctx); err != nil {
+				return "", err
+			}
+			for _, l := range r.story.letters {
+				if l.rule == rule.name {
+					done[l.of] = true
+				}
+			}
+		}
+		want := 0
+		for n := range r.sent {
+			if rule.gets(eventID(n)) {
+				want++
+			}
+		}
+		if rule.replies && len(done) == want { // a reply comes behind the sink's answer
+			if done, err = r.replied(ctx); err != nil {
+				return "", err
+			}
+		}
+		if len(done) < want {
+			return fmt.Sprintf("%s has %d of %d events", rule.name, len(done), want), nil
+		}
+	}
+	return "", nil
+}
+
+func (r *triggersRound) lagging(ctx context.Context) (string, error) {
+	lags, err := r.lags(ctx, r.b)
+	if len(lags) != 1 && err == nil {
+		return fmt.Sprintf("groups of %s: %v", streamIn, lags), nil
+	}
+	for group, lag := range lags {
+		if lag > 0 {
+			return fmt.Sprintf("%s lags by %d", group, lag), err
+		}
+	}
+	return "", err
+}
+
+// calm starts all anew, and sees what comes beside what is published now.
+func (r *triggersRound) calm(ctx context.Context) error {
+	r.calmFrom = r.sink.now()
+	for _, name := range names("dispatcher", dispatchers) {
+		if err := r.fleet.start(name); err != nil {
+			return err
+		}
+	}
+	if err := r.publish(ctx, calmEvents, 0); err != nil {
+		return err
+	}
+	for _, dead := range []bool{false, true} {
+		if err := await(ctx, func() (string, error) { return r.missing(ctx, dead) }); err != nil {
+			return fmt.Errorf("after a start in good order: %w", err)
+		}
+	}
+	return r.fleet.stop(names("dispatcher", dispatchers)...)
+}
+
+// ownBroker starts the broker of a round that may kill it.
+func (r *triggersRound) ownBroker() error {
+	addr, err := freeAddr()
+	if err != nil {
+		return err
+	}
+	r.fleet = newFleet(r.dir, addr, r.plan.seed)
+	return r.fleet.start(brokerName)
+}

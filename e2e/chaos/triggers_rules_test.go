@@ -1,0 +1,109 @@
+package chaos
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev/config"
+)
+
+// What triggers are tried with.
+const (
+	typeEvent  = "chaos.event"
+	typeReply  = "chaos.reply"
+	sourceHere = "/chaos"
+	sourceSink = "/chaos/sink"
+	extOdd     = "odd" // whether the event's number is
+	extReplyTo = "replyto"
+)
+
+// rule is a trigger, as the judge knows it.
+type rule struct {
+	name    string
+	ordered bool
+	odd     bool // gets only the events of odd numbers
+	replies bool
+	yields  bool // gives up after few attempts: then a letter is an end too
+	dead    bool // at first nobody answers
+}
+
+// rules are the triggers of every round. Two have a subscriber that is alive
+// and moody; two have a dead one, to whom nothing is owed but that nothing is
+// lost and nobody else is delayed.
+var rules = []rule{
+	{name: "keyed", ordered: true, replies: true},
+	{name: "loose", odd: true},
+	{name: "refused", ordered: true, yields: true, dead: true},
+	{name: "hanging", ordered: true, dead: true},
+}
+
+func ruleOf(name string) (rule, bool) {
+	for _, r := range rules {
+		if r.name == name {
+			return r, true
+		}
+	}
+	return rule{}, false
+}
+
+// gets says whether an event matches.
+func (r rule) gets(id string) bool { return !r.odd || numberOf(id)%2 == 1 }
+
+func eventID(n int) string { return fmt.Sprintf("e.%d", n) }
+
+// numberOf is an event's number, -1 if it is none of ours.
+func numberOf(id string) int64 {
+	n, ok := strings.CutPrefix(id, "e.")
+	if !ok {
+		return -1
+	}
+	return number(n)
+}
+
+const configFile = "tidemill.yaml"
+
+// triggersConfig is the file that the dispatchers are given. Waits are short, so
+// that a round is; refused gives up while its subscriber is dead, hanging never.
+func triggersConfig(sink, refused string, timeout time.Duration) string {
+	return fmt.Sprintf(`version: 1
+name: chaos
+streams:
+  in: {partitions: %[1]d, retention: 1d, types: [%[2]s]}
+  out: {partitions: %[1]d, retention: 1d, types: [%[3]s]}
+triggers:
+  keyed:
+    when: {type: %[2]s}
+    to: {url: "http://%[4]s/keyed"}
+    delivery: {attempts: 100, backoff: {kind: exponential, first: 20ms, cap: 400ms, jitter: true}, timeout: %[6]s, order: key, concurrency: 64}
+  loose:
+    when: {type: %[2]s, where: "%[7]s = 'true'"}
+    to: {url: "http://%[4]s/loose"}
+    delivery: {attempts: 100, backoff: {kind: constant, first: 50ms}, timeout: 10s, order: none, concurrency: 64}
+  refused:
+    when: {type: %[2]s}
+    to: {url: "http://%[5]s/refused"}
+    delivery: {attempts: 4, backoff: {kind: exponential, first: 200ms, cap: 2s}, timeout: 1s, order: key, concurrency: 16}
+  hanging:
+    when: {stream: in}
+    to: {url: "http://%[4]s/hanging"}
+    delivery: {attempts: 100, backoff: {kind: linear, first: 100ms, cap: 1s, jitter: true}, timeout: 500ms, order: key, concurrency: 16}
+`, partitions, typeEvent, typeReply, sink, refused, timeout, extOdd)
+}
+
+func TestTheTriggersConfigParses(t *testing.T) {
+	c, err := config.Parse(configFile, []byte(triggersConfig("127.0.0.1:1", "127.0.0.1:2", time.Second)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules {
+		given, ok := c.Trigger(r.name)
+		if streams := c.StreamsOf(given); !ok || given.Delivery.Ordered != r.ordered || len(streams) != 1 || streams[0] != streamIn {
+			t.Errorf("%s: %+v", r.name, given)
+		}
+	}
+	if len(c.Triggers) != len(rules) || c.StreamFor(typeReply) != streamOut {
+		t.Errorf("%+v", c.Triggers)
+	}
+}

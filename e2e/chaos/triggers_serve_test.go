@@ -1,0 +1,74 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"tidemill.dev/config"
+	"tidemill.dev/internal/platform"
+	"tidemill.dev/internal/telemetry"
+	"tidemill.dev/triggers/deliver"
+)
+
+// session is short, so that a round is: who is killed is missed after it.
+const session = 1500 * time.Millisecond
+
+// dispatch is a dispatcher's process, wired as `tidemill serve dispatcher`
+// wires it but for the session. It starts when Kafka is there.
+func (c *child) dispatch(ctx context.Context) error {
+	text, err := os.ReadFile(filepath.Join(c.dir, configFile))
+	if err != nil {
+		return err
+	}
+	conf, err := config.Parse(configFile, text)
+	if err != nil {
+		return err
+	}
+	p, err := c.platform(ctx, conf)
+	if err != nil {
+		return err
+	}
+	d, err := c.dispatcher(ctx, p)
+	if err != nil && ctx.Err() == nil {
+		return errors.Join(err, p.Close(context.WithoutCancel(ctx)))
+	}
+	if err == nil && d.Ready(ctx) == nil {
+		c.j.note("ready")
+	}
+	<-ctx.Done()
+	until, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit-5*time.Second)
+	defer cancel()
+	return p.Close(until)
+}
+
+// dispatcher opens one; the broker, which answered just now, may be down again.
+func (c *child) dispatcher(ctx context.Context, p *platform.Platform) (*deliver.Dispatcher, error) {
+	for {
+		d, err := deliver.Open(ctx, deliver.Options{Broker: p.Broker(), Config: p.Config(), Logger: c.log, SessionTimeout: session})
+		if err == nil {
+			p.AtStop(platform.Consumers, "the dispatcher", d.Close)
+			return d, nil
+		}
+		if wait(ctx, 50*time.Millisecond) != nil {
+			return nil, fmt.Errorf("%w: %w", errEarly, err)
+		}
+	}
+}
+
+// platform opens one on the broker, which may be down just now.
+func (c *child) platform(ctx context.Context, conf *config.Config) (*platform.Platform, error) {
+	for {
+		p, err := platform.Open(ctx, platform.Options{Config: conf, OwnStreams: true, Telemetry: &telemetry.Options{}, Logger: c.log,
+			Addresses: config.Addresses{Kafka: c.addr}})
+		if err == nil {
+			return p, nil
+		}
+		if wait(ctx, 50*time.Millisecond) != nil {
+			return nil, fmt.Errorf("%w: %w", errEarly, err)
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"tidemill.dev/loadtest/internal/load"
+	"tidemill.dev/loadtest/internal/task"
+)
+
+// What a lap is told, each with a duration.
+const (
+	lapPace  = "pace"  // publish at the rate of the latency measurement
+	lapHop   = "hop"   // post at that rate with a bare client instead
+	lapFlood = "flood" // publish so that something is always on its way
+	lapCount = "count" // what others post
+)
+
+// lapPatience is how long events may be on their way before they are taken for
+// lost.
+const lapPatience = time.Minute
+
+// heat is one measurement at a pace: how long each event was on its way.
+type heat struct {
+	first   int // the number of its first event
+	left    *stamps
+	took    []atomic.Int64
+	acked   []atomic.Int64 // 0 where a bare client posts
+	missing atomic.Int64
+	done    chan struct{}
+}
+
+func newHeat(first, n int) *heat {
+	h := &heat{first: first, left: newStamps(n), took: make([]atomic.Int64, n), acked: make([]atomic.Int64, n), done: make(chan struct{})}
+	h.missing.Store(int64(n))
+	return h
+}
+
+// arrived counts an event when it comes first.
+func (h *heat) arrived(number int) {
+	i := number - h.first
+	if i < 0 || i >= len(h.took) || !h.took[i].CompareAndSwap(0, int64(h.left.since(i))) {
+		return
+	}
+	if h.missing.Add(-1) == 0 {
+		close(h.done)
+	}
+}
+
+// acknowledged says that Kafka has an event.
+func (h *heat) acknowledged(number int) {
+	if i := number - h.first; i >= 0 && i < len(h.acked) {
+		h.acked[i].Store(int64(h.left.since(i)))
+	}
+}
+
+// arrivals are what a heat measured: until the function had the event and, of
+// that, until Kafka had it.
+type arrivals struct{ Came, Acked load.Result }
+
+func (h *heat) result() arrivals { return arrivals{quantilesOf(h.took), quantilesOf(h.acked)} }
+
+func quantilesOf(times []atomic.Int64) load.Result {
+	all := make(sample, len(times))
+	for i := range times {
+		all[i] = time.Duration(times[i].Load())
+	}
+	all = all.sorted()
+	return load.Result{Events: len(all), P50: task.Quantile(all, 0.5), P99: task.Quantile(all, 0.99), Max: task.Quantile(all, 1)}
+}
+
+// obey does what it is told, a result for a line.
+func (l *lap) obey(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
+	for told := bufio.NewScanner(stdin); told.Scan(); {
+		var what, long string
+		if _, err := fmt.Sscan(told.Text(), &what, &long); err != nil {
+			return fmt.Errorf("lap: cannot %q", told.Text())
+		}
+		last, err := time.ParseDuration(long)
+		if err != nil {
+			return fmt.Errorf("lap: %w", err)
+		}
+		r, err := l.run(ctx, what, last)
+		if err != nil {
+			return fmt.Errorf("lap: %s: %w", what, err)
+		}
+		if err := json.NewEncoder(stdout).Encode(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *lap) run(ctx context.Context, what string, last time.Duration) (any, error) {
+	switch what {
+	case lapPace:
+		return l.paced(ctx, last, func(number int) error { l.publish(ctx, l.p, number); return nil })
+	case lapHop:
+		return l.paced(ctx, last, func(number int) error { return l.bare.hand(ctx, number) })
+	case lapFlood:
+		return l.metered(func() error { return l.flood(ctx, last) })
+	case lapCount:
+		return l.metered(func() error { return l.idle(ctx, last) })
+	}
+	return nil, errors.New("nobody knows how")
+}
+
+// paced sends events at set times and waits for all of them.
+func (l *lap) paced(ctx context.Context, last time.Duration, send func(number int) error) (arrivals, error) {
+	n := int(last.Seconds() * latencyRate)
+	h := newHeat(l.numbers, n)
+	l.numbers += n
+	l.heat.Store(h)
+	defer l.heat.Store(nil)
+	if err := pace(ctx, n, func(i int) error {
+		h.left.left(i)
+		return send(h.first + i)
+	}); err != nil {
+		return arrivals{}, err
+	}
+	select {
+	case <-h.done:
+		return h.result(), nil
+	case err := <-l.refused:
+		return arrivals{}, err
+	case err := <-l.bare.failed:
+		return arrivals{}, err
+	case <-time.After(lapPatience):
+		return arrivals{}, fmt.Errorf("%d of %d events have not come after %s", h.missing.Load(), n, lapPatience)
+	}
+}
+
+// metered counts what comes while something is done.
+func (l *lap) metered(do func() error) (load.Result, error) {
+	var m task.Meter
+	if err := m.Start(task.Task{}); err != nil {
+		return load.Result{}, err
+	}
+	before := l.came.Load()
+	if err := do(); err != nil {
+		return load.Result{}, err
+	}
+	events := int(l.came.Load() - before)
+	spent, err := m.Stop(task.Task{})
+	return load.Result{Events: events, Wall: spent.Wall, CPU: spent.CPU}, err
+}
+
+func (l *lap) idle(ctx context.Context, last time.Duration) error {
+	select {
+	case <-time.After(last):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// flood publishes an event for each that comes. What is still on its way when
+// it ends comes before the next measurement begins, or counts there.
+func (l *lap) flood(ctx context.Context, last time.Duration) error {
+	l.fillCredits()
+	end := time.NewTimer(last)
+	defer end.Stop()
+	for {
+		select {
+		case <-l.credits:
+			l.publish(ctx, l.many, l.numbers)
+			l.numbers++
+		case err := <-l.refused:
+			return err
+		case <-end.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (l *lap) fillCredits() {
+	for {
+		select {
+		case l.credits <- struct{}{}:
+		default:
+			return
+		}
+	}
+}

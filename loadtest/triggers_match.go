@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"tidemill.dev/broker"
+	"tidemill.dev/loadtest/internal/task"
+	"tidemill.dev/triggers/match"
+)
+
+// matching is what it takes to find an event's triggers.
+type matching struct {
+	filter, index   time.Duration // an event
+	allocs, ofIndex float64
+	rules           int
+}
+
+const measuredFilter = "type = 'new-data' AND subject LIKE 'bot-%'"
+
+// measureMatching runs in this process: nothing else does meanwhile.
+func measureMatching(smoke bool) (m matching, err error) {
+	events, times := views(), 5_000_000
+	if smoke {
+		times /= 20
+	}
+	f, err := match.Compile(measuredFilter)
+	if err != nil {
+		return m, err
+	}
+	passed := 0
+	m.filter, m.allocs, err = timed(times, func(i int) {
+		if !f.Match(&events[i%len(events)]) {
+			passed++
+		}
+	})
+	if err != nil {
+		return m, err
+	}
+	if passed > 0 {
+		return m, fmt.Errorf("the filter %s does not match %d events", measuredFilter, passed)
+	}
+	m.rules = 1000
+	x, err := manyTriggers(m.rules)
+	if err != nil {
+		return m, err
+	}
+	dst := make([]int, 0, m.rules)
+	m.index, m.ofIndex, err = timed(times/500, func(i int) { dst = x.Match(&events[i%len(events)], dst[:0]) })
+	return m, err
+}
+
+func views() []broker.View {
+	var all []broker.View
+	for _, e := range task.Events() {
+		v := broker.View{Extensions: make([]broker.Attribute, 2)}
+		fill(&v, &e)
+		all = append(all, v)
+	}
+	return all
+}
+
+// manyTriggers are all for one type, each with a filter of its own that is
+// asked.
+func manyTriggers(n int) (*match.Index, error) {
+	rules := make([]match.Rule, n)
+	for i := range rules {
+		f, err := match.Compile(fmt.Sprintf("subject LIKE 'bot-%d%%' AND branch = 'main'", i))
+		if err != nil {
+			return nil, err
+		}
+		rules[i] = match.Rule{Types: []string{"new-data"}, Where: f}
+	}
+	return match.NewIndex(rules), nil
+}
+
+// timed gives the time and the allocations of one call.
+func timed(times int, do func(int)) (time.Duration, float64, error) {
+	for i := range times / 10 {
+		do(i)
+	}
+	var m task.Meter
+	if err := m.Start(task.Task{}); err != nil {
+		return 0, 0, err
+	}
+	for i := range times {
+		do(i)
+	}
+	r, err := m.Stop(task.Task{})
+	return r.Wall / time.Duration(times), float64(r.Mallocs) / float64(times), err
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/loadtest/internal/task"
+)
+
+// parkedEvents is what a dispatcher needs for a million events whose subscriber
+// is dead.
+type parkedEvents struct {
+	events, keys        int
+	empty, full, anew   task.Result   // what the process weighs
+	parking             time.Duration // until the stream's commits had passed all of them
+	begin, again, taken time.Duration // until it was ready: on nothing, with all of them, and with all of them after a kill
+}
+
+// parkedOfKey is how many events each key has: they are a chain that waits for
+// its first.
+const parkedOfKey = 50
+
+func (t *triggers) park(ctx context.Context) (p parkedEvents, err error) {
+	stream, err := t.streams.fresh(ctx)
+	if err != nil {
+		return p, err
+	}
+	p.events, p.keys = t.plan.parked, max(1, t.plan.parked/parkedOfKey)
+	conf := loadConfig(stream, "", true)
+	err = t.life(ctx, conf, &p.begin, (*server).stop, func(d *server) (err error) {
+		if p.empty, err = d.weigh(); err != nil {
+			return err
+		}
+		began := time.Now()
+		if err := errors.Join(t.publishSmall(ctx, stream, p.events, p.keys), t.caughtUp(ctx, stream)); err != nil {
+			return err
+		}
+		p.parking = time.Since(began)
+		p.full, err = d.weigh()
+		return err
+	})
+	weighAnew := func(d *server) (err error) { p.anew, err = d.weigh(); return err }
+	if err == nil {
+		err = t.life(ctx, conf, &p.again, (*server).kill, weighAnew)
+	}
+	if err == nil {
+		err = t.life(ctx, conf, &p.taken, (*server).stop, func(*server) error { return nil })
+	}
+	return p, errors.Join(err, t.streams.remove(ctx, stream), t.streams.remove(ctx, tidemill.Parked(stream)))
+}
+
+// life is that of a dispatcher's process, from its start to its end.
+func (t *triggers) life(ctx context.Context, conf string, ready *time.Duration, end func(*server) error, do func(*server) error) error {
+	began := time.Now()
+	d, err := t.startDispatcher(ctx, "parked", conf)
+	if err != nil {
+		return err
+	}
+	*ready = time.Since(began)
+	return errors.Join(do(d), end(d))
+}
+
+// publishSmall publishes events with little data: what is weighed is what the
+// dispatcher keeps of each, which is none of it.
+func (t *triggers) publishSmall(ctx context.Context, stream string, n, keys int) error {
+	p, err := t.streams.b.Producer(broker.ProducerOptions{Linger: 5 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	w := &writer{p: p, stream: stream}
+	v := broker.View{Source: "/shops/berlin/gateway", Type: "new-data", Data: []byte("a small event"), DataContentType: "text/plain"}
+	for i := range n {
+		v.ID, v.Subject = strconv.Itoa(i), "bot-"+strconv.Itoa(i%keys)
+		p.Send(ctx, stream, &v, func(_ broker.Receipt, err error) {
+			if err != nil {
+				w.fail(err)
+			}
+		})
+	}
+	if err := p.Close(ctx); err != nil {
+		return err
+	}
+	if err := w.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// parkWithin bounds the wait for the commits.
+const parkWithin = 10 * time.Minute
+
+func (t *triggers) caughtUp(ctx context.Context, stream string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, parkWithin, fmt.Errorf("the stream's commits have not passed its events within %s", parkWithin))
+	defer cancel()
+	look := time.NewTicker(200 * time.Millisecond)
+	defer look.Stop()
+	for {
+		all, err := t.streams.b.Streams(ctx)
+		if err != nil {
+			return err
+		}
+		for _, s := range all {
+			if s.Name == stream && len(s.Groups) == 1 && s.Groups[0].Lag == 0 {
+				return nil
+			}
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
