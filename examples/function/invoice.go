@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+
+	"tidemill.dev/functions"
+)
+
+// order is the data of order-placed.
+type order struct {
+	Total    float64 `json:"total"`
+	Currency string  `json:"currency"`
+}
+
+// bill is the data of invoice-due.
+type bill struct {
+	Order    string  `json:"order"`
+	Total    float64 `json:"total"`
+	Currency string  `json:"currency"`
+	Due      string  `json:"due"`
+}
+
+const (
+	payWithin       = 14 * 24 * time.Hour
+	defaultCurrency = "EUR"
+)
+
+// invoice answers an order with the invoice that is due for it. An order that
+// costs nothing needs none.
+//
+// An event may come twice, so the answer follows from the event alone: the day
+// counts from when the order was placed, and not from now.
+func invoice(_ context.Context, e event.Event) ([]event.Event, error) {
+	var o order
+	if err := e.DataAs(&o); err != nil {
+		return nil, functions.Permanent(fmt.Errorf("read order %s: %w", e.ID(), err))
+	}
+	switch {
+	case e.Subject() == "":
+		return nil, functions.Permanent(errors.New("an order needs a subject: the merchant who is to be paid"))
+	case e.Time().IsZero():
+		return nil, functions.Permanent(errors.New("an order needs a time: its invoice is due after it"))
+	case o.Total < 0:
+		return nil, functions.Permanent(fmt.Errorf("the order's total is %.2f: send a refund as an event of its own", o.Total))
+	case o.Total == 0:
+		return nil, nil
+	}
+	if o.Currency == "" {
+		o.Currency = defaultCurrency
+	}
+	due := event.New() // without an id: it gets one that follows from the order's
+	due.SetType("invoice-due")
+	due.SetSource("/examples/function")
+	due.SetSubject(e.Subject())
+	err := due.SetData("application/json", bill{Order: e.ID(), Total: o.Total, Currency: o.Currency,
+		Due: e.Time().Add(payWithin).UTC().Format(time.DateOnly)})
+	return []event.Event{due}, err
+}

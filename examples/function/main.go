@@ -1,0 +1,18 @@
+// Function is a user's function: it turns orders into invoices. Its README says
+// how it is run and how Tidemill calls it.
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+
+	"tidemill.dev/functions"
+)
+
+func main() {
+	if err := functions.Serve(context.Background(), invoice); err != nil {
+		slog.Error("the function ends", "reason", err)
+		os.Exit(1)
+	}
+}
