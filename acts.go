@@ -26,6 +26,8 @@ type Acts struct {
 	next      int64
 	triggers  map[string]Pause
 	schedules map[string]Pause
+	recipes   map[string]Pause
+	pools     map[string]Pause
 	replays   map[string]Replay
 	letters   []LetterReplay
 	seen      map[string]struct{} // the ids of replays; each is asked for once
@@ -117,6 +119,14 @@ func (a *Acts) Apply(act Act) {
 		pause(&a.schedules, act)
 	case TypeScheduleResumed:
 		delete(a.schedules, act.Subject)
+	case TypeRecipePaused:
+		pause(&a.recipes, act)
+	case TypeRecipeResumed:
+		delete(a.recipes, act.Subject)
+	case TypePoolPaused:
+		pause(&a.pools, act)
+	case TypePoolResumed:
+		delete(a.pools, act.Subject)
 	case TypeTriggerReplayRequested:
 		a.askReplay(act)
 	case TypeTriggerReplayed:
@@ -205,6 +215,12 @@ func (a *Acts) SchedulePause(name string) (Pause, bool) {
 	return p, rests
 }
 
+// RecipePause says who paused a recipe; false if it is not paused.
+func (a *Acts) RecipePause(name string) (Pause, bool) { p, rests := a.recipes[name]; return p, rests }
+
+// PoolPause says who paused a pool; false if it is not paused.
+func (a *Acts) PoolPause(name string) (Pause, bool) { p, rests := a.pools[name]; return p, rests }
+
 // Replays are those of past ranges that have not come to their end, in the
 // order in which they were asked for.
 func (a *Acts) Replays() []Replay {
@@ -222,6 +238,7 @@ func (a *Acts) LetterReplays(from int64) []LetterReplay {
 func (a *Acts) Clone() *Acts {
 	c := *a
 	c.triggers, c.schedules, c.replays = maps.Clone(a.triggers), maps.Clone(a.schedules), maps.Clone(a.replays)
+	c.recipes, c.pools = maps.Clone(a.recipes), maps.Clone(a.pools)
 	c.letters = slices.Clip(a.letters) // only ever appended to, so what is there may be shared
 	c.seen = maps.Clone(a.seen)
 	return &c

@@ -58,6 +58,8 @@ type folded struct {
 	Next      int64
 	Triggers  map[string]tidemill.Pause
 	Schedules map[string]tidemill.Pause
+	Recipes   map[string]tidemill.Pause `json:",omitempty"` // since runs
+	Pools     map[string]tidemill.Pause `json:",omitempty"`
 	Replays   []replay
 	Letters   []tidemill.LetterReplay
 }
@@ -77,7 +79,7 @@ func foldOf(t *testing.T, stream string) folded {
 	}
 	defer f.Close()
 	acts := &tidemill.Acts{}
-	out := folded{Triggers: map[string]tidemill.Pause{}, Schedules: map[string]tidemill.Pause{}}
+	out := folded{Triggers: map[string]tidemill.Pause{}, Schedules: map[string]tidemill.Pause{}, Recipes: map[string]tidemill.Pause{}, Pools: map[string]tidemill.Pause{}}
 	var subjects []string
 	for s := bufio.NewScanner(f); s.Scan(); {
 		var l line
@@ -95,6 +97,14 @@ func foldOf(t *testing.T, stream string) folded {
 			out.Schedules[name] = p
 		}
 	}
+	for _, name := range subjects {
+		if p, rests := acts.RecipePause(name); rests {
+			out.Recipes[name] = p
+		}
+		if p, rests := acts.PoolPause(name); rests {
+			out.Pools[name] = p
+		}
+	}
 	for _, r := range acts.Replays() {
 		out.Replays = append(out.Replays, replay{r.ID, r.Offset, r.By, r.At, r})
 	}
@@ -110,18 +120,27 @@ func TestACloneStaysAsItIs(t *testing.T) {
 	}
 	a.Apply(tidemill.Act{Offset: 0, Type: tidemill.TypeTriggerPaused, Subject: "t"})
 	a.Apply(asked(1))
+	a.Apply(tidemill.Act{Offset: 2, Type: tidemill.TypeRecipePaused, Subject: "r"})
+	a.Apply(tidemill.Act{Offset: 3, Type: tidemill.TypePoolPaused, Subject: "p"})
 	before := a.Clone()
-	a.Apply(tidemill.Act{Offset: 2, Type: tidemill.TypeTriggerResumed, Subject: "t"})
-	a.Apply(asked(3))
+	a.Apply(tidemill.Act{Offset: 4, Type: tidemill.TypeTriggerResumed, Subject: "t"})
+	a.Apply(tidemill.Act{Offset: 5, Type: tidemill.TypeRecipeResumed, Subject: "r"})
+	a.Apply(tidemill.Act{Offset: 6, Type: tidemill.TypePoolResumed, Subject: "p"})
+	a.Apply(asked(7))
 	other := before.Clone()
-	other.Apply(asked(4))
-	if !before.TriggerPaused("t") || len(before.LetterReplays(0)) != 1 || before.Next() != 2 {
+	other.Apply(asked(8))
+	_, recipe := before.RecipePause("r")
+	_, pool := before.PoolPause("p")
+	if !recipe || !pool {
+		t.Errorf("in the clone, recipe %v and pool %v rest", recipe, pool)
+	}
+	if !before.TriggerPaused("t") || len(before.LetterReplays(0)) != 1 || before.Next() != 4 {
 		t.Errorf("the clone became %+v", before)
 	}
-	if got := a.LetterReplays(2); len(got) != 1 || got[0].Offset != 3 {
+	if got := a.LetterReplays(2); len(got) != 1 || got[0].Offset != 7 {
 		t.Errorf("from offset 2 there are %+v", got)
 	}
-	if got := other.LetterReplays(2); len(got) != 1 || got[0].Offset != 4 {
+	if got := other.LetterReplays(2); len(got) != 1 || got[0].Offset != 8 {
 		t.Errorf("the clone's own acts are %+v", got)
 	}
 }

@@ -20,6 +20,8 @@ const (
 	AttrRecipe       = "recipe"
 	AttrRun          = "run"
 	AttrAttempt      = "attempt"
+	AttrOutcome      = "outcome" // what became of the run: retrying, succeeded, failed or cancelled
+	AttrPool         = "pool"
 	AttrModel        = "model"
 	AttrModelVersion = "modelversion"
 	AttrDataset      = "dataset"

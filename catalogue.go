@@ -19,6 +19,7 @@ const (
 	TypeRunStarted    = "tidemill.run.started"
 	TypeRunFinished   = "tidemill.run.finished"
 	TypeRunCancelled  = "tidemill.run.cancelled"
+	TypeRunCommitted  = "tidemill.run.committed"
 	TypeRunProgressed = "tidemill.run.progressed"
 
 	TypeModelRegistered        = "tidemill.model.registered"
@@ -40,6 +41,10 @@ const (
 	TypeTriggerReplayed        = "tidemill.trigger.replayed"
 	TypeSchedulePaused         = "tidemill.schedule.paused"
 	TypeScheduleResumed        = "tidemill.schedule.resumed"
+	TypeRecipePaused           = "tidemill.recipe.paused"
+	TypeRecipeResumed          = "tidemill.recipe.resumed"
+	TypePoolPaused             = "tidemill.pool.paused"
+	TypePoolResumed            = "tidemill.pool.resumed"
 
 	TypeParkedBegun   = "tidemill.parked.begun"
 	TypeParkedSettled = "tidemill.parked.settled"
@@ -127,7 +132,9 @@ var catalogue = []Entry{
 	{TypeRunStarted, StreamFacts, true, KeyedByRun, 1,
 		"an attempt has begun", []string{AttrRecipe, AttrRun, AttrAttempt}},
 	{TypeRunFinished, StreamFacts, true, KeyedByRun, 1,
-		"an attempt has ended, well or not", []string{AttrRecipe, AttrRun, AttrAttempt}},
+		"an attempt has ended, well or not", []string{AttrRecipe, AttrRun, AttrAttempt, AttrOutcome}},
+	{TypeRunCommitted, StreamFacts, true, KeyedByRun, 1,
+		"what a run made is on its dataset", []string{AttrRecipe, AttrRun, AttrDataset, AttrBranch, AttrCommit}},
 	{TypeRunCancelled, StreamFacts, true, KeyedByRun, 1,
 		"a run is no longer wanted", []string{AttrRecipe, AttrRun, AttrAuthID}},
 	{TypeRunProgressed, StreamProgress, true, KeyedByRun, 1,
@@ -169,6 +176,14 @@ var catalogue = []Entry{
 		"a schedule shall not tick", []string{AttrSchedule, AttrAuthID}},
 	{TypeScheduleResumed, StreamActs, true, KeyedBySubject, 1,
 		"a schedule shall tick again", []string{AttrSchedule, AttrAuthID}},
+	{TypeRecipePaused, StreamActs, true, KeyedBySubject, 1,
+		"a recipe's runs shall not begin", []string{AttrRecipe, AttrAuthID}},
+	{TypeRecipeResumed, StreamActs, true, KeyedBySubject, 1,
+		"a recipe's runs may begin again", []string{AttrRecipe, AttrAuthID}},
+	{TypePoolPaused, StreamActs, true, KeyedBySubject, 1,
+		"no attempt shall begin in a pool", []string{AttrPool, AttrAuthID}},
+	{TypePoolResumed, StreamActs, true, KeyedBySubject, 1,
+		"attempts may begin in a pool again", []string{AttrPool, AttrAuthID}},
 
 	{TypeParkedBegun, "", true, KeyedByOriginal, 1,
 		"a partition's triggers, and from where each gets its events", nil},

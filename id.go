@@ -38,7 +38,10 @@ func writeParts(w io.Writer, parts []string) {
 
 // Cause is the event that something follows from. CloudEvents makes the pair
 // of source and id unique; every consumer of ours is idempotent by it.
-type Cause struct{ Source, ID string }
+type Cause struct {
+	Source string `json:"source"`
+	ID     string `json:"id"`
+}
 
 // CauseOf is the event as a cause.
 func CauseOf(e event.Event) Cause { return Cause{Source: e.Source(), ID: e.ID()} }

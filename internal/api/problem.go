@@ -30,8 +30,15 @@ const (
 	UnknownTrigger   = "unknown-trigger"        // 404
 	UnknownLetter    = "unknown-dead-letter"    // 404
 	UnknownSchedule  = "unknown-schedule"       // 404
+	UnknownData      = "unknown-data"           // 404: an object, dataset, branch, commit or file
+	UnknownRun       = "unknown-run"            // 404
+	UnknownRecipe    = "unknown-recipe"         // 404
+	UnknownPool      = "unknown-pool"           // 404
+	NoRuns           = "no-runs"                // 501: this gateway has none
 	NotFound         = "not-found"              // 404: a path
 	MethodNotAllowed = "method-not-allowed"     // 405
+	Conflict         = "conflict"               // 409: it is there already, and is another
+	Superseded       = "superseded"             // 409: an attempt that is no longer the one under way
 	TooSlow          = "too-slow"               // 408: the body did not come in time
 	TooLarge         = "too-large"              // 413
 	UnsupportedType  = "unsupported-media-type" // 415

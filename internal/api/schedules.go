@@ -12,8 +12,9 @@ type Schedule struct {
 	Name          string        `json:"name"`
 	Cron          string        `json:"cron"`
 	TimeZone      string        `json:"timeZone"`
-	Missed        string        `json:"missed"` // skip, last or all
-	Keys          int           `json:"keys"`   // that it ticks for; 0 is one tick without a key
+	Missed        string        `json:"missed"`         // skip, last or all
+	Keys          int           `json:"keys"`           // that it ticks for; 0 is one tick without a key
+	Each          bool          `json:"each,omitempty"` // it ticks for each key that the recipes know which name it
 	SpreadSeconds float64       `json:"spreadSeconds"`
 	Last          *time.Time    `json:"last"` // scheduled time of the newest tick; null if there was none, or while that is not known
 	Next          *time.Time    `json:"next"` // scheduled time of the next; null while it is paused

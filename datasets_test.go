@@ -1,0 +1,28 @@
+package tidemill
+
+import (
+	"strings"
+	"testing"
+)
+
+// A name becomes a folder's and a URL's as it stands, so what would mean more
+// there than a name is none.
+func TestCheckDataset(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"a", "bots/bot-42", "eu/de/7", "a.b", "Shop_7", "ana@example.com", "a:b", "a+b=c", "-a", "__", "a/_b", "a..b", strings.Repeat("x", maxDataset)} {
+		if err := CheckDataset(name); err != nil {
+			t.Errorf("%q %v", name, err)
+		}
+	}
+	for name, why := range map[string]string{
+		"": "is empty", strings.Repeat("x", maxDataset+1): "longer than",
+		"/": "no name beside it", "/a": "no name beside it", "a/": "no name beside it", "a//b": "no name beside it",
+		".": "begins with a dot", "..": "begins with a dot", "a/..": "begins with a dot", "../a": "begins with a dot", "a/./b": "begins with a dot", ".git": "begins with a dot",
+		"_": "reserved", "a/_/b": "reserved", "a/_": "reserved",
+		"a b": "' '", "a\x00": `'\x00'`, "a\n": `'\n'`, `a\b`: `'\\'`, "a%2fb": "'%'", "a?b": "'?'", "a#b": "'#'", "{key}": "'{'", "ü": "'ü'", "a\u2024b": "'\u2024'", "a\xff": "'�'", "a*": "'*'", "~": "'~'", "$HOME": "'$'",
+	} {
+		if err := CheckDataset(name); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%q %v, want %q", name, err, why)
+		}
+	}
+}

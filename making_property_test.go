@@ -1,0 +1,364 @@
+package tidemill_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+)
+
+// troupe writes the facts of one recipe and key as a crowd of processes would
+// that know the log badly: each looks at the fold as it was some facts ago, says
+// what follows from that, and often says it again.
+type troupe struct {
+	*rand.Rand
+	facts []tidemill.Fact
+	was   []tidemill.Making // before each fact
+	now   tidemill.Making
+	at    time.Time
+	plan  tidemill.Plan
+}
+
+func newTroupe(seed uint64) *troupe {
+	t := &troupe{Rand: rand.New(rand.NewPCG(seed, 5)), at: time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC), plan: patient}
+	if t.IntN(3) == 0 {
+		t.plan.Dataset = "d"
+	}
+	return t
+}
+
+// seen is the fold as somebody knows it who has not heard of the newest facts.
+func (t *troupe) seen() tidemill.Making {
+	if behind := t.IntN(8); behind > 0 && behind <= len(t.was) && t.IntN(2) == 0 {
+		return t.was[len(t.was)-behind]
+	}
+	return t.now
+}
+
+// say puts a fact on the log. Its time is the writer's clock, which need not be
+// right.
+func (t *troupe) say(typ, run string, data any) {
+	text, err := json.Marshal(data)
+	if err != nil {
+		panic(err)
+	}
+	t.at = t.at.Add(time.Duration(t.IntN(20)) * time.Second)
+	t.put(tidemill.Fact{Type: typ, Run: run, At: t.at.Add(time.Duration(t.IntN(10)-5) * time.Second), By: []string{"", "ada"}[t.IntN(2)], Data: text})
+}
+
+func (t *troupe) put(f tidemill.Fact) {
+	f.Partition, f.Offset, f.Recipe, f.Key = 3, int64(len(t.facts))*int64(1+len(t.facts)%3), "r", "k" // others' facts lie between
+	if n := len(t.facts); n > 0 && f.Offset <= t.facts[n-1].Offset {
+		f.Offset = t.facts[n-1].Offset + 1
+	}
+	t.was = append(t.was, copied(t.now))
+	t.facts = append(t.facts, f)
+	t.now.Apply(f)
+}
+
+// act is one thing that somebody does.
+func (t *troupe) act() {
+	m := t.seen()
+	run := fmt.Sprint("run-", t.IntN(40))
+	live, waiting := m.Live, m.Waiting
+	switch n := t.IntN(20); {
+	case n < 6:
+		cause := t.IntN(40)
+		t.say(tidemill.TypeRunRequested, fmt.Sprint("run-", cause), tidemill.RunRequested{Cause: causeOf(fmt.Sprint(cause)),
+			Debounce: time.Duration(t.IntN(30)) * time.Second, MaxWait: time.Duration(t.IntN(100)) * time.Second, Delay: time.Duration(t.IntN(2)*t.IntN(100)) * time.Second,
+			Priority: t.IntN(3), Events: []json.RawMessage{json.RawMessage(fmt.Sprintf(`{"id":"%d","<":"&"}`, cause))}, Config: fmt.Sprint(t.IntN(3))})
+	case n < 10 && live == nil && waiting != nil:
+		t.say(tidemill.TypeRunStarted, waiting.ID, tidemill.RunStarted{Attempt: 1, Seen: waiting.LastAsked(), Plan: &t.plan, Where: tidemill.Where{Node: "a"}})
+	case n < 10 && live != nil:
+		t.say(tidemill.TypeRunStarted, live.ID, tidemill.RunStarted{Attempt: live.NextAttempt(), Where: tidemill.Where{ResumedFrom: "t"}})
+	case n < 15 && live != nil && len(live.Attempts) > 0:
+		outcome := []tidemill.Outcome{"succeeded", "succeeded", "failed", "failed", "failed", "lost", "lost", "cancelled", "tired"}[t.IntN(9)]
+		t.say(tidemill.TypeRunFinished, live.ID, tidemill.RunFinished{Attempt: 1 + t.IntN(len(live.Attempts)), Outcome: outcome, Permanent: t.IntN(9) == 0,
+			Result: tidemill.Result{Exit: t.IntN(3), Metrics: map[string]float64{"a": t.Float64()}}})
+	case n == 15 && live != nil:
+		t.say(tidemill.TypeRunCommitted, live.ID, tidemill.RunCommitted{Commit: fmt.Sprint(t.IntN(9))})
+	case n == 16 && waiting != nil && t.IntN(3) == 0:
+		t.say(tidemill.TypeRunCancelled, waiting.ID, tidemill.RunCancelledData{Reason: "why"})
+	case n == 16 && live != nil:
+		t.say(tidemill.TypeRunCancelled, live.ID, nil)
+	case n < 19 && len(t.facts) > 0:
+		t.put(t.facts[t.IntN(len(t.facts))]) // a producer that had no answer, or a zombie
+	default:
+		t.say([]string{tidemill.TypeRunStarted, tidemill.TypeRunFinished, tidemill.TypeRunCommitted, tidemill.TypeRunCancelled, "tidemill.run.dreamt"}[t.IntN(5)], run,
+			map[string]any{"attempt": t.IntN(3), "outcome": "failed", "seen": t.IntN(50), "plan": t.plan})
+	}
+}
+
+// copied is what a making is after it has been written down and read.
+func copied(m tidemill.Making) (c tidemill.Making) {
+	data, err := json.Marshal(m)
+	if err == nil {
+		err = json.Unmarshal(data, &c)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// auditor holds what the fold says against what must always be.
+type auditor struct {
+	*testing.T
+	runOf    map[tidemill.Cause]string
+	causes   map[string]int
+	newest   map[string]int64 // offset of the fact that asked last
+	attempts map[string]int
+	ended    map[string]string // the run as it was at its end
+}
+
+func newAuditor(t *testing.T) *auditor {
+	return &auditor{T: t, runOf: map[tidemill.Cause]string{}, causes: map[string]int{}, newest: map[string]int64{}, attempts: map[string]int{}, ended: map[string]string{}}
+}
+
+func (a *auditor) watch(m *tidemill.Making, f tidemill.Fact) {
+	a.Helper()
+	before := written(a.T, m)
+	wasSeen := int64(-1)
+	if m.Waiting != nil {
+		wasSeen = m.Waiting.LastAsked()
+	}
+	v := m.Apply(f)
+	switch {
+	case m.Live != nil && m.Waiting != nil && m.Live.ID == m.Waiting.ID:
+		a.Fatalf("%d: one run is live and waits: %s", f.Offset, m.Live.ID)
+	case m.Waiting != nil && (m.Waiting.State != tidemill.RunWaiting || len(m.Waiting.Attempts) > 0):
+		a.Fatalf("%d: what waits is %+v", f.Offset, m.Waiting)
+	case m.Live != nil && (m.Live.State.Ended() || m.Live.State == tidemill.RunWaiting || len(m.Live.Attempts) == 0):
+		a.Fatalf("%d: what is live is %+v", f.Offset, m.Live)
+	case (v.Result == tidemill.Refused) != (v.Reason != ""):
+		a.Fatalf("%d: %+v", f.Offset, v)
+	case v.Result == tidemill.Refused || v.Result == tidemill.Known:
+		m := copied(*m)
+		m.Next, m.Recipe, m.Key = 0, "", ""
+		if after := written(a.T, &m); after != before {
+			a.Fatalf("%d: %s, and yet\n%s became\n%s", f.Offset, v.Reason, before, after)
+		}
+		return
+	}
+	if a.ended[f.Run] != "" && f.Type != tidemill.TypeRunRequested {
+		a.Fatalf("%d: a run that has ended is changed by %s", f.Offset, f.Type)
+	}
+	a.accepted(m, f, v, wasSeen)
+	if m.Waiting != nil && (m.Waiting.Due.After(m.Waiting.Latest) || m.Waiting.Causes != a.causes[m.Waiting.ID]) {
+		a.Fatalf("%d: what waits is %+v", f.Offset, m.Waiting)
+	}
+	if v.Ended != nil {
+		a.end(m, f, v.Ended)
+	}
+}
+
+func (a *auditor) accepted(m *tidemill.Making, f tidemill.Fact, v tidemill.Verdict, wasSeen int64) {
+	a.Helper()
+	switch f.Type {
+	case tidemill.TypeRunRequested:
+		var d tidemill.RunRequested
+		if err := json.Unmarshal(f.Data, &d); err != nil {
+			a.Fatal(err)
+		}
+		if run, again := a.runOf[d.Cause]; again {
+			a.Fatalf("%d: the cause %v asks again, after %s", f.Offset, d.Cause, run)
+		}
+		if (v.Result == tidemill.Accepted) != (m.Waiting.Causes == 1) {
+			a.Fatalf("%d: %s, of %d causes", f.Offset, v.Result, m.Waiting.Causes)
+		}
+		a.runOf[d.Cause] = m.Waiting.ID
+		a.causes[m.Waiting.ID]++
+		if got := m.RunOf(d.Cause); got != m.Waiting.ID {
+			a.Fatalf("%d: the cause is known to have asked for %q", f.Offset, got)
+		}
+	case tidemill.TypeRunStarted:
+		var d tidemill.RunStarted
+		if err := json.Unmarshal(f.Data, &d); err != nil {
+			a.Fatal(err)
+		}
+		if a.attempts[f.Run]++; d.Attempt != a.attempts[f.Run] || m.Live.ID != f.Run || m.Live.Attempt() == nil || m.Live.Attempt().Offset != f.Offset {
+			a.Fatalf("%d: attempt %d begins, the %dth of %+v", f.Offset, d.Attempt, a.attempts[f.Run], m.Live)
+		}
+		if d.Attempt == 1 && d.Seen != wasSeen {
+			a.Fatalf("%d: it begins though a cause came at %d and it has seen %d", f.Offset, wasSeen, d.Seen)
+		}
+	case tidemill.TypeRunFinished, tidemill.TypeRunCancelled, tidemill.TypeRunCommitted:
+		if v.Ended == nil && (m.Live == nil || m.Live.ID != f.Run) {
+			a.Fatalf("%d: accepted for %s, and live is %+v", f.Offset, f.Run, m.Live)
+		}
+	default:
+		a.Fatalf("%d: %s is accepted", f.Offset, f.Type)
+	}
+}
+
+func (a *auditor) end(m *tidemill.Making, f tidemill.Fact, r *tidemill.Run) {
+	a.Helper()
+	if a.ended[r.ID] != "" {
+		a.Fatalf("%d: %s ends again", f.Offset, r.ID)
+	}
+	if !r.State.Ended() || r.Event != nil || r.Plan != nil || !r.End.Equal(f.At) || m.Find(r.ID) != nil || !slices.Contains(m.Ended, r.ID) || r.Causes != a.causes[r.ID] {
+		a.Fatalf("%d: it has ended as %+v", f.Offset, r)
+	}
+	for i, at := range r.Attempts {
+		if at.Number != i+1 || at.Outcome == "" || i > 0 && at.Offset <= r.Attempts[i-1].Offset {
+			a.Fatalf("%d: it has ended after %+v", f.Offset, r.Attempts)
+		}
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		a.Fatal(err)
+	}
+	a.ended[r.ID] = string(data)
+}
+
+// written is a making without what tells how far it has come.
+func written(t *testing.T, m *tidemill.Making) string {
+	t.Helper()
+	c := *m
+	c.Next, c.Recipe, c.Key = 0, "", ""
+	data, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// Whatever is said, by whom and how often: one live run and one waiting, each
+// cause in one run, each attempt begun once, and no end that changes.
+func TestAnyFacts(t *testing.T) {
+	t.Parallel()
+	ended, states := 0, map[tidemill.RunState]int{}
+	for seed := range uint64(20) {
+		crowd := newTroupe(seed)
+		for range 250 {
+			crowd.act()
+		}
+		a := newAuditor(t)
+		var m tidemill.Making
+		for _, f := range crowd.facts {
+			a.watch(&m, f)
+		}
+		ended += len(a.ended)
+		for _, data := range a.ended {
+			var r tidemill.Run
+			if err := json.Unmarshal([]byte(data), &r); err != nil {
+				t.Fatal(err)
+			}
+			states[r.State]++
+		}
+	}
+	if ended < 80 || min(states[tidemill.RunSucceeded], states[tidemill.RunFailed], states[tidemill.RunCancelled]) < 5 {
+		t.Errorf("the facts are too dull: %d runs ended, %v", ended, states)
+	}
+}
+
+// The same facts are the same state, however they are batched, whoever folds the
+// next batch, and though a batch be folded again.
+func TestAnyBatching(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(15) {
+		crowd := newTroupe(seed)
+		for range 200 {
+			crowd.act()
+		}
+		want := tell(crowd.facts)
+		r := rand.New(rand.NewPCG(seed, 9))
+		var m tidemill.Making
+		var ended []*tidemill.Run
+		for from := 0; from < len(crowd.facts); {
+			m = copied(m)
+			to := min(len(crowd.facts), from+1+r.IntN(20))
+			for _, f := range crowd.facts[max(0, from-r.IntN(5)):to] { // some of the batch before too
+				v := m.Apply(f)
+				if v.Ended != nil {
+					ended = append(ended, v.Ended)
+				}
+				if f.Offset < crowd.facts[from].Offset && v != (tidemill.Verdict{Result: tidemill.Known}) {
+					t.Fatalf("seed %d: offset %d comes again and is %+v", seed, f.Offset, v)
+				}
+			}
+			from = to
+		}
+		got, err := json.Marshal(told{Ended: ended, Making: &m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Verdicts = nil
+		again, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != string(again) {
+			t.Fatalf("seed %d: in batches\n%s\nand at once\n%s", seed, got, again)
+		}
+	}
+}
+
+// A crowd that goes on comes to an end: after every fact the run that is due can
+// be begun and ended, and then nothing is left.
+func TestNoRunIsStuck(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(15) {
+		crowd := newTroupe(seed)
+		for range 1 + seed%80 {
+			crowd.act()
+		}
+		for range 60 {
+			m := &crowd.now
+			run, _ := m.DueRun()
+			switch {
+			case run == nil && m.Live == nil:
+			case run != nil && run.State == tidemill.RunWaiting:
+				crowd.say(tidemill.TypeRunStarted, run.ID, tidemill.RunStarted{Attempt: 1, Seen: run.LastAsked(), Plan: &crowd.plan})
+			case run != nil:
+				crowd.say(tidemill.TypeRunStarted, run.ID, tidemill.RunStarted{Attempt: run.NextAttempt()})
+			case m.Live.State == tidemill.RunSettling:
+				crowd.say(tidemill.TypeRunCommitted, m.Live.ID, tidemill.RunCommitted{Commit: "c"})
+			default:
+				outcome := []tidemill.Outcome{"failed", "lost", "succeeded"}[crowd.IntN(3)]
+				crowd.say(tidemill.TypeRunFinished, m.Live.ID, tidemill.RunFinished{Attempt: m.Live.Attempt().Number, Outcome: outcome})
+			}
+		}
+		if crowd.now.Live != nil || crowd.now.Waiting != nil {
+			t.Errorf("seed %d: left are %+v and %+v", seed, crowd.now.Live, crowd.now.Waiting)
+		}
+	}
+}
+
+// Hostile data changes nothing that it should not, and breaks nothing.
+func FuzzMaking(f *testing.F) {
+	crowd := newTroupe(1)
+	for range 60 {
+		crowd.act()
+	}
+	for _, fact := range crowd.facts {
+		f.Add(fact.Type, fact.Run, string(fact.Data), byte(7))
+	}
+	for _, s := range []string{"null", "{}", "[]", "", `{"attempt":-1}`, `{"attempt":1e99}`, `{"outcome":7}`, `{"cause":{"id":"x"},"events":[null],"debounce":-9223372036854775808,"delay":9223372036854775807}`} {
+		f.Add(tidemill.TypeRunRequested, "run-1", s, byte(1))
+	}
+	f.Fuzz(func(t *testing.T, typ, run, data string, seed byte) {
+		crowd := newTroupe(uint64(seed))
+		for range seed {
+			crowd.act()
+		}
+		fact := tidemill.Fact{Offset: crowd.now.Next, Type: typ, Run: run, Recipe: "r", Key: "k", At: crowd.at, Data: []byte(data)}
+		m := copied(crowd.now)
+		v := m.Apply(fact)
+		if m.Next != fact.Offset+1 || v.Result == "" || (v.Result == tidemill.Refused) != (v.Reason != "") {
+			t.Errorf("%+v, next %d", v, m.Next)
+		}
+		again := copied(m)
+		if written(t, &m) != written(t, &again) {
+			t.Errorf("%s\nis not what is read back:\n%s", written(t, &m), written(t, &again))
+		}
+		m.Apply(tidemill.Fact{Offset: m.Next, Type: tidemill.TypeRunRequested, Run: "z", At: crowd.at, Data: []byte(`{"cause":{"source":"z","id":"z"}}`)})
+		if m.Waiting == nil {
+			t.Error("nothing can be asked for any more")
+		}
+	})
+}

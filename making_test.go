@@ -1,0 +1,413 @@
+package tidemill_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+)
+
+// factLine is a fact as it stands in the corpus. Its offset is its line's number.
+type factLine struct {
+	Type, Recipe, Key, Run, By string
+	At                         time.Time
+	Data                       json.RawMessage
+}
+
+// told is what a fold tells of a stream: a verdict a line, each run that ended,
+// and what is left.
+type told struct {
+	Verdicts []string
+	Ended    []*tidemill.Run
+	Making   *tidemill.Making
+}
+
+// Each testdata/runs/NAME.ndjson is the facts of a recipe and key and folds to
+// NAME.json for ever, for every version reads the same log. To add a case, add
+// the facts, run with -update and read what was written.
+func TestFactsFoldForEver(t *testing.T) {
+	streams, err := filepath.Glob("testdata/runs/*.ndjson")
+	if err != nil || len(streams) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, stream := range streams {
+		t.Run(filepath.Base(stream), func(t *testing.T) {
+			got, err := json.MarshalIndent(tell(readFacts(t, stream)), "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := strings.TrimSuffix(stream, ".ndjson") + ".json"
+			if *update {
+				if err := os.WriteFile(golden, append(got, '\n'), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got)+"\n" != string(want) {
+				t.Errorf("folds to\n%s\nnot to\n%s", got, want)
+			}
+		})
+	}
+}
+
+func readFacts(t *testing.T, stream string) (all []tidemill.Fact) {
+	t.Helper()
+	f, err := os.Open(stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		var l factLine
+		if err := json.Unmarshal(s.Bytes(), &l); err != nil {
+			t.Fatalf("%s: %v", s.Text(), err)
+		}
+		all = append(all, tidemill.Fact{Partition: 7, Offset: int64(len(all)), Type: l.Type, Recipe: l.Recipe, Key: l.Key, Run: l.Run, By: l.By, At: l.At, Data: l.Data})
+	}
+	return all
+}
+
+func tell(facts []tidemill.Fact) told {
+	out := told{Making: &tidemill.Making{}}
+	for _, f := range facts {
+		v := out.Making.Apply(f)
+		said := string(v.Result)
+		if v.Reason != "" {
+			said += ": " + v.Reason
+		}
+		if v.Forgotten != "" {
+			said += "; forgets " + v.Forgotten
+		}
+		out.Verdicts = append(out.Verdicts, said)
+		if v.Ended != nil {
+			out.Ended = append(out.Ended, v.Ended)
+		}
+	}
+	return out
+}
+
+// scene folds facts that a test writes down shortly.
+type scene struct {
+	*testing.T
+	m      tidemill.Making
+	offset int64
+	now    time.Time
+	ended  *tidemill.Run
+}
+
+func newScene(t *testing.T) *scene {
+	return &scene{T: t, now: time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)}
+}
+
+// fold folds the next fact in, a second after the one before.
+func (s *scene) fold(typ, run string, data any) tidemill.Verdict {
+	s.Helper()
+	text, err := json.Marshal(data)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.now = s.now.Add(time.Second)
+	v := s.m.Apply(tidemill.Fact{Offset: s.offset, Type: typ, Recipe: "r", Key: "k", Run: run, At: s.now, By: "ada", Data: text})
+	s.offset++
+	if v.Ended != nil {
+		s.ended = v.Ended
+	}
+	return v
+}
+
+func (s *scene) is(v tidemill.Verdict, want tidemill.VerdictResult) {
+	s.Helper()
+	if v.Result != want || (v.Reason != "") != (want == tidemill.Refused) {
+		s.Fatalf("it is %s (%s), want %s", v.Result, v.Reason, want)
+	}
+}
+
+func causeOf(id string) tidemill.Cause { return tidemill.Cause{Source: "/shop", ID: id} }
+
+func (s *scene) ask(cause string, d tidemill.RunRequested) tidemill.Verdict {
+	s.Helper()
+	d.Cause, d.Events, d.Config = causeOf(cause), []json.RawMessage{json.RawMessage(`{"id":"` + cause + `"}`)}, "c"
+	return s.fold(tidemill.TypeRunRequested, "run-"+cause, d)
+}
+
+func (s *scene) start(run string, attempt int, p tidemill.Plan) tidemill.Verdict {
+	s.Helper()
+	d := tidemill.RunStarted{Attempt: attempt, Seen: s.offset - 1, Plan: &p}
+	if s.m.Waiting != nil {
+		d.Seen = s.m.Waiting.LastAsked()
+	}
+	return s.fold(tidemill.TypeRunStarted, run, d)
+}
+
+func (s *scene) finish(run string, attempt int, o tidemill.Outcome) tidemill.Verdict {
+	s.Helper()
+	return s.fold(tidemill.TypeRunFinished, run, tidemill.RunFinished{Attempt: attempt, Outcome: o, Reason: "why"})
+}
+
+var patient = tidemill.Plan{Attempts: 3, Backoff: tidemill.Backoff{First: 10 * time.Second, Cap: 35 * time.Second}} // read only
+
+// A run waits for quiet, and not for ever.
+func TestWhenARunIsDue(t *testing.T) {
+	t.Parallel()
+	const s = time.Second
+	type ask struct {
+		at                time.Duration
+		debounce, maxWait time.Duration
+		delay             time.Duration
+		due               time.Duration // after it
+	}
+	for name, asks := range map[string][]ask{
+		"at once":                               {{at: 5 * s, due: 5 * s}},
+		"at once, twice":                        {{at: 5 * s, due: 5 * s}, {at: 6 * s, due: 5 * s}},
+		"quiet":                                 {{at: 0, debounce: 30 * s, maxWait: 300 * s, due: 30 * s}},
+		"put off by another":                    {{at: 0, debounce: 30 * s, maxWait: 300 * s, due: 30 * s}, {at: 20 * s, debounce: 30 * s, maxWait: 300 * s, due: 50 * s}},
+		"a drip":                                {{at: 0, debounce: 30 * s, maxWait: 60 * s, due: 30 * s}, {at: 20 * s, debounce: 30 * s, maxWait: 60 * s, due: 50 * s}, {at: 40 * s, debounce: 30 * s, maxWait: 60 * s, due: 60 * s}, {at: 59 * s, debounce: 30 * s, maxWait: 60 * s, due: 60 * s}},
+		"wanted at once after all":              {{at: 0, debounce: 30 * s, maxWait: 300 * s, due: 30 * s}, {at: 5 * s, due: 5 * s}, {at: 6 * s, debounce: 30 * s, maxWait: 300 * s, due: 5 * s}},
+		"the most patient does not win":         {{at: 0, debounce: 10 * s, maxWait: 20 * s, due: 10 * s}, {at: 5 * s, debounce: 100 * s, maxWait: 1000 * s, due: 20 * s}},
+		"a place in a spread":                   {{at: 0, delay: 100 * s, due: 100 * s}},
+		"data comes before the spread's place":  {{at: 0, delay: 100 * s, due: 100 * s}, {at: 10 * s, debounce: 30 * s, maxWait: 300 * s, due: 40 * s}},
+		"a spread puts nothing off":             {{at: 0, debounce: 30 * s, maxWait: 300 * s, due: 30 * s}, {at: 10 * s, delay: 3600 * s, due: 30 * s}},
+		"nor does one spread the other's place": {{at: 0, delay: 100 * s, due: 100 * s}, {at: 90 * s, delay: 100 * s, due: 100 * s}},
+		"an earlier place is taken":             {{at: 0, delay: 100 * s, due: 100 * s}, {at: 10 * s, delay: 20 * s, due: 30 * s}},
+		"no maxWait is debounce":                {{at: 0, debounce: 30 * s, due: 30 * s}, {at: 20 * s, debounce: 30 * s, due: 30 * s}},
+	} {
+		var m tidemill.Making
+		zero := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
+		for i, a := range asks {
+			data, err := json.Marshal(tidemill.RunRequested{Cause: causeOf(string(rune('a' + i))), Debounce: a.debounce, MaxWait: a.maxWait, Delay: a.delay})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Apply(tidemill.Fact{Offset: int64(i), Type: tidemill.TypeRunRequested, Run: string(rune('a' + i)), At: zero.Add(a.at), Data: data})
+			if run, due := m.DueRun(); run != m.Waiting || due.Sub(zero) != a.due {
+				t.Errorf("%s: after %d it is due at %s, want %s", name, i, due.Sub(zero), a.due)
+			}
+		}
+	}
+}
+
+// A failure is the command's and counts; a loss is not, and counts apart.
+func TestFailuresAndLosses(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"fff":          "10s 20s failed",
+		"ffs":          "10s 20s succeeded",
+		"lffls":        "0s 10s 20s 10s succeeded",
+		"llllll":       "0s 10s 20s 35s 35s 35s",
+		"llllllllll":   "0s 10s 20s 35s 35s 35s 35s 35s 35s failed",
+		"lllllllllf":   "0s 10s 20s 35s 35s 35s 35s 35s 35s 10s",
+		"fllllllllllx": "10s 0s 10s 20s 35s 35s 35s 35s 35s 35s failed",
+		"eeeeeeeeeeee": "0s 0s 0s 0s 0s 0s 0s 0s 0s 0s 0s 0s",
+		"c":            "cancelled",
+		"fc":           "10s cancelled",
+		"p":            "failed",
+	} {
+		s := newScene(t)
+		s.is(s.ask("e", tidemill.RunRequested{}), tidemill.Accepted)
+		var got []string
+		for i, c := range text {
+			if c == 'x' {
+				s.is(s.start("run-e", i+1, patient), tidemill.Refused)
+				break
+			}
+			s.is(s.start("run-e", i+1, patient), tidemill.Accepted)
+			outcome := map[rune]tidemill.Outcome{'f': "failed", 'l': "lost", 'e': "left", 's': "succeeded", 'c': "cancelled", 'p': "failed"}[c]
+			s.is(s.fold(tidemill.TypeRunFinished, "run-e", tidemill.RunFinished{Attempt: i + 1, Outcome: outcome, Permanent: c == 'p'}), tidemill.Accepted)
+			if s.ended != nil {
+				got = append(got, string(s.ended.State))
+				continue
+			}
+			_, due := s.m.DueRun()
+			got = append(got, due.Sub(s.now).String())
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %s, want %s", text, strings.Join(got, " "), want)
+		}
+	}
+}
+
+// A run can be cancelled until it has succeeded.
+func TestCancelAtEachState(t *testing.T) {
+	t.Parallel()
+	dataset := patient
+	dataset.Dataset = "d"
+	cancel := func(s *scene) tidemill.Verdict {
+		return s.fold(tidemill.TypeRunCancelled, "run-e", tidemill.RunCancelledData{Reason: "a slip"})
+	}
+	for name, c := range map[string]struct {
+		before func(*scene)
+		want   tidemill.VerdictResult
+		state  tidemill.RunState // of the run that ended; empty if it goes on
+	}{
+		"unknown":  {func(s *scene) { s.m = tidemill.Making{} }, tidemill.Refused, ""},
+		"waiting":  {func(*scene) {}, tidemill.Accepted, tidemill.RunCancelled},
+		"running":  {func(s *scene) { s.start("run-e", 1, patient) }, tidemill.Accepted, ""},
+		"resting":  {func(s *scene) { s.start("run-e", 1, patient); s.finish("run-e", 1, tidemill.OutcomeFailed) }, tidemill.Accepted, tidemill.RunCancelled},
+		"settling": {func(s *scene) { s.start("run-e", 1, dataset); s.finish("run-e", 1, tidemill.OutcomeSucceeded) }, tidemill.Refused, ""},
+		"ended":    {func(s *scene) { s.start("run-e", 1, patient); s.finish("run-e", 1, tidemill.OutcomeSucceeded) }, tidemill.Refused, tidemill.RunSucceeded},
+	} {
+		s := newScene(t)
+		s.is(s.ask("e", tidemill.RunRequested{}), tidemill.Accepted)
+		c.before(s)
+		if v := cancel(s); v.Result != c.want {
+			t.Errorf("%s: cancelling is %s: %s", name, v.Result, v.Reason)
+		}
+		if s.ended == nil && c.state != "" || s.ended != nil && s.ended.State != c.state {
+			t.Errorf("%s: then it has ended as %+v", name, s.ended)
+		}
+	}
+}
+
+// A run that is asked to end is not tried again, however its attempt ends.
+func TestTheEndOfWhatIsCancelled(t *testing.T) {
+	t.Parallel()
+	for _, o := range []tidemill.Outcome{tidemill.OutcomeSucceeded, tidemill.OutcomeFailed, tidemill.OutcomeLost, tidemill.OutcomeCancelled} {
+		s := newScene(t)
+		s.ask("e", tidemill.RunRequested{})
+		s.start("run-e", 1, patient)
+		s.is(s.fold(tidemill.TypeRunCancelled, "run-e", tidemill.RunCancelledData{Reason: "a slip"}), tidemill.Accepted)
+		s.is(s.fold(tidemill.TypeRunCancelled, "run-e", tidemill.RunCancelledData{Reason: "again"}), tidemill.Known)
+		if r := s.m.Live; r.Cancel == nil || r.Cancel.By != "ada" || r.Cancel.Reason != "a slip" || r.Attempt() == nil {
+			t.Errorf("%s: its agent is told %+v", o, r)
+		}
+		s.is(s.finish("run-e", 1, o), tidemill.Accepted)
+		if s.ended == nil || s.ended.State != tidemill.RunCancelled || s.ended.Reason != "a slip" || s.ended.Attempts[0].Outcome != o {
+			t.Errorf("%s: it has ended as %+v", o, s.ended)
+		}
+	}
+}
+
+// A cause that has come since the inputs were looked up would not be in them.
+func TestACauseBetweenLookAndStart(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.is(s.ask("a", tidemill.RunRequested{}), tidemill.Accepted)
+	seen := s.m.Waiting.LastAsked()
+	s.is(s.ask("b", tidemill.RunRequested{}), tidemill.Absorbed)
+	s.is(s.ask("b", tidemill.RunRequested{}), tidemill.Known)
+	stale := tidemill.RunStarted{Attempt: 1, Seen: seen, Plan: &patient}
+	s.is(s.fold(tidemill.TypeRunStarted, "run-a", stale), tidemill.Refused)
+	stale.Seen = s.m.Waiting.LastAsked()
+	s.is(s.fold(tidemill.TypeRunStarted, "run-a", stale), tidemill.Accepted)
+	s.is(s.ask("c", tidemill.RunRequested{}), tidemill.Accepted) // for the next one
+	s.is(s.fold(tidemill.TypeRunStarted, "run-c", tidemill.RunStarted{Attempt: 1, Seen: s.m.Waiting.LastAsked(), Plan: &patient}), tidemill.Refused)
+	if run, _ := s.m.DueRun(); run != nil {
+		t.Errorf("beside a live run %s is due", run.ID)
+	}
+	for cause, run := range map[string]string{"a": "run-a", "b": "run-a", "c": "run-c", "d": ""} {
+		if got := s.m.RunOf(causeOf(cause)); got != run {
+			t.Errorf("%s asked for %q, want %q", cause, got, run)
+		}
+	}
+}
+
+// What somebody can still send again is remembered, and no more than has bounds.
+func TestCausesAreForgotten(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	one := func(cause string) {
+		t.Helper()
+		s.is(s.ask(cause, tidemill.RunRequested{}), tidemill.Accepted)
+		s.is(s.start("run-"+cause, 1, patient), tidemill.Accepted)
+		s.is(s.finish("run-"+cause, 1, tidemill.OutcomeSucceeded), tidemill.Accepted)
+	}
+	name := func(i int) string { return "e" + string(rune('0'+i/10)) + string(rune('0'+i%10)) }
+	for i := range 40 {
+		one(name(i))
+	}
+	if len(s.m.Ended) != tidemill.KeptRuns || s.m.Ended[9] != "run-e39" {
+		t.Errorf("it names %v", s.m.Ended)
+	}
+	s.is(s.ask("e00", tidemill.RunRequested{}), tidemill.Known) // a run that is not named any more, for days
+	s.now = s.now.Add(8 * 24 * time.Hour)
+	one("late") // and then as many as there must be at least
+	for i := range 40 {
+		known := s.m.RunOf(causeOf(name(i))) != ""
+		if want := i >= 40-31; known != want {
+			t.Errorf("%s is known: %v", name(i), known)
+		}
+	}
+	s.is(s.ask("first", tidemill.RunRequested{Debounce: time.Hour}), tidemill.Accepted)
+	for i := range 12_000 {
+		s.is(s.ask("x"+time.Duration(i).String(), tidemill.RunRequested{Debounce: time.Hour}), tidemill.Absorbed)
+	}
+	r := s.m.Waiting
+	if r.Causes != 12_001 || len(r.Asked) != 10_000 || r.LastAsked() != s.offset-1 || r.First != causeOf("first") {
+		t.Errorf("%d causes, %d offsets up to %d, the first %v", r.Causes, len(r.Asked), r.LastAsked(), r.First)
+	}
+	data, err := json.Marshal(s.m)
+	if err != nil || len(data) > 200<<10 {
+		t.Errorf("it has %d bytes, %v", len(data), err)
+	}
+	s.is(s.ask("x"+time.Duration(11_999).String(), tidemill.RunRequested{}), tidemill.Known)
+	causes := 0
+	for _, seen := range s.m.Seen {
+		causes += len(seen.Causes) / 8
+	}
+	if causes != 4096 || s.m.RunOf(causeOf("late")) != "" {
+		t.Errorf("%d causes are remembered, the run before asked for by one of them: %q", causes, s.m.RunOf(causeOf("late")))
+	}
+	s.is(s.ask("late", tidemill.RunRequested{}), tidemill.Known)  // the run that it asked for is still named
+	s.is(s.ask("first", tidemill.RunRequested{}), tidemill.Known) // and this one's waits
+}
+
+// Of an attempt that was lost nobody knows anything, so what the one before has
+// told stays.
+func TestTheResultOfTheNewestThatTold(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.ask("e", tidemill.RunRequested{})
+	s.start("run-e", 1, patient)
+	s.fold(tidemill.TypeRunFinished, "run-e", tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeLost, Reason: "gone"})
+	if r := s.m.Live.Result; r == nil {
+		t.Error("it has no result at all")
+	}
+	s.start("run-e", 2, patient)
+	s.fold(tidemill.TypeRunFinished, "run-e", tidemill.RunFinished{Attempt: 2, Outcome: tidemill.OutcomeFailed, Result: tidemill.Result{Exit: 3}})
+	s.start("run-e", 3, patient)
+	s.finish("run-e", 3, tidemill.OutcomeLost)
+	if r := s.m.Live.Result; r == nil || r.Exit != 3 {
+		t.Errorf("its result is %+v", r)
+	}
+}
+
+// What is no text would be another once it is written down and read.
+func TestFactsThatAreNoText(t *testing.T) {
+	t.Parallel()
+	data := []byte(`{"cause":{"source":"/shop","id":"e"}}`)
+	for _, f := range []tidemill.Fact{{Run: "\xb3"}, {Run: "r", Key: "\xb3"}, {Run: "r", Recipe: "\xb3"}} {
+		var m tidemill.Making
+		f.Type, f.Data = tidemill.TypeRunRequested, data
+		if v := m.Apply(f); v.Result != tidemill.Refused || m.Waiting != nil {
+			t.Errorf("%+v is %+v", f, v)
+		}
+	}
+	var m tidemill.Making
+	if v := m.Apply(tidemill.Fact{Run: "r", By: "a\xb3", Type: tidemill.TypeRunRequested, Data: data}); v.Result != tidemill.Accepted || m.Waiting.By != "a\uFFFD" {
+		t.Errorf("%+v, by %q", v, m.Waiting.By)
+	}
+}
+
+func TestNamesOfAttempts(t *testing.T) {
+	t.Parallel()
+	run := tidemill.RunID("intent", "bot-42", causeOf("e"))
+	if again := tidemill.RunID("intent", "bot-42", causeOf("e")); again != run || tidemill.RunID("intent", "bot-4", causeOf("2e")) == run {
+		t.Errorf("%s and %s", run, again)
+	}
+	if got, n, ok := tidemill.CutAttemptName(tidemill.AttemptName(run, 12)); got != run || n != 12 || !ok {
+		t.Errorf("%s, %d, %v", got, n, ok)
+	}
+	for _, bad := range []string{"", "-1", "a", "a-", "a-0", "a-01", "a-+1", "a--1", "a-b-1", "a-99999999999999999999"} {
+		if run, n, ok := tidemill.CutAttemptName(bad); ok {
+			t.Errorf("%q is attempt %d of %q", bad, n, run)
+		}
+	}
+}
