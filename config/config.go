@@ -14,6 +14,8 @@ type Config struct {
 	Streams   []Stream   // by name, the built-in ones among them
 	Triggers  []Trigger  // by name
 	Schedules []Schedule // by name
+	Pools     []Pool     // by name, the default one among them
+	Recipes   []Recipe   // by name
 }
 
 // Stream is a stream as it shall be.

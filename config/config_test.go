@@ -112,6 +112,11 @@ triggers: {a: {when: [{type: [t, u], where: "a = 'b'"}, {stream: facts}], to: {u
 schedules: {s: {cron: "@daily", keys: [a, b], spread: 1h}}`,
 		"y3iwayapya7nag4j4ydj7kkif5": `version: 1
 triggers: {a: {when: {type: t}, to: {service: s}, delivery: {attempts: 3, backoff: {kind: linear, first: 10ms, cap: 1m, jitter: false}, timeout: 1m, order: none, concurrency: 1, replies: ignore}}}`,
+		"pdvtx6jqehd7ggz56favvpexuw": `version: 1
+schedules: {s: {cron: "@daily"}, e: {cron: "@daily", each: key}}
+pools: {gpu: {resource: nvidia.com/gpu, slots: 8, linger: 1m, cards: {label: l, newestFirst: [x, w]}}}
+recipes: {a: {team: t, key: data.k, when: [{type: t, where: "a = 'b'", debounce: 1s, priority: 1}, {schedule: s, each: key, spread: 1m}, {schedule: e}], inputs: {i: "d/{key}", c: {dataset: d, at: cause}, u: {uri: "{x}", allow: ["https://a.example/"]}}, run: {image: i, command: [c], env: {E: f}, secrets: {S: t/u}, cpu: 500m, memory: 1Gi, gpus: 1, pool: gpu, priority: 2}, makes: {dataset: d, branch: b}, maxRunning: 2}}`,
+		"isb2zdf3fqg6rbpr33su73x22m": "version: 1\nrecipes: {a: {when: {type: t}, run: {dir: d, command: [c]}, makes: {model: 'm/{key}'}}}",
 		"yvseusqo7imo3b4xjkt2rizuet": "version: 1\nname: prod\nstreams: {messages: {partitions: 48, retention: 1w, types: [b, a]}, clicks: {order: none}}",
 	} {
 		if got := mustParse(t, text).Hash(); got != want {

@@ -25,6 +25,11 @@ type draft struct {
 
 	triggers  []Trigger
 	schedules []Schedule
+	pools     []Pool
+	recipes   []Recipe
+	// Of the schedules and pools of all files, once these have been read.
+	scheduleOf map[string]Schedule
+	poolOf     map[string]Pool
 	// later are checks against what other files may say, for when all have been read.
 	later []func()
 }
@@ -54,6 +59,7 @@ func parse(sources ...source) (*Config, error) {
 		d.read(v)
 	}
 	if whole { // else what is missing may stand in what could not be read
+		d.index()
 		for _, check := range d.later {
 			check()
 		}
@@ -64,6 +70,17 @@ func parse(sources ...source) (*Config, error) {
 	return d.config(), nil
 }
 
+// index lets thousands of recipes find what they name.
+func (d *draft) index() {
+	d.scheduleOf, d.poolOf = make(map[string]Schedule, len(d.schedules)), map[string]Pool{}
+	for _, s := range d.schedules {
+		d.scheduleOf[s.Name] = s
+	}
+	for _, p := range d.allPools() {
+		d.poolOf[p.Name] = p
+	}
+}
+
 // config is the draft as it stands.
 func (d *draft) config() *Config {
 	c := &Config{Name: d.name}
@@ -72,9 +89,15 @@ func (d *draft) config() *Config {
 		c.Streams = append(c.Streams, s)
 	}
 	slices.SortFunc(c.Streams, func(a, b Stream) int { return strings.Compare(a.Name, b.Name) })
-	c.Triggers, c.Schedules = d.triggers, d.schedules
+	c.Triggers, c.Schedules, c.Pools, c.Recipes = d.triggers, d.schedules, d.allPools(), d.recipes
+	for _, r := range d.recipes {
+		if len(r.When) > 0 {
+			c.Triggers = append(c.Triggers, triggerOf(r))
+		}
+	}
 	slices.SortFunc(c.Triggers, func(a, b Trigger) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Schedules, func(a, b Schedule) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.Recipes, func(a, b Recipe) int { return strings.Compare(a.Name, b.Name) })
 	return c
 }
 
@@ -85,6 +108,8 @@ func (d *draft) read(v value) {
 		field{"streams", d.readStreams},
 		field{"triggers", d.readTriggers},
 		field{"schedules", d.readSchedules},
+		field{"pools", d.readPools},
+		field{"recipes", d.readRecipes},
 	)
 }
 

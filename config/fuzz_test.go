@@ -24,6 +24,8 @@ func FuzzParse(f *testing.F) {
 	seed(f, os.DirFS("testdata"), "*.yaml")
 	for _, s := range []string{"[[[[", "{{{{", "? ? ?", "- - -", "!!", "%TAG ! x:y\n---\n", "&a *a", "a: |9\n x", "\xef\xbb\xbfa: 1", "\"\\U0010FFFF\"", "? |\n a\n: b", "---\n---\n...", "<<: *x", "0: {", "a: !<tag:yaml.org,2002:int> 1",
 		"version: 1\ntriggers: {a: {when: {type: t, where: \"a IN ('b', 'c') AND NOT EXISTS d\"}, to: {url: 'https://a.example:8443/b?c=%20', bearerFile: t}, delivery: {rate: 3/h, backoff: {cap: 3ms}}}}",
+		"version: 1\nrecipes: {a: {key: data.b, when: {type: t, debounce: 3s}, inputs: {c: 'd/{key}', e: {uri: 'https://f.example/{g}{{'}}, run: {dir: h, command: [i], env: {J: '{recipe}'}, secrets: {K: l/m}, cpu: 7m, memory: 8Mi}, makes: {dataset: 'n/{key}'}}}",
+		"version: 1\nschedules: {a: {cron: '@daily', each: key}}\npools: {b: {slots: 3}}\nrecipes: {c: {when: [{schedule: a}, {stream: facts, where: \"recipe = 'd'\"}], run: {image: e, pool: b, backoff: {first: 3s}}}}",
 		"version: 1\nschedules: {a: {cron: '*/5 1-3,7 L * MON-FRI', timeZone: America/New_York, missed: all, keys: [a, b], spread: 90s}}",
 	} {
 		f.Add([]byte(s))
@@ -68,7 +70,11 @@ func checkTrigger(t *testing.T, cfg *Config, tr Trigger) {
 			named++
 		}
 	}
-	if tidemill.CheckLabel(tr.Name) != nil || len(tr.When) == 0 || named != 1 || to.Function != "" && len(to.Credentials.Files()) > 0 {
+	label := tr.Name
+	if tr.Builtin {
+		label = strings.TrimPrefix(label, "recipe.")
+	}
+	if tidemill.CheckLabel(label) != nil || tr.Builtin != (to.Recipe != "") || len(tr.When) == 0 || named != 1 || to.Function != "" && len(to.Credentials.Files()) > 0 {
 		t.Errorf("trigger %+v", tr)
 	}
 	if y.Attempts < 1 || y.Timeout < minTimeout || y.Concurrency < 1 || y.Rate < 0 || y.Backoff.First < minWait || y.Backoff.First > y.Backoff.Cap || y.Backoff.Cap > maxWait {
@@ -97,8 +103,39 @@ func checkSchedule(t *testing.T, s Schedule) {
 	t.Helper()
 	_, err := cron.Parse(s.Cron)
 	if _, zone := time.LoadLocation(s.TimeZone); tidemill.CheckLabel(s.Name) != nil || err != nil || zone != nil || s.Missed == "" ||
-		s.Spread != 0 && (s.Spread > maxSpread || len(s.Keys) == 0) || !slices.IsSorted(s.Keys) || slices.Contains(s.Keys, "") {
+		s.Spread != 0 && (s.Spread > maxSpread || len(s.Keys) == 0 && !s.Each) || !slices.IsSorted(s.Keys) || slices.Contains(s.Keys, "") {
 		t.Errorf("schedule %+v, %v, %v", s, err, zone)
+	}
+}
+
+func checkRecipe(t *testing.T, cfg *Config, r Recipe) {
+	t.Helper()
+	j := r.Run
+	if _, known := cfg.Pool(j.Pool); !known || tidemill.CheckLabel(r.Name) != nil || r.Key == "" || r.Keep < 1 || (j.Image == "") == (j.Dir == "") ||
+		j.Image == "" && len(j.Command) == 0 || j.Attempts < 1 || j.Deadline < minDeadline || j.Grace < time.Second ||
+		j.Backoff.First < minWait || j.Backoff.First > j.Backoff.Cap || j.MaxOutput < 1 || j.MaxLog < 1 || r.Makes.Model != "" && r.Makes.Dataset != "" {
+		t.Errorf("recipe %+v", r)
+	}
+	for _, w := range r.When {
+		_, known := cfg.Schedule(w.Schedule)
+		if w.MaxWait < w.Debounce || w.Schedule != "" != known || w.Each && w.Schedule == "" || w.Spread > 0 && !w.Each {
+			t.Errorf("recipe %s runs when %+v", r.Name, w)
+		}
+	}
+	names := []string{r.Makes.Model, r.Makes.Dataset}
+	for _, in := range r.Inputs {
+		names = append(names, in.Dataset)
+		if (in.Dataset == "") == (in.URI == "") || in.URI != "" && len(in.Allow) == 0 || in.Dataset != "" && (in.Branch == "") != in.AtCause {
+			t.Errorf("recipe %s learns from %+v", r.Name, in)
+		}
+	}
+	for _, name := range names {
+		name, err := Expand(name, func(field string) (string, bool) {
+			return "x", field == "key" && r.Key != KeyNone || field == "recipe" || field == "team" && r.Team != ""
+		})
+		if err != nil || name != "" && tidemill.CheckDataset(name) != nil {
+			t.Errorf("recipe %s: %q, %v", r.Name, name, err)
+		}
 	}
 }
 
@@ -123,6 +160,9 @@ func checkSound(t *testing.T, cfg *Config) {
 	}
 	for _, s := range cfg.Schedules {
 		checkSchedule(t, s)
+	}
+	for _, r := range cfg.Recipes {
+		checkRecipe(t, cfg, r)
 	}
 	for _, s := range cfg.Streams {
 		expires := s.Retention != Forever

@@ -18,6 +18,8 @@ type hashed struct {
 	Streams   []hashedStream   `json:"streams"`
 	Triggers  []hashedTrigger  `json:"triggers,omitempty"`
 	Schedules []hashedSchedule `json:"schedules,omitempty"`
+	Pools     []hashedPool     `json:"pools,omitempty"`
+	Recipes   []hashedRecipe   `json:"recipes,omitempty"`
 }
 
 type hashedStream struct {
@@ -74,6 +76,7 @@ type hashedSchedule struct {
 	TimeZone string   `json:"timeZone"`
 	Missed   string   `json:"missed"`
 	Keys     []string `json:"keys,omitempty"`
+	Each     bool     `json:"each,omitempty"`
 	Spread   string   `json:"spread,omitempty"`
 }
 
@@ -88,10 +91,20 @@ func (c *Config) Hash() string {
 		h.Streams = append(h.Streams, hashedStream{s.Name, s.Partitions, showRetention(s.Retention), s.Types, s.KeyOrdered, hashedDedupe(s)})
 	}
 	for _, t := range c.Triggers {
-		h.Triggers = append(h.Triggers, t.hashed())
+		if !t.Builtin { // what they say, their recipes say
+			h.Triggers = append(h.Triggers, t.hashed())
+		}
 	}
 	for _, s := range c.Schedules {
 		h.Schedules = append(h.Schedules, s.hashed())
+	}
+	for _, p := range c.Pools {
+		if !p.isDefault() {
+			h.Pools = append(h.Pools, p.hashed())
+		}
+	}
+	for _, r := range c.Recipes {
+		h.Recipes = append(h.Recipes, r.hashed())
 	}
 	text, _ := json.Marshal(h) // strings, numbers and booleans cannot fail
 	return tidemill.ID("config", string(text))
@@ -134,9 +147,5 @@ func showRate(rate float64) string {
 }
 
 func (s Schedule) hashed() hashedSchedule {
-	h := hashedSchedule{s.Name, s.Cron, s.TimeZone, string(s.Missed), s.Keys, ""}
-	if s.Spread > 0 {
-		h.Spread = showSpan(s.Spread)
-	}
-	return h
+	return hashedSchedule{s.Name, s.Cron, s.TimeZone, string(s.Missed), s.Keys, s.Each, showWait(s.Spread)}
 }

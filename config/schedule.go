@@ -12,6 +12,7 @@ type Schedule struct {
 	TimeZone string // of the IANA database
 	Missed   Missed
 	Keys     []string      // sorted; one tick for each; none is one tick without a key
+	Each     bool          // Keys are those known to the recipes that name the schedule, and change by themselves
 	Spread   time.Duration // over which the ticks of the keys are laid evenly
 }
 

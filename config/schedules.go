@@ -30,13 +30,21 @@ func (d *draft) readSchedules(v value) {
 			field{"timeZone", s.readTimeZone},
 			field{"missed", s.readMissed},
 			field{"keys", s.readKeys},
+			field{"each", func(v value) { _, s.Each = v.oneOf("key") }},
 			field{"spread", readWait(&s.Spread, minSpread, maxSpread)},
 		)
 		child.require(key, given, "cron", "say when it ticks: \"0 3 * * *\" is every day at three")
-		if given["spread"] && !given["keys"] {
-			child.child("spread", child.at("spread")).problem("lays the ticks of several keys over a time, and there are no keys: write keys, or remove the key")
-		}
+		s.checkKeys(child, given)
 		d.schedules = append(d.schedules, s)
+	}
+}
+
+func (s *Schedule) checkKeys(v value, given map[string]bool) {
+	switch {
+	case given["keys"] && given["each"]:
+		v.child("each", v.at("each")).problem("takes the keys that recipes know, and keys names others; keep one")
+	case given["spread"] && !given["keys"] && !given["each"]:
+		v.child("spread", v.at("spread")).problem("lays the ticks of several keys over a time, and there are no keys: write keys, or remove the key")
 	}
 }
 

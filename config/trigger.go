@@ -11,6 +11,7 @@ type Trigger struct {
 	When     []When // an event matches if one of them does
 	To       Target
 	Delivery Delivery
+	Builtin  bool // it belongs to a recipe, which it is named after; no file says it
 }
 
 // When is a filter over events.
@@ -24,6 +25,7 @@ type When struct {
 // or a function of ours.
 type Target struct {
 	URL, Service, Function string
+	Recipe                 string // which a function of ours works for
 	Credentials            Credentials
 }
 

@@ -42,19 +42,28 @@ func (d *draft) readWhen(v value) When {
 		w     When
 		types []value
 	)
-	given := v.given(
-		field{"stream", func(v value) { w.Stream = d.readSource(v) }},
-		field{"type", func(v value) { w.Types, types = readFilterTypes(v) }},
-		field{"where", func(v value) { w.Where = readWhere(v) }},
-	)
+	given := v.given(d.filterFields(&w, &types)...)
 	if !given["stream"] {
 		v.require(v.node, given, "type", "name one or more types of events, or the stream all of whose events it gets")
 	}
+	w.check(types, given["stream"])
+	return w
+}
+
+// filterFields read a filter, and gather where its types stand.
+func (d *draft) filterFields(w *When, types *[]value) []field {
+	return []field{
+		{"stream", func(v value) { w.Stream = d.readSource(v) }},
+		{"type", func(v value) { w.Types, *types = readFilterTypes(v) }},
+		{"where", func(v value) { w.Where = readWhere(v) }},
+	}
+}
+
+func (w *When) check(types []value, streamGiven bool) {
 	for _, typ := range types {
-		typ.checkHome(w.Stream, given["stream"])
+		typ.checkHome(w.Stream, streamGiven)
 	}
 	slices.Sort(w.Types)
-	return w
 }
 
 // readSource reads the name of a stream, which may stand in another file.

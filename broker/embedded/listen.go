@@ -27,7 +27,7 @@ func openDoors(o Options) ([]*door, error) {
 		if err != nil {
 			return doors, fmt.Errorf("listen for kafka: %w; give another address, or port 0 for a free one", err)
 		}
-		doors = append(doors, &door{Listener: l, tls: o.TLS, open: map[*visitor]struct{}{}})
+		doors = append(doors, &door{Listener: l, advertised: o.Advertise, tls: o.TLS, open: map[*visitor]struct{}{}})
 	}
 	return doors, nil
 }
@@ -72,13 +72,28 @@ func checkHost(addr string, public bool) error {
 // wait until all have left; kfake's own Close does not.
 type door struct {
 	net.Listener
-	tls *tls.Config
+	advertised string // instead of its own address; empty is that
+	tls        *tls.Config
 
 	mu       sync.Mutex
 	shutting bool
 	open     map[*visitor]struct{}
 	wg       sync.WaitGroup
 }
+
+// Addr is where clients are told to go.
+func (d *door) Addr() net.Addr {
+	if d.advertised != "" {
+		return told(d.advertised)
+	}
+	return d.Listener.Addr()
+}
+
+// told is an address that others listen on.
+type told string
+
+func (told) Network() string  { return "tcp" }
+func (t told) String() string { return string(t) }
 
 // Accept lets the next client in. kfake stops listening for good at the first
 // error, so only the listener's end is one: a process short of file descriptors

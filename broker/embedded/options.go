@@ -27,6 +27,9 @@ type Options struct {
 	// Brokers is the number of brokers of the one cluster, 1 by default. More
 	// are for tests of moving leaders; with a fixed port they take the next.
 	Brokers int
+	// Advertise is the address that Kafka's clients are told, where something
+	// that passes their bytes on stands before it; of one broker.
+	Advertise string
 	// TLS, if given, is what Kafka's listeners serve.
 	TLS *tls.Config
 	// Users, if given, are who may speak to Kafka.

@@ -50,7 +50,7 @@ func (s *Servers) start(o Options) (err error) {
 		return err
 	}
 	for _, d := range s.doors {
-		s.addrs = append(s.addrs, d.Addr().String())
+		s.addrs = append(s.addrs, d.Listener.Addr().String())
 	}
 	if s.cluster, err = startCluster(o, s.doors); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -117,6 +118,41 @@ func TestAFollowerKnowsWhatWasAskedBefore(t *testing.T) {
 	w.until(f, func(a *tidemill.Acts) bool { return !a.SchedulePaused("nightly") })
 	if !now.SchedulePaused("nightly") {
 		t.Error("what Now returned has changed")
+	}
+}
+
+// What of a recipe and a pool rests is told by the acts that its operators wrote.
+func TestRecipesAndPoolsRest(t *testing.T) {
+	w := newWorld(t, embedded.Options{})
+	f := w.follow()
+	w.publish(w.by.PauseRecipe("intent"))
+	w.publish(w.by.PausePool("intent")) // of the same name, and another thing
+	w.publish(w.by.PausePool("gpu"))
+	w.publish(w.by.ResumePool("intent"))
+	w.until(f, func(a *tidemill.Acts) bool { _, rests := a.PoolPause("intent"); return a.Next() == 4 && !rests })
+	now := f.Now()
+	if p, rests := now.RecipePause("intent"); !rests || p.By != "ada" || !p.Since.Equal(w.by.Now) {
+		t.Errorf("the recipe was paused by %+v, %v", p, rests)
+	}
+	if p, rests := now.PoolPause("gpu"); !rests || p.By != "ada" || !p.Since.Equal(w.by.Now) {
+		t.Errorf("the pool was paused by %+v, %v", p, rests)
+	}
+	if now.TriggerPaused("intent") || now.SchedulePaused("intent") {
+		t.Error("a trigger or a schedule rests, for a recipe of its name does")
+	}
+	w.publish(w.by.ResumeRecipe("intent"))
+	w.until(f, func(a *tidemill.Acts) bool { _, rests := a.RecipePause("intent"); return !rests })
+	for typ, v := range map[string]broker.View{tidemill.TypeRecipePaused: w.by.PauseRecipe("x"), tidemill.TypeRecipeResumed: w.by.ResumeRecipe("x"),
+		tidemill.TypePoolPaused: w.by.PausePool("x"), tidemill.TypePoolResumed: w.by.ResumePool("x")} {
+		attribute := tidemill.AttrPool
+		if entry, _ := tidemill.Lookup(typ); slices.Contains(entry.Attrs, tidemill.AttrRecipe) {
+			attribute = tidemill.AttrRecipe
+		}
+		name, _ := v.Attribute(attribute)
+		by, _ := v.Attribute(tidemill.AttrAuthID)
+		if v.Type != typ || v.Subject != "x" || name != "x" || by != "ada" || v.Source != "/tidemill/tidemill/gateway" {
+			t.Errorf("%s: %+v", typ, v)
+		}
 	}
 }
 

@@ -40,6 +40,26 @@ func (a Author) ResumeSchedule(schedule string) broker.View {
 	return a.of(tidemill.TypeScheduleResumed, tidemill.AttrSchedule, schedule, a.id(tidemill.TypeScheduleResumed, schedule), nil)
 }
 
+// PauseRecipe has none of a recipe's runs begin.
+func (a Author) PauseRecipe(recipe string) broker.View {
+	return a.of(tidemill.TypeRecipePaused, tidemill.AttrRecipe, recipe, a.id(tidemill.TypeRecipePaused, recipe), nil)
+}
+
+// ResumeRecipe ends it.
+func (a Author) ResumeRecipe(recipe string) broker.View {
+	return a.of(tidemill.TypeRecipeResumed, tidemill.AttrRecipe, recipe, a.id(tidemill.TypeRecipeResumed, recipe), nil)
+}
+
+// PausePool has no attempt begin in a pool.
+func (a Author) PausePool(pool string) broker.View {
+	return a.of(tidemill.TypePoolPaused, tidemill.AttrPool, pool, a.id(tidemill.TypePoolPaused, pool), nil)
+}
+
+// ResumePool ends it.
+func (a Author) ResumePool(pool string) broker.View {
+	return a.of(tidemill.TypePoolResumed, tidemill.AttrPool, pool, a.id(tidemill.TypePoolResumed, pool), nil)
+}
+
 // Replay asks that a trigger gets a past range again. Two who ask for the same
 // range ask for two replays: the first may have ended.
 func (a Author) Replay(r tidemill.Replay) (broker.View, error) {

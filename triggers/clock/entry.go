@@ -1,10 +1,12 @@
 package clock
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"slices"
 	"time"
 
 	"tidemill.dev/config"
@@ -16,17 +18,21 @@ type entry struct {
 	config.Schedule
 	expr  cron.Expr
 	zone  *time.Location
-	seats []seat
+	seats []seat // of one whose keys others know, only while they are needed
+
+	// The last answer of next. It is asked for one seat after the other, and most
+	// have the same.
+	asked, answer time.Time
 }
 
-// seat is what one tick of each scheduled time is for.
+// seat is a place in the spread, and whose ticks of each scheduled time have it.
 type seat struct {
-	key    string        // empty is none
 	offset time.Duration // behind the scheduled time
+	keys   []string      // sorted; an empty one is none
 }
 
 func newEntry(s config.Schedule) (*entry, error) {
-	e := &entry{Schedule: s, seats: []seat{{}}}
+	e := &entry{Schedule: s}
 	var err error
 	if e.expr, err = cron.Parse(s.Cron); err != nil {
 		return nil, fmt.Errorf("schedule %s: %w", s.Name, err)
@@ -34,14 +40,39 @@ func newEntry(s config.Schedule) (*entry, error) {
 	if e.zone, err = time.LoadLocation(s.TimeZone); err != nil {
 		return nil, fmt.Errorf("schedule %s: %w", s.Name, err)
 	}
-	if len(s.Keys) == 0 {
-		return e, nil
-	}
-	e.seats = e.seats[:0]
-	for _, key := range s.Keys {
-		e.seats = append(e.seats, seat{key, offset(s.Name, key, s.Spread)})
+	switch {
+	case s.Each:
+	case len(s.Keys) == 0:
+		e.seats = []seat{{keys: []string{""}}}
+	default:
+		e.seats = seatsOf(s.Name, s.Keys, s.Spread)
 	}
 	return e, nil
+}
+
+// seatsOf gives sorted keys their places, the last place first.
+func seatsOf(schedule string, keys []string, spread time.Duration) (all []seat) {
+	places := map[time.Duration]int{}
+	for _, key := range keys {
+		at := offset(schedule, key, spread)
+		i, known := places[at]
+		if !known {
+			i = len(all)
+			places[at] = i
+			all = append(all, seat{offset: at})
+		}
+		all[i].keys = append(all[i].keys, key)
+	}
+	slices.SortFunc(all, func(a, b seat) int { return cmp.Compare(b.offset, a.offset) })
+	return all
+}
+
+// size is how many ticks a scheduled time has.
+func (e *entry) size() (n int) {
+	for _, s := range e.seats {
+		n += len(s.keys)
+	}
+	return n
 }
 
 // offset is a whole number of seconds in [0, spread) that depends on schedule
@@ -55,8 +86,11 @@ func offset(schedule, key string, spread time.Duration) time.Duration {
 // next is the first scheduled time after a moment; the zero time if there is
 // none.
 func (e *entry) next(after time.Time) time.Time {
-	at, _ := e.expr.Next(after, e.zone)
-	return at
+	if after.Before(e.asked) || !after.Before(e.answer) {
+		e.asked = after
+		e.answer, _ = e.expr.Next(after, e.zone)
+	}
+	return e.answer
 }
 
 // between lists the scheduled times in (after, until], the oldest first and no
@@ -109,7 +143,7 @@ func (e *entry) count(after, until time.Time) (n int) {
 // if there is none.
 func Next(s *config.Schedule, after time.Time) (time.Time, bool) {
 	alone := *s
-	alone.Keys = nil // they have no say in it
+	alone.Keys, alone.Each = nil, false // they have no say in it
 	e, err := newEntry(alone)
 	if err != nil {
 		return time.Time{}, false // the config has checked it

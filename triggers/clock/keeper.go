@@ -28,6 +28,10 @@ type Options struct {
 	// that is closed when that may have changed. Nil is never.
 	Paused  func(schedule string) bool
 	Changed func() <-chan struct{}
+	// Keys are those that a schedule with `each: key` ticks for now, in any order.
+	// The active keeper asks when a scheduled time has come, and again if that
+	// fails. Nil is none.
+	Keys func(ctx context.Context, schedule string) ([]string, error)
 	// Verify has a keeper that becomes active look whether the ticks of the one
 	// before came to stand on their stream, as the embedded Kafka needs.
 	Verify bool

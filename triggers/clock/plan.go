@@ -15,8 +15,8 @@ const (
 	// mostMissed bounds what a schedule that wants all it missed gets, over all
 	// its keys.
 	mostMissed = 1000
-	// enough ticks are a transaction; what more is due is the next one's. One
-	// schedule's are never parted.
+	// enough ticks are a transaction; what more is due is the next one's. Those of
+	// one schedule are parted only where their number has no bound in the config.
 	enough = 1000
 	// kept is how long marks stay, so that nothing older can be missed.
 	kept = 30 * 24 * time.Hour
@@ -27,6 +27,7 @@ type question struct {
 	table  []*entry
 	states map[string]state
 	lost   bool                   // a schedule without a state may have had one
+	rolls  map[string]*roll       // the keys of schedules whose keys others know, as far as they are known
 	paused func(name string) bool // whether a schedule shall not tick
 	sent   map[string]bool        // ids of ticks that stand on the stream, though no mark says so
 	now    time.Time
@@ -40,6 +41,8 @@ type plan struct {
 	notes  []note
 	wake   time.Time // zero if nothing will ever be due
 	more   bool      // something is due that is not among the ticks
+	asks   []string  // schedules whose keys are needed
+	idle   []string  // schedules whose keys are needed no more
 }
 
 // note is a decision that people should hear of.
@@ -89,18 +92,18 @@ func (q *question) gone() (all []string) {
 // turn plans for one schedule.
 func (p *plan) turn(q *question, e *entry) {
 	st, known := q.states[e.Name]
-	switch {
-	case known && st.of(&e.Schedule):
-	case known:
+	if !known {
+		st = p.meet(q, e)
+	} else if !st.of(&e.Schedule) || st.Pass != nil && st.Pass.Early {
 		p.replace(q, e, st)
 		return
-	default:
-		st = p.meet(q, e)
 	}
 	if q.paused(e.Name) {
 		return
 	}
-	p.owed(q, e, st, false)
+	if until, ok := p.call(q, e, st); ok {
+		p.owed(q, e, st, pass{Until: until})
+	}
 	p.awake(e.wake(st, q.now))
 }
 
@@ -112,7 +115,7 @@ func (p *plan) meet(q *question, e *entry) state {
 	if q.lost && e.Missed != config.MissedSkip {
 		if last := e.newest(q.now.Add(-kept), q.now, 1); len(last) > 0 {
 			st = begun(&e.Schedule, last[0].Add(-time.Second))
-			p.notes = append(p.notes, note{forgot, e.Name, len(e.seats)})
+			p.notes = append(p.notes, note{forgot, e.Name, max(1, e.size())})
 		}
 	}
 	p.states[e.Name] = st
@@ -123,10 +126,28 @@ func (p *plan) meet(q *question, e *entry) state {
 // were still to come, of a time that has passed, come at once: they are of the
 // schedule as it was.
 func (p *plan) replace(q *question, e *entry, st state) {
-	if was, err := st.former(e.Schedule); err == nil && !q.paused(e.Name) {
-		p.owed(q, was, st, true)
+	until := q.now
+	was, err := st.former(e.Schedule)
+	switch paused := q.paused(e.Name); {
+	case paused && st.Pass != nil:
+		return
+	case err == nil && !paused:
+		var ok bool
+		if until, ok = p.call(q, was, st); !ok {
+			return
+		}
+		if whole := p.owed(q, was, st, pass{Until: until, Early: true}); !whole {
+			return
+		}
 	}
-	fresh := begun(&e.Schedule, q.now)
+	if st.Pass != nil && !st.Pass.Early { // it was under way before the change
+		p.more = true
+		return
+	}
+	if st.Pass != nil {
+		until = st.Pass.Until
+	}
+	fresh := begun(&e.Schedule, until)
 	if sent, ok := p.states[e.Name]; ok {
 		st = sent
 	}
@@ -142,8 +163,12 @@ func (p *plan) awake(at time.Time) {
 	}
 }
 
-// wake is when the next tick is due.
+// wake is when the next tick is due. Of a schedule whose keys others know it is
+// also when they are to be asked for.
 func (e *entry) wake(st state, now time.Time) (first time.Time) {
+	if e.Each {
+		first = e.next(later(st.From, now))
+	}
 	for _, s := range e.seats {
 		if at := e.next(later(st.From, now.Add(-s.offset))); !at.IsZero() && (first.IsZero() || at.Add(s.offset).Before(first)) {
 			first = at.Add(s.offset)
@@ -152,42 +177,58 @@ func (e *entry) wake(st state, now time.Time) (first time.Time) {
 	return first
 }
 
-// owed adds the ticks that are due, and with early those whose time has passed
-// and that wait for their place in the spread.
-func (p *plan) owed(q *question, e *entry, st state, early bool) {
-	before, through := len(p.ticks), st.Through
-	memo := map[time.Duration]arrears{}
-	late, dealt := 0, false
+// owed adds the ticks that are due until the end of a pass: of the one that is
+// under way, or of the one that is begun. It tells whether these are all.
+func (p *plan) owed(q *question, e *entry, st state, begin pass) (whole bool) {
+	at := begin
+	if st.Pass != nil {
+		at = *st.Pass
+	}
+	before, late, anyLate := len(p.ticks), 0, false
 	for _, s := range e.seats {
-		a, ok := memo[s.offset]
-		if !ok {
-			a = e.arrears(st, s.offset, q.now, early)
-			memo[s.offset] = a
+		a := e.arrears(st, s.offset, at.Until, at.Early)
+		anyLate = anyLate || a.late > 0
+		for _, key := range s.after(st.Pass) {
+			if e.Each && len(p.ticks)-before >= part {
+				p.cut(e, st, at, late, before)
+				return false
+			}
+			late += a.late
+			p.add(q, e.Name, s.offset, key, a)
+			at.Offset, at.Key = s.offset, key
 		}
-		late += a.late
-		dealt = dealt || a.late > 0 || len(a.times) > 0
-		p.add(q, e.Name, s, a)
 	}
-	if !dealt {
-		return
+	if anyLate || len(p.ticks) > before || st.Pass != nil || e.called(st, at.Until) {
+		p.close(e, st, at.Until, anyLate, late, before)
 	}
-	st.Through = q.now
+	return true
+}
+
+// close notes that a pass has come to its end.
+func (p *plan) close(e *entry, st state, until time.Time, anyLate bool, late, before int) {
+	through := st.Through
+	st.Pass, st.Through = nil, until
+	p.count(e, &st, late, before)
+	if anyLate && e.Missed == config.MissedSkip {
+		st.skip(through, until.Add(-tooLate))
+	}
+	st.told(e)
+	p.states[e.Name] = st
+}
+
+// count notes what the pass has come to since the plan was begun.
+func (p *plan) count(e *entry, st *state, late, before int) {
 	for _, t := range p.ticks[before:] {
 		st.Last = later(st.Last, t.Scheduled)
 	}
 	if late > 0 {
 		p.notes = append(p.notes, note{e.verdict(), e.Name, late})
 	}
-	if late > 0 && e.Missed == config.MissedSkip {
-		st.skip(through, q.now.Add(-tooLate))
-	}
-	st.told(e)
-	p.states[e.Name] = st
 }
 
-func (p *plan) add(q *question, schedule string, s seat, a arrears) {
+func (p *plan) add(q *question, schedule string, offset time.Duration, key string, a arrears) {
 	for i, at := range a.times {
-		t := tick{Schedule: schedule, Key: s.key, Scheduled: at, due: at.Add(s.offset)}
+		t := tick{Schedule: schedule, Key: key, Scheduled: at, due: at.Add(offset)}
 		if i == 0 {
 			t.Missed = a.missed
 		}
@@ -248,7 +289,7 @@ func (e *entry) keep() int {
 	case config.MissedLast:
 		return 1
 	case config.MissedAll:
-		return max(1, mostMissed/len(e.seats))
+		return max(1, mostMissed/max(1, e.size()))
 	}
 	return 0
 }

@@ -1,6 +1,7 @@
 package clock
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -20,6 +21,9 @@ type desktop struct {
 	lost   bool
 	paused map[string]bool
 	sent   map[string]bool
+	rolls  map[string]*roll
+	keys   func() []string // of schedules with each, where they are known
+	asked  int
 }
 
 func newDesktop(t *testing.T, schedules ...config.Schedule) *desktop {
@@ -48,12 +52,53 @@ func (d *desktop) is(schedules ...config.Schedule) {
 }
 
 func (d *desktop) plan(now time.Time) plan {
-	p := decide(question{table: d.table, states: d.states, lost: d.lost, paused: func(s string) bool { return d.paused[s] }, sent: d.sent, now: now})
-	maps.Copy(d.states, p.states)
+	d.t.Helper()
+	if d.rolls == nil {
+		d.rolls = map[string]*roll{}
+	}
+	p := decide(question{table: d.table, states: d.states, lost: d.lost, rolls: d.rolls, paused: func(s string) bool { return d.paused[s] }, sent: d.sent, now: now})
+	d.keep(p)
+	for _, name := range p.idle {
+		delete(d.rolls, name)
+	}
+	for _, name := range p.asks {
+		if d.keys != nil {
+			d.asked++
+			d.rolls[name] = newRoll(name, d.keys(), (&timetable{entries: d.table}).spread(name), now)
+		}
+	}
 	for _, name := range p.gone {
 		delete(d.states, name)
 	}
 	return p
+}
+
+// keep has the plan's states be those that are known, as marks would tell them.
+func (d *desktop) keep(p plan) {
+	d.t.Helper()
+	data, err := json.Marshal(p.states)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	states := map[string]state{}
+	if err := json.Unmarshal(data, &states); err != nil {
+		d.t.Fatal(err)
+	}
+	maps.Copy(d.states, states)
+}
+
+// all plans until nothing is due that is not sent.
+func (d *desktop) all(now time.Time) (ticks []tick) {
+	d.t.Helper()
+	for range 1000 {
+		p := d.plan(now)
+		ticks = append(ticks, p.ticks...)
+		if !p.more && len(p.asks) == 0 {
+			return ticks
+		}
+	}
+	d.t.Fatalf("at %s the plans have no end", now)
+	return nil
 }
 
 // at plans for a time of day and shows the ticks: time, key, and how many were
@@ -187,8 +232,10 @@ func TestSpread(t *testing.T) {
 	s.Keys = s.Keys[200:]
 	d.is(s)
 	for _, at := range d.table[0].seats {
-		if want := seen[at.key].Sub(moment(t, "2026-06-01 03:00:00")); at.offset != want {
-			t.Fatalf("%s moved from %s to %s", at.key, want, at.offset)
+		for _, key := range at.keys {
+			if want := seen[key].Sub(moment(t, "2026-06-01 03:00:00")); at.offset != want {
+				t.Fatalf("%s moved from %s to %s", key, want, at.offset)
+			}
 		}
 	}
 }
@@ -214,10 +261,10 @@ func TestAnOutageWithinASpread(t *testing.T) {
 		d := newDesktop(t, s)
 		three := moment(t, "2026-06-02 03:00:00")
 		d.plan(three.Add(-time.Hour))
-		if got := shown(d.plan(three.Add(early.offset)).ticks); got != "03:00/"+early.key {
+		if got := shown(d.plan(three.Add(early.offset)).ticks); got != "03:00/"+early.keys[0] {
 			t.Errorf("%s: first %q", missed, got)
 		}
-		want, next := "03:00/"+late.key, "03:00/"+late.key
+		want, next := "03:00/"+late.keys[0], "03:00/"+late.keys[0]
 		if missed == config.MissedSkip {
 			want, next = "", next+"(1)"
 		}
@@ -225,7 +272,7 @@ func TestAnOutageWithinASpread(t *testing.T) {
 			t.Errorf("%s: after the outage %q, want %q", missed, got, want)
 		}
 		day := three.AddDate(0, 0, 1)
-		if got := shown(d.plan(day.Add(early.offset)).ticks); got != "03:00/"+early.key {
+		if got := shown(d.plan(day.Add(early.offset)).ticks); got != "03:00/"+early.keys[0] {
 			t.Errorf("%s: the next day %q: a key that missed nothing is told that it did", missed, got)
 		}
 		if got := shown(d.plan(day.Add(late.offset)).ticks); got != next {
@@ -283,7 +330,7 @@ func TestAChangedSpread(t *testing.T) {
 	s.Spread = 0
 	d.is(s)
 	p := d.plan(three.Add(early.offset + time.Minute))
-	if got := shown(p.ticks); got != "03:00/"+late.key {
+	if got := shown(p.ticks); got != "03:00/"+late.keys[0] {
 		t.Errorf("at the change: %q, want the key that still waited", got)
 	}
 	if got := shown(d.plan(p.wake).ticks); got != "03:00/a 03:00/b" || !p.wake.Equal(three.AddDate(0, 0, 1)) {
@@ -416,9 +463,11 @@ func TestHoweverOftenOneLooks(t *testing.T) {
 		want := 0
 		for _, at := range d.table[0].seats {
 			for _, scheduled := range d.table[0].between(from, to.Add(-at.offset), 1<<20) {
-				want++
-				if name := at.key + " " + stamp(scheduled); got[name] != 1 {
-					t.Fatalf("seed %d, %+v: %s was sent %d times", seed, s, name, got[name])
+				for _, key := range at.keys {
+					want++
+					if name := key + " " + stamp(scheduled); got[name] != 1 {
+						t.Fatalf("seed %d, %+v: %s was sent %d times", seed, s, name, got[name])
+					}
 				}
 			}
 		}

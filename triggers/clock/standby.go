@@ -62,7 +62,7 @@ func (k *Keeper) pause(ctx context.Context, d time.Duration) error {
 func (k *Keeper) now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 // sleep waits for the next tick, or for news.
-func (k *Keeper) sleep(ctx context.Context, next time.Time, changed news) error {
+func (k *Keeper) sleep(ctx context.Context, next time.Time, changed news, answered <-chan struct{}) error {
 	wait := longestSleep
 	if !next.IsZero() {
 		wait = max(time.Millisecond, min(wait, time.Until(next)))
@@ -73,6 +73,7 @@ func (k *Keeper) sleep(ctx context.Context, next time.Time, changed news) error 
 	case <-t.C:
 	case <-changed.table:
 	case <-changed.paused:
+	case <-answered:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

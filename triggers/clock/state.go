@@ -18,6 +18,7 @@ type state struct {
 	Through time.Time `json:"through"`           // ticks that were due up to it are dealt with
 	Last    time.Time `json:"last,omitzero"`     // scheduled time of the newest tick
 	Skipped []span    `json:"skipped,omitempty"` // of what is dealt with, what was not sent
+	Pass    *pass     `json:"pass,omitempty"`    // under way
 }
 
 // span is a time in which no tick that was due was sent.

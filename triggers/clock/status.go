@@ -1,6 +1,9 @@
 package clock
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // Status is how a keeper is.
 type Status struct {
@@ -8,6 +11,9 @@ type Status struct {
 	// Err is why it could not be active the last time it tried. Standing by while
 	// another keeper is active is no error.
 	Err error
+	// Delayed are the schedules whose ticks wait because their keys are not known,
+	// and why.
+	Delayed map[string]error
 }
 
 type role bool
@@ -21,7 +27,9 @@ const (
 func (k *Keeper) Status() Status {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.status
+	s := k.status
+	s.Delayed = maps.Clone(s.Delayed)
+	return s
 }
 
 func (k *Keeper) become(r role, err error) {
@@ -34,6 +42,28 @@ func (k *Keeper) become(r role, err error) {
 	}
 	if r == active && !was.Active {
 		k.log.Info("the clock runs here", "schedules", len(k.timetable().entries))
+	}
+}
+
+// delayed notes that the keys of a schedule are not known, or with nil that they
+// are.
+func (k *Keeper) delayed(schedule string, err error) {
+	k.mu.Lock()
+	_, was := k.status.Delayed[schedule]
+	switch {
+	case err == nil:
+		delete(k.status.Delayed, schedule)
+	case k.status.Delayed == nil:
+		k.status.Delayed = map[string]error{schedule: err}
+	default:
+		k.status.Delayed[schedule] = err
+	}
+	k.mu.Unlock()
+	switch {
+	case err != nil && !was:
+		k.log.Warn("a schedule waits for its keys, which are asked for again", "schedule", schedule, "reason", err)
+	case err == nil && was:
+		k.log.Info("a schedule has its keys again", "schedule", schedule)
 	}
 }
 

@@ -20,6 +20,7 @@ type term struct {
 	k    *Keeper
 	desk *desk
 
+	roster *roster
 	states map[string]state
 	lost   bool
 	sent   map[string]bool
@@ -33,7 +34,10 @@ func (k *Keeper) lead(ctx context.Context) error {
 		return err
 	}
 	defer d.close()
-	t := &term{k: k, desk: d}
+	t := &term{k: k, desk: d, roster: newRoster(k)}
+	ctx, end := context.WithCancel(ctx)
+	defer t.roster.asking.Wait()
+	defer end()
 	if err := t.begin(ctx); err != nil {
 		return err
 	}
@@ -44,7 +48,7 @@ func (k *Keeper) lead(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := k.sleep(ctx, next, changed); err != nil {
+		if err := k.sleep(ctx, next, changed, t.roster.answered); err != nil {
 			return err
 		}
 	}
@@ -85,7 +89,7 @@ func (t *term) work(ctx context.Context) (next time.Time, err error) {
 	for {
 		now := t.k.now()
 		table := t.k.timetable()
-		p := decide(question{table: table.entries, states: t.states, lost: t.lost, paused: t.k.opt.Paused, sent: t.sent, now: now})
+		p := decide(question{table: table.entries, states: t.states, lost: t.lost, rolls: t.roster.known(), paused: t.k.opt.Paused, sent: t.sent, now: now})
 		full := now.Sub(t.full) >= fullEvery
 		if full || len(p.ticks) > 0 || len(p.states) > 0 || len(p.gone) > 0 {
 			if err := t.write(ctx, table.stream, p, now, full); err != nil {
@@ -93,6 +97,7 @@ func (t *term) work(ctx context.Context) (next time.Time, err error) {
 			}
 		}
 		t.k.report(p, now)
+		p.awake(t.roster.see(ctx, &p, table, now))
 		if !p.more {
 			t.lost = false // whoever comes from now on is new
 			return p.wake, nil

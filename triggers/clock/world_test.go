@@ -136,7 +136,14 @@ func everySecond(keys ...string) config.Schedule {
 // for each key, and no more.
 func (w *world) whole(keys ...string) {
 	w.Helper()
+	w.wholeOf(func(string) bool { return true }, keys...)
+}
+
+// wholeOf is whole for some of the keys that there are.
+func (w *world) wholeOf(some func(key string) bool, keys ...string) {
+	w.Helper()
 	count := w.firings()
+	maps.DeleteFunc(count, func(name string, _ int) bool { return !some(name[21:]) })
 	names := slices.Sorted(maps.Keys(count))
 	if len(names) == 0 {
 		w.Fatal("nothing has ticked")

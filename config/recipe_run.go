@@ -1,0 +1,207 @@
+package config
+
+import (
+	"cmp"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	maxImage     = 500 // letters
+	maxCommand   = 1000
+	maxVariables = 1000
+	maxGPUs      = 1024
+	maxTries     = 100
+	minDeadline  = time.Second
+	maxDeadline  = 30 * 24 * time.Hour
+	maxGrace     = time.Hour
+	minMemory    = 4 << 20
+	maxMemory    = 64 << 40
+	minOutput    = 1
+	maxOutput    = 100 << 40
+	minLog       = 4 << 10
+	maxLog       = 100 << 30
+)
+
+func defaultJob() Job {
+	return Job{Pool: DefaultPool, Deadline: time.Hour, Grace: 30 * time.Second, Attempts: 3,
+		Backoff:   Backoff{Kind: Exponential, First: 10 * time.Second, Cap: 5 * time.Minute},
+		MaxOutput: 10 << 30, MaxLog: 64 << 20}
+}
+
+func (d *draft) readJob(v value, j *Job) {
+	given := v.given(
+		field{"image", j.readImage},
+		field{"dir", j.readDir},
+		field{"command", j.readCommand},
+		field{"env", j.readEnv},
+		field{"secrets", j.readSecrets},
+		field{"cpu", readCores(&j.CPU)},
+		field{"memory", readBytes(&j.Memory, minMemory, maxMemory)},
+		field{"gpus", readInteger(&j.GPUs, 0, maxGPUs)},
+		field{"pool", func(v value) { j.Pool = d.readPoolOf(v) }},
+		field{"priority", readInteger(&j.Priority, 0, maxPriority)},
+		field{"deadline", readWait(&j.Deadline, minDeadline, maxDeadline)},
+		field{"grace", readWait(&j.Grace, time.Second, maxGrace)},
+		field{"attempts", readInteger(&j.Attempts, 1, maxTries)},
+		field{"backoff", j.readBackoff},
+		field{"maxOutput", readBytes(&j.MaxOutput, minOutput, maxOutput)},
+		field{"maxLog", readBytes(&j.MaxLog, minLog, maxLog)},
+	)
+	if given["image"] && given["dir"] {
+		v.problem("has an image and a dir; a run is one of them, keep one")
+	} else if !given["dir"] {
+		v.require(v.node, given, "image", "name a container's image, or with dir a folder to run the command in")
+	}
+	if !given["image"] {
+		v.require(v.node, given, "command", "say what to run, such as [python3, train.py]")
+	}
+	for _, name := range slices.Sorted(maps.Keys(j.Secrets)) {
+		if _, twice := j.Env[name]; twice {
+			v.child("secrets", v.at("secrets")).child(name, v.node).problem("stands in env too; keep one")
+		}
+	}
+}
+
+func (j *Job) readImage(v value) {
+	text, ok := v.text()
+	switch {
+	case !ok:
+	case len(text) > maxImage || strings.ContainsAny(text, " \t\n") || strings.HasPrefix(text, "-"):
+		v.problem("%s is no image's name; write it like registry.example/trainer:3", show(text))
+	default:
+		j.Image = text
+	}
+}
+
+// readDir keeps a folder as it is written: what it is relative to is known where
+// runs are launched.
+func (j *Job) readDir(v value) {
+	if text, ok := v.text(); ok {
+		j.Dir = text
+	}
+}
+
+// readCommand takes a list alone, for what a text means depends on the shell
+// that takes it apart.
+func (j *Job) readCommand(v value) {
+	if v.node.Kind == yaml.ScalarNode && !isNull(v.node) {
+		v.problem("must be a list, a word each, such as [python3, train.py]; for a shell write [sh, -c, %s]", show(v.node.Value))
+		return
+	}
+	items := v.items()
+	switch {
+	case v.node.Kind == yaml.SequenceNode && len(items) == 0:
+		v.problem("is an empty list; say what to run, such as [python3, train.py]")
+	case len(items) > maxCommand:
+		v.problem("has more than %d words; write them into a script", maxCommand)
+		return
+	}
+	for _, item := range items {
+		if text, ok := item.text(); ok {
+			j.Command = append(j.Command, text)
+		}
+	}
+}
+
+var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,199}$`)
+
+// contract begins the names of the variables that the agent sets.
+const contract = "TIDEMILL_"
+
+// variables goes through a mapping whose keys are environment variables.
+func (v value) variables(read func(name string, v value)) {
+	n := 0
+	for key, child := range v.pairs() {
+		switch n++; {
+		case n > maxVariables:
+			child.problemAt(key, "is one variable more than %d", maxVariables)
+			return
+		case !variable.MatchString(key.Value):
+			child.problemAt(key, "%s is no variable's name; use letters, digits and _, and begin with no digit", show(key.Value))
+		case strings.HasPrefix(key.Value, contract):
+			child.problemAt(key, "%s is Tidemill's own to set, as all that begin with %s; choose another name", show(key.Value), contract)
+		default:
+			read(key.Value, child)
+		}
+	}
+}
+
+func (j *Job) readEnv(v value) {
+	v.variables(func(name string, v value) {
+		if text, ok := v.template(faultOf); ok {
+			put(&j.Env, name, text)
+		}
+	})
+}
+
+// A secret is named as Kubernetes does, by the Secret and a key of its data.
+var secretName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?/[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}$`)
+
+func (j *Job) readSecrets(v value) {
+	v.variables(func(name string, v value) {
+		text, ok := v.text()
+		switch {
+		case !ok:
+		case !secretName.MatchString(text):
+			v.problem("is no secret's name and key; write NAME/KEY, such as hugging-face/token, and never the secret itself") // which it does not repeat
+		default:
+			put(&j.Secrets, name, text)
+		}
+	})
+}
+
+func put(to *map[string]string, key, text string) {
+	if *to == nil {
+		*to = map[string]string{}
+	}
+	(*to)[key] = text
+}
+
+func (d *draft) readPoolOf(v value) string {
+	name, ok := v.text()
+	if !ok {
+		return DefaultPool
+	}
+	d.later = append(d.later, func() {
+		if _, known := d.poolOf[name]; known {
+			return
+		}
+		if near, ok := nearest(name, slices.Sorted(maps.Keys(d.poolOf))); ok {
+			v.problem("there is no pool %s; did you mean %q?", show(name), near)
+			return
+		}
+		v.problem("there is no pool %s; write it under pools, or name one of those there are", show(name))
+	})
+	return name
+}
+
+// readBackoff has the words of a delivery's. Attempts cost a machine each, so it
+// only ever doubles.
+func (j *Job) readBackoff(v value) {
+	if v.node.Kind == yaml.ScalarNode && !isNull(v.node) {
+		v.oneOf(string(Exponential))
+		return
+	}
+	b := Backoff{Kind: Exponential}
+	given := v.given(
+		field{"kind", func(v value) { v.oneOf(string(Exponential)) }},
+		field{"first", readWait(&b.First, minWait, maxWait)},
+		field{"cap", readWait(&b.Cap, minWait, maxWait)},
+	)
+	switch {
+	case given["first"] && given["cap"] && b.First > b.Cap:
+		v.child("cap", v.at("cap")).problem("%s is less than first, which is %s", showSpan(b.Cap), showSpan(b.First))
+	case given["cap"] && !given["first"]:
+		b.First = min(j.Backoff.First, b.Cap)
+	default:
+		b.First = cmp.Or(b.First, j.Backoff.First)
+		b.Cap = max(cmp.Or(b.Cap, j.Backoff.Cap), b.First)
+	}
+	j.Backoff = b
+}

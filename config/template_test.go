@@ -1,0 +1,90 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"tidemill.dev"
+)
+
+var bot = map[string]string{"key": "bot-42", "odd": "a{key}}{", "empty": "", "data.a.b": "c"} // read only
+
+func valueOf(name string) (string, bool) { v, ok := bot[name]; return v, ok }
+
+func TestExpand(t *testing.T) {
+	t.Parallel()
+	for template, want := range map[string]string{
+		"": "", "plain": "plain", "bots/{key}": "bots/bot-42", "{key}{key}": "bot-42bot-42", "{{key}}": "{key}", "{{{key}}}": "{bot-42}",
+		"{odd}!": "a{key}}{!", "<{empty}>": "<>", "ü{data.a.b}ü": "ücü", "}}{{": "}{",
+	} {
+		if got, err := Expand(template, valueOf); err != nil || got != want {
+			t.Errorf("%s is %q, %v; want %q", template, got, err, want)
+		}
+	}
+	for template, want := range map[string]string{
+		"bots/{kye}": "no value for {kye}", "ü{key": "column 2: the { is not closed", "a}": "column 2: a } closes nothing", "{}": "column 1: {} names nothing", "{a{b}}": "column 1: the { is not closed",
+	} {
+		if got, err := Expand(template, valueOf); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is %q, %v; want %s", template, got, err, want)
+		}
+	}
+}
+
+// A template and what is read from it are the same text.
+func FuzzExpand(f *testing.F) {
+	for _, s := range []string{"bots/{key}", "{{}}", "{{{key}}}", "a}b", "{", "{ü}"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if _, err := Expand(strings.NewReplacer("{", "{{", "}", "}}").Replace(s), valueOf); err != nil {
+			t.Errorf("escaped %q: %v", s, err)
+		}
+		got, err := Expand(s, func(name string) (string, bool) { return "{" + name + "}", true })
+		if err != nil {
+			if !strings.Contains(err.Error(), "column ") || !utf8.ValidString(err.Error()) {
+				t.Errorf("%q: %v", s, err)
+			}
+			return
+		}
+		if want := strings.NewReplacer("{{", "{", "}}", "}").Replace(s); strings.Count(s, "{{{") == 0 && strings.Count(s, "}}}") == 0 && got != want {
+			t.Errorf("%q became %q", s, got)
+		}
+	})
+}
+
+// A key becomes part of a name as it stands, or not at all.
+func TestKeysInNames(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"bot-42", "Shop_7", "ana@example.com", "eu/de/7", "a:b", "a+b=c", "7.5"} {
+		name, err := Expand("bots/{key}", func(string) (string, bool) { return key, true })
+		if err != nil || name != "bots/"+key || tidemill.CheckDataset(name) != nil {
+			t.Errorf("%s is %q, %v, %v", key, name, err, tidemill.CheckDataset(name))
+		}
+	}
+	for _, key := range []string{"", "..", "a/../b", "/", "a b", "ü", "a\x00", "a%2fb", "a\\b", ".hidden", "_", "a/_/b", "{key}", strings.Repeat("x", 255)} {
+		name, err := Expand("bots/{key}", func(string) (string, bool) { return key, true })
+		if err != nil || tidemill.CheckDataset(name) == nil {
+			t.Errorf("%q is %q, %v, and a good name", key, name, err)
+		}
+	}
+}
+
+func TestCheckURI(t *testing.T) {
+	t.Parallel()
+	in := InputFrom{Name: "i", Allow: []string{"https://data.example/exports/", "http://[::1]:8080/", "https://b.example/file"}}
+	for _, uri := range []string{"https://data.example/exports/a?b=c", "https://DATA.example/exports/", "https://data.example/exports/x/../y", "http://[::1]:8080/a", "https://b.example/file.csv", "https://data.example/exports/..a"} {
+		if err := in.CheckURI(uri); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, uri := range []string{"", "https://data.example/", "https://data.example/exports/../secret", "https://data.example/exports/%2e%2e/secret", "https://data.example.evil/exports/a", "http://data.example/exports/a",
+		"https://data.example:444/exports/a", "https://data.example@evil.example/exports/a", "https://user:hunter2@data.example/exports/a", "file:///etc/passwd", "//data.example/exports/", "/exports/", "https:data.example/exports/a", `https://data.example/exports/..\..\secret`, "https://data.example/exports/..%5c..%5csecret", "http://127.0.0.1/?key=hunter2", "\x00"} {
+		err := in.CheckURI(uri)
+		if err == nil {
+			t.Errorf("%q is fetched", uri)
+		} else if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("the error tells a secret: %v", err)
+		}
+	}
+}
