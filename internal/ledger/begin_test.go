@@ -1,0 +1,73 @@
+package ledger_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// firstLook is told when a ledger asks Redis for the first time how far it is,
+// over whichever connection.
+type firstLook struct {
+	once sync.Once
+	come func()
+}
+
+func (h *firstLook) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, network, addr)
+	return &watched{c, h}, err
+}
+
+type watched struct {
+	net.Conn
+	h *firstLook
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	if bytes.Contains(bytes.ToLower(b), []byte("hgetall")) {
+		w.h.once.Do(w.h.come)
+	}
+	return w.Conn.Write(b)
+}
+
+// A second process begins while the first one is at work: what that appends and
+// applies just then is no reason to take everything out of Redis.
+func TestWhoBeginsAmidFactsForgetsNothing(t *testing.T) {
+	w := newWorld(t, 1)
+	first := w.open()
+	var s script
+	v, _ := s.ask("intent", "bot-1", "1", nil)
+	_, _, err := first.Append(t.Context(), v)
+	must(t, err)
+	must(t, w.redis.HSet(t.Context(), w.names.Key("{ledger}", "1", w.kafka, "")+"told", "mark", "is there").Err())
+
+	o := w.options()
+	look := &firstLook{come: func() {
+		v, _ := s.ask("intent", "bot-2", "2", nil)
+		_, _, err := first.Append(t.Context(), v)
+		if err != nil {
+			t.Error(err)
+		}
+	}}
+	to := *w.redis.Options()
+	to.Dialer = look.dial
+	o.Redis = redis.NewClient(&to)
+	t.Cleanup(func() { _ = o.Redis.Close() })
+	second := w.openWith(o)
+	caughtUp(t, second)
+	told, err := second.Told(t.Context(), []string{"mark"})
+	must(t, err)
+	if string(told["mark"]) != "is there" {
+		t.Error("the second took everything out of Redis as if the facts had been begun anew")
+	}
+	m, err := second.Making(t.Context(), "intent", "bot-2")
+	must(t, err)
+	if m.Waiting == nil {
+		t.Errorf("the second knows %+v", m)
+	}
+}

@@ -1,0 +1,7 @@
+package ledger
+
+// AtOnce bounds how many facts a ledger folds at once.
+func (o Options) AtOnce(facts int) Options {
+	o.atOnce = facts
+	return o
+}

@@ -1,0 +1,207 @@
+-- Makes the changes that follow from some facts, if nobody has applied facts to
+-- their partitions meanwhile and Redis has forgotten none. Otherwise it changes
+-- nothing and says how far the partitions are.
+-- The arguments are sections: how many rows, then the rows, one behind another.
+local a = 2
+
+-- section is where the next one begins, and where it ends.
+local function section(width)
+  local first = a + 1
+  a = first + tonumber(ARGV[a]) * width
+  return first, a - 1
+end
+
+-- column is each row's value at a place.
+local function column(first, last, width)
+  local all, n = {}, 0
+  for i = first, last, width do
+    n = n + 1
+    all[n] = ARGV[i]
+  end
+  return all
+end
+
+-- rows of partition, expected offset, next offset
+local function advance()
+  local first, last = section(3)
+  local at, n = fetch(P .. 'at', column(first, last, 3)), 0
+  local moved, sum, stale = {}, 0, false
+  for i = first, last, 3 do
+    n = n + 1
+    at[n] = at[n] or '0'
+    stale = stale or at[n] ~= ARGV[i + 1]
+    moved[2 * n - 1], moved[2 * n] = ARGV[i], ARGV[i + 2]
+    sum = sum + tonumber(ARGV[i + 2]) - tonumber(ARGV[i + 1])
+  end
+  if stale then return at end
+  call('HSET', P .. 'at', moved)
+  redis.call('HINCRBY', P .. 'at', 'sum', text(sum))
+  return nil
+end
+
+-- rows of recipe/key, JSON
+local function makings()
+  local first, last = section(2)
+  for i = first, last, 1000 do
+    redis.call('HSET', P .. 'makings', unpack(ARGV, i, math.min(i + 999, last)))
+  end
+end
+
+local ended = {succeeded = true, failed = true, cancelled = true}
+
+-- listed is the list of a recipe's runs in a state, and by how many it grows.
+local lists = {}
+local function listed(recipe, state)
+  local states = lists[recipe]
+  if not states then
+    states = {}
+    lists[recipe] = states
+  end
+  local list = states[state]
+  if not list then
+    list = {base = P .. 'list:' .. recipe .. ':' .. state, name = recipe .. '/' .. state, n = 0}
+    states[state] = list
+  end
+  return list
+end
+
+-- rows of id, recipe, value; no value forgets the run
+local function runs()
+  local first, last = section(3)
+  local old, n = fetch(P .. 'runs', column(first, last, 3)), 0
+  local set, gone, told = {}, {}, {}
+  for i = first, last, 3 do
+    n = n + 1
+    local id, recipe, value = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+    local was, wasState, now, state
+    if old[n] then was, wasState = two(old[n]) end
+    if value ~= '' then
+      now, state = two(value)
+      set[#set + 1] = id
+      set[#set + 1] = value
+    else
+      gone[#gone + 1] = id
+    end
+    if was ~= now or wasState ~= state then
+      if was then
+        local list = listed(recipe, wasState)
+        take('list', list.base, was, id)
+        list.n = list.n - 1
+      end
+      if now then
+        local list = listed(recipe, state)
+        put('list', list.base, now, id)
+        list.n = list.n + 1
+      end
+    end
+    if old[n] and (not state or ended[state]) then told[#told + 1] = id end
+  end
+  for _, states in pairs(lists) do
+    for _, list in pairs(states) do count(P .. 'counts', list.name, list.n) end
+  end
+  call('HSET', P .. 'runs', set)
+  call('HDEL', P .. 'runs', gone)
+  call('HDEL', P .. 'told', told)
+end
+
+-- running counts an attempt in or out, and says which it is.
+local function running(value, n)
+  local attempt, pool, recipe = string.match(value, '^(%d+) (%S*) ([^/]*)/')
+  if attempt == '0' then return nil end
+  count(P .. 'running', pool, n)
+  count(P .. 'running', pool .. '/' .. recipe, n)
+  count(P .. 'running', '/' .. recipe, n)
+  return attempt
+end
+
+-- rows of id, value; no value: there is nothing to watch any more
+local function live()
+  local first, last = section(2)
+  local old, n = fetch(P .. 'live', column(first, last, 2)), 0
+  local set, gone, beats = {}, {}, {}
+  for i = first, last, 2 do
+    n = n + 1
+    local id, value, was, now = ARGV[i], ARGV[i + 1]
+    if old[n] then was = running(old[n], -1) end
+    if value ~= '' then
+      now = running(value, 1)
+      set[#set + 1] = id
+      set[#set + 1] = value
+    else
+      gone[#gone + 1] = id
+    end
+    if was and was ~= now then beats[#beats + 1] = id .. '-' .. was end
+  end
+  call('HSET', P .. 'live', set)
+  call('HDEL', P .. 'live', gone)
+  call('HDEL', P .. 'beats', beats)
+end
+
+-- heldTill is when the claim ends that is for this very run. Any other is over.
+local function heldTill(member, claimed, run)
+  if not claimed then return nil end
+  if run and string.match(claimed, '^%S* %S* (%S+)$') == run then
+    return redis.call('ZSCORE', P .. 'claims', member)
+  end
+  release(member, claimed)
+  return nil
+end
+
+-- rows of recipe/key, recipe, value; no value: nothing may begin
+local function pending()
+  local first, last = section(3)
+  local members = column(first, last, 3)
+  local old, claimed, n = fetch(P .. 'pending', members), fetch(P .. 'claimed', members), 0
+  local set, gone = {}, {}
+  for i = first, last, 3 do
+    n = n + 1
+    local member, recipe, value = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+    if old[n] then
+      local prio, score = two(old[n])
+      dequeue(recipe, prio, score, member)
+    end
+    local prio, due, run
+    if value ~= '' then
+      prio, due = two(value)
+      run = string.sub(value, #prio + #due + 3)
+    end
+    local till = heldTill(member, claimed[n], run)
+    if run then
+      local score = due
+      if till and tonumber(till) > tonumber(due) then score = till end
+      enqueue(recipe, prio, score, member)
+      set[#set + 1] = member
+      set[#set + 1] = prio .. ' ' .. score .. ' ' .. due .. ' ' .. run
+    else
+      gone[#gone + 1] = member
+    end
+  end
+  call('HSET', P .. 'pending', set)
+  call('HDEL', P .. 'pending', gone)
+end
+
+-- rows of recipe, key
+local function keys()
+  local first, last = section(2)
+  local by = {}
+  for i = first, last, 2 do
+    local of = by[ARGV[i]] or {}
+    by[ARGV[i]] = of
+    of[#of + 1] = ARGV[i + 1]
+  end
+  for recipe, of in pairs(by) do
+    call('SADD', P .. 'keys:' .. recipe, of)
+    count(P .. 'counts', recipe .. '/keys', #of)
+  end
+end
+
+local at = advance()
+if at then return at end
+makings()
+runs()
+live()
+pending()
+keys()
+settle()
+total()
+return {}

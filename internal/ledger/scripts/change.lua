@@ -1,0 +1,133 @@
+-- Changes are gathered by leaf and made at the end: of a batch of thousands most
+-- share their leaves. Scores are given as numbers and as they are written.
+local bases = {}
+
+local function leaf(kind, base, score, above)
+  local leaves = bases[base]
+  if not leaves then
+    leaves = {}
+    bases[base] = leaves
+  end
+  local n = digit(score, shape[kind][1])
+  local l = leaves[n]
+  if not l then
+    l = {kind = kind, base = base, score = score, above = above, adds = {}, rems = {}}
+    leaves[n] = l
+  end
+  return l
+end
+
+local function put(kind, base, written, member, above)
+  local adds = leaf(kind, base, tonumber(written), above).adds
+  local n = #adds
+  adds[n + 1], adds[n + 2] = written, member
+end
+
+local function take(kind, base, written, member, above)
+  local rems = leaf(kind, base, tonumber(written), above).rems
+  rems[#rems + 1] = member
+end
+
+-- path lists the nodes above a leaf as {key, member, score}, the lowest first.
+local function path(l)
+  local shifts, all = shape[l.kind], {}
+  for i, shift in ipairs(shifts) do
+    local d = digit(l.score, shift)
+    local up = shifts[i + 1]
+    all[i] = {up and node(l.base, up, l.score) or l.base, d, d}
+  end
+  for _, a in ipairs(l.above or {}) do all[#all + 1] = a end
+  return all
+end
+
+local function link(l)
+  for _, p in ipairs(path(l)) do
+    if redis.call('ZADD', p[1], p[3], p[2]) == 0 then return end
+  end
+end
+
+local function unlink(l)
+  for _, p in ipairs(path(l)) do
+    redis.call('ZREM', p[1], p[2])
+    if redis.call('EXISTS', p[1]) == 1 then return end
+  end
+end
+
+local function settle()
+  for base, leaves in pairs(bases) do
+    for _, l in pairs(leaves) do
+      local key = node(base, shape[l.kind][1], l.score)
+      if #l.rems > 0 then call('ZREM', key, l.rems) end
+      if #l.adds > 0 then
+        call('ZADD', key, l.adds)
+        link(l)
+      elseif redis.call('EXISTS', key) == 0 then
+        unlink(l)
+      end
+    end
+  end
+  bases = {}
+end
+
+-- Sums are added up here and written once.
+local sums = {}
+
+local function count(key, field, n)
+  local of = sums[key] or {}
+  sums[key] = of
+  of[field] = (of[field] or 0) + n
+end
+
+local function total()
+  for key, of in pairs(sums) do
+    for field, n in pairs(of) do
+      if n ~= 0 and redis.call('HINCRBY', key, field, n) == 0 then redis.call('HDEL', key, field) end
+    end
+  end
+  sums = {}
+end
+
+-- The queue: what may begin, by recipe, then priority, then the time it is due.
+local function queued(recipe, prio)
+  local base = P .. 'queue:' .. recipe .. ':' .. prio
+  return base, {{P .. 'queue:' .. recipe, prio, -prio}, {P .. 'queue', recipe, 0}}
+end
+
+local function enqueue(recipe, prio, score, member)
+  local base, above = queued(recipe, prio)
+  put('queue', base, score, member, above)
+  count(P .. 'queued', recipe .. ' ' .. digit(tonumber(score), 14), 1)
+end
+
+local function dequeue(recipe, prio, score, member)
+  local base, above = queued(recipe, prio)
+  take('queue', base, score, member, above)
+  count(P .. 'queued', recipe .. ' ' .. digit(tonumber(score), 14), -1)
+end
+
+-- Claims: slots that are taken and whose runs have not started yet.
+local function hold(pool, recipe, n)
+  count(P .. 'held', pool, n)
+  count(P .. 'held', pool .. '/' .. recipe, n)
+  count(P .. 'held', '/' .. recipe, n)
+end
+
+local function release(member, claimed)
+  local pool, recipe = string.match(claimed, '^(%S*) (%S*) ')
+  hold(pool, recipe, -1)
+  redis.call('HDEL', P .. 'claimed', member)
+  redis.call('ZREM', P .. 'claims', member)
+end
+
+-- giveBack ends a claim that led to nothing: its run is due when it was before.
+local function giveBack(member, claimed)
+  release(member, claimed)
+  local pending = redis.call('HGET', P .. 'pending', member)
+  if not pending then return end
+  local prio, score, due, run = string.match(pending, '^(%S+) (%S+) (%S+) (%S+)$')
+  local recipe, of = string.match(claimed, '^%S* (%S*) (%S+)$')
+  if of ~= run then return end
+  dequeue(recipe, prio, score, member)
+  enqueue(recipe, prio, due, member)
+  redis.call('HSET', P .. 'pending', member, prio .. ' ' .. due .. ' ' .. due .. ' ' .. run)
+end

@@ -1,0 +1,74 @@
+-- Claims a slot for the run that is next: known sum, now, the claim's end, pool,
+-- slots, then recipe, maxRunning, priority of each that may start.
+local known, now, till, pool, slots = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
+if not whole(known) then return {'behind'} end
+
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'claims', '-inf', text(now), 'LIMIT', 0, 100)) do
+  local claimed = redis.call('HGET', P .. 'claimed', member)
+  giveBack(member, claimed)
+end
+settle()
+total()
+
+-- Who is under way or about to be: the pool, then of each recipe here and in all.
+local fields, recipes = {pool}, {}
+for i = 7, #ARGV, 3 do
+  recipes[#recipes + 1] = {name = ARGV[i], max = tonumber(ARGV[i + 1]), priority = tonumber(ARGV[i + 2])}
+  fields[#fields + 1] = pool .. '/' .. ARGV[i]
+  fields[#fields + 1] = '/' .. ARGV[i]
+end
+local running, held = fetch(P .. 'running', fields), fetch(P .. 'held', fields)
+local function busy(i) return tonumber(running[i] or '0') + tonumber(held[i] or '0') end
+if slots > 0 and busy(1) >= slots then return {'full'} end
+
+-- first is the earliest of a priority's, if it is due.
+local function first(recipe, prio)
+  local base = P .. 'queue:' .. recipe .. ':' .. prio
+  local key, shifts = base, shape.queue
+  for level = #shifts, 1, -1 do
+    local child = redis.call('ZRANGE', key, 0, 0)[1]
+    if not child or tonumber(child) * 2 ^ shifts[level] > now then return nil end
+    key = base .. ':' .. shifts[level] .. ':' .. child
+  end
+  local member = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  local score = tonumber(member[2] or 'inf')
+  if score > now then return nil end
+  return member[1], score
+end
+
+local best
+local function better(c)
+  if not best then return true end
+  if c.priority ~= best.priority then return c.priority > best.priority end
+  if c.busy ~= best.busy then return c.busy < best.busy end
+  return c.score < best.score
+end
+
+for i, r in ipairs(recipes) do
+  if r.max == 0 or busy(2 * i + 1) < r.max then
+    for _, prio in ipairs(redis.call('ZRANGE', P .. 'queue:' .. r.name, 0, -1)) do
+      local priority = tonumber(prio) + r.priority
+      if best and priority < best.priority then break end
+      local member, score = first(r.name, prio)
+      if member then
+        local c = {recipe = r.name, prio = prio, priority = priority, busy = busy(2 * i), member = member, score = score}
+        if better(c) then best = c end
+        break
+      end
+    end
+  end
+end
+if not best then return {'none'} end
+
+-- The run stays in its queue, and is due again when the claim has ended.
+local member = best.member
+local _, _, due, run = string.match(redis.call('HGET', P .. 'pending', member), '^(%S+) (%S+) (%S+) (%S+)$')
+dequeue(best.recipe, best.prio, best.score, member)
+enqueue(best.recipe, best.prio, text(till), member)
+redis.call('HSET', P .. 'pending', member, best.prio .. ' ' .. text(till) .. ' ' .. due .. ' ' .. run)
+redis.call('ZADD', P .. 'claims', text(till), member)
+redis.call('HSET', P .. 'claimed', member, pool .. ' ' .. best.recipe .. ' ' .. run)
+hold(pool, best.recipe, 1)
+settle()
+total()
+return {'claimed', member, run}

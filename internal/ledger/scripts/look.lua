@@ -1,0 +1,50 @@
+-- Looks at the queues: known sum, now. Answers how many runs are due, by recipe,
+-- and when the first after now is.
+local known, now = ARGV[2], tonumber(ARGV[3])
+if not whole(known) then return {'behind'} end
+
+local shifts = shape.queue
+local soonest
+
+-- after finds the first score behind now in a node. Only the child that now falls
+-- into may have none; of any other the first will do.
+local function after(base, key, level)
+  if level == 0 then
+    return tonumber(redis.call('ZRANGEBYSCORE', key, '(' .. text(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
+  end
+  local shift = shifts[level]
+  for _, child in ipairs(redis.call('ZRANGEBYSCORE', key, digit(now, shift), '+inf', 'LIMIT', 0, 2)) do
+    if soonest and tonumber(child) * 2 ^ shift >= soonest then return nil end
+    local found = after(base, base .. ':' .. shift .. ':' .. child, level - 1)
+    if found then return found end
+  end
+  return nil
+end
+
+-- begun counts what is due in the node that now falls into.
+local function begun(base)
+  local n, upper = 0, node(base, shifts[2], now)
+  for _, child in ipairs(redis.call('ZRANGEBYSCORE', upper, '-inf', digit(now, shifts[1]))) do
+    n = n + redis.call('ZCOUNT', base .. ':' .. shifts[1] .. ':' .. child, '-inf', text(now))
+  end
+  return n
+end
+
+local due, here = {}, digit(now, shifts[2])
+local sums = redis.call('HGETALL', P .. 'queued')
+for i = 1, #sums, 2 do
+  local recipe, d = string.match(sums[i], '^(%S+) (%S+)$')
+  if tonumber(d) < tonumber(here) then due[recipe] = (due[recipe] or 0) + tonumber(sums[i + 1]) end
+end
+for _, recipe in ipairs(redis.call('ZRANGE', P .. 'queue', 0, -1)) do
+  for _, prio in ipairs(redis.call('ZRANGE', P .. 'queue:' .. recipe, 0, -1)) do
+    local base = P .. 'queue:' .. recipe .. ':' .. prio
+    due[recipe] = (due[recipe] or 0) + begun(base)
+    local found = after(base, base, #shifts)
+    if found and not (soonest and soonest <= found) then soonest = found end
+  end
+end
+
+local answer = {'ok', soonest and text(soonest) or ''}
+for recipe, n in pairs(due) do answer[#answer + 1], answer[#answer + 2] = recipe, text(n) end
+return answer

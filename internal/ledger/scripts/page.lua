@@ -1,0 +1,81 @@
+-- Lists runs, the newest first: known sum, before (ms), its id, since (ms), limit,
+-- recipe or nothing for all, then the states. Answers ids, each with where the
+-- run is, and the making if it is there.
+local known, before, id, since, limit, recipe = ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
+if not whole(known) then return {'behind'} end
+local states = {}
+for i = 8, #ARGV do states[ARGV[i]] = true end
+
+local shifts = shape.list
+local found, floor = {}, since
+
+local function newer(a, b)
+  if a[1] ~= b[1] then return a[1] > b[1] end
+  return a[2] > b[2]
+end
+
+-- trim keeps the page's worth. What is older than its last need not be looked at.
+-- It makes a new table: a table from whose end something was taken is sorted by
+-- some servers with what is not there any more.
+local function trim()
+  table.sort(found, newer)
+  local kept = {}
+  for i = 1, math.min(#found, limit) do kept[i] = found[i] end
+  found = kept
+  if #found == limit then floor = math.max(floor, found[limit][1]) end
+end
+
+local function leaf(key, most)
+  local offset, taken = 0, 0
+  while taken < most do
+    local some = redis.call('ZREVRANGEBYSCORE', key, text(before), text(floor), 'WITHSCORES', 'LIMIT', offset, limit)
+    for i = 1, #some, 2 do
+      local score = tonumber(some[i + 1])
+      if taken < most and (score < before or some[i] < id) then
+        found[#found + 1] = {score, some[i]}
+        taken = taken + 1
+      end
+    end
+    if #some < 2 * limit then break end
+    offset = offset + limit
+  end
+  return taken
+end
+
+local function walk(base, key, level, most)
+  if level == 0 then return leaf(key, most) end
+  local shift, taken, top = shifts[level], 0, digit(before, shifts[level])
+  local upper = top
+  while taken < most do
+    local some = redis.call('ZREVRANGEBYSCORE', key, upper, digit(floor, shift), 'LIMIT', 0, 8)
+    for _, child in ipairs(some) do
+      if taken >= most then break end
+      taken = taken + walk(base, base .. ':' .. shift .. ':' .. child, level - 1, most - taken)
+    end
+    if #some < 8 then break end
+    upper = '(' .. some[8]
+  end
+  return taken
+end
+
+local counts = redis.call('HGETALL', P .. 'counts')
+for i = 1, #counts, 2 do
+  local of, state = string.match(counts[i], '^([^/]*)/(%a+)$')
+  if state ~= 'keys' and (recipe == '' or of == recipe) and (not next(states) or states[state]) then
+    local base = P .. 'list:' .. of .. ':' .. state
+    walk(base, base, #shifts, limit)
+    trim()
+  end
+end
+trim()
+
+local answer, ids = {'ok'}, {}
+for i, f in ipairs(found) do ids[i] = f[2] end
+local values = fetch(P .. 'runs', ids)
+for i, f in ipairs(found) do
+  local n, value = #answer, values[i] or ''
+  answer[n + 1], answer[n + 2], answer[n + 3] = f[2], value, ''
+  local member = string.match(value, '^%S+ %S+ ([^{].*)$')
+  if member then answer[n + 3] = redis.call('HGET', P .. 'makings', member) or '' end
+end
+return answer

@@ -1,0 +1,7 @@
+-- Notes that all facts up to some places have been applied, if they have.
+for i = 2, #ARGV, 2 do
+  if tonumber(redis.call('HGET', P .. 'at', ARGV[i]) or '0') < tonumber(ARGV[i + 1]) then return 0 end
+end
+redis.call('HSET', P .. 'at', 'ready', '1')
+redis.call('HINCRBY', P .. 'at', 'sum', 0)
+return 1

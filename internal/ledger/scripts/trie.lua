@@ -1,0 +1,56 @@
+-- An ordered set of many members over small sorted sets: a server that sorts a
+-- whole set to answer for its first member has little to sort. A node's members
+-- are the numbers of its children; a number is a score without its lowest bits.
+-- The root is the base's own key. What is above the root is the caller's.
+local P = ARGV[1]
+
+local shape = {
+  queue = {6, 14, 22}, -- due times in ms: leaves of 64 ms
+  list = {16, 26},     -- times of asking in ms: leaves of about a minute
+}
+
+local function text(n) return string.format('%.0f', n) end
+
+-- digit is a number's text. Mostly it is that of the time before. (A table by
+-- number would be an array as long as the number in the laptop's Redis.)
+local lastN, lastDigit = {}, {}
+local function digit(score, shift)
+  local n = math.floor(score / 2 ^ shift)
+  if lastN[shift] ~= n then
+    lastN[shift], lastDigit[shift] = n, text(n)
+  end
+  return lastDigit[shift]
+end
+
+local function node(base, shift, score) return base .. ':' .. shift .. ':' .. digit(score, shift) end
+
+-- call passes many arguments in portions that fit Lua's stack.
+local function call(command, key, args)
+  local n = #args
+  for i = 1, n, 1000 do
+    redis.call(command, key, unpack(args, i, math.min(i + 999, n)))
+  end
+end
+
+-- fetch is HMGET for many fields.
+local function fetch(key, fields)
+  local all, n = {}, #fields
+  for i = 1, n, 1000 do
+    local some = redis.call('HMGET', key, unpack(fields, i, math.min(i + 999, n)))
+    for j = 1, #some do all[i + j - 1] = some[j] end
+  end
+  return all
+end
+
+-- two are a text's first two words. Patterns would be compiled each time.
+local function two(value)
+  local first = string.find(value, ' ', 1, true)
+  local second = string.find(value, ' ', first + 1, true)
+  return string.sub(value, 1, first - 1), string.sub(value, first + 1, second - 1)
+end
+
+-- whole says whether Redis holds all that the caller knows of.
+local function whole(known)
+  local at = redis.call('HMGET', P .. 'at', 'sum', 'ready')
+  return at[2] and tonumber(at[1] or '0') >= tonumber(known)
+end

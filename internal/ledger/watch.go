@@ -1,0 +1,152 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tidemill.dev"
+)
+
+// Live are the runs with an attempt under way, and those that settle: what
+// somebody has to watch.
+func (l *Ledger) Live(ctx context.Context) ([]tidemill.Run, error) {
+	var live *redis.MapStringStringCmd
+	err := l.consistent(ctx, func(pipe redis.Pipeliner) { live = pipe.HGetAll(ctx, l.key("live")) })
+	if err != nil {
+		return nil, fmt.Errorf("list the live runs: %w", err)
+	}
+	var all []tidemill.Run
+	members := make([]string, 0, len(live.Val()))
+	for _, value := range live.Val() {
+		members = append(members, memberOf(value))
+	}
+	makings, err := l.makings(ctx, members)
+	if err != nil {
+		return nil, fmt.Errorf("list the live runs: %w", err)
+	}
+	for _, m := range makings {
+		if m.Live != nil && liveValue(m.Live) != "" {
+			all = append(all, *m.Live)
+		}
+	}
+	return all, nil
+}
+
+// memberOf is the third word of a value, and all behind it.
+func memberOf(value string) string {
+	parts := strings.SplitN(value, " ", 3)
+	if len(parts) < 3 {
+		return ""
+	}
+	return parts[2]
+}
+
+// makings reads some at once.
+func (l *Ledger) makings(ctx context.Context, members []string) ([]*tidemill.Making, error) {
+	if len(members) == 0 {
+		return nil, nil
+	}
+	var values *redis.SliceCmd
+	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key("makings"), members...) }); err != nil {
+		return nil, err
+	}
+	all := make([]*tidemill.Making, len(members))
+	for i, v := range values.Val() {
+		all[i] = &tidemill.Making{}
+		text, ok := v.(string)
+		if !ok {
+			continue
+		}
+		if err := json.Unmarshal([]byte(text), all[i]); err != nil {
+			return nil, fmt.Errorf("read the making of %s: %w", members[i], err)
+		}
+	}
+	return all, nil
+}
+
+// Used is how many attempts are under way in each pool, and how many runs are
+// due that could begin there if a slot were free, by recipe.
+func (l *Ledger) Used(ctx context.Context) (running map[string]int, due map[string]int, err error) {
+	_, due, err = l.queues(ctx, time.Now())
+	if err != nil {
+		return nil, nil, err
+	}
+	var fields *redis.MapStringStringCmd
+	if err = l.consistent(ctx, func(pipe redis.Pipeliner) { fields = pipe.HGetAll(ctx, l.key("running")) }); err != nil {
+		return nil, nil, fmt.Errorf("count what runs in the pools: %w", err)
+	}
+	running = map[string]int{}
+	for name, n := range fields.Val() {
+		if !strings.Contains(name, "/") {
+			running[name] = int(number(n))
+		}
+	}
+	return running, due, nil
+}
+
+// Beat notes that an attempt was heard of.
+func (l *Ledger) Beat(ctx context.Context, run string, attempt int, at time.Time) error {
+	err := l.o.Redis.HSet(ctx, l.key("beats"), tidemill.AttemptName(run, attempt), at.UnixMilli()).Err()
+	if err != nil {
+		return fmt.Errorf("note in redis that attempt %d of run %s was heard of: %w", attempt, run, err)
+	}
+	return nil
+}
+
+// Beats are when each attempt was heard of last, by their names. A flush forgets
+// them.
+func (l *Ledger) Beats(ctx context.Context) (map[string]time.Time, error) {
+	var beats, live *redis.MapStringStringCmd
+	err := l.consistent(ctx, func(pipe redis.Pipeliner) {
+		beats, live = pipe.HGetAll(ctx, l.key("beats")), pipe.HGetAll(ctx, l.key("live"))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read when the attempts were heard of: %w", err)
+	}
+	all, late := map[string]time.Time{}, []string{}
+	for name, ms := range beats.Val() {
+		run, attempt, ok := tidemill.CutAttemptName(name)
+		if ok && strings.HasPrefix(live.Val()[run], fmt.Sprint(attempt, " ")) {
+			all[name] = time.UnixMilli(number(ms)).UTC()
+		} else {
+			late = append(late, name) // it came when the attempt had ended
+		}
+	}
+	if len(late) > 0 {
+		if err := l.o.Redis.HDel(ctx, l.key("beats"), late...).Err(); err != nil {
+			return nil, fmt.Errorf("drop when ended attempts were heard of: %w", err)
+		}
+	}
+	return all, nil
+}
+
+// Tell notes the newest progress of a run, and Told reads it; a flush forgets it.
+func (l *Ledger) Tell(ctx context.Context, run string, progress []byte) error {
+	if err := l.o.Redis.HSet(ctx, l.key("told"), run, progress).Err(); err != nil {
+		return fmt.Errorf("note the progress of run %s in redis: %w", run, err)
+	}
+	return nil
+}
+
+// Told is the newest progress of runs; those without are left out.
+func (l *Ledger) Told(ctx context.Context, runs []string) (map[string][]byte, error) {
+	all := map[string][]byte{}
+	if len(runs) == 0 {
+		return all, nil
+	}
+	values, err := l.o.Redis.HMGet(ctx, l.key("told"), runs...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read the progress of %d runs from redis: %w", len(runs), err)
+	}
+	for i, v := range values {
+		if text, ok := v.(string); ok {
+			all[runs[i]] = []byte(text)
+		}
+	}
+	return all, nil
+}
