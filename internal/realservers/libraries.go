@@ -13,13 +13,24 @@ import (
 const (
 	pythonLibrary = "cloudevents==2.2.0"
 	nodeLibrary   = "cloudevents@10.0.0"
+	// onnxLibrary checks models, and has an evaluator that is slow and right.
+	onnxLibrary = "onnx==1.23.2"
 )
 
 // Python is a python3 with arguments that finds Python's cloudevents, which it
 // gets from PyPI the first time.
 func Python(ctx context.Context, args ...string) (*exec.Cmd, error) {
-	dir, err := cached("python-"+pythonLibrary, func(dir string) error {
-		return install(ctx, dir, "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", dir, pythonLibrary)
+	return pythonWith(ctx, pythonLibrary, args)
+}
+
+// PythonONNX is a python3 that finds ONNX's own library.
+func PythonONNX(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	return pythonWith(ctx, onnxLibrary, args)
+}
+
+func pythonWith(ctx context.Context, library string, args []string) (*exec.Cmd, error) {
+	dir, err := cached("python-"+library, func(dir string) error {
+		return install(ctx, dir, "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", dir, library)
 	})
 	if err != nil {
 		return nil, err

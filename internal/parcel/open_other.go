@@ -1,0 +1,5 @@
+//go:build !unix
+
+package parcel
+
+const nonBlocking = 0

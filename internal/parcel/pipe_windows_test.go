@@ -1,0 +1,5 @@
+package parcel
+
+import "errors"
+
+func mkfifo(string) error { return errors.ErrUnsupported }

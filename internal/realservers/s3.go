@@ -1,0 +1,86 @@
+package realservers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// versityGateway is a server that speaks S3 over a folder, and that people run.
+const versityGateway = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+
+// The key that S3's clients have to sign with.
+const (
+	S3AccessKey = "tidemill"
+	S3SecretKey = "tidemill-secret"
+)
+
+// S3 is a running server that is compatible with S3.
+type S3 struct {
+	dir, addr string
+	proc      *process
+}
+
+// StartS3 starts one on a free loopback port and waits until it answers. The
+// first one ever builds it from the Go module proxy.
+func StartS3(ctx context.Context) (*S3, error) {
+	bin, err := cached("versitygw-v1.8.0", func(dir string) error {
+		cmd := exec.CommandContext(ctx, "go", "install", versityGateway)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOBIN="+dir, "GOFLAGS=", "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w; is the Go module proxy in reach? %s", versityGateway, err, out)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "tidemill-s3-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for the S3 server: %w", err)
+	}
+	s := &S3{dir: dir, addr: loopback(port[0])}
+	s.proc = &process{dir: dir, log: filepath.Join(dir, "log"), args: []string{filepath.Join(bin, "versitygw"),
+		"--access", S3AccessKey, "--secret", S3SecretKey, "--port", s.addr, "--quiet", "posix", filepath.Join(dir, "buckets")}}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *S3) start(ctx context.Context) error {
+	if err := os.Mkdir(filepath.Join(s.dir, "buckets"), 0o700); err != nil {
+		return fmt.Errorf("make a folder for buckets: %w", err)
+	}
+	if err := s.proc.start(); err != nil {
+		return err
+	}
+	return s.proc.until(ctx, func(ctx context.Context) error {
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", s.addr)
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	})
+}
+
+// Bucket makes an empty bucket and is its URL, for gocloud.dev/blob.
+func (s *S3) Bucket(name string) (string, error) {
+	if err := os.Mkdir(filepath.Join(s.dir, "buckets", name), 0o700); err != nil {
+		return "", fmt.Errorf("make bucket %s: %w", name, err)
+	}
+	query := url.Values{"region": {"us-east-1"}, "endpoint": {"http://" + s.addr}, "use_path_style": {"true"}}
+	return "s3://" + name + "?" + query.Encode(), nil
+}
+
+// Close ends it and removes what it kept.
+func (s *S3) Close() error { return errors.Join(s.proc.stop(), os.RemoveAll(s.dir)) }

@@ -1,0 +1,57 @@
+package store
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestURLs(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[string]string{ // what an error says; empty for no error
+		filepath.Join(dir, "new", "store"): "",
+		"file://" + dir + "/other":         "",
+		"mem://":                           "",
+		"":                                 "no URL",
+		"file://elsewhere/x":               "this machine",
+		"file://":                          "this machine",
+		"file:///x?create_dir=1":           "this machine",
+		"ftp://x?secret=geheim":            "ftp://x",
+		"s3://x\x7f":                       "URL",
+		file:                               "file",
+		"s3://bucket?unknown=geheim":       "s3://bucket",
+	} {
+		s, err := Open(t.Context(), Options{URL: at})
+		if err == nil {
+			err = s.Close()
+		}
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", at, err, want)
+		}
+	}
+}
+
+// What a writer has not finished is not seen by those who list.
+func TestHalfWrittenFilesAreNotSeen(t *testing.T) {
+	w := &world{T: t, Store: openStore(t, t.TempDir())}
+	c := w.committed("d", map[string]string{"f": "1"})
+	w.must(w.SetCheckpoint(t.Context(), "r", 1, w.tree("checkpoint")))
+	for _, key := range []string{headKey("d", "half"), headKey("half", "main"), refKey("d", "main", 2), idKey("d", c.ID[:5]+"x"),
+		intentKey("i"), condemnsPrefix + "c", checkpointKey("r", 2), logKey("r", 1, 0), objectKey(digestOf("half"))} {
+		path := w.bucket.path(key) + ".18ab.tmp"
+		w.must(os.MkdirAll(filepath.Dir(path), 0o700))
+		w.must(os.WriteFile(path, []byte("ha"), 0o600))
+	}
+	w.must(w.Datasets(t.Context(), "", func(d Dataset) error { w.same("dataset", d, Dataset{"d", []string{"main"}}); return nil }))
+	_, err := w.FindCommit(t.Context(), "d", c.ID[:5])
+	w.must(err)
+	_, err = w.Checkpoint(t.Context(), "r")
+	w.must(err)
+	w.must(w.Recover(t.Context(), w.announce))
+	w.committed("d", map[string]string{"f": "2"})
+}
