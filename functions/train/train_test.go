@@ -1,0 +1,336 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+	"tidemill.dev/functions"
+	"tidemill.dev/internal/runs"
+)
+
+// desk takes wishes down. Against the real foreman the function is tested where
+// that is.
+type desk struct {
+	mu    sync.Mutex
+	asked []runs.Request
+	fail  func(n int, r runs.Request) error // of the nth wish, from 1
+	keys  []string
+	lists error
+}
+
+func (d *desk) Request(_ context.Context, r runs.Request) (runs.Answer, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked = append(d.asked, r)
+	if d.fail != nil {
+		return runs.Answer{}, d.fail(len(d.asked), r)
+	}
+	return runs.Answer{Run: "x"}, nil
+}
+
+func (d *desk) Keys(_ context.Context, recipe string, fn func(string) bool) error {
+	for _, k := range d.keys {
+		if !fn(k) {
+			break
+		}
+	}
+	return d.lists
+}
+
+func (d *desk) train(r config.Recipe) functions.Func {
+	c := &config.Config{Recipes: []config.Recipe{r}}
+	return New(Options{Config: func() *config.Config { return c }, Asker: d, Keys: d.Keys}, "intent")
+}
+
+func recipe(key string, whens ...config.RecipeWhen) config.Recipe {
+	return config.Recipe{Name: "intent", Key: key, When: whens}
+}
+
+func types(all ...string) config.RecipeWhen {
+	return config.RecipeWhen{When: config.When{Types: all}}
+}
+
+func happened(typ, subject string, set func(*event.Event)) event.Event {
+	e := event.New()
+	e.SetID("1")
+	e.SetSource("/crm")
+	e.SetType(typ)
+	if subject != "" {
+		e.SetSubject(subject)
+	}
+	if set != nil {
+		set(&e)
+	}
+	return e
+}
+
+func data(contentType, text string) func(*event.Event) {
+	return func(e *event.Event) { _ = e.SetData(contentType, []byte(text)) }
+}
+
+// status is what the dispatcher gets to see of an error.
+func status(t *testing.T, f functions.Func, e event.Event) int {
+	t.Helper()
+	v, err := broker.FromEvent(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(string(broker.MarshalStructured(&v))))
+	r.Header.Set("Content-Type", "application/cloudevents+json")
+	w := httptest.NewRecorder()
+	functions.Handler(f, functions.Options{}).ServeHTTP(w, r)
+	return w.Code
+}
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	tick := config.RecipeWhen{Schedule: "nightly", When: config.When{Types: []string{tidemill.TypeScheduleTick}, Where: "schedule = 'nightly'"}}
+	of := func(schedule string) func(*event.Event) {
+		return func(e *event.Event) { e.SetExtension("schedule", schedule) }
+	}
+	for _, c := range []struct {
+		name  string
+		place string
+		when  config.RecipeWhen
+		e     event.Event
+		key   string // or
+		fails string
+	}{
+		{"a subject", "subject", types("a"), happened("a", "bot-42", nil), "bot-42", ""},
+		{"no subject", "subject", types("a"), happened("a", "", nil), "", "there is no text at subject"},
+		{"an attribute", "shop", types("a"), happened("a", "x", func(e *event.Event) { e.SetExtension("shop", "s-1") }), "s-1", ""},
+		{"no attribute", "shop", types("a"), happened("a", "x", nil), "", "at shop"},
+		{"a field", "data.bot.id", types("a"), happened("a", "x", data("application/json", `{"bot":{"id":"b-7"}}`)), "b-7", ""},
+		{"a large number", "data.id", types("a"), happened("a", "x", data("application/json", `{"id":12345678901234567890}`)), "12345678901234567890", ""},
+		{"an element", "data.0.id", types("a"), happened("a", "x", data("application/json", `[{"id":"first"}]`)), "first", ""},
+		{"a field that is none", "data.bot", types("a"), happened("a", "x", data("application/json", `{"bot":{"id":"b"}}`)), "", "at data.bot"},
+		{"no data", "data.bot", types("a"), happened("a", "x", nil), "", "at data.bot"},
+		{"no JSON", "data.bot", types("a"), happened("a", "x", data("text/plain", "hello")), "", "at data.bot"},
+		{"a null", "data.bot", types("a"), happened("a", "x", data("application/json", `{"bot":null}`)), "", "at data.bot"},
+		{"a line", "data.bot", types("a"), happened("a", "x", data("application/json", `{"bot":"a\nb"}`)), "", "control character"},
+		{"a novel", "data.bot", types("a"), happened("a", "x", data("application/json", `{"bot":"`+strings.Repeat("x", 257)+`"}`)), "", "257 bytes"},
+		{"none", "none", types("a"), happened("a", "x", nil), "intent", ""},
+		{"a tick", "shop", tick, happened(tidemill.TypeScheduleTick, "bot-3", of("nightly")), "bot-3", ""},
+		{"a tick for nobody", "none", tick, happened(tidemill.TypeScheduleTick, "", of("nightly")), "intent", ""},
+	} {
+		d := &desk{}
+		f := d.train(recipe(c.place, c.when))
+		_, err := f(t.Context(), c.e)
+		switch {
+		case c.fails == "" && (err != nil || len(d.asked) != 1 || d.asked[0].Key != c.key || d.asked[0].Recipe != "intent"):
+			t.Errorf("%s: %v, asked %+v", c.name, err, d.asked)
+		case c.fails != "" && (err == nil || !strings.Contains(err.Error(), c.fails) || len(d.asked) > 0):
+			t.Errorf("%s: %v, want %q", c.name, err, c.fails)
+		case c.fails != "" && status(t, f, c.e) != http.StatusUnprocessableEntity:
+			t.Errorf("%s: it comes again", c.name)
+		}
+	}
+}
+
+func TestTheMostImpatientEntryCounts(t *testing.T) {
+	t.Parallel()
+	patient := config.RecipeWhen{When: config.When{Types: []string{"new-data"}}, Debounce: time.Minute, MaxWait: time.Hour, Priority: 1}
+	urgent := config.RecipeWhen{When: config.When{Types: []string{"new-data"}, Where: "urgent"}, Debounce: time.Second, MaxWait: 10 * time.Second, Priority: 7}
+	all := config.RecipeWhen{When: config.When{Stream: "orders"}, Debounce: 2 * time.Minute}
+	d := &desk{}
+	f := d.train(recipe("subject", patient, urgent, all))
+	for _, e := range []event.Event{
+		happened("new-data", "b", nil),
+		happened("new-data", "b", func(e *event.Event) { e.SetExtension("urgent", true) }),
+		happened("order-paid", "b", nil),
+	} {
+		if _, err := f(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, want := range []config.RecipeWhen{patient, urgent, all} {
+		if a := d.asked[i]; a.Debounce != want.Debounce || a.MaxWait != want.MaxWait || a.Priority != want.Priority || a.Delay != 0 {
+			t.Errorf("event %d asks for %+v, want %+v", i, a, want)
+		}
+	}
+}
+
+func TestWhatARequestCarries(t *testing.T) {
+	t.Parallel()
+	d := &desk{}
+	f := d.train(recipe("subject", types("a")))
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	plain := happened("a", "b", data("application/json", `{"n":1}`))
+	chained := happened("a", "b", func(e *event.Event) {
+		e.SetExtension(tidemill.AttrCorrelationID, "chain")
+		e.SetExtension(tidemill.AttrTraceParent, trace)
+		_ = e.SetData("text/plain", []byte(strings.Repeat("x", maxData+1)))
+	})
+	for _, e := range []event.Event{plain, chained} {
+		if _, err := f(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b := d.asked[0], d.asked[1]
+	if a.Cause != (tidemill.Cause{Source: "/crm", ID: "1"}) || a.Correlation != "1" || a.Trace != "" || a.By != "" {
+		t.Errorf("a plain event asks with %+v", a)
+	}
+	if b.Correlation != "chain" || b.Trace != trace {
+		t.Errorf("a chained event asks with %+v", b)
+	}
+	var first, second map[string]any
+	if err := errors.Join(json.Unmarshal(a.Events[0], &first), json.Unmarshal(b.Events[0], &second)); err != nil {
+		t.Fatal(err)
+	}
+	if len(a.Events) != 1 || fmt.Sprint(first["data"]) != "map[n:1]" || first["type"] != "a" || first[attrLeftOut] != nil {
+		t.Errorf("the event is kept as %s", a.Events)
+	}
+	if second["data"] != nil || second[attrLeftOut] != fmt.Sprint(maxData+1) || second["correlationid"] != "chain" {
+		t.Errorf("an event with much data is kept as %s", b.Events)
+	}
+}
+
+func TestWhoComesAgain(t *testing.T) {
+	t.Parallel()
+	away := errors.New("kafka is away")
+	for _, c := range []struct {
+		name string
+		fail error
+		r    config.Recipe
+		want int
+	}{
+		{"nothing is wrong", nil, recipe("subject", types("a")), 204},
+		{"the log is away", away, recipe("subject", types("a")), 500},
+		{"the ledger is behind", fmt.Errorf("ask: %w", runs.ErrCatchingUp), recipe("subject", types("a")), 503},
+		{"the fact is too large", fmt.Errorf("put: %w", broker.ErrTooLarge), recipe("subject", types("a")), 422},
+		{"nobody wants it", nil, recipe("subject", types("b")), 500},
+		{"the recipe has gone", nil, config.Recipe{Name: "other"}, 500},
+	} {
+		d := &desk{fail: func(int, runs.Request) error { return c.fail }}
+		if got := status(t, d.train(c.r), happened("a", "b", nil)); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+func TestAChangedConfigCounts(t *testing.T) {
+	t.Parallel()
+	d := &desk{}
+	now := &config.Config{Recipes: []config.Recipe{recipe("subject", types("a"))}}
+	f := New(Options{Config: func() *config.Config { return now }, Asker: d, Keys: d.Keys}, "intent")
+	if _, err := f(t.Context(), happened("b", "k", nil)); !errors.Is(err, errStale) {
+		t.Errorf("an event that nobody wants: %v", err)
+	}
+	now = &config.Config{Recipes: []config.Recipe{recipe("subject", types("b"))}}
+	if _, err := f(t.Context(), happened("b", "k", nil)); err != nil || len(d.asked) != 1 {
+		t.Errorf("after the change: %v, asked %+v", err, d.asked)
+	}
+}
+
+func everybody(n int) (keys []string) {
+	for i := range n {
+		keys = append(keys, fmt.Sprintf("bot-%05d", i))
+	}
+	return keys
+}
+
+func eachNight(spread time.Duration) config.Recipe {
+	return recipe("subject", config.RecipeWhen{When: config.When{Types: []string{tidemill.TypeScheduleTick}, Where: "schedule = 'nightly'"},
+		Schedule: "nightly", Each: true, Spread: spread, Priority: 3})
+}
+
+func tick() event.Event {
+	return happened(tidemill.TypeScheduleTick, "", func(e *event.Event) { e.SetExtension("schedule", "nightly") })
+}
+
+func TestATickAsksForEveryKeyOnce(t *testing.T) {
+	t.Parallel()
+	d := &desk{keys: everybody(20_000)}
+	f := d.train(eachNight(2 * time.Hour))
+	if _, err := f(t.Context(), tick()); err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	quarters := make([]int, 4)
+	for _, r := range d.asked {
+		keys = append(keys, r.Key)
+		if r.Delay < 0 || r.Delay >= 2*time.Hour || r.Cause.ID != "1" || r.Priority != 3 {
+			t.Fatalf("asked %+v", r)
+		}
+		quarters[r.Delay/(30*time.Minute)]++
+	}
+	slices.Sort(keys)
+	if !slices.Equal(keys, d.keys) {
+		t.Errorf("%d keys were asked for", len(keys))
+	}
+	for _, n := range quarters {
+		if n < 4_700 || n > 5_300 { // 4 sigma are 245
+			t.Errorf("the spread is uneven: %v", quarters)
+		}
+	}
+	places := map[string]time.Duration{}
+	for _, r := range d.asked {
+		places[r.Key] = r.Delay
+	}
+	d.asked = nil
+	if _, err := f(t.Context(), tick()); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range d.asked {
+		if places[r.Key] != r.Delay {
+			t.Fatalf("%s has another place the next night", r.Key)
+		}
+	}
+}
+
+func TestATickForOneKeyIsForThatKey(t *testing.T) {
+	t.Parallel()
+	d := &desk{keys: everybody(10)}
+	one := tick()
+	one.SetSubject("bot-3")
+	if _, err := d.train(eachNight(time.Hour))(t.Context(), one); err != nil || len(d.asked) != 1 || d.asked[0].Key != "bot-3" {
+		t.Errorf("%v, asked %+v", err, d.asked)
+	}
+}
+
+func TestATickThatIsCutShortComesAgain(t *testing.T) {
+	t.Parallel()
+	away := errors.New("kafka is away")
+	d := &desk{keys: everybody(10_000), fail: func(n int, _ runs.Request) error {
+		if n > 100 {
+			return away
+		}
+		return nil
+	}}
+	f := d.train(eachNight(0))
+	if _, err := f(t.Context(), tick()); !errors.Is(err, away) || !strings.Contains(err.Error(), "for key bot-") {
+		t.Errorf("it says %v", err)
+	}
+	if n := len(d.asked); n > 100+2*eachAtOnce {
+		t.Errorf("after the first failure it went on to %d", n)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	d = &desk{keys: everybody(10_000)}
+	d.fail = func(n int, _ runs.Request) error {
+		if n == 50 {
+			cancel()
+		}
+		return nil
+	}
+	if _, err := d.train(eachNight(0))(ctx, tick()); !errors.Is(err, context.Canceled) {
+		t.Errorf("who is not waited for any more says %v", err)
+	}
+	d = &desk{keys: everybody(3), lists: away}
+	if _, err := d.train(eachNight(0))(t.Context(), tick()); !errors.Is(err, away) || len(d.asked) > 0 {
+		t.Errorf("of keys that cannot be listed: %v, asked %d", err, len(d.asked))
+	}
+}

@@ -1,0 +1,73 @@
+package runs
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"tidemill.dev"
+)
+
+// overtime is how long an attempt may go on behind its deadline and its grace
+// before it is given up although it is there: its agent ends the command at the
+// deadline, and then saves and tells.
+const overtime = 10 * time.Minute
+
+// suspicion is what speaks against an attempt. Both are empty where it is not
+// doubted.
+type suspicion struct {
+	gone  string // why it is lost if its launcher has it no more
+	there string // why it is lost even if its launcher has it
+}
+
+func (s suspicion) any() bool { return s != suspicion{} }
+
+// rules say when an attempt is doubted.
+type rules struct {
+	silence time.Duration
+	alone   bool // nobody else launches
+}
+
+// suspect says what speaks against an attempt that was heard of last at a time.
+//
+// Of an attempt that its launcher has not, there are two stories: it was launched
+// and has gone, or whoever began it was stopped between the log and the launch.
+// Nobody can tell them apart, for a cluster forgets what has ended. Both have one
+// end: the attempt is lost, and the run gets another. That costs little, for the
+// first loss is not waited after and what the lost one has saved is gone on from;
+// and it is safe, for if it should be at work after all its token counts no more.
+// To launch it again under its old name would be neither: it could find its
+// predecessor's end, or run twice with one token.
+//
+// But whoever began it may be about to launch it, in another process. So it is
+// given as long as an agent may be silent. Where nobody else launches there is no
+// such doubt, and a restarted laptop goes on at once.
+func (r rules) suspect(run *tidemill.Run, heard, now time.Time) (s suspicion) {
+	silent := now.Sub(heard)
+	switch {
+	case silent > r.silence:
+		s.gone = fmt.Sprintf("nobody heard of it for %s", silent.Round(time.Second))
+	case r.alone:
+		s.gone = "what ran it is no more"
+	}
+	p := termsOf(run)
+	late := now.Sub(run.Attempt().Started) - p.Deadline - p.Grace
+	switch {
+	case run.Cancel != nil && now.Sub(run.Cancel.At) > p.Grace+2*r.silence: // one to hear of it, one to tell
+		s.there = fmt.Sprintf("it did not end within %s of being cancelled", now.Sub(run.Cancel.At).Round(time.Second))
+	case p.Deadline > 0 && late > overtime:
+		s.there = fmt.Sprintf("it did not end within %s of its deadline", (late + p.Grace).Round(time.Second))
+	}
+	return s
+}
+
+// terms are what a plan says of time.
+type terms struct {
+	Deadline time.Duration `json:"deadline"`
+	Grace    time.Duration `json:"grace"`
+}
+
+func termsOf(run *tidemill.Run) (t terms) {
+	_ = json.Unmarshal(run.Plan, &t) // the fold has written it
+	return t
+}

@@ -1,0 +1,180 @@
+package runs
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+)
+
+var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC) // read only
+
+func waiting(id string, due time.Time) *tidemill.Run {
+	return &tidemill.Run{ID: id, State: tidemill.RunWaiting, Asked: []int64{3}, Due: due}
+}
+
+func live(state tidemill.RunState, due time.Time, attempts ...tidemill.Attempt) *tidemill.Run {
+	return &tidemill.Run{ID: "live", State: state, Asked: []int64{1}, Due: due, Attempts: attempts}
+}
+
+func TestNext(t *testing.T) {
+	t.Parallel()
+	later, before := noon.Add(time.Second), noon.Add(-time.Second)
+	first := tidemill.Attempt{Number: 1, Offset: 7}
+	for _, c := range []struct {
+		name string
+		m    tidemill.Making
+		want move
+	}{
+		{"nothing is known", tidemill.Making{}, nothing},
+		{"one waits for its time", tidemill.Making{Waiting: waiting("w", later)}, nothing},
+		{"one waits, and it is time", tidemill.Making{Waiting: waiting("w", noon)}, admits},
+		{"one waits for another", tidemill.Making{Live: live(tidemill.RunRunning, time.Time{}, first), Waiting: waiting("w", before)}, nothing},
+		{"an attempt is under way", tidemill.Making{Live: live(tidemill.RunRunning, time.Time{}, first)}, nothing},
+		{"the next attempt waits", tidemill.Making{Live: live(tidemill.RunResting, later, first), Waiting: waiting("w", before)}, nothing},
+		{"the next attempt may begin", tidemill.Making{Live: live(tidemill.RunResting, before, first)}, admits},
+		{"it succeeded", tidemill.Making{Live: live(tidemill.RunSettling, time.Time{}, first), Waiting: waiting("w", before)}, settles},
+	} {
+		if got := next(&c.m, noon); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestWhoMayLaunch(t *testing.T) {
+	t.Parallel()
+	second := []tidemill.Attempt{{Number: 1, Offset: 7}, {Number: 2, Offset: 9}}
+	m := &tidemill.Making{Live: live(tidemill.RunRunning, time.Time{}, second...)}
+	rests := &tidemill.Making{Live: live(tidemill.RunResting, noon, second...)}
+	for _, c := range []struct {
+		name   string
+		m      *tidemill.Making
+		run    string
+		number int
+		offset int64
+		want   bool
+	}{
+		{"who began it", m, "live", 2, 9, true},
+		{"who was second", m, "live", 2, 10, false},
+		{"who began the one before", m, "live", 1, 7, false},
+		{"of another run", m, "other", 2, 9, false},
+		{"after its end", rests, "live", 2, 9, false},
+		{"of nothing", &tidemill.Making{}, "live", 2, 9, false},
+	} {
+		if got := begun(c.m, c.run, c.number, c.offset); (got != nil) != c.want {
+			t.Errorf("%s: %+v, want %t", c.name, got, c.want)
+		}
+	}
+}
+
+func TestSuspicions(t *testing.T) {
+	t.Parallel()
+	plan, _ := json.Marshal(tidemill.Plan{Deadline: time.Hour, Grace: 30 * time.Second})
+	cluster, laptop := rules{silence: 10 * time.Second}, rules{silence: 10 * time.Second, alone: true}
+	ago := func(d time.Duration) time.Time { return noon.Add(-d) }
+	for _, c := range []struct {
+		name    string
+		r       rules
+		started time.Duration // ago
+		heard   time.Duration // ago
+		cancel  time.Duration // ago; 0 is not at all
+		gone    string
+		there   string
+	}{
+		{"heard of just now", cluster, time.Minute, time.Second, 0, "", ""},
+		{"silent, just not too long", cluster, time.Minute, 10 * time.Second, 0, "", ""},
+		{"silent", cluster, time.Minute, 12 * time.Second, 0, "nobody heard of it for 12s", ""},
+		{"alone", laptop, time.Minute, 0, 0, "what ran it is no more", ""},
+		{"alone and silent", laptop, time.Minute, time.Minute, 0, "nobody heard of it for 1m0s", ""},
+		{"cancelled just now", cluster, time.Minute, time.Second, time.Second, "", ""},
+		{"cancelled, within its grace", cluster, time.Minute, time.Second, 50 * time.Second, "", ""},
+		{"cancelled long ago", cluster, time.Minute, time.Second, 51 * time.Second, "", "it did not end within 51s of being cancelled"},
+		{"beyond its deadline", cluster, time.Hour + 9*time.Minute, time.Second, 0, "", ""},
+		{"far beyond", cluster, time.Hour + 11*time.Minute, time.Second, 0, "", "it did not end within 11m0s of its deadline"},
+	} {
+		run := live(tidemill.RunRunning, time.Time{}, tidemill.Attempt{Number: 1, Offset: 4, Started: ago(c.started)})
+		run.Plan = plan
+		if c.cancel > 0 {
+			run.Cancel = &tidemill.Cancel{At: ago(c.cancel)}
+		}
+		if got := c.r.suspect(run, ago(c.heard), noon); got.gone != c.gone || got.there != c.there {
+			t.Errorf("%s: %+v, want %q and %q", c.name, got, c.gone, c.there)
+		}
+	}
+}
+
+func TestAPlanWithoutADeadlineIsNotLate(t *testing.T) {
+	t.Parallel()
+	run := live(tidemill.RunRunning, time.Time{}, tidemill.Attempt{Number: 1, Started: noon.Add(-1000 * time.Hour)})
+	if got := (rules{silence: time.Second}).suspect(run, noon, noon); got.any() {
+		t.Errorf("it is suspected: %+v", got)
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	model, _ := json.Marshal(tidemill.Plan{Attempts: 2, Model: "m"})
+	data, _ := json.Marshal(tidemill.Plan{Attempts: 2, Dataset: "d"})
+	first := tidemill.Attempt{Number: 1, Offset: 4}
+	second := []tidemill.Attempt{{Number: 1, Offset: 4, Outcome: tidemill.OutcomeFailed}, {Number: 2, Offset: 9}}
+	for _, c := range []struct {
+		name     string
+		plan     []byte
+		attempts []tidemill.Attempt
+		cancel   bool
+		d        tidemill.RunFinished
+		want     string
+	}{
+		{"a model", model, []tidemill.Attempt{first}, false, tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeSucceeded}, nowSucceeded},
+		{"a dataset", data, []tidemill.Attempt{first}, false, tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeSucceeded}, nowSucceeded},
+		{"the first failure", model, []tidemill.Attempt{first}, false, tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeFailed}, nowRetrying},
+		{"the last failure", model, second, false, tidemill.RunFinished{Attempt: 2, Outcome: tidemill.OutcomeFailed}, nowFailed},
+		{"a hopeless failure", model, []tidemill.Attempt{first}, false, tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeFailed, Permanent: true}, nowFailed},
+		{"a loss", model, second, false, tidemill.RunFinished{Attempt: 2, Outcome: tidemill.OutcomeLost}, nowRetrying},
+		{"a cancellation", model, []tidemill.Attempt{first}, false, tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeCancelled}, nowCancelled},
+		{"a failure after one", model, []tidemill.Attempt{first}, true, tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeFailed}, nowCancelled},
+	} {
+		run := live(tidemill.RunRunning, time.Time{}, c.attempts...)
+		run.Plan = c.plan
+		if c.cancel {
+			run.Cancel = &tidemill.Cancel{At: noon}
+		}
+		before := *run
+		if got := outcomeOf(run, c.d, noon); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+		if run.State != before.State || run.Attempt().Outcome != "" {
+			t.Errorf("%s: the run itself has changed: %+v", c.name, run)
+		}
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	var m tidemill.Making
+	wish := func(id string) Request {
+		return Request{Recipe: "r", Key: "k", Cause: tidemill.Cause{Source: "/s", ID: id}}
+	}
+	offset := int64(10)
+	ask := func(r Request) Answer {
+		offset++
+		data, _ := json.Marshal(tidemill.RunRequested{Cause: r.Cause})
+		m.Apply(tidemill.Fact{Offset: offset, Type: tidemill.TypeRunRequested, Recipe: r.Recipe, Key: r.Key,
+			Run: tidemill.RunID(r.Recipe, r.Key, r.Cause), Data: data, At: noon})
+		return answerOf(&m, r, offset)
+	}
+	id := tidemill.RunID("r", "k", wish("1").Cause)
+	for i, want := range []Answer{{id, tidemill.Accepted}, {id, tidemill.Absorbed}, {id, tidemill.Known}, {id, tidemill.Known}} {
+		if got := ask(wish([]string{"1", "2", "1", "2"}[i])); got != want {
+			t.Errorf("wish %d: %+v, want %+v", i, got, want)
+		}
+	}
+	m.Waiting = nil // it has ended
+	if got := ask(wish("2")); got != (Answer{id, tidemill.Known}) {
+		t.Errorf("a repeat after the run's end: %+v", got)
+	}
+	if got := answerOf(&m, wish("3"), 99); got.Run != "" {
+		t.Errorf("a wish that the log does not hold is answered %+v", got)
+	}
+}

@@ -1,0 +1,131 @@
+package runs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/internal/ledger"
+)
+
+// ErrNoRecipe says that the config in force has no such recipe.
+var ErrNoRecipe = errors.New("the config has no such recipe")
+
+// ErrCatchingUp says that nothing can be decided before the ledger knows all
+// facts. It passes.
+var ErrCatchingUp = ledger.ErrCatchingUp
+
+// ErrKey says that a text can be no key.
+var ErrKey = errors.New("can be no key")
+
+// maxKey is how long a key is at most: it stands in record keys, paths and
+// variables.
+const maxKey = 256
+
+// CheckKey says what is wrong with a key, if anything. Keys become parts of the
+// names of datasets, of variables and of log lines.
+func CheckKey(key string) error {
+	switch {
+	case key == "":
+		return fmt.Errorf("an empty text %w", ErrKey)
+	case len(key) > maxKey:
+		return fmt.Errorf("a text of %d bytes %w: it may have %d", len(key), ErrKey, maxKey)
+	case !utf8.ValidString(key):
+		return fmt.Errorf("%q %w: it is no UTF-8", key, ErrKey)
+	}
+	for _, c := range key {
+		if unicode.IsControl(c) {
+			return fmt.Errorf("%q %w: it has a control character", key, ErrKey)
+		}
+	}
+	return nil
+}
+
+// Request is a wish for a run.
+type Request struct {
+	Recipe, Key string
+	Cause       tidemill.Cause
+	Events      []json.RawMessage
+	Debounce    time.Duration
+	MaxWait     time.Duration
+	Delay       time.Duration
+	Priority    int
+	By          string // authid, of a person
+	Again       string // the run that is retried
+	Correlation string
+	Trace       string // traceparent
+}
+
+// Answer is what became of it.
+type Answer struct {
+	Run    string
+	Result tidemill.VerdictResult // accepted, absorbed or known
+}
+
+// Request puts a wish on the log, and starts what is due then. Once it is on the
+// log it is not an error any more if that cannot be started at once: whoever
+// watches tries again.
+func (f *Foreman) Request(ctx context.Context, r Request) (Answer, error) {
+	if err := f.checkRequest(r); err != nil {
+		return Answer{}, fmt.Errorf("ask for a run of recipe %s: %w", r.Recipe, err)
+	}
+	at := f.now()
+	where, m, err := f.put(ctx, f.requestedFact(r), at)
+	if err != nil {
+		return Answer{}, err
+	}
+	a := answerOf(m, r, where.Offset)
+	if a.Run == "" {
+		return Answer{}, fmt.Errorf("ask for a run of recipe %s for key %s: the log holds the wish at offset %d and takes it for none", r.Recipe, r.Key, where.Offset)
+	}
+	f.metrics.requests.WithLabelValues(r.Recipe, string(a.Result)).Inc()
+	f.inPassing(ctx, m)
+	return a, nil
+}
+
+func (f *Foreman) checkRequest(r Request) error {
+	if _, ok := f.opt.Config().Recipe(r.Recipe); !ok {
+		return ErrNoRecipe
+	}
+	if r.Cause == (tidemill.Cause{}) {
+		return errors.New("it names no cause")
+	}
+	return CheckKey(r.Key)
+}
+
+func (f *Foreman) requestedFact(r Request) fact {
+	run := tidemill.RunID(r.Recipe, r.Key, r.Cause)
+	a := fact{typ: tidemill.TypeRunRequested, id: tidemill.ID("requested", run, r.Cause.Source, r.Cause.ID),
+		component: byTrain, recipe: r.Recipe, key: r.Key, run: run, cause: r.Cause,
+		chain: chain{Correlation: r.Correlation, Trace: r.Trace},
+		data: tidemill.RunRequested{Cause: r.Cause, Events: r.Events, Debounce: r.Debounce, MaxWait: r.MaxWait, Delay: r.Delay,
+			Priority: r.Priority, Again: r.Again, Config: f.hash.get(f.opt.Config())}}
+	if r.By != "" || r.Again != "" {
+		a.component = byGateway
+		a.attributes = []broker.Attribute{{Name: tidemill.AttrAuthID, Value: r.By}}
+	}
+	return a
+}
+
+// answerOf reads from the making what became of the wish that lies at an offset.
+// A run that has ended remembers no offsets: hardly ever could it begin and end
+// before the log was read, so the wish was a repeat.
+func answerOf(m *tidemill.Making, r Request, offset int64) Answer {
+	a := Answer{Run: m.RunOf(r.Cause), Result: tidemill.Known}
+	run := m.Find(a.Run)
+	switch {
+	case run == nil || !slices.Contains(run.Asked, offset):
+	case run.First == r.Cause:
+		a.Result = tidemill.Accepted
+	default:
+		a.Result = tidemill.Absorbed
+	}
+	return a
+}

@@ -1,0 +1,101 @@
+package runs
+
+import (
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/config"
+)
+
+func cleaner() config.Recipe {
+	r := plain("clean")
+	r.Makes = config.Makes{Dataset: "clean/{key}", Branch: "main"}
+	return r
+}
+
+func (w *world) made(tree string) tidemill.RunFinished {
+	d := succeeded
+	d.Artifact = tree
+	return d
+}
+
+func (w *world) committed(f *Foreman, run *tidemill.Run) {
+	w.Helper()
+	head, err := w.store.Head(w.ctx(), "clean/k", "main")
+	w.must(err)
+	if run.State != tidemill.RunSucceeded || run.Commit != head.ID || head.Run != run.ID || head.Number != 1 {
+		w.Errorf("the run is %+v, the head %+v", run, head)
+	}
+	if got := w.announcements(); !maps.Equal(got, map[string]int{"clean/k@" + head.ID: 1}) {
+		w.Errorf("announced is %v", got)
+	}
+}
+
+func TestWhatARunMakesIsCommitted(t *testing.T) {
+	w := newWorld(t, cleaner())
+	f := w.foreman(nil)
+	a := w.ask(f, wish("clean", "k", "1"))
+	w.committed(f, w.finish(f, w.launch.of(a.Run)[0], w.made(w.tree("a.csv", "1"))))
+}
+
+func TestNothingMadeIsAFailure(t *testing.T) {
+	w := newWorld(t, cleaner())
+	f := w.foreman(nil)
+	a := w.ask(f, wish("clean", "k", "1"))
+	if run := w.finish(f, w.launch.of(a.Run)[0], succeeded); run.State != tidemill.RunFailed || !strings.Contains(run.Reason, "it made nothing for the dataset clean/k") {
+		t.Errorf("the run is %+v", run)
+	}
+}
+
+// Whoever has told of a success may be stopped before its commit, or between the
+// commit and its fact.
+func TestACrashBeforeASuccessIsSettled(t *testing.T) {
+	for name, further := range map[string]func(*world, *tidemill.Run){
+		"before the commit": func(*world, *tidemill.Run) {},
+		"behind the commit": func(w *world, run *tidemill.Run) {
+			r, err := commitRequest(run)
+			w.must(err)
+			r.Announce = w.announce
+			_, err = w.store.Commit(w.ctx(), r, nil)
+			w.must(err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, cleaner())
+			f := w.foreman(nil)
+			a := w.ask(f, wish("clean", "k", "1"))
+			next := w.ask(f, wish("clean", "k", "2"))
+			d := w.made(w.tree("a.csv", "1"))
+			d.Attempt = 1
+			_, m, err := f.put(w.ctx(), finishedFact(w.run(f, a.Run), byGateway, d, time.Now()), time.Now())
+			if w.must(err); m.Live == nil || m.Live.State != tidemill.RunSettling {
+				t.Fatalf("the making is %+v", m)
+			}
+			if got, err := f.Cancel(w.ctx(), m.Live, "ada", "too late"); err != nil || got.Cancel != nil {
+				t.Errorf("cancelled while it settles it is %+v, %v", got, err)
+			}
+			further(w, m.Live)
+			w.watch(w.foreman(nil))
+			w.watch(w.foreman(nil))
+			w.committed(f, w.until(f, a.Run, tidemill.RunSucceeded))
+			w.soon("the next begins", func() bool { return len(w.launch.of(next.Run)) == 1 })
+		})
+	}
+}
+
+func TestAdvanceSettles(t *testing.T) {
+	w := newWorld(t, cleaner())
+	f := w.foreman(nil)
+	a := w.ask(f, wish("clean", "k", "1"))
+	d := w.made(w.tree("a.csv", "1"))
+	d.Attempt = 1
+	_, _, err := f.put(w.ctx(), finishedFact(w.run(f, a.Run), byGateway, d, time.Now()), time.Now())
+	w.must(err)
+	for range 3 {
+		w.must(f.Advance(w.ctx(), "clean", "k"))
+	}
+	w.committed(f, w.run(f, a.Run))
+}
