@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/internal/api"
+)
+
+// attempt is one under way.
+type attempt struct {
+	o     Options
+	door  *door
+	ends  *ends
+	dirs  folders
+	order api.Order
+	gear  Equipment
+
+	log         *logbook
+	checkpoints checkpoints
+
+	where   tidemill.Where
+	stages  []tidemill.Stage
+	ending  *ending // nil until the command has ended
+	peak    int64
+	seconds float64 // of the command
+	metrics map[string]float64
+	made    []api.File // by it, and the gateway has it
+}
+
+// Run does one attempt. Its error says that the attempt could not tell of its
+// end; how the command went is in what it told.
+func Run(ctx context.Context, o Options) error {
+	a := &attempt{o: o.withDefaults(), ends: newEnds(ctx), dirs: folders{o.Work}}
+	defer a.ends.close()
+	a.door = newDoor(&a.o, func() { a.ends.die(ErrSuperseded) })
+	a.where.Node = o.Node
+	err := a.begin()
+	stop := a.beat()
+	defer stop()
+	if err == nil {
+		err = a.work()
+	}
+	err = a.report(err)
+	return errors.Join(err, a.tidy())
+}
+
+// begin gets the order and the folders.
+func (a *attempt) begin() error {
+	a.log = newLogbook(a.ends.save, a.door, 0, a.o.Now)
+	if err := a.door.insist(a.ends.work, said{}, into(&a.order)); err != nil {
+		return fmt.Errorf("ask what to do: %w", err)
+	}
+	a.log.most = a.order.Plan.MaxLog
+	if err := a.dirs.make(); err != nil {
+		return fmt.Errorf("make the folders of the attempt: %w", err)
+	}
+	return nil
+}
+
+// tidy removes the attempt's folders.
+func (a *attempt) tidy() error {
+	if err := a.dirs.remove(); err != nil {
+		return fmt.Errorf("remove the folders of the attempt: %w", err)
+	}
+	return nil
+}
+
+// work does everything between the order and the last word.
+func (a *attempt) work() error {
+	if err := a.equip(); err != nil {
+		return err
+	}
+	deadline := a.deadline(a.ends.end)
+	defer deadline.Stop()
+	if err := a.stage("fetch", func() error { return a.fetch(a.ends.work) }); err != nil {
+		return err
+	}
+	if err := a.stage("run", a.run); err != nil {
+		return err
+	}
+	deadline.Stop()
+	return a.bring()
+}
+
+// deadline ends what takes too long. The command and what is fetched for it have
+// one, and then what is brought away has as much again.
+func (a *attempt) deadline(end context.CancelCauseFunc) *time.Timer {
+	d := a.order.Plan.Deadline
+	if d <= 0 {
+		d = 1 << 62
+	}
+	return time.AfterFunc(d, func() { end(&late{d}) })
+}
+
+// equip waits for what the machine gives.
+func (a *attempt) equip() (err error) {
+	a.gear, err = a.o.Equip(a.ends.work, a.order.Plan)
+	if err != nil {
+		return &fault{permanent: !errors.Is(err, ErrPassing), err: err}
+	}
+	a.where.Card, a.where.GPUs, a.where.Image = a.gear.Card, a.gear.GPUs, a.gear.Image
+	return nil
+}
+
+// bring checks what the command has made, and uploads it. A machine that stops
+// is not a reason to lose it at once; a person's word is.
+func (a *attempt) bring() error {
+	if err := a.complete(); err != nil {
+		return err
+	}
+	if err := a.measured(); err != nil {
+		return err
+	}
+	ctx, end := context.WithCancelCause(a.ends.save)
+	defer end(nil)
+	defer a.deadline(end).Stop()
+	defer context.AfterFunc(a.ends.work, func() {
+		if errors.As(a.ends.early(), new(*cancelled)) {
+			end(a.ends.early())
+		}
+	})()
+	err := a.stage("upload", func() error { return a.upload(ctx) })
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return err
+}

@@ -1,0 +1,160 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"tidemill.dev"
+)
+
+// ErrSuperseded is why an attempt ends that counts no more: its command is
+// killed at once, and nothing is said.
+var ErrSuperseded = errors.New("the attempt counts no more")
+
+// ErrPassing is in an error of Options.Equip that another attempt may not meet.
+var ErrPassing = errors.New("it may pass")
+
+// Stopping is the cause of a context that ends since the machine stops, and says
+// by when the attempt has to have left.
+type Stopping struct{ By time.Time }
+
+func (s *Stopping) Error() string { return "the machine stopped" }
+
+// cancelled is why a run ends that somebody does not want any more.
+type cancelled struct{ reason string }
+
+func (c *cancelled) Error() string { return c.reason }
+
+// late is why an attempt ends that has taken too long.
+type late struct{ after time.Duration }
+
+func (l *late) Error() string { return fmt.Sprintf("deadline of %s passed", short(l.after)) }
+
+// fault is what is wrong with the command or what it made.
+type fault struct {
+	permanent bool // another attempt would fail too
+	err       error
+}
+
+func (f *fault) Error() string { return f.err.Error() }
+func (f *fault) Unwrap() error { return f.err }
+
+func permanent(format string, args ...any) error {
+	return &fault{permanent: true, err: fmt.Errorf(format, args...)}
+}
+
+// verdict is what an attempt tells for an error: why it had to end early counts
+// more than what went wrong by that.
+func verdict(early, err error) (o tidemill.Outcome, reason string, permanent bool) {
+	var (
+		stop   *Stopping
+		person *cancelled
+		f      *fault
+	)
+	switch {
+	case err == nil:
+		return tidemill.OutcomeSucceeded, "", false
+	case errors.As(early, &stop):
+		return tidemill.OutcomeLeft, early.Error(), false
+	case errors.As(early, &person):
+		return tidemill.OutcomeCancelled, early.Error(), false
+	case early != nil:
+		return tidemill.OutcomeFailed, early.Error(), false
+	}
+	return tidemill.OutcomeFailed, err.Error(), errors.As(err, &f) && f.permanent
+}
+
+const (
+	leaveWithin = 10 * time.Second // where a machine that stops does not say by when
+	lastWithin  = time.Hour        // how long a gateway that is away is waited for at the end
+)
+
+// ends are the contexts of an attempt. Each that is listed ends when the one
+// below it does.
+//
+//	work:  the first reason to end early has come, whichever it is
+//	leave: the command may no longer take its time to leave
+//	save:  what it leaves behind can no longer be brought away
+//	last:  nothing can be said any more
+//	dead:  nothing may be said any more
+type ends struct {
+	dead, last, save, leave, work context.Context
+	die, end                      context.CancelCauseFunc
+	noLast, noSave, noLeave       context.CancelFunc
+	unwatch                       func() bool
+
+	mu     sync.Mutex
+	timers []*time.Timer
+}
+
+func newEnds(ctx context.Context) *ends {
+	e := &ends{}
+	e.dead, e.die = context.WithCancelCause(context.WithoutCancel(ctx))
+	e.last, e.noLast = context.WithCancel(e.dead)
+	e.save, e.noSave = context.WithCancel(e.last)
+	e.leave, e.noLeave = context.WithCancel(e.save)
+	e.work, e.end = context.WithCancelCause(e.leave)
+	e.unwatch = context.AfterFunc(ctx, func() { e.stop(context.Cause(ctx)) })
+	return e
+}
+
+// stop is called when the caller's context has ended. The command has half of
+// the time that there is, what it leaves behind a third, and what is said of it
+// the rest.
+func (e *ends) stop(why error) {
+	if errors.Is(why, ErrSuperseded) {
+		e.die(why)
+		return
+	}
+	var s *Stopping
+	if !errors.As(why, &s) {
+		s = &Stopping{By: time.Now().Add(leaveWithin)}
+	}
+	e.end(s)
+	left := max(time.Until(s.By), 0)
+	e.after(left/2, e.noLeave)
+	e.after(left*5/6, e.noSave)
+	e.after(left, e.noLast)
+}
+
+// over is called when there is nothing left but to tell of it.
+func (e *ends) over() {
+	e.after(lastWithin*5/6, e.noSave)
+	e.after(lastWithin, e.noLast)
+}
+
+func (e *ends) after(d time.Duration, fn func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.timers = append(e.timers, time.AfterFunc(d, fn))
+}
+
+// early is why the attempt ends before its command does; nil if it does not.
+func (e *ends) early() error { return context.Cause(e.work) }
+
+// isDead reports whether the attempt counts no more.
+func (e *ends) isDead() bool { return e.dead.Err() != nil }
+
+func (e *ends) close() {
+	e.unwatch()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, t := range e.timers {
+		t.Stop()
+	}
+	e.die(nil)
+}
+
+// short is a duration without its zeros: 1h, and not 1h0m0s.
+func short(d time.Duration) string {
+	switch {
+	case d >= time.Hour && d%time.Hour == 0:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	case d >= time.Minute && d%time.Minute == 0:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	}
+	return d.String()
+}

@@ -1,0 +1,220 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The streams.
+const stdout, stderr = "stdout", "stderr"
+
+const (
+	chunkBytes = 256 << 10
+	chunkAfter = time.Second // of its first byte
+	maxQueued  = 2           // chunks that wait for the gateway
+)
+
+// logbook is an attempt's log on its way to the gateway. While that is away the
+// log fills, then whoever writes waits, and with it the command: memory is
+// bounded and nothing is lost. When the context ends nobody waits any more.
+type logbook struct {
+	door *door
+	ctx  context.Context // of the sending
+	now  func() time.Time
+	most int64 // bytes to keep; 0 is no bound
+
+	mu      sync.Mutex
+	open    map[string]*splitter // by stream
+	chunk   []byte               // that fills
+	due     *time.Timer          // of the chunk
+	kept    int64
+	dropped int64 // bytes of text behind the bound
+	lines   int64
+	last    lastWords
+	closed  bool
+
+	queue   chan []byte // nil before the first chunk
+	sent    sync.WaitGroup
+	refused atomic.Pointer[error] // a chunk was; those behind it are dropped
+	seq     int                   // of the sender
+	told    int64                 // bytes that the gateway has; of the sender
+}
+
+func newLogbook(ctx context.Context, d *door, most int64, now func() time.Time) *logbook {
+	return &logbook{door: d, ctx: ctx, now: now, most: most, open: map[string]*splitter{}}
+}
+
+// write takes what a stream of the command says.
+func (l *logbook) write(stream string, data []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	s := l.open[stream]
+	if s == nil {
+		s = &splitter{}
+		l.open[stream] = s
+	}
+	at := l.now()
+	s.split(data, func(text []byte, whole bool) { l.line(at, stream, text, whole) })
+	l.await(len(s.open) > 0)
+}
+
+// note says something of ours in the log.
+func (l *logbook) note(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.ours(format, args...)
+		l.await(false)
+	}
+}
+
+// ours are not counted: they say why others are missing.
+func (l *logbook) ours(format string, args ...any) {
+	text := fmt.Appendf([]byte("tidemill: "), format, args...)
+	l.chunk = appendLine(l.chunk, l.now(), stderr, true, text)
+	l.last.add(stderr, text, true)
+}
+
+// line takes a line, or a part of one.
+func (l *logbook) line(at time.Time, stream string, text []byte, whole bool) {
+	l.last.add(stream, text, whole)
+	if l.dropped > 0 || l.most > 0 && l.kept+int64(len(text)) > l.most {
+		if l.dropped == 0 {
+			l.ours("the log has reached its bound of %d bytes (maxLog); what follows is not kept", l.most)
+		}
+		l.dropped += int64(len(text)) + 1
+		l.lines++
+		return
+	}
+	before := len(l.chunk)
+	l.chunk = appendLine(l.chunk, at, stream, whole, text)
+	l.kept += int64(len(l.chunk) - before)
+	if len(l.chunk) >= chunkBytes {
+		l.hand()
+	}
+}
+
+// await has the chunk sent a while after its first byte.
+func (l *logbook) await(open bool) {
+	if l.due == nil && (open || len(l.chunk) > 0) {
+		l.due = time.AfterFunc(chunkAfter, l.flush)
+	}
+}
+
+// flush hands over what there is, lines that have not ended among it: a bar that
+// grows is one such line for hours.
+func (l *logbook) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.rest(false)
+		l.hand()
+	}
+}
+
+func (l *logbook) rest(whole bool) {
+	for _, stream := range []string{stdout, stderr} {
+		if s := l.open[stream]; s != nil && len(s.open) > 0 {
+			l.line(l.now(), stream, s.rest(), whole)
+		}
+	}
+}
+
+// hand gives the chunk to the sender. It waits where the gateway does not take
+// them as fast as they come.
+func (l *logbook) hand() {
+	if l.due != nil {
+		l.due.Stop()
+		l.due = nil
+	}
+	if len(l.chunk) == 0 {
+		return
+	}
+	if l.queue == nil {
+		queue := make(chan []byte, maxQueued)
+		l.queue = queue
+		l.sent.Go(func() { l.sendAll(queue) })
+	}
+	l.queue <- l.chunk
+	l.chunk = nil
+}
+
+func (l *logbook) sendAll(queue <-chan []byte) {
+	for chunk := range queue {
+		l.send(chunk)
+	}
+}
+
+// send has a chunk arrive, or drops it if that cannot be.
+func (l *logbook) send(chunk []byte) {
+	if l.refused.Load() != nil {
+		return
+	}
+	err := l.door.insist(l.ctx, said{"/log?seq=" + strconv.Itoa(l.seq), bytesType, chunk}, nil)
+	if err != nil {
+		err = fmt.Errorf("send the log: %w", err)
+		l.refused.Store(&err)
+		return
+	}
+	l.seq++
+	l.told += int64(len(chunk))
+}
+
+// close sends what is left. What is written from then on is dropped.
+func (l *logbook) close() {
+	l.mu.Lock()
+	l.rest(true)
+	if l.dropped > 0 {
+		l.ours("%d lines with %d bytes were not kept", l.lines, l.dropped)
+	}
+	l.closed = true
+	if l.due != nil {
+		l.due.Stop()
+	}
+	chunk, queue := l.chunk, l.queue
+	l.chunk = nil
+	if queue != nil {
+		close(queue)
+	}
+	l.mu.Unlock()
+	l.sent.Wait()
+	if len(chunk) > 0 {
+		l.send(chunk)
+	}
+}
+
+// tail is the end of what was said, however much of it was kept.
+func (l *logbook) tail() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last.String()
+}
+
+// cut reports whether there was more than was kept.
+func (l *logbook) cut() bool { return l.dropped > 0 || l.refused.Load() != nil }
+
+// follow copies a stream of the command into the log.
+func (l *logbook) follow(stream string, from io.Reader) error {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			l.write(stream, buffer[:n])
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// However a text comes in pieces, its lines are the same, and put together they
+// are the text.
+func TestSplit(t *testing.T) {
+	text := "one\n\ntwo\r\n" + strings.Repeat("x", 3*maxText+5) + "\n" + strings.Repeat("y", maxText) + "\nend"
+	want := ""
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		var s splitter
+		var lines []string
+		for rest := text; rest != ""; {
+			n := min(1+random.IntN(maxText*2), len(rest))
+			s.split([]byte(rest[:n]), func(text []byte, whole bool) {
+				if len(text) > maxText {
+					t.Fatalf("a text of %d bytes", len(text))
+				}
+				lines = append(lines, fmt.Sprintf("%t %s", whole, text))
+			})
+			rest = rest[n:]
+		}
+		lines = append(lines, "open "+string(s.rest()))
+		got := strings.Join(lines, "\n")
+		if want == "" {
+			want = got
+		}
+		if got != want {
+			t.Fatalf("seed %d: other lines", seed)
+		}
+	}
+	if !strings.HasPrefix(want, "true one\ntrue \ntrue two\r\nfalse xxx") || !strings.HasSuffix(want, "\nopen end") || strings.Count(want, "false ") != 3 {
+		t.Errorf("the lines are %.80q…", want)
+	}
+}
+
+func TestAppendLine(t *testing.T) {
+	at := time.Date(2026, 9, 1, 12, 0, 0, 120, time.FixedZone("", 7200))
+	got := string(appendLine(appendLine(nil, at, "stdout", true, []byte("a b")), at, "stderr", false, nil))
+	if want := "2026-09-01T10:00:00.00000012Z stdout F a b\n2026-09-01T10:00:00.00000012Z stderr P \n"; got != want {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestLastWords(t *testing.T) {
+	var many lastWords
+	for i := range 1000 {
+		many.add("stdout", fmt.Appendf(nil, "line %d", i), true)
+	}
+	long := lastWords{}
+	long.add("stdout", []byte(strings.Repeat("é", lastBytes)), true)
+	longer := lastWords{}
+	for range 40 {
+		longer.add("stdout", []byte(strings.Repeat("a", 1000)), true)
+	}
+	mixed := lastWords{}
+	mixed.add("stdout", []byte("50%"), false)
+	mixed.add("stderr", []byte("warning"), true)
+	mixed.add("stdout", []byte("100%"), false)
+	for what, c := range map[string]struct {
+		is    *lastWords
+		lines int
+		first string
+		last  string
+	}{
+		"none":          {&lastWords{}, 1, "", ""},
+		"many":          {&many, lastLines, "line 950", "line 999"},
+		"one too long":  {&long, 1, "é", "é"},
+		"long ones":     {&longer, 8, "aaa", "aaa"},
+		"of two mouths": {&mixed, 3, "50%", "100%"},
+	} {
+		got := strings.Split(c.is.String(), "\n")
+		if len(got) != c.lines || !strings.HasPrefix(got[0], c.first) || !strings.HasSuffix(got[len(got)-1], c.last) || len(c.is.String()) > lastBytes+4 {
+			t.Errorf("%s: %d lines, %.30q … %.30q", what, len(got), got[0], got[len(got)-1])
+		}
+	}
+}
+
+func TestKeepLast(t *testing.T) {
+	for text, want := range map[string]string{"": "", "\n\n": "", "a": "a\n", "a\nb\n": "b\n", "a\nb\n\n": "b\n", "a\nbc": "bc\n"} {
+		for piece := 1; piece <= 3; piece++ {
+			k := &keepLast{}
+			for rest := text; rest != ""; {
+				n := min(piece, len(rest))
+				_, _ = k.Write([]byte(rest[:n])) // it cannot fail
+				rest = rest[n:]
+			}
+			if got := string(k.line()); got != want {
+				t.Errorf("%q in pieces of %d: %q", text, piece, got)
+			}
+		}
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	exit := exitedWith(3, planOfDir()).err
+	for _, c := range []struct {
+		early, err error
+		want       string
+	}{
+		{nil, nil, "succeeded  false"},
+		{&Stopping{}, nil, "succeeded  false"}, // it was quicker
+		{&Stopping{}, exit, "left the machine stopped false"},
+		{&cancelled{"ada"}, exit, "cancelled ada false"},
+		{&late{90 * time.Minute}, exit, "failed deadline of 90m passed false"},
+		{&late{2 * time.Hour}, exit, "failed deadline of 2h passed false"},
+		{nil, exit, "failed exit status 3 false"},
+		{nil, fmt.Errorf("fetch: %w", permanent("no address")), "failed fetch: no address true"},
+	} {
+		o, reason, forever := verdict(c.early, c.err)
+		if got := fmt.Sprint(o, " ", reason, " ", forever); got != c.want {
+			t.Errorf("%v, %v: %s", c.early, c.err, got)
+		}
+	}
+}
+
+func TestExitOfAContainer(t *testing.T) {
+	p := planOfImage()
+	for code, want := range map[int]string{
+		1: "1  exit status 1", 125: "125  the container of trainer:3 was not started: the log says why",
+		127: `127  the image trainer:3 has no command that could be run as ["python" "train.py"] (exit status 127)`,
+		137: "-1 SIGKILL killed by SIGKILL (out of memory?)", 143: "-1 SIGTERM killed by SIGTERM",
+	} {
+		e := exitedWith(code, p)
+		if got := fmt.Sprint(e.exit, " ", e.signal, " ", e.err); got != want {
+			t.Errorf("%d: %s", code, got)
+		}
+	}
+}

@@ -1,0 +1,399 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/config"
+)
+
+// An attempt is launched once, however often that is asked for, and is had until
+// it has told its end.
+func TestLaunch(t *testing.T) {
+	d := newDoor(t)
+	l := d.open(t, t.TempDir(), nil)
+	marks := t.TempDir()
+	a := d.plan(t, "run1-1", fmt.Sprintf(`touch %s/$$; echo at work; while ! test -e %s/go; do sleep 0.02; done`, marks, marks), nil)
+	launch(t, l, a, a)
+	d.says(t, a.Name, "at work")
+	launch(t, l, a)
+	if has, err := l.Has(t.Context(), a.Name); !has || err != nil {
+		t.Errorf("it has the attempt: %t, %v", has, err)
+	}
+	if err := os.WriteFile(filepath.Join(marks, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := d.word(t, a.Name)
+	node, _ := os.Hostname()
+	if w.Outcome != tidemill.OutcomeSucceeded || w.Where.Node != node || !strings.HasPrefix(w.Where.Image, "sha256:") {
+		t.Errorf("it ended so: %+v", w)
+	}
+	l.all.Wait()
+	if has, _ := l.Has(t.Context(), a.Name); has {
+		t.Error("it still has an attempt that has ended")
+	}
+	if all, _ := filepath.Glob(marks + "/[0-9]*"); len(all) != 1 {
+		t.Errorf("it ran %d times", len(all))
+	}
+	if l.Slots(config.Pool{}) != runtime.NumCPU() || l.Slots(config.Pool{Slots: 3}) != 3 {
+		t.Error("other slots")
+	}
+}
+
+// An attempt that counts no more is ended without a word.
+func TestStop(t *testing.T) {
+	d := newDoor(t)
+	l := d.open(t, t.TempDir(), nil)
+	mark := filepath.Join(t.TempDir(), "pid")
+	a := d.plan(t, "run1-1", `trap "" TERM; echo $$ > `+mark+`; echo at work; sleep 600; sleep 600`, nil)
+	launch(t, l, a)
+	d.says(t, a.Name, "at work")
+	for range 2 {
+		if err := l.Stop(t.Context(), a.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dead(t, pid(t, mark))
+	if _, said := d.words[a.Name]; said {
+		t.Error("it had a last word")
+	}
+}
+
+// A launcher that closes has its commands save and leave, and ends what has left
+// their groups. It launches nothing any more.
+func TestClose(t *testing.T) {
+	d := newDoor(t)
+	dir := t.TempDir()
+	l := d.open(t, dir, nil)
+	marks := t.TempDir()
+	patient := d.plan(t, "run1-1", `trap 'exit 0' TERM; setsid sleep 600 >/dev/null 2>&1 & echo $! > `+marks+`/apart; echo at work; sleep 600 & wait`, nil)
+	stubborn := d.plan(t, "run2-1", `trap "" TERM; echo $$ > `+marks+`/stubborn; echo at work; sleep 600; sleep 600`, func(p *tidemill.Plan) { p.Grace = 200 * time.Millisecond })
+	launch(t, l, patient, stubborn)
+	d.says(t, patient.Name, "at work")
+	d.says(t, stubborn.Name, "at work")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := l.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{patient.Name, stubborn.Name} {
+		if w := d.words[name]; w.Outcome != tidemill.OutcomeLeft || w.Reason != "the machine stopped" {
+			t.Errorf("%s ended so: %+v", name, w)
+		}
+	}
+	dead(t, pid(t, marks+"/apart"))
+	dead(t, pid(t, marks+"/stubborn"))
+	if err := l.Launch(t.Context(), patient); err == nil {
+		t.Error("it launches still")
+	}
+	if _, err := os.Stat(filepath.Join(dir, workName)); !os.IsNotExist(err) {
+		t.Errorf("its work folder is left: %v", err)
+	}
+}
+
+// What has left its group is ended a while after its attempt, and nothing of
+// attempts that are at work.
+func TestWhatHasLeftItsGroup(t *testing.T) {
+	d := newDoor(t)
+	l := d.open(t, t.TempDir(), nil)
+	marks := t.TempDir()
+	script := `setsid sleep 600 >/dev/null 2>&1 & echo $! > ` + marks + `/`
+	launch(t, l, d.plan(t, "run1-1", script+"a; true", nil), d.plan(t, "run2-1", script+"b; echo at work; while ! test -e "+marks+"/go; do sleep 0.02; done", nil))
+	d.word(t, "run1-1")
+	d.says(t, "run2-1", "at work")
+	dead(t, pid(t, marks+"/a"))
+	if !isAlive(pid(t, marks+"/b")) {
+		t.Error("a process of an attempt at work was ended")
+	}
+	if err := os.WriteFile(marks+"/go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.word(t, "run2-1")
+	dead(t, pid(t, marks+"/b"))
+}
+
+// brood is a command that starts what is hard to end.
+func brood(marks string) string {
+	return `trap "" TERM HUP
+		sleep 600 & echo $! > ` + marks + `/child
+		setsid sh -c 'trap "" TERM; sleep 600 & echo $! > ` + marks + `/grandchild; wait' >/dev/null 2>&1 &
+		while ! test -s ` + marks + `/grandchild; do sleep 0.02; done
+		echo $$ > ` + marks + `/self; echo at work; sleep 600; sleep 600`
+}
+
+var broodMarks = []string{"/self", "/child", "/grandchild"}
+
+// A launcher that is killed leaves no orphan: its guard sees to that, whatever
+// else is asked to leave with it.
+func TestKilledLauncher(t *testing.T) {
+	d := newDoor(t)
+	marks := t.TempDir()
+	a := d.plan(t, "run1-1", brood(marks), nil)
+	launcher, guard := d.other(t, t.TempDir(), a)
+	d.says(t, a.Name, "at work")
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		if err := syscall.Kill(guard, sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range broodMarks {
+		if !isAlive(pid(t, marks+m)) {
+			t.Fatalf("%s is not there before", m)
+		}
+	}
+	if err := launcher.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range broodMarks {
+		dead(t, pid(t, marks+m))
+	}
+	dead(t, guard)
+}
+
+// Where the guard is killed with its launcher, the next launcher of the folder
+// ends what is left.
+func TestKilledLauncherAndGuard(t *testing.T) {
+	d := newDoor(t)
+	marks, dir := t.TempDir(), t.TempDir()
+	a := d.plan(t, "run1-1", brood(marks), nil)
+	launcher, guard := d.other(t, dir, a)
+	d.says(t, a.Name, "at work")
+	if err := syscall.Kill(guard, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	dead(t, guard)
+	if err := launcher.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	dead(t, pid(t, marks+"/self")) // by the kernel
+	if !isAlive(pid(t, marks+"/grandchild")) {
+		t.Error("nothing is left: that tells nothing of the next launcher")
+	}
+	stranger := filepath.Join(dir, "work", "run1-1")
+	if _, err := os.Stat(stranger); err != nil {
+		t.Errorf("its folder is not left: %v", err)
+	}
+	l := d.open(t, dir, nil)
+	for _, m := range broodMarks {
+		dead(t, pid(t, marks+m))
+	}
+	if _, err := os.Stat(stranger); !os.IsNotExist(err) {
+		t.Errorf("its folder is left: %v", err)
+	}
+	again := d.plan(t, "run1-2", "exit 0", nil)
+	launch(t, l, again)
+	if w := d.word(t, again.Name); w.Outcome != tidemill.OutcomeSucceeded {
+		t.Errorf("the next ended so: %+v", w)
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	d := newDoor(t)
+	dir := t.TempDir()
+	l := d.open(t, dir, nil)
+	if err := os.MkdirAll(filepath.Join(dir, "secrets", "hub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "secrets", "hub", "token"), []byte("hf_1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct{ ref, reason string }{
+		{"hub/token", ""},
+		{"hub/none", "secret hub/none for TOKEN: no such file or directory: write it into " + filepath.Join(dir, "secrets", "hub", "none")},
+		{"../launcher.json", "secret ../launcher.json for TOKEN: path escapes"},
+	} {
+		a := d.plan(t, fmt.Sprintf("run%d-1", i), `test "$TOKEN" = hf_1`, func(p *tidemill.Plan) { p.Secrets = map[string]string{"TOKEN": c.ref} })
+		launch(t, l, a)
+		w := d.word(t, a.Name)
+		if (w.Outcome == tidemill.OutcomeSucceeded) != (c.reason == "") || !strings.HasPrefix(w.Reason, c.reason) || w.Permanent != (c.reason != "") {
+			t.Errorf("%s: it ended so: %+v", c.ref, w)
+		}
+	}
+}
+
+// onPath puts a program before all others.
+func onPath(t *testing.T, name, text string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+func TestGPUs(t *testing.T) {
+	onPath(t, "nvidia-smi", "#!/bin/sh\nprintf '0, NVIDIA H200, 570.1\\n1, NVIDIA H200, 570.1\\n'\n")
+	d := newDoor(t)
+	l := d.open(t, t.TempDir(), nil)
+	if l.GPUs() != 2 {
+		t.Fatalf("it has %d GPUs", l.GPUs())
+	}
+	marks := t.TempDir()
+	gpus := func(n int) func(*tidemill.Plan) { return func(p *tidemill.Plan) { p.GPUs = n } }
+	both := d.plan(t, "both-1", `echo "at work on $CUDA_VISIBLE_DEVICES"; while ! test -e `+marks+`/go; do sleep 0.02; done`, gpus(2))
+	one := d.plan(t, "one-1", `echo "on $CUDA_VISIBLE_DEVICES"`, gpus(1))
+	none := d.plan(t, "none-1", `test "${CUDA_VISIBLE_DEVICES-unset}" = ""`, nil)
+	many := d.plan(t, "many-1", `exit 0`, gpus(3))
+	launch(t, l, both)
+	d.says(t, both.Name, "at work on 0,1")
+	launch(t, l, one, none, many)
+	if w := d.word(t, none.Name); w.Outcome != tidemill.OutcomeSucceeded {
+		t.Errorf("a run without GPUs ended so: %+v", w)
+	}
+	if w := d.word(t, many.Name); !w.Permanent || !strings.Contains(w.Reason, "wants 3 GPUs and this machine has 2") {
+		t.Errorf("a run that wants too many ended so: %+v", w)
+	}
+	d.until(t, "the one that waits beats", func() bool { return d.beats[one.Name] > 1 })
+	if _, said := d.words[one.Name]; said {
+		t.Error("it did not wait for a GPU")
+	}
+	if err := os.WriteFile(marks+"/go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := d.word(t, one.Name)
+	if w.Where.Card != "NVIDIA H200" || !slices.Equal(w.Where.GPUs, []int{0}) || w.Result.GPUSeconds <= 0 || !strings.Contains(w.Result.LastLines, "on 0") {
+		t.Errorf("it ended so: %+v", w)
+	}
+}
+
+func TestGPUsThatCannotBeAsked(t *testing.T) {
+	onPath(t, "nvidia-smi", "#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")
+	if l := newDoor(t).open(t, t.TempDir(), nil); l.GPUs() != 0 {
+		t.Errorf("it has %d GPUs", l.GPUs())
+	}
+}
+
+// Who waits for many is not passed by for ever by those who want few.
+func TestCardsInTheirOrder(t *testing.T) {
+	c := newCards([]card{{index: 0}, {index: 1}, {index: 2}})
+	first, err := c.take(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	many, few := &wish{3, make(chan []card, 1)}, &wish{1, make(chan []card, 1)}
+	c.queue = append(c.queue, many, few)
+	c.serve()
+	if len(few.got) > 0 {
+		t.Error("the later was served before the earlier")
+	}
+	cancel()
+	if _, err := c.take(ctx, 1); err == nil {
+		t.Error("who does not wait any more was served")
+	}
+	c.leave(many)
+	if got := <-few.got; len(got) != 1 || got[0].index != 2 {
+		t.Errorf("got %v", got)
+	}
+	c.give(first)
+	if got, err := c.take(t.Context(), 2); err != nil || got[0].index != 0 || got[1].index != 1 {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestImages(t *testing.T) {
+	d := newDoor(t)
+	image := func(p *tidemill.Plan) { p.Image, p.Dir = "trainer:3", "" }
+	run := func(l *Launcher, name string) word {
+		launch(t, l, d.plan(t, name, "exit 0", image))
+		return d.word(t, name)
+	}
+	t.Run("with no engine", func(t *testing.T) {
+		path := t.TempDir()
+		for _, name := range []string{"env", "sh"} {
+			if err := os.Symlink(filepath.Join("/usr/bin", name), filepath.Join(path, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Setenv("PATH", path)
+		if w := run(d.open(t, t.TempDir(), nil), "none-1"); !w.Permanent || !strings.Contains(w.Reason, "neither is here") {
+			t.Errorf("it ended so: %+v", w)
+		}
+		onPath(t, "docker", "#!/bin/sh\nexit 1\n")
+		if w := run(d.open(t, t.TempDir(), nil), "silent-1"); w.Permanent || !strings.Contains(w.Reason, "docker is here and does not answer") {
+			t.Errorf("it ended so: %+v", w)
+		}
+	})
+	t.Run("with one", func(t *testing.T) {
+		asked := filepath.Join(t.TempDir(), "asked")
+		onPath(t, "docker", "#!/bin/sh\necho \"$@\" >> "+asked+"\nif test $1 = ps; then echo c1 c2; fi\n")
+		l := d.open(t, t.TempDir(), nil)
+		if w := run(l, "docker-1"); w.Outcome != tidemill.OutcomeSucceeded {
+			t.Errorf("it ended so: %+v", w)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(asked)
+		if err != nil || !strings.Contains(string(text), "--label tidemill.cookie="+l.cookie) || !strings.Contains(string(text), "\nkill c1 c2\n") {
+			t.Errorf("the engine was asked (%v):\n%s", err, text)
+		}
+	})
+}
+
+func TestFolderDigest(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string, mode os.FileMode) {
+		t.Helper()
+		at := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("train.py", "one", 0o644)
+	d := &folderDigest{}
+	first := d.look(dir)
+	for what, c := range map[string]struct {
+		name, text string
+		same       bool
+	}{
+		"what is hidden":    {".git/x", "y", true},
+		"what Python keeps": {"__pycache__/x", "y", true},
+	} {
+		put(c.name, c.text, 0o644)
+		if got := d.look(dir); (got == first) != c.same {
+			t.Errorf("%s: %s", what, got)
+		}
+	}
+	put("lib/model.py", "two", 0o644)
+	second := d.look(dir)
+	put("train.py", "oNe", 0o644)
+	past := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, "train.py"), past, past); err != nil {
+		t.Fatal(err)
+	}
+	third := d.look(dir)
+	if first == "" || first == second || second == third || (&folderDigest{}).look(dir) != third {
+		t.Errorf("digests: %s, %s, %s", first, second, third)
+	}
+	if got := (&folderDigest{}).look(dir + "/none"); got != "" {
+		t.Errorf("of nothing: %s", got)
+	}
+}
+
+// The guard heeds what it is told, and is not put off by what it does not know.
+func TestCharge(t *testing.T) {
+	c := newCharge()
+	for _, line := range []string{"cookie abc", "engine /usr/bin/my docker", "+12", "+13", "-12", "+1", "+0", "+x", "", "nonsense"} {
+		c.hear(line)
+	}
+	if c.Cookie != "abc" || c.Engine != "/usr/bin/my docker" || len(c.groups) != 1 || !c.groups[13] {
+		t.Errorf("it has heard %+v", c)
+	}
+}
