@@ -20,10 +20,13 @@ import (
 // openFunctions serves the functions of ours that triggers name, on loopback:
 // the dispatcher calls them as it calls everybody else.
 func (p *Platform) openFunctions(ctx context.Context) error {
-	if len(p.functions) == 0 {
+	if len(p.functions) == 0 && p.works == nil {
 		return nil
 	}
 	mux := http.NewServeMux()
+	if p.works != nil {
+		mux.HandleFunc("POST /"+trainFunction+"/{recipe}", p.train)
+	}
 	for name, f := range p.functions {
 		mux.Handle("/"+name, functions.Handler(f, functions.Options{Logger: p.log}))
 	}
@@ -63,6 +66,9 @@ func calledBy(host string, functions http.Handler) http.Handler {
 func (p *Platform) resolve(_ context.Context, to config.Target) (*url.URL, error) {
 	if to.Service != "" {
 		return nil, fmt.Errorf("there is no cluster here to find the service %s in: give the trigger a url", to.Service)
+	}
+	if usesTrain(to) && p.works != nil {
+		return &url.URL{Scheme: "http", Host: p.called, Path: "/" + to.Function + "/" + to.Recipe}, nil
 	}
 	if p.functions[to.Function] == nil {
 		return nil, fmt.Errorf("there is no function %q in this program; %s", to.Function, p.thoseThereAre())

@@ -54,12 +54,19 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*web.Gateway,
 	if err != nil {
 		return nil, err
 	}
-	g, err := web.Open(ctx, web.Options{
+	wo := web.Options{
 		Listen: o.Listen, CertFile: o.CertFile, KeyFile: o.KeyFile,
 		Config: p.Config, Broker: p.broker, Producer: producer,
 		Repeats: memory, Standing: standing.NewBoard(p.redis, p.names, p.kafka), Access: guard, Telemetry: p.telemetry,
 		Ready: p.Ready, Limits: o.Limits, Logger: p.log, Version: p.version,
-	})
+	}
+	if w := p.works; w != nil {
+		wo.Runs, wo.Ledger, wo.Store, wo.Tokens, wo.Announce, wo.Inside = w.foreman, w.ledger, w.store, w.tokens, p.announce, w.inside
+		if w.launcher != nil {
+			wo.GPUs, wo.Slots = w.launcher.GPUs, w.launcher.Slots
+		}
+	}
+	g, err := web.Open(ctx, wo)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,8 @@ package platform
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"tidemill.dev/config"
 	"tidemill.dev/internal/acts"
@@ -21,6 +23,7 @@ func (p *Platform) Keeper(ctx context.Context) (*clock.Keeper, error) {
 	o := clock.Options{Broker: p.broker, Names: p.names, Config: p.Config(), Redis: p.redis, Kafka: p.kafka,
 		Paused:  func(schedule string) bool { return asked.Now().SchedulePaused(schedule) },
 		Changed: asked.Changed,
+		Keys:    p.keysOf,
 		// Kafka's own transactions are there whole or not at all.
 		Verify: p.Embedded(), Logger: p.log}
 	if p.telemetry != nil {
@@ -36,6 +39,7 @@ func (p *Platform) Keeper(ctx context.Context) (*clock.Keeper, error) {
 		apply: func(_ context.Context, c *config.Config) error { return k.Apply(c) },
 		check: func(context.Context) api.Check { return checkClock(k.Status()) },
 	})
+	p.watchRuns(ctx)
 	return k, nil
 }
 
@@ -44,6 +48,9 @@ func (p *Platform) Keeper(ctx context.Context) (*clock.Keeper, error) {
 // same, and taking it out of a balancer would help nobody.
 func checkClock(s clock.Status) api.Check {
 	switch {
+	case len(s.Delayed) > 0:
+		name := slices.Min(slices.Collect(maps.Keys(s.Delayed)))
+		return api.Check{Name: "clock", Status: api.Degraded, Detail: fmt.Sprintf("%d schedules wait for their keys; %v; it is tried again", len(s.Delayed), s.Delayed[name])}
 	case s.Active:
 		return api.Check{Name: "clock", Status: api.OK, Detail: "this process sends the ticks"}
 	case s.Err != nil:

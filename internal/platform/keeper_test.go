@@ -22,6 +22,8 @@ func TestCheckClock(t *testing.T) {
 		{Name: "clock", Status: api.OK, Detail: "this process sends the ticks"}:                   {Active: true},
 		{Name: "clock", Status: api.OK, Detail: "stands by"}:                                      {},
 		{Name: "clock", Status: api.Degraded, Detail: "Kafka does not answer; it is tried again"}: {Err: errors.New("Kafka does not answer")},
+		{Name: "clock", Status: api.Degraded, Detail: "2 schedules wait for their keys; a fails; it is tried again"}: {Active: true,
+			Delayed: map[string]error{"b": errors.New("b fails"), "a": errors.New("a fails")}},
 	} {
 		if got := checkClock(s); got != want {
 			t.Errorf("%+v: %+v, want %+v", s, got, want)

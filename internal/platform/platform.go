@@ -39,7 +39,9 @@ type Options struct {
 	Telemetry *telemetry.Options
 	// Functions are those of ours that triggers may name, by name.
 	Functions map[string]functions.Func
-	Logger    *slog.Logger
+	// Runs opens the ledger and the object store; nil is a process without them.
+	Runs   *RunsOptions
+	Logger *slog.Logger
 }
 
 // Platform is an open Kafka and, where there is an address for it, Redis.
@@ -57,6 +59,9 @@ type Platform struct {
 	functions map[string]functions.Func
 	called    string // where they are served
 	stops     stopOrder
+	works     *works           // nil without runs
+	announcer *broker.Producer // of the commits' events
+	trains    trains
 
 	mu      sync.Mutex
 	config  *config.Config
@@ -106,10 +111,13 @@ func (p *Platform) open(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	p.openRedis()
-	if !o.OwnStreams {
-		return nil
+	if o.OwnStreams {
+		err = p.ensureStreams(ctx, o.Config)
 	}
-	return p.ensureStreams(ctx, o.Config)
+	if err != nil || o.Runs == nil {
+		return err
+	}
+	return p.openRuns(ctx, *o.Runs)
 }
 
 func (p *Platform) startTelemetry(ctx context.Context, o telemetry.Options) (err error) {

@@ -10,7 +10,7 @@ import (
 )
 
 // Stage is a step of the stop order, which is written down here and nowhere
-// else: door closed → consumers drained → producers flushed → offsets committed
+// else: attempts saved and told of → door closed → consumers drained → producers flushed → offsets committed
 // → group left → clients closed → traces sent, those of the stop among them.
 //
 // Draining, committing and leaving are one stage, because a consumer does them
@@ -23,6 +23,8 @@ type Stage int
 // stands still would take all of it for the first. A process gives 25 s of the
 // 30 s that Kubernetes gives a pod; of these, counted from the stop,
 //
+//	attempts   end by 10 s: commands are asked to save and leave, and the agents
+//	           tell of it through the door
 //	doors      end by 20 s: at most 15 s of drain delay, then those under way;
 //	           who waits for Kafka is told at 18 s that it is in doubt
 //	consumers  by 22 s
@@ -34,7 +36,8 @@ type Stage int
 
 // The stages, in their order.
 const (
-	Doors     Stage = iota // nothing new comes in
+	attempts  Stage = iota // none runs here any more
+	Doors                  // nothing new comes in
 	Consumers              // drained, committed, out of their group
 	Producers              // flushed
 	clients                // no connection is left
@@ -91,6 +94,8 @@ func (o *stopOrder) run(ctx context.Context, s Stage) error {
 // leaves is how much of Close's time is for the stages behind this one.
 func (s Stage) leaves() time.Duration {
 	switch s {
+	case attempts:
+		return 15 * time.Second
 	case Doors:
 		return 5 * time.Second
 	case Consumers:

@@ -25,6 +25,7 @@ const (
 	defaultTimeout = 2 * time.Minute // as long as a producer tries an event
 	knockWithin    = 10 * time.Second
 	connectWithin  = 10 * time.Second
+	waysKept       = 8 // connections, for who asks for several things at once
 	agent          = "tidemill"
 )
 
@@ -156,6 +157,7 @@ func newTransport(caFile string) (*http.Transport, error) {
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: connectWithin}).DialContext,
 		TLSHandshakeTimeout: connectWithin,
+		MaxIdleConnsPerHost: waysKept,
 		IdleConnTimeout:     time.Minute, // shorter than what servers and balancers allow
 		DisableCompression:  true,        // a packed tail would wait for its block to fill
 		ForceAttemptHTTP2:   true,

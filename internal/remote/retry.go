@@ -91,6 +91,7 @@ type patience struct {
 	g      *Gateway
 	reads  bool // so nothing can have been stored
 	within time.Duration
+	each   time.Duration // one attempt; askWithin
 	wait   backoff
 	until  time.Time
 	said   error // the last failure that was no mere silence, which tells less
@@ -106,7 +107,7 @@ func (g *Gateway) reading() *patience {
 }
 
 func (g *Gateway) patience(within time.Duration) *patience {
-	return &patience{g: g, within: within, until: time.Now().Add(within)}
+	return &patience{g: g, within: within, each: askWithin, until: time.Now().Add(within)}
 }
 
 // ask is the answer that stays, or the last error when the time is up.
@@ -132,7 +133,7 @@ func (p *patience) ask(ctx context.Context, r request) (answer, error) {
 
 // once bounds one attempt.
 func (p *patience) once(ctx context.Context, r request) (answer, error) {
-	limited, cancel := context.WithTimeout(ctx, min(askWithin, max(time.Until(p.until), time.Second)))
+	limited, cancel := context.WithTimeout(ctx, min(p.each, max(time.Until(p.until), time.Second)))
 	defer cancel()
 	a, err := p.g.ask(limited, r)
 	if err != nil {

@@ -96,7 +96,7 @@ func (g *Gateway) lookAtSchedules(ctx context.Context) (*scheduleLook, *api.Prob
 
 // of is one schedule as it stands.
 func (l *scheduleLook) of(s *config.Schedule) api.Schedule {
-	shown := api.Schedule{Name: s.Name, Cron: s.Cron, TimeZone: s.TimeZone, Missed: string(s.Missed), Keys: len(s.Keys),
+	shown := api.Schedule{Name: s.Name, Cron: s.Cron, TimeZone: s.TimeZone, Missed: string(s.Missed), Keys: len(s.Keys), Each: s.Each,
 		SpreadSeconds: s.Spread.Seconds(), State: api.ScheduleActive}
 	if l.book != nil {
 		if last, ok := l.book.Last(s.Name); ok {

@@ -17,8 +17,11 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/internal/access"
 	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/ledger"
 	"tidemill.dev/internal/repeats"
+	"tidemill.dev/internal/runs"
 	"tidemill.dev/internal/standing"
+	"tidemill.dev/internal/store"
 	"tidemill.dev/internal/telemetry"
 	"tidemill.dev/triggers/clock"
 )
@@ -36,6 +39,15 @@ type Options struct {
 	Access    *access.Guard    // nil is the open door, for loopback alone
 	Telemetry *telemetry.Telemetry
 
+	Runs     *runs.Foreman // nil where there are none; then so are the four below
+	Ledger   *ledger.Ledger
+	Store    *store.Store
+	Tokens   *runs.Tokens                            // of attempts
+	Announce func(context.Context, api.Commit) error // publishes a commit's event
+	GPUs     func() int                              // of the machine; nil where that is not known
+	Inside   net.Listener                            // where agents of this process come in, without TLS; nil is none
+	Slots    func(config.Pool) int                   // that a pool has; nil is as many as the config says
+
 	Ready   func(context.Context) api.Readiness // what the process depends on
 	Limits  Limits
 	Logger  *slog.Logger
@@ -51,6 +63,7 @@ type Gateway struct {
 	certificate *certificate // nil without TLS
 	listener    *porch
 	server      *http.Server
+	inside      *http.Server // for agents of this process; nil without any
 	routes      *routes
 	strangers   measure // of requests without a route
 	metrics     *metrics
@@ -70,6 +83,9 @@ type Gateway struct {
 	marks     survey[*clock.Book]
 	desk      desk
 	tails     *tails
+	attempts  attempts
+
+	collecting sync.Mutex // one collection at a time
 
 	draining atomic.Bool   // readiness says so, and answers close their connection
 	ending   chan struct{} // closed when what would go on for ever has to end
@@ -118,6 +134,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	g.tracer, g.shown = g.opt.Telemetry.Tracer(), g.opt.Telemetry.Metrics()
 	g.routes = newRoutes(g.table(), g.metrics)
 	g.server = g.newServer()
+	g.openInside()
 	var listen net.ListenConfig
 	l, err := listen.Listen(ctx, "tcp", g.opt.Listen)
 	if err != nil {
@@ -156,10 +173,12 @@ func (g *Gateway) Serve(ctx context.Context) error {
 	if g.certificate != nil {
 		serve = func(l net.Listener) error { return g.server.ServeTLS(l, "", "") }
 	}
+	inside := make(chan error, 1)
+	go func() { inside <- g.serveInside() }()
 	if err := serve(g.listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve HTTP on %s: %w", g.Addr(), err)
+		return fmt.Errorf("serve HTTP on %s: %w", g.Addr(), errors.Join(err, g.closeInside(ctx), <-inside))
 	}
-	return nil
+	return <-inside
 }
 
 // Close drains: readiness fails, and who asks is still answered for the drain
@@ -188,7 +207,7 @@ func (g *Gateway) close(ctx context.Context) error {
 	if e := g.listener.Close(); !errors.Is(e, net.ErrClosed) { // nobody may have served
 		err = errors.Join(err, e)
 	}
-	return errors.Join(err, g.desk.close(ctx))
+	return errors.Join(err, g.closeInside(ctx), g.desk.close(ctx))
 }
 
 // answerWithin is the end of Close's time in which nobody waits for Kafka any

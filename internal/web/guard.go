@@ -40,6 +40,9 @@ func checkOpen(listen string, guarded bool) error {
 
 // admit finds out who asks and whether the route is for them.
 func (g *Gateway) admit(w http.ResponseWriter, r *request, needed access.Role) *api.Problem {
+	if isOfAttempt(needed) {
+		return g.admitAttempt(w, r, needed)
+	}
 	if g.opt.Access == nil {
 		return g.admitOpen(r)
 	}
@@ -89,9 +92,11 @@ func isLoopback(hostport string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
+// challenge is what a request without a good token is told to come with.
+const challenge = `Bearer realm="tidemill"`
+
 // identify asks the guard who the caller is.
 func (g *Gateway) identify(w http.ResponseWriter, r *request) *api.Problem {
-	const challenge = `Bearer realm="tidemill"`
 	caller, err := g.opt.Access.Caller(r.Context(), r.Header.Get("Authorization"))
 	switch {
 	case err == nil:

@@ -22,6 +22,8 @@ type Limits struct {
 	Write      time.Duration // an answer may take to be taken; 10 s
 	Idle       time.Duration // a connection may be silent between requests; 2 minutes
 
+	Runs int // that one request starts, cancels or retries; 50,000
+
 	Look      time.Duration // Kafka may take to say how streams are; 5 s
 	Tails     int           // open at once; 64
 	OwnTails  int           // of those, of one caller with a name; half
@@ -54,6 +56,7 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.Ack, 30*time.Second)
 	setDefault(&l.Write, 10*time.Second)
 	setDefault(&l.Idle, 2*time.Minute)
+	setDefault(&l.Runs, 50_000)
 	setDefault(&l.Look, 5*time.Second)
 	setDefault(&l.Tails, 64)
 	setDefault(&l.OwnTails, (l.Tails+1)/2)

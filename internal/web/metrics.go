@@ -22,7 +22,7 @@ type metrics struct {
 
 // refusals count callers that were sent away before they were heard.
 type refusals struct {
-	token, role, host, headers, share, room, slow, connections prometheus.Counter
+	token, role, host, headers, share, room, slow, connections, superseded prometheus.Counter
 }
 
 // ownBuckets are fine enough to tell whether 99 of 100 stay below a millisecond.
@@ -54,6 +54,7 @@ func (g *Gateway) newMetrics(to prometheus.Registerer) (*metrics, error) {
 	for reason, counter := range map[string]*prometheus.Counter{
 		"token": &m.refused.token, "role": &m.refused.role, "host": &m.refused.host, "headers": &m.refused.headers,
 		"share": &m.refused.share, "room": &m.refused.room, "slow": &m.refused.slow, "connections": &m.refused.connections,
+		"superseded": &m.refused.superseded,
 	} {
 		*counter = refused.WithLabelValues(reason)
 	}

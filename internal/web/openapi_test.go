@@ -13,6 +13,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
+	"tidemill.dev"
 	"tidemill.dev/internal/api"
 )
 
@@ -85,7 +86,12 @@ func TestDocumentHasEveryProblem(t *testing.T) {
 	t.Parallel()
 	var want []any
 	for _, slug := range []string{api.InvalidEvent, api.InvalidRequest, api.Refused, api.Unauthenticated, api.Forbidden, api.Reserved,
-		api.UnknownStream, api.UnknownTrigger, api.UnknownLetter, api.UnknownSchedule, api.NotFound, api.MethodNotAllowed, api.TooSlow, api.TooLarge, api.UnsupportedType, api.TooManyRequests,
+		api.UnknownStream, api.UnknownTrigger, api.UnknownLetter, api.UnknownSchedule,
+		api.UnknownRun, api.UnknownRecipe, api.UnknownPool, api.NoRuns,
+		api.UnknownData,
+		api.NotFound, api.MethodNotAllowed,
+		api.Conflict, api.Superseded,
+		api.TooSlow, api.TooLarge, api.UnsupportedType, api.TooManyRequests,
 		api.HeadersTooLarge, api.Internal, api.Unavailable, api.InDoubt} {
 		want = append(want, api.ProblemBase+slug)
 	}
@@ -111,6 +117,9 @@ func TestDocumentHasEveryField(t *testing.T) {
 		api.Streams{}, api.Stream{}, api.Partition{}, api.Group{}, api.Tailed{},
 		api.Triggers{}, api.Trigger{}, api.When{}, api.Target{}, api.Delivery{}, api.TriggerNumbers{}, api.TriggerReplay{}, api.Stretch{},
 		api.Schedules{}, api.Schedule{}, api.ScheduleDone{},
+		api.Missing{}, api.Part{}, api.File{}, api.Change{}, api.CommitAsked{}, api.Commit{}, api.Committed{}, api.Datasets{}, api.Dataset{},
+		api.Files{}, api.Log{}, api.Diff{}, api.Difference{}, api.BranchAsked{}, api.Branched{}, api.CollectAsked{}, api.Collected{},
+		api.Order{}, api.TreeRef{}, api.Beat{}, api.CheckpointTaken{}, api.Finish{}, tidemill.Where{}, api.Finished{},
 		api.TriggerDone{}, api.ReplayAsk{}, api.ReplayDone{}, api.Preview{},
 		api.DeadLetters{}, api.DeadLetter{}, api.WholeLetter{}, api.Record{}, api.Header{}, api.Attempt{}, api.Receipt{},
 		api.LetterAsk{}, api.LetterSelection{}, api.LetterDone{}, api.RefusedGroup{}, api.LetterAct{}} {
@@ -121,8 +130,11 @@ func TestDocumentHasEveryField(t *testing.T) {
 			continue
 		}
 		var fields, always []string
-		for i := range typ.NumField() {
-			name, options, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+		for _, f := range reflect.VisibleFields(typ) {
+			if f.Anonymous {
+				continue // its fields stand for it
+			}
+			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 			fields = append(fields, name)
 			if options != "omitempty" {
 				always = append(always, name)

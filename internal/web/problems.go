@@ -165,3 +165,17 @@ func unknownTrigger(name string) *api.Problem {
 	return problem(api.UnknownTrigger, http.StatusNotFound, "there is no such trigger",
 		fmt.Sprintf("trigger %q is not in the config; GET /api/v1/triggers lists those there are", clip(name)))
 }
+
+func noStore() *api.Problem {
+	return problem(api.NotFound, http.StatusNotFound, "there is nothing here",
+		"this gateway has no object store, and so no data: ask one that has, or start this one with one")
+}
+
+// unknownData says what is not in the store.
+func unknownData(detail string) *api.Problem {
+	return problem(api.UnknownData, http.StatusNotFound, "that is not in the store", detail)
+}
+
+func conflict(detail string) *api.Problem {
+	return problem(api.Conflict, http.StatusConflict, "it is there already", detail)
+}

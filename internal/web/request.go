@@ -16,6 +16,8 @@ type request struct {
 	caller *access.Caller // nil where the route needs no role
 	value  string         // what stood in the route's braces
 
+	attempt bearer // of the agents' door
+
 	buffer  []byte // of the body
 	charged int64  // of the gateway's room
 	post    *post
@@ -26,6 +28,9 @@ type request struct {
 
 // name is the caller's; empty where nobody was asked who he is.
 func (r *request) name() string {
+	if r.attempt.run != nil {
+		return "attempt " + r.attempt.name // no token's name has a space
+	}
 	if r.caller == nil {
 		return ""
 	}

@@ -26,7 +26,7 @@ const (
 
 // table is everything that the gateway answers. openapi.json says the same.
 func (g *Gateway) table() []route {
-	return []route{
+	return slices.Concat([]route{
 		{method: http.MethodPost, path: "/events", role: access.Publish, handle: g.publish},
 		{method: http.MethodPost, path: "/streams/{stream}", role: access.Publish, handle: g.publishTo},
 		{method: http.MethodGet, path: "/healthz", role: anyone, handle: g.health},
@@ -48,9 +48,21 @@ func (g *Gateway) table() []route {
 		{method: http.MethodGet, path: "/api/v1/schedules", role: access.Read, handle: g.listSchedules},
 		{method: http.MethodPost, path: "/api/v1/schedules/{schedule}/pause", role: access.Operate, handle: g.pauseSchedule},
 		{method: http.MethodPost, path: "/api/v1/schedules/{schedule}/resume", role: access.Operate, handle: g.resumeSchedule},
+		{method: http.MethodGet, path: "/api/v1/runs/{run}/log", role: access.Read, handle: g.runLog},
+		{method: http.MethodGet, path: "/api/v1/runs", role: access.Read, handle: g.listRuns},
+		{method: http.MethodPost, path: "/api/v1/runs", role: access.Operate, handle: g.startRuns},
+		{method: http.MethodPost, path: "/api/v1/runs/cancel", role: access.Operate, handle: g.cancelRuns},
+		{method: http.MethodPost, path: "/api/v1/runs/retry", role: access.Operate, handle: g.retryRuns},
+		{method: http.MethodGet, path: "/api/v1/runs/{run}", role: access.Read, handle: g.showRun},
+		{method: http.MethodGet, path: "/api/v1/recipes", role: access.Read, handle: g.listRecipes},
+		{method: http.MethodPost, path: "/api/v1/recipes/{recipe}/pause", role: access.Operate, handle: g.pauseRecipe},
+		{method: http.MethodPost, path: "/api/v1/recipes/{recipe}/resume", role: access.Operate, handle: g.resumeRecipe},
+		{method: http.MethodGet, path: "/api/v1/pools", role: access.Read, handle: g.listPools},
+		{method: http.MethodPost, path: "/api/v1/pools/{pool}/pause", role: access.Operate, handle: g.pausePool},
+		{method: http.MethodPost, path: "/api/v1/pools/{pool}/resume", role: access.Operate, handle: g.resumePool},
 		{method: http.MethodGet, path: "/api/v1/openapi.json", role: known, handle: g.openAPI},
 		{method: http.MethodGet, path: "/metrics", role: access.Read, handle: g.showMetrics},
-	}
+	}, g.dataTable(), g.agentTable())
 }
 
 // routes find the route of a request.

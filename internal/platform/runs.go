@@ -1,0 +1,217 @@
+package platform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"tidemill.dev/broker"
+	"tidemill.dev/internal/acts"
+	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/ledger"
+	"tidemill.dev/internal/local"
+	"tidemill.dev/internal/runs"
+	"tidemill.dev/internal/store"
+)
+
+// RunsOptions say where runs and what they leave behind lie.
+type RunsOptions struct {
+	Recipes string // the folder that recipes' folders are relative to
+	Data    string // for what attempts work on, and the secret of their tokens
+	Secrets string // NAME/KEY is a file
+	Launch  bool   // attempts run on this machine
+	Alone   bool   // and nowhere else, as is known where the servers are embedded
+	// Watched is told of the store's writes, see store.Options; nil is nobody.
+	Watched func(key string)
+}
+
+// storeFolder is where the laptop's store lies, in the data folder.
+const storeFolder = "store"
+
+// works is everything that runs need, of one process.
+type works struct {
+	store    *store.Store
+	ledger   *ledger.Ledger
+	foreman  *runs.Foreman
+	tokens   *runs.Tokens
+	launcher *local.Launcher // nil where nothing is launched
+	asked    *acts.Follower
+	inside   net.Listener // where the agents of this process find the gateway
+}
+
+// openRuns leaves what it has opened to the stop order, also when it fails.
+func (p *Platform) openRuns(ctx context.Context, o RunsOptions) (err error) {
+	if p.redis == nil {
+		return errors.New("open the runs: they need a Redis; give --redis")
+	}
+	w := &works{}
+	if w.store, err = p.openStore(ctx, o); err != nil {
+		return err
+	}
+	if w.asked, err = acts.Follow(ctx, p.broker, p.log); err != nil {
+		return fmt.Errorf("read what is paused: %w", err)
+	}
+	p.AtStop(Consumers, "what people have asked of runs", w.asked.Close)
+	if w.ledger, err = p.openLedger(ctx); err != nil {
+		return err
+	}
+	if w.tokens, err = openTokens(o.Data); err != nil {
+		return err
+	}
+	if o.Launch {
+		if err := p.openLauncher(ctx, w, o); err != nil {
+			return err
+		}
+	}
+	if w.foreman, err = runs.New(p.foremanOptions(w, o)); err != nil {
+		return fmt.Errorf("open the runs: %w", err)
+	}
+	p.works = w
+	p.add(part{name: "the runs", check: w.check})
+	return nil
+}
+
+func (p *Platform) foremanOptions(w *works, o RunsOptions) runs.Options {
+	f := runs.Options{Ledger: w.ledger, Store: w.store, Names: p.names, Config: p.Config, Asked: w.asked.Now,
+		Announce: p.announce, Tokens: w.tokens, Dir: o.Recipes, Logger: p.log}
+	if w.launcher != nil {
+		f.Launcher, f.Alone = w.launcher, o.Alone || p.Embedded()
+	}
+	if p.telemetry != nil {
+		f.Registerer = p.telemetry.Registry()
+	}
+	return f
+}
+
+func (p *Platform) openStore(ctx context.Context, o RunsOptions) (*store.Store, error) {
+	url := p.addresses.Store
+	if url == "" {
+		url = filepath.Join(o.Data, storeFolder)
+		p.addresses.Store = url
+	}
+	s, err := store.Open(ctx, store.Options{URL: url, Logger: p.log, Watch: o.Watched})
+	if err != nil {
+		return nil, fmt.Errorf("open the object store: %w", err)
+	}
+	p.AtStop(clients, "the object store", func(context.Context) error { return s.Close() })
+	return s, nil
+}
+
+func (p *Platform) openLedger(ctx context.Context) (*ledger.Ledger, error) {
+	producer, err := p.Producer(broker.ProducerOptions{})
+	if err != nil {
+		return nil, err
+	}
+	o := ledger.Options{Broker: p.broker, Producer: producer, Names: p.names, Redis: p.redis, Kafka: p.kafka, Logger: p.log}
+	if p.telemetry != nil {
+		o.Registerer = p.telemetry.Registry()
+	}
+	l, err := ledger.Open(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("open the ledger: %w", err)
+	}
+	p.AtStop(Consumers, "the ledger", l.Close)
+	p.announcer = producer
+	return l, nil
+}
+
+// openLauncher gives the agents of this process a way to the gateway that no
+// certificate and no access file stands in: loopback, and only their own routes.
+func (p *Platform) openLauncher(ctx context.Context, w *works, o RunsOptions) (err error) {
+	if w.inside, err = new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
+		return fmt.Errorf("listen for agents: %w", err)
+	}
+	if err := os.MkdirAll(o.Data, 0o755); err != nil {
+		return fmt.Errorf("make the folder of runs: %w", err)
+	}
+	w.launcher, err = local.Open(ctx, local.Options{Gateway: "http://" + w.inside.Addr().String(),
+		Dir: o.Data, Secrets: o.Secrets, Logger: p.log})
+	if err != nil {
+		return errors.Join(fmt.Errorf("prepare for runs on this machine: %w", err), w.inside.Close())
+	}
+	p.AtStop(attempts, "the attempts on this machine", func(ctx context.Context) error {
+		if w.foreman != nil {
+			w.foreman.Rest()
+		}
+		return w.launcher.Close(ctx)
+	})
+	return nil
+}
+
+// watchRuns does what needs a clock until the stop order ends it.
+func (p *Platform) watchRuns(ctx context.Context) {
+	if p.works == nil {
+		return
+	}
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := p.works.foreman.Watch(watching); watching.Err() == nil {
+			p.log.Error("nobody watches the runs any more", "reason", err)
+		}
+	})
+	p.AtStop(Consumers, "the watch over runs", func(context.Context) error {
+		stop()
+		running.Wait()
+		return nil
+	})
+}
+
+// keysOf are the keys that a schedule ticks for.
+func (p *Platform) keysOf(ctx context.Context, schedule string) ([]string, error) {
+	if p.works == nil {
+		return nil, errors.New("this process has no ledger to know the keys from: give it the object store (--store)")
+	}
+	return p.works.foreman.Keys(ctx, schedule)
+}
+
+// check tells how far the ledger is. A process that catches up serves everything
+// else.
+func (w *works) check(ctx context.Context) api.Check {
+	c := api.Check{Name: "runs", Status: api.OK}
+	s := w.ledger.Status()
+	switch {
+	case s.Err != nil:
+		c.Status, c.Detail = api.Degraded, s.Err.Error()
+	case s.Behind > 0:
+		c.Status, c.Detail = api.Degraded, fmt.Sprintf("catching up with the facts: %d of %d left", s.Behind, s.Total)
+	}
+	if err := w.store.Ping(ctx); err != nil {
+		c.Status, c.Detail = api.Degraded, fmt.Sprintf("the object store does not answer: %v", err)
+	}
+	if err := w.foreman.Status().Err; err != nil && c.Status == api.OK {
+		c.Status, c.Detail = api.Degraded, err.Error()
+	}
+	return c
+}
+
+// Launches reports whether attempts run on this machine.
+func (p *Platform) Launches() bool { return p.works != nil && p.works.launcher != nil }
+
+// Foreman is what asks for runs and starts them; nil without runs.
+func (p *Platform) Foreman() *runs.Foreman {
+	if p.works == nil {
+		return nil
+	}
+	return p.works.foreman
+}
+
+// Ledger is the state of all runs; nil without runs.
+func (p *Platform) Ledger() *ledger.Ledger {
+	if p.works == nil {
+		return nil
+	}
+	return p.works.ledger
+}
+
+// Store is the object store; nil without runs.
+func (p *Platform) Store() *store.Store {
+	if p.works == nil {
+		return nil
+	}
+	return p.works.store
+}

@@ -1,0 +1,109 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/internal/access"
+	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/ledger"
+	"tidemill.dev/internal/store"
+)
+
+// collect removes from the store what nothing reaches: no commit, no run that
+// the ledger names.
+func (g *Gateway) collect(w http.ResponseWriter, r *request) *api.Problem {
+	c, p := g.collection(r)
+	if p != nil {
+		return p
+	}
+	if !g.collecting.TryLock() {
+		return unavailable("a collection is under way; ask again when it has ended")
+	}
+	defer g.collecting.Unlock()
+	control := http.NewResponseController(&r.answer)
+	_, _ = control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{}) // it takes as long as it takes
+	if p := g.reached(r.Context(), &c); p != nil {
+		return p
+	}
+	found, err := g.opt.Store.Collect(r.Context(), c)
+	if err != nil {
+		return g.storeFault("collect", err)
+	}
+	g.log.Info("the store was collected", "by", r.name(), "what", fmt.Sprintf("%d of %d objects, %d bytes", found.Removed, found.Objects, found.Freed))
+	writeJSON(w, http.StatusOK, api.Collected{Objects: found.Objects, Kept: found.Kept, Removed: found.Removed,
+		Bytes: found.Bytes, Freed: found.Freed, DryRun: c.DryRun})
+	return nil
+}
+
+// collection is what is asked for, if the caller may and all can be known that
+// is in use.
+func (g *Gateway) collection(r *request) (c store.Collection, p *api.Problem) {
+	var asked api.CollectAsked
+	if p := g.readAsk(r, &asked); p != nil {
+		return c, p
+	}
+	c = store.Collection{DryRun: asked.DryRun, Older: time.Duration(asked.OlderSeconds * float64(time.Second))}
+	switch {
+	case g.opt.Store == nil, g.opt.Ledger == nil:
+		return c, noStore()
+	case !r.caller.AllKeys(access.Operate):
+		return c, forbidden("a collection is of all keys, and you may operate on some: ask one who may on all")
+	}
+	return c, nil
+}
+
+// reached names what runs reach: the inputs of those that have not ended, and
+// what was made by any, for a model's version is what a run has made.
+func (g *Gateway) reached(ctx context.Context, c *store.Collection) *api.Problem {
+	known := map[string]bool{}
+	for q := (ledger.Query{Limit: mostCommits}); ; {
+		page, err := g.opt.Ledger.Runs(ctx, q)
+		if errors.Is(err, ledger.ErrCatchingUp) {
+			return unavailable("the ledger is catching up, and what runs use is not known before it has; ask again a little later")
+		}
+		if err != nil {
+			g.log.Warn("the runs cannot be listed", "reason", err)
+			return unavailable("what runs use cannot be found out now; ask again a little later")
+		}
+		for i := range page.Runs {
+			known[page.Runs[i].ID] = true
+			c.Trees = append(c.Trees, treesOf(&page.Runs[i])...)
+		}
+		if q.After = page.Next; q.After == "" {
+			break
+		}
+	}
+	c.Runs = func(run string) bool { return known[run] }
+	return nil
+}
+
+// treesOf are the trees that a run reaches.
+func treesOf(r *tidemill.Run) (trees []string) {
+	add := func(tree string) {
+		if tree != "" {
+			trees = append(trees, tree)
+		}
+	}
+	if r.Result != nil {
+		add(r.Result.Artifact)
+	}
+	if r.State.Ended() {
+		return trees
+	}
+	for _, a := range r.Attempts {
+		add(a.ResumedFrom)
+	}
+	var plan tidemill.Plan
+	if json.Unmarshal(r.Plan, &plan) == nil { // one that has not begun has none
+		for _, in := range plan.Inputs {
+			add(in.Tree)
+		}
+	}
+	return trees
+}

@@ -1,0 +1,100 @@
+package web
+
+import (
+	"context"
+	"net/http"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/access"
+	"tidemill.dev/internal/acts"
+	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/ledger"
+)
+
+// listRecipes answers with all recipes of the config.
+func (g *Gateway) listRecipes(w http.ResponseWriter, r *request) *api.Problem {
+	if p := g.runsThere(); p != nil {
+		return p
+	}
+	f, p := g.asked(r.Context())
+	if p != nil {
+		return p
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Look)
+	defer cancel()
+	counts, err := g.opt.Ledger.Counts(ctx)
+	if err != nil {
+		return g.unled(r.Context(), err)
+	}
+	all, asked := api.Recipes{Recipes: []api.Recipe{}}, f.Now()
+	for _, recipe := range g.opt.Config().Recipes {
+		all.Recipes = append(all.Recipes, recipeOf(&recipe, counts[recipe.Name], asked))
+	}
+	writeJSON(w, http.StatusOK, all)
+	return nil
+}
+
+func recipeOf(r *config.Recipe, n ledger.Counts, asked *tidemill.Acts) api.Recipe {
+	shown := api.Recipe{Name: r.Name, Team: r.Team, Pool: r.Run.Pool, Makes: madeBy(&r.Makes), Keys: n.Keys, Waiting: n.Waiting, Running: n.Live}
+	if pause, rests := asked.RecipePause(r.Name); rests {
+		shown.PausedBy, shown.PausedSince = pause.By, &pause.Since
+	}
+	return shown
+}
+
+// madeBy is what a recipe makes, in words.
+func madeBy(m *config.Makes) string {
+	switch {
+	case m.Model != "":
+		return "model " + m.Model
+	case m.Dataset != "":
+		return "dataset " + m.Dataset + " at " + orElse(m.Branch, "main")
+	}
+	return "nothing that is kept"
+}
+
+// pauseRecipe lets a recipe's runs wait.
+func (g *Gateway) pauseRecipe(w http.ResponseWriter, r *request) *api.Problem {
+	return g.restRecipe(w, r, true, acts.Author.PauseRecipe)
+}
+
+// resumeRecipe ends that.
+func (g *Gateway) resumeRecipe(w http.ResponseWriter, r *request) *api.Problem {
+	return g.restRecipe(w, r, false, acts.Author.ResumeRecipe)
+}
+
+func (g *Gateway) restRecipe(w http.ResponseWriter, r *request, rests bool, act func(acts.Author, string) broker.View) *api.Problem {
+	hangUp(w, r) // a body has nothing to say here
+	if _, known := g.opt.Config().Recipe(r.value); !known {
+		return unknownRecipe(r.value)
+	}
+	return g.rest(w, r, "recipe", func(a *tidemill.Acts) bool { _, now := a.RecipePause(r.value); return now != rests }, act)
+}
+
+// rest writes a pause or a resume of what the path names, unless it is so already.
+func (g *Gateway) rest(w http.ResponseWriter, r *request, what string, changes func(*tidemill.Acts) bool, act func(acts.Author, string) broker.View) *api.Problem {
+	if p := g.runsThere(); p != nil {
+		return p
+	}
+	if !r.caller.AllKeys(access.Operate) {
+		return forbidden("a " + what + " is for all keys, and you may operate on some: ask one who may on all")
+	}
+	f, p := g.asked(r.Context())
+	if p != nil {
+		return p
+	}
+	done := api.Rested{Name: r.value, Changed: changes(f.Now())}
+	if done.Changed {
+		v := act(g.author(r), r.value)
+		at, p := g.publishAct(r, &v)
+		if p != nil {
+			return p
+		}
+		done.Position = new(positionOf(at))
+		g.untilRead(r.Context(), f, at)
+	}
+	writeJSON(w, http.StatusOK, done)
+	return nil
+}

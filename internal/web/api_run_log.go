@@ -1,0 +1,288 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/internal/access"
+	"tidemill.dev/internal/api"
+)
+
+// runLog sends what a run's command says, or has said. The log of a run that the
+// ledger names no more is in the store all the same; but whose it was is not
+// known then, so it is for those alone whom no keys limit.
+func (g *Gateway) runLog(w http.ResponseWriter, r *request) *api.Problem {
+	q, p := readLogQuery(r)
+	if p != nil {
+		return p
+	}
+	l := &logReader{g: g, q: q, viewer: g.viewer(r), text: logText{timestamps: q.timestamps}, skip: q.skip}
+	if p := l.find(r); p != nil {
+		return p
+	}
+	if p := g.charge(r, api.MaxLogChunk+outpourPortion); p != nil {
+		return p
+	}
+	if !q.follow {
+		return l.send(r.Context(), w)
+	}
+	if p := g.tails.enter(r.name()); p != nil {
+		return p
+	}
+	reason := tailFailed
+	defer func() { g.tails.leave(r.name(), reason) }()
+	ctx, release := g.untilEnding(r.Context())
+	defer release()
+	p = l.send(ctx, w)
+	reason = l.whyEnded(ctx)
+	return p
+}
+
+// logQuery says what to send of a log.
+type logQuery struct {
+	attempt    int // 0 is the newest
+	follow     bool
+	timestamps bool
+	skip       int64 // bytes that the reader has already
+}
+
+func readLogQuery(r *request) (q logQuery, p *api.Problem) {
+	values, p := r.query([]string{"attempt", "follow", "timestamps", "skip"})
+	if p != nil {
+		return q, p
+	}
+	for name, to := range map[string]*bool{"follow": &q.follow, "timestamps": &q.timestamps} {
+		switch text := orElse(values.Get(name), "false"); text {
+		case "true", "false":
+			*to = text == "true"
+		default:
+			return q, badParameter(name, fmt.Sprintf("%q is neither true nor false", clip(text)))
+		}
+	}
+	var err error
+	if text := values.Get("attempt"); text != "" {
+		if q.attempt, err = strconv.Atoi(text); err != nil || q.attempt < 1 || q.attempt > mostAttempts {
+			return q, badParameter("attempt", fmt.Sprintf("%q is no number of an attempt; give 1 or more, or leave it out for the newest", clip(text)))
+		}
+	}
+	if text := values.Get("skip"); text != "" {
+		if q.skip, err = strconv.ParseInt(text, 10, 64); err != nil || q.skip < 0 {
+			return q, badParameter("skip", fmt.Sprintf("%q is no number of bytes", clip(text)))
+		}
+	}
+	return q, nil
+}
+
+// mostAttempts is beyond what any run has.
+const mostAttempts = 1000
+
+// logReader sends a log to one who reads it.
+type logReader struct {
+	g      *Gateway
+	q      logQuery
+	id     string
+	key    string // empty where it is not known
+	viewer *viewer
+	out    *outpour
+	text   logText
+	skip   int64 // bytes that are still to be left out
+	err    error // that ended it
+
+	attempt int // whose log is being sent
+	next    int // chunk
+}
+
+// logLook is how often one who follows a log is looked after. Chunks come every
+// second or so, through any gateway.
+const logLook = 500 * time.Millisecond
+
+// find finds the run and the attempt to begin with.
+func (l *logReader) find(r *request) *api.Problem {
+	if p := l.g.runsThere(); p != nil {
+		return p
+	}
+	if l.g.opt.Store == nil {
+		return noRuns()
+	}
+	run, p := l.g.findRun(r.Context(), r, access.Read, r.value)
+	switch {
+	case p == nil:
+		l.id, l.key = run.ID, run.Key
+	case p.Type == api.ProblemBase+api.UnknownRun && l.mayRead(r.caller) && tidemill.CheckLabel(r.value) == nil:
+		l.id = r.value
+		return l.findForgotten(r.Context())
+	default:
+		return p
+	}
+	if l.attempt = l.q.attempt; l.attempt == 0 {
+		l.attempt = max(1, len(run.Attempts))
+	}
+	if l.attempt > max(1, len(run.Attempts)) {
+		return badParameter("attempt", fmt.Sprintf("the run has had %d attempts", len(run.Attempts)))
+	}
+	return nil
+}
+
+// findForgotten looks in the store for a run that the ledger does not name: for
+// its newest attempt that has said something.
+func (l *logReader) findForgotten(ctx context.Context) *api.Problem {
+	const silent = 20 // attempts in a row; more are lost of no run
+	first, last := 1, mostAttempts
+	if l.q.attempt > 0 {
+		first, last = l.q.attempt, l.q.attempt
+	}
+	for n := first; n <= last && n <= max(l.attempt, first)+silent; n++ {
+		has := errors.New("it has a log")
+		err := l.g.opt.Store.ReadLog(ctx, l.id, n, 0, func(int, []byte) error { return has })
+		if errors.Is(err, has) {
+			l.attempt = n
+		} else if err != nil {
+			return l.g.storeFault("read the log of run "+l.id, err)
+		}
+	}
+	if l.attempt == 0 {
+		return unknownRun(l.id)
+	}
+	return nil
+}
+
+// send sends all that there is, or will be.
+func (l *logReader) send(ctx context.Context, w http.ResponseWriter) *api.Problem {
+	l.out = l.g.newOutpour(w, "text/plain; charset=utf-8")
+	h := w.Header()
+	h.Set(api.HeaderAttempt, strconv.Itoa(l.attempt))
+	if l.q.follow {
+		h.Set("X-Accel-Buffering", "no")
+	}
+	var p *api.Problem
+	l.err = l.run(ctx)
+	if l.err != nil && !l.out.began {
+		h.Del(api.HeaderAttempt)
+		p = l.problem(ctx)
+	}
+	return l.out.end(ctx, l.err, p)
+}
+
+func (l *logReader) problem(ctx context.Context) *api.Problem {
+	if p, ok := errors.AsType[*api.Problem](l.err); ok {
+		return p
+	}
+	if ctx.Err() != nil {
+		return unavailable("the gateway closes; come back a little later")
+	}
+	return l.g.storeFault("read the log of run "+l.id, l.err)
+}
+
+// run sends until all there is has been sent or, for one who follows, until the
+// run has ended. How the run stands is asked before its log is read: what an
+// attempt says, it says before it ends, so what comes after its end is all.
+func (l *logReader) run(ctx context.Context) error {
+	for {
+		run, p := l.g.runOf(ctx, l.id)
+		if p != nil {
+			return p
+		}
+		if err := l.chunks(ctx); err != nil {
+			return err
+		}
+		over, next := logStands(run, l.attempt)
+		switch {
+		case !l.q.follow || over && next == 0:
+			l.add(l.text.end)
+			return nil
+		case over && next > 0:
+			l.turn(next)
+			continue
+		}
+		if err := l.rest(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// logStands tells of an attempt whether it has said all, and which comes after
+// it; 0 if none will, or none has yet.
+func logStands(run *tidemill.Run, attempt int) (over bool, next int) {
+	if run == nil {
+		return true, 0
+	}
+	if len(run.Attempts) > attempt {
+		return true, attempt + 1
+	}
+	return run.State.Ended(), 0
+}
+
+// chunks sends what has come since.
+func (l *logReader) chunks(ctx context.Context) error {
+	return l.g.opt.Store.ReadLog(ctx, l.id, l.attempt, l.next, func(seq int, chunk []byte) error {
+		l.next = seq + 1
+		l.add(func(to []byte) []byte { return l.text.add(to, chunk) })
+		return l.out.portion(ctx)
+	})
+}
+
+// add adds text, but for what the reader has.
+func (l *logReader) add(text func(to []byte) []byte) {
+	at := len(l.out.text)
+	l.out.text = text(l.out.text)
+	left := min(l.skip, int64(len(l.out.text)-at))
+	l.skip -= left
+	l.out.text = append(l.out.text[:at], l.out.text[at+int(left):]...)
+}
+
+// turn goes on with the next attempt, and says so.
+func (l *logReader) turn(attempt int) {
+	l.add(l.text.end)
+	l.add(func(to []byte) []byte { return fmt.Appendf(to, "--- attempt %d ---\n", attempt) })
+	l.attempt, l.next = attempt, 0
+}
+
+// rest sends what there is and waits a while, as long as the reader may read.
+func (l *logReader) rest(ctx context.Context) error {
+	if !l.out.began || len(l.out.text) > 0 {
+		if err := l.out.flush(ctx); err != nil {
+			return err
+		}
+	}
+	wait(ctx, logLook)
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if err := l.viewer.again(ctx); err != nil {
+		return err
+	}
+	if !l.mayRead(l.viewer.caller) {
+		return fmt.Errorf("%w: the run's key is not theirs now", errRefused)
+	}
+	return nil
+}
+
+// mayRead tells whether a caller may know of the run.
+func (l *logReader) mayRead(c *access.Caller) bool {
+	return c.AllKeys(access.Read) || l.key != "" && c.MayTouch(access.Read, l.key)
+}
+
+// whyEnded judges what ended one who follows.
+func (l *logReader) whyEnded(ctx context.Context) string {
+	switch {
+	case l.err == nil:
+		return tailEnded
+	case errors.Is(context.Cause(ctx), errClosing):
+		return tailClosing
+	case errors.Is(l.err, errRefused):
+		l.g.log.Info("a log is not sent any more, for its reader may read no more", "run", l.id, "reason", l.err)
+		return tailRefused
+	case errors.Is(l.err, errSlow):
+		l.g.log.Info("a reader of a log was too slow and is cut off", "run", l.id)
+		return tailSlow
+	case ctx.Err() != nil || errors.Is(l.err, errUnsent):
+		return tailGone
+	}
+	l.g.log.Warn("a log is not sent to its end", "run", l.id, "reason", l.err)
+	return tailFailed
+}

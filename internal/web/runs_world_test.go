@@ -1,0 +1,190 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/acts"
+	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/ledger"
+	"tidemill.dev/internal/runs"
+	"tidemill.dev/internal/store"
+)
+
+// testRecipes is testConfig with recipes and pools: one slot is for those of
+// the pool small.
+const testRecipes = testConfig + recipesOfTests
+
+const recipesOfTests = `pools:
+  small: {slots: 1}
+  large: {slots: 100}
+recipes:
+  intent: {when: [{type: new-data}], run: {dir: ., command: [train], pool: small}, makes: {model: "intent/{key}"}, team: chat}
+  fraud: {when: [{type: new-data}], run: {dir: ., command: [train], pool: large}}
+  report: {key: none, when: [{type: bot-created}], run: {dir: ., command: [report], pool: large}, makes: {dataset: reports/all}}
+`
+
+// launched is a launcher that notes what it is told. Its attempts are at work
+// until they are ended.
+type launched struct {
+	mu sync.Mutex
+	at map[string]runs.Attempt
+}
+
+var _ runs.Launcher = (*launched)(nil)
+
+func (l *launched) Launch(_ context.Context, a runs.Attempt) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at[a.Name] = a
+	return nil
+}
+
+func (l *launched) Has(_ context.Context, name string) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, has := l.at[name]
+	return has, nil
+}
+
+func (l *launched) Stop(_ context.Context, name string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.at, name)
+	return nil
+}
+
+func (*launched) Slots(p config.Pool) int { return p.Slots }
+
+// runWorld is a gateway with a foreman.
+type runWorld struct {
+	*world
+	ledger   *ledger.Ledger
+	foreman  *runs.Foreman
+	launcher *launched
+}
+
+func newRuns(t testing.TB, change func(*Options)) *runWorld {
+	t.Helper()
+	w := &runWorld{world: newWorldOf(t, testRecipes, embedded.Options{}, nil)}
+	w.employ()
+	w.gateway = w.open(w.with(change))
+	w.url = "http://" + w.gateway.Addr()
+	return w
+}
+
+// employ has a foreman work on the world's servers.
+func (w *runWorld) employ() {
+	w.Helper()
+	names := must1(w.config.Names())(w)
+	producer := must1(w.broker.Producer(broker.ProducerOptions{}))(w)
+	w.Cleanup(func() { // what it cannot publish, because Kafka has gone, holds up nobody
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = producer.Close(ctx)
+	})
+	w.ledger = must1(ledger.Open(w.Context(), ledger.Options{Broker: w.broker, Producer: producer, Names: names, Redis: w.redis, Kafka: "test", Logger: slog.New(slog.DiscardHandler)}))(w)
+	w.Cleanup(func() { _ = w.ledger.Close(context.Background()) })
+	asked := must1(acts.Follow(w.Context(), w.broker, slog.New(slog.DiscardHandler)))(w)
+	w.Cleanup(func() { _ = asked.Close(context.Background()) })
+	w.launcher = &launched{at: map[string]runs.Attempt{}}
+	kept := must1(store.Open(w.Context(), store.Options{URL: w.TempDir()}))(w)
+	w.Cleanup(func() { w.must(kept.Close()) })
+	tokens := must1(runs.NewTokens(make([]byte, runs.SecretSize)))(w)
+	w.foreman = must1(runs.New(runs.Options{Ledger: w.ledger, Store: kept, Names: names, Config: w.applied.Load, Asked: asked.Now,
+		Announce: func(context.Context, api.Commit) error { return nil }, Launcher: w.launcher, Tokens: tokens, Silence: time.Hour,
+		Logger: slog.New(slog.DiscardHandler)}))(w)
+	w.watch()
+}
+
+// watch has the foreman watch until the test ends.
+func (w *runWorld) watch() {
+	w.Helper()
+	w.must(w.ledger.CaughtUp(w.Context()))
+	ctx, stop := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() { _ = w.foreman.Watch(ctx) })
+	w.Cleanup(func() { stop(); watching.Wait() })
+}
+
+func (w *runWorld) with(change func(*Options)) func(*Options) {
+	return func(o *Options) {
+		o.Runs, o.Ledger, o.Slots, o.GPUs = w.foreman, w.ledger, w.launcher.Slots, func() int { return 2 }
+		if change != nil {
+			change(o)
+		}
+	}
+}
+
+// end has the attempt that is under way say its last word.
+func (w *runWorld) end(id string, o tidemill.Outcome, reason string) *tidemill.Run {
+	w.Helper()
+	run := must1(w.ledger.Run(w.Context(), id))(w)
+	n := len(run.Attempts)
+	w.must(w.launcher.Stop(w.Context(), tidemill.AttemptName(id, n)))
+	return must1(w.foreman.Finish(w.Context(), run, n, tidemill.RunFinished{Attempt: n, Outcome: o, Reason: reason, Permanent: true,
+		Result: tidemill.Result{Metrics: map[string]float64{"accuracy": 0.9}, Stages: []tidemill.Stage{{Name: "run", Seconds: 1}}}}))(w)
+}
+
+func (w *runWorld) asks(path, body string, headers ...string) api.RunsDone {
+	w.Helper()
+	return answered[api.RunsDone](w.world, http.MethodPost, path, body, headers...)
+}
+
+// start starts runs and returns their ids, by key.
+func (w *runWorld) start(recipe string, keys ...string) map[string]string {
+	w.Helper()
+	ids := map[string]string{}
+	for _, d := range w.asks("/api/v1/runs", `{"recipe":"`+recipe+`","keys":`+string(must1(json.Marshal(keys))(w))+`}`).Runs {
+		ids[d.Key] = d.Run
+	}
+	return ids
+}
+
+func (w *runWorld) list(query string, headers ...string) []api.RunShown {
+	w.Helper()
+	return answered[api.Runs](w.world, http.MethodGet, "/api/v1/runs"+query, "", headers...).Runs
+}
+
+func (w *runWorld) show(id string) api.RunWhole {
+	w.Helper()
+	return answered[api.RunWhole](w.world, http.MethodGet, "/api/v1/runs/"+id, "")
+}
+
+// is waits until a run is in a state.
+func (w *runWorld) is(id string, s tidemill.RunState) api.RunWhole {
+	w.Helper()
+	var r api.RunWhole
+	w.until("run "+id+" is "+string(s), func() bool {
+		r = w.show(id)
+		return r.State == s
+	})
+	return r
+}
+
+func keysOf(all []api.RunShown) (keys []string) {
+	for i := range all {
+		keys = append(keys, all[i].Key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// doneOf are the words for each key.
+func doneOf(all api.RunsDone) map[string]string {
+	done := map[string]string{}
+	for _, d := range all.Runs {
+		done[d.Key] = d.Done
+	}
+	return done
+}
