@@ -32,8 +32,11 @@ func commands() []command {
 		triggersCommand(), triggersShowCommand(), triggersPauseCommand(), triggersResumeCommand(), triggersReplayCommand(),
 		lettersCommand(), lettersShowCommand(), lettersReplayCommand(), lettersDropCommand(),
 		schedulesCommand(), schedulesPauseCommand(), schedulesResumeCommand(),
+		dataPutCommand(), dataGetCommand(), dataListCommand(), dataLogCommand(), dataDiffCommand(), dataBranchCommand(), dataCollectCommand(),
+		runsCommand(), runsShowCommand(), runsStartCommand(), runsCancelCommand(), runsRetryCommand(), logsCommand(),
+		recipesCommand(), recipesPauseCommand(), recipesResumeCommand(), poolsCommand(), poolsPauseCommand(), poolsResumeCommand(), tryCommand(),
 		serveCommand(), validateCommand(), tokenNewCommand(), tokenListCommand(), tokenRemoveCommand(),
-		demoCommand(), versionCommand(), helpCommand(),
+		initCommand(), demoCommand(), versionCommand(), helpCommand(),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 
 	"tidemill.dev/broker"
@@ -33,6 +34,7 @@ func (c *connection) flags(f *flagSet) {
 	f.text(&c.name, "name", "", "NAME", "the install's name, instead of the config's")
 	f.text(&c.addresses.Kafka, "kafka", "", "HOST:PORT", "where Kafka is; several with commas")
 	f.text(&c.addresses.Redis, "redis", "", "HOST:PORT", "where Redis is")
+	f.text(&c.addresses.Store, "store", "", "URL", "where the object store is, such as s3://bucket or file:///folder")
 	f.yes(&c.security.TLS, "kafka-tls", "speak TLS with Kafka")
 	f.text(&c.security.CAFile, "kafka-ca", "", "FILE", "PEM with the CAs to trust, instead of the system's")
 	f.text(&c.security.CertFile, "kafka-cert", "", "FILE", "PEM with our certificate")
@@ -47,7 +49,7 @@ func (c *connection) flags(f *flagSet) {
 	}
 }
 
-// connectionEnv names the variable for each flag. The two addresses are not
+// connectionEnv names the variable for each flag. The addresses are not
 // among them: config.ReadAddresses reads theirs, and checks them.
 func connectionEnv() map[string]string {
 	return map[string]string{
@@ -110,6 +112,14 @@ func (s *configSource) shown() string {
 		return "the defaults; " + configFile + " is read as soon as there is one"
 	}
 	return s.path
+}
+
+// folder is where the config lies, which recipes' folders are relative to.
+func (s *configSource) folder() string {
+	if info, err := os.Stat(s.path); err == nil && info.IsDir() {
+		return s.path
+	}
+	return filepath.Dir(s.path)
 }
 
 // load reads the config; what has not changed is the same config. A file that

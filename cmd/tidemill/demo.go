@@ -36,7 +36,15 @@ triggers:
   billing:
     when: {type: order-placed, where: "subject LIKE 'shop-%'"}
     to: {function: invoice}
+recipes:
+  intents:
+    when: {type: bot-created, where: "source = '/demo' AND subject IN ('bot-1', 'bot-2', 'bot-3')"}
+    inputs: {examples: "bots/{key}"}
+    run: {dir: ., command: ["PROGRAM", ` + demoTrainer + `]}
 `
+
+// demoRecipe is the config's.
+const demoRecipe = "intents"
 
 func demoCommand() command {
 	return command{
@@ -47,8 +55,9 @@ an event of each type that comes from outside and one of a user's own type throu
 the gateway, shows them arriving at a consumer of Kafka, and shows what becomes of
 an event that was published before, and of a record that is no event. Then a
 trigger has a function called, which replies to one event and cannot take another:
-that becomes a dead letter, the function is mended, the letter replayed. The exit
-status is 1 if anything did not arrive.`,
+that becomes a dead letter, the function is mended, the letter replayed. Then three
+bots are created, and a model is trained for each on its data. The exit status is 1
+if anything did not arrive.`,
 		examples: []example{{"tidemill demo", "takes a few seconds and leaves nothing behind"}},
 		make:     func() program { return &demo{} },
 	}
@@ -74,7 +83,7 @@ func (*demo) run(interrupted context.Context, s *session, _ []string) (err error
 		return fmt.Errorf("demo: %w", err)
 	}
 	defer func() { err = errors.Join(err, closePlatform(ctx, p)) }()
-	err = throughDoor(ctx, p, func(door *remote.Gateway) error { return playDemo(ctx, p, door, books, s.stdout) })
+	err = throughDoor(ctx, p, func(door *remote.Gateway) error { return playDemo(ctx, p, door, books, folder, s.stdout) })
 	switch {
 	case interrupted.Err() != nil:
 		return errors.New("demo: interrupted")
@@ -85,18 +94,23 @@ func (*demo) run(interrupted context.Context, s *session, _ []string) (err error
 }
 
 func openDemo(ctx context.Context, s *session, folder string, books *taxes) (*platform.Platform, error) {
-	conf, err := config.Parse("demo", []byte(demoConfig))
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	conf, err := config.Parse("demo", []byte(strings.ReplaceAll(demoConfig, "PROGRAM", filepath.ToSlash(self))))
 	if err != nil {
 		return nil, err
 	}
 	log := telemetry.Logger(s.stderr, slog.LevelError+1) // what fails here fails on purpose, or ends the demo
 	p, err := platform.Open(ctx, platform.Options{Config: conf, Embedded: &embedded.Options{Dir: folder}, OwnStreams: true,
 		Functions: map[string]functions.Func{demoFunction: books.invoice},
+		Runs:      &platform.RunsOptions{Recipes: folder, Data: filepath.Join(folder, "runs"), Launch: true},
 		Telemetry: telemetryOf(s, "tidemill-demo"), Logger: log})
 	if err != nil {
 		return nil, err
 	}
-	if err := beginTriggers(ctx, p, log); err != nil {
+	if err := begin(ctx, p, log); err != nil {
 		return nil, errors.Join(err, closePlatform(ctx, p))
 	}
 	return p, nil
@@ -123,7 +137,7 @@ func throughDoor(ctx context.Context, p *platform.Platform, play func(*remote.Ga
 	return errors.Join(err, <-served)
 }
 
-func playDemo(ctx context.Context, p *platform.Platform, door *remote.Gateway, books *taxes, out io.Writer) error {
+func playDemo(ctx context.Context, p *platform.Platform, door *remote.Gateway, books *taxes, folder string, out io.Writer) error {
 	streams := []string{tidemill.StreamEvents, "messages"}
 	reader, err := openDemoReader(ctx, p, streams)
 	if err != nil {
@@ -144,6 +158,9 @@ func playDemo(ctx context.Context, p *platform.Platform, door *remote.Gateway, b
 		return err
 	}
 	if err := playTriggers(ctx, door, books, out); err != nil {
+		return err
+	}
+	if err := playRuns(ctx, door, folder, out); err != nil {
 		return err
 	}
 	slices.Sort(latencies)

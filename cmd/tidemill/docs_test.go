@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/api"
 	"tidemill.dev/internal/platform"
 	"tidemill.dev/triggers/letters"
 )
@@ -121,6 +123,8 @@ func (d *document) variable(t *testing.T) func(string) (string, bool) {
 			return "", true
 		case "ID":
 			return d.letter(t), true
+		case "RUN":
+			return d.run(t), true
 		}
 		return "", false
 	}
@@ -159,6 +163,16 @@ func (d *document) letter(t *testing.T) string {
 	}
 	eventually(t, func() bool { return call(t, "", "dl", "show", v.ID).code == 0 })
 	return v.ID
+}
+
+// run is the id of the document's newest run: what $RUN stands for.
+func (d *document) run(t *testing.T) string {
+	d.start(t)
+	var all []api.RunShown
+	if err := json.Unmarshal([]byte(call(t, "", "runs", "-o", "json").out), &all); err != nil || len(all) == 0 {
+		t.Fatalf("a document says $RUN, and has started none: %v", err)
+	}
+	return all[0].ID // the newest
 }
 
 func (d *document) command(t *testing.T, args []string) {
@@ -258,7 +272,7 @@ func (d *document) tidemill(t *testing.T, args []string) {
 		t.Errorf("tidemill %s: %v", strings.Join(args, " "), err)
 		return
 	}
-	if name == "up" || name == "serve" || strings.Contains(strings.Join(args, " "), ".example") {
+	if name == "up" || name == "serve" || slices.Contains(args, "--watch") || strings.Contains(strings.Join(args, " "), ".example") {
 		return
 	}
 	d.start(t)

@@ -59,6 +59,13 @@ func (f *flagSet) yes(p *bool, long, usage string) {
 	f.note(long, "", "")
 }
 
+// yesOr is yes with a short name too.
+func (f *flagSet) yesOr(p *bool, long, short, usage string) {
+	f.set.BoolVar(p, long, *p, usage)
+	f.set.BoolVar(p, short, *p, usage)
+	f.note(long, short, "")
+}
+
 // each adds a flag that may be given several times.
 func (f *flagSet) each(long, value, usage string, take func(string) error) {
 	f.set.Func(long, usage, take)

@@ -23,8 +23,20 @@ func (g *gate) flags(f *flagSet) {
 	f.fromEnv("log", "TIDEMILL_LOG")
 }
 
-// enter reaches the gateway. done lets go of it.
+// enter reaches the gateway, and worries aloud if it does not answer. done lets
+// go of it.
 func (g *gate) enter(ctx context.Context, s *session) (_ *remote.Gateway, done func(), err error) {
+	at, leave, err := g.enterQuietly(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	worried := worry{who: "the gateway", trouble: at.Trouble}
+	stop := worried.watch(s.stderr, "it is asked again for a while")
+	return at, func() { stop(); leave() }, nil
+}
+
+// enterQuietly is enter for what takes its time and tells of it itself.
+func (g *gate) enterQuietly(ctx context.Context, s *session) (_ *remote.Gateway, done func(), err error) {
 	log, err := g.logger(s.stderr, slog.LevelWarn)
 	if err != nil {
 		return nil, nil, err
@@ -40,7 +52,5 @@ func (g *gate) enter(ctx context.Context, s *session) (_ *remote.Gateway, done f
 	if err != nil {
 		return nil, nil, err
 	}
-	worried := worry{who: "the gateway", trouble: at.Trouble}
-	stop := worried.watch(s.stderr, "it is asked again for a while")
-	return at, func() { stop(); at.Close() }, nil
+	return at, at.Close, nil
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/local"
 )
 
 func main() {
@@ -19,6 +20,14 @@ func main() {
 
 // run does what the arguments say. Tests call it as main does.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	if len(args) == 1 { // what we call ourselves, and nobody else does
+		switch args[0] {
+		case local.GuardArgument:
+			return local.Guard(ctx)
+		case demoTrainer:
+			return trainDemo(ctx, os.Getenv, stdout)
+		}
+	}
 	s := &session{stdin: stdin, stdout: stdout, stderr: stderr, getenv: os.Getenv}
 	name, rest, err := splitCommand(args)
 	if err != nil {

@@ -59,6 +59,7 @@ func openMetrics(t *testing.T) *prometheus.Registry {
 		t.Fatal(err)
 	}
 	p, err := platform.Open(t.Context(), platform.Options{Config: conf, Embedded: &embedded.Options{Dir: t.TempDir()}, OwnStreams: true,
+		Runs:      &platform.RunsOptions{Data: t.TempDir(), Launch: true},
 		Telemetry: &telemetry.Options{Version: "v1", Getenv: func(string) string { return "" }}})
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"tidemill.dev/internal/api"
@@ -69,7 +70,7 @@ func (l *scheduleList) run(ctx context.Context, s *session, _ []string) error {
 }
 
 func tabulateSchedules(w io.Writer, all []api.Schedule) error {
-	rows := [][]string{{"NAME", "CRON", "LAST", "NEXT", "STATE"}}
+	rows := [][]string{{"NAME", "CRON", "KEYS", "LAST", "NEXT", "STATE"}}
 	for i := range all {
 		rows = append(rows, scheduleRow(&all[i]))
 	}
@@ -81,7 +82,18 @@ func scheduleRow(s *api.Schedule) []string {
 	if err != nil { // the gateway knows one that this machine does not
 		zone = time.UTC
 	}
-	return []string{harmless(s.Name), harmless(s.Cron), onClock(s.Last, zone, "never"), onClock(s.Next, zone, "-"), standing(s)}
+	return []string{harmless(s.Name), harmless(s.Cron), keysOf(s), onClock(s.Last, zone, "never"), onClock(s.Next, zone, "-"), standing(s)}
+}
+
+// keysOf says for whom a schedule ticks.
+func keysOf(s *api.Schedule) string {
+	switch {
+	case s.Each:
+		return "each key"
+	case s.Keys == 0:
+		return "-"
+	}
+	return strconv.Itoa(s.Keys)
 }
 
 // onClock is a time as a clock in a zone shows it.

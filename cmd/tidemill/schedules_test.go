@@ -36,7 +36,7 @@ schedules:
 		return strings.Contains(ok(t, "tail", "events", "--data", data, "--from", "beginning", "--no-follow"), "schedule=often")
 	})
 	out := ok(t, "schedules", "--data", data)
-	mention(t, "schedules", out, "NAME ", "LAST", "nightly  0 3 * * *  never", " 03:00:00 CE", "@every 1s", " UTC", "active")
+	mention(t, "schedules", out, "NAME ", "LAST", "nightly  0 3 * * *  -     never", " 03:00:00 CE", "@every 1s", " UTC", "active")
 
 	mention(t, "pause", ok(t, "schedules", "pause", "nightly", "--data", data), "paused nightly")
 	mention(t, "pause again", ok(t, "schedules", "pause", "nightly", "--data", data), "nightly was paused already")

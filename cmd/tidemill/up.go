@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,9 @@ func upCommand() command {
 		summary: "run Tidemill, all in one process",
 		about: `Without --kafka it starts an embedded Kafka and Redis on loopback that keep
 their data in a folder: what was acknowledged survives kill -9, and a power cut
-too with --sync. With --kafka and --redis it uses those.
+too with --sync. With --kafka and --redis it uses those. Runs of the recipes work
+on this machine; what they read and make lies in the data folder too, or in the
+object store that --store names.
 
 It creates the streams of its config and applies the file again whenever it
 changes. An invalid change leaves the config before it in force; /readyz and the
@@ -59,6 +62,7 @@ type up struct {
 	door                 doorFlags
 	kafkaPort, redisPort int
 	sync, reorder        bool
+	secrets              string
 }
 
 func (u *up) flags(f *flagSet) {
@@ -67,6 +71,8 @@ func (u *up) flags(f *flagSet) {
 	f.number(&u.redisPort, "redis-port", "", "PORT", "of the embedded Redis; 0 is a free one")
 	f.yes(&u.sync, "sync", "have the embedded Kafka survive power cuts: an fsync a batch")
 	f.yes(&u.reorder, "reorder", "let streams grow partitions though keys then move between them")
+	f.text(&u.secrets, "secrets", "", "FOLDER", "whose files runs get as secrets, NAME/KEY each (default secrets in the data folder)")
+	f.fromEnv("secrets", "TIDEMILL_SECRETS")
 	u.connection.flags(f)
 }
 
@@ -136,7 +142,7 @@ func (u *up) openPlatform(ctx context.Context, s *session, conf *config.Config, 
 		return nil, err
 	}
 	o := platform.Options{Config: conf, Addresses: addresses, Security: u.security, OwnStreams: true, Reorder: u.reorder,
-		Telemetry: telemetryOf(s, ""), Logger: log}
+		Runs: u.runs(), Telemetry: telemetryOf(s, ""), Logger: log}
 	switch {
 	case addresses.Kafka == "" && addresses.Redis == "" && u.security != (broker.Security{}):
 		return nil, usagef("TLS or SASL is asked for (--kafka-tls, --kafka-sasl and the like, or their variables), and the embedded Kafka has neither: give --kafka and --redis too, or leave it out")
@@ -156,6 +162,11 @@ func (u *up) openPlatform(ctx context.Context, s *session, conf *config.Config, 
 		return nil, fmt.Errorf("start: %w", err)
 	}
 	return p, nil
+}
+
+// runs are worked on in a folder of the data folder.
+func (u *up) runs() *platform.RunsOptions {
+	return &platform.RunsOptions{Recipes: u.source().folder(), Data: u.data, Secrets: cmp.Or(u.secrets, filepath.Join(u.data, "secrets")), Launch: true}
 }
 
 const besideAnother = "; is another tidemill up running? Beside it, start this one with --kafka-port 0 --redis-port 0 --listen 127.0.0.1:0"

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	"tidemill.dev/config"
 )
@@ -101,17 +102,17 @@ func (v *validate) checkConfig(warnings io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	own := 0
-	for _, stream := range c.Streams {
-		if !stream.Builtin {
-			own++
-		}
-	}
+	own := len(slices.DeleteFunc(slices.Clone(c.Streams), func(s config.Stream) bool { return s.Builtin }))
+	triggers := len(slices.DeleteFunc(slices.Clone(c.Triggers), func(t config.Trigger) bool { return t.Builtin }))
 	for _, line := range missingFiles(c) {
 		fmt.Fprintf(warnings, "%s: %s\n", file, line)
 	}
-	return fmt.Sprintf("%s is valid: install %s, %s of yours, %d built in, %s, %s\n", file, c.Name, count(own, "stream"), len(c.Streams)-own,
-		count(len(c.Triggers), "trigger"), count(len(c.Schedules), "schedule")), nil
+	said := fmt.Sprintf("%s is valid: install %s, %s of yours, %d built in, %s, %s", file, c.Name, count(own, "stream"), len(c.Streams)-own,
+		count(triggers, "trigger"), count(len(c.Schedules), "schedule"))
+	if len(c.Recipes) > 0 {
+		said += fmt.Sprintf(", %s, %s", count(len(c.Recipes), "recipe"), count(len(c.Pools), "pool"))
+	}
+	return said + "\n", nil
 }
 
 func (v *validate) checkAccess(io.Writer) (string, error) {
