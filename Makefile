@@ -7,10 +7,11 @@ CACHE   := $(HOME)/.cache/tidemill
 ROUNDS  ?= 1000
 SEED    ?= 1
 CHAOS   ?= Chaos
+POINTS  ?= all
 FUZZTIME ?= 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint test-real bench bench-smoke chaos soak fuzz build clean
+.PHONY: help demo up test lint test-real bench bench-smoke chaos soak crash fuzz build clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,7 +38,7 @@ test-real: ## the same suite against a real Apache Kafka and Redis, which it ins
 	./.ci/real-servers-install
 	$(GO) test $(RACE) -tags real -run '^TestReal' -timeout 15m -count=1 ./broker/... ./internal/... ./e2e/... ./cmd/...
 
-bench: ## our client beside franz-go's, the door and triggers beside bare net/http, latency beside a bare hop; prints the bars
+bench: ## our client beside franz-go's, the door and triggers beside bare net/http, runs beside bare processes; prints the bars
 	$(GO) run ./loadtest
 
 bench-smoke: ## a short bench that fails only if something breaks
@@ -48,6 +49,9 @@ chaos: ## ten rounds each with fixed seeds: kill publishers, consumers, gateways
 
 soak: ## many rounds of chaos; ROUNDS=1000 SEED=1 CHAOS=ChaosOfTriggers
 	TIDEMILL_CHAOS_ROUNDS=$(ROUNDS) TIDEMILL_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run $(CHAOS) ./e2e/chaos
+
+crash: ## stop a tidemill, and flush its Redis, before and after each write from two events to their runs' ends; POINTS=50 SEED=2 for some
+	TIDEMILL_CRASH_POINTS=$(POINTS) TIDEMILL_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run TestCrash ./e2e/crash
 
 fuzz: ## run every fuzz target for FUZZTIME (60s)
 	@set -e; for pkg in $$($(GO) list ./...); do \

@@ -82,6 +82,13 @@ func measure(ctx context.Context, p plan, self, folder string, s *server, stdout
 		}
 		t.triggers(g)
 	}
+	if p.wants("runs") {
+		m, err := r.runs(ctx, self, folder)
+		if err != nil {
+			return false, fmt.Errorf("measure runs: %w", err)
+		}
+		t.runs(&m)
+	}
 	err = r.duels(ctx, self, folder, t)
 	return t.missed, err
 }

@@ -23,6 +23,9 @@ const (
 	rolePoster  = "poster"
 
 	roleDispatcher = "dispatcher"
+
+	roleLaptop  = "laptop"
+	roleTrainer = "trainer"
 )
 
 // child is a process that lives until its standard input closes and answers

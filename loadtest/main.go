@@ -22,10 +22,18 @@ import (
 	"os/signal"
 	"time"
 
+	"tidemill.dev/internal/local"
 	"tidemill.dev/loadtest/internal/task"
 )
 
 func main() {
+	if began := time.Now(); len(os.Args) > 1 && os.Args[1] == roleTrainer {
+		if err := train(began, os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "trainer:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdin, os.Stdout); err != nil {
@@ -54,6 +62,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) 
 			return dispatcher(ctx, args[1:], stdin, stdout)
 		case roleLap:
 			return runLap(ctx, args[1:], stdin, stdout)
+		case roleLaptop:
+			return laptop(ctx, args[1:], stdin, stdout)
+		case local.GuardArgument:
+			return local.Guard(ctx)
 		case rolePoster:
 			return runPoster(ctx, args[1:], stdin, stdout)
 		}
@@ -84,6 +96,8 @@ type plan struct {
 	beside       string
 
 	parked int // events of the triggers' measurement
+	bots   int // of the runs'
+	files  int // that are put
 }
 
 func parse(args []string) (plan, error) {
@@ -96,12 +110,14 @@ func parse(args []string) (plan, error) {
 	f.StringVar(&p.franz, "franz", "", "franz-go's client, already built; built here by default")
 	f.BoolVar(&p.reuse, "reuse", false, "let franz-go's user pool the records that it produces")
 	f.StringVar(&p.profile, "profile", "", "folder for CPU and allocation profiles of our client and our gateway")
-	f.StringVar(&p.only, "only", "", "only produce, consume, latency, door or triggers")
+	f.StringVar(&p.only, "only", "", "only produce, consume, latency, door, triggers or runs")
 	f.IntVar(&p.connections, "connections", 128, "connections to the door, for single events")
 	f.DurationVar(&p.turn, "turn", 3*time.Second, "how long one turn at the door or with triggers is measured")
 	f.StringVar(&p.dedupe, "dedupe", "10m", "how long the door remembers an event; off")
 	f.StringVar(&p.beside, "beside", "", "another build of this program, whose gateway is measured beside this one's")
 	f.IntVar(&p.parked, "parked", 1_000_000, "events that are parked for a dead subscriber")
+	f.IntVar(&p.bots, "bots", 10_000, "bots that are created at once")
+	f.IntVar(&p.files, "files", 50_000, "files that are put; four times as many are in the dataset that one is added to")
 	if err := f.Parse(args); err != nil {
 		return p, err
 	}
@@ -111,6 +127,7 @@ func parse(args []string) (plan, error) {
 	if p.smoke {
 		p.rounds, p.records, p.warm, p.seconds = 1, 50_000, 10_000, 2
 		p.settle, p.turn, p.parked = 300*time.Millisecond, time.Second, 20_000
+		p.bots, p.files = 300, 1000
 	}
 	return p, nil
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"tidemill.dev/loadtest/internal/task"
 )
 
 // latencyRate is the events a second of the latency measurement.
@@ -52,3 +54,6 @@ func pace(ctx context.Context, n int, do func(i int) error) error {
 	}
 	return nil
 }
+
+// at is a quantile of a sorted sample.
+func (s sample) at(q float64) time.Duration { return task.Quantile(s, q) }

@@ -1,0 +1,121 @@
+package crash
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"tidemill.dev/internal/store"
+)
+
+func openStore(ctx context.Context, r *round) (*store.Store, error) {
+	return store.Open(ctx, store.Options{URL: r.store()})
+}
+
+// TestCrash stops a process at writes that a fixed seed chooses, ten of all
+// there are; TIDEMILL_CRASH_POINTS=all is all of them, and a number as many.
+func TestCrash(t *testing.T) {
+	all := points(count(t))
+	few := 10
+	if testing.Short() {
+		few = 4
+	}
+	seed, some := number(t, "TIDEMILL_CHAOS_SEED", 1, len(all)), number(t, "TIDEMILL_CRASH_POINTS", few, len(all))
+	if some < len(all) {
+		rand.New(rand.NewPCG(uint64(seed), 0)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	}
+	some = min(some, len(all))
+	t.Logf("seed %d: %d of %d points", seed, some, len(all))
+	played, came := 0, 0
+	for _, at := range all[:some] {
+		t.Run(at.String(), func(t *testing.T) {
+			played++
+			if playPoint(t, at).came() {
+				came++
+			} else {
+				t.Logf("the point did not come")
+			}
+		})
+	}
+	t.Logf("seed %d: of %d points that were played %d came", seed, played, came)
+	if 2*came < played { // how many writes there are differs from round to round, and not by that much
+		t.Errorf("of %d points only %d came; this shows nothing", played, came)
+	}
+}
+
+// number reads one from the environment.
+func number(t *testing.T, name string, usual, all int) int {
+	t.Helper()
+	switch text := os.Getenv(name); text {
+	case "":
+		return usual
+	case "all":
+		return all
+	default:
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("%s=%q: give a number, or all", name, text)
+		}
+		return n
+	}
+}
+
+// count plays two rounds in which nothing happens: how many writes there are
+// differs by what the clock has added, and the lesser number comes in any.
+func count(t *testing.T) map[string]int {
+	t.Helper()
+	least := countOnce(t)
+	for server, n := range countOnce(t) {
+		least[server] = min(least[server], n)
+	}
+	return least
+}
+
+func countOnce(t *testing.T) map[string]int {
+	t.Helper()
+	r := playPoint(t, point{})
+	notes, err := os.ReadFile(filepath.Join(r.dir, storeNotes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, key := range strings.Fields(string(notes)) { // before and after each
+		if i%2 == 0 {
+			r.trap.counts["store"]++
+			r.trap.names["store"] = append(r.trap.names["store"], key)
+		}
+	}
+	for server, names := range r.trap.names {
+		t.Logf("%d writes to %s: %v", len(names), server, names)
+	}
+	return r.trap.counts
+}
+
+func playPoint(t *testing.T, at point) *round {
+	t.Helper()
+	r, err := openRound(t.TempDir(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		err := r.close()
+		if err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if t.Failed() {
+			log, _ := os.ReadFile(r.log.Name())
+			t.Logf("the process said:\n%s", log)
+		}
+	}()
+	runs, err := r.play(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range r.judge(t.Context(), runs) {
+		t.Error(f)
+	}
+	return r
+}

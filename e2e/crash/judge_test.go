@@ -1,0 +1,130 @@
+package crash
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+)
+
+// judge holds everything that is left against what must always hold: two events,
+// the second of which came while the first one's run was live, have made two
+// runs, one behind the other.
+func (r *round) judge(ctx context.Context, runs []tidemill.Run) (found []string) {
+	if len(runs) != events {
+		return []string{fmt.Sprintf("there are %d runs: %+v", len(runs), runs)}
+	}
+	called, err := os.ReadFile(filepath.Join(r.dir, callsFile))
+	if err != nil {
+		found = append(found, err.Error())
+	}
+	for i := range runs {
+		found = append(found, r.judgeRun(&runs[i], i+1, strings.Count(string(called), runs[i].ID))...)
+	}
+	return append(append(found, r.judgeLog(ctx, runs)...), r.judgeData(ctx, runs)...)
+}
+
+// judgeRun looks at the run of one event, whose command was called so many times.
+func (r *round) judgeRun(run *tidemill.Run, number, calls int) (found []string) {
+	fault := func(format string, words ...any) {
+		found = append(found, fmt.Sprintf("run %d: ", number)+fmt.Sprintf(format, words...))
+	}
+	if run.State != tidemill.RunSucceeded {
+		fault("it has %s: %s", run.State, run.Reason)
+	}
+	if want := tidemill.RunID("clean", key, tidemill.Cause{Source: "/crash", ID: fmt.Sprint(number)}); run.ID != want || run.Causes != 1 {
+		fault("it is %s of %d causes, and the event's is %s", run.ID, run.Causes, want)
+	}
+	if calls < 1 || calls > len(run.Attempts) {
+		fault("its command was called %d times in %d attempts", calls, len(run.Attempts))
+	}
+	if !r.at.kill && len(run.Attempts) > 1 {
+		fault("nothing was killed, and there were %d attempts: %+v", len(run.Attempts), run.Attempts)
+	}
+	return found
+}
+
+// judgeLog folds the facts anew, and looks for the events of the commits.
+func (r *round) judgeLog(ctx context.Context, runs []tidemill.Run) (found []string) {
+	names, err := tidemill.NewNames("crash")
+	if err != nil {
+		return []string{err.Error()}
+	}
+	b, err := broker.Open(ctx, broker.Options{Addr: r.toKafka.addr(), Names: names})
+	if err != nil {
+		return []string{err.Error()}
+	}
+	defer b.Close()
+	var m tidemill.Making
+	accepted := map[string]int{}
+	err = read(ctx, b, tidemill.StreamFacts, func(e *broker.Incoming) {
+		f := tidemill.Fact{Partition: runs[0].Partition, Offset: e.Offset, ID: e.ID, Type: e.Type, Key: e.Subject, At: e.Time, Data: e.Data}
+		f.Recipe, _ = e.Attribute(tidemill.AttrRecipe)
+		f.Run, _ = e.Attribute(tidemill.AttrRun)
+		if v := m.Apply(f); v.Result == tidemill.Accepted {
+			accepted[e.Type]++
+		}
+	})
+	if err != nil {
+		return []string{err.Error()}
+	}
+	if m.Live != nil || m.Waiting != nil || !slices.Equal(m.Ended, []string{runs[0].ID, runs[1].ID}) {
+		found = append(found, fmt.Sprintf("the facts make %+v", m))
+	}
+	attempts := len(runs[0].Attempts) + len(runs[1].Attempts)
+	want := map[string]int{tidemill.TypeRunRequested: events, tidemill.TypeRunStarted: attempts, tidemill.TypeRunFinished: attempts, tidemill.TypeRunCommitted: events}
+	if !maps.Equal(accepted, want) {
+		found = append(found, fmt.Sprintf("accepted were %v, want %v", accepted, want))
+	}
+	return append(found, judgeNews(ctx, b, runs)...)
+}
+
+// judgeNews holds the events that tell of new data against the runs' commits.
+func judgeNews(ctx context.Context, b *broker.Broker, runs []tidemill.Run) []string {
+	told := map[string]string{} // commits by the events' ids: an event may stand there twice
+	err := read(ctx, b, tidemill.StreamEvents, func(e *broker.Incoming) {
+		if e.Type == tidemill.TypeNewData {
+			told[e.ID], _ = e.Attribute(tidemill.AttrCommit)
+		}
+	})
+	commits := slices.Sorted(maps.Values(told))
+	if want := slices.Sorted(slices.Values([]string{runs[0].Commit, runs[1].Commit})); err != nil || !slices.Equal(commits, want) {
+		return []string{fmt.Sprintf("of new data tell %v, and the runs' commits are %v: %v", told, want, err)}
+	}
+	return nil
+}
+
+func read(ctx context.Context, b *broker.Broker, stream string, fn func(*broker.Incoming)) error {
+	from, err := b.Places(ctx, stream, broker.Earliest())
+	if err != nil {
+		return err
+	}
+	_, err = b.ReadBack(ctx, from, fn)
+	return err
+}
+
+// judgeData looks at the dataset that the runs have made: a commit each.
+func (r *round) judgeData(ctx context.Context, runs []tidemill.Run) (found []string) {
+	s, err := openStore(ctx, r)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	defer s.Close()
+	head, err := s.Head(ctx, "clean/"+key, "main")
+	if err != nil || head.Number != events || head.Parent != runs[0].Commit {
+		found = append(found, fmt.Sprintf("the dataset's head is %+v: %v", head, err))
+	}
+	for i := range runs {
+		c, err := s.FindCommit(ctx, "clean/"+key, runs[i].Commit)
+		if err != nil || c.Number != int64(i+1) || c.Run != runs[i].ID || c.Files < 1 {
+			found = append(found, fmt.Sprintf("the commit of run %d is %+v: %v", i+1, c, err))
+		}
+	}
+	return found
+}

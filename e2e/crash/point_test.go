@@ -1,0 +1,96 @@
+package crash
+
+import (
+	"fmt"
+	"sync"
+)
+
+// point is a write on the way, and what happens there.
+type point struct {
+	server string // kafka, redis or store
+	number int    // of its writes, from 1; 0 is none of them
+	when   moment
+	kill   bool // the process; else only Redis is flushed
+	flush  bool
+}
+
+func (p point) String() string {
+	what := "flush"
+	switch {
+	case p.kill && p.flush:
+		what = "kill and flush"
+	case p.kill:
+		what = "kill"
+	}
+	return fmt.Sprintf("%s %s write %d of %s", what, p.when, p.number, p.server)
+}
+
+// points are all there are, of so many writes.
+func points(writes map[string]int) (all []point) {
+	for _, server := range []string{"kafka", "redis", "store"} {
+		for n := 1; n <= writes[server]; n++ {
+			for _, when := range []moment{before, after} {
+				all = append(all, point{server, n, when, true, false}, point{server, n, when, true, true}, point{server, n, when, false, true})
+			}
+		}
+	}
+	return all
+}
+
+// trap waits for the point to come.
+type trap struct {
+	at     point
+	spring func() // what happens; it returns once it has
+
+	mu     sync.Mutex
+	armed  bool
+	sprung bool
+	counts map[string]int
+	names  map[string][]string // what the writes were
+}
+
+func newTrap(at point, spring func()) *trap {
+	return &trap{at: at, spring: spring, counts: map[string]int{}, names: map[string][]string{}}
+}
+
+// arm has it count from now on.
+func (t *trap) arm() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.armed = true
+}
+
+func (t *trap) disarm() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.armed = false
+}
+
+func (t *trap) hasSprung() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sprung
+}
+
+// passes is asked at each write of a server, and says whether it may go on.
+func (t *trap) passes(server, write string, when moment) bool {
+	t.mu.Lock()
+	if !t.armed || t.sprung {
+		defer t.mu.Unlock()
+		return !t.dead()
+	}
+	if when == before {
+		t.counts[server]++
+		t.names[server] = append(t.names[server], write)
+	}
+	hit := t.at.server == server && t.at.when == when && t.counts[server] == t.at.number
+	t.sprung = t.sprung || hit
+	t.mu.Unlock()
+	if hit {
+		t.spring()
+	}
+	return !hit || !t.at.kill
+}
+
+// dead reports whether the process has been killed, and nothing of it counts.
+func (t *trap) dead() bool { return t.sprung && t.at.kill && t.armed }

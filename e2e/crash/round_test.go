@@ -1,0 +1,304 @@
+package crash
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"tidemill.dev"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/internal/api"
+)
+
+// conf has a recipe whose runs put what they make on a dataset, so that there is
+// an effect of every kind. Its trainer takes note of each time it is called, and
+// waits until the second event has been published: that comes while the first
+// one's run is live, and has to wait for its end. What it makes differs from run
+// to run, or the second commit would be none.
+const conf = `version: 1
+name: crash
+streams: {events: {partitions: 2}, facts: {partitions: 2}, progress: {partitions: 1}, dead-letters: {partitions: 1}}
+recipes:
+  clean:
+    when: {type: bot-created}
+    run:
+      dir: .
+      command: [sh, -c, "echo $TIDEMILL_RUN >> $HOME/calls; while [ ! -e $HOME/second ]; do sleep 0.02; done; echo $TIDEMILL_RUN > $TIDEMILL_OUT/clean.txt; echo '{\"step\": 1, \"total\": 1}' > $TIDEMILL_OUT/metrics.jsonl"]
+      backoff: {first: 10ms, cap: 10ms}
+    makes: {dataset: "clean/{key}"}
+`
+
+const (
+	key    = "bot-42"
+	events = 2 // and as many runs
+)
+
+// round is one life of the servers, and one or two of the process.
+type round struct {
+	dir     string
+	at      point
+	trap    *trap
+	redis   *miniredis.Miniredis
+	kafka   *embedded.Servers
+	toKafka *tap
+	toRedis *tap
+	proc    *process
+	log     *os.File
+
+	published int // of the events
+}
+
+// patience ends a round that hangs; it measures nothing.
+const patience = 90 * time.Second
+
+func openRound(dir string, at point) (*round, error) {
+	r := &round{dir: dir, at: at}
+	r.trap = newTrap(at, r.spring)
+	if err := os.WriteFile(filepath.Join(dir, "tidemill.yaml"), []byte(conf), 0o644); err != nil {
+		return nil, err
+	}
+	var err error
+	if r.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
+		return nil, err
+	}
+	if err := r.openKafka(); err != nil {
+		return nil, err
+	}
+	return r, r.openRedis()
+}
+
+func (r *round) openKafka() (err error) {
+	if r.toKafka, err = openTap(readKafka, r.looks("kafka")); err != nil {
+		return err
+	}
+	if r.kafka, err = embedded.Start(context.Background(), embedded.Options{Advertise: r.toKafka.addr()}); err != nil {
+		return err
+	}
+	r.toKafka.run(r.kafka.Kafka())
+	return nil
+}
+
+func (r *round) openRedis() (err error) {
+	if r.toRedis, err = openTap(readRedis, r.looks("redis")); err != nil {
+		return err
+	}
+	r.redis = miniredis.NewMiniRedis()
+	if err := r.redis.Start(); err != nil {
+		return err
+	}
+	r.toRedis.run(r.redis.Addr())
+	return nil
+}
+
+func (r *round) looks(server string) func(string, moment) bool {
+	return func(write string, when moment) bool { return r.trap.passes(server, write, when) }
+}
+
+func (r *round) close() error {
+	var err error
+	if r.proc != nil {
+		err = r.proc.end()
+	}
+	r.toKafka.close()
+	r.toRedis.close()
+	r.redis.Close()
+	return errors.Join(err, r.kafka.Close(), r.log.Close())
+}
+
+// spring does what the point says.
+func (r *round) spring() {
+	if r.at.kill {
+		r.proc.kill()
+	}
+	if r.at.flush {
+		r.redis.FlushAll()
+	}
+}
+
+// process is the one that is stopped.
+type process struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	url   string
+	gone  chan error
+}
+
+// start begins a life of the process, told what else it has to know.
+func (r *round) start(life ...string) error {
+	cmd := exec.Command(os.Args[0])
+	cmd.Stderr = r.log
+	cmd.Env = append(os.Environ(), envDir+"="+r.dir, envKafka+"="+r.toKafka.addr(), envRedis+"="+r.toRedis.addr(), "HOME="+r.dir)
+	cmd.Env = append(cmd.Env, life...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return errors.Join(fmt.Errorf("the process said nothing: %w", err), cmd.Wait())
+	}
+	r.proc = &process{cmd: cmd, stdin: in, url: "http://" + strings.TrimSpace(line), gone: make(chan error, 1)}
+	go func() { r.proc.gone <- cmd.Wait() }()
+	return nil
+}
+
+// stopsItself tells the process at which write to its store it is to end, which
+// no wire shows.
+func (r *round) stopsItself() []string {
+	if r.at.server != "store" {
+		return nil
+	}
+	at := 2 * r.at.number // the store tells before and after each write
+	if r.at.when == before {
+		at--
+	}
+	return []string{fmt.Sprintf("%s=%d", envStoreAt, at), fmt.Sprintf("%s=%t %t", envStoreDo, r.at.kill, r.at.flush)}
+}
+
+func (r *round) store() string { return storeOf(r.dir) }
+
+// came reports whether the round's point did.
+func (r *round) came() bool {
+	if r.at.server != "store" {
+		return r.trap.hasSprung()
+	}
+	_, err := os.Stat(filepath.Join(r.dir, sprungFile))
+	return err == nil
+}
+
+// kill is in the middle of what the process does, so nobody waits for it here.
+func (p *process) kill() { _ = p.cmd.Process.Kill() }
+
+func (p *process) end() error {
+	p.stdin.Close()
+	return <-p.gone
+}
+
+// play publishes the events, has the point come, and waits for the runs' ends.
+func (r *round) play(ctx context.Context) ([]tidemill.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := r.start(r.stopsItself()...); err != nil {
+		return nil, err
+	}
+	r.trap.arm()
+	if err := os.WriteFile(filepath.Join(r.dir, armedFile), nil, 0o644); err != nil {
+		return nil, err
+	}
+	runs, err := r.await(ctx)
+	r.trap.disarm()
+	if !errors.Is(err, errGone) {
+		return runs, err
+	}
+	<-r.proc.gone
+	if err := r.start(); err != nil { // its second life
+		return nil, err
+	}
+	return r.await(ctx)
+}
+
+// publishWhat is to be published by now: the first event at once, the second
+// while the first one's run is live. One that was not acknowledged is published
+// again, as publishers do.
+func (r *round) publishWhat(ctx context.Context) error {
+	if r.published == 0 && r.publish(ctx, 1) {
+		r.published = 1
+	}
+	if _, err := os.Stat(filepath.Join(r.dir, callsFile)); r.published != 1 || err != nil || !r.publish(ctx, 2) {
+		return nil
+	}
+	r.published = 2
+	return os.WriteFile(filepath.Join(r.dir, "second"), nil, 0o644)
+}
+
+const (
+	event     = `{"specversion": "1.0", "type": "bot-created", "source": "/crash", "id": "%d", "subject": "` + key + `"}`
+	callsFile = "calls"
+)
+
+// publish reports whether the event was acknowledged.
+func (r *round) publish(ctx context.Context, id int) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.proc.url+"/events", strings.NewReader(fmt.Sprintf(event, id)))
+	if err != nil {
+		return false
+	}
+	req.Header.Set("Content-Type", "application/cloudevents+json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	res.Body.Close()
+	return res.StatusCode == http.StatusAccepted
+}
+
+var errGone = errors.New("the process is gone")
+
+// await waits until the runs of both events have ended, the first one's first.
+func (r *round) await(ctx context.Context) ([]tidemill.Run, error) {
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for {
+		if err := r.publishWhat(ctx); err != nil {
+			return nil, err
+		}
+		var page api.Runs
+		if err := r.get(ctx, "/api/v1/runs?key="+key, &page); err == nil && r.published == 2 && allEnded(page.Runs) {
+			return oldestFirst(page.Runs), nil
+		}
+		select {
+		case err := <-r.proc.gone:
+			r.proc.gone <- err
+			return nil, errGone
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the runs have not ended: %+v: %w", page.Runs, context.Cause(ctx))
+		case <-look.C:
+		}
+	}
+}
+
+func allEnded(runs []api.RunShown) bool {
+	return len(runs) >= events && !slices.ContainsFunc(runs, func(r api.RunShown) bool { return !r.State.Ended() })
+}
+
+func oldestFirst(shown []api.RunShown) []tidemill.Run {
+	runs := make([]tidemill.Run, len(shown))
+	for i := range shown {
+		runs[len(runs)-1-i] = shown[i].Run
+	}
+	return runs
+}
+
+func (r *round) get(ctx context.Context, path string, to any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.proc.url+path, nil)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s", path, res.Status)
+	}
+	return json.NewDecoder(res.Body).Decode(to)
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/parcel"
+	"tidemill.dev/internal/remote"
+)
+
+const smallFile = 3000 // bytes of each file that is put
+
+// dataMeasured is how fast files get into a dataset.
+type dataMeasured struct {
+	files, large int
+	copied       time.Duration // the floor: the same files copied from folder to folder
+	put          time.Duration // scanned, uploaded and committed through the door
+	commits      sample        // of one file more, on a dataset of many
+}
+
+// data measures what `tidemill data put` does.
+func (l *laptopBench) data(ctx context.Context, folder string) (m dataMeasured, err error) {
+	m.files, m.large = l.files, 4*l.files
+	dir := filepath.Join(folder, "files")
+	if err := writeFiles(dir, m.files); err != nil {
+		return m, err
+	}
+	began := time.Now()
+	if err := os.CopyFS(filepath.Join(folder, "copied"), os.DirFS(dir)); err != nil {
+		return m, err
+	}
+	m.copied = time.Since(began)
+	door, err := remote.Dial(ctx, remote.Options{URL: l.url})
+	if err != nil {
+		return m, err
+	}
+	defer door.Close()
+	began = time.Now()
+	files, err := putFolder(ctx, door, dir)
+	if err != nil {
+		return m, err
+	}
+	m.put = time.Since(began)
+	m.commits, err = l.addOne(ctx, door, files[0], m.large)
+	return m, err
+}
+
+func writeFiles(dir string, n int) error {
+	b := make([]byte, smallFile)
+	for i := range n {
+		sub := filepath.Join(dir, fmt.Sprintf("%03d", i/1000))
+		if err := os.MkdirAll(sub, 0o755); err != nil {
+			return err
+		}
+		rand.Read(b)
+		if err := os.WriteFile(filepath.Join(sub, fmt.Sprintf("%06d.bin", i)), b, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func putFolder(ctx context.Context, door *remote.Gateway, dir string) ([]api.File, error) {
+	nobody := func(int, int64) {}
+	files, err := parcel.Scan(ctx, dir, nobody)
+	if err == nil {
+		err = door.Carrier().Put(ctx, dir, files, nobody)
+	}
+	if err == nil {
+		_, err = door.Commit(ctx, api.CommitAsked{Dataset: "bench/small", Request: "small"}, changesOf(files))
+	}
+	return files, err
+}
+
+func changesOf(files []api.File) []api.Change {
+	all := make([]api.Change, len(files))
+	for i, f := range files {
+		all[i].File = f
+	}
+	return all
+}
+
+// addOne makes a dataset of many files, which share their bytes, for it is the
+// tree that is measured, and commits one more again and again.
+func (l *laptopBench) addOne(ctx context.Context, door *remote.Gateway, like api.File, n int) (sample, error) {
+	many := make([]api.File, n)
+	for i := range many {
+		many[i] = like
+		many[i].Path = fmt.Sprintf("all/%07d.bin", i)
+	}
+	first, err := door.Commit(ctx, api.CommitAsked{Dataset: "bench/large", Request: "large"}, changesOf(many))
+	if err != nil || first.Files != n {
+		return nil, errors.Join(err, fmt.Errorf("a dataset of %d files has %d", n, first.Files))
+	}
+	took := make(sample, 0, oneMore)
+	for i := range oneMore {
+		more := like
+		more.Path = fmt.Sprintf("all/more-%d.bin", i)
+		began := time.Now()
+		if _, err := door.Commit(ctx, api.CommitAsked{Dataset: "bench/large", Request: fmt.Sprint("more-", i)}, changesOf([]api.File{more})); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(began))
+	}
+	return took.sorted(), nil
+}
+
+const oneMore = 100

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"tidemill.dev/loadtest/internal/task"
+)
+
+const (
+	runSlots  = 8
+	runsPaced = 20 // events a second, so that each finds the machine at rest
+)
+
+// runsMeasured is how soon an event has its command started, and how many runs
+// a laptop does a second.
+type runsMeasured struct {
+	paced         int
+	begin         sample        // event published until its command runs
+	hop, fork     sample        // the floors under that: a bare hop, a bare fork and exec
+	runs          int           // at once
+	took          time.Duration // until all had ended
+	bare          time.Duration // that as many bare processes take
+	doubled, lost int           // keys that had more than one run, or none
+	weighs        task.Result   // the laptop, after all of them
+	data          dataMeasured
+}
+
+func (r *runner) runs(ctx context.Context, self, folder string) (m runsMeasured, err error) {
+	dir := filepath.Join(folder, "laptop")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return m, err
+	}
+	roll, err := openRoll(folder)
+	if err != nil {
+		return m, err
+	}
+	defer roll.close()
+	arg, err := json.Marshal(laptopTask{Dir: dir, Config: runsConfig(self, roll.path), Profile: r.profile})
+	if err != nil {
+		return m, err
+	}
+	up, err := startServer(ctx, []string{self, roleLaptop}, string(arg))
+	if err != nil {
+		return m, err
+	}
+	l := &laptopBench{runner: r, self: self, url: "http://" + up.addrs[0], roll: roll, up: up}
+	if err = l.measure(ctx, &m); err == nil {
+		m.data, err = l.data(ctx, folder)
+	}
+	return m, errors.Join(err, up.stop())
+}
+
+func runsConfig(self, socket string) string {
+	return fmt.Sprintf(`version: 1
+pools: {default: {slots: %d}}
+recipes:
+  quick:
+    when: {type: bot-created}
+    run: {dir: ., command: [%q, %s, %q]}
+`, runSlots, self, roleTrainer, socket)
+}
+
+type laptopBench struct {
+	*runner
+	self, url string
+	roll      *roll
+	up        *server
+}
+
+func (l *laptopBench) measure(ctx context.Context, m *runsMeasured) (err error) {
+	m.paced, m.runs = l.seconds*runsPaced, l.bots
+	if m.hop, err = hop(ctx, l.seconds*latencyRate/10); err != nil {
+		return err
+	}
+	if m.fork, err = l.forks(ctx, m.paced); err != nil {
+		return err
+	}
+	if m.begin, err = l.begins(ctx, m.paced); err != nil {
+		return err
+	}
+	if m.bare, err = forkExec(ctx, l.self, l.roll.path, m.runs, max(runSlots, runtime.NumCPU())); err != nil {
+		return err
+	}
+	if m.took, err = l.crowd(ctx, m.runs); err != nil {
+		return err
+	}
+	for i := range m.runs {
+		switch n := len(l.roll.of(crowdKey(i))); {
+		case n == 0:
+			m.lost++
+		case n > 1:
+			m.doubled++
+		}
+	}
+	m.weighs, err = l.up.weigh()
+	return err
+}
+
+// forks measures a bare fork and exec until the trainer runs, at the pace of the
+// events.
+func (l *laptopBench) forks(ctx context.Context, n int) (sample, error) {
+	return l.paced(ctx, n, "fork", func(key string) error { return trainer(ctx, l.self, l.roll.path, key) })
+}
+
+// begins measures an event's publishing until its command runs.
+func (l *laptopBench) begins(ctx context.Context, n int) (sample, error) {
+	return l.paced(ctx, n, "paced", func(key string) error { return l.publish(ctx, key) })
+}
+
+// paced does something for each key, at a pace, and measures until the key's
+// trainer says that it runs.
+func (l *laptopBench) paced(ctx context.Context, n int, name string, do func(key string) error) (sample, error) {
+	before := len(l.roll.began)
+	sent := make([]time.Time, n)
+	tick := time.NewTicker(time.Second / runsPaced)
+	defer tick.Stop()
+	for i := range n {
+		sent[i] = time.Now()
+		if err := do(fmt.Sprintf("%s-%d", name, i)); err != nil {
+			return nil, err
+		}
+		<-tick.C
+	}
+	waiting, cancel := context.WithTimeout(ctx, crowdWithin)
+	defer cancel()
+	if err := l.roll.until(waiting, before+n); err != nil {
+		return nil, err
+	}
+	took := make(sample, n)
+	for i := range n {
+		took[i] = l.roll.of(fmt.Sprintf("%s-%d", name, i))[0].Sub(sent[i])
+	}
+	return took.sorted(), nil
+}
+
+func (l *laptopBench) publish(ctx context.Context, key string) error {
+	return l.post(ctx, "application/cloudevents+json", []byte(botCreated(key)))
+}
+
+func botCreated(key string) string {
+	return fmt.Sprintf(`{"specversion": "1.0", "type": "bot-created", "source": "/loadtest", "id": %q, "subject": %q}`, key, key)
+}
+
+func (l *laptopBench) post(ctx context.Context, kind string, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url+"/events", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", kind)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode >= http.StatusMultipleChoices {
+		return fmt.Errorf("publish: %s", res.Status)
+	}
+	return nil
+}
+
+const (
+	crowdBatch  = 500
+	crowdWithin = 10 * time.Minute
+)
+
+func crowdKey(i int) string { return fmt.Sprintf("bot-%d", i) }
+
+// crowd publishes as many bots at once, and waits until all of their runs have
+// ended.
+func (l *laptopBench) crowd(ctx context.Context, n int) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, crowdWithin)
+	defer cancel()
+	before, began := len(l.roll.began), time.Now()
+	for from := 0; from < n; from += crowdBatch {
+		var events []string
+		for i := from; i < min(n, from+crowdBatch); i++ {
+			events = append(events, botCreated(crowdKey(i)))
+		}
+		if err := l.post(ctx, "application/cloudevents-batch+json", []byte("["+strings.Join(events, ",")+"]")); err != nil {
+			return 0, err
+		}
+	}
+	if err := l.roll.until(ctx, before+n); err != nil {
+		return 0, err
+	}
+	return time.Since(began), l.ended(ctx)
+}
+
+// ended waits until no run is under way any more.
+func (l *laptopBench) ended(ctx context.Context) error {
+	for {
+		var page struct{ Runs []json.RawMessage }
+		if err := l.get(ctx, "/api/v1/runs?state=waiting,running,resting,settling&limit=1", &page); err != nil {
+			return err
+		}
+		if len(page.Runs) == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("a run has not ended: %s: %w", page.Runs[0], context.Cause(ctx))
+		}
+	}
+}
+
+func (l *laptopBench) get(ctx context.Context, path string, to any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.url+path, nil)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s", path, res.Status)
+	}
+	return json.NewDecoder(res.Body).Decode(to)
+}

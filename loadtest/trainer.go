@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// train is a trainer of a few milliseconds: a process that says for which key it
+// has begun, and when, and is done.
+func train(began time.Time, args []string) error {
+	if len(args) != 1 {
+		return errors.New("trainer: give a socket")
+	}
+	c, err := net.Dial("unixgram", args[0])
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = fmt.Fprintf(c, "%s %d", os.Getenv("TIDEMILL_KEY"), began.UnixNano())
+	return err
+}
+
+// roll is who has begun, as the trainers say themselves.
+type roll struct {
+	path string
+	c    *net.UnixConn
+
+	mu    sync.Mutex
+	began map[string][]time.Time // by key
+	more  chan struct{}          // closed when somebody has come
+}
+
+func openRoll(folder string) (*roll, error) {
+	r := &roll{path: filepath.Join(folder, "roll"), began: map[string][]time.Time{}, more: make(chan struct{})}
+	var err error
+	if r.c, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: r.path, Net: "unixgram"}); err != nil {
+		return nil, fmt.Errorf("listen for trainers: %w", err)
+	}
+	go r.read()
+	return r, nil
+}
+
+// read ends with the socket.
+func (r *roll) read() {
+	b := make([]byte, 512)
+	for {
+		n, err := r.c.Read(b)
+		if err != nil {
+			return
+		}
+		key, at, _ := bytes.Cut(b[:n], []byte(" "))
+		nanos, _ := strconv.ParseInt(string(at), 10, 64)
+		r.mu.Lock()
+		r.began[string(key)] = append(r.began[string(key)], time.Unix(0, nanos))
+		close(r.more)
+		r.more = make(chan struct{})
+		r.mu.Unlock()
+	}
+}
+
+func (r *roll) close() { r.c.Close() }
+
+// of are the times at which a key's trainers began.
+func (r *roll) of(key string) []time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.began[key]
+}
+
+// until waits until as many keys have begun.
+func (r *roll) until(ctx context.Context, keys int) error {
+	for {
+		r.mu.Lock()
+		n, more := len(r.began), r.more
+		r.mu.Unlock()
+		if n >= keys {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d keys have begun: %w", n, keys, context.Cause(ctx))
+		}
+	}
+}
+
+// forkExec starts the same trainer n times, some at once, and nothing else: the
+// floor under runs a second.
+func forkExec(ctx context.Context, self, socket string, n, atOnce int) (time.Duration, error) {
+	began, next := time.Now(), make(chan int)
+	var all sync.WaitGroup
+	failed := make(chan error, atOnce)
+	for range atOnce {
+		all.Go(func() {
+			for i := range next {
+				if err := trainer(ctx, self, socket, "bare-"+strconv.Itoa(i)); err != nil {
+					failed <- err
+					return
+				}
+			}
+		})
+	}
+	err := feed(n, next, failed)
+	close(next)
+	all.Wait()
+	return time.Since(began), err
+}
+
+func feed(n int, next chan<- int, failed <-chan error) error {
+	for i := range n {
+		select {
+		case next <- i:
+		case err := <-failed:
+			return err
+		}
+	}
+	return nil
+}
+
+func trainer(ctx context.Context, self, socket, key string) error {
+	cmd := exec.CommandContext(ctx, self, roleTrainer, socket)
+	cmd.Env = append(os.Environ(), "TIDEMILL_KEY="+key)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("start a trainer: %w: %s", err, out)
+	}
+	return nil
+}
