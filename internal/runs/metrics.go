@@ -29,7 +29,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		starts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_run_attempts_started_total",
 			Help: "Attempts that were begun here."}, []string{"recipe"}),
 		ends: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_run_attempts_ended_total",
-			Help: "Ends of attempts that were told here, by outcome: succeeded, failed, cancelled or lost."}, []string{"recipe", "outcome"}),
+			Help: "Ends of attempts that were told here, by outcome: succeeded, failed, cancelled, left or lost."}, []string{"recipe", "outcome"}),
 		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tidemill_run_wait_seconds",
 			Help: "From a run's first request until it began.", Buckets: seconds}, []string{"recipe"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tidemill_run_attempt_seconds",
