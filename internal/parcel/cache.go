@@ -89,20 +89,24 @@ func (c *cache) lay(f *api.File, at string) (bool, error) {
 	return err == nil, err
 }
 
-// keep takes a whole file over and puts it where it belongs.
+// keep takes a whole file over and puts it where it belongs. The stamp comes last:
+// a draft that bears it would look old to a process that cleans up meanwhile.
 func (c *cache) keep(f *api.File, draft, at string) error {
 	mode := os.FileMode(0o444)
 	if f.Executable {
 		mode = 0o555
 	}
 	kept := c.path(f)
-	if err := errors.Join(os.Chmod(draft, mode), os.Chtimes(draft, stamp(), stamp()), os.MkdirAll(filepath.Dir(kept), 0o700)); err != nil {
+	if err := errors.Join(os.Chmod(draft, mode), os.MkdirAll(filepath.Dir(kept), 0o700)); err != nil {
 		return err
 	}
 	if err := place(draft, at); err != nil {
 		return err
 	}
-	return os.Rename(draft, kept)
+	if err := os.Rename(draft, kept); err != nil {
+		return err
+	}
+	return os.Chtimes(kept, stamp(), stamp())
 }
 
 // place links a file, or copies it where the file system does not link.

@@ -91,11 +91,13 @@ func TestARefusalStays(t *testing.T) {
 	if !errors.As(err, &p) || p.Detail != "it is not there" || p.Status != http.StatusNotFound || !strings.Contains(err.Error(), "get 0") {
 		t.Errorf("%v", err)
 	}
+	d.mu.Lock() // handlers of requests that were given up may still run
 	d.trouble = func(w http.ResponseWriter, _ *http.Request) bool {
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = io.WriteString(w, "short and stout")
 		return true
 	}
+	d.mu.Unlock()
 	if err := d.client().Put(t.Context(), from, all, nil); err == nil || !strings.Contains(err.Error(), `"short and stout"`) {
 		t.Errorf("%v", err)
 	}
