@@ -28,6 +28,8 @@ type Acts struct {
 	schedules map[string]Pause
 	recipes   map[string]Pause
 	pools     map[string]Pause
+	freezes   map[string]Pause
+	passed    map[string]map[string][]int64 // by key and stream: where its end lies
 	replays   map[string]Replay
 	letters   []LetterReplay
 	seen      map[string]struct{} // the ids of replays; each is asked for once
@@ -35,8 +37,14 @@ type Acts struct {
 
 // Pause says who lets a trigger or a schedule rest, and since when.
 type Pause struct {
-	By    string
-	Since time.Time
+	By     string
+	Since  time.Time
+	Reason string `json:",omitempty"` // of a freeze, where one was given
+}
+
+// ActReason is the data of acts that only say why.
+type ActReason struct {
+	Reason string `json:"reason,omitempty"`
 }
 
 // Replay asks that a trigger gets a past range of its events again.
@@ -127,6 +135,12 @@ func (a *Acts) Apply(act Act) {
 		pause(&a.pools, act)
 	case TypePoolResumed:
 		delete(a.pools, act.Subject)
+	case TypePromotionsFrozen:
+		pause(&a.freezes, act)
+	case TypePromotionsThawed:
+		delete(a.freezes, act.Subject)
+	case TypeKeyPassed:
+		a.pass(act)
 	case TypeTriggerReplayRequested:
 		a.askReplay(act)
 	case TypeTriggerReplayed:
@@ -142,8 +156,39 @@ func pause(of *map[string]Pause, act Act) {
 		*of = map[string]Pause{}
 	}
 	if _, rests := (*of)[act.Subject]; !rests && act.Subject != "" {
-		(*of)[act.Subject] = Pause{By: act.By, Since: act.At}
+		var d ActReason
+		_ = json.Unmarshal(act.Data, &d) // most have no data, and a reason decides nothing
+		(*of)[act.Subject] = Pause{By: act.By, Since: act.At, Reason: d.Reason}
 	}
+}
+
+// pass keeps the furthest of several: a key may end, begin anew and end again, and
+// who was slow may say the first end behind the second.
+func (a *Acts) pass(act Act) {
+	var d KeyPassedData
+	if json.Unmarshal(act.Data, &d) != nil || act.Subject == "" {
+		return
+	}
+	if a.passed == nil {
+		a.passed = map[string]map[string][]int64{}
+	}
+	ends := maps.Clone(a.passed[act.Subject]) // who has a clone reads the old ones
+	if ends == nil {
+		ends = map[string][]int64{}
+	}
+	for stream, at := range d.Ends {
+		ends[stream] = furthest(ends[stream], at)
+	}
+	a.passed[act.Subject] = ends
+}
+
+func furthest(a, b []int64) []int64 {
+	all := make([]int64, max(len(a), len(b)))
+	copy(all, a)
+	for i, at := range b {
+		all[i] = max(all[i], at)
+	}
+	return all
 }
 
 func (a *Acts) askReplay(act Act) {
@@ -221,6 +266,29 @@ func (a *Acts) RecipePause(name string) (Pause, bool) { p, rests := a.recipes[na
 // PoolPause says who paused a pool; false if it is not paused.
 func (a *Acts) PoolPause(name string) (Pause, bool) { p, rests := a.pools[name]; return p, rests }
 
+// AllRecipes is the subject of a freeze that concerns every recipe.
+const AllRecipes = "*"
+
+// PromotionsFrozen says who froze the promotions of a recipe, or of all; false
+// if nobody did.
+func (a *Acts) PromotionsFrozen(recipe string) (Pause, bool) {
+	if p, frozen := a.freezes[AllRecipes]; frozen {
+		return p, true
+	}
+	p, frozen := a.freezes[recipe]
+	return p, frozen
+}
+
+// Freezes are the recipes whose promotions are frozen, [AllRecipes] for all.
+func (a *Acts) Freezes() map[string]Pause { return maps.Clone(a.freezes) }
+
+// Passed reports whether an event of a key lies before the key's end, so that
+// nobody gets it any more. What tells of the end itself is delivered.
+func (a *Acts) Passed(key, typ, stream string, partition int32, offset int64) bool {
+	ends := a.passed[key][stream]
+	return int(partition) < len(ends) && offset < ends[partition] && !outlives(typ)
+}
+
 // Replays are those of past ranges that have not come to their end, in the
 // order in which they were asked for.
 func (a *Acts) Replays() []Replay {
@@ -238,7 +306,8 @@ func (a *Acts) LetterReplays(from int64) []LetterReplay {
 func (a *Acts) Clone() *Acts {
 	c := *a
 	c.triggers, c.schedules, c.replays = maps.Clone(a.triggers), maps.Clone(a.schedules), maps.Clone(a.replays)
-	c.recipes, c.pools = maps.Clone(a.recipes), maps.Clone(a.pools)
+	c.recipes, c.pools, c.freezes = maps.Clone(a.recipes), maps.Clone(a.pools), maps.Clone(a.freezes)
+	c.passed = maps.Clone(a.passed)
 	c.letters = slices.Clip(a.letters) // only ever appended to, so what is there may be shared
 	c.seen = maps.Clone(a.seen)
 	return &c

@@ -154,3 +154,57 @@ func TestWhatWasFoldedIsNotFoldedAgain(t *testing.T) {
 		t.Error("an act that came again was folded again")
 	}
 }
+
+// A freeze says why; that of one recipe and that of all are two.
+func TestFreezes(t *testing.T) {
+	var a tidemill.Acts
+	a.Apply(tidemill.Act{Offset: 0, Type: tidemill.TypePromotionsFrozen, Subject: "intent", By: "ada", Data: []byte(`{"reason":"an incident"}`)})
+	a.Apply(tidemill.Act{Offset: 1, Type: tidemill.TypePromotionsFrozen, Subject: tidemill.AllRecipes, Data: []byte("no JSON")})
+	if p, frozen := a.PromotionsFrozen("fraud"); !frozen || p.Reason != "" {
+		t.Errorf("fraud is frozen: %v, %+v", frozen, p)
+	}
+	a.Apply(tidemill.Act{Offset: 2, Type: tidemill.TypePromotionsThawed, Subject: tidemill.AllRecipes})
+	if p, frozen := a.PromotionsFrozen("intent"); !frozen || p.By != "ada" || p.Reason != "an incident" {
+		t.Errorf("intent is frozen: %v, %+v", frozen, p)
+	}
+	if _, frozen := a.PromotionsFrozen("fraud"); frozen || len(a.Freezes()) != 1 {
+		t.Errorf("fraud is frozen: %v; freezes: %v", frozen, a.Freezes())
+	}
+}
+
+// An event of a key that has gone is one that lies before its end, and does not
+// tell of it.
+func TestEventsOfAKeyThatHasGone(t *testing.T) {
+	var a tidemill.Acts
+	gone := func(offset int64, ends string) {
+		a.Apply(tidemill.Act{Offset: offset, ID: tidemill.ID(ends), Type: tidemill.TypeKeyPassed, Subject: "bot-1", Data: []byte(`{"ends":` + ends + `}`)})
+	}
+	gone(0, `{"events":[10,0]}`)
+	before := a.Clone()
+	gone(1, `{"events":[20,5]}`)
+	gone(2, `{"events":[10,0]}`) // by who was slow
+	for _, c := range []struct {
+		acts      *tidemill.Acts
+		key, typ  string
+		stream    string
+		partition int32
+		offset    int64
+		passed    bool
+	}{
+		{before, "bot-1", "order", "events", 0, 9, true},
+		{before, "bot-1", "order", "events", 0, 10, false},
+		{before, "bot-1", "order", "events", 1, 0, false},
+		{before, "bot-1", "order", "events", 2, 0, false},
+		{before, "bot-1", "order", "messages", 0, 0, false},
+		{before, "bot-2", "order", "events", 0, 0, false},
+		{before, "bot-1", tidemill.TypeBotDeleted, "events", 0, 0, false},
+		{before, "bot-1", tidemill.TypeKeyForgetting, "events", 0, 0, false},
+		{&a, "bot-1", "order", "events", 0, 19, true},
+		{&a, "bot-1", "order", "events", 1, 4, true},
+		{&tidemill.Acts{}, "bot-1", "order", "events", 0, 0, false},
+	} {
+		if got := c.acts.Passed(c.key, c.typ, c.stream, c.partition, c.offset); got != c.passed {
+			t.Errorf("%s of %s at %s/%d, %d: %v", c.typ, c.key, c.stream, c.partition, c.offset, got)
+		}
+	}
+}

@@ -20,6 +20,7 @@ const (
 	TypeRunFinished   = "tidemill.run.finished"
 	TypeRunCancelled  = "tidemill.run.cancelled"
 	TypeRunCommitted  = "tidemill.run.committed"
+	TypeRunForgotten  = "tidemill.run.forgotten"
 	TypeRunProgressed = "tidemill.run.progressed"
 
 	TypeModelRegistered        = "tidemill.model.registered"
@@ -28,7 +29,17 @@ const (
 	TypeModelRefused           = "tidemill.model.refused"
 	TypeModelRolledBack        = "tidemill.model.rolled-back"
 	TypeModelPinned            = "tidemill.model.pinned"
+	TypeModelUnpinned          = "tidemill.model.unpinned"
+	TypeModelAwaiting          = "tidemill.model.awaiting"
+	TypeModelRetired           = "tidemill.model.retired"
 	TypeModelUnloadable        = "tidemill.model.unloadable"
+
+	TypeKeyForgetting = "tidemill.key.forgetting"
+	TypeKeyForgotten  = "tidemill.key.forgotten"
+	TypeKeyPassed     = "tidemill.key.passed"
+
+	TypePromotionsFrozen = "tidemill.promotions.frozen"
+	TypePromotionsThawed = "tidemill.promotions.thawed"
 
 	TypeScored               = "tidemill.scored"
 	TypeEventDeadLettered    = "tidemill.event.dead-lettered"
@@ -132,18 +143,20 @@ var catalogue = []Entry{
 	{TypeRunStarted, StreamFacts, true, KeyedByRun, 1,
 		"an attempt has begun", []string{AttrRecipe, AttrRun, AttrAttempt}},
 	{TypeRunFinished, StreamFacts, true, KeyedByRun, 1,
-		"an attempt has ended, well or not", []string{AttrRecipe, AttrRun, AttrAttempt, AttrOutcome}},
+		"an attempt has ended, well or not", []string{AttrRecipe, AttrRun, AttrAttempt, AttrOutcome, AttrModel}},
 	{TypeRunCommitted, StreamFacts, true, KeyedByRun, 1,
 		"what a run made is on its dataset", []string{AttrRecipe, AttrRun, AttrDataset, AttrBranch, AttrCommit}},
 	{TypeRunCancelled, StreamFacts, true, KeyedByRun, 1,
 		"a run is no longer wanted", []string{AttrRecipe, AttrRun, AttrAuthID}},
+	{TypeRunForgotten, StreamFacts, true, KeyedByRun, 1,
+		"a key has gone, and its runs with it", []string{AttrRecipe, AttrAuthID}},
 	{TypeRunProgressed, StreamProgress, true, KeyedByRun, 1,
 		"an attempt has come to a step", []string{AttrRecipe, AttrRun, AttrAttempt}},
 
 	{TypeModelRegistered, StreamFacts, true, KeyedByModel, 1,
 		"a version exists", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun}},
 	{TypeModelPromotionProposed, StreamFacts, true, KeyedByModel, 1,
-		"a version passed its gate against a champion", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun}},
+		"a version was judged against a champion, or a person wants it to be the champion", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun, AttrAuthID}},
 	{TypeModelPromoted, StreamFacts, true, KeyedByModel, 1,
 		"a version is the champion", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun, AttrAuthID}},
 	{TypeModelRefused, StreamFacts, true, KeyedByModel, 1,
@@ -152,8 +165,19 @@ var catalogue = []Entry{
 		"an earlier version is the champion again", []string{AttrModel, AttrModelVersion, AttrAuthID}},
 	{TypeModelPinned, StreamFacts, true, KeyedByModel, 1,
 		"the champion stays until it is unpinned", []string{AttrModel, AttrModelVersion, AttrAuthID}},
+	{TypeModelUnpinned, StreamFacts, true, KeyedByModel, 1,
+		"the champion need not stay any more", []string{AttrModel, AttrModelVersion, AttrAuthID}},
+	{TypeModelAwaiting, StreamFacts, true, KeyedByModel, 1,
+		"a version passed its gate, and a person has to promote it", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun}},
+	{TypeModelRetired, StreamFacts, true, KeyedByModel, 1,
+		"a model's key has gone, and its versions with it", []string{AttrModel, AttrAuthID}},
 	{TypeModelUnloadable, StreamFacts, true, KeyedByModel, 1,
 		"a scorer could not load the champion and kept the one before", []string{AttrModel, AttrModelVersion}},
+
+	{TypeKeyForgetting, StreamFacts, true, KeyedBySubject, 1,
+		"somebody wants a key forgotten", []string{AttrAuthID}},
+	{TypeKeyForgotten, StreamFacts, true, KeyedBySubject, 1,
+		"a key has been forgotten: the receipt", []string{AttrAuthID}},
 
 	{TypeScored, "", true, KeyedBySubject, 1,
 		"an event was scored by its key's champion", []string{AttrModel, AttrModelVersion}},
@@ -184,6 +208,14 @@ var catalogue = []Entry{
 		"no attempt shall begin in a pool", []string{AttrPool, AttrAuthID}},
 	{TypePoolResumed, StreamActs, true, KeyedBySubject, 1,
 		"attempts may begin in a pool again", []string{AttrPool, AttrAuthID}},
+
+	{TypeKeyPassed, StreamActs, true, KeyedBySubject, 1,
+		"a key has gone: its events that came before are not delivered any more", []string{AttrAuthID}},
+
+	{TypePromotionsFrozen, StreamActs, true, KeyedBySubject, 1,
+		"no version of a recipe, or of any, shall be promoted by its gate", []string{AttrRecipe, AttrAuthID}},
+	{TypePromotionsThawed, StreamActs, true, KeyedBySubject, 1,
+		"versions may be promoted by their gates again", []string{AttrRecipe, AttrAuthID}},
 
 	{TypeParkedBegun, "", true, KeyedByOriginal, 1,
 		"a partition's triggers, and from where each gets its events", nil},

@@ -17,6 +17,7 @@ type Fact struct {
 	ID        string
 	Type      string
 	Recipe    string
+	Model     string // of facts of models
 	Key       string // its subject
 	Run       string
 	By        string    // authid
@@ -36,6 +37,7 @@ type Making struct {
 	Waiting *Run     `json:"waiting,omitempty"`
 	Ended   []string `json:"ended,omitempty"` // newest last
 	Seen    []Seen   `json:"seen,omitempty"`  // newest last
+	Gone    bool     `json:"gone,omitempty"`  // its key has gone, and nothing has been asked for since
 }
 
 // Seen are the causes that asked for a run, so that none asks twice.
@@ -48,9 +50,9 @@ type Seen struct {
 // Verdict is what became of a fact.
 type Verdict struct {
 	Result    VerdictResult
-	Reason    string // why it was refused
-	Ended     *Run   // the run that it ended, whole
-	Forgotten string // the id of a run that the making no longer names
+	Reason    string   // why it was refused
+	Ended     *Run     // the run that it ended, whole
+	Forgotten []string // ids of runs that the making no longer names
 }
 
 // VerdictResult says whether a fact changed anything.
@@ -73,6 +75,9 @@ const (
 	maxLost     = 10     // attempts of a run; more are no accident
 	causeDigest = 8
 
+	// noRun stands in place of a run's id for the causes that ended a key.
+	noRun = "-"
+
 	// A cause is remembered for seenFor, and the newest seenLeast of them for
 	// ever; more than seenMost are not kept even if they are young.
 	seenFor   = 7 * 24 * time.Hour
@@ -93,11 +98,13 @@ func (m *Making) Apply(f Fact) Verdict {
 	case TypeRunStarted:
 		return decoded(f, m.start)
 	case TypeRunFinished:
-		return decoded(f, m.finish)
+		return decoded(f, func(f Fact, d finishedFact) Verdict { return m.finish(f, d.RunFinished) })
 	case TypeRunCancelled:
 		return decoded(f, m.cancel)
 	case TypeRunCommitted:
 		return decoded(f, m.commit)
+	case TypeRunForgotten:
+		return decoded(f, m.forgetKey)
 	}
 	return refuse("the type is not one that runs have")
 }
@@ -110,6 +117,17 @@ func decoded[D any](f Fact, fold func(Fact, D) Verdict) Verdict {
 		}
 	}
 	return fold(f, d)
+}
+
+// unread is what the fold has no use for, and does not spend its time on.
+type unread struct{}
+
+func (*unread) UnmarshalJSON([]byte) error { return nil }
+
+// finishedFact is RunFinished but for what only those read who judge.
+type finishedFact struct {
+	RunFinished
+	Candidate unread `json:"candidate"`
 }
 
 func refuse(reason string) Verdict { return Verdict{Result: Refused, Reason: reason} }
@@ -173,7 +191,7 @@ func (m *Making) request(f Fact, d RunRequested) Verdict {
 	}
 	result := Absorbed
 	if m.Waiting == nil {
-		result = Accepted
+		result, m.Gone = Accepted, false
 		m.Waiting = &Run{ID: f.Run, Recipe: f.Recipe, Key: f.Key, Partition: f.Partition, State: RunWaiting,
 			First: d.Cause, Asking: f.At, Priority: d.Priority}
 	}
@@ -246,6 +264,11 @@ func (m *Making) startFirst(f Fact, d RunStarted) Verdict {
 	}
 	m.Live, m.Waiting = m.Waiting, nil
 	m.Live.Plan, m.Live.Pool = plan, d.Plan.Pool
+	for _, in := range d.Plan.Inputs {
+		if in.Commit != "" {
+			m.Live.From = append(m.Live.From, in.Commit)
+		}
+	}
 	m.Live.begin(f, d)
 	return Verdict{Result: Accepted}
 }
@@ -273,14 +296,14 @@ func (m *Making) finish(f Fact, d RunFinished) Verdict {
 func (r *Run) close(f Fact, d RunFinished) {
 	a := r.Attempt()
 	a.Ended, a.Outcome, a.Reason = f.At, d.Outcome, d.Reason
-	a.Where = a.merge(d.Where)
+	a.Where = a.With(d.Where)
 	if d.Outcome != OutcomeLost || r.Result == nil {
 		r.Result = &d.Result
 	}
 }
 
-// merge adds what is known only at the end.
-func (w Where) merge(end Where) Where {
+// With adds what is known only at the end.
+func (w Where) With(end Where) Where {
 	w.Node, w.Card = either(end.Node, w.Node), either(end.Card, w.Card)
 	w.Image, w.ResumedFrom = either(end.Image, w.Image), either(end.ResumedFrom, w.ResumedFrom)
 	if len(end.GPUs) > 0 {
@@ -376,6 +399,12 @@ func (m *Making) commit(f Fact, d RunCommitted) Verdict {
 	if m.Live == nil || m.Live.ID != f.Run || m.Live.State != RunSettling {
 		return refuse("it has nothing to put on a dataset")
 	}
+	switch {
+	case d.Lost != "" && m.Live.Cancel != nil:
+		return m.end(f, RunCancelled, m.Live.Cancel.Reason)
+	case d.Lost != "":
+		return m.end(f, RunFailed, d.Lost)
+	}
 	m.Live.Commit = d.Commit
 	return m.end(f, RunSucceeded, "")
 }
@@ -394,9 +423,40 @@ func (m *Making) endOf(r *Run, f Fact, s RunState, reason string) Verdict {
 	}
 	v := Verdict{Result: Accepted, Ended: r}
 	m.Ended = append(m.Ended, r.ID)
-	if len(m.Ended) > KeptRuns {
-		v.Forgotten = m.Ended[0]
+	switch {
+	case m.Gone:
+		v.Forgotten, m.Ended = m.Ended, nil
+	case len(m.Ended) > KeptRuns:
+		v.Forgotten = []string{m.Ended[0]}
 		m.Ended = slices.Delete(m.Ended, 0, 1)
+	}
+	return v
+}
+
+// forgetKey ends what there is of a key that has gone. An attempt under way is
+// told to end, and is forgotten then; so is what is about to be put on a dataset,
+// once somebody has said that it will not be.
+func (m *Making) forgetKey(f Fact, d RunForgotten) Verdict {
+	switch {
+	case d.Cause == (Cause{}):
+		return refuse("it names no cause")
+	case m.RunOf(d.Cause) == noRun:
+		return Verdict{Result: Known}
+	}
+	m.see(d.Cause, noRun, f.At)
+	v := Verdict{Result: Accepted, Forgotten: m.Ended}
+	m.Ended, m.Gone = nil, true
+	if m.Waiting != nil {
+		v.Forgotten = append(v.Forgotten, m.Waiting.ID)
+		m.Waiting = nil
+	}
+	switch r := m.Live; {
+	case r == nil:
+	case r.State == RunResting:
+		v.Forgotten = append(v.Forgotten, r.ID)
+		m.Live = nil
+	case r.Cancel == nil:
+		r.Cancel = &Cancel{At: f.At, By: f.By, Reason: d.Reason}
 	}
 	return v
 }

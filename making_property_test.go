@@ -85,6 +85,8 @@ func (t *troupe) act() {
 		t.say(tidemill.TypeRunCancelled, waiting.ID, tidemill.RunCancelledData{Reason: "why"})
 	case n == 16 && live != nil:
 		t.say(tidemill.TypeRunCancelled, live.ID, nil)
+	case n == 17 && t.IntN(10) == 0:
+		t.say(tidemill.TypeRunForgotten, "", tidemill.RunForgotten{Cause: causeOf(fmt.Sprint("end-", t.IntN(5))), Reason: "gone"})
 	case n < 19 && len(t.facts) > 0:
 		t.put(t.facts[t.IntN(len(t.facts))]) // a producer that had no answer, or a zombie
 	default:
@@ -113,10 +115,11 @@ type auditor struct {
 	newest   map[string]int64 // offset of the fact that asked last
 	attempts map[string]int
 	ended    map[string]string // the run as it was at its end
+	gone     map[string]bool   // what has ended the key
 }
 
 func newAuditor(t *testing.T) *auditor {
-	return &auditor{T: t, runOf: map[tidemill.Cause]string{}, causes: map[string]int{}, newest: map[string]int64{}, attempts: map[string]int{}, ended: map[string]string{}}
+	return &auditor{T: t, runOf: map[tidemill.Cause]string{}, causes: map[string]int{}, newest: map[string]int64{}, attempts: map[string]int{}, ended: map[string]string{}, gone: map[string]bool{}}
 }
 
 func (a *auditor) watch(m *tidemill.Making, f tidemill.Fact) {
@@ -190,8 +193,28 @@ func (a *auditor) accepted(m *tidemill.Making, f tidemill.Fact, v tidemill.Verdi
 		if v.Ended == nil && (m.Live == nil || m.Live.ID != f.Run) {
 			a.Fatalf("%d: accepted for %s, and live is %+v", f.Offset, f.Run, m.Live)
 		}
+	case tidemill.TypeRunForgotten:
+		a.forgotten(m, f, v)
 	default:
 		a.Fatalf("%d: %s is accepted", f.Offset, f.Type)
+	}
+}
+
+// forgotten looks at the end of a key: nothing waits, and what is live is told to
+// end.
+func (a *auditor) forgotten(m *tidemill.Making, f tidemill.Fact, v tidemill.Verdict) {
+	a.Helper()
+	if m.Waiting != nil || len(m.Ended) > 0 || !m.Gone || m.Live != nil && (m.Live.State == tidemill.RunResting || m.Live.Cancel == nil) {
+		a.Fatalf("%d: the key has gone, and there is %s", f.Offset, written(a.T, m))
+	}
+	if a.gone[string(f.Data)] {
+		a.Fatalf("%d: the key has gone again for %s", f.Offset, f.Data)
+	}
+	a.gone[string(f.Data)] = true
+	for _, id := range v.Forgotten {
+		if a.ended[id] == "" {
+			a.ended[id] = "forgotten"
+		}
 	}
 }
 
@@ -200,7 +223,7 @@ func (a *auditor) end(m *tidemill.Making, f tidemill.Fact, r *tidemill.Run) {
 	if a.ended[r.ID] != "" {
 		a.Fatalf("%d: %s ends again", f.Offset, r.ID)
 	}
-	if !r.State.Ended() || r.Event != nil || r.Plan != nil || !r.End.Equal(f.At) || m.Find(r.ID) != nil || !slices.Contains(m.Ended, r.ID) || r.Causes != a.causes[r.ID] {
+	if !r.State.Ended() || r.Event != nil || r.Plan != nil || !r.End.Equal(f.At) || m.Find(r.ID) != nil || slices.Contains(m.Ended, r.ID) == m.Gone || r.Causes != a.causes[r.ID] {
 		a.Fatalf("%d: it has ended as %+v", f.Offset, r)
 	}
 	for i, at := range r.Attempts {
@@ -244,6 +267,10 @@ func TestAnyFacts(t *testing.T) {
 		}
 		ended += len(a.ended)
 		for _, data := range a.ended {
+			if data == "forgotten" {
+				states["forgotten"]++
+				continue
+			}
 			var r tidemill.Run
 			if err := json.Unmarshal([]byte(data), &r); err != nil {
 				t.Fatal(err)
@@ -251,7 +278,7 @@ func TestAnyFacts(t *testing.T) {
 			states[r.State]++
 		}
 	}
-	if ended < 80 || min(states[tidemill.RunSucceeded], states[tidemill.RunFailed], states[tidemill.RunCancelled]) < 5 {
+	if ended < 80 || min(states[tidemill.RunSucceeded], states[tidemill.RunFailed], states[tidemill.RunCancelled], states["forgotten"]) < 5 {
 		t.Errorf("the facts are too dull: %d runs ended, %v", ended, states)
 	}
 }
@@ -277,7 +304,7 @@ func TestAnyBatching(t *testing.T) {
 				if v.Ended != nil {
 					ended = append(ended, v.Ended)
 				}
-				if f.Offset < crowd.facts[from].Offset && v != (tidemill.Verdict{Result: tidemill.Known}) {
+				if f.Offset < crowd.facts[from].Offset && v.Result != tidemill.Known {
 					t.Fatalf("seed %d: offset %d comes again and is %+v", seed, f.Offset, v)
 				}
 			}

@@ -83,8 +83,8 @@ func tell(facts []tidemill.Fact) told {
 		if v.Reason != "" {
 			said += ": " + v.Reason
 		}
-		if v.Forgotten != "" {
-			said += "; forgets " + v.Forgotten
+		if len(v.Forgotten) > 0 {
+			said += "; forgets " + strings.Join(v.Forgotten, ", ")
 		}
 		out.Verdicts = append(out.Verdicts, said)
 		if v.Ended != nil {

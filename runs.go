@@ -65,6 +65,7 @@ type Run struct {
 	Partition int32           `json:"partition"` // of the facts
 
 	Plan     json.RawMessage `json:"plan,omitempty"` // a Plan, from the start until the end
+	From     []string        `json:"from,omitempty"` // commits that it learns from
 	Pool     string          `json:"pool,omitempty"` // once it has begun
 	Attempts []Attempt       `json:"attempts,omitempty"`
 	Cancel   *Cancel         `json:"cancel,omitempty"` // somebody has asked for it
@@ -143,12 +144,14 @@ type Plan struct {
 	Attempts int           `json:"attempts"`
 	Backoff  Backoff       `json:"backoff"`
 
-	Inputs    []Input `json:"inputs,omitempty"`
-	Model     string  `json:"model,omitempty"`   // what it makes: a model
-	Dataset   string  `json:"dataset,omitempty"` // or a commit on a dataset's
-	Branch    string  `json:"branch,omitempty"`  // branch
-	MaxOutput int64   `json:"maxOutput"`
-	MaxLog    int64   `json:"maxLog"`
+	Inputs    []Input   `json:"inputs,omitempty"`
+	Model     string    `json:"model,omitempty"`    // what it makes: a model
+	Judge     *Judge    `json:"judge,omitempty"`    // which is judged so
+	Champion  *Champion `json:"champion,omitempty"` // beside this one, if there was one when the run began
+	Dataset   string    `json:"dataset,omitempty"`  // or a commit on a dataset's
+	Branch    string    `json:"branch,omitempty"`   // branch
+	MaxOutput int64     `json:"maxOutput"`
+	MaxLog    int64     `json:"maxLog"`
 }
 
 // Input is what a run learns from.
@@ -199,10 +202,11 @@ type RunStarted struct {
 
 // RunFinished is the data of tidemill.run.finished.
 type RunFinished struct {
-	Attempt   int     `json:"attempt"`
-	Outcome   Outcome `json:"outcome"`
-	Reason    string  `json:"reason,omitempty"`
-	Permanent bool    `json:"permanent,omitempty"` // another attempt would fail too
+	Attempt   int        `json:"attempt"`
+	Outcome   Outcome    `json:"outcome"`
+	Reason    string     `json:"reason,omitempty"`
+	Permanent bool       `json:"permanent,omitempty"` // another attempt would fail too
+	Candidate *Candidate `json:"candidate,omitempty"` // of a success that makes a model
 	Where
 	Result
 }
@@ -212,11 +216,18 @@ type RunCancelledData struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// RunForgotten is the data of tidemill.run.forgotten: the key has gone.
+type RunForgotten struct {
+	Cause  Cause  `json:"cause"` // why: said twice it is one, or the second would end what has begun anew
+	Reason string `json:"reason,omitempty"`
+}
+
 // RunCommitted is the data of tidemill.run.committed.
 type RunCommitted struct {
 	Dataset string `json:"dataset"`
 	Branch  string `json:"branch"`
 	Commit  string `json:"commit"`
+	Lost    string `json:"lost,omitempty"` // why there is no commit, and never will be: what was made is gone
 }
 
 // RunID is the id of the run that a cause asks for first.

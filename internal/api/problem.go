@@ -34,11 +34,14 @@ const (
 	UnknownRun       = "unknown-run"            // 404
 	UnknownRecipe    = "unknown-recipe"         // 404
 	UnknownPool      = "unknown-pool"           // 404
+	UnknownModel     = "unknown-model"          // 404: a model or a version of it
 	NoRuns           = "no-runs"                // 501: this gateway has none
 	NotFound         = "not-found"              // 404: a path
 	MethodNotAllowed = "method-not-allowed"     // 405
 	Conflict         = "conflict"               // 409: it is there already, and is another
 	Superseded       = "superseded"             // 409: an attempt that is no longer the one under way
+	NotPromoted      = "not-promoted"           // 409: the log refuses it
+	ChampionMoved    = "champion-moved"         // 409: it is not the champion that was seen
 	TooSlow          = "too-slow"               // 408: the body did not come in time
 	TooLarge         = "too-large"              // 413
 	UnsupportedType  = "unsupported-media-type" // 415

@@ -24,6 +24,33 @@ func (l *Ledger) Append(ctx context.Context, v *broker.View) (broker.Position, *
 	}
 	member := tidemill.RunKey(recipe, v.Subject)
 	v.Key = []byte(member)
+	at, m, err := appended[tidemill.Making](ctx, l, v, place{hashMakings, member})
+	if m != nil && m.Next == 0 {
+		m.Recipe, m.Key = recipe, v.Subject
+	}
+	return at, m, err
+}
+
+// AppendModel is Append for the facts of a model. The view needs the model's
+// attribute besides what Append says, and of the recipe's none.
+func (l *Ledger) AppendModel(ctx context.Context, v *broker.View) (broker.Position, *tidemill.Model, error) {
+	name, _ := v.Attribute(tidemill.AttrModel)
+	if modelTypeOf(v.Type) == "" {
+		return broker.Position{}, nil, fmt.Errorf("append fact %s: type %q is not one that decides about models", v.ID, v.Type)
+	}
+	if err := tidemill.CheckDataset(name); err != nil {
+		return broker.Position{}, nil, fmt.Errorf("append fact %s: its model's name %q: %w", v.ID, name, err)
+	}
+	v.Key = []byte(tidemill.ModelKey(name))
+	at, m, err := appended[tidemill.Model](ctx, l, v, place{hashModels, name})
+	if m != nil {
+		m.Name = name
+	}
+	return at, m, err
+}
+
+// appended publishes a fact and waits until it has been folded in.
+func appended[T any](ctx context.Context, l *Ledger, v *broker.View, of place) (broker.Position, *T, error) {
 	receipt, err := l.o.Producer.Publish(ctx, tidemill.StreamFacts, v)
 	if err != nil {
 		return broker.Position{}, nil, fmt.Errorf("append fact %s: %w", v.ID, err)
@@ -34,12 +61,16 @@ func (l *Ledger) Append(ctx context.Context, v *broker.View) (broker.Position, *
 			return at, nil, &AppendedError{at, err}
 		}
 	}
-	m, err := l.outcome(ctx, at, member)
+	state, err := l.outcome(ctx, at, of)
 	if err != nil {
 		return at, nil, &AppendedError{at, err}
 	}
-	if m.Next == 0 {
-		m.Recipe, m.Key = recipe, v.Subject
+	m := new(T)
+	if state == nil {
+		return at, m, nil
+	}
+	if err := json.Unmarshal(state, m); err != nil {
+		return at, nil, &AppendedError{at, fmt.Errorf("read what %s of %s is: %w", of.hash, of.member, err)}
 	}
 	return at, m, nil
 }
@@ -51,9 +82,10 @@ func (l *Ledger) end(ctx context.Context, at broker.Position) (broker.Position, 
 	return at, err
 }
 
-// outcome waits until a fact has been folded in.
-func (l *Ledger) outcome(ctx context.Context, at broker.Position, member string) (*tidemill.Making, error) {
-	w, making := l.progress.await(at.Partition, at.Offset, member)
+// outcome waits until a fact has been folded in, and is what became of what it is
+// about; nil if that is nothing.
+func (l *Ledger) outcome(ctx context.Context, at broker.Position, of place) ([]byte, error) {
+	w, state := l.progress.await(at.Partition, at.Offset, of)
 	if w != nil {
 		select {
 		case <-w.done:
@@ -63,29 +95,25 @@ func (l *Ledger) outcome(ctx context.Context, at broker.Position, member string)
 		if w.err != nil {
 			return nil, w.err
 		}
-		making = w.making
+		state = w.state
 	}
-	if making == nil {
-		return l.folded(ctx, at, member)
+	if state == nil {
+		return l.folded(ctx, at, of)
 	}
-	m := &tidemill.Making{}
-	if err := json.Unmarshal(making, m); err != nil {
-		return nil, fmt.Errorf("read the making of %s: %w", member, err)
-	}
-	return m, nil
+	return state, nil
 }
 
-// folded reads a making that another process has folded the fact into. If Redis
-// has forgotten that meanwhile, it waits until it knows it again.
-func (l *Ledger) folded(ctx context.Context, at broker.Position, member string) (*tidemill.Making, error) {
+// folded reads what another process has folded the fact into. If Redis has
+// forgotten that meanwhile, it waits until it knows it again.
+func (l *Ledger) folded(ctx context.Context, at broker.Position, of place) ([]byte, error) {
 	for {
 		changed := l.progress.changes()
-		places, all, err := readMakings(ctx, l.o.Redis, l.prefix, []*part{{partition: at.Partition}}, []string{member})
+		next, state, err := readState(ctx, l.o.Redis, l.prefix, at.Partition, of)
 		switch {
 		case err != nil:
 			return nil, err
-		case number(places[0]) > at.Offset:
-			return all[0], nil
+		case next > at.Offset:
+			return state, nil
 		}
 		l.doubt.raise()
 		select {

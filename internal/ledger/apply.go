@@ -2,16 +2,11 @@ package ledger
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-
-	"tidemill.dev"
 )
 
 // errAhead says that somebody else has applied facts meanwhile.
@@ -90,7 +85,7 @@ func (l *Ledger) applyOnce(ctx context.Context, parts []*part) error {
 	}
 	steps := make([]step, len(all))
 	for i, c := range all {
-		steps[i] = step{c.partition, c.next, c.makings}
+		steps[i] = step{c.partition, c.next, c.states}
 	}
 	l.progress.advance(steps...)
 	l.metrics.facts.Add(float64(facts))
@@ -118,81 +113,10 @@ func (l *Ledger) moved(parts []*part, at []string) error {
 	return errAhead
 }
 
-// load finds the makings that the facts are about.
-func (l *Ledger) load(ctx context.Context, parts []*part) error {
-	var missing []string
-	var of []*part
-	for _, p := range parts {
-		p.makings = make(map[string]*tidemill.Making, len(p.facts))
-		s := l.shelf(p.partition)
-		for i := range p.facts {
-			member := tidemill.RunKey(p.facts[i].Recipe, p.facts[i].Key)
-			if _, asked := p.makings[member]; asked {
-				continue
-			}
-			m := s.get(member, l.kept)
-			if p.makings[member] = m; m == nil {
-				missing, of = append(missing, member), append(of, p)
-			}
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	at, found, err := readMakings(ctx, l.client, l.prefix, parts, missing)
-	if err != nil {
-		return fmt.Errorf("read %d makings from redis: %w", len(missing), err)
-	}
-	for i, p := range parts {
-		if at[i] != strconv.FormatInt(l.progress.reached(p.partition), 10) {
-			return l.moved(parts, at)
-		}
-	}
-	for i, m := range found {
-		of[i].makings[missing[i]] = m
-		l.shelf(of[i].partition).put(missing[i], m, l.kept)
-	}
-	return nil
-}
-
-// readMakings reads makings, and how far their partitions are, at one moment.
-func readMakings(ctx context.Context, client *redis.Client, prefix string, parts []*part, members []string) (at []string, all []*tidemill.Making, err error) {
-	fields := make([]string, len(parts))
-	for i, p := range parts {
-		fields[i] = strconv.Itoa(int(p.partition))
-	}
-	var places, values *redis.SliceCmd
-	_, err = client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-		places = pipe.HMGet(ctx, prefix+"at", fields...)
-		values = pipe.HMGet(ctx, prefix+"makings", members...)
-		return nil
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, v := range places.Val() {
-		next, ok := v.(string)
-		if !ok {
-			next = "0"
-		}
-		at = append(at, next)
-	}
-	for i, v := range values.Val() {
-		m := &tidemill.Making{}
-		if text, ok := v.(string); ok {
-			if err := json.Unmarshal([]byte(text), m); err != nil {
-				return nil, nil, fmt.Errorf("read the making of %s: %w", members[i], err)
-			}
-		}
-		all = append(all, m)
-	}
-	return at, all, nil
-}
-
-func (l *Ledger) shelf(partition int32) *shelf {
+func (l *Ledger) shelf(partition int32) *shelves {
 	s := l.shelves[partition]
 	if s == nil {
-		s = &shelf{}
+		s = &shelves{}
 		l.shelves[partition] = s
 	}
 	return s
@@ -208,40 +132,4 @@ func (l *Ledger) fold(parts []*part) ([]*changes, error) {
 		}
 	}
 	return all, nil
-}
-
-// arguments are those of the script, section by section.
-func (l *Ledger) arguments(all []*changes) []any {
-	args := []any{l.prefix, len(all)}
-	for _, c := range all {
-		args = append(args, c.partition, c.from, c.next)
-	}
-	n := 0
-	for _, c := range all {
-		n += len(c.makings)
-	}
-	args = append(args, n)
-	for _, c := range all {
-		for member, making := range c.makings {
-			args = append(args, member, making)
-		}
-	}
-	args = section(args, all, 3, func(c *changes) []string { return c.runs })
-	args = section(args, all, 2, func(c *changes) []string { return c.live })
-	args = section(args, all, 3, func(c *changes) []string { return c.pending })
-	return section(args, all, 2, func(c *changes) []string { return c.keys })
-}
-
-func section(args []any, all []*changes, width int, of func(*changes) []string) []any {
-	n := 0
-	for _, c := range all {
-		n += len(of(c))
-	}
-	args = append(args, n/width)
-	for _, c := range all {
-		for _, a := range of(c) {
-			args = append(args, a)
-		}
-	}
-	return args
 }

@@ -25,6 +25,7 @@ type part struct {
 	next      int64
 	facts     []tidemill.Fact
 	makings   map[string]*tidemill.Making // that the facts are about
+	models    map[string]*tidemill.Model  // as well
 }
 
 // laneFacts make it worth while to open another lane.
@@ -142,7 +143,7 @@ func (l *Ledger) skip(d *broker.Delivery, e *broker.Incoming) {
 	l.torn.Do(func() {
 		reason := e.Err
 		if reason == nil {
-			reason = errors.New("it does not name its recipe, or its record's key is not that of its recipe and subject")
+			reason = errors.New("it does not name its recipe or its model, or its record's key is not that of what it names")
 		}
 		l.log.Warn("a fact is illegible and passed over, as others may be", "stream", d.Stream, "partition", d.Partition, "offset", e.Offset, "reason", reason)
 	})

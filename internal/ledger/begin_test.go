@@ -44,7 +44,7 @@ func TestWhoBeginsAmidFactsForgetsNothing(t *testing.T) {
 	v, _ := s.ask("intent", "bot-1", "1", nil)
 	_, _, err := first.Append(t.Context(), v)
 	must(t, err)
-	must(t, w.redis.HSet(t.Context(), w.names.Key("{ledger}", "1", w.kafka, "")+"told", "mark", "is there").Err())
+	must(t, w.redis.HSet(t.Context(), w.prefix()+"told", "mark", "is there").Err())
 
 	o := w.options()
 	look := &firstLook{come: func() {

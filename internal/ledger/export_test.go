@@ -5,3 +5,6 @@ func (o Options) AtOnce(facts int) Options {
 	o.atOnce = facts
 	return o
 }
+
+// Layout is the version of what lies in Redis.
+const Layout = layout

@@ -3,6 +3,7 @@ package ledger
 import (
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
@@ -12,7 +13,7 @@ import (
 type reading int8
 
 const (
-	legible   reading = iota // a fact about a run
+	legible   reading = iota // a fact about a run or a model
 	foreign                  // a fact about something else
 	illegible                // a torn one, or one that lies where it does not belong
 )
@@ -23,21 +24,45 @@ func read(e *broker.Incoming, partition int32) (tidemill.Fact, reading) {
 	if e.Err != nil {
 		return tidemill.Fact{}, illegible
 	}
-	typ := typeOf(e.Type)
-	if typ == "" {
+	f := tidemill.Fact{Partition: partition, Offset: e.Offset, Data: e.Data}
+	var ok bool
+	if f.Type = typeOf(e.Type); f.Type != "" {
+		ok = readRun(e, &f)
+	} else if f.Type = modelTypeOf(e.Type); f.Type != "" {
+		ok = readModel(e, &f)
+	} else {
 		return tidemill.Fact{}, foreign
 	}
+	if !ok || strings.ContainsAny(f.Run, " \n") {
+		return tidemill.Fact{}, illegible
+	}
+	f.Run, f.At = strings.Clone(f.Run), timeOf(e)
+	by, _ := e.Attribute(tidemill.AttrAuthID)
+	f.By = strings.Clone(by)
+	return f, legible
+}
+
+func readRun(e *broker.Incoming, f *tidemill.Fact) bool {
 	recipe, _ := e.Attribute(tidemill.AttrRecipe)
 	if recipe == "" || tidemill.CheckLabel(recipe) != nil || string(e.Key) != tidemill.RunKey(recipe, e.Subject) {
-		return tidemill.Fact{}, illegible
+		return false
 	}
-	run, _ := e.Attribute(tidemill.AttrRun)
-	by, _ := e.Attribute(tidemill.AttrAuthID)
-	if strings.ContainsAny(run, " \n") {
-		return tidemill.Fact{}, illegible
+	f.Recipe, f.Key = strings.Clone(recipe), strings.Clone(e.Subject)
+	f.Run, _ = e.Attribute(tidemill.AttrRun)
+	return true
+}
+
+// readModel takes only what is text: what is not would not be the same once it is
+// written down.
+func readModel(e *broker.Incoming, f *tidemill.Fact) bool {
+	name, _ := e.Attribute(tidemill.AttrModel)
+	f.Run, _ = e.Attribute(tidemill.AttrRun)
+	if tidemill.CheckDataset(name) != nil || string(e.Key) != tidemill.ModelKey(name) ||
+		!utf8.ValidString(e.ID) || !utf8.ValidString(e.Subject) || !utf8.ValidString(f.Run) {
+		return false
 	}
-	return tidemill.Fact{Partition: partition, Offset: e.Offset, ID: e.ID, Type: typ, Recipe: strings.Clone(recipe),
-		Key: strings.Clone(e.Subject), Run: strings.Clone(run), By: strings.Clone(by), At: timeOf(e), Data: e.Data}, legible
+	f.Model, f.Key, f.ID = strings.Clone(name), strings.Clone(e.Subject), strings.Clone(e.ID)
+	return true
 }
 
 // typeOf is the type's constant, empty for what the fold of runs does not read.
@@ -53,6 +78,33 @@ func typeOf(typ string) string {
 		return tidemill.TypeRunCancelled
 	case tidemill.TypeRunCommitted:
 		return tidemill.TypeRunCommitted
+	case tidemill.TypeRunForgotten:
+		return tidemill.TypeRunForgotten
+	}
+	return ""
+}
+
+// modelTypeOf is the same for the fold of models.
+func modelTypeOf(typ string) string {
+	switch typ {
+	case tidemill.TypeModelRegistered:
+		return tidemill.TypeModelRegistered
+	case tidemill.TypeModelPromotionProposed:
+		return tidemill.TypeModelPromotionProposed
+	case tidemill.TypeModelPromoted:
+		return tidemill.TypeModelPromoted
+	case tidemill.TypeModelRefused:
+		return tidemill.TypeModelRefused
+	case tidemill.TypeModelAwaiting:
+		return tidemill.TypeModelAwaiting
+	case tidemill.TypeModelRolledBack:
+		return tidemill.TypeModelRolledBack
+	case tidemill.TypeModelPinned:
+		return tidemill.TypeModelPinned
+	case tidemill.TypeModelUnpinned:
+		return tidemill.TypeModelUnpinned
+	case tidemill.TypeModelRetired:
+		return tidemill.TypeModelRetired
 	}
 	return ""
 }

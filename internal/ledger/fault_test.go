@@ -72,6 +72,19 @@ func TestRedisAway(t *testing.T) {
 	until(t, l, "an error", func() bool { return l.Status().Err == nil })
 }
 
+// It comes on again also where no fact comes to show it.
+func TestRedisAwayAndNothingComes(t *testing.T) {
+	w, m := mini(t, 3)
+	l, s := w.open(), &script{}
+	first, _ := s.ask("intent", "bot-1", "c", nil)
+	w.add(l, first)
+	m.SetError("LOADING Redis is loading the dataset in memory")
+	until(t, l, "no error", func() bool { return l.Status().Err != nil })
+	m.SetError("")
+	until(t, l, "an error", func() bool { return l.Status().Err == nil })
+	caughtUp(t, l)
+}
+
 // A Redis that comes back empty is filled in again.
 func TestRedisRestartsEmpty(t *testing.T) {
 	w, m := mini(t, 3)
@@ -114,6 +127,12 @@ func TestNothingIsDecidedBeforeItHasCaughtUp(t *testing.T) {
 		"live":  func() error { _, err := l.Live(ctx); return err },
 		"used":  func() error { _, _, err := l.Used(ctx); return err },
 		"beats": func() error { _, err := l.Beats(ctx); return err },
+
+		"model":    func() error { _, err := l.Model(ctx, "intent/bot-1"); return err },
+		"versions": func() error { _, err := l.Versions(ctx, "intent/bot-1"); return err },
+		"models":   func() error { _, err := l.Models(ctx, ledger.ModelQuery{}); return err },
+		"owed":     func() error { _, err := l.Owed(ctx); return err },
+		"links":    func() error { _, err := l.Links(ctx, "event/c"); return err },
 	} {
 		if err := ask(); !errors.Is(err, ledger.ErrCatchingUp) {
 			t.Errorf("%s: %v", name, err)
@@ -223,6 +242,7 @@ func TestFactsBegunAnew(t *testing.T) {
 	for i := range 10 {
 		v, _ := s.ask("intent", fmt.Sprint("old-", i), "c", nil)
 		w.add(l, v)
+		w.addModel(l, s.registered(fmt.Sprint("old/", i), "run", 2))
 	}
 	must(t, l.Close(t.Context()))
 	client := kafka.Client{Addr: kafka.TCP(w.address)}

@@ -15,7 +15,7 @@ import (
 
 // layout is the version of what lies in Redis: of the fold, and of how it is
 // laid out. A process of another version does not see it and fills its own.
-const layout = "1"
+const layout = "2"
 
 // Options say what to work on.
 type Options struct {
@@ -41,9 +41,10 @@ type Ledger struct {
 	client   *redis.Client // run's own
 	log      *slog.Logger
 	metrics  *metrics
-	shelves  map[int32]*shelf
+	shelves  map[int32]*shelves
 	kept     int // makings on each, at least
 	progress *progress
+	register *register
 
 	doubt   doubt
 	torn    sync.Once
@@ -66,7 +67,7 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 		o.atOnce = scriptFacts
 	}
 	l := &Ledger{o: o, client: redis.NewClient(patient(o.Redis.Options())), prefix: o.Names.Key("{ledger}", layout, o.Kafka, ""), log: o.Logger,
-		shelves: map[int32]*shelf{}, progress: newProgress()}
+		shelves: map[int32]*shelves{}, progress: newProgress(), register: newRegister()}
 	var err error
 	if l.metrics, err = newMetrics(o.Registerer, l.Status); err != nil {
 		return nil, errors.Join(err, l.client.Close())

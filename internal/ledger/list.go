@@ -112,7 +112,7 @@ func (l *Ledger) listAll(ctx context.Context, q Query, after mark) ([]tidemill.R
 	}
 	var all []tidemill.Run
 	for i := 1; i+2 < len(answer); i += 3 {
-		r, err := listed(answer[i], memberOf(answer[i+1]), answer[i+2])
+		r, err := listedRun(answer[i], behindWords(answer[i+1], valueWords), answer[i+2])
 		if err != nil {
 			return nil, err
 		}
@@ -123,8 +123,8 @@ func (l *Ledger) listAll(ctx context.Context, q Query, after mark) ([]tidemill.R
 	return all, nil
 }
 
-// listed is a run as it stands for itself, or in its making.
-func listed(id, value, making string) (*tidemill.Run, error) {
+// listedRun is a run as it stands for itself, or in its making.
+func listedRun(id, value, making string) (*tidemill.Run, error) {
 	if making == "" {
 		return decodeRun(id, value)
 	}
@@ -165,7 +165,7 @@ func (l *Ledger) ofKey(ctx context.Context, q Query) ([]tidemill.Run, error) {
 	for i, r := range recipes {
 		members[i] = tidemill.RunKey(r, q.Key)
 	}
-	makings, err := l.makings(ctx, members)
+	makings, err := states[tidemill.Making](ctx, l, hashMakings, members)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func (w *world) all() []tidemill.Run {
 	m := w.modelOf()
 	var all []tidemill.Run
 	for id, value := range m["runs"] {
-		where := strings.SplitN(value, " ", 3)[2]
+		where := strings.SplitN(value, " ", 4)[3]
 		r := &tidemill.Run{}
 		if strings.HasPrefix(where, "{") {
 			must(w.t, json.Unmarshal([]byte(where), r))

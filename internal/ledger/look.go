@@ -60,9 +60,32 @@ func (l *Ledger) consistent(ctx context.Context, ask func(redis.Pipeliner)) erro
 	return nil
 }
 
+// states reads makings or models, an empty one where nothing is known.
+func states[T any](ctx context.Context, l *Ledger, hash string, members []string) ([]*T, error) {
+	if len(members) == 0 {
+		return nil, nil
+	}
+	var values *redis.SliceCmd
+	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key(hash), members...) }); err != nil {
+		return nil, err
+	}
+	return decodeAll[T](members, values.Val())
+}
+
+func decodeAll[T any](members []string, values []any) ([]*T, error) {
+	all := make([]*T, len(values))
+	for i, v := range values {
+		var err error
+		if all[i], err = decode[T](members[i], v); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 // Making is what a recipe makes for a key; an empty one if nothing is known.
 func (l *Ledger) Making(ctx context.Context, recipe, key string) (*tidemill.Making, error) {
-	all, err := l.makings(ctx, []string{tidemill.RunKey(recipe, key)})
+	all, err := states[tidemill.Making](ctx, l, hashMakings, []string{tidemill.RunKey(recipe, key)})
 	if err != nil {
 		return nil, fmt.Errorf("look up what recipe %s makes for key %s: %w", recipe, key, err)
 	}
@@ -82,14 +105,14 @@ func (l *Ledger) Run(ctx context.Context, id string) (*tidemill.Run, error) {
 		if err := l.consistent(ctx, func(pipe redis.Pipeliner) { value = pipe.HGet(ctx, l.key("runs"), id) }); err != nil {
 			return nil, fmt.Errorf("look up run %s: %w", id, err)
 		}
-		place := memberOf(value.Val())
+		place := behindWords(value.Val(), valueWords)
 		if place == "" {
 			return nil, fmt.Errorf("look up run %s: %w", id, ErrUnknown)
 		}
 		if strings.HasPrefix(place, "{") {
 			return decodeRun(id, place)
 		}
-		all, err := l.makings(ctx, []string{place})
+		all, err := states[tidemill.Making](ctx, l, hashMakings, []string{place})
 		if err != nil {
 			return nil, fmt.Errorf("look up run %s: %w", id, err)
 		}

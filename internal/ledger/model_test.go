@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/ledger"
 )
 
 // model is what Redis must hold: key → field or member → value or score. It is
@@ -50,29 +52,49 @@ func (m model) place(base string, shifts []int, score int64, member string, abov
 	}
 }
 
-// modelOf folds all that is on the log.
-func (w *world) modelOf() model {
+// plain is what a fold of the log makes, one fact at a time.
+type plain struct {
+	makings map[string]*tidemill.Making
+	ended   map[string]*tidemill.Run
+	models  map[string]*plainModel
+	ends    map[int32]int64
+}
+
+// folded folds all that is on the log.
+func (w *world) folded() *plain {
 	w.t.Helper()
-	makings, ended, m := map[string]*tidemill.Making{}, map[string]*tidemill.Run{}, model{}
+	all := &plain{map[string]*tidemill.Making{}, map[string]*tidemill.Run{}, map[string]*plainModel{}, map[int32]int64{}}
 	ends, err := w.broker.Ends(w.t.Context(), tidemill.StreamFacts)
 	must(w.t, err)
-	sum := int64(0)
 	for _, end := range ends {
-		if sum += end.Offset; end.Offset > 0 {
-			m.set("at", fmt.Sprint(end.Partition), fmt.Sprint(end.Offset))
-		}
+		all.ends[end.Partition] = end.Offset
 		for at := (broker.Position{Stream: tidemill.StreamFacts, Partition: end.Partition}); at.Offset < end.Offset; {
 			at.Offset, err = w.broker.Read(w.t.Context(), at, 1<<20, func(e *broker.Incoming) bool {
-				foldPlainly(e, end.Partition, makings, ended)
+				all.fold(e, end.Partition)
 				return true
 			})
 			must(w.t, err)
 		}
 	}
+	return all
+}
+
+// modelOf is what follows from all that is on the log.
+func (w *world) modelOf() model {
+	w.t.Helper()
+	all, m, sum := w.folded(), model{}, int64(0)
+	for partition, end := range all.ends {
+		if sum += end; end > 0 {
+			m.set("at", fmt.Sprint(partition), fmt.Sprint(end))
+		}
+	}
 	m.set("at", "sum", fmt.Sprint(sum))
 	m.set("at", "ready", "1")
-	for member, making := range makings {
-		m.making(w.t, member, making, ended)
+	for member, making := range all.makings {
+		m.making(w.t, member, making, all.ended)
+	}
+	for name, of := range all.models {
+		m.model(w.t, name, of)
 	}
 	for _, of := range []string{"counts", "running", "queued"} {
 		maps.DeleteFunc(m[of], func(_, n string) bool { return n == "0" })
@@ -80,28 +102,42 @@ func (w *world) modelOf() model {
 	return m
 }
 
-func foldPlainly(e *broker.Incoming, partition int32, makings map[string]*tidemill.Making, ended map[string]*tidemill.Run) {
+func (p *plain) fold(e *broker.Incoming, partition int32) {
 	v := e.View.Clone()
-	recipe, _ := v.Attribute(tidemill.AttrRecipe)
-	member := recipe + "/" + v.Subject
-	if e.Err != nil || !strings.HasPrefix(e.Type, "tidemill.run.") || string(e.Key) != member {
+	if e.Err != nil {
 		return
 	}
-	if makings[member] == nil {
-		makings[member] = &tidemill.Making{}
-	}
+	recipe, _ := v.Attribute(tidemill.AttrRecipe)
 	run, _ := v.Attribute(tidemill.AttrRun)
 	by, _ := v.Attribute(tidemill.AttrAuthID)
 	at, err := time.Parse(time.RFC3339Nano, v.Time)
 	if err != nil {
 		at = e.Time
 	}
-	verdict := makings[member].Apply(tidemill.Fact{Partition: partition, Offset: e.Offset, ID: v.ID, Type: v.Type, Recipe: recipe, Key: v.Subject,
-		Run: run, By: by, At: at.UTC(), Data: v.Data})
-	if r := verdict.Ended; r != nil {
-		ended[r.ID] = r
+	f := tidemill.Fact{Partition: partition, Offset: e.Offset, ID: v.ID, Type: v.Type, Recipe: recipe, Key: v.Subject,
+		Run: run, By: by, At: at.UTC(), Data: v.Data}
+	if strings.HasPrefix(e.Type, "tidemill.model.") {
+		f.Recipe = ""
+		f.Model, _ = v.Attribute(tidemill.AttrModel)
+		if f.Model != "" && string(e.Key) == f.Model && f.Type != tidemill.TypeModelUnloadable {
+			p.foldModel(f)
+		}
+		return
 	}
-	delete(ended, verdict.Forgotten)
+	member := recipe + "/" + v.Subject
+	if !strings.HasPrefix(e.Type, "tidemill.run.") || string(e.Key) != member {
+		return
+	}
+	if p.makings[member] == nil {
+		p.makings[member] = &tidemill.Making{}
+	}
+	verdict := p.makings[member].Apply(f)
+	if r := verdict.Ended; r != nil {
+		p.ended[r.ID] = r
+	}
+	for _, id := range verdict.Forgotten {
+		delete(p.ended, id)
+	}
 }
 
 func (m model) making(t testing.TB, member string, making *tidemill.Making, ended map[string]*tidemill.Run) {
@@ -109,8 +145,10 @@ func (m model) making(t testing.TB, member string, making *tidemill.Making, ende
 	must(t, err)
 	recipe, key, _ := strings.Cut(member, "/")
 	m.set("makings", member, string(text))
-	m.set("keys:"+recipe, key, "")
-	m.add("counts", recipe+"/keys", 1)
+	if !making.Gone || making.Live != nil || making.Waiting != nil {
+		m.set("keys:"+recipe, key, "")
+		m.add("counts", recipe+"/keys", 1)
+	}
 	for _, r := range []*tidemill.Run{making.Live, making.Waiting} {
 		if r != nil {
 			m.run(r, member)
@@ -135,7 +173,14 @@ func (m model) making(t testing.TB, member string, making *tidemill.Making, ende
 
 func (m model) run(r *tidemill.Run, where string) {
 	ms := r.Asking.UnixMilli()
-	m.set("runs", r.ID, fmt.Sprintf("%d %s %s", ms, r.State, where))
+	var from []string
+	for _, at := range append([]string{"event/" + url.QueryEscape(r.First.ID), "event/" + url.QueryEscape(r.Newest.ID)}, prefixed("commit/", r.From)...) {
+		if !slices.Contains(from, at) {
+			from = append(from, at)
+			m.link(at, r.ID)
+		}
+	}
+	m.set("runs", r.ID, fmt.Sprintf("%d %s %s, %s", ms, r.State, strings.Join(from, ","), where))
 	m.place("list:"+r.Recipe+":"+string(r.State), []int{16, 26}, ms, r.ID)
 	m.add("counts", r.Recipe+"/"+string(r.State), 1)
 	switch a := r.Attempt(); {
@@ -147,6 +192,25 @@ func (m model) run(r *tidemill.Run, where string) {
 	case r.State == tidemill.RunSettling:
 		m.set("live", r.ID, fmt.Sprintf("0 %s %s/%s", r.Pool, r.Recipe, r.Key))
 	}
+}
+
+// link leads from one thing to another. The order of those that another has come
+// to is not decided by the log alone, as they lie in several partitions.
+func (m model) link(from, to string) {
+	m.set("links", from, inOrder(m["links"][from]+" "+to))
+}
+
+func inOrder(words string) string {
+	all := strings.Fields(words)
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+func prefixed(with string, all []string) (more []string) {
+	for _, s := range all {
+		more = append(more, with+s)
+	}
+	return more
 }
 
 // held is all that Redis does hold, but for what a flush may forget.
@@ -186,12 +250,16 @@ func (w *world) held() model {
 	return m
 }
 
-func (w *world) prefix() string { return w.names.Key("{ledger}", "1", w.kafka, "") }
+func (w *world) prefix() string { return w.names.Key("{ledger}", ledger.Layout, w.kafka, "") }
 
 // same fails the test with the first differences.
 func (w *world) same(want model) {
 	w.t.Helper()
 	got := w.held()
+	w.stamped(got)
+	for from, to := range got["links"] {
+		got["links"][from] = inOrder(to)
+	}
 	for _, key := range slices.Sorted(maps.Keys(merged(want, got))) {
 		if maps.Equal(want[key], got[key]) || len(want[key])+len(got[key]) == 0 {
 			continue
@@ -205,6 +273,20 @@ func (w *world) same(want model) {
 			return
 		}
 	}
+}
+
+// stamped checks that who keeps the list of models sees it change, and takes out
+// what says so: that depends on how the facts were batched.
+func (w *world) stamped(got model) {
+	w.t.Helper()
+	for key := range got {
+		partition, is := strings.CutPrefix(key, "entries:")
+		changed, err := strconv.Atoi(got["listed"][partition])
+		if at, _ := strconv.Atoi(got["at"][partition]); is && (err != nil || changed > at) {
+			w.t.Errorf("the entries of partition %s, which is at %s, have changed at %q", partition, got["at"][partition], got["listed"][partition])
+		}
+	}
+	delete(got, "listed")
 }
 
 func merged[V any](a, b map[string]V) map[string]V {

@@ -17,21 +17,21 @@ type progress struct {
 	err     error
 	changed chan struct{}
 	waiting map[int32][]*waiter
-	fresh   map[int32]map[string][]byte // what the last batch of a partition wrote
+	fresh   map[int32]map[place][]byte // what the last batch of a partition wrote
 }
 
 // waiter waits until its fact has been applied.
 type waiter struct {
 	offset int64
-	member string
-	making []byte // as the batch with the fact left it; nil if another process folded that
+	of     place
+	state  []byte // as the batch with the fact left it; nil if another process folded that
 	err    error
 	done   chan struct{}
 }
 
 func newProgress() *progress {
 	return &progress{applied: map[int32]int64{}, ends: map[int32]int64{}, changed: make(chan struct{}),
-		waiting: map[int32][]*waiter{}, fresh: map[int32]map[string][]byte{}}
+		waiting: map[int32][]*waiter{}, fresh: map[int32]map[place][]byte{}}
 }
 
 // to is a partition's progress: behind which fact it is, and what was written on
@@ -39,7 +39,7 @@ func newProgress() *progress {
 type step struct {
 	partition int32
 	next      int64
-	makings   map[string][]byte
+	states    map[place][]byte
 }
 
 // advance notes what has been applied and lets go who has waited for it.
@@ -48,7 +48,7 @@ func (p *progress) advance(steps ...step) {
 	defer p.mu.Unlock()
 	for _, s := range steps {
 		p.sum += s.next - p.applied[s.partition]
-		p.applied[s.partition], p.fresh[s.partition] = s.next, s.makings
+		p.applied[s.partition], p.fresh[s.partition] = s.next, s.states
 		p.release(s)
 	}
 	p.err = nil
@@ -62,7 +62,7 @@ func (p *progress) release(s step) {
 			kept = append(kept, w)
 			continue
 		}
-		w.making = s.makings[w.member]
+		w.state = s.states[w.of]
 		close(w.done)
 	}
 	p.waiting[s.partition] = kept
@@ -108,9 +108,14 @@ func (p *progress) known() (sum int64, caught bool) {
 	return p.sum, p.caught
 }
 
+// setCaught notes whether it may be decided by. If so it comes on, also where no
+// fact has come since it did not.
 func (p *progress) setCaught(caught bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if caught {
+		p.err = nil
+	}
 	if p.caught != caught {
 		p.caught = caught
 		p.announce()
@@ -172,14 +177,14 @@ func (p *progress) caughtUp(ctx context.Context) error {
 }
 
 // await begins to wait for a fact. What is nil has been waited for: then the
-// making is what the batch with the fact left, if that is still at hand.
-func (p *progress) await(partition int32, offset int64, member string) (*waiter, []byte) {
+// state is what the batch with the fact left, if that is still at hand.
+func (p *progress) await(partition int32, offset int64, of place) (*waiter, []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if offset < p.applied[partition] {
-		return nil, p.fresh[partition][member]
+		return nil, p.fresh[partition][of]
 	}
-	w := &waiter{offset: offset, member: member, done: make(chan struct{})}
+	w := &waiter{offset: offset, of: of, done: make(chan struct{})}
 	if p.closed {
 		w.err = ErrClosed
 		close(w.done)

@@ -22,6 +22,7 @@ type chance struct {
 	keys    int
 	recipes []string
 	known   sync.Map // recipe/key → the last making that was seen
+	models  sync.Map // name → the last model that was seen
 }
 
 func (c *chance) view(r *rand.Rand) *broker.View {
@@ -33,8 +34,10 @@ func (c *chance) view(r *rand.Rand) *broker.View {
 	switch n := r.IntN(20); {
 	case n == 0:
 		return c.odd(r, recipe, key)
+	case n == 1:
+		return c.script.view(tidemill.TypeRunForgotten, recipe, key, "", tidemill.RunForgotten{Cause: tidemill.Cause{Source: "/test", ID: fmt.Sprint("end-", r.IntN(9))}})
 	case n < 8 || m.Live == nil && m.Waiting == nil:
-		v, _ := c.ask(recipe, key, fmt.Sprint(key, "-", r.IntN(60)), func(d *tidemill.RunRequested) {
+		v, _ := c.ask(recipe, key, fmt.Sprint(key, ", ", r.IntN(60)), func(d *tidemill.RunRequested) {
 			d.Priority = r.IntN(3) - 1
 			d.Debounce = time.Duration(r.IntN(3)) * time.Hour
 			d.Delay = time.Duration(r.IntN(3)) * time.Minute
@@ -110,6 +113,9 @@ func propertyRound(w *world, seed uint64, facts int64) {
 	working.Wait()
 	w.settled(ledgers[0])
 	w.same(w.modelOf())
+	for _, l := range ledgers {
+		w.listsModels(l)
+	}
 }
 
 // once does one thing that may happen at any time.
@@ -121,10 +127,27 @@ func (c *chance) once(ctx context.Context, w *world, l *ledger.Ledger, r *rand.R
 		}
 	case n < 16:
 		c.claim(ctx, w, l, r)
-	case n < 40:
-		if _, err := w.produce.Publish(ctx, tidemill.StreamFacts, c.view(r)); err != nil {
+	case n < 22:
+		c.listModels(ctx, w, l, r)
+	case n < 42:
+		v := c.view(r)
+		if n%2 == 0 {
+			v = c.model(r)
+		}
+		if _, err := w.produce.Publish(ctx, tidemill.StreamFacts, v); err != nil {
 			w.t.Error(err)
 		}
+	case n < 65:
+		v := c.model(r)
+		if v.Type == tidemill.TypeModelUnloadable || string(v.Key) == "elsewhere" {
+			return
+		}
+		_, m, err := l.AppendModel(ctx, v)
+		if err != nil {
+			w.t.Error(err)
+			return
+		}
+		c.models.Store(m.Name, m)
 	default:
 		v := c.view(r)
 		if recipe, ok := v.Attribute(tidemill.AttrRecipe); !ok || v.Type == tidemill.TypeModelPromoted || string(v.Key) != recipe+"/"+v.Subject {

@@ -103,6 +103,7 @@ func (l *Ledger) clear() {
 	for _, s := range l.shelves {
 		s.clear()
 	}
+	l.register.stale.Store(true)
 }
 
 // session reads on from where Redis is, until something is wrong.

@@ -12,6 +12,9 @@ var luaTrie string
 //go:embed scripts/change.lua
 var luaChange string
 
+//go:embed scripts/links.lua
+var luaLinks string
+
 //go:embed scripts/apply.lua
 var luaApply string
 
@@ -35,7 +38,7 @@ var luaPage string
 
 // The scripts, which no one changes.
 var (
-	scriptApply  = redis.NewScript(luaTrie + luaChange + luaApply)
+	scriptApply  = redis.NewScript(luaTrie + luaChange + luaLinks + luaApply)
 	scriptReady  = redis.NewScript(luaTrie + luaReady)
 	scriptForget = redis.NewScript(luaTrie + luaForget)
 	scriptClaim  = redis.NewScript(luaTrie + luaChange + luaClaim)

@@ -4,15 +4,27 @@ import (
 	"tidemill.dev"
 )
 
-// shelf keeps some makings of one partition as they are behind the facts that have
-// been applied. As these alone decide them, it stays right whoever else writes
-// to Redis, and whether Redis forgets, until others apply facts of the partition.
-type shelf struct {
-	young, old map[string]*tidemill.Making
+// shelves keep what one partition has.
+type shelves struct {
+	makings shelf[tidemill.Making]
+	models  shelf[tidemill.Model]
 }
 
-// get finds a making. One that is known not to be yet is an empty one.
-func (s *shelf) get(member string, kept int) *tidemill.Making {
+func (s *shelves) clear() {
+	s.makings.clear()
+	s.models.clear()
+}
+
+// shelf keeps some makings or models of one partition as they are behind the facts
+// that have been applied. As these alone decide them, it stays right whoever else
+// writes to Redis, and whether Redis forgets, until others apply facts of the
+// partition.
+type shelf[T any] struct {
+	young, old map[string]*T
+}
+
+// get finds one. One that is known not to be yet is an empty one.
+func (s *shelf[T]) get(member string, kept int) *T {
 	if m := s.young[member]; m != nil {
 		return m
 	}
@@ -23,16 +35,16 @@ func (s *shelf) get(member string, kept int) *tidemill.Making {
 	return m
 }
 
-// put keeps a making, and those that were used last: as many as said at least, and
-// at most twice as many.
-func (s *shelf) put(member string, m *tidemill.Making, kept int) {
+// put keeps one, and those that were used last: as many as said at least, and at
+// most twice as many.
+func (s *shelf[T]) put(member string, m *T, kept int) {
 	if len(s.young) >= kept {
 		s.young, s.old = nil, s.young
 	}
 	if s.young == nil {
-		s.young = map[string]*tidemill.Making{}
+		s.young = map[string]*T{}
 	}
 	s.young[member] = m
 }
 
-func (s *shelf) clear() { s.young, s.old = nil, nil }
+func (s *shelf[T]) clear() { s.young, s.old = nil, nil }

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -23,47 +22,15 @@ func (l *Ledger) Live(ctx context.Context) ([]tidemill.Run, error) {
 	var all []tidemill.Run
 	members := make([]string, 0, len(live.Val()))
 	for _, value := range live.Val() {
-		members = append(members, memberOf(value))
+		members = append(members, behindWords(value, liveWords))
 	}
-	makings, err := l.makings(ctx, members)
+	makings, err := states[tidemill.Making](ctx, l, hashMakings, members)
 	if err != nil {
 		return nil, fmt.Errorf("list the live runs: %w", err)
 	}
 	for _, m := range makings {
 		if m.Live != nil && liveValue(m.Live) != "" {
 			all = append(all, *m.Live)
-		}
-	}
-	return all, nil
-}
-
-// memberOf is the third word of a value, and all behind it.
-func memberOf(value string) string {
-	parts := strings.SplitN(value, " ", 3)
-	if len(parts) < 3 {
-		return ""
-	}
-	return parts[2]
-}
-
-// makings reads some at once.
-func (l *Ledger) makings(ctx context.Context, members []string) ([]*tidemill.Making, error) {
-	if len(members) == 0 {
-		return nil, nil
-	}
-	var values *redis.SliceCmd
-	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key("makings"), members...) }); err != nil {
-		return nil, err
-	}
-	all := make([]*tidemill.Making, len(members))
-	for i, v := range values.Val() {
-		all[i] = &tidemill.Making{}
-		text, ok := v.(string)
-		if !ok {
-			continue
-		}
-		if err := json.Unmarshal([]byte(text), all[i]); err != nil {
-			return nil, fmt.Errorf("read the making of %s: %w", members[i], err)
 		}
 	}
 	return all, nil

@@ -39,11 +39,26 @@ local function advance()
   return nil
 end
 
--- rows of recipe/key, JSON
-local function makings()
-  local first, last = section(2)
-  for i = first, last, 1000 do
-    redis.call('HSET', P .. 'makings', unpack(ARGV, i, math.min(i + 999, last)))
+-- hashes are written as they stand: how many, then each one's name and its rows of
+-- field, value; no value takes the field out.
+local function hashes()
+  local n = tonumber(ARGV[a])
+  a = a + 1
+  for _ = 1, n do
+    local key = P .. ARGV[a]
+    a = a + 1
+    local first, last = section(2)
+    local set, gone = {}, {}
+    for i = first, last, 2 do
+      if ARGV[i + 1] ~= '' then
+        local m = #set
+        set[m + 1], set[m + 2] = ARGV[i], ARGV[i + 1]
+      else
+        gone[#gone + 1] = ARGV[i]
+      end
+    end
+    call('HSET', key, set)
+    call('HDEL', key, gone)
   end
 end
 
@@ -65,6 +80,13 @@ local function listed(recipe, state)
   return list
 end
 
+-- relink moves a run from what it was known to have come of to what it is now.
+local function relink(id, was, now)
+  if was == now then return end
+  if was then each(was, now, unlinked, id) end
+  if now then each(now, was, linked, id) end
+end
+
 -- rows of id, recipe, value; no value forgets the run
 local function runs()
   local first, last = section(3)
@@ -73,10 +95,10 @@ local function runs()
   for i = first, last, 3 do
     n = n + 1
     local id, recipe, value = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-    local was, wasState, now, state
-    if old[n] then was, wasState = two(old[n]) end
+    local was, wasState, wasOf, now, state, of
+    if old[n] then was, wasState, wasOf = three(old[n]) end
     if value ~= '' then
-      now, state = two(value)
+      now, state, of = three(value)
       set[#set + 1] = id
       set[#set + 1] = value
     else
@@ -94,6 +116,7 @@ local function runs()
         list.n = list.n + 1
       end
     end
+    relink(id, wasOf, of)
     if old[n] and (not state or ended[state]) then told[#told + 1] = id end
   end
   for _, states in pairs(lists) do
@@ -180,28 +203,41 @@ local function pending()
   call('HDEL', P .. 'pending', gone)
 end
 
--- rows of recipe, key
+-- rows of recipe, key, whether it is one
 local function keys()
-  local first, last = section(2)
+  local first, last = section(3)
   local by = {}
-  for i = first, last, 2 do
-    local of = by[ARGV[i]] or {}
+  for i = first, last, 3 do
+    local of = by[ARGV[i]] or {come = {}, gone = {}}
     by[ARGV[i]] = of
-    of[#of + 1] = ARGV[i + 1]
+    local all = of.gone
+    if ARGV[i + 2] ~= '' then all = of.come end
+    all[#all + 1] = ARGV[i + 1]
   end
   for recipe, of in pairs(by) do
-    call('SADD', P .. 'keys:' .. recipe, of)
-    count(P .. 'counts', recipe .. '/keys', #of)
+    call('SADD', P .. 'keys:' .. recipe, of.come)
+    call('SREM', P .. 'keys:' .. recipe, of.gone)
+    count(P .. 'counts', recipe .. '/keys', #of.come - #of.gone)
+  end
+end
+
+-- rows of run, version, whether it is kept
+local function made()
+  local first, last = section(3)
+  for i = first, last, 3 do
+    if ARGV[i + 2] ~= '' then linked(ARGV[i], ARGV[i + 1]) else unlinked(ARGV[i], ARGV[i + 1]) end
   end
 end
 
 local at = advance()
 if at then return at end
-makings()
+hashes()
 runs()
 live()
 pending()
 keys()
+made()
+links()
 settle()
 total()
 return {}

@@ -75,7 +75,7 @@ local values = fetch(P .. 'runs', ids)
 for i, f in ipairs(found) do
   local n, value = #answer, values[i] or ''
   answer[n + 1], answer[n + 2], answer[n + 3] = f[2], value, ''
-  local member = string.match(value, '^%S+ %S+ ([^{].*)$')
+  local member = string.match(value, '^%S+ %S+ %S+ ([^{].*)$')
   if member then answer[n + 3] = redis.call('HGET', P .. 'makings', member) or '' end
 end
 return answer

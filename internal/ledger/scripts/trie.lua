@@ -49,6 +49,13 @@ local function two(value)
   return string.sub(value, 1, first - 1), string.sub(value, first + 1, second - 1)
 end
 
+local function three(value)
+  local first = string.find(value, ' ', 1, true)
+  local second = string.find(value, ' ', first + 1, true)
+  local third = string.find(value, ' ', second + 1, true)
+  return string.sub(value, 1, first - 1), string.sub(value, first + 1, second - 1), string.sub(value, second + 1, third - 1)
+end
+
 -- whole says whether Redis holds all that the caller knows of.
 local function whole(known)
   local at = redis.call('HMGET', P .. 'at', 'sum', 'ready')

@@ -1,0 +1,76 @@
+package ledger_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+)
+
+// model makes a fact of a model, most of which make sense. Its names are those of
+// makings as well.
+func (c *chance) model(r *rand.Rand) *broker.View {
+	name := fmt.Sprintf("%s/bot-%d", c.recipes[r.IntN(len(c.recipes))], r.IntN(c.keys))
+	m := &tidemill.Model{}
+	if known, ok := c.models.Load(name); ok {
+		m = known.(*tidemill.Model)
+	}
+	if len(m.Owed) > 0 && r.IntN(2) == 0 {
+		o := m.Owed[r.IntN(len(m.Owed))]
+		return c.ofModel(o.Type, name, "", tidemill.ModelAnnounced{Proposal: o.Proposal, Version: o.Version})
+	}
+	switch n := r.IntN(30); {
+	case n == 0:
+		return c.oddModel(r, name)
+	case n == 1:
+		return c.ofModel(tidemill.TypeModelRetired, name, "", tidemill.ModelRetired{Asked: time.Now(), Marks: []tidemill.Mark{{Partition: 0, Offset: int64(r.IntN(50))}}})
+	case n < 12 || len(m.Versions) == 0:
+		run := fmt.Sprint("run-", r.IntN(100))
+		return c.ofModel(tidemill.TypeModelRegistered, name, run, c.version(r, name, run))
+	case n < 22:
+		return c.judge(r, name, m)
+	}
+	return c.wish(r, name, m)
+}
+
+func (c *chance) version(r *rand.Rand, name, run string) tidemill.ModelRegistered {
+	return tidemill.ModelRegistered{Artifact: run + " made", Bytes: 7, Report: "report", Metrics: map[string]float64{"accuracy": r.Float64()},
+		Judge:  tidemill.Judge{Gate: []string{"metrics.accuracy > 0.5"}, Keep: 1 + r.IntN(5)},
+		Origin: tidemill.Origin{Run: run, Recipe: name[:6], Began: time.Unix(int64(r.IntN(1e9)), 0).UTC(), Mark: tidemill.Mark{Partition: int32(r.IntN(2)), Offset: int64(r.IntN(1000))}}}
+}
+
+func (c *chance) judge(r *rand.Rand, name string, m *tidemill.Model) *broker.View {
+	h := m.Versions[len(m.Versions)-1-r.IntN(min(2, len(m.Versions)))]
+	return c.ofModel(tidemill.TypeModelPromotionProposed, name, h.Run, tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: h.Number, Run: h.Run,
+		Basis: m.Champion, Turn: m.Turn, Hold: []string{"", "", "it is frozen"}[r.IntN(3)],
+		Judgement: &tidemill.Judgement{Passed: r.IntN(3) > 0, Sentence: "as it happens", Clauses: []tidemill.Clause{{Text: "metrics.accuracy > 0.5"}}}})
+}
+
+func (c *chance) wish(r *rand.Rand, name string, m *tidemill.Model) *broker.View {
+	actions := []tidemill.Action{tidemill.ActionPromote, tidemill.ActionRollback, tidemill.ActionPin, tidemill.ActionUnpin, tidemill.ActionUnpin}
+	h := m.Versions[r.IntN(len(m.Versions))]
+	return c.ofModel(tidemill.TypeModelPromotionProposed, name, "", tidemill.PromotionProposed{Action: actions[r.IntN(len(actions))], Version: h.Number,
+		Basis: m.Champion, Turn: m.Turn - int64(r.IntN(4)/3), Force: r.IntN(2) == 0, Reason: "somebody wants it"})
+}
+
+// oddModel is a fact that must be passed over, or is void.
+func (c *chance) oddModel(r *rand.Rand, name string) *broker.View {
+	v := c.ofModel(tidemill.TypeModelRegistered, name, "odd", "no object")
+	switch r.IntN(3) {
+	case 0:
+		v.Key = []byte("elsewhere")
+	case 1:
+		v.Type = tidemill.TypeModelUnloadable
+	}
+	return v
+}
+
+// ofModel is a fact of a model.
+func (s *script) ofModel(typ, name, run string, data any) *broker.View {
+	v := s.view(typ, "intent", "bot of "+name, run, data)
+	v.Key = []byte(tidemill.ModelKey(name))
+	v.Extensions = append(v.Extensions, broker.Attribute{Name: tidemill.AttrModel, Value: name})
+	return v
+}

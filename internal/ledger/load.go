@@ -1,0 +1,157 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"tidemill.dev"
+)
+
+// place is where the fold's state of something lies: a hash and a field of it.
+type place struct{ hash, member string }
+
+// The hashes of what is folded: the facts of runs into makings, those of models
+// into models.
+const (
+	hashMakings = "makings"
+	hashModels  = "models"
+)
+
+// load finds the makings and models that the facts are about.
+func (l *Ledger) load(ctx context.Context, parts []*part) error {
+	var makings wanted[tidemill.Making]
+	var models wanted[tidemill.Model]
+	for _, p := range parts {
+		p.makings, p.models = make(map[string]*tidemill.Making, len(p.facts)), map[string]*tidemill.Model{}
+		s := l.shelf(p.partition)
+		for i := range p.facts {
+			if f := &p.facts[i]; f.Model != "" {
+				models.want(f.Model, p.models, &s.models, l.kept)
+			} else {
+				makings.want(tidemill.RunKey(f.Recipe, f.Key), p.makings, &s.makings, l.kept)
+			}
+		}
+	}
+	if len(makings.members)+len(models.members) == 0 {
+		return nil
+	}
+	partitions := make([]int32, len(parts))
+	for i, p := range parts {
+		partitions[i] = p.partition
+	}
+	at, found, err := readStates(ctx, l.client, l.prefix, partitions, makings.members, models.members)
+	if err != nil {
+		return fmt.Errorf("read %d makings and %d models from redis: %w", len(makings.members), len(models.members), err)
+	}
+	for i, p := range parts {
+		if at[i] != strconv.FormatInt(l.progress.reached(p.partition), 10) {
+			return l.moved(parts, at)
+		}
+	}
+	if err := makings.fill(found[0], l.kept); err != nil {
+		return err
+	}
+	return models.fill(found[1], l.kept)
+}
+
+// wanted is what the shelves lack.
+type wanted[T any] struct {
+	members []string
+	into    []map[string]*T
+	shelves []*shelf[T]
+}
+
+// want takes something off a shelf, or notes that it has to be asked for.
+func (w *wanted[T]) want(member string, into map[string]*T, s *shelf[T], kept int) {
+	if _, asked := into[member]; asked {
+		return
+	}
+	v := s.get(member, kept)
+	if into[member] = v; v == nil {
+		w.members, w.into, w.shelves = append(w.members, member), append(w.into, into), append(w.shelves, s)
+	}
+}
+
+func (w *wanted[T]) fill(found []any, kept int) error {
+	for i, text := range found {
+		v, err := decode[T](w.members[i], text)
+		if err != nil {
+			return err
+		}
+		w.into[i][w.members[i]] = v
+		w.shelves[i].put(w.members[i], v, kept)
+	}
+	return nil
+}
+
+// decode reads what Redis holds of something; an empty one if that is nothing.
+func decode[T any](member string, held any) (*T, error) {
+	v := new(T)
+	if text, ok := held.(string); ok {
+		if err := json.Unmarshal([]byte(text), v); err != nil {
+			return nil, fmt.Errorf("read what redis holds of %s: %w", member, err)
+		}
+	}
+	return v, nil
+}
+
+// readStates reads makings and models, and how far partitions are, at one moment.
+func readStates(ctx context.Context, client *redis.Client, prefix string, partitions []int32, makings, models []string) (at []string, found [2][]any, err error) {
+	fields := make([]string, len(partitions))
+	for i, p := range partitions {
+		fields[i] = strconv.Itoa(int(p))
+	}
+	var places *redis.SliceCmd
+	var states [2]*redis.SliceCmd
+	_, err = client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		places = pipe.HMGet(ctx, prefix+"at", fields...)
+		if len(makings) > 0 {
+			states[0] = pipe.HMGet(ctx, prefix+hashMakings, makings...)
+		}
+		if len(models) > 0 {
+			states[1] = pipe.HMGet(ctx, prefix+hashModels, models...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, found, err
+	}
+	for _, v := range places.Val() {
+		next, ok := v.(string)
+		if !ok {
+			next = "0"
+		}
+		at = append(at, next)
+	}
+	for i, s := range states {
+		if s != nil {
+			found[i] = s.Val()
+		}
+	}
+	return at, found, nil
+}
+
+// readState reads one of them, nil if nothing is known of it, and behind which
+// fact its partition is.
+func readState(ctx context.Context, client *redis.Client, prefix string, partition int32, of place) (next int64, state []byte, err error) {
+	var at, held *redis.SliceCmd
+	_, err = client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		at = pipe.HMGet(ctx, prefix+"at", strconv.Itoa(int(partition)))
+		held = pipe.HMGet(ctx, prefix+of.hash, of.member)
+		return nil
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	if text, ok := at.Val()[0].(string); ok {
+		next = number(text)
+	}
+	if text, ok := held.Val()[0].(string); ok {
+		state = []byte(text)
+	}
+	return next, state, nil
+}

@@ -1,0 +1,157 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"tidemill.dev"
+)
+
+// register is the list of all models as this process has read it last. Redis
+// keeps the entries of each partition in a hash of their own and notes behind
+// which fact they have changed: what the entries of a partition are behind a fact
+// is decided by the log alone, so that those that were read once need not be read
+// again while the note is the same, even if Redis was flushed between.
+type register struct {
+	turn  chan struct{} // held by who reads
+	stale atomic.Bool   // the log is another one, perhaps
+
+	at      map[string]string // partition → behind which fact its entries changed
+	entries []entry           // by name; never changed, but replaced
+}
+
+func newRegister() *register {
+	return &register{turn: make(chan struct{}, 1)}
+}
+
+// entry is a model as far as the list needs it.
+type entry struct {
+	name, recipe, key string
+	began             int64 // the champion's run, in ms; 0 if there is none
+	awaiting, pinned  bool
+	partition         string
+}
+
+// entryOf is a model's entry. One without versions is not listed.
+func entryOf(m *tidemill.Model) (entry, bool) {
+	e := entry{name: m.Name, recipe: m.Recipe, key: m.Key, pinned: m.Pin != nil}
+	e.awaiting = slices.ContainsFunc(m.Versions, func(h tidemill.Held) bool { return h.State == tidemill.VersionAwaiting })
+	if c := m.Find(m.Champion); c != nil {
+		e.began = max(c.Began.UnixMilli(), 1)
+	}
+	return e, len(m.Versions) > 0
+}
+
+// value is an entry as it stands in Redis behind its name.
+func (e *entry) value() string {
+	flags := "-"
+	if e.awaiting {
+		flags += "a"
+	}
+	if e.pinned {
+		flags += "p"
+	}
+	return strconv.FormatInt(e.began, 10) + " " + flags + " " + url.QueryEscape(e.recipe) + " " + e.key
+}
+
+func parseEntry(partition, name, value string) entry {
+	began, value, _ := strings.Cut(value, " ")
+	flags, value, _ := strings.Cut(value, " ")
+	recipe, key, _ := strings.Cut(value, " ")
+	if plain, err := url.QueryUnescape(recipe); err == nil { // it is ours
+		recipe = plain
+	}
+	return entry{name: name, recipe: recipe, key: key, began: number(began), partition: partition,
+		awaiting: strings.Contains(flags, "a"), pinned: strings.Contains(flags, "p")}
+}
+
+// all are the models by name. The slice is not to be changed.
+func (r *register) all(ctx context.Context, l *Ledger) ([]entry, error) {
+	select {
+	case r.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-r.turn }()
+	if r.stale.Swap(false) {
+		r.at, r.entries = nil, nil
+	}
+	var listed *redis.MapStringStringCmd
+	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { listed = pipe.HGetAll(ctx, l.key(hashListed)) }); err != nil {
+		return nil, err
+	}
+	changed := changedIn(r.at, listed.Val())
+	if len(changed) == 0 {
+		return r.entries, nil
+	}
+	entries := make([]*redis.MapStringStringCmd, len(changed))
+	err := l.consistent(ctx, func(pipe redis.Pipeliner) {
+		listed = pipe.HGetAll(ctx, l.key(hashListed))
+		for i, p := range changed {
+			entries[i] = pipe.HGetAll(ctx, l.key(hashEntries+p))
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.take(changed, listed.Val(), entries)
+	return r.entries, nil
+}
+
+// take replaces the entries of some partitions.
+func (r *register) take(changed []string, listed map[string]string, read []*redis.MapStringStringCmd) {
+	at, fresh := maps.Clone(r.at), []entry{}
+	if at == nil {
+		at = map[string]string{}
+	}
+	for i, p := range changed {
+		at[p] = listed[p]
+		for name, value := range read[i].Val() {
+			fresh = append(fresh, parseEntry(p, name, value))
+		}
+	}
+	slices.SortFunc(fresh, func(a, b entry) int { return cmp.Compare(a.name, b.name) })
+	r.at, r.entries = at, merge(r.entries, fresh, changed)
+}
+
+// merge puts fresh entries in the place of those of some partitions.
+func merge(old, fresh []entry, changed []string) []entry {
+	gone := make(map[string]bool, len(changed))
+	for _, p := range changed {
+		gone[p] = true
+	}
+	all := make([]entry, 0, len(old)+len(fresh))
+	for _, e := range old {
+		if gone[e.partition] {
+			continue
+		}
+		for len(fresh) > 0 && fresh[0].name < e.name {
+			all, fresh = append(all, fresh[0]), fresh[1:]
+		}
+		all = append(all, e)
+	}
+	return append(all, fresh...)
+}
+
+// changedIn are the partitions at another place than they were.
+func changedIn(was, is map[string]string) (partitions []string) {
+	for p, at := range is {
+		if was[p] != at {
+			partitions = append(partitions, p)
+		}
+	}
+	for p := range was {
+		if _, still := is[p]; !still {
+			partitions = append(partitions, p)
+		}
+	}
+	return partitions
+}

@@ -1,0 +1,452 @@
+package tidemill
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Model is a name with versions, of which at most one is the champion. It is the
+// fold of its facts, a pure function of their order on the log, as a Making is.
+// What a version is made of lies in a record of its own (Version, Judgement),
+// which the fold never reads again.
+type Model struct {
+	Name   string `json:"name"`
+	Key    string `json:"key"`
+	Recipe string `json:"recipe,omitempty"` // of the newest version
+	Next   int64  `json:"next"`             // behind the last fact folded in
+
+	Last     int   `json:"last"`               // number of the newest version
+	Champion int   `json:"champion,omitempty"` // 0 is none
+	Previous int   `json:"previous,omitempty"` // the champion before it
+	Turn     int64 `json:"turn"`               // counts what changes the champion, or whether it may: a proposal of another turn is void
+	Pin      *Pin  `json:"pin,omitempty"`
+
+	Versions []Held    `json:"versions,omitempty"` // that are kept, in the order of their numbers
+	Changes  []Change  `json:"changes,omitempty"`  // of the champion, the newest keptChanges, newest last
+	Floors   []Mark    `json:"floors,omitempty"`   // a run that began at or before one makes no version any more
+	Owed     []Owed    `json:"owed,omitempty"`     // accepted and not announced yet
+	Retired  time.Time `json:"retired,omitzero"`   // its key has gone, and no version has come since
+}
+
+// Held is a version as far as the fold needs it.
+type Held struct {
+	Number int          `json:"number"`
+	Run    string       `json:"run"`
+	State  VersionState `json:"state"`
+	Mark   Mark         `json:"mark"`  // where its run began
+	Began  time.Time    `json:"began"` // when
+	At     time.Time    `json:"at"`    // registered
+}
+
+// Pin holds the champion.
+type Pin struct {
+	At     time.Time `json:"at"`
+	By     string    `json:"by,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// Change is how a version became the champion.
+type Change struct {
+	At       time.Time `json:"at"`
+	Action   Action    `json:"action"`
+	Version  int       `json:"version"`
+	Before   int       `json:"before"`
+	By       string    `json:"by,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+	Proposal string    `json:"proposal"` // id of its fact
+}
+
+// Owed is an announcement that somebody has to make.
+type Owed struct {
+	Type     string    `json:"type"`
+	Proposal string    `json:"proposal"` // id of the fact that was accepted
+	At       Mark      `json:"at"`       // where that lies
+	Time     time.Time `json:"time"`
+	By       string    `json:"by,omitempty"`
+	Version  int       `json:"version"`
+	Champion int       `json:"champion"`
+	Before   int       `json:"before"`
+	Turn     int64     `json:"turn"`
+}
+
+// ModelVerdict is what became of a fact of a model.
+type ModelVerdict struct {
+	Result     VerdictResult
+	Reason     string     // why it was refused
+	Registered *Version   // a record to keep
+	Judged     int        // the version that Judgement is about
+	Judgement  *Judgement // a record to keep
+	Dropped    []int      // versions whose records go
+}
+
+const (
+	keptChanges  = 20
+	maxKeep      = 10_000
+	mostUnjudged = 10
+)
+
+// Apply folds a fact in. The facts of a model must come in their order.
+func (m *Model) Apply(f Fact) ModelVerdict {
+	if f.Offset < m.Next {
+		return ModelVerdict{Result: Known}
+	}
+	m.Name, m.Next = f.Model, f.Offset+1
+	if f.Key != "" {
+		m.Key = f.Key
+	}
+	f.By = strings.ToValidUTF8(f.By, "\uFFFD")
+	switch f.Type {
+	case TypeModelRegistered:
+		return decodedOf(f, m.register)
+	case TypeModelPromotionProposed:
+		return decodedOf(f, func(f Fact, d proposedFact) ModelVerdict { return m.propose(f, d.PromotionProposed) })
+	case TypeModelRetired:
+		return decodedOf(f, m.retire)
+	case TypeModelPromoted, TypeModelRefused, TypeModelAwaiting, TypeModelRolledBack, TypeModelPinned, TypeModelUnpinned:
+		return decodedOf(f, func(f Fact, d announcedFact) ModelVerdict { return m.announced(f, d.ModelAnnounced) })
+	}
+	return void("the type is not one that decides about models")
+}
+
+// proposedFact and announcedFact are what the fold reads of them: the rest is for
+// who hears of it.
+type (
+	proposedFact struct {
+		PromotionProposed
+		Origin unread `json:"origin"`
+	}
+	announcedFact struct {
+		ModelAnnounced
+		Origin    unread `json:"origin"`
+		Judgement unread `json:"judgement"`
+	}
+)
+
+func decodedOf[D any](f Fact, fold func(Fact, D) ModelVerdict) ModelVerdict {
+	var d D
+	if len(f.Data) > 0 {
+		if err := json.Unmarshal(f.Data, &d); err != nil {
+			return void("the data cannot be read: " + err.Error())
+		}
+	}
+	return fold(f, d)
+}
+
+func void(reason string) ModelVerdict { return ModelVerdict{Result: Refused, Reason: reason} }
+
+// Find is a version that is kept; nil if it is not.
+func (m *Model) Find(number int) *Held {
+	i, ok := slices.BinarySearchFunc(m.Versions, number, func(h Held, n int) int { return cmp.Compare(h.Number, n) })
+	if !ok {
+		return nil
+	}
+	return &m.Versions[i]
+}
+
+// OfRun is the version that a run has made; nil if none is kept.
+func (m *Model) OfRun(run string) *Held {
+	for i := range m.Versions {
+		if m.Versions[i].Run == run {
+			return &m.Versions[i]
+		}
+	}
+	return nil
+}
+
+// Which finds a version by what stands behind the @ of its name; 0 if there is
+// none. Nothing there means the champion, else the newest.
+func (m *Model) Which(which string) int {
+	switch which {
+	case "":
+		if m.Champion != 0 {
+			return m.Champion
+		}
+		return m.newest()
+	case WhichChampion:
+		return m.Champion
+	case WhichPrevious:
+		return m.Previous
+	case WhichNewest:
+		return m.newest()
+	}
+	n, _ := strconv.Atoi(which)
+	if m.Find(n) == nil {
+		return 0
+	}
+	return n
+}
+
+func (m *Model) newest() int {
+	if len(m.Versions) == 0 {
+		return 0
+	}
+	return m.Versions[len(m.Versions)-1].Number
+}
+
+func (m *Model) register(f Fact, d ModelRegistered) ModelVerdict {
+	switch {
+	case f.Run == "" || f.Run != d.Run:
+		return void("it names no run, or two")
+	case m.OfRun(f.Run) != nil:
+		return ModelVerdict{Result: Known}
+	case m.below(d.Mark):
+		return void("its run began before versions that are no longer kept, or before its key went")
+	}
+	m.Last++
+	m.Recipe, m.Retired = d.Recipe, time.Time{}
+	h := Held{Number: m.Last, Run: f.Run, State: VersionRegistered, Mark: d.Mark, Began: d.Began, At: f.At}
+	m.Versions = append(m.Versions, h)
+	v := ModelVerdict{Result: Accepted, Registered: &Version{Model: m.Name, Number: h.Number, At: f.At, Artifact: d.Artifact,
+		Bytes: d.Bytes, Files: d.Files, Report: d.Report, Metrics: d.Metrics, Judge: d.Judge, Origin: d.Origin}}
+	v.Dropped = m.trim(d.Judge.Keep)
+	return v
+}
+
+// below reports whether a run began at or before a floor.
+func (m *Model) below(at Mark) bool {
+	return slices.ContainsFunc(m.Floors, func(f Mark) bool { return f.Partition == at.Partition && at.Offset <= f.Offset })
+}
+
+// sink raises a floor.
+func (m *Model) sink(at Mark) {
+	for i := range m.Floors {
+		if m.Floors[i].Partition == at.Partition {
+			m.Floors[i].Offset = max(m.Floors[i].Offset, at.Offset)
+			return
+		}
+	}
+	m.Floors = append(m.Floors, at)
+}
+
+// trim forgets the oldest versions beyond those to be kept, but for champion and
+// predecessor, and the newest: where few are kept it would else be gone before it
+// has been judged. So would others that await their verdict, a better one because
+// a late one has come; but not more of them than may be on their way at once.
+func (m *Model) trim(keep int) (dropped []int) {
+	keep = min(max(keep, 2), maxKeep)
+	for i := 0; i < len(m.Versions)-1 && len(m.Versions) > keep; {
+		h := m.Versions[i]
+		unjudged := h.State == VersionRegistered && len(m.Versions) <= keep+mostUnjudged
+		if h.Number == m.Champion || h.Number == m.Previous || unjudged {
+			i++
+			continue
+		}
+		m.sink(h.Mark)
+		dropped = append(dropped, h.Number)
+		m.Versions = slices.Delete(m.Versions, i, i+1)
+	}
+	return dropped
+}
+
+func (m *Model) propose(f Fact, d PromotionProposed) ModelVerdict {
+	if d.Turn != m.Turn || d.Basis != m.Champion {
+		return void("the champion is version " + strconv.Itoa(m.Champion) + " in turn " + strconv.FormatInt(m.Turn, 10) +
+			", and it was proposed against version " + strconv.Itoa(d.Basis) + " in turn " + strconv.FormatInt(d.Turn, 10))
+	}
+	if d.Action == ActionUnpin {
+		return m.unpin(f)
+	}
+	h := m.Find(d.Version)
+	if h == nil {
+		return void("version " + strconv.Itoa(d.Version) + " is not kept")
+	}
+	switch d.Action {
+	case ActionJudge:
+		return m.judge(f, d, h)
+	case ActionPromote:
+		return m.promote(f, d, h)
+	case ActionRollback:
+		return m.rollback(f, d, h)
+	case ActionPin:
+		return m.pin(f, d, h)
+	}
+	return void("it wants " + strconv.Quote(string(d.Action)) + ", which is nothing that can be proposed")
+}
+
+// judge takes a gate's word. What was promoted stays so, whoever judges it again.
+func (m *Model) judge(f Fact, d PromotionProposed, h *Held) ModelVerdict {
+	switch {
+	case d.Judgement == nil || d.Run != h.Run:
+		return void("it has no judgement, or that of another run")
+	case h.State != VersionRegistered:
+		return ModelVerdict{Result: Known}
+	}
+	v := ModelVerdict{Result: Accepted, Judged: h.Number, Judgement: d.Judgement}
+	switch older := m.olderThanChampion(h); {
+	case !d.Judgement.Passed:
+		h.State = VersionRefused
+		m.owe(f, TypeModelRefused, h.Number, m.Champion)
+	case older:
+		h.State = VersionRefused
+		v.Judgement = d.Judgement.but("its run began before that of the champion, version " + strconv.Itoa(m.Champion) + ", so it has older data")
+		m.owe(f, TypeModelRefused, h.Number, m.Champion)
+	case m.Pin != nil:
+		m.await(f, h, &v, d, "version "+strconv.Itoa(m.Champion)+" is pinned")
+	case d.Hold != "":
+		m.await(f, h, &v, d, d.Hold)
+	default:
+		m.crown(f, d, h, TypeModelPromoted, "")
+	}
+	return v
+}
+
+func (m *Model) await(f Fact, h *Held, v *ModelVerdict, d PromotionProposed, why string) {
+	h.State = VersionAwaiting
+	held := *d.Judgement
+	held.Sentence += "; it awaits a person: " + why
+	v.Judgement = &held
+	m.owe(f, TypeModelAwaiting, h.Number, m.Champion)
+}
+
+// but is a judgement that passed, and what stood in its way.
+func (j Judgement) but(why string) *Judgement {
+	j.Passed = false
+	j.Sentence += "; refused all the same: " + why
+	return &j
+}
+
+// olderThanChampion compares when runs began: what a slow one learnt from is
+// older. Two on one partition of the log are compared by its order.
+func (m *Model) olderThanChampion(h *Held) bool {
+	c := m.Find(m.Champion)
+	switch {
+	case c == nil:
+		return false
+	case c.Mark.Partition == h.Mark.Partition:
+		return h.Mark.Offset < c.Mark.Offset
+	}
+	return h.Began.Before(c.Began)
+}
+
+// promote is a person's wish.
+func (m *Model) promote(f Fact, d PromotionProposed, h *Held) ModelVerdict {
+	switch {
+	case h.Number == m.Champion:
+		return void("version " + strconv.Itoa(h.Number) + " is the champion")
+	case m.Pin != nil:
+		return void("version " + strconv.Itoa(m.Champion) + " is pinned")
+	case !d.Force && (h.State == VersionRefused || h.State == VersionRegistered):
+		return void("version " + strconv.Itoa(h.Number) + " is " + string(h.State) + ", and it was not forced")
+	}
+	m.crown(f, d, h, TypeModelPromoted, d.Reason)
+	return ModelVerdict{Result: Accepted}
+}
+
+func (m *Model) rollback(f Fact, d PromotionProposed, h *Held) ModelVerdict {
+	switch {
+	case m.Champion == 0 || h.Number == m.Champion:
+		return void("there is no champion to go back from, or it is that version")
+	case m.Pin != nil:
+		return void("version " + strconv.Itoa(m.Champion) + " is pinned")
+	case h.State != VersionPromoted:
+		return void("version " + strconv.Itoa(h.Number) + " has never been the champion")
+	}
+	m.crown(f, d, h, TypeModelRolledBack, d.Reason)
+	return ModelVerdict{Result: Accepted}
+}
+
+func (m *Model) pin(f Fact, d PromotionProposed, h *Held) ModelVerdict {
+	if m.Pin != nil && h.Number == m.Champion {
+		return ModelVerdict{Result: Known}
+	}
+	m.Pin = &Pin{At: f.At, By: f.By, Reason: d.Reason}
+	if h.Number == m.Champion {
+		m.Turn++
+		m.owe(f, TypeModelPinned, h.Number, h.Number)
+		return ModelVerdict{Result: Accepted}
+	}
+	m.crown(f, d, h, TypeModelPinned, d.Reason)
+	return ModelVerdict{Result: Accepted}
+}
+
+func (m *Model) unpin(f Fact) ModelVerdict {
+	if m.Pin == nil {
+		return void("nothing is pinned")
+	}
+	m.Pin = nil
+	m.Turn++
+	m.owe(f, TypeModelUnpinned, m.Champion, m.Champion)
+	return ModelVerdict{Result: Accepted}
+}
+
+// crown makes a version the champion.
+func (m *Model) crown(f Fact, d PromotionProposed, h *Held, announce, reason string) {
+	before := m.Champion
+	h.State = VersionPromoted
+	m.Champion, m.Previous = h.Number, before
+	m.Turn++
+	m.Changes = append(m.Changes, Change{At: f.At, Action: d.Action, Version: h.Number, Before: before, By: f.By, Reason: reason, Proposal: f.ID})
+	if len(m.Changes) > keptChanges {
+		m.Changes = slices.Delete(m.Changes, 0, len(m.Changes)-keptChanges)
+	}
+	m.owe(f, announce, h.Number, before)
+}
+
+func (m *Model) owe(f Fact, typ string, version, before int) {
+	m.Owed = append(m.Owed, Owed{Type: typ, Proposal: f.ID, At: Mark{f.Partition, f.Offset}, Time: f.At, By: f.By,
+		Version: version, Champion: m.Champion, Before: before, Turn: m.Turn})
+}
+
+func (m *Model) announced(f Fact, d ModelAnnounced) ModelVerdict {
+	i := slices.IndexFunc(m.Owed, func(o Owed) bool { return o.Type == f.Type && o.Proposal == d.Proposal })
+	if i < 0 {
+		return ModelVerdict{Result: Known}
+	}
+	m.Owed = slices.Delete(m.Owed, i, i+1)
+	return ModelVerdict{Result: Accepted}
+}
+
+// retire forgets all but what keeps late versions out.
+func (m *Model) retire(f Fact, d ModelRetired) ModelVerdict {
+	v := ModelVerdict{Result: Accepted}
+	var left []Held
+	floors := slices.Clone(m.Floors)
+	for _, h := range m.Versions {
+		if d.ends(h) {
+			v.Dropped = append(v.Dropped, h.Number)
+			m.sink(h.Mark)
+		} else {
+			left = append(left, h)
+		}
+	}
+	for _, at := range d.Marks {
+		m.sink(at)
+	}
+	if len(left) > 0 && len(v.Dropped) == 0 {
+		if slices.Equal(floors, m.Floors) {
+			v.Result = Known
+		}
+		return v // it has begun anew before
+	}
+	m.Versions = left
+	m.Owed = slices.DeleteFunc(m.Owed, func(o Owed) bool { return m.Find(o.Version) == nil })
+	m.Turn++
+	if m.Find(m.Previous) == nil {
+		m.Previous = 0
+	}
+	if m.Find(m.Champion) == nil {
+		m.Champion, m.Pin, m.Changes = 0, nil, nil
+	}
+	if len(left) == 0 {
+		m.Previous, m.Owed, m.Retired = 0, nil, f.At
+	}
+	return v
+}
+
+// ends reports whether a version is one of those that the key's end takes away.
+func (d *ModelRetired) ends(h Held) bool {
+	marked := false
+	for _, at := range d.Marks { // of several recipes, some perhaps on one partition
+		if at.Partition == h.Mark.Partition {
+			if h.Mark.Offset <= at.Offset {
+				return true
+			}
+			marked = true
+		}
+	}
+	return !marked && !h.At.After(d.Asked)
+}

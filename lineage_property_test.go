@@ -1,0 +1,220 @@
+package tidemill_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+)
+
+// court writes the facts of one model as a crowd of judges and people would that
+// know the log badly: each looks at the fold as it was some facts ago, says what
+// follows from that, and often says it again.
+type court struct {
+	*rand.Rand
+	facts []tidemill.Fact
+	was   []tidemill.Model // before each fact
+	now   tidemill.Model
+	at    time.Time
+	keep  int
+}
+
+func newCourt(seed uint64) *court {
+	c := &court{Rand: rand.New(rand.NewPCG(seed, 6)), at: time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)}
+	c.keep = 2 + c.IntN(5)
+	return c
+}
+
+func (c *court) seen() tidemill.Model {
+	if behind := c.IntN(8); behind > 0 && behind <= len(c.was) && c.IntN(2) == 0 {
+		return c.was[len(c.was)-behind]
+	}
+	return c.now
+}
+
+func (c *court) say(typ, run string, data any) {
+	text, err := json.Marshal(data)
+	if err != nil {
+		panic(err)
+	}
+	c.at = c.at.Add(time.Duration(c.IntN(20)) * time.Second)
+	c.put(tidemill.Fact{ID: fmt.Sprint("f", len(c.facts)), Type: typ, Run: run, At: c.at, By: []string{"", "ada"}[c.IntN(2)], Data: text})
+}
+
+func (c *court) put(f tidemill.Fact) {
+	f.Partition, f.Model, f.Key, f.Recipe = 5, "m/k", "k", "r"
+	f.Offset = 0
+	if n := len(c.facts); n > 0 {
+		f.Offset = c.facts[n-1].Offset + 1 + int64(c.IntN(3)) // others' facts lie between
+	}
+	c.was = append(c.was, copiedModel(c.now))
+	c.facts = append(c.facts, f)
+	c.now.Apply(f)
+}
+
+// act is one thing that somebody does. A run's number is also when it began: on
+// one of two partitions, so that some are compared by the log and some by the
+// clock.
+func (c *court) act() {
+	m := c.seen()
+	switch n := c.IntN(20); {
+	case n < 5:
+		run := 1 + c.IntN(60)
+		c.say(tidemill.TypeModelRegistered, fmt.Sprint("run-", run), tidemill.ModelRegistered{Artifact: "a", Judge: tidemill.Judge{Keep: c.keep},
+			Origin: tidemill.Origin{Run: fmt.Sprint("run-", run), Recipe: "r", Began: time.Unix(int64(run), 0), Mark: tidemill.Mark{Partition: int32(run % 2), Offset: int64(run)}}})
+	case n < 11 && len(m.Versions) > 0:
+		h := m.Versions[c.IntN(len(m.Versions))]
+		p := tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: h.Number, Run: h.Run, Basis: m.Champion, Turn: m.Turn,
+			Judgement: &tidemill.Judgement{Passed: c.IntN(4) > 0, Sentence: "so"}}
+		if c.IntN(6) == 0 {
+			p.Hold = "frozen"
+		}
+		c.say(tidemill.TypeModelPromotionProposed, h.Run, p)
+	case n < 15:
+		action := []tidemill.Action{tidemill.ActionPromote, tidemill.ActionRollback, tidemill.ActionPin, tidemill.ActionUnpin, "marry"}[c.IntN(5)]
+		c.say(tidemill.TypeModelPromotionProposed, "", tidemill.PromotionProposed{Action: action, Version: 1 + c.IntN(m.Last+1), Basis: m.Champion, Turn: m.Turn, Force: c.IntN(2) == 0})
+	case n < 17 && len(m.Owed) > 0:
+		o := m.Owed[c.IntN(len(m.Owed))]
+		c.say(o.Type, "", tidemill.ModelAnnounced{Proposal: o.Proposal, Version: o.Version})
+	case n == 17 && c.IntN(6) == 0:
+		c.say(tidemill.TypeModelRetired, "", tidemill.ModelRetired{Asked: c.at, Marks: []tidemill.Mark{{Partition: 0, Offset: int64(c.IntN(60))}}})
+	case len(c.facts) > 0:
+		c.put(c.facts[c.IntN(len(c.facts))]) // a producer that had no answer, or a zombie
+	}
+}
+
+func copiedModel(m tidemill.Model) (c tidemill.Model) {
+	data, err := json.Marshal(m)
+	if err == nil {
+		err = json.Unmarshal(data, &c)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// jury holds what the fold says against what must always be.
+type jury struct {
+	*testing.T
+	numbers map[string]int                // by run
+	origins map[int]tidemill.Mark         // by number
+	owed    map[string]bool               // announcements, by proposal
+	judged  map[int]tidemill.VersionState // what a gate said once
+}
+
+func (j *jury) watch(m *tidemill.Model, f tidemill.Fact) {
+	j.Helper()
+	before := copiedModel(*m)
+	v := m.Apply(f)
+	if (v.Result == tidemill.Refused) != (v.Reason != "") {
+		j.Fatalf("%d: %+v", f.Offset, v)
+	}
+	if v.Result != tidemill.Accepted {
+		same := copiedModel(*m)
+		same.Next = before.Next
+		same.Name, same.Key = before.Name, before.Key
+		if a, b := text(same), text(before); a != b {
+			j.Fatalf("%d: %s, and yet\n%s\nbecame\n%s", f.Offset, v.Result, b, a)
+		}
+	}
+	if v.Registered != nil {
+		if n := j.numbers[f.Run]; n != 0 {
+			j.Fatalf("%d: %s is version %d and %d", f.Offset, f.Run, n, v.Registered.Number)
+		}
+		j.numbers[f.Run], j.origins[v.Registered.Number] = v.Registered.Number, v.Registered.Mark
+	}
+	j.crown(m, before, f)
+	j.kept(m)
+}
+
+func text(m tidemill.Model) string {
+	data, err := json.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
+
+// crown looks at a change of the champion.
+func (j *jury) crown(m *tidemill.Model, before tidemill.Model, f tidemill.Fact) {
+	j.Helper()
+	if m.Turn < before.Turn || m.Champion != before.Champion && m.Turn != before.Turn+1 {
+		j.Fatalf("%d: from turn %d to %d", f.Offset, before.Turn, m.Turn)
+	}
+	if m.Champion == before.Champion || f.Type == tidemill.TypeModelRetired {
+		return
+	}
+	var p tidemill.PromotionProposed
+	if err := json.Unmarshal(f.Data, &p); err != nil || f.Type != tidemill.TypeModelPromotionProposed || p.Turn != before.Turn || p.Basis != before.Champion {
+		j.Fatalf("%d: the champion was changed by %s %s", f.Offset, f.Type, f.Data)
+	}
+	if before.Pin != nil && p.Action != tidemill.ActionPin {
+		j.Fatalf("%d: it was pinned", f.Offset)
+	}
+	was, is := j.origins[before.Champion], j.origins[m.Champion]
+	if p.Action == tidemill.ActionJudge && before.Champion != 0 && is.Offset < was.Offset {
+		j.Fatalf("%d: run %d overwrote run %d, which is newer", f.Offset, is.Offset, was.Offset)
+	}
+	if j.owed[f.ID] {
+		j.Fatalf("%d: %s was accepted twice", f.Offset, f.ID)
+	}
+	j.owed[f.ID] = true
+}
+
+// kept looks at what is kept.
+func (j *jury) kept(m *tidemill.Model) {
+	j.Helper()
+	sorted := slices.IsSortedFunc(m.Versions, func(a, b tidemill.Held) int { return a.Number - b.Number })
+	if !sorted || m.Champion != 0 && m.Find(m.Champion) == nil || m.Previous != 0 && m.Find(m.Previous) == nil {
+		j.Fatalf("%s", text(*m))
+	}
+	for _, h := range m.Versions {
+		if was := j.judged[h.Number]; was != "" && was != tidemill.VersionRegistered && h.State != was && h.State != tidemill.VersionPromoted {
+			j.Fatalf("version %d was %s and is %s", h.Number, was, h.State)
+		}
+		j.judged[h.Number] = h.State
+	}
+}
+
+// Whatever a crowd says, in whatever order: one champion, changed only by who
+// has seen it, and the same fold however the facts are cut into batches.
+func TestModelsStayOne(t *testing.T) {
+	crowned := 0
+	for seed := range uint64(40) {
+		c := newCourt(seed)
+		for range 200 {
+			c.act()
+		}
+		j := &jury{T: t, numbers: map[string]int{}, origins: map[int]tidemill.Mark{}, owed: map[string]bool{}, judged: map[int]tidemill.VersionState{}}
+		var m tidemill.Model
+		for _, f := range c.facts {
+			j.watch(&m, f)
+		}
+		crowned += len(j.owed)
+		if got := c.inBatches(); got != text(m) {
+			t.Fatalf("seed %d: in batches it is\n%s\nand not\n%s", seed, got, text(m))
+		}
+	}
+	if crowned < 130 {
+		t.Errorf("only %d changes of the champion", crowned)
+	}
+}
+
+// inBatches folds with what is written down and read between, some facts twice.
+func (c *court) inBatches() string {
+	var m tidemill.Model
+	for from := 0; from < len(c.facts); {
+		m = copiedModel(m)
+		to := min(len(c.facts), from+1+c.IntN(20))
+		for _, f := range c.facts[max(0, from-c.IntN(5)):to] {
+			m.Apply(f)
+		}
+		from = to
+	}
+	return text(m)
+}
