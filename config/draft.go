@@ -27,6 +27,7 @@ type draft struct {
 	schedules []Schedule
 	pools     []Pool
 	recipes   []Recipe
+	clauses   map[string]error // of gates, that have been read → what is wrong
 	// Of the schedules and pools of all files, once these have been read.
 	scheduleOf map[string]Schedule
 	poolOf     map[string]Pool
@@ -36,7 +37,7 @@ type draft struct {
 
 func newDraft(to *report) *draft {
 	d := &draft{to: to, name: tidemill.DefaultName, places: map[string]Problem{},
-		streams: map[string]Stream{}, claimed: map[string]Problem{}, dedupes: map[string]time.Duration{}}
+		streams: map[string]Stream{}, claimed: map[string]Problem{}, dedupes: map[string]time.Duration{}, clauses: map[string]error{}}
 	for _, s := range builtins() {
 		d.streams[s.Name] = s
 	}
@@ -95,6 +96,7 @@ func (d *draft) config() *Config {
 			c.Triggers = append(c.Triggers, triggerOf(r))
 		}
 	}
+	c.Triggers = append(c.Triggers, ownTriggers(d.recipes)...)
 	slices.SortFunc(c.Triggers, func(a, b Trigger) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Schedules, func(a, b Schedule) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Recipes, func(a, b Recipe) int { return strings.Compare(a.Name, b.Name) })

@@ -15,6 +15,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/internal/cron"
+	"tidemill.dev/internal/gate"
 )
 
 // Hostile bytes are problems, each on one line of bounded length; what is
@@ -25,6 +26,7 @@ func FuzzParse(f *testing.F) {
 	for _, s := range []string{"[[[[", "{{{{", "? ? ?", "- - -", "!!", "%TAG ! x:y\n---\n", "&a *a", "a: |9\n x", "\xef\xbb\xbfa: 1", "\"\\U0010FFFF\"", "? |\n a\n: b", "---\n---\n...", "<<: *x", "0: {", "a: !<tag:yaml.org,2002:int> 1",
 		"version: 1\ntriggers: {a: {when: {type: t, where: \"a IN ('b', 'c') AND NOT EXISTS d\"}, to: {url: 'https://a.example:8443/b?c=%20', bearerFile: t}, delivery: {rate: 3/h, backoff: {cap: 3ms}}}}",
 		"version: 1\nrecipes: {a: {key: data.b, when: {type: t, debounce: 3s}, inputs: {c: 'd/{key}', e: {uri: 'https://f.example/{g}{{'}}, run: {dir: h, command: [i], env: {J: '{recipe}'}, secrets: {K: l/m}, cpu: 7m, memory: 8Mi}, makes: {dataset: 'n/{key}'}}}",
+		"version: 1\nrecipes: {a: {run: {image: b}, makes: {model: 'c/{key}'}, gate: ['metrics.d >= champion.metrics.d', 'has(run.bytes)'], gateOn: recorded, promote: manual}}",
 		"version: 1\nschedules: {a: {cron: '@daily', each: key}}\npools: {b: {slots: 3}}\nrecipes: {c: {when: [{schedule: a}, {stream: facts, where: \"recipe = 'd'\"}], run: {image: e, pool: b, backoff: {first: 3s}}}}",
 		"version: 1\nschedules: {a: {cron: '*/5 1-3,7 L * MON-FRI', timeZone: America/New_York, missed: all, keys: [a, b], spread: 90s}}",
 	} {
@@ -74,7 +76,8 @@ func checkTrigger(t *testing.T, cfg *Config, tr Trigger) {
 	if tr.Builtin {
 		label = strings.TrimPrefix(label, "recipe.")
 	}
-	if tidemill.CheckLabel(label) != nil || tr.Builtin != (to.Recipe != "") || len(tr.When) == 0 || named != 1 || to.Function != "" && len(to.Credentials.Files()) > 0 {
+	ofInstall := tr.Builtin && reservedTrigger(tr.Name) && to.Function == tr.Name && to.Recipe == ""
+	if tidemill.CheckLabel(label) != nil || reservedTrigger(tr.Name) != ofInstall || tr.Builtin != (to.Recipe != "" || ofInstall) || len(tr.When) == 0 || named != 1 || to.Function != "" && len(to.Credentials.Files()) > 0 {
 		t.Errorf("trigger %+v", tr)
 	}
 	if y.Attempts < 1 || y.Timeout < minTimeout || y.Concurrency < 1 || y.Rate < 0 || y.Backoff.First < minWait || y.Backoff.First > y.Backoff.Cap || y.Backoff.Cap > maxWait {
@@ -115,6 +118,9 @@ func checkRecipe(t *testing.T, cfg *Config, r Recipe) {
 		j.Image == "" && len(j.Command) == 0 || j.Attempts < 1 || j.Deadline < minDeadline || j.Grace < time.Second ||
 		j.Backoff.First < minWait || j.Backoff.First > j.Backoff.Cap || j.MaxOutput < 1 || j.MaxLog < 1 || r.Makes.Model != "" && r.Makes.Dataset != "" {
 		t.Errorf("recipe %+v", r)
+	}
+	if _, err := gate.Compile(r.Gate); err != nil || (r.Makes.Model == "") != (r.Promote == "") || (r.Promote == "") != (r.GateOn == "") || len(r.Gate) > 0 && r.Makes.Model == "" {
+		t.Errorf("recipe %s is judged by %+v: %v", r.Name, r.Judge(), err)
 	}
 	for _, w := range r.When {
 		_, known := cfg.Schedule(w.Schedule)

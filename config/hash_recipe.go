@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"tidemill.dev"
+)
 
 type hashedPool struct {
 	Name     string   `json:"name"`
@@ -21,6 +25,9 @@ type hashedRecipe struct {
 	Model      string             `json:"model,omitempty"`
 	Dataset    string             `json:"dataset,omitempty"`
 	Branch     string             `json:"branch,omitempty"`
+	Gate       []string           `json:"gate,omitempty"`
+	GateOn     string             `json:"gateOn,omitempty"`  // empty is the default
+	Promote    string             `json:"promote,omitempty"` // as well
 	MaxRunning int                `json:"maxRunning,omitempty"`
 	Keep       int                `json:"keep"`
 }
@@ -75,7 +82,13 @@ func (p Pool) hashed() hashedPool {
 
 func (r Recipe) hashed() hashedRecipe {
 	h := hashedRecipe{Name: r.Name, Team: r.Team, Key: r.Key, Run: r.Run.hashed(), Model: r.Makes.Model, Dataset: r.Makes.Dataset,
-		Branch: r.Makes.Branch, MaxRunning: r.MaxRunning, Keep: r.Keep}
+		Branch: r.Makes.Branch, Gate: r.Gate, MaxRunning: r.MaxRunning, Keep: r.Keep}
+	if r.GateOn == tidemill.GateOnRecorded {
+		h.GateOn = gateOnRecorded
+	}
+	if r.Promote == tidemill.PromoteManual {
+		h.Promote = string(r.Promote)
+	}
 	for _, w := range r.When { // in their order, which decides between equals
 		h.When = append(h.When, hashedRecipeWhen{hashedWhen(w.When), w.Schedule, w.Each, showWait(w.Spread),
 			showWait(w.Debounce), showWait(w.MaxWait), w.Priority})

@@ -3,6 +3,8 @@ package config
 import (
 	"slices"
 	"time"
+
+	"tidemill.dev"
 )
 
 // Recipe is how a model or a dataset is made of inputs.
@@ -14,8 +16,11 @@ type Recipe struct {
 	Inputs     []InputFrom  // by name
 	Run        Job
 	Makes      Makes
-	MaxRunning int // runs at once; 0 is no bound
-	Keep       int // versions, or commits of what it makes, that are not collected
+	Gate       []string         // what a version has to pass, in CEL
+	GateOn     tidemill.GateOn  // empty without a model
+	Promote    tidemill.Promote // empty without a model
+	MaxRunning int              // runs at once; 0 is no bound
+	Keep       int              // versions, or commits of what it makes, that are not collected
 }
 
 // RecipeWhen is a filter over events that ask for a run.

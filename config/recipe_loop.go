@@ -28,12 +28,19 @@ func (r *Recipe) publishes() (all []map[string]string) {
 	for _, typ := range []string{tidemill.TypeRunRequested, tidemill.TypeRunStarted, tidemill.TypeRunFinished} {
 		all = append(all, map[string]string{"type": typ, tidemill.AttrRecipe: r.Name})
 	}
+	fill := func(field string) (string, bool) {
+		return map[string]string{"key": sample, "recipe": r.Name, "team": r.Team}[field], true
+	}
+	if r.Makes.Model != "" {
+		name, _ := Expand(r.Makes.Model, fill)
+		return append(all,
+			map[string]string{"type": tidemill.TypeModelRegistered, tidemill.AttrRecipe: r.Name, tidemill.AttrModel: name},
+			map[string]string{"type": tidemill.TypeModelPromotionProposed, tidemill.AttrRecipe: r.Name, tidemill.AttrModel: name})
+	}
 	if r.Makes.Dataset == "" {
 		return all
 	}
-	name, _ := Expand(r.Makes.Dataset, func(field string) (string, bool) {
-		return map[string]string{"key": sample, "recipe": r.Name, "team": r.Team}[field], true
-	})
+	name, _ := Expand(r.Makes.Dataset, fill)
 	return append(all,
 		map[string]string{"type": tidemill.TypeNewData, tidemill.AttrDataset: name, tidemill.AttrBranch: r.Makes.Branch},
 		map[string]string{"type": tidemill.TypeRunCommitted, tidemill.AttrRecipe: r.Name, tidemill.AttrDataset: name, tidemill.AttrBranch: r.Makes.Branch})

@@ -33,19 +33,20 @@ func (d *draft) readRecipes(v value) {
 func (d *draft) readRecipe(key *yaml.Node, v value) Recipe {
 	r := Recipe{Name: key.Value, Key: KeySubject, Keep: defaultKeep, Run: defaultJob()}
 	var whens []whenRead
-	given := v.given(
-		field{"team", r.readTeam},
-		field{"key", r.readKey},
-		field{"when", func(v value) { whens = d.readRecipeWhens(v) }},
-		field{"inputs", func(v value) { r.Inputs = readInputs(v) }},
-		field{"run", func(v value) { d.readJob(v, &r.Run) }},
-		field{"makes", r.Makes.read},
-		field{"maxRunning", readInteger(&r.MaxRunning, 1, maxRunningAll)},
-		field{"keep", readInteger(&r.Keep, 1, maxKeep)},
-	)
+	given := v.given(append([]field{
+		{"team", r.readTeam},
+		{"key", r.readKey},
+		{"when", func(v value) { whens = d.readRecipeWhens(v) }},
+		{"inputs", func(v value) { r.Inputs = readInputs(v) }},
+		{"run", func(v value) { d.readJob(v, &r.Run) }},
+		{"makes", r.Makes.read},
+		{"maxRunning", readInteger(&r.MaxRunning, 1, maxRunningAll)},
+		{"keep", readInteger(&r.Keep, 1, maxKeep)},
+	}, d.judgeFields(&r)...)...)
 	v.require(key, given, "run", "say what a run does, such as {dir: trainer, command: [python3, train.py]}")
 	if v.node.Kind == yaml.MappingNode {
 		r.checkTemplates(v)
+		r.checkJudge(v, given)
 	}
 	for _, w := range whens {
 		r.When = append(r.When, w.RecipeWhen)

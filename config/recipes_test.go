@@ -24,7 +24,7 @@ func TestLeastRecipe(t *testing.T) {
 	if _, ok := cfg.Recipe("none"); ok || len(cfg.Recipes) != 1 {
 		t.Error("found a recipe that is not there")
 	}
-	if len(cfg.Triggers) != 0 {
+	if len(cfg.Triggers) != 1 || cfg.Triggers[0].Name != FunctionForget {
 		t.Errorf("what only people start has triggers: %+v", cfg.Triggers)
 	}
 	if p, ok := cfg.Pool(DefaultPool); !ok || !reflect.DeepEqual(p, Pool{Name: "default"}) || len(cfg.Pools) != 1 {
@@ -124,7 +124,7 @@ recipes: {b: {when: [{schedule: s}, {type: [v, u], where: "a = 'b'"}, {stream: f
 	for _, tr := range cfg.Triggers {
 		names = append(names, tr.Name)
 	}
-	if !reflect.DeepEqual(names, []string{"a", "recipe.a", "recipe.b", "recipes"}) {
+	if !reflect.DeepEqual(names, []string{"a", "forget", "recipe.a", "recipe.b", "recipes"}) {
 		t.Errorf("triggers %q", names)
 	}
 	want := Trigger{Name: "recipe.b", Builtin: true, To: Target{Function: "train", Recipe: "b"},
@@ -150,7 +150,7 @@ func TestRecipesOfSeveralFiles(t *testing.T) {
 	write(t, dir+"/b.yaml", "version: 1\nrecipes: {b: {run: {image: a}}}\nstreams: {clicks: }")
 	write(t, dir+"/c.yaml", "version: 1\nschedules: {s: {cron: '@daily'}}\npools: {p: }")
 	cfg, err := Load(dir)
-	if err != nil || len(cfg.Recipes) != 2 || len(cfg.Pools) != 2 || len(cfg.Triggers) != 1 {
+	if err != nil || len(cfg.Recipes) != 2 || len(cfg.Pools) != 2 || len(cfg.Triggers) != 2 {
 		t.Errorf("%+v, %v", cfg, err)
 	}
 }
@@ -176,7 +176,7 @@ func TestRecipesExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := mustParse(t, string(data))
-	if len(cfg.Recipes) != 5 || len(cfg.Pools) != 2 || len(cfg.Triggers) != 4 {
+	if len(cfg.Recipes) != 5 || len(cfg.Pools) != 2 || len(cfg.Triggers) != 6 {
 		t.Errorf("%d recipes, %d pools, %d triggers", len(cfg.Recipes), len(cfg.Pools), len(cfg.Triggers))
 	}
 	checkSound(t, cfg)
@@ -216,7 +216,9 @@ func TestHashCoversRecipes(t *testing.T) {
 		{"cpu: 0.5", "cpu: 0.6"}, {"memory: 1Gi", "memory: 1G"}, {"gpus: 1", "gpus: 2"}, {"pool: gpu", "pool: default"}, {"priority: 2", "priority: 3"},
 		{"run: {", "run: {deadline: 2h, "}, {"run: {", "run: {grace: 2s, "}, {"run: {", "run: {attempts: 2, "}, {"run: {", "run: {backoff: {first: 1s}, "}, {"run: {", "run: {backoff: {cap: 1m}, "},
 		{"run: {", "run: {maxOutput: 1G, "}, {"run: {", "run: {maxLog: 1G, "},
-		{"dataset: d,", "dataset: e,"}, {"branch: b", "branch: c"}, {"dataset: d, branch: b", "model: d"}, {"maxRunning: 2", "maxRunning: 3"}, {"keep: 10", "keep: 11"},
+		{"dataset: d,", "dataset: e,"}, {"branch: b", "branch: c"}, {"dataset: d, branch: b", "model: d"},
+		{"dataset: d, branch: b}", "model: d}, gate: [metrics.a > 1]"}, {"dataset: d, branch: b}", "model: d}, gate: [metrics.a > 2]"},
+		{"dataset: d, branch: b}", "model: d}, gate: [metrics.a > 1], gateOn: recorded"}, {"dataset: d, branch: b}", "model: d}, promote: manual"}, {"maxRunning: 2", "maxRunning: 3"}, {"keep: 10", "keep: 11"},
 	} {
 		text := strings.Replace(whole, c[0], c[1], 1)
 		if text == whole {
@@ -266,7 +268,7 @@ func TestManyRecipes(t *testing.T) {
 		}
 	}
 	write(t, dir+"/z.yaml", "version: 1\nschedules: {s: {cron: '@daily'}}\npools: {p: }")
-	if cfg, err := Load(dir); err != nil || len(cfg.Recipes) != 2000 || len(cfg.Triggers) != 2000 {
+	if cfg, err := Load(dir); err != nil || len(cfg.Recipes) != 2000 || len(cfg.Triggers) != 2001 {
 		t.Errorf("%.300v", err)
 	}
 }

@@ -11,7 +11,7 @@ type Trigger struct {
 	When     []When // an event matches if one of them does
 	To       Target
 	Delivery Delivery
-	Builtin  bool // it belongs to a recipe, which it is named after; no file says it
+	Builtin  bool // it belongs to a recipe, which it is named after, or to the install; no file says it
 }
 
 // When is a filter over events.

@@ -15,6 +15,9 @@ func (d *draft) readTriggers(v value) {
 		if !d.admit(key, child, len(d.triggers), "trigger") {
 			continue
 		}
+		if reservedTrigger(key.Value) {
+			child.problemAt(key, "is the name of a trigger of Tidemill's own; choose another")
+		}
 		t := Trigger{Name: key.Value, Delivery: defaultDelivery()}
 		given := child.given(
 			field{"when", func(v value) { t.When = d.readWhens(v) }},

@@ -97,8 +97,6 @@ var otherWords = map[string]struct{ key, next string }{
 	"schedule":   {"where", "a schedule's tick is an event: write type: schedule-tick and where: \"schedule = 'NAME'\""},
 	"filter":     {"where", "write where, with an expression such as \"subject LIKE 'bot-%'\""},
 	"filters":    {"where", "write where, with an expression such as \"subject LIKE 'bot-%'\""},
-	"gate":       {"makes", "gates come with judging, which this version does not do yet; remove the key"},
-	"promote":    {"makes", "promoting comes with judging, which this version does not do yet; remove the key"},
 	"timeout":    {"deadline", "write deadline, which bounds one attempt"},
 	"args":       {"command", "write command, a list with the arguments behind the program"},
 	"gpu":        {"gpus", "write gpus"},

@@ -1,0 +1,102 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+
+	"tidemill.dev"
+	"tidemill.dev/internal/gate"
+)
+
+// The words of gateOn.
+const (
+	gateOnSame     = "same"
+	gateOnRecorded = "recorded"
+)
+
+// judgeFields read how a recipe's versions are judged.
+func (d *draft) judgeFields(r *Recipe) []field {
+	return []field{
+		{"gate", func(v value) { r.Gate = d.readGate(v) }},
+		{"gateOn", func(v value) { r.GateOn = readGateOn(v) }},
+		{"promote", func(v value) {
+			word, _ := v.oneOf(string(tidemill.PromoteAuto), string(tidemill.PromoteManual))
+			r.Promote = tidemill.Promote(word)
+		}},
+	}
+}
+
+// Judge is how versions are judged that a run makes which begins now.
+func (r Recipe) Judge() tidemill.Judge {
+	return tidemill.Judge{Gate: slices.Clone(r.Gate), On: cmp.Or(r.GateOn, tidemill.GateOnSame),
+		Promote: cmp.Or(r.Promote, tidemill.PromoteAuto), Keep: cmp.Or(r.Keep, defaultKeep)}
+}
+
+func (d *draft) readGate(v value) (all []string) {
+	items := v.items()
+	switch {
+	case v.node.Kind == yaml.SequenceNode && len(items) == 0:
+		v.problem("is an empty list, which refuses nothing; write clauses such as metrics.accuracy >= 0.85, or remove the key")
+	case len(items) > gate.MaxClauses:
+		v.problem("has more than %d clauses; join some with &&", gate.MaxClauses)
+		return nil
+	}
+	for _, item := range items {
+		text, ok := item.text()
+		switch {
+		case !ok:
+		case slices.Contains(all, text):
+			item.problem("%s stands twice; keep one", show(text))
+		default:
+			d.checkClause(item, text)
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// checkClause reads a clause once, for thousands of recipes may have the same.
+func (d *draft) checkClause(v value, text string) {
+	err, known := d.clauses[text]
+	if !known {
+		err = gate.Check(text)
+		d.clauses[text] = err
+	}
+	var wrong *gate.SyntaxError
+	switch {
+	case errors.As(err, &wrong):
+		v.problem("column %d, %s: %s", wrong.Column, pointAt(text, wrong.Column), plain(wrong.Reason))
+	case err != nil:
+		v.problem("%s", plain(err.Error()))
+	}
+}
+
+func readGateOn(v value) tidemill.GateOn {
+	switch word, _ := v.oneOf(gateOnSame, gateOnRecorded); word {
+	case gateOnSame:
+		return tidemill.GateOnSame
+	case gateOnRecorded:
+		return tidemill.GateOnRecorded
+	}
+	return ""
+}
+
+// checkJudge holds the keys of judging against what the recipe makes. What is
+// not a model is not judged.
+func (r *Recipe) checkJudge(v value, given map[string]bool) {
+	if r.Makes.Model == "" && v.at1("makes").at1("model").node == nil {
+		for _, key := range []string{"gate", "gateOn", "promote"} {
+			if given[key] {
+				v.child(key, v.at(key)).problem("is for a recipe that makes a model; write makes: {model: \"%s/{key}\"}, or remove the key", r.Name)
+			}
+		}
+		return
+	}
+	if given["gateOn"] && !given["gate"] {
+		v.child("gateOn", v.at("gateOn")).problem("says which figures of the champion a gate counts, and there is no gate; write gate, or remove the key")
+	}
+	r.GateOn, r.Promote = cmp.Or(r.GateOn, tidemill.GateOnSame), cmp.Or(r.Promote, tidemill.PromoteAuto)
+}

@@ -1,0 +1,186 @@
+package gate
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tidemill.dev"
+)
+
+// maxTold is how many figures, or failed clauses, the sentence tells of.
+const maxTold = 3
+
+// sentence is the whole judgement in words.
+func (g *Gate) sentence(model string, version int, f Facts, j tidemill.Judgement) string {
+	head := fmt.Sprintf("version %d of %s", version, brief(model))
+	switch {
+	case len(g.clauses) == 0:
+		return head + " passes: its recipe has no gate"
+	case !j.Passed:
+		return head + " is refused: " + g.failures(f, j)
+	}
+	return head + " passes: " + g.figures(f, j)
+}
+
+// figures are those that the clauses of a version that passed have named.
+func (g *Gate) figures(f Facts, j tidemill.Judgement) string {
+	var told []string
+	basis, champions, free := basis(f, j), 0, false
+	seen := map[string]bool{}
+	for i, k := range g.clauses {
+		free = free || j.Clauses[i].Passed && f.Champion == 0 && slices.ContainsFunc(k.names, func(p path) bool { return p.steps[0] == ofChampion })
+		for _, p := range k.names {
+			name := p.String()
+			value, is := j.Clauses[i].Values[name]
+			other, both := counterpart(j, name)
+			if !is || seen[name] || p.steps[0] == ofChampion && hasOwn(j, name) {
+				continue
+			}
+			seen[name] = true
+			text := strings.TrimPrefix(name, ofMetrics+".") + " " + show(value, other)
+			if both {
+				text += fmt.Sprintf(" (champion @%d: %s%s)", f.Champion, show(other, value), basis)
+				champions, basis = champions+1, ""
+			}
+			told = append(told, text)
+		}
+	}
+	if len(told) > maxTold {
+		told = append(told[:maxTold], fmt.Sprintf("and %d more figures", len(told)-maxTold))
+	}
+	if len(told) == 0 {
+		told = []string{all(len(g.clauses))}
+	}
+	text := strings.Join(told, ", ")
+	switch {
+	case free:
+		return text + "; there is no champion yet to hold it against"
+	case champions == 0 && j.On != "":
+		return text + "; champion @" + strconv.Itoa(f.Champion) + " is" + strings.TrimPrefix(basis, ",")
+	}
+	return text
+}
+
+func all(clauses int) string {
+	if clauses == 1 {
+		return "its gate's only clause holds"
+	}
+	return fmt.Sprintf("all %d clauses of its gate hold", clauses)
+}
+
+// counterpart is the champion's figure of the same name, where a clause names
+// that too.
+func counterpart(j tidemill.Judgement, name string) (float64, bool) {
+	for _, c := range j.Clauses {
+		if value, is := c.Values[ofChampion+"."+name]; is {
+			return value, true
+		}
+	}
+	return math.NaN(), false
+}
+
+// hasOwn reports whether a figure of the champion is told beside ours.
+func hasOwn(j tidemill.Judgement, champions string) bool {
+	own := strings.TrimPrefix(champions, ofChampion+".")
+	return slices.ContainsFunc(j.Clauses, func(c tidemill.Clause) bool { _, is := c.Values[own]; return is })
+}
+
+// basis says of what data the champion's figures are.
+func basis(f Facts, j tidemill.Judgement) string {
+	switch {
+	case j.On == tidemill.GateOnRecorded:
+		return ", as it was registered, perhaps on other data"
+	case j.On == "":
+		return ""
+	case f.Report.Champion != nil && f.Report.Champion.Measured != nil:
+		return fmt.Sprintf(", measured on the same %d examples", f.Report.Champion.Measured.Examples)
+	}
+	return ", measured on the same data"
+}
+
+// failures are the clauses that failed, and by which figures.
+func (g *Gate) failures(f Facts, j tidemill.Judgement) string {
+	var told []string
+	for i, c := range j.Clauses {
+		if !c.Passed {
+			told = append(told, g.clauses[i].failure(c, f, j))
+		}
+	}
+	if more := len(told) - maxTold; more > 0 {
+		told = append(told[:maxTold], fmt.Sprintf("and %d more clauses fail", more))
+		if more == 1 {
+			told[maxTold] = "and 1 more clause fails"
+		}
+	}
+	return strings.Join(told, "; ")
+}
+
+func (k clause) failure(c tidemill.Clause, f Facts, j tidemill.Judgement) string {
+	text := brief(k.text)
+	if c.Note != "" && !strings.HasPrefix(c.Note, "by the figures") {
+		return text + ", but " + c.Note
+	}
+	var values []string
+	others := slices.Clone(k.constants)
+	for _, v := range c.Values {
+		others = append(others, v)
+	}
+	basis := basis(f, j)
+	for _, p := range k.names {
+		name := p.String()
+		value, is := c.Values[name]
+		if !is {
+			continue
+		}
+		told := name + " is " + show(value, others...)
+		if p.steps[0] == ofChampion && !p.isChampionsVersion() {
+			told, basis = told+fmt.Sprintf(" (@%d%s)", f.Champion, basis), ""
+		}
+		values = append(values, told)
+	}
+	switch {
+	case len(values) == 0:
+		return text + " does not hold"
+	case len(values) == 1 && strings.HasPrefix(text, k.names[0].String()+" "):
+		return text + ", and it is " + strings.TrimPrefix(values[0], k.names[0].String()+" is ")
+	}
+	return text + ", and " + strings.Join(values[:len(values)-1], ", ") + and(len(values)) + values[len(values)-1]
+}
+
+func and(values int) string {
+	if values > 1 {
+		return " and "
+	}
+	return ""
+}
+
+// show prints a figure as short as lets a reader tell it from the others: 0.79,
+// but 0.84999 where 0.85 was asked for.
+func show(value float64, others ...float64) string {
+	const least, most = 4, 17
+	for digits := least; digits < most; digits++ {
+		text := shortly(value, digits)
+		if !slices.ContainsFunc(others, func(o float64) bool { return o != value && shortly(o, digits) == text }) {
+			return text
+		}
+	}
+	return shortly(value, most)
+}
+
+func shortly(value float64, digits int) string {
+	if value == math.Trunc(value) && math.Abs(value) < 1e15 {
+		return strconv.FormatFloat(value, 'f', -1, 64)
+	}
+	if size := math.Abs(value); size >= 1e15 || size < 1e-4 {
+		return strconv.FormatFloat(value, 'g', digits, 64)
+	}
+	before := len(strconv.FormatFloat(math.Trunc(math.Abs(value)), 'f', -1, 64))
+	if math.Abs(value) < 1 {
+		before = 0
+	}
+	text := strconv.FormatFloat(value, 'f', max(digits-before, 2), 64)
+	return strings.TrimRight(strings.TrimRight(text, "0"), ".")
+}
