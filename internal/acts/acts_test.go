@@ -142,6 +142,13 @@ func TestRecipesAndPoolsRest(t *testing.T) {
 	}
 	w.publish(w.by.ResumeRecipe("intent"))
 	w.until(f, func(a *tidemill.Acts) bool { _, rests := a.RecipePause("intent"); return !rests })
+	frozen, err := w.by.FreezePromotions("x", "an incident")
+	w.must(err)
+	thawed, err := w.by.ThawPromotions(tidemill.AllRecipes, "")
+	w.must(err)
+	if string(frozen.Data) != `{"reason":"an incident"}` || frozen.DataSchema != tidemill.Schema(tidemill.TypePromotionsFrozen) || thawed.Subject != "*" {
+		t.Errorf("a freeze is %+v, its end %+v", frozen, thawed)
+	}
 	for typ, v := range map[string]broker.View{tidemill.TypeRecipePaused: w.by.PauseRecipe("x"), tidemill.TypeRecipeResumed: w.by.ResumeRecipe("x"),
 		tidemill.TypePoolPaused: w.by.PausePool("x"), tidemill.TypePoolResumed: w.by.ResumePool("x")} {
 		attribute := tidemill.AttrPool

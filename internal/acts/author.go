@@ -60,6 +60,24 @@ func (a Author) ResumePool(pool string) broker.View {
 	return a.of(tidemill.TypePoolResumed, tidemill.AttrPool, pool, a.id(tidemill.TypePoolResumed, pool), nil)
 }
 
+// FreezePromotions has no version of a recipe, or of any, promoted by its gate.
+func (a Author) FreezePromotions(recipe, reason string) (broker.View, error) {
+	return a.promotions(tidemill.TypePromotionsFrozen, recipe, reason)
+}
+
+// ThawPromotions ends it.
+func (a Author) ThawPromotions(recipe, reason string) (broker.View, error) {
+	return a.promotions(tidemill.TypePromotionsThawed, recipe, reason)
+}
+
+func (a Author) promotions(typ, recipe, reason string) (broker.View, error) {
+	data, err := json.Marshal(tidemill.ActReason{Reason: reason})
+	if err != nil {
+		return broker.View{}, fmt.Errorf("write act %s of recipe %s: %w", typ, recipe, err)
+	}
+	return a.of(typ, tidemill.AttrRecipe, recipe, a.id(typ, recipe), data), nil
+}
+
 // Replay asks that a trigger gets a past range again. Two who ask for the same
 // range ask for two replays: the first may have ended.
 func (a Author) Replay(r tidemill.Replay) (broker.View, error) {

@@ -32,7 +32,19 @@ func (s *Store) head(ctx context.Context, dataset, branch string) (*record, erro
 	if err != nil {
 		return nil, err
 	}
-	number, err := last(hint, func(n int64) (bool, error) { return s.has(ctx, refKey(dataset, branch, n)) })
+	rec, err := s.newest(ctx, dataset, branch, hint)
+	if hint > 0 && errors.Is(err, ErrNotFound) {
+		// The dataset was removed, and a writer that was about to hint at its
+		// commit did so behind that.
+		return s.newest(ctx, dataset, branch, 0)
+	}
+	return rec, err
+}
+
+// newest is the newest record, from one on that is known to be there; nil if
+// there is none.
+func (s *Store) newest(ctx context.Context, dataset, branch string, known int64) (*record, error) {
+	number, err := last(known, func(n int64) (bool, error) { return s.has(ctx, refKey(dataset, branch, n)) })
 	if err != nil {
 		return nil, fmt.Errorf("find the head of branch %s of dataset %s: %w", branch, dataset, err)
 	}

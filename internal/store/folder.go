@@ -152,6 +152,22 @@ func (b *bucket) prune(prefix string) error {
 	return nil
 }
 
+// pruneOne removes a folder that is empty.
+func (b *bucket) pruneOne(prefix string) error {
+	if b.dir == "" {
+		return nil
+	}
+	root := b.path(strings.TrimSuffix(prefix, "/"))
+	if entries, err := os.ReadDir(root); err != nil || len(entries) > 0 {
+		return gone(err)
+	}
+	err := gone(os.Remove(root))
+	if left, _ := os.ReadDir(root); len(left) > 0 {
+		return nil // somebody wrote there
+	}
+	return err
+}
+
 // gone takes what is not there any more for no error.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {

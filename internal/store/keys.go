@@ -21,6 +21,7 @@ const (
 	intentsPrefix  = "intents/" // ID: a commit that may not be announced yet
 	runsPrefix     = "runs/"
 	condemnsPrefix = "condemned/" // what a collection is about to remove
+	notesPrefix    = "notes/"     // NAME: how far somebody has come, who goes on after a crash
 
 	nameEnd = "/_/"
 	tempEnd = ".tmp" // what a writer has not finished, on a folder

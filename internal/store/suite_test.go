@@ -49,6 +49,8 @@ func suite(t *testing.T, open func(t *testing.T) *Store) {
 		{"checkpoints", checkpoints},
 		{"collecting", collecting},
 		{"collecting what is spoilt", collectingNothing},
+		{"forgetting", forgetting},
+		{"notes", notes},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := open(t)

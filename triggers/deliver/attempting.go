@@ -16,6 +16,10 @@ func (d *Dispatcher) attempt(s *sender, i *item) {
 	if !started {
 		return
 	}
+	if d.passed(i) {
+		d.pass(i)
+		return
+	}
 	to := s.to.Load()
 	if why := doomed(i, to, h); why != "" {
 		d.bury(s, i, nil, why)
