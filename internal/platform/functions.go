@@ -26,6 +26,8 @@ func (p *Platform) openFunctions(ctx context.Context) error {
 	mux := http.NewServeMux()
 	if p.works != nil {
 		mux.HandleFunc("POST /"+trainFunction+"/{recipe}", p.train)
+		mux.Handle("POST /"+promoteFunction, p.promote())
+		mux.Handle("POST /"+config.FunctionForget, p.forget())
 	}
 	for name, f := range p.functions {
 		mux.Handle("/"+name, functions.Handler(f, functions.Options{Logger: p.log}))
@@ -69,6 +71,9 @@ func (p *Platform) resolve(_ context.Context, to config.Target) (*url.URL, error
 	}
 	if usesTrain(to) && p.works != nil {
 		return &url.URL{Scheme: "http", Host: p.called, Path: "/" + to.Function + "/" + to.Recipe}, nil
+	}
+	if (usesPromote(to) || usesForget(to)) && p.works != nil {
+		return &url.URL{Scheme: "http", Host: p.called, Path: "/" + to.Function}, nil
 	}
 	if p.functions[to.Function] == nil {
 		return nil, fmt.Errorf("there is no function %q in this program; %s", to.Function, p.thoseThereAre())

@@ -62,6 +62,7 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*web.Gateway,
 	}
 	if w := p.works; w != nil {
 		wo.Runs, wo.Ledger, wo.Store, wo.Tokens, wo.Announce, wo.Inside = w.foreman, w.ledger, w.store, w.tokens, p.announce, w.inside
+		wo.Models, wo.Forgetter = w.models, w.forgetter
 		if w.launcher != nil {
 			wo.GPUs, wo.Slots = w.launcher.GPUs, w.launcher.Slots
 		}

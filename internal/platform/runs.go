@@ -12,8 +12,10 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/acts"
 	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/forget"
 	"tidemill.dev/internal/ledger"
 	"tidemill.dev/internal/local"
+	"tidemill.dev/internal/models"
 	"tidemill.dev/internal/runs"
 	"tidemill.dev/internal/store"
 )
@@ -34,13 +36,16 @@ const storeFolder = "store"
 
 // works is everything that runs need, of one process.
 type works struct {
-	store    *store.Store
-	ledger   *ledger.Ledger
-	foreman  *runs.Foreman
-	tokens   *runs.Tokens
-	launcher *local.Launcher // nil where nothing is launched
-	asked    *acts.Follower
-	inside   net.Listener // where the agents of this process find the gateway
+	store     *store.Store
+	ledger    *ledger.Ledger
+	foreman   *runs.Foreman
+	models    *models.Registrar
+	forgetter *forget.Forgetter
+	letters   *lazyLetters // of the forgetter
+	tokens    *runs.Tokens
+	launcher  *local.Launcher // nil where nothing is launched
+	asked     *acts.Follower
+	inside    net.Listener // where the agents of this process find the gateway
 }
 
 // openRuns leaves what it has opened to the stop order, also when it fails.
@@ -70,13 +75,20 @@ func (p *Platform) openRuns(ctx context.Context, o RunsOptions) (err error) {
 	if w.foreman, err = runs.New(p.foremanOptions(w, o)); err != nil {
 		return fmt.Errorf("open the runs: %w", err)
 	}
+	if err := p.openModels(w); err != nil {
+		return err
+	}
+	if err := p.openForgetter(w); err != nil {
+		return err
+	}
+	p.AtStop(Consumers, "the dead letters of keys that end", w.letters.close)
 	p.works = w
 	p.add(part{name: "the runs", check: w.check})
 	return nil
 }
 
 func (p *Platform) foremanOptions(w *works, o RunsOptions) runs.Options {
-	f := runs.Options{Ledger: w.ledger, Store: w.store, Names: p.names, Config: p.Config, Asked: w.asked.Now,
+	f := runs.Options{Ledger: w.ledger, Store: w.store, Broker: p.broker, Names: p.names, Config: p.Config, Asked: w.asked.Now,
 		Announce: p.announce, Tokens: w.tokens, Dir: o.Recipes, Logger: p.log}
 	if w.launcher != nil {
 		f.Launcher, f.Alone = w.launcher, o.Alone || p.Embedded()
@@ -154,7 +166,12 @@ func (p *Platform) watchRuns(ctx context.Context) {
 			p.log.Error("nobody watches the runs any more", "reason", err)
 		}
 	})
-	p.AtStop(Consumers, "the watch over runs", func(context.Context) error {
+	running.Go(func() {
+		if err := p.works.models.Watch(watching); watching.Err() == nil {
+			p.log.Error("nobody watches the models any more", "reason", err)
+		}
+	})
+	p.AtStop(Consumers, "the watch over runs and models", func(context.Context) error {
 		stop()
 		running.Wait()
 		return nil

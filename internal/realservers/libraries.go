@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // The CloudEvents libraries of other languages that the gateway is held
@@ -15,22 +16,30 @@ const (
 	nodeLibrary   = "cloudevents@10.0.0"
 	// onnxLibrary checks models, and has an evaluator that is slow and right.
 	onnxLibrary = "onnx==1.23.2"
+	// onnxRuntime is what most people serve them with.
+	onnxRuntime = "onnxruntime==1.31.1"
 )
 
 // Python is a python3 with arguments that finds Python's cloudevents, which it
 // gets from PyPI the first time.
 func Python(ctx context.Context, args ...string) (*exec.Cmd, error) {
-	return pythonWith(ctx, pythonLibrary, args)
+	return pythonWith(ctx, args, pythonLibrary)
 }
 
 // PythonONNX is a python3 that finds ONNX's own library.
 func PythonONNX(ctx context.Context, args ...string) (*exec.Cmd, error) {
-	return pythonWith(ctx, onnxLibrary, args)
+	return pythonWith(ctx, args, onnxLibrary)
 }
 
-func pythonWith(ctx context.Context, library string, args []string) (*exec.Cmd, error) {
-	dir, err := cached("python-"+library, func(dir string) error {
-		return install(ctx, dir, "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", dir, library)
+// PythonONNXRuntime is a python3 that finds ONNX Runtime and ONNX's own library.
+func PythonONNXRuntime(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	return pythonWith(ctx, args, onnxLibrary, onnxRuntime)
+}
+
+func pythonWith(ctx context.Context, args []string, libraries ...string) (*exec.Cmd, error) {
+	dir, err := cached("python-"+strings.Join(libraries, "-"), func(dir string) error {
+		pip := []string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", dir}
+		return install(ctx, dir, "python3", append(pip, libraries...)...)
 	})
 	if err != nil {
 		return nil, err

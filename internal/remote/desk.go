@@ -103,7 +103,7 @@ func asking(body any, path ...string) (request, error) {
 }
 
 func (g *Gateway) read(what string, a answer, err error, to any) error {
-	if err == nil && (a.status != http.StatusOK || json.Unmarshal(a.body, to) != nil) {
+	if err == nil && (a.status != http.StatusOK && a.status != http.StatusAccepted || json.Unmarshal(a.body, to) != nil) {
 		err = g.fault(a)
 	}
 	if err != nil {

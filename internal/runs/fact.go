@@ -64,6 +64,9 @@ func finishedFact(r *tidemill.Run, component string, d tidemill.RunFinished, at 
 	f := of(tidemill.TypeRunFinished, component, r, d, "finished", r.ID, number)
 	f.attributes = []broker.Attribute{{Name: tidemill.AttrAttempt, Value: number},
 		{Name: tidemill.AttrOutcome, Value: outcomeOf(r, d, at)}}
+	if d.Candidate != nil {
+		f.attributes = append(f.attributes, broker.Attribute{Name: tidemill.AttrModel, Value: d.Candidate.Model})
+	}
 	return f
 }
 
@@ -74,10 +77,18 @@ func cancelledFact(r *tidemill.Run, by, reason string) fact {
 }
 
 func committedFact(r *tidemill.Run, d tidemill.RunCommitted) fact {
-	f := of(tidemill.TypeRunCommitted, byKeeper, r, d, "committed", r.ID)
+	f := of(tidemill.TypeRunCommitted, byKeeper, r, d, append([]string{"committed", r.ID}, lost(d)...)...)
 	f.attributes = []broker.Attribute{{Name: tidemill.AttrDataset, Value: d.Dataset},
 		{Name: tidemill.AttrBranch, Value: d.Branch}, {Name: tidemill.AttrCommit, Value: d.Commit}}
 	return f
+}
+
+// lost tells the fact that there is no commit from the one that there is.
+func lost(d tidemill.RunCommitted) []string {
+	if d.Lost == "" {
+		return nil
+	}
+	return []string{"lost"}
 }
 
 // view is the fact as an event.

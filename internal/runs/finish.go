@@ -8,6 +8,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/ledger"
 )
 
 // Finish puts an attempt's last word on the log, makes its effects and starts
@@ -25,6 +26,9 @@ func (f *Foreman) Finish(ctx context.Context, run *tidemill.Run, attempt int, d 
 		return nil, err
 	}
 	now, err := f.asItIs(ctx, m, run.ID)
+	if m.Gone && errors.Is(err, ledger.ErrUnknown) {
+		now, err = forgotten(run), nil
+	}
 	f.forgive(m, f.refill(ctx, run.Pool))
 	return now, err
 }
@@ -41,7 +45,9 @@ func (f *Foreman) refill(ctx context.Context, pool string) error {
 // conclude puts an attempt's end on the log and settles what follows at once.
 // That this fails is no error of the attempt's: it is tried again.
 func (f *Foreman) conclude(ctx context.Context, run *tidemill.Run, component string, d tidemill.RunFinished) (*tidemill.Making, error) {
-	_, m, err := f.put(ctx, finishedFact(run, component, d, f.now()), f.now())
+	at := f.now()
+	d.Candidate = candidate(run, d, at)
+	_, m, err := f.put(ctx, finishedFact(run, component, d, at), at)
 	if errors.Is(err, broker.ErrTooLarge) {
 		d = tooMuch(d)
 		_, m, err = f.put(ctx, finishedFact(run, component, d, f.now()), f.now())
@@ -70,19 +76,28 @@ func (f *Foreman) asItIs(ctx context.Context, m *tidemill.Making, id string) (*t
 }
 
 // sound holds a success to what the plan says is made: a run that has nothing to
-// put on its dataset would settle for ever.
+// put on its dataset would settle for ever, and one without a version would have
+// succeeded at nothing.
 func sound(run *tidemill.Run, d tidemill.RunFinished) tidemill.RunFinished {
 	var p tidemill.Plan
 	_ = json.Unmarshal(run.Plan, &p) // the fold has written it
-	if d.Outcome == tidemill.OutcomeSucceeded && p.Dataset != "" && d.Artifact == "" {
-		d.Outcome, d.Permanent = tidemill.OutcomeFailed, true
-		d.Reason = fmt.Sprintf("it made nothing for the dataset %s; write files to TIDEMILL_OUT", p.Dataset)
+	if d.Outcome != tidemill.OutcomeSucceeded || d.Artifact != "" {
+		return d
 	}
+	switch {
+	case p.Dataset != "":
+		d.Reason = fmt.Sprintf("it made nothing for the dataset %s; write files to TIDEMILL_OUT", p.Dataset)
+	case p.Model != "":
+		d.Reason = fmt.Sprintf("it made nothing for the model %s; write model.onnx to TIDEMILL_OUT", p.Model)
+	default:
+		return d
+	}
+	d.Outcome, d.Permanent = tidemill.OutcomeFailed, true
 	return d
 }
 
 // tooMuch is the end of an attempt that told more than an event can hold, which
-// only its metrics can be. Cut in silence they would be wrong ones.
+// its metrics can be, or its inputs. Cut in silence they would be wrong ones.
 func tooMuch(d tidemill.RunFinished) tidemill.RunFinished {
 	return tidemill.RunFinished{Attempt: d.Attempt, Outcome: tidemill.OutcomeFailed, Permanent: true, Where: d.Where,
 		Reason: fmt.Sprintf("it told of more than an event can hold: %d metrics; write fewer to metrics.json", len(d.Metrics)),

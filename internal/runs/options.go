@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tidemill.dev"
+	"tidemill.dev/broker"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/api"
 	"tidemill.dev/internal/ledger"
@@ -20,6 +21,7 @@ import (
 type Options struct {
 	Ledger   *ledger.Ledger
 	Store    *store.Store
+	Broker   *broker.Broker // to read again what asked for a run; nil where nobody asks for one again
 	Names    tidemill.Names
 	Config   func() *config.Config
 	Asked    func() *tidemill.Acts                   // what is paused; nil is nothing

@@ -88,6 +88,10 @@ func draft(r config.Recipe, run *tidemill.Run, dir string) (tidemill.Plan, error
 	if p.Dataset != "" {
 		p.Branch = either(r.Makes.Branch, config.MainBranch)
 	}
+	if p.Model != "" {
+		judge := r.Judge() // the run keeps it, whatever the config says once it has ended
+		p.Judge = &judge
+	}
 	return p, w.fault
 }
 

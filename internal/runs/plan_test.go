@@ -21,7 +21,7 @@ func trainer() config.Recipe {
 			Pool: "gpu", Priority: 5, GPUs: 1, Deadline: time.Hour, Grace: time.Minute, Attempts: 3,
 			Backoff: config.Backoff{First: time.Second, Cap: time.Minute}, MaxOutput: 10, MaxLog: 20,
 			Secrets: map[string]string{"HF_TOKEN": "hugging-face/token"}},
-		Makes: config.Makes{Model: "intent/{key}"}}
+		Makes: config.Makes{Model: "intent/{key}"}, Gate: []string{"metrics.accuracy > 0.8"}, Keep: 5}
 }
 
 func asking(event string) *tidemill.Run {
@@ -41,7 +41,8 @@ func TestAPlanIsWhatTheRecipeSays(t *testing.T) {
 		GPUs: 1, Pool: "gpu", Priority: 7, Deadline: time.Hour, Grace: time.Minute, Attempts: 3,
 		Backoff: tidemill.Backoff{First: time.Second, Cap: time.Minute},
 		Inputs:  []tidemill.Input{{Name: "examples", Dataset: "bots/bot-42", Branch: "main"}},
-		Model:   "intent/bot-42", MaxOutput: 10, MaxLog: 20}
+		Model:   "intent/bot-42", MaxOutput: 10, MaxLog: 20,
+		Judge: &tidemill.Judge{Gate: []string{"metrics.accuracy > 0.8"}, On: tidemill.GateOnSame, Promote: tidemill.PromoteAuto, Keep: 5}}
 	if err != nil || !reflect.DeepEqual(p, want) {
 		t.Errorf("%v, plan\n%+v, want\n%+v", err, p, want)
 	}

@@ -3,6 +3,7 @@ package runs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"tidemill.dev"
@@ -20,13 +21,31 @@ func (f *Foreman) settle(ctx context.Context, run *tidemill.Run) (*tidemill.Maki
 	if err != nil {
 		return nil, err
 	}
+	if run.Cancel != nil { // its key has gone
+		return f.unsettled(ctx, run, r, "it was not put on dataset "+r.Dataset+": "+run.Cancel.Reason)
+	}
 	r.Announce = f.opt.Announce
 	c, err := f.opt.Store.Commit(ctx, r, nil)
-	if err != nil {
+	switch {
+	case gone(err):
+		return f.unsettled(ctx, run, r, fmt.Sprintf("what it made could not be put on dataset %s: %v; start it again", r.Dataset, err))
+	case err != nil:
 		return nil, fmt.Errorf("put what run %s made on dataset %s: %w", run.ID, r.Dataset, err)
 	}
 	_, m, err := f.put(ctx, committedFact(run, tidemill.RunCommitted{Dataset: r.Dataset, Branch: r.Branch, Commit: c.ID}), f.now())
 	return m, err
+}
+
+// unsettled tells the log that there will be no commit.
+func (f *Foreman) unsettled(ctx context.Context, run *tidemill.Run, r store.CommitRequest, why string) (*tidemill.Making, error) {
+	_, m, err := f.put(ctx, committedFact(run, tidemill.RunCommitted{Dataset: r.Dataset, Branch: r.Branch, Lost: why}), f.now())
+	return m, err
+}
+
+// gone reports whether the store has lost what was made, so that no patience
+// brings it back.
+func gone(err error) bool {
+	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrMissing) || errors.Is(err, store.ErrCorrupt)
 }
 
 // commitRequest is the commit of what a run has made: the whole of it, as the

@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"errors"
 	"maps"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/store"
 )
 
 func cleaner() config.Recipe {
@@ -98,4 +100,45 @@ func TestAdvanceSettles(t *testing.T) {
 		w.must(f.Advance(w.ctx(), "clean", "k"))
 	}
 	w.committed(f, w.run(f, a.Run))
+}
+
+// What the store has lost, nobody waits for: the run fails, and its key goes on.
+func TestWhatWasMadeIsGone(t *testing.T) {
+	w := newWorld(t, cleaner())
+	f := w.foreman(nil)
+	a := w.ask(f, wish("clean", "k", "1"))
+	next := w.ask(f, wish("clean", "k", "2"))
+	nowhere := strings.Repeat("ab", 32)
+	run := w.finish(f, w.launch.of(a.Run)[0], w.made(nowhere))
+	if run.State != tidemill.RunFailed || !strings.Contains(run.Reason, nowhere) || !strings.Contains(run.Reason, "dataset clean/k") {
+		t.Errorf("the run is %+v", run)
+	}
+	if len(w.launch.of(next.Run)) != 1 {
+		t.Error("the key does not go on")
+	}
+}
+
+// A key that goes while what was made is about to be put on its dataset takes
+// that along.
+func TestAKeyThatGoesMakesNoCommit(t *testing.T) {
+	w := newWorld(t, cleaner())
+	f := w.foreman(nil)
+	a := w.ask(f, wish("clean", "k", "1"))
+	d := w.made(w.tree("a.csv", "1"))
+	d.Attempt = 1
+	_, m, err := f.put(w.ctx(), finishedFact(w.run(f, a.Run), byGateway, d, time.Now()), time.Now())
+	if w.must(err); m.Live == nil || m.Live.State != tidemill.RunSettling {
+		t.Fatalf("the making is %+v", m)
+	}
+	_, m, err = f.Forget(w.ctx(), Forgetting{Recipe: "clean", Key: "k", Cause: tidemill.Cause{Source: "/crm", ID: "end"}, Reason: "it has gone"})
+	if w.must(err); m.Live == nil || m.Live.Cancel == nil {
+		t.Fatalf("the making is %+v", m)
+	}
+	m, err = f.settle(w.ctx(), m.Live)
+	if w.must(err); m.Live != nil || len(m.Ended) > 0 || !m.Gone {
+		t.Errorf("the making is %+v", m)
+	}
+	if _, err := w.store.Head(w.ctx(), "clean/k", "main"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("the dataset has a head: %v", err)
+	}
 }

@@ -222,7 +222,7 @@ func TestALastWordFitsTheLog(t *testing.T) {
 		}
 	}
 	var done api.Finished
-	if a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded}, &done); done.State != tidemill.RunSucceeded {
+	if a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded, Files: []api.File{a.put("model.onnx", "fits")}}, &done); done.State != tidemill.RunSucceeded {
 		t.Errorf("%+v", done)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"tidemill.dev"
@@ -27,8 +28,30 @@ func (g *Gateway) agentOrder(w http.ResponseWriter, r *request) *api.Problem {
 	if o.Checkpoint, p = g.checkpointFor(r.Context(), run.ID, number); p != nil {
 		return p
 	}
+	if o.Champion, p = g.championFor(r.Context(), run.ID, o.Plan.Champion); p != nil {
+		return p
+	}
 	writeJSON(w, http.StatusOK, o)
 	return nil
+}
+
+// championFor is what an attempt measures beside its own. It is the one that the
+// run began with: all of its attempts see the same.
+func (g *Gateway) championFor(ctx context.Context, run string, c *tidemill.Champion) (*api.TreeRef, *api.Problem) {
+	if c == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
+	defer cancel()
+	t, err := g.opt.Store.TreeRef(ctx, c.Artifact)
+	switch {
+	case errors.Is(err, store.ErrNotFound): // it does without, as a run does that begins now
+		g.log.Warn("the champion's files are lost, and an attempt is given none to measure", "run", run, "version", c.Version, "reason", err)
+		return nil, nil
+	case err != nil:
+		return nil, g.storeFault(fmt.Sprintf("look up version %d, which the run is given to measure", c.Version), err)
+	}
+	return &t, nil
 }
 
 // orderedPlan is what the run does.

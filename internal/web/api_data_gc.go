@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"tidemill.dev"
@@ -58,18 +59,14 @@ func (g *Gateway) collection(r *request) (c store.Collection, p *api.Problem) {
 	return c, nil
 }
 
-// reached names what runs reach: the inputs of those that have not ended, and
-// what was made by any, for a model's version is what a run has made.
+// reached names what runs reach: the inputs and champions of those that have not
+// ended, and what was made by any; and what the versions of models do.
 func (g *Gateway) reached(ctx context.Context, c *store.Collection) *api.Problem {
 	known := map[string]bool{}
 	for q := (ledger.Query{Limit: mostCommits}); ; {
 		page, err := g.opt.Ledger.Runs(ctx, q)
-		if errors.Is(err, ledger.ErrCatchingUp) {
-			return unavailable("the ledger is catching up, and what runs use is not known before it has; ask again a little later")
-		}
 		if err != nil {
-			g.log.Warn("the runs cannot be listed", "reason", err)
-			return unavailable("what runs use cannot be found out now; ask again a little later")
+			return g.unreached("what runs use", err)
 		}
 		for i := range page.Runs {
 			known[page.Runs[i].ID] = true
@@ -80,7 +77,38 @@ func (g *Gateway) reached(ctx context.Context, c *store.Collection) *api.Problem
 		}
 	}
 	c.Runs = func(run string) bool { return known[run] }
-	return nil
+	return g.keptVersions(ctx, c)
+}
+
+// keptVersions names what the versions that are kept reach: what was made, and
+// what was measured of it.
+func (g *Gateway) keptVersions(ctx context.Context, c *store.Collection) *api.Problem {
+	for q := (ledger.ModelQuery{Limit: mostCommits}); ; {
+		page, err := g.opt.Ledger.Models(ctx, q)
+		for i := 0; err == nil && i < len(page.Models); i++ {
+			var versions []ledger.VersionRecord
+			versions, err = g.opt.Ledger.Versions(ctx, page.Models[i].Name)
+			for j := range versions {
+				c.Trees = append(c.Trees, slices.DeleteFunc([]string{versions[j].Artifact, versions[j].Report}, func(t string) bool { return t == "" })...)
+			}
+		}
+		if err != nil {
+			return g.unreached("what models use", err)
+		}
+		if q.After = page.Next; q.After == "" {
+			return nil
+		}
+	}
+}
+
+// unreached says that it cannot be known what is in use: nothing may be removed
+// then.
+func (g *Gateway) unreached(what string, err error) *api.Problem {
+	if errors.Is(err, ledger.ErrCatchingUp) {
+		return unavailable("the ledger is catching up, and " + what + " is not known before it has; ask again a little later")
+	}
+	g.log.Warn("what is in use cannot be listed", "what", what, "reason", err)
+	return unavailable(what + " cannot be found out now; ask again a little later")
 }
 
 // treesOf are the trees that a run reaches.
@@ -103,6 +131,9 @@ func treesOf(r *tidemill.Run) (trees []string) {
 	if json.Unmarshal(r.Plan, &plan) == nil { // one that has not begun has none
 		for _, in := range plan.Inputs {
 			add(in.Tree)
+		}
+		if plan.Champion != nil {
+			add(plan.Champion.Artifact)
 		}
 	}
 	return trees

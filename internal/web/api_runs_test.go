@@ -423,6 +423,7 @@ func (d *doors) runAsks(long, stranger []string) (all []ask) {
 	for _, path := range []string{"recipes/no/pause", "recipes/no/resume", "pools/no/pause", "pools/no/resume"} {
 		all = append(all, ask{d.open, "POST", base + path, "", nil, 404})
 	}
+	all = append(all, d.whyAsks(one, long, stranger)...)
 	return append(all, ask{d.open, "POST", base + "runs", `{"recipe":"no"}`, nil, 404}, ask{d.open, "GET", base + "runs/" + failed, "", nil, 200},
 		ask{d.open, "GET", base + "runs/" + cancelled, "", nil, 200}, ask{d.open, "GET", base + "runs/zzzzzzzz", "", nil, 404},
 		ask{d.open, "GET", base + "runs/abc", "", nil, 400}, ask{d.open, "GET", base + "runs?limit=0", "", nil, 400})

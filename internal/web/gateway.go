@@ -17,7 +17,9 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/internal/access"
 	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/forget"
 	"tidemill.dev/internal/ledger"
+	"tidemill.dev/internal/models"
 	"tidemill.dev/internal/repeats"
 	"tidemill.dev/internal/runs"
 	"tidemill.dev/internal/standing"
@@ -39,14 +41,16 @@ type Options struct {
 	Access    *access.Guard    // nil is the open door, for loopback alone
 	Telemetry *telemetry.Telemetry
 
-	Runs     *runs.Foreman // nil where there are none; then so are the four below
-	Ledger   *ledger.Ledger
-	Store    *store.Store
-	Tokens   *runs.Tokens                            // of attempts
-	Announce func(context.Context, api.Commit) error // publishes a commit's event
-	GPUs     func() int                              // of the machine; nil where that is not known
-	Inside   net.Listener                            // where agents of this process come in, without TLS; nil is none
-	Slots    func(config.Pool) int                   // that a pool has; nil is as many as the config says
+	Runs      *runs.Foreman // nil where there are none; then so are the six below
+	Ledger    *ledger.Ledger
+	Models    *models.Registrar
+	Store     *store.Store
+	Tokens    *runs.Tokens                            // of attempts
+	Forgetter *forget.Forgetter                       // of keys
+	Announce  func(context.Context, api.Commit) error // publishes a commit's event
+	GPUs      func() int                              // of the machine; nil where that is not known
+	Inside    net.Listener                            // where agents of this process come in, without TLS; nil is none
+	Slots     func(config.Pool) int                   // that a pool has; nil is as many as the config says
 
 	Ready   func(context.Context) api.Readiness // what the process depends on
 	Limits  Limits

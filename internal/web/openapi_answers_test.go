@@ -35,7 +35,8 @@ type doors struct {
 	*world
 	runs                              *runWorld
 	open, guarded, narrow, busy, down string   // addresses
-	reader, publisher, operator       []string // headers
+	reader, publisher                 []string // headers
+	operator, approver                []string
 }
 
 func openDoors(t testing.TB) *doors {
@@ -43,14 +44,15 @@ func openDoors(t testing.TB) *doors {
 	r, reader := token("reader", "r", "role: read")
 	p, publisher := token("publisher", "p", "role: publish")
 	op, operator := token("operator", "o", "role: operate")
-	d := &doors{reader: reader, publisher: publisher, operator: operator}
+	ap, approver := token("approver", "a", "role: approve")
+	d := &doors{reader: reader, publisher: publisher, operator: operator, approver: approver}
 	d.world = newWorldOf(t, testTriggers+recipesOfTests, embedded.Options{}, nil)
 	d.runs = &runWorld{world: d.world}
 	d.runs.employ()
 	also := func(change func(*Options)) string { return "http://" + d.world.open(change).Addr() }
 	d.open = also(d.runs.with(func(o *Options) { o.Standing = boardOf(t, "kafka-1") }))
 	d.url = d.open
-	access := d.runs.with(func(o *Options) { o.Access = openGuard(t, "version: 1\ntokens:\n"+r+p+op) })
+	access := d.runs.with(func(o *Options) { o.Access = openGuard(t, "version: 1\ntokens:\n"+r+p+op+ap) })
 	d.guarded = also(access)
 	d.narrow = also(func(o *Options) {
 		access(o)
@@ -61,6 +63,7 @@ func openDoors(t testing.TB) *doors {
 	away := newWorldOf(t, testTriggers+recipesOfTests, embedded.Options{}, nil)
 	lost := &runWorld{world: away}
 	lost.employ()
+	d.must(lost.store.PutNote(t.Context(), "forgetting-lost", []byte(`{"forgetting":"lost","receipt":{"partition":0,"offset":0}}`)))
 	d.down = "http://" + away.open(lost.with(func(o *Options) {
 		o.Producer = must1(o.Broker.Producer(broker.ProducerOptions{Timeout: time.Second}))(t) // what it cannot publish holds up nobody
 		t.Cleanup(func() { _ = o.Producer.Close(context.Background()) })
@@ -141,6 +144,8 @@ func (d *doors) asks() []ask {
 	all = append(all, d.scheduleAsks(long, stranger)...)
 	all = append(all, d.dataAsks(long, stranger)...)
 	all = append(all, d.runAsks(long, stranger)...)
+	all = append(all, d.modelAsks(long, stranger)...)
+	all = append(all, d.keyAsks(long, stranger)...)
 	all = append(all, d.attemptAsks(long, stranger)...)
 	for _, path := range []string{"/events", "/streams/messages"} {
 		all = append(all,

@@ -18,7 +18,7 @@ func TestARecipesTriggerAtTheDoor(t *testing.T) {
 	w := newWorldOf(t, testTriggers+"recipes:\n  intent:\n    when: [{type: bot-created}, {schedule: nightly, each: key}]\n    run: {image: a}\n",
 		embedded.Options{}, func(o *Options) { o.Standing = board })
 	all := answered[api.Triggers](w, http.MethodGet, "/api/v1/triggers", "").Triggers
-	if len(all) != 3 || all[0].Name != name || all[0].To.Function != "train" || len(all[0].When) != 2 || all[0].When[1].Where != "schedule = 'nightly'" {
+	if len(all) != 4 || all[0].Name != "forget" || all[1].Name != name || all[1].To.Function != "train" || len(all[1].When) != 2 || all[1].When[1].Where != "schedule = 'nightly'" {
 		t.Fatalf("%+v", all)
 	}
 	w.must(board.Write(t.Context(), "one", []standing.Trigger{{Name: name, Delivered: 5}}))

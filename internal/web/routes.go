@@ -54,6 +54,7 @@ func (g *Gateway) table() []route {
 		{method: http.MethodPost, path: "/api/v1/runs/cancel", role: access.Operate, handle: g.cancelRuns},
 		{method: http.MethodPost, path: "/api/v1/runs/retry", role: access.Operate, handle: g.retryRuns},
 		{method: http.MethodGet, path: "/api/v1/runs/{run}", role: access.Read, handle: g.showRun},
+		{method: http.MethodGet, path: "/api/v1/why", role: access.Read, handle: g.showWhy},
 		{method: http.MethodGet, path: "/api/v1/recipes", role: access.Read, handle: g.listRecipes},
 		{method: http.MethodPost, path: "/api/v1/recipes/{recipe}/pause", role: access.Operate, handle: g.pauseRecipe},
 		{method: http.MethodPost, path: "/api/v1/recipes/{recipe}/resume", role: access.Operate, handle: g.resumeRecipe},
@@ -62,7 +63,7 @@ func (g *Gateway) table() []route {
 		{method: http.MethodPost, path: "/api/v1/pools/{pool}/resume", role: access.Operate, handle: g.resumePool},
 		{method: http.MethodGet, path: "/api/v1/openapi.json", role: known, handle: g.openAPI},
 		{method: http.MethodGet, path: "/metrics", role: access.Read, handle: g.showMetrics},
-	}, g.dataTable(), g.agentTable())
+	}, g.modelTable(), g.dataTable(), g.keysTable(), g.agentTable())
 }
 
 // routes find the route of a request.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,9 +17,12 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/internal/acts"
 	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/forget"
 	"tidemill.dev/internal/ledger"
+	"tidemill.dev/internal/models"
 	"tidemill.dev/internal/runs"
 	"tidemill.dev/internal/store"
+	"tidemill.dev/triggers/letters"
 )
 
 // testRecipes is testConfig with recipes and pools: one slot is for those of
@@ -69,9 +73,12 @@ func (*launched) Slots(p config.Pool) int { return p.Slots }
 // runWorld is a gateway with a foreman.
 type runWorld struct {
 	*world
-	ledger   *ledger.Ledger
-	foreman  *runs.Foreman
-	launcher *launched
+	ledger    *ledger.Ledger
+	store     *store.Store
+	foreman   *runs.Foreman
+	models    *models.Registrar
+	forgetter *forget.Forgetter
+	launcher  *launched
 }
 
 func newRuns(t testing.TB, change func(*Options)) *runWorld {
@@ -100,10 +107,16 @@ func (w *runWorld) employ() {
 	w.launcher = &launched{at: map[string]runs.Attempt{}}
 	kept := must1(store.Open(w.Context(), store.Options{URL: w.TempDir()}))(w)
 	w.Cleanup(func() { w.must(kept.Close()) })
+	w.store = kept
 	tokens := must1(runs.NewTokens(make([]byte, runs.SecretSize)))(w)
 	w.foreman = must1(runs.New(runs.Options{Ledger: w.ledger, Store: kept, Names: names, Config: w.applied.Load, Asked: asked.Now,
 		Announce: func(context.Context, api.Commit) error { return nil }, Launcher: w.launcher, Tokens: tokens, Silence: time.Hour,
 		Logger: slog.New(slog.DiscardHandler)}))(w)
+	w.models = must1(models.New(models.Options{Ledger: w.ledger, Store: kept, Broker: w.broker, Names: names, Asked: asked.Now, Logger: slog.New(slog.DiscardHandler)}))(w)
+	book := must1(letters.Open(w.Context(), w.broker, slog.New(slog.DiscardHandler)))(w)
+	w.Cleanup(func() { _ = book.Close(context.Background()) })
+	w.forgetter = must1(forget.New(forget.Options{Broker: w.broker, Producer: producer, Names: names, Config: w.applied.Load, Ledger: w.ledger, Store: kept,
+		Foreman: w.foreman, Registrar: w.models, Letters: func(context.Context) (*letters.Book, error) { return book, nil }}))(w)
 	w.watch()
 }
 
@@ -119,7 +132,7 @@ func (w *runWorld) watch() {
 
 func (w *runWorld) with(change func(*Options)) func(*Options) {
 	return func(o *Options) {
-		o.Runs, o.Ledger, o.Slots, o.GPUs = w.foreman, w.ledger, w.launcher.Slots, func() int { return 2 }
+		o.Runs, o.Ledger, o.Models, o.Slots, o.GPUs, o.Forgetter = w.foreman, w.ledger, w.models, w.launcher.Slots, func() int { return 2 }, w.forgetter
 		if change != nil {
 			change(o)
 		}
@@ -133,7 +146,18 @@ func (w *runWorld) end(id string, o tidemill.Outcome, reason string) *tidemill.R
 	n := len(run.Attempts)
 	w.must(w.launcher.Stop(w.Context(), tidemill.AttemptName(id, n)))
 	return must1(w.foreman.Finish(w.Context(), run, n, tidemill.RunFinished{Attempt: n, Outcome: o, Reason: reason, Permanent: true,
-		Result: tidemill.Result{Metrics: map[string]float64{"accuracy": 0.9}, Stages: []tidemill.Stage{{Name: "run", Seconds: 1}}}}))(w)
+		Result: tidemill.Result{Artifact: w.made(o), Metrics: map[string]float64{"accuracy": 0.9}, Stages: []tidemill.Stage{{Name: "run", Seconds: 1}}}}))(w)
+}
+
+// made is what a success has made.
+func (w *runWorld) made(o tidemill.Outcome) string {
+	w.Helper()
+	if o != tidemill.OutcomeSucceeded {
+		return ""
+	}
+	const text = "a model"
+	w.must(w.store.PutObject(w.Context(), digestOf(text), int64(len(text)), strings.NewReader(text)))
+	return must1(w.store.Tree(w.Context(), []api.File{{Path: "model.onnx", Digest: digestOf(text), Size: int64(len(text))}}))(w).Tree
 }
 
 func (w *runWorld) asks(path, body string, headers ...string) api.RunsDone {
