@@ -32,9 +32,11 @@ func commands() []command {
 		triggersCommand(), triggersShowCommand(), triggersPauseCommand(), triggersResumeCommand(), triggersReplayCommand(),
 		lettersCommand(), lettersShowCommand(), lettersReplayCommand(), lettersDropCommand(),
 		schedulesCommand(), schedulesPauseCommand(), schedulesResumeCommand(),
-		dataPutCommand(), dataGetCommand(), dataListCommand(), dataLogCommand(), dataDiffCommand(), dataBranchCommand(), dataCollectCommand(),
-		runsCommand(), runsShowCommand(), runsStartCommand(), runsCancelCommand(), runsRetryCommand(), logsCommand(),
+		dataPutCommand(), dataGetCommand(), dataListCommand(), dataLogCommand(), dataDiffCommand(), dataBranchCommand(), dataCollectCommand(), forgetCommand(),
+		runsCommand(), runsShowCommand(), runsStartCommand(), runsCancelCommand(), runsRetryCommand(), logsCommand(), whyCommand(),
 		recipesCommand(), recipesPauseCommand(), recipesResumeCommand(), poolsCommand(), poolsPauseCommand(), poolsResumeCommand(), tryCommand(),
+		modelsCommand(), modelsShowCommand(), modelsRollbackCommand(), compareCommand(), promoteCommand(), rollbackCommand(), pinCommand(), unpinCommand(),
+		promotionsCommand(), promotionsFreezeCommand(), promotionsThawCommand(),
 		serveCommand(), validateCommand(), tokenNewCommand(), tokenListCommand(), tokenRemoveCommand(),
 		initCommand(), demoCommand(), versionCommand(), helpCommand(),
 	}

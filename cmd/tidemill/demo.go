@@ -38,9 +38,11 @@ triggers:
     to: {function: invoice}
 recipes:
   intents:
-    when: {type: bot-created, where: "source = '/demo' AND subject IN ('bot-1', 'bot-2', 'bot-3')"}
-    inputs: {examples: "bots/{key}"}
+    when: {type: new-data, where: "EXISTS dataset AND dataset LIKE 'bots/%'"}
+    inputs: {data: "bots/{key}"}
     run: {dir: ., command: ["PROGRAM", ` + demoTrainer + `]}
+    makes: {model: "intent/{key}"}
+    gate: [metrics.accuracy >= 0.85, metrics.accuracy >= champion.metrics.accuracy]
 `
 
 // demoRecipe is the config's.
@@ -56,9 +58,11 @@ the gateway, shows them arriving at a consumer of Kafka, and shows what becomes 
 an event that was published before, and of a record that is no event. Then a
 trigger has a function called, which replies to one event and cannot take another:
 that becomes a dead letter, the function is mended, the letter replayed. Then three
-bots are created, and a model is trained for each on its data. The exit status is 1
-if anything did not arrive.`,
-		examples: []example{{"tidemill demo", "takes a few seconds and leaves nothing behind"}},
+bots get data, and a model is trained and judged for each: one is refused, for its data
+is bad. New data retrains one; a worse model is refused against its champion; a champion
+is rolled back; and it is told where a model comes from. The exit status is 1 if
+anything did not come as it has to.`,
+		examples: []example{{"tidemill demo", "takes some ten seconds and leaves nothing behind"}},
 		make:     func() program { return &demo{} },
 	}
 }
@@ -160,7 +164,7 @@ func playDemo(ctx context.Context, p *platform.Platform, door *remote.Gateway, b
 	if err := playTriggers(ctx, door, books, out); err != nil {
 		return err
 	}
-	if err := playRuns(ctx, door, folder, out); err != nil {
+	if err := playModels(ctx, door, folder, out); err != nil {
 		return err
 	}
 	slices.Sort(latencies)

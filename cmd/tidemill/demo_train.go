@@ -23,7 +23,7 @@ const (
 	demoEpochs = 60
 	demoWords  = 512 // that a text's words are hashed to
 	demoRate   = 0.5
-	demoHeld   = 5 // every so many examples one is held out
+	demoHeld   = 5 // of every so many sentences one is held out
 )
 
 // demoExample is one thing that somebody said to a bot, and what he wanted.
@@ -34,11 +34,20 @@ type demoExample struct {
 
 // trainDemo learns intents: softmax regression over bags of words.
 func trainDemo(ctx context.Context, getenv func(string) string, out io.Writer) error {
-	examples, err := readDemoExamples(filepath.Join(getenv("TIDEMILL_IN"), "examples", "examples.jsonl"))
+	data := filepath.Join(getenv("TIDEMILL_IN"), "data")
+	seen, err := readDemoExamples(filepath.Join(data, "examples.jsonl"))
 	if err != nil {
 		return err
 	}
-	c := newDemoClassifier(examples)
+	held, err := readDemoExamples(filepath.Join(data, "held.jsonl"))
+	if err != nil {
+		return err
+	}
+	champion, err := readDemoChampion(getenv("TIDEMILL_CHAMPION"))
+	if err != nil {
+		return err
+	}
+	c := newDemoClassifier(seen, held)
 	to := getenv("TIDEMILL_OUT")
 	steps, err := os.Create(filepath.Join(to, "metrics.jsonl"))
 	if err != nil {
@@ -54,7 +63,7 @@ func trainDemo(ctx context.Context, getenv func(string) string, out io.Writer) e
 		fmt.Fprintf(steps, `{"step": %d, "total": %d, "loss": %.4f, "accuracy": %.4f}`+"\n", epoch, demoEpochs, loss, accuracy)
 		fmt.Fprintf(out, "epoch %d of %d: loss %.3f, accuracy %.3f on %d held out\n", epoch, demoEpochs, loss, accuracy, len(c.held))
 	}
-	return c.save(to)
+	return c.save(to, champion)
 }
 
 func readDemoExamples(path string) (all []demoExample, err error) {
@@ -80,16 +89,11 @@ type demoClassifier struct {
 	activations []float64
 }
 
-func newDemoClassifier(examples []demoExample) *demoClassifier {
-	c := &demoClassifier{}
-	for i, e := range examples {
+func newDemoClassifier(seen, held []demoExample) *demoClassifier {
+	c := &demoClassifier{seen: seen, held: held}
+	for _, e := range seen {
 		if !slices.Contains(c.intents, e.Intent) {
 			c.intents = append(c.intents, e.Intent)
-		}
-		if i%demoHeld == 0 {
-			c.held = append(c.held, e)
-		} else {
-			c.seen = append(c.seen, e)
 		}
 	}
 	slices.Sort(c.intents)
@@ -165,26 +169,60 @@ func demoBag(text string) []int {
 	return all
 }
 
+// demoWeights is a model as the demo's trainer writes it.
+type demoWeights struct {
+	Intents []string    `json:"intents"`
+	Weights [][]float64 `json:"weights"`
+}
+
+// readDemoChampion reads the version that serves, to be measured on the same
+// data; nil if there is none.
+func readDemoChampion(folder string) (*demoClassifier, error) {
+	text, err := os.ReadFile(filepath.Join(folder, "weights.json"))
+	if folder == "" || errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	var w demoWeights
+	if err == nil {
+		err = json.Unmarshal(text, &w)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the champion: %w", err)
+	}
+	return &demoClassifier{intents: w.Intents, weights: w.Weights, activations: make([]float64, len(w.Intents))}, nil
+}
+
 // save writes what was made, as the contract has it.
-func (c *demoClassifier) save(to string) error {
-	weights, err := json.Marshal(map[string]any{"intents": c.intents, "weights": c.weights})
+func (c *demoClassifier) save(to string, champion *demoClassifier) error {
+	weights, err := json.Marshal(demoWeights{c.intents, c.weights})
 	if err != nil {
 		return err
 	}
-	metrics, err := json.Marshal(map[string]any{"accuracy": c.accuracy(), "examples": len(c.seen), "held": len(c.held)})
+	metrics, err := json.Marshal(map[string]any{"accuracy": c.accuracy(), "learnt": len(c.seen), "held": len(c.held)})
 	if err != nil {
 		return err
 	}
-	predictions, err := os.Create(filepath.Join(to, "predictions.csv"))
+	return errors.Join(os.WriteFile(filepath.Join(to, "model.onnx"), c.onnx(), 0o644), os.WriteFile(filepath.Join(to, "weights.json"), weights, 0o644),
+		os.WriteFile(filepath.Join(to, "metrics.json"), metrics, 0o644), c.savePredictions(to, champion))
+}
+
+// savePredictions writes what each example that was held out is, what this model
+// says that it is, and what the champion says.
+func (c *demoClassifier) savePredictions(to string, champion *demoClassifier) error {
+	f, err := os.Create(filepath.Join(to, "predictions.csv"))
 	if err != nil {
 		return err
 	}
-	table := csv.NewWriter(predictions)
 	rows := [][]string{{"truth", "predicted"}}
-	for _, e := range c.held {
-		rows = append(rows, []string{e.Intent, c.predict(e.Text)})
+	if champion != nil {
+		rows[0] = append(rows[0], "champion")
 	}
-	return errors.Join(os.WriteFile(filepath.Join(to, "weights.json"), weights, 0o644),
-		os.WriteFile(filepath.Join(to, "metrics.json"), metrics, 0o644),
-		table.WriteAll(rows), predictions.Close())
+	for _, e := range c.held {
+		row := []string{e.Intent, c.predict(e.Text)}
+		if champion != nil {
+			row = append(row, champion.predict(e.Text))
+		}
+		rows = append(rows, row)
+	}
+	return errors.Join(csv.NewWriter(f).WriteAll(rows), f.Close())
 }

@@ -14,7 +14,7 @@ import (
 
 // ONNX's own library finds nothing wrong with the model that the trainer writes,
 // and makes of each row what the trainer does.
-func TestTheModelIsONNX(t *testing.T) {
+func TestRealInitsModelIsONNX(t *testing.T) {
 	tr := newTrainer(t)
 	tr.train("STEPS=50")
 	const check = `

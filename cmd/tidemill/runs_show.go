@@ -59,11 +59,15 @@ func (p *runShow) run(ctx context.Context, s *session, positional []string) erro
 	case p.output == "json":
 		return writeIndented(s.stdout, whole)
 	}
-	return showRun(s.stdout, &whole, time.Now())
+	became, err := becameOfRun(ctx, g, &whole)
+	if err != nil {
+		return err
+	}
+	return showRun(s.stdout, &whole, became, time.Now())
 }
 
 // showRun prints all that is known of a run, for people.
-func showRun(out io.Writer, whole *api.RunWhole, now time.Time) error {
+func showRun(out io.Writer, whole *api.RunWhole, became string, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	say := func(what, text string) {
 		if text != "" {
@@ -73,6 +77,7 @@ func showRun(out io.Writer, whole *api.RunWhole, now time.Time) error {
 	sayHead(say, whole, now)
 	sayPlan(say, whole.Plan)
 	sayResult(say, &whole.RunShown)
+	say("became", became)
 	if err := w.Flush(); err != nil {
 		return err
 	}

@@ -3,7 +3,9 @@
 It is here to be replaced. What it shows is the contract of a run, and all of it:
   TIDEMILL_IN/<input>/     the data, read-only: *.csv with a header, *.jsonl with an object a line.
                            The column `label` is what is learned, all columns of numbers are learned from.
-  TIDEMILL_OUT/            model.onnx, metrics.json, metrics.jsonl (a line a step) and predictions.csv
+  TIDEMILL_OUT/            model.onnx, metrics.json, metrics.jsonl (a line a step) and predictions.csv;
+                           weights.json is for the next run, which finds it in
+  TIDEMILL_CHAMPION/       the version that is promoted, to be measured on the same data
   TIDEMILL_CHECKPOINT/     what it needs to go on after a crash
   SIGTERM                  save a checkpoint, and leave
 """
@@ -94,6 +96,37 @@ def resume(path, shape):
     return 0, [[0.0] * len(names) for _ in labels], [0.0] * len(labels)
 
 
+def best(weights, bias, labels, x):
+    """The label that is likeliest for a row as it came."""
+    scores = [b + sum(w * v for w, v in zip(row, x)) for row, b in zip(weights, bias)]
+    return labels[scores.index(max(scores))]
+
+
+def champion(names, rows):
+    """What the promoted version says of rows, or None if there is none that knows these columns."""
+    path = pathlib.Path(os.environ.get("TIDEMILL_CHAMPION") or "none") / "weights.json"
+    if not path.exists():
+        return None
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    if not set(saved["columns"]) <= set(names):
+        print(f"the champion is not measured: it asks for the columns {saved['columns']}", flush=True)
+        return None
+    at = [names.index(c) for c in saved["columns"]]
+    return [best(saved["weights"], saved["bias"], saved["labels"], [row[j] for j in at]) for row in rows]
+
+
+def leave(out, weights, bias, names, labels, truths, rows):
+    """Leaves a model that takes columns as they are, and what it and the champion say of rows
+    that neither has learned from. Returns how much of that is right."""
+    (out / "model.onnx").write_bytes(onnx(weights, bias, names, labels))
+    save(out / "weights.json", json.dumps({"columns": names, "labels": labels, "weights": weights, "bias": bias}))
+    told = {"truth": truths, "predicted": [best(weights, bias, labels, row) for row in rows], "champion": champion(names, rows)}
+    told = {name: column for name, column in told.items() if column}
+    with open(out / "predictions.csv", "w", newline="", encoding="utf-8") as f:
+        csv.writer(f).writerows([told, *zip(*told.values())])
+    return sum(a == b for a, b in zip(told["truth"], told["predicted"])) / len(truths)
+
+
 # ONNX is a protocol buffer: fields with a number and a kind, one after the other.
 def varint(n):
     out = bytearray()
@@ -139,9 +172,9 @@ def main():
     rows = load(os.environ["TIDEMILL_IN"])
     if len(rows) < 10:
         sys.exit(f"{len(rows)} rows with a label are too few: 10 at least")
-    names, labels, xs, ys = table(rows)
-    means, spreads = scale(xs)
-    xs = [[(v - m) / s for v, m, s in zip(x, means, spreads)] for x in xs]
+    names, labels, given, ys = table(rows)
+    means, spreads = scale(given)
+    xs = [[(v - m) / s for v, m, s in zip(x, means, spreads)] for x in given]
     learn = [i for i in range(len(xs)) if i % 5]  # every fifth row is kept for judging
     judge = [i for i in range(len(xs)) if not i % 5]
     print(f"{len(learn)} rows to learn from, {len(judge)} to judge by: {len(names)} columns, labels {', '.join(labels)}", flush=True)
@@ -158,19 +191,13 @@ def main():
             if leaving:
                 sys.exit(f"asked to leave at step {done}; the checkpoint has it")
 
-    guesses = {i: softmax(weights, bias, xs[i]) for i in judge}
-    with open(out / "predictions.csv", "w", newline="", encoding="utf-8") as f:
-        write = csv.writer(f)
-        write.writerow(["truth", "predicted"])
-        write.writerows([labels[ys[i]], labels[p.index(max(p))]] for i, p in guesses.items())
-    right = sum(ys[i] == p.index(max(p)) for i, p in guesses.items())
-    loss = -sum(math.log(max(p[ys[i]], 1e-12)) for i, p in guesses.items()) / len(judge)
-    save(out / "metrics.json", json.dumps({"accuracy": right / len(judge), "loss": loss, "rows": len(rows)}))
+    loss = -sum(math.log(max(softmax(weights, bias, xs[i])[ys[i]], 1e-12)) for i in judge) / len(judge)
     # The model takes columns as they are: the scale goes into its weights.
     plain = [[w / s for w, s in zip(row, spreads)] for row in weights]
     shifted = [b - sum(w * m for w, m in zip(row, means)) for b, row in zip(bias, plain)]
-    (out / "model.onnx").write_bytes(onnx(plain, shifted, names, labels))
-    print(f"accuracy {right / len(judge):.3f} on {len(judge)} rows", flush=True)
+    accuracy = leave(out, plain, shifted, names, labels, [labels[ys[i]] for i in judge], [given[i] for i in judge])
+    save(out / "metrics.json", json.dumps({"accuracy": accuracy, "loss": loss, "rows": len(rows)}))
+    print(f"accuracy {accuracy:.3f} on {len(judge)} rows", flush=True)
 
 
 if __name__ == "__main__":
