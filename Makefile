@@ -11,10 +11,10 @@ POINTS  ?= all
 FUZZTIME ?= 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint test-real bench bench-smoke chaos soak crash fuzz build clean
+.PHONY: help demo up test lint test-real test-examples bench bench-smoke chaos soak crash fuzz build clean
 
 help: ## say what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## start everything in this process, publish events, see them arrive
 	@$(GO) run ./cmd/tidemill demo
@@ -30,13 +30,17 @@ lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	  test -z "$$unformatted" || { echo "run gofmt on:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
-	$(GO) vet -tags real ./...
-	$(GO) tool staticcheck -tags real ./...
+	$(GO) vet -tags real,torch ./...
+	$(GO) tool staticcheck -tags real,torch ./...
 	cd loadtest/franz && GOWORK=off $(GO) vet ./...
 
 test-real: ## the same suite against a real Apache Kafka and Redis, which it installs and starts
 	./.ci/real-servers-install
-	$(GO) test $(RACE) -tags real -run '^TestReal' -timeout 15m -count=1 ./broker/... ./internal/... ./e2e/... ./cmd/...
+	$(GO) test $(RACE) -tags real -run '^TestReal' -timeout 15m -count=1 ./broker/... ./internal/... ./e2e/... ./cmd/... ./examples/...
+
+test-examples: ## the PyTorch trainer, in a virtual environment that is made here the first time: up to 6 GB
+	TIDEMILL_TORCH=$$(./.ci/torch-install) && export TIDEMILL_TORCH && \
+	  $(GO) test -tags torch -run '^TestTorch' -timeout 20m -count=1 ./examples/...
 
 bench: ## our client beside franz-go's, the door and triggers beside bare net/http, runs beside bare processes; prints the bars
 	$(GO) run ./loadtest

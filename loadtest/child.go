@@ -24,8 +24,7 @@ const (
 
 	roleDispatcher = "dispatcher"
 
-	roleLaptop  = "laptop"
-	roleTrainer = "trainer"
+	roleLaptop = "laptop"
 )
 
 // child is a process that lives until its standard input closes and answers

@@ -26,20 +26,23 @@ func findClients(ctx context.Context, self, given, folder string) (clients, erro
 		return c, nil
 	}
 	c.franz[0] = filepath.Join(folder, "franz")
-	return c, buildFranz(ctx, c.franz[0])
+	if err := buildBeside(ctx, "franz", c.franz[0]); err != nil {
+		return c, fmt.Errorf("%w, or give -franz", err)
+	}
+	return c, nil
 }
 
-// buildFranz builds the nested module. It needs the sources, so it is found
-// from the repository's root or from this folder.
-func buildFranz(ctx context.Context, out string) error {
-	source := "loadtest/franz"
+// buildBeside builds a program of a folder below this one's. It needs the
+// sources, so they are found from the repository's root or from here.
+func buildBeside(ctx context.Context, name, out string) error {
+	source := filepath.Join("loadtest", name)
 	if _, err := os.Stat(source); err != nil {
-		source = "franz"
+		source = name
 	}
 	build := exec.CommandContext(ctx, "go", "build", "-C", source, "-o", out, ".")
 	build.Env = append(os.Environ(), "GOWORK=off")
 	if said, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build franz-go's client in %s: %w\n%s\nrun this from the repository's root, or give -franz", source, err, said)
+		return fmt.Errorf("build %s: %w\n%s\nrun this from the repository's root", source, err, said)
 	}
 	return nil
 }

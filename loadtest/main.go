@@ -27,13 +27,6 @@ import (
 )
 
 func main() {
-	if began := time.Now(); len(os.Args) > 1 && os.Args[1] == roleTrainer {
-		if err := train(began, os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, "trainer:", err)
-			os.Exit(1)
-		}
-		return
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdin, os.Stdout); err != nil {

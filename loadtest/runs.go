@@ -45,7 +45,11 @@ func (r *runner) runs(ctx context.Context, self, folder string) (m runsMeasured,
 		return m, err
 	}
 	defer roll.close()
-	arg, err := json.Marshal(laptopTask{Dir: dir, Config: runsConfig(self, roll.path), Profile: r.profile})
+	program := filepath.Join(folder, "trainer")
+	if err := buildBeside(ctx, "trainer", program); err != nil {
+		return m, err
+	}
+	arg, err := json.Marshal(laptopTask{Dir: dir, Config: runsConfig(program, roll.path), Profile: r.profile})
 	if err != nil {
 		return m, err
 	}
@@ -53,28 +57,28 @@ func (r *runner) runs(ctx context.Context, self, folder string) (m runsMeasured,
 	if err != nil {
 		return m, err
 	}
-	l := &laptopBench{runner: r, self: self, url: "http://" + up.addrs[0], roll: roll, up: up}
+	l := &laptopBench{runner: r, trainer: program, url: "http://" + up.addrs[0], roll: roll, up: up}
 	if err = l.measure(ctx, &m); err == nil {
 		m.data, err = l.data(ctx, folder)
 	}
 	return m, errors.Join(err, up.stop())
 }
 
-func runsConfig(self, socket string) string {
+func runsConfig(program, socket string) string {
 	return fmt.Sprintf(`version: 1
 pools: {default: {slots: %d}}
 recipes:
   quick:
     when: {type: bot-created}
-    run: {dir: ., command: [%q, %s, %q]}
-`, runSlots, self, roleTrainer, socket)
+    run: {dir: ., command: [%q, %q]}
+`, runSlots, program, socket)
 }
 
 type laptopBench struct {
 	*runner
-	self, url string
-	roll      *roll
-	up        *server
+	trainer, url string
+	roll         *roll
+	up           *server
 }
 
 func (l *laptopBench) measure(ctx context.Context, m *runsMeasured) (err error) {
@@ -88,7 +92,7 @@ func (l *laptopBench) measure(ctx context.Context, m *runsMeasured) (err error) 
 	if m.begin, err = l.begins(ctx, m.paced); err != nil {
 		return err
 	}
-	if m.bare, err = forkExec(ctx, l.self, l.roll.path, m.runs, max(runSlots, runtime.NumCPU())); err != nil {
+	if m.bare, err = forkExec(ctx, l.trainer, l.roll.path, m.runs, max(runSlots, runtime.NumCPU())); err != nil {
 		return err
 	}
 	if m.took, err = l.crowd(ctx, m.runs); err != nil {
@@ -109,7 +113,7 @@ func (l *laptopBench) measure(ctx context.Context, m *runsMeasured) (err error) 
 // forks measures a bare fork and exec until the trainer runs, at the pace of the
 // events.
 func (l *laptopBench) forks(ctx context.Context, n int) (sample, error) {
-	return l.paced(ctx, n, "fork", func(key string) error { return trainer(ctx, l.self, l.roll.path, key) })
+	return l.paced(ctx, n, "fork", func(key string) error { return trainer(ctx, l.trainer, l.roll.path, key) })
 }
 
 // begins measures an event's publishing until its command runs.

@@ -14,9 +14,19 @@ import (
 )
 
 // judge holds everything that is left against what must always hold: two events,
-// the second of which came while the first one's run was live, have made two
-// runs, one behind the other.
-func (r *round) judge(ctx context.Context, runs []tidemill.Run) (found []string) {
+// the second of which came while the first one's runs were live, have made two
+// runs of each recipe, one behind the other.
+func (r *round) judge(ctx context.Context, all []tidemill.Run) (found []string) {
+	for _, recipe := range []string{cleans, learns} {
+		runs := slices.DeleteFunc(slices.Clone(all), func(r tidemill.Run) bool { return r.Recipe != recipe })
+		for _, f := range r.judgeRecipe(ctx, recipe, runs) {
+			found = append(found, recipe+": "+f)
+		}
+	}
+	return found
+}
+
+func (r *round) judgeRecipe(ctx context.Context, recipe string, runs []tidemill.Run) (found []string) {
 	if len(runs) != events {
 		return []string{fmt.Sprintf("there are %d runs: %+v", len(runs), runs)}
 	}
@@ -27,7 +37,11 @@ func (r *round) judge(ctx context.Context, runs []tidemill.Run) (found []string)
 	for i := range runs {
 		found = append(found, r.judgeRun(&runs[i], i+1, strings.Count(string(called), runs[i].ID))...)
 	}
-	return append(append(found, r.judgeLog(ctx, runs)...), r.judgeData(ctx, runs)...)
+	found = append(found, r.judgeLog(ctx, recipe, runs)...)
+	if recipe == learns {
+		return append(found, r.judgeModel(ctx, runs)...)
+	}
+	return append(found, r.judgeData(ctx, runs)...)
 }
 
 // judgeRun looks at the run of one event, whose command was called so many times.
@@ -38,7 +52,7 @@ func (r *round) judgeRun(run *tidemill.Run, number, calls int) (found []string) 
 	if run.State != tidemill.RunSucceeded {
 		fault("it has %s: %s", run.State, run.Reason)
 	}
-	if want := tidemill.RunID("clean", key, tidemill.Cause{Source: "/crash", ID: fmt.Sprint(number)}); run.ID != want || run.Causes != 1 {
+	if want := tidemill.RunID(run.Recipe, key, tidemill.Cause{Source: "/crash", ID: fmt.Sprint(number)}); run.ID != want || run.Causes != 1 {
 		fault("it is %s of %d causes, and the event's is %s", run.ID, run.Causes, want)
 	}
 	if calls < 1 || calls > len(run.Attempts) {
@@ -51,12 +65,8 @@ func (r *round) judgeRun(run *tidemill.Run, number, calls int) (found []string) 
 }
 
 // judgeLog folds the facts anew, and looks for the events of the commits.
-func (r *round) judgeLog(ctx context.Context, runs []tidemill.Run) (found []string) {
-	names, err := tidemill.NewNames("crash")
-	if err != nil {
-		return []string{err.Error()}
-	}
-	b, err := broker.Open(ctx, broker.Options{Addr: r.toKafka.addr(), Names: names})
+func (r *round) judgeLog(ctx context.Context, recipe string, runs []tidemill.Run) (found []string) {
+	b, err := r.dial(ctx)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -67,6 +77,9 @@ func (r *round) judgeLog(ctx context.Context, runs []tidemill.Run) (found []stri
 		f := tidemill.Fact{Partition: runs[0].Partition, Offset: e.Offset, ID: e.ID, Type: e.Type, Key: e.Subject, At: e.Time, Data: e.Data}
 		f.Recipe, _ = e.Attribute(tidemill.AttrRecipe)
 		f.Run, _ = e.Attribute(tidemill.AttrRun)
+		if f.Recipe != recipe || !strings.HasPrefix(e.Type, "tidemill.run.") {
+			return
+		}
 		if v := m.Apply(f); v.Result == tidemill.Accepted {
 			accepted[e.Type]++
 		}
@@ -78,11 +91,25 @@ func (r *round) judgeLog(ctx context.Context, runs []tidemill.Run) (found []stri
 		found = append(found, fmt.Sprintf("the facts make %+v", m))
 	}
 	attempts := len(runs[0].Attempts) + len(runs[1].Attempts)
-	want := map[string]int{tidemill.TypeRunRequested: events, tidemill.TypeRunStarted: attempts, tidemill.TypeRunFinished: attempts, tidemill.TypeRunCommitted: events}
+	want := map[string]int{tidemill.TypeRunRequested: events, tidemill.TypeRunStarted: attempts, tidemill.TypeRunFinished: attempts}
+	if recipe == cleans {
+		want[tidemill.TypeRunCommitted] = events
+	}
 	if !maps.Equal(accepted, want) {
 		found = append(found, fmt.Sprintf("accepted were %v, want %v", accepted, want))
 	}
+	if recipe != cleans {
+		return found
+	}
 	return append(found, judgeNews(ctx, b, runs)...)
+}
+
+func (r *round) dial(ctx context.Context) (*broker.Broker, error) {
+	names, err := tidemill.NewNames("crash")
+	if err != nil {
+		return nil, err
+	}
+	return broker.Open(ctx, broker.Options{Addr: r.toKafka.addr(), Names: names})
 }
 
 // judgeNews holds the events that tell of new data against the runs' commits.

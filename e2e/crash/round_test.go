@@ -22,14 +22,16 @@ import (
 	"tidemill.dev/internal/api"
 )
 
-// conf has a recipe whose runs put what they make on a dataset, so that there is
-// an effect of every kind. Its trainer takes note of each time it is called, and
+// conf has two recipes, so that there is an effect of every kind: the runs of one
+// put what they make on a dataset, those of the other make a model, which is
+// judged. A trainer takes note of each time it is called, and
 // waits until the second event has been published: that comes while the first
 // one's run is live, and has to wait for its end. What it makes differs from run
 // to run, or the second commit would be none.
 const conf = `version: 1
 name: crash
 streams: {events: {partitions: 2}, facts: {partitions: 2}, progress: {partitions: 1}, dead-letters: {partitions: 1}}
+pools: {default: {slots: 2}}
 recipes:
   clean:
     when: {type: bot-created}
@@ -38,11 +40,22 @@ recipes:
       command: [sh, -c, "echo $TIDEMILL_RUN >> $HOME/calls; while [ ! -e $HOME/second ]; do sleep 0.02; done; echo $TIDEMILL_RUN > $TIDEMILL_OUT/clean.txt; echo '{\"step\": 1, \"total\": 1}' > $TIDEMILL_OUT/metrics.jsonl"]
       backoff: {first: 10ms, cap: 10ms}
     makes: {dataset: "clean/{key}"}
+  learn:
+    when: {type: bot-created}
+    run:
+      dir: .
+      command: [sh, -c, "echo $TIDEMILL_RUN >> $HOME/calls; while [ ! -e $HOME/second ]; do sleep 0.02; done; echo $TIDEMILL_RUN > $TIDEMILL_OUT/model.onnx; echo '{\"loss\": 0.5}' > $TIDEMILL_OUT/metrics.json; printf 'truth,predicted\na,a\nb,b\nb,a\n' > $TIDEMILL_OUT/predictions.csv"]
+      backoff: {first: 10ms, cap: 10ms}
+    makes: {model: "intent/{key}"}
+    gate: ["metrics.accuracy > 0.6", "metrics.loss < 1"]
 `
 
 const (
 	key    = "bot-42"
-	events = 2 // and as many runs
+	events = 2 // and as many runs of each recipe
+	cleans = "clean"
+	learns = "learn"
+	model  = "intent/" + key
 )
 
 // round is one life of the servers, and one or two of the process.
@@ -217,17 +230,25 @@ func (r *round) play(ctx context.Context) ([]tidemill.Run, error) {
 }
 
 // publishWhat is to be published by now: the first event at once, the second
-// while the first one's run is live. One that was not acknowledged is published
+// while both of the first one's runs are live. One that was not acknowledged is published
 // again, as publishers do.
 func (r *round) publishWhat(ctx context.Context) error {
 	if r.published == 0 && r.publish(ctx, 1) {
 		r.published = 1
 	}
-	if _, err := os.Stat(filepath.Join(r.dir, callsFile)); r.published != 1 || err != nil || !r.publish(ctx, 2) {
+	if r.published != 1 || r.called() < 2 || !r.publish(ctx, 2) {
 		return nil
 	}
 	r.published = 2
 	return os.WriteFile(filepath.Join(r.dir, "second"), nil, 0o644)
+}
+
+// called is how many runs' commands have been called.
+func (r *round) called() int {
+	text, _ := os.ReadFile(filepath.Join(r.dir, callsFile)) // it is not there before the first
+	lines := strings.Fields(string(text))
+	slices.Sort(lines)
+	return len(slices.Compact(lines))
 }
 
 const (
@@ -261,7 +282,7 @@ func (r *round) await(ctx context.Context) ([]tidemill.Run, error) {
 			return nil, err
 		}
 		var page api.Runs
-		if err := r.get(ctx, "/api/v1/runs?key="+key, &page); err == nil && r.published == 2 && allEnded(page.Runs) {
+		if err := r.get(ctx, "/api/v1/runs?key="+key, &page); err == nil && r.published == 2 && allEnded(page.Runs) && r.allTold(ctx) {
 			return oldestFirst(page.Runs), nil
 		}
 		select {
@@ -276,7 +297,19 @@ func (r *round) await(ctx context.Context) ([]tidemill.Run, error) {
 }
 
 func allEnded(runs []api.RunShown) bool {
-	return len(runs) >= events && !slices.ContainsFunc(runs, func(r api.RunShown) bool { return !r.State.Ended() })
+	return len(runs) >= 2*events && !slices.ContainsFunc(runs, func(r api.RunShown) bool { return !r.State.Ended() })
+}
+
+// allTold reports whether each version has its verdict, and the log has told of it.
+func (r *round) allTold(ctx context.Context) bool {
+	m, err := r.modelNow(ctx)
+	judged := 0
+	for _, h := range m.Versions {
+		if h.State != tidemill.VersionRegistered {
+			judged++
+		}
+	}
+	return err == nil && judged >= events && len(m.Owed) == 0
 }
 
 func oldestFirst(shown []api.RunShown) []tidemill.Run {

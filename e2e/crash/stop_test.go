@@ -96,7 +96,11 @@ func openLife(t *testing.T, dir string) *life {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = p.Dispatcher(t.Context()); err == nil {
+	d, err := p.Dispatcher(t.Context())
+	if err == nil {
+		err = d.Ready(t.Context()) // before it a new trigger gets nothing
+	}
+	if err == nil {
 		_, err = p.Keeper(t.Context())
 	}
 	if err != nil {

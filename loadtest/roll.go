@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -13,21 +12,6 @@ import (
 	"sync"
 	"time"
 )
-
-// train is a trainer of a few milliseconds: a process that says for which key it
-// has begun, and when, and is done.
-func train(began time.Time, args []string) error {
-	if len(args) != 1 {
-		return errors.New("trainer: give a socket")
-	}
-	c, err := net.Dial("unixgram", args[0])
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	_, err = fmt.Fprintf(c, "%s %d", os.Getenv("TIDEMILL_KEY"), began.UnixNano())
-	return err
-}
 
 // roll is who has begun, as the trainers say themselves.
 type roll struct {
@@ -95,14 +79,14 @@ func (r *roll) until(ctx context.Context, keys int) error {
 
 // forkExec starts the same trainer n times, some at once, and nothing else: the
 // floor under runs a second.
-func forkExec(ctx context.Context, self, socket string, n, atOnce int) (time.Duration, error) {
+func forkExec(ctx context.Context, program, socket string, n, atOnce int) (time.Duration, error) {
 	began, next := time.Now(), make(chan int)
 	var all sync.WaitGroup
 	failed := make(chan error, atOnce)
 	for range atOnce {
 		all.Go(func() {
 			for i := range next {
-				if err := trainer(ctx, self, socket, "bare-"+strconv.Itoa(i)); err != nil {
+				if err := trainer(ctx, program, socket, "bare-"+strconv.Itoa(i)); err != nil {
 					failed <- err
 					return
 				}
@@ -126,8 +110,8 @@ func feed(n int, next chan<- int, failed <-chan error) error {
 	return nil
 }
 
-func trainer(ctx context.Context, self, socket, key string) error {
-	cmd := exec.CommandContext(ctx, self, roleTrainer, socket)
+func trainer(ctx context.Context, program, socket, key string) error {
+	cmd := exec.CommandContext(ctx, program, socket)
 	cmd.Env = append(os.Environ(), "TIDEMILL_KEY="+key)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("start a trainer: %w: %s", err, out)

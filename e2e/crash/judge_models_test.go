@@ -1,0 +1,126 @@
+package crash
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/store"
+)
+
+// modelNow folds the facts of the model anew.
+func (r *round) modelNow(ctx context.Context) (m tidemill.Model, err error) {
+	_, m, err = r.modelFacts(ctx)
+	return m, err
+}
+
+// modelFacts are the facts of the model, each once by source and id, and what
+// they make.
+func (r *round) modelFacts(ctx context.Context) (all []broker.View, m tidemill.Model, err error) {
+	b, err := r.dial(ctx)
+	if err != nil {
+		return nil, m, err
+	}
+	defer b.Close()
+	known := map[tidemill.Cause]bool{}
+	err = read(ctx, b, tidemill.StreamFacts, func(e *broker.Incoming) {
+		of, _ := e.Attribute(tidemill.AttrModel)
+		if of != model || !strings.HasPrefix(e.Type, "tidemill.model.") {
+			return
+		}
+		v := e.View.Clone()
+		f := tidemill.Fact{Partition: e.Position().Partition, Offset: e.Offset, ID: v.ID, Type: v.Type, Model: of, Key: v.Subject, At: e.Time, Data: v.Data}
+		f.Run, _ = v.Attribute(tidemill.AttrRun)
+		m.Apply(f)
+		if c := (tidemill.Cause{Source: v.Source, ID: v.ID}); !known[c] {
+			known[c] = true
+			all = append(all, v)
+		}
+	})
+	return all, m, err
+}
+
+// judgeModel looks at the model that the runs have made: a version each, with a
+// verdict that was told once, and the newer one is the champion.
+func (r *round) judgeModel(ctx context.Context, runs []tidemill.Run) (found []string) {
+	fault := func(format string, words ...any) { found = append(found, fmt.Sprintf(format, words...)) }
+	facts, m, err := r.modelFacts(ctx)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	newer := m.OfRun(runs[1].ID)
+	if m.Last != events || newer == nil || m.Champion != newer.Number || len(m.Owed) > 0 {
+		fault("the model is %+v", m)
+	}
+	for i := range runs {
+		said := map[string]int{}
+		for _, v := range facts {
+			if run, _ := v.Attribute(tidemill.AttrRun); run == runs[i].ID {
+				said[v.Type]++
+				if fine := explains(v); fine != nil {
+					fault("%s of run %d: %v", v.Type, i+1, fine)
+				}
+			}
+		}
+		delete(said, tidemill.TypeModelPromotionProposed) // may have been void, and made again
+		want := map[string]int{tidemill.TypeModelRegistered: 1, tidemill.TypeModelPromoted: 1}
+		if h := m.OfRun(runs[i].ID); h != nil && h.State == tidemill.VersionRefused { // the newer one was judged first
+			want = map[string]int{tidemill.TypeModelRegistered: 1, tidemill.TypeModelRefused: 1}
+		}
+		if !maps.Equal(said, want) {
+			fault("of run %d the log says %v, want %v", i+1, said, want)
+		}
+	}
+	return append(found, r.judgeVersions(ctx, m)...)
+}
+
+// explains finds an announcement without a sentence.
+func explains(v broker.View) error {
+	if v.Type == tidemill.TypeModelRegistered || v.Type == tidemill.TypeModelPromotionProposed {
+		return nil
+	}
+	var d tidemill.ModelAnnounced
+	if err := json.Unmarshal(v.Data, &d); err != nil {
+		return err
+	}
+	if d.Judgement == nil || d.Judgement.Sentence == "" || d.Origin == nil || d.Artifact == "" {
+		return errors.New("it explains nothing: " + string(v.Data))
+	}
+	return nil
+}
+
+// judgeVersions holds what people are shown against the log, and looks for the
+// files of each version.
+func (r *round) judgeVersions(ctx context.Context, m tidemill.Model) (found []string) {
+	var shown api.ModelWhole
+	if err := r.get(ctx, "/api/v1/model?model="+model, &shown); err != nil || shown.Champion != m.Champion || len(shown.All) != events {
+		found = append(found, fmt.Sprintf("people are shown %+v, and the log says %+v: %v", shown, m, err))
+	}
+	s, err := openStore(ctx, r)
+	if err != nil {
+		return append(found, err.Error())
+	}
+	defer s.Close()
+	for _, v := range shown.All {
+		if v.Judgement == nil || v.Metrics["accuracy"] < 0.66 || v.Metrics["accuracy"] > 0.67 {
+			found = append(found, fmt.Sprintf("version %d is %+v", v.Number, v))
+		}
+		found = append(found, filesOf(ctx, s, v)...)
+	}
+	return found
+}
+
+func filesOf(ctx context.Context, s *store.Store, v api.ModelVersion) (found []string) {
+	for tree, path := range map[string]string{v.Artifact: "model.onnx", v.Report: "report.json"} {
+		if _, err := s.File(ctx, tree, path); err != nil {
+			found = append(found, fmt.Sprintf("of version %d there is no %s: %v", v.Number, path, err))
+		}
+	}
+	return found
+}

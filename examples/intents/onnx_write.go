@@ -1,0 +1,172 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"strings"
+)
+
+// What the file says of itself.
+const (
+	inputName  = "text"
+	outputName = "probabilities"
+	labelsProp = "labels" // of its metadata, a list as JSON
+	version    = 9        // of the format
+	opset      = 20       // of the operators: the first with StringSplit
+)
+
+// The data types of ONNX that there are here.
+const (
+	typeFloat  = 1
+	typeString = 8
+)
+
+// onnx is the model as a file. It takes any number of messages as they were
+// written:
+//
+//	text[n] → StringNormalizer → StringSplit → TfIdfVectorizer → Gemm → Softmax → probabilities[n, labels]
+//
+// StringSplit fills short rows up with empty texts, which no form is, so a
+// message has the same probabilities alone and among others.
+func (m *model) onnx() []byte {
+	var f fields
+	f.number(1, version)
+	f.text(2, "tidemill examples/intents")
+	f.group(7, m.graph)
+	f.group(8, func(f *fields) {
+		f.text(1, "")
+		f.number(2, opset)
+	})
+	labels, _ := json.Marshal(m.labels) // of texts: cannot fail
+	f.group(14, func(f *fields) {
+		f.text(1, labelsProp)
+		f.text(2, string(labels))
+	})
+	return f
+}
+
+func (m *model) graph(f *fields) {
+	node(f, "StringNormalizer", []string{inputName}, []string{"lower"}, func(f *fields) {
+		textAttribute(f, "case_change_action", "LOWER")
+		textAttribute(f, "locale", "C") // every machine has it
+	})
+	node(f, "StringSplit", []string{"lower"}, []string{"words", "lengths"}, func(f *fields) {
+		textAttribute(f, "delimiter", " ")
+	})
+	node(f, "TfIdfVectorizer", []string{"words"}, []string{"counts"}, m.vectorizer)
+	node(f, "Gemm", []string{"counts", "weights", "bias"}, []string{"scores"}, nil)
+	node(f, "Softmax", []string{"scores"}, []string{outputName}, nil)
+	f.text(2, "intents")
+	tensor(f, "weights", []int{m.columns, len(m.labels)}, m.weights)
+	tensor(f, "bias", []int{len(m.labels)}, m.bias)
+	port(f, 11, inputName, typeString, 0)
+	port(f, 12, outputName, typeFloat, len(m.labels))
+}
+
+// vectorizer counts words and pairs. Several forms have one column: their counts
+// are added up.
+func (m *model) vectorizer(f *fields) {
+	var columns []int
+	var pool []string
+	for _, form := range m.singles {
+		columns, pool = append(columns, form.column), append(pool, form.text)
+	}
+	for _, form := range m.pairs {
+		columns, pool = append(columns, form.column), append(pool, strings.Split(form.text, " ")...)
+	}
+	longest, begins := 2, []int{0, len(m.singles)}
+	if len(m.pairs) == 0 {
+		longest, begins = 1, begins[:1]
+	}
+	textAttribute(f, "mode", "TF")
+	numberAttribute(f, "min_gram_length", 1)
+	numberAttribute(f, "max_gram_length", longest)
+	numberAttribute(f, "max_skip_count", 0)
+	numbersAttribute(f, "ngram_counts", begins)
+	numbersAttribute(f, "ngram_indexes", columns)
+	textsAttribute(f, "pool_strings", pool)
+}
+
+func node(f *fields, operator string, in, out []string, attributes func(*fields)) {
+	f.group(1, func(f *fields) {
+		for _, name := range in {
+			f.text(1, name)
+		}
+		for _, name := range out {
+			f.text(2, name)
+		}
+		f.text(3, out[0])
+		f.text(4, operator)
+		if attributes != nil {
+			attributes(f)
+		}
+	})
+}
+
+// attribute has in field its value, and in 20 of what type that is.
+func attribute(f *fields, name string, kind int, value func(*fields)) {
+	f.group(5, func(f *fields) {
+		f.text(1, name)
+		value(f)
+		f.number(20, kind)
+	})
+}
+
+func numberAttribute(f *fields, name string, n int) {
+	attribute(f, name, 2, func(f *fields) { f.number(3, n) })
+}
+
+func textAttribute(f *fields, name, s string) {
+	attribute(f, name, 3, func(f *fields) { f.text(4, s) })
+}
+
+func numbersAttribute(f *fields, name string, all []int) {
+	attribute(f, name, 7, func(f *fields) {
+		for _, n := range all {
+			f.number(8, n)
+		}
+	})
+}
+
+func textsAttribute(f *fields, name string, all []string) {
+	attribute(f, name, 8, func(f *fields) {
+		for _, s := range all {
+			f.text(9, s)
+		}
+	})
+}
+
+func tensor(f *fields, name string, dims []int, values []float32) {
+	raw := make([]byte, 0, 4*len(values))
+	for _, v := range values {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
+	}
+	f.group(5, func(f *fields) {
+		for _, n := range dims {
+			f.number(1, n)
+		}
+		f.number(2, typeFloat)
+		f.text(8, name)
+		f.bytes(9, raw)
+	})
+}
+
+// port is an input or output with a row a message; without a width it has one
+// dimension alone.
+func port(f *fields, field int, name string, kind, width int) {
+	f.group(field, func(f *fields) {
+		f.text(1, name)
+		f.group(2, func(f *fields) {
+			f.group(1, func(f *fields) {
+				f.number(1, kind)
+				f.group(2, func(f *fields) {
+					f.group(1, func(f *fields) { f.text(2, "messages") })
+					if width > 0 {
+						f.group(1, func(f *fields) { f.number(1, width) })
+					}
+				})
+			})
+		})
+	})
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// fields are a message of a protocol buffer, which is what an ONNX file is: fields with a
+// number and a kind, one after the other.
+type fields []byte
+
+// The kinds of fields that ONNX's have here.
+const (
+	kindNumber = 0
+	kindBytes  = 2
+)
+
+func (f *fields) number(field int, n int) {
+	*f = binary.AppendUvarint(*f, uint64(field)<<3|kindNumber)
+	*f = binary.AppendUvarint(*f, uint64(n))
+}
+
+func (f *fields) bytes(field int, b []byte) {
+	*f = binary.AppendUvarint(*f, uint64(field)<<3|kindBytes)
+	*f = binary.AppendUvarint(*f, uint64(len(b)))
+	*f = append(*f, b...)
+}
+
+func (f *fields) text(field int, s string) { f.bytes(field, []byte(s)) }
+
+// group is a message in a message.
+func (f *fields) group(field int, fill func(*fields)) {
+	var inner fields
+	fill(&inner)
+	f.bytes(field, inner)
+}
+
+var errCut = errors.New("a field is cut off, or of a kind that is not written here")
+
+// each calls got for each field. A number comes as n, all else as b.
+func (f fields) each(got func(field, n int, b fields) error) error {
+	for len(f) > 0 {
+		tag, a := binary.Uvarint(f)
+		if a <= 0 {
+			return errCut
+		}
+		value, b := binary.Uvarint(f[a:])
+		if b <= 0 {
+			return errCut
+		}
+		f = f[a+b:]
+		var inner fields
+		switch tag & 7 {
+		case kindNumber:
+		case kindBytes:
+			if value > uint64(len(f)) {
+				return errCut
+			}
+			inner, f = f[:value], f[value:]
+		default:
+			return errCut
+		}
+		if err := got(int(tag>>3), int(value), inner); err != nil {
+			return err
+		}
+	}
+	return nil
+}

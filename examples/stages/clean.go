@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// line is one of a chat, as the chat server has logged it.
+type line struct {
+	From   string `json:"from"` // customer, bot, agent
+	Text   string `json:"text"`
+	Intent string `json:"intent"` // what an agent said it was; empty if nobody did
+}
+
+// clean makes a file of messages of each file of chats. A message that was there
+// before, in this file or one with a name before it, counts once: so a file that
+// comes later changes nothing of what was made of the others.
+func clean(in, out string, log io.Writer) error {
+	paths, err := files(in, ".jsonl")
+	if err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, path := range paths {
+		lines, err := readLines(path)
+		if err != nil {
+			return err
+		}
+		var kept []message
+		for _, l := range lines {
+			m, use := l.message()
+			if key := strings.ToLower(m.text); use && !seen[key] {
+				seen[key] = true
+				kept = append(kept, m)
+			}
+		}
+		fmt.Fprintf(log, "%s: %d lines, %d messages kept\n", name(path), len(lines), len(kept))
+		if err := writeMessages(filepath.Join(out, name(path)+".csv"), kept); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readLines(path string) (all []line, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	rows := bufio.NewScanner(f)
+	for n := 1; rows.Scan(); n++ {
+		var l line
+		if err := json.Unmarshal(rows.Bytes(), &l); err != nil {
+			return nil, fmt.Errorf("read %s line %d: %w", path, n, err)
+		}
+		all = append(all, l)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return all, nil
+}
+
+// What tells who somebody is has no place in what is learned from.
+var (
+	address = regexp.MustCompile(`[\w.+-]+@[\w-]+(\.[\w-]+)+`)
+	number  = regexp.MustCompile(`\d{4,}`)
+)
+
+// message is what can be learned from a line, if anything can.
+func (l line) message() (m message, use bool) {
+	text := address.ReplaceAllString(l.Text, "MAIL")
+	text = number.ReplaceAllString(text, "NUMBER")
+	text = strings.Join(strings.Fields(text), " ")
+	return message{text, l.Intent}, l.From == "customer" && l.Intent != "" && text != ""
+}
