@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -186,11 +187,12 @@ func (b *bucket) get(ctx context.Context, key string) ([]byte, error) {
 		return nil, err
 	}
 	defer r.Close()
-	data := make([]byte, r.Size())
-	if _, err := io.ReadFull(r, data); err != nil {
+	// The size is of a moment before: a folder's file may have been replaced since.
+	data := bytes.NewBuffer(make([]byte, 0, r.Size()+bytes.MinRead))
+	if _, err := data.ReadFrom(r); err != nil {
 		return nil, fmt.Errorf("read %s: %w", key, err)
 	}
-	return data, nil
+	return data.Bytes(), nil
 }
 
 func (b *bucket) stat(ctx context.Context, key string) (item, error) {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,4 +55,35 @@ func TestHalfWrittenFilesAreNotSeen(t *testing.T) {
 	w.must(err)
 	w.must(w.Recover(t.Context(), w.announce))
 	w.committed("d", map[string]string{"f": "2"})
+}
+
+// A reader that comes while a key is replaced by a shorter or a longer text sees
+// one of them whole: the size that it was told may be the other's.
+func TestWhatIsReplacedIsReadWhole(t *testing.T) {
+	b := openStore(t, t.TempDir()).bucket
+	long, short := strings.Repeat("long", 100), "short"
+	ended := make(chan error, 1)
+	go func() {
+		for i := range 2000 {
+			if err := b.put(t.Context(), "k", []byte([]string{long, short}[i%2])); err != nil {
+				ended <- err
+				return
+			}
+		}
+		ended <- nil
+	}()
+	for {
+		data, err := b.get(t.Context(), "k")
+		if err != nil && !errors.Is(err, ErrNotFound) || err == nil && string(data) != long && string(data) != short {
+			t.Fatalf("%q: %v", data, err)
+		}
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		default:
+		}
+	}
 }
