@@ -24,8 +24,9 @@ const module = "tidemill.dev"
 //	cmd → platform, remote → web → triggers → acts, access, repeats, tail, telemetry, cehttp, api → follow → broker → config → tidemill
 var mayImport = map[string][]string{
 	"":                     {"github.com/cloudevents/sdk-go/v2/event"},
-	"config":               {"", "internal/cesql", "internal/cron", "internal/gate", "go.yaml.in/yaml/v3"},
-	"internal/gate":        {"", "cel.dev/cel-go/…"},
+	"internal/spelling":    {},
+	"config":               {"", "internal/cesql", "internal/cron", "internal/gate", "internal/spelling", "go.yaml.in/yaml/v3"},
+	"internal/gate":        {"", "internal/spelling", "cel.dev/cel-go/…"},
 	"internal/measure":     {""},
 	"internal/models":      {"", "broker", "internal/api", "internal/gate", "internal/ledger", "internal/measure", "internal/store"},
 	"internal/why":         {"", "config", "broker", "internal/api", "internal/ledger", "internal/store"},
@@ -53,7 +54,7 @@ var mayImport = map[string][]string{
 	"e2e/kcat":               {"", "broker", "internal/realservers"},
 	"e2e/peers":              {"", "broker", "config", "internal/platform", "internal/realservers", "internal/telemetry"},
 	"internal/api":           {""},
-	"internal/cesql":         {},
+	"internal/cesql":         {"internal/spelling"},
 	"internal/ledger":        {"", "broker", "internal/follow", "github.com/redis/go-redis/v9/…", "github.com/prometheus/client_golang/…"},
 	"internal/store":         {"", "internal/api", "gocloud.dev/…"},
 	"internal/parcel":        {"internal/api"},
@@ -87,7 +88,7 @@ var mayImport = map[string][]string{
 	"internal/platform": {"", "config", "broker", "broker/embedded", "internal/api", "functions", "triggers/deliver", "internal/standing",
 		"internal/web", "triggers/clock", "triggers/letters", "internal/ledger", "internal/store", "internal/runs", "internal/local", "functions/train", "functions/promote", "functions/forget", "internal/models", "internal/why", "internal/forget", "internal/acts", "internal/access", "internal/repeats", "internal/tail", "internal/telemetry",
 		"github.com/redis/go-redis/v9/…", "github.com/prometheus/client_golang/…"},
-	"cmd/tidemill": {"", "internal/local", "internal/parcel", "functions", "github.com/cloudevents/sdk-go/v2/event", "config", "broker", "broker/embedded", "internal/api", "internal/access", "internal/platform", "internal/web", "internal/tail", "triggers/letters", "internal/telemetry", "internal/remote", "internal/drawing", "internal/cesql", "triggers/match",
+	"cmd/tidemill": {"", "internal/spelling", "internal/local", "internal/parcel", "functions", "github.com/cloudevents/sdk-go/v2/event", "config", "broker", "broker/embedded", "internal/api", "internal/access", "internal/platform", "internal/web", "internal/tail", "triggers/letters", "internal/telemetry", "internal/remote", "internal/drawing", "internal/cesql", "triggers/match",
 		"golang.org/x/term",
 		"github.com/segmentio/kafka-go"}, // the demo writes a record that is no event, as any program may
 }

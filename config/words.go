@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"tidemill.dev/internal/spelling"
 )
 
 // maxShown bounds how much of a file's own text a problem repeats.
@@ -117,36 +119,9 @@ func nearest(key string, known []string) (string, bool) {
 		if len(key)-len(k) >= least || len(k)-len(key) >= least {
 			continue
 		}
-		if d := distance(strings.ToLower(key), strings.ToLower(k)); d < least {
+		if d := spelling.Distance(strings.ToLower(key), strings.ToLower(k)); d < least {
 			best, least = k, d
 		}
 	}
 	return best, best != ""
-}
-
-// distance counts the letters to insert, drop, replace or swap with a
-// neighbour to make b of a.
-func distance(a, b string) int {
-	var before []int
-	last := make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := range len(a) {
-		row := make([]int, len(b)+1)
-		row[0] = i + 1
-		for j := range len(b) {
-			swap := len(a) + len(b)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				swap = before[j-1] + 1
-			}
-			replace := last[j]
-			if a[i] != b[j] {
-				replace++
-			}
-			row[j+1] = slices.Min([]int{last[j+1] + 1, row[j] + 1, replace, swap})
-		}
-		before, last = last, row
-	}
-	return last[len(b)]
 }

@@ -1,6 +1,10 @@
 package main
 
-import "strings"
+import (
+	"strings"
+
+	"tidemill.dev/internal/spelling"
+)
 
 // didYouMean is a question to put behind an unknown word, or nothing.
 func didYouMean(word string, known []string) string {
@@ -18,35 +22,9 @@ func nearest(word string, known []string) (string, bool) {
 		if len(word) > 1 && strings.HasPrefix(k, word) {
 			return k, true
 		}
-		if d := distance(word, k); d < least {
+		if d := spelling.Distance(word, k); d < least {
 			best, least = k, d
 		}
 	}
 	return best, best != ""
-}
-
-// distance is how many letters must be added, dropped, changed or swapped with
-// their neighbour.
-func distance(a, b string) int {
-	d := make([][]int, len(a)+1)
-	for i := range d {
-		d[i] = make([]int, len(b)+1)
-		d[i][0] = i
-	}
-	for j := range d[0] {
-		d[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		for j := 1; j <= len(b); j++ {
-			changed := d[i-1][j-1]
-			if a[i-1] != b[j-1] {
-				changed++
-			}
-			d[i][j] = min(changed, d[i-1][j]+1, d[i][j-1]+1)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
-			}
-		}
-	}
-	return d[len(a)][len(b)]
 }

@@ -1,6 +1,10 @@
 package gate
 
-import "strings"
+import (
+	"strings"
+
+	"tidemill.dev/internal/spelling"
+)
 
 const maxSlip = 60 // letters
 
@@ -12,32 +16,11 @@ func nearest(name string, known []string) (string, bool) {
 		if len(name)-len(k) >= least || len(k)-len(name) >= least {
 			continue
 		}
-		if d := distance(strings.ToLower(name), strings.ToLower(k)); d < least {
+		if d := spelling.Distance(strings.ToLower(name), strings.ToLower(k)); d < least {
 			best, least = k, d
 		}
 	}
 	return best, best != ""
-}
-
-// distance counts the letters to insert, drop or replace to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := before
-			if a[i] != b[j] {
-				replace++
-			}
-			before = row[j+1]
-			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // maxBrief bounds how much of a text that others have written is repeated.

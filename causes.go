@@ -1,0 +1,85 @@
+package tidemill
+
+import (
+	"crypto/sha256"
+	"slices"
+	"time"
+)
+
+// Seen are the causes that asked for a run, so that none asks twice.
+type Seen struct {
+	Run    string `json:"run"`
+	At     int64  `json:"at"`     // Unix seconds of the newest
+	Causes []byte `json:"causes"` // a digest of causeDigest bytes each
+}
+
+const (
+	causeDigest = 8
+
+	// noRun stands in place of a run's id for the causes that ended a key.
+	noRun = "-"
+
+	// A cause is remembered for seenFor, and the newest seenLeast of them for
+	// ever; more than seenMost are not kept even if they are young.
+	seenFor   = 7 * 24 * time.Hour
+	seenLeast = 32
+	seenMost  = 4096
+)
+
+// RunOf is the id of the run that a cause asked for; empty if it is not known.
+func (m *Making) RunOf(c Cause) string {
+	d := digest(c)
+	for _, s := range m.Seen {
+		if s.has(d) {
+			return s.Run
+		}
+	}
+	return ""
+}
+
+func digest(c Cause) []byte {
+	h := sha256.New()
+	writeParts(h, []string{c.Source, c.ID})
+	return h.Sum(nil)[:causeDigest]
+}
+
+func (s Seen) has(d []byte) bool {
+	for at := 0; at < len(s.Causes); at += causeDigest {
+		if string(s.Causes[at:at+causeDigest]) == string(d) {
+			return true
+		}
+	}
+	return false
+}
+
+// see remembers a cause and forgets what is too old.
+func (m *Making) see(c Cause, run string, at time.Time) {
+	n := len(m.Seen)
+	if n == 0 || m.Seen[n-1].Run != run {
+		m.Seen = append(m.Seen, Seen{Run: run})
+		n++
+	}
+	m.Seen[n-1].At = at.Unix()
+	m.Seen[n-1].Causes = append(m.Seen[n-1].Causes, digest(c)...)
+	m.forget(at.Add(-seenFor).Unix())
+}
+
+// forget drops the causes of whole runs, and of the newest run those that are
+// too many.
+func (m *Making) forget(before int64) {
+	kept := 0
+	for _, s := range m.Seen {
+		kept += len(s.Causes) / causeDigest
+	}
+	for len(m.Seen) > 1 {
+		n := len(m.Seen[0].Causes) / causeDigest
+		if kept <= seenMost && (m.Seen[0].At >= before || kept-n < seenLeast) {
+			return
+		}
+		kept -= n
+		m.Seen = slices.Delete(m.Seen, 0, 1)
+	}
+	if only := &m.Seen[0]; kept > seenMost {
+		only.Causes = slices.Delete(only.Causes, 0, (kept-seenMost)*causeDigest)
+	}
+}
