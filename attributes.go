@@ -28,6 +28,7 @@ const (
 	AttrBranch       = "branch"
 	AttrCommit       = "commit"
 	AttrTrigger      = "trigger"
+	AttrScorer       = "scorer"
 	AttrSchedule     = "schedule"
 	AttrHops         = "hops" // how many replies led here; bounds a loop of triggers
 )

@@ -42,6 +42,7 @@ const (
 	TypePromotionsThawed = "tidemill.promotions.thawed"
 
 	TypeScored               = "tidemill.scored"
+	TypeScorerSwapped        = "tidemill.scorer.swapped"
 	TypeEventDeadLettered    = "tidemill.event.dead-lettered"
 	TypeEventResolved        = "tidemill.event.resolved"
 	TypeEventReplayRequested = "tidemill.event.replay-requested"
@@ -60,6 +61,8 @@ const (
 	TypeParkedBegun   = "tidemill.parked.begun"
 	TypeParkedSettled = "tidemill.parked.settled"
 	TypeClockMarked   = "tidemill.clock.marked"
+
+	TypeScorerReturned = "tidemill.scorer.returned"
 )
 
 // Keying says what a type's record key is.
@@ -181,8 +184,10 @@ var catalogue = []Entry{
 
 	{TypeScored, "", true, KeyedBySubject, 1,
 		"an event was scored by its key's champion", []string{AttrModel, AttrModelVersion}},
+	{TypeScorerSwapped, StreamProgress, true, KeyedByModel, 1,
+		"a version scores a partition's events from here on", []string{AttrModel, AttrModelVersion}},
 	{TypeEventDeadLettered, StreamDeadLetters, true, KeyedByOriginal, 1,
-		"an event could not be delivered", []string{AttrTrigger}},
+		"an event could not be delivered, or scored", []string{AttrTrigger, AttrScorer}},
 	{TypeEventResolved, StreamDeadLetters, true, KeyedByOriginal, 1,
 		"a dead letter was replayed or dropped", []string{AttrTrigger, AttrAuthID}},
 	{TypeEventReplayRequested, StreamActs, true, KeyedBySubject, 1,
@@ -221,6 +226,8 @@ var catalogue = []Entry{
 		"a partition's triggers, and from where each gets its events", nil},
 	{TypeParkedSettled, "", true, KeyedByOriginal, 1,
 		"parked events have been delivered or dead-lettered", nil},
+	{TypeScorerReturned, "", true, KeyedByOriginal, 1,
+		"events that waited for a scorer's models have been dealt with", nil},
 	{TypeClockMarked, StreamClock, true, KeyedBySubject, 1,
 		"how far schedules have come", []string{AttrSchedule}},
 }

@@ -102,6 +102,15 @@ type ModelRetired struct {
 	Marks  []Mark    `json:"marks"`
 }
 
+// ModelUnloadable is the data of tidemill.model.unloadable, which changes no
+// model: a scorer cannot serve its champion.
+type ModelUnloadable struct {
+	Scorer  string `json:"scorer"`
+	Version int    `json:"version"` // the champion
+	Kept    int    `json:"kept"`    // that answers instead; 0 for none
+	Error   string `json:"error"`
+}
+
 // ModelKey is the record key of all facts of a model.
 func ModelKey(model string) string { return model }
 

@@ -67,7 +67,11 @@ func (n Names) Key(parts ...string) string {
 // name is bounded, not only its labels, so that topics and groups named after
 // it fit Kafka's 249 letters.
 func CheckStream(name string) error {
-	if base, _ := CutParked(name); len(base) > maxName {
+	base, parked := CutParked(name)
+	if parked {
+		base = strings.TrimPrefix(base, scorerStreams)
+	}
+	if len(base) > maxName {
 		return fmt.Errorf("stream %q: %w", name, errLong)
 	}
 	for part := range strings.SplitSeq(name, ".") {

@@ -46,3 +46,16 @@ func ReservedStream(stream string) error {
 	}
 	return fmt.Errorf("stream %q is reserved: only Tidemill writes to it; publish to %q, or to a stream of yours", stream, StreamEvents)
 }
+
+// ScorerParked is the stream where events wait for the models that a scorer has
+// yet to load.
+func ScorerParked(scorer string) string { return Parked(scorerStreams + scorer) }
+
+// ScorerStream reports whether a stream is a scorer's own, or has such a name.
+func ScorerStream(stream string) bool { return strings.HasPrefix(stream, scorerStreams) }
+
+// ScorerGroup is the name by which the group of a scorer reads.
+func ScorerGroup(scorer string) string { return scorerStreams + scorer }
+
+// scorerStreams begins the names of streams that belong to scorers.
+const scorerStreams = "scorer."

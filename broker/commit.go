@@ -64,11 +64,8 @@ func (m *member) commit(ctx context.Context) error {
 	m.c.each(func(p *inPartition) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		with := ""
-		if !m.bare {
-			with = encodeEnded(p.mark.next, p.endedSpans())
-		}
-		if !p.gone && !p.reserved && (p.mark.next > p.committed || with != p.beside) {
+		with := p.beside(p.mark.next, m.bare)
+		if !p.gone && !p.reserved && (p.mark.next > p.committed || with != p.metadata) {
 			all = append(all, moved{p, p.epoch, p.mark.next, with})
 			topics[p.tp.Topic] = append(topics[p.tp.Topic], kafka.OffsetCommit{Partition: int(p.tp.Partition), Offset: p.mark.next, Metadata: with})
 		}
@@ -80,17 +77,31 @@ func (m *member) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	bare := m.bare // as these were
 	for _, c := range all {
 		if e := refused[c.p.tp]; e != nil {
-			m.bare = m.bare || errors.Is(e, kafka.OffsetMetadataTooLarge)
+			e = m.refused(e, bare && c.with != "")
 			err = graver(err, fmt.Errorf("commit offset of %s/%d: %w", c.p.stream, c.p.tp.Partition, asMembership(e)))
 			continue
 		}
 		c.p.mu.Lock()
 		if c.p.epoch == c.epoch {
-			c.p.committed, c.p.beside = max(c.p.committed, c.to), c.with
+			c.p.committed, c.p.metadata = max(c.p.committed, c.to), c.with
 		}
 		c.p.mu.Unlock()
+	}
+	return err
+}
+
+// refused goes on with notes alone where the metadata was too large for Kafka.
+// What was a note alone stays too large.
+func (m *member) refused(err error, alone bool) error {
+	if !errors.Is(err, kafka.OffsetMetadataTooLarge) {
+		return err
+	}
+	m.bare = true
+	if alone {
+		err = fmt.Errorf("%w: %w", errNoteTooLarge, err)
 	}
 	return err
 }
@@ -100,7 +111,7 @@ func (m *member) commit(ctx context.Context) error {
 // be done again after the next rebalance, and nobody would know.
 func refusedForGood(err error) bool {
 	var code kafka.Error
-	return errors.As(err, &code) && !passingCode(code) &&
+	return errors.Is(err, errNoteTooLarge) || errors.As(err, &code) && !passingCode(code) &&
 		!slices.Contains([]kafka.Error{kafka.RebalanceInProgress, kafka.OffsetMetadataTooLarge, kafka.Unknown}, code)
 }
 
@@ -161,12 +172,15 @@ func (p *inPartition) reserve(to bool) {
 	}
 }
 
-// bear does without metadata, of which Kafka takes less than we have.
+// bear does without what has ended beyond the offsets: Kafka takes less metadata
+// than we have.
 func (m *member) bear(places map[wire.TopicPartition]*txPlace) {
 	m.committing.Lock()
 	m.bare = true
 	m.committing.Unlock()
 	for _, place := range places {
-		place.beside = ""
+		place.p.mu.Lock()
+		place.beside = place.p.beside(place.next, true)
+		place.p.mu.Unlock()
 	}
 }

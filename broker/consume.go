@@ -74,7 +74,9 @@ type ConsumerOptions struct {
 	// the offset each would start at, and may move it: forward over what it
 	// knows to be dealt with, which the group is then told, or back. It is
 	// called again when a transaction has failed and its partitions are about
-	// to be read anew, by the goroutine that runs the transaction.
+	// to be read anew, by the goroutine that runs the transaction. Either way
+	// Position.Note is the note that was committed, which stays until there is
+	// another; it is not the hook's to change.
 	//
 	// With a group a partition's tenure here is: Assigned, perhaps again and
 	// again; Leaving, unless it is lost; Gone; and only then Assigned anew. An
@@ -109,6 +111,11 @@ type Position struct {
 	Stream    string
 	Partition int32
 	Offset    int64
+
+	// Note is the text that stands beside the offset on the log, where the
+	// offset is one that a group has committed: as Assigned is told and Committed
+	// tells. Elsewhere it is empty, and nobody looks at it.
+	Note string
 }
 
 const (
@@ -257,8 +264,8 @@ func (c *Consumer) take(ctx context.Context, places map[wire.TopicPartition]orig
 	c.mu.Lock()
 	for tp, from := range places {
 		stream, _ := c.b.names.Stream(tp.Topic)
-		p := &inPartition{c: c, tp: tp, stream: stream, position: from.offset, committed: known[tp].offset, leader: unknownNode,
-			beside: from.metadata, ended: decodeEnded(from.offset, from.metadata)}
+		p := &inPartition{c: c, tp: tp, stream: stream, position: from.offset, committed: known[tp].offset, leader: unknownNode, metadata: from.metadata}
+		p.note, p.ended = decodeBeside(from.offset, from.metadata)
 		p.mark.begin(from.offset)
 		c.parts[tp] = p
 	}
@@ -275,7 +282,8 @@ func (c *Consumer) askAssigned(ctx context.Context, places map[wire.TopicPartiti
 	var all []Position
 	for tp, from := range places {
 		stream, _ := c.b.names.Stream(tp.Topic)
-		all = append(all, Position{stream, tp.Partition, from.offset})
+		note, _ := decodeBeside(from.offset, from.metadata)
+		all = append(all, Position{Stream: stream, Partition: tp.Partition, Offset: from.offset, Note: note})
 	}
 	slices.SortFunc(all, comparePositions)
 	moved, err := c.opt.Assigned(ctx, all)
@@ -285,7 +293,8 @@ func (c *Consumer) askAssigned(ctx context.Context, places map[wire.TopicPartiti
 	for _, m := range moved {
 		tp := wire.TopicPartition{Topic: c.b.names.Topic(m.Stream), Partition: m.Partition}
 		if from, ours := places[tp]; ours && from.offset != m.Offset {
-			places[tp] = origin{offset: m.Offset}
+			note, _ := decodeBeside(from.offset, from.metadata)
+			places[tp] = origin{m.Offset, encodeBeside(m.Offset, note, nil)}
 		}
 	}
 	return nil

@@ -57,7 +57,9 @@ type Incoming struct {
 }
 
 // Position is where the event stands.
-func (e *Incoming) Position() Position { return Position{e.d.Stream, e.d.Partition, e.Offset} }
+func (e *Incoming) Position() Position {
+	return Position{Stream: e.d.Stream, Partition: e.d.Partition, Offset: e.Offset}
+}
 
 // Done says that the event has been dealt with for good. Events may end in any
 // order and from any goroutine; the group's offset moves past them in order.
@@ -207,7 +209,8 @@ type inPartition struct {
 	series    uint64 // of fetches: what was fetched before it moved is not handed out
 	mark      watermark
 	committed int64
-	beside    string // the metadata committed beside it
+	metadata  string // the metadata committed beside it
+	note      string // the caller's, to be committed in it
 	ended     []span // under former readers, beyond what they committed; never handed out
 	reserved  bool   // by a transaction, which alone commits; not given up before its drainBy
 	unwritten int    // dead letters that are on their way
@@ -245,14 +248,15 @@ func (p *inPartition) register(d *Delivery) {
 
 // rewind reads again from an offset, the group being at another perhaps. What
 // has ended is not handed out again, whoever read it; what has not is.
-func (p *inPartition) rewind(offset, committed int64) {
+func (p *inPartition) rewind(offset int64, known origin) {
 	p.mu.Lock()
-	ended := p.endedFrom(committed)
+	ended := p.endedFrom(known.offset)
 	p.restart(offset)
-	if p.ended = ended; offset != committed { // moved on purpose: what has ended may be wanted again
-		p.ended = nil
+	p.committed, p.metadata, p.ended = known.offset, known.metadata, ended
+	p.note, _ = decodeBeside(known.offset, known.metadata)
+	if offset != known.offset { // moved on purpose: what has ended may be wanted again
+		p.ended, p.metadata = nil, encodeBeside(offset, p.note, nil)
 	}
-	p.committed = committed
 	p.mu.Unlock()
 	p.c.nudge(p)
 }

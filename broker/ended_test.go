@@ -96,7 +96,7 @@ func TestRewindToAnotherPlaceForgetsWhatHadEnded(t *testing.T) {
 	for offset, want := range map[int64]int{7: 1, 3: 0} {
 		p.ended = []span{{9, 12}}
 		p.c = c
-		p.rewind(offset, 7)
+		p.rewind(offset, origin{offset: 7})
 		if len(p.ended) != want {
 			t.Errorf("rewound to %d, %d spans are left", offset, len(p.ended))
 		}

@@ -52,15 +52,15 @@ type ExclusiveTx struct {
 	marks map[string]offsetsByTopic // by group
 }
 
-// Mark commits a place for a group inside the transaction. The group is one that
-// nobody joins: no generation guards the place, the name alone does. The last of
-// several marks of one place counts.
+// Mark commits a place for a group inside the transaction, and its note beside it.
+// The group is one that nobody joins: no generation guards the place, the name
+// alone does. The last of several marks of one place counts.
 func (x *ExclusiveTx) Mark(group string, p Position) {
 	group = x.p.b.names.Group(group)
 	if x.marks[group] == nil {
 		x.marks[group] = offsetsByTopic{}
 	}
-	x.marks[group].add(wire.TopicPartition{Topic: x.p.b.names.Topic(p.Stream), Partition: p.Partition}, p.Offset, "")
+	x.marks[group].add(wire.TopicPartition{Topic: x.p.b.names.Topic(p.Stream), Partition: p.Partition}, p.Offset, encodeBeside(p.Offset, p.Note, nil))
 }
 
 // Do runs one transaction. After an error nothing of it is visible to readers of
@@ -80,7 +80,7 @@ func (e *Exclusive) Do(ctx context.Context, fn func(*ExclusiveTx) error) error {
 	// As in Transactor.Do: what a function has sent that panics must not be
 	// committed by the next.
 	e.opened = false
-	x := &ExclusiveTx{outputs: outputs{p: e.p}, marks: map[string]offsetsByTopic{}}
+	x := &ExclusiveTx{outputs: outputsOf(e.p), marks: map[string]offsetsByTopic{}}
 	if err := e.run(ctx, x, fn); err != nil {
 		return fmt.Errorf("%w: %w", ErrAborted, e.abort(ctx, err))
 	}
@@ -105,7 +105,10 @@ func (e *Exclusive) run(ctx context.Context, x *ExclusiveTx, fn func(*ExclusiveT
 	if len(x.marks) == 0 && !e.p.tx.touched() {
 		return nil
 	}
-	return e.p.tx.commit(ctx, x.groups()...)
+	if err := e.p.tx.offsets(ctx, x.groups()...); err != nil {
+		return err
+	}
+	return e.p.tx.commit(ctx)
 }
 
 // groups are the commits of what was marked.

@@ -26,7 +26,7 @@ func (b *Broker) Places(ctx context.Context, stream string, start Start) ([]Posi
 	}
 	places := make([]Position, 0, len(found))
 	for p, from := range found {
-		places = append(places, Position{stream, p.Partition, from.offset})
+		places = append(places, Position{Stream: stream, Partition: p.Partition, Offset: from.offset})
 	}
 	slices.SortFunc(places, comparePositions)
 	return places, nil

@@ -36,7 +36,7 @@ func TestPlacesAreWhereAReaderWouldBegin(t *testing.T) {
 	}
 	for want, start := range map[int64]Start{0: Earliest(), 3: Latest(), 2: AtOffset(2)} {
 		got, err := b.Places(t.Context(), "events", start)
-		if err != nil || !slices.Equal(got, []Position{{"events", 0, want}}) {
+		if err != nil || !slices.Equal(got, []Position{{Stream: "events", Offset: want}}) {
 			t.Errorf("%s is at %v, %v", start, got, err)
 		}
 	}

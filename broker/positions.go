@@ -47,7 +47,7 @@ func (b *Broker) Ends(ctx context.Context, stream string) ([]Position, error) {
 	}
 	ends := make([]Position, 0, len(found))
 	for p, offset := range found {
-		ends = append(ends, Position{stream, p.Partition, offset})
+		ends = append(ends, Position{Stream: stream, Partition: p.Partition, Offset: offset})
 	}
 	slices.SortFunc(ends, comparePositions)
 	return ends, nil
@@ -55,7 +55,8 @@ func (b *Broker) Ends(ctx context.Context, stream string) ([]Position, error) {
 
 // Committed are how far a group has committed the places of some partitions: the
 // offsets of the given positions do not matter, and an offset of -1 says that
-// there is none. It waits until no open transaction could still move them.
+// there is none. With each comes the note beside it. It waits until no open
+// transaction could still move them.
 func (b *Broker) Committed(ctx context.Context, group string, of []Position) ([]Position, error) {
 	if len(of) == 0 {
 		return nil, nil // to Kafka, none are all
@@ -70,9 +71,10 @@ func (b *Broker) Committed(ctx context.Context, group string, of []Position) ([]
 	}
 	places := slices.Clone(of)
 	for i, tp := range parts {
-		places[i].Offset = -1
+		places[i].Offset, places[i].Note = -1, ""
 		if o, ok := known[tp]; ok && o.Offset >= 0 {
 			places[i].Offset = o.Offset
+			places[i].Note, _ = decodeBeside(o.Offset, o.Metadata)
 		}
 	}
 	return places, nil
@@ -88,7 +90,7 @@ func (c *Consumer) Positions() []Position {
 	for tp, p := range c.parts {
 		p.mu.Lock()
 		if !p.gone {
-			all = append(all, Position{p.stream, tp.Partition, p.mark.read})
+			all = append(all, Position{Stream: p.stream, Partition: tp.Partition, Offset: p.mark.read})
 		}
 		p.mu.Unlock()
 	}

@@ -69,6 +69,11 @@ type Receipt struct {
 	Offset    int64
 }
 
+// Position is the place that a receipt tells of.
+func (r Receipt) Position() Position {
+	return Position{Stream: r.Stream, Partition: r.Partition, Offset: r.Offset}
+}
+
 // Errors that callers branch on.
 var (
 	// ErrTooLarge: the event exceeds what the stream carries.

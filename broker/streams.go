@@ -18,6 +18,9 @@ type StreamSpec struct {
 	KeyOrdered      bool          // some reader needs each key's order
 	Builtin         bool          // of Tidemill itself rather than of the user's file
 	MaxMessageBytes int           // 0 leaves it to Kafka
+	// Beside is the stream whose events wait here, each in the partition that it
+	// came from; empty is the one that the name tells, if any.
+	Beside string
 }
 
 // EnsureOptions say how far EnsureStreams may go.

@@ -19,7 +19,10 @@ const parkedRoom = 64 << 10
 //
 // A source that this round creates or grows is found so in the next.
 func companion(s StreamSpec, found foundStreams) StreamSpec {
-	of, parked := tidemill.CutParked(s.Name)
+	of, parked := s.Beside, true
+	if of == "" {
+		of, parked = tidemill.CutParked(s.Name)
+	}
 	source, there := found.streams[of]
 	if !parked || !there {
 		return s

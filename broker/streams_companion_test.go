@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -59,6 +60,23 @@ func TestPlanCompanions(t *testing.T) {
 			}
 			checkDrift(t, report.Drift, c.drift)
 		})
+	}
+}
+
+// What has another name follows the stream that it says.
+func TestPlanBeside(t *testing.T) {
+	source := StreamSpec{Name: "messages", Partitions: 8, Retention: time.Hour, KeyOrdered: true}
+	held := StreamSpec{Name: "scorer.intents.parked", Partitions: 8, Retention: time.Hour, KeyOrdered: true, Builtin: true, Beside: "messages"}
+	todo, _, err := plan([]StreamSpec{source, held}, foundStreams{brokers: 3, streams: map[string]foundStream{
+		"messages": has(source, 48, 3, wanted{settingMessageSize, "1000000"})}}, EnsureOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := printChanges(todo.changes()); got != "scorer.intents.parked created: → 48 partitions, replication 3" {
+		t.Errorf("changes %q", got)
+	}
+	if !slices.Contains(todo.create[0].settings, wanted{settingMessageSize, "1065536"}) {
+		t.Errorf("the settings are %v", todo.create[0].settings)
 	}
 }
 

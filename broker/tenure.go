@@ -54,7 +54,7 @@ func firsts(parts []*inPartition) []Position {
 	all := make([]Position, 0, len(parts))
 	for _, p := range parts {
 		p.mu.Lock()
-		all = append(all, Position{p.stream, p.tp.Partition, p.mark.next})
+		all = append(all, Position{Stream: p.stream, Partition: p.tp.Partition, Offset: p.mark.next})
 		p.mu.Unlock()
 	}
 	slices.SortFunc(all, comparePositions)

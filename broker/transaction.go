@@ -24,7 +24,8 @@ type transaction struct {
 	ident    identity
 	included map[*outPartition]bool
 	fault    error
-	settled  bool // what was open has been ended, and a new epoch asked for
+	settled  bool          // what was open has been ended, and a new epoch asked for
+	first    chan struct{} // closed when the open transaction has a partition; nil while nobody asks
 }
 
 // open fences whoever used the transactional id before and takes an identity.
@@ -95,6 +96,25 @@ func (t *transaction) touched() bool {
 	return len(t.included) > 0
 }
 
+// begun returns a channel that is closed when the coordinator knows of something
+// that is sent.
+func (t *transaction) begun() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	first := make(chan struct{})
+	t.first = first
+	t.tellFirst()
+	return first
+}
+
+// tellFirst is called with the lock held.
+func (t *transaction) tellFirst() {
+	if t.first != nil && len(t.included) > 0 {
+		close(t.first)
+		t.first = nil
+	}
+}
+
 // include tells the coordinator of partitions before anything is sent to them:
 // it could not abort what it does not know.
 func (t *transaction) include(ctx context.Context, parts []*outPartition) error {
@@ -123,6 +143,7 @@ func (t *transaction) include(ctx context.Context, parts []*outPartition) error 
 	for _, o := range parts {
 		t.included[o] = true
 	}
+	t.tellFirst()
 	t.mu.Unlock()
 	return nil
 }

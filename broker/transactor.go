@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"tidemill.dev/broker/internal/wire"
 )
 
 // Transactor consumes, transforms and produces exactly once: what a
@@ -76,10 +78,10 @@ func (t *Transactor) leave() { <-t.turn }
 func (t *Transactor) Close(ctx context.Context) error { return t.p.Close(ctx) }
 
 // ErrAborted says that a transaction has left no trace. Its deliveries have
-// been taken back, and so have the homes of its marks: these partitions are read
-// anew from where the group is, Assigned having been asked, and Poll returns
-// what has not ended again, here or at their new reader. That goes for all
-// deliveries of such a partition; those that the transaction was not given are
+// been taken back, and so have the homes of its marks and the partitions of its
+// notes: these are read anew from where the group is, Assigned having been asked,
+// and Poll returns what has not ended again, here or at their new reader. That
+// goes for all deliveries of such a partition; those that the transaction was not given are
 // still their caller's, to be ended for their memory's sake. So is every delivery
 // where the function failed before it had given any, or was not called; none is
 // taken back then.
@@ -89,7 +91,7 @@ var ErrAborted = errors.New("transaction aborted")
 // of committed events, unless the error wraps ErrInDoubt as well; even then
 // this consumer reads on from where the log says that the group is.
 func (t *Transactor) Do(ctx context.Context, fn func(*Tx) error) error {
-	x := &Tx{t: t, outputs: outputs{p: t.p}}
+	x := &Tx{t: t, outputs: outputsOf(t.p)}
 	if err := t.await(ctx); err != nil {
 		return fmt.Errorf("%w: wait for the slot's transactional id: %w", ErrAborted, err)
 	}
@@ -104,16 +106,16 @@ func (t *Transactor) Do(ctx context.Context, fn func(*Tx) error) error {
 	if err := fn(x); err != nil {
 		return t.abort(ctx, x, err)
 	}
-	if err := t.p.complete(ctx); err != nil {
-		return t.abort(ctx, x, err)
-	}
 	places, err := t.places(ctx, x)
 	if err != nil {
 		return t.abort(ctx, x, err)
 	}
 	defer t.c.member.reserve(places, x.marks)()
+	if err := t.prepare(ctx, x, places); err != nil {
+		return t.abort(ctx, x, err)
+	}
 	if len(places) > 0 || len(x.marks) > 0 || t.p.tx.touched() {
-		if err := t.commit(ctx, x, places); err != nil {
+		if err := t.p.tx.commit(ctx); err != nil {
 			return t.abort(ctx, x, err)
 		}
 		t.committed(x, places)
@@ -121,6 +123,28 @@ func (t *Transactor) Do(ctx context.Context, fn func(*Tx) error) error {
 	t.opened = true
 	x.tell()
 	return nil
+}
+
+// prepare waits for the answers to what was sent, and meanwhile puts the offsets
+// into the transaction: neither counts before its end. What is sent comes first,
+// since the coordinator takes up one thing of a transaction at a time.
+func (t *Transactor) prepare(ctx context.Context, x *Tx, places map[wire.TopicPartition]*txPlace) error {
+	begun := t.p.tx.begun()
+	flushed := make(chan error, 1)
+	go func() { flushed <- t.p.complete(ctx) }()
+	select {
+	case <-begun:
+	case err := <-flushed:
+		if err != nil {
+			return err
+		}
+		flushed <- nil
+	}
+	err := t.commit(ctx, x, places)
+	if failed := <-flushed; failed != nil {
+		return failed // from which the other follows
+	}
+	return err
 }
 
 // complete waits until all that the open transaction sends has got its answer,

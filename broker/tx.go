@@ -21,6 +21,7 @@ type Tx struct {
 	began time.Time
 	done  []*Delivery
 	marks []txMark
+	notes map[wire.TopicPartition]txNote
 }
 
 // Done makes a delivery part of the transaction: all its events end with it.
@@ -86,6 +87,7 @@ func (c *Consumer) mark(p Position) (txMark, error) {
 type outputs struct {
 	p    *Producer
 	sent []*output
+	told func(Receipt, error) // p.sound
 }
 
 // output is an event whose sender wants to know where it came to lie.
@@ -97,7 +99,7 @@ type output struct {
 // Send publishes an event as part of the transaction. Its bytes are copied. An
 // event that cannot be sent makes the transaction fail.
 func (x *outputs) Send(ctx context.Context, stream string, v *View) {
-	x.p.Send(ctx, stream, v, x.sound)
+	x.p.Send(ctx, stream, v, x.told)
 }
 
 // SendTo is Send to a partition of the caller's choice. done, which may be nil,
@@ -106,7 +108,7 @@ func (x *outputs) Send(ctx context.Context, stream string, v *View) {
 // fails it is not called.
 func (x *outputs) SendTo(ctx context.Context, stream string, partition int32, v *View, done func(Receipt)) {
 	if done == nil {
-		x.p.SendTo(ctx, stream, partition, v, x.sound)
+		x.p.SendTo(ctx, stream, partition, v, x.told)
 		return
 	}
 	o := &output{done: done}
@@ -115,14 +117,18 @@ func (x *outputs) SendTo(ctx context.Context, stream string, partition int32, v 
 		if o.at = r; err == nil && r.Offset < 0 {
 			err = fmt.Errorf("stream %s, partition %d: Kafka does not say where an event lies", r.Stream, r.Partition)
 		}
-		x.sound(r, err)
+		x.told(r, err)
 	})
 }
 
+// outputsOf makes them. The one function serves all events: a method's value is
+// made anew each time it is named.
+func outputsOf(p *Producer) outputs { return outputs{p: p, told: p.sound} }
+
 // sound makes the transaction fail for an event that was not sent.
-func (x *outputs) sound(_ Receipt, err error) {
+func (p *Producer) sound(_ Receipt, err error) {
 	if err != nil {
-		x.p.tx.poison(err)
+		p.tx.poison(err)
 	}
 }
 

@@ -55,6 +55,11 @@ func (t *Transactor) takeBack(ctx context.Context, x *Tx) {
 			parts[m.home.tp] = m.home
 		}
 	}
+	for _, n := range x.notes {
+		if n.p.stands(n.epoch) {
+			parts[n.p.tp] = n.p
+		}
+	}
 	if len(parts) > 0 {
 		t.rewind(ctx, parts)
 	}
@@ -97,7 +102,7 @@ func (c *Consumer) readAnew(ctx context.Context, parts map[wire.TopicPartition]*
 		if !ok {
 			from = known[tp] // nothing will be read of it, and no more be committed than is known
 		}
-		p.rewind(from.offset, known[tp].offset)
+		p.rewind(from.offset, known[tp])
 	}
 	return nil
 }
@@ -112,7 +117,7 @@ func (t *Transactor) standing(ctx context.Context, parts map[wire.TopicPartition
 	for tp, p := range parts {
 		places[tp] = origin{offset: p.beginning()}
 		if o, ok := known[tp]; ok && o.Offset >= 0 {
-			places[tp] = origin{offset: o.Offset}
+			places[tp] = origin{o.Offset, o.Metadata}
 		}
 	}
 	return places, nil

@@ -17,7 +17,8 @@ type txPlace struct {
 	epoch  uint64
 	first  uint64 // number of the first event
 	next   int64
-	beside string // the metadata to commit beside it
+	beside string  // the metadata to commit beside it
+	note   *string // the caller's, if the transaction has one
 	holes  []hole
 }
 
@@ -55,7 +56,7 @@ func (t *Transactor) places(ctx context.Context, x *Tx) (map[wire.TopicPartition
 			return nil, fmt.Errorf("%s/%d: a delivery was left out; give the transaction all that Poll returned before the last", place.p.stream, place.p.tp.Partition)
 		}
 	}
-	return all, nil
+	return all, x.annotate(all)
 }
 
 // whole tells whether everything between a place's deliveries has ended.
@@ -95,26 +96,31 @@ func (c *Consumer) awaitFirst(ctx context.Context, place *txPlace) error {
 var errTakenAway = errors.New("the partition was taken away")
 
 // fix settles what is committed of a place, now that nothing else commits it:
-// as much as has ended by itself meanwhile, and what has ended beyond that.
+// as much as has ended by itself meanwhile, what has ended beyond that, and the
+// note. The note is the partition's from here on: if the transaction fails, the
+// partition's is what the log says.
 func (place *txPlace) fix(bare bool) {
 	place.p.mu.Lock()
 	defer place.p.mu.Unlock()
 	place.next = max(place.next, place.p.mark.next)
-	if !bare {
-		place.beside = encodeEnded(place.next, spansFrom(place.p.endedSpans(), place.next))
+	if place.note != nil {
+		place.p.note = *place.note
 	}
+	place.beside = place.p.beside(place.next, bare)
 }
 
-// commit puts the offsets into the transaction, if there are any, and ends it.
+// commit puts the offsets into the transaction, if there are any.
 func (t *Transactor) commit(ctx context.Context, x *Tx, places map[wire.TopicPartition]*txPlace) error {
 	if len(places) == 0 && len(x.marks) == 0 {
-		return t.p.tx.commit(ctx)
+		return nil
 	}
-	return t.p.tx.commit(ctx, groupCommit{t.c.member.group, func(ctx context.Context) error {
+	return t.p.tx.offsets(ctx, groupCommit{t.c.member.group, func(ctx context.Context) error {
 		err := t.offsets(ctx, x, places)
 		if errors.Is(err, kafka.OffsetMetadataTooLarge) {
 			t.c.member.bear(places)
-			err = t.offsets(ctx, x, places)
+			if err = t.offsets(ctx, x, places); errors.Is(err, kafka.OffsetMetadataTooLarge) {
+				err = fmt.Errorf("%w: %w", errNoteTooLarge, err)
+			}
 		}
 		return err
 	}})
@@ -164,7 +170,7 @@ func (t *Transactor) committed(x *Tx, places map[wire.TopicPartition]*txPlace) {
 	for _, place := range places {
 		place.p.mu.Lock()
 		if place.p.epoch == place.epoch {
-			place.p.committed, place.p.beside = place.next, place.beside
+			place.p.committed, place.p.metadata = place.next, place.beside
 		}
 		place.p.mu.Unlock()
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// commit puts offsets into the transaction, a group's at a time, and ends it.
-func (t *transaction) commit(ctx context.Context, groups ...groupCommit) error {
+// offsets puts offsets into the transaction, a group's at a time.
+func (t *transaction) offsets(ctx context.Context, groups ...groupCommit) error {
 	ctx, cancel := context.WithTimeout(ctx, transactionTimeout)
 	defer cancel()
 	for _, g := range groups {
@@ -20,6 +20,13 @@ func (t *transaction) commit(ctx context.Context, groups ...groupCommit) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// commit ends the transaction for good.
+func (t *transaction) commit(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, transactionTimeout)
+	defer cancel()
 	doubt := false
 	err := t.retry(ctx, func(ctx context.Context) error {
 		err := t.end(ctx, true)

@@ -3,6 +3,7 @@ package brokertest
 import (
 	"errors"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"tidemill.dev/broker"
@@ -17,6 +18,7 @@ type mixing struct {
 	open     map[int32][]opened
 	singly   map[string]bool
 	together map[string]bool
+	notes    notebook
 }
 
 // opened is a delivery and those of its events that have not ended. It may be
@@ -65,6 +67,10 @@ func (m *mixing) take() {
 func (m *mixing) end(partition int32, fail error) {
 	some := m.open[partition]
 	delete(m.open, partition)
+	note := ""
+	if m.rnd.IntN(2) == 0 {
+		note = "behind " + strconv.Itoa(m.ended())
+	}
 	err := m.t.Do(m.ctx(), func(x *broker.Tx) error {
 		for _, o := range some {
 			for i := range o.rest {
@@ -72,10 +78,16 @@ func (m *mixing) end(partition int32, fail error) {
 			}
 			x.Done(o.d)
 		}
+		if note != "" {
+			x.Note("in", partition, note)
+		}
 		return fail
 	})
 	if !errors.Is(err, fail) {
 		m.Fatal(err)
+	}
+	if fail == nil && note != "" {
+		m.notes.keep(partition, note)
 	}
 	for _, o := range some {
 		for i := range o.rest {
@@ -95,7 +107,8 @@ func (m *mixing) some() (int32, bool) {
 }
 
 // Ends one by one, the commits in the background and transactions on the same
-// partitions neither undo nor overtake each other, whoever reads on.
+// partitions neither undo nor overtake each other, whoever reads on, and the last
+// note that was committed stays.
 func transactMixed(w *world) {
 	w.stream("in", 3)
 	w.stream("out", 1)
@@ -114,12 +127,16 @@ func transactMixed(w *world) {
 	if n := len(w.log("out")); n != len(m.together) {
 		w.Errorf("%d events are on the log, %d have been committed", n, len(m.together))
 	}
+	if len(m.notes.of) == 0 {
+		w.Error("nothing was noted")
+	}
 	w.Logf("%d events ended one by one, %d in transactions", len(m.singly), len(m.together))
 }
 
 // read is one member's life. Nothing is open when it leaves.
 func (m *mixing) read(more func() bool) {
-	m.c, m.t = m.transactorOf(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, CommitEvery: time.Millisecond})
+	m.c, m.t = m.transactorOf(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, CommitEvery: time.Millisecond,
+		Assigned: m.notes.check(m.world)})
 	m.open = map[int32][]opened{}
 	for n := 0; n < 30 && more(); n++ {
 		m.take()

@@ -73,6 +73,10 @@ func cases() []testCase {
 		{"transact/a mark of one put out", transactMarkZombie},
 		{"transact/beside ends one by one", transactMixed},
 
+		{"notes/of a transaction", notesInTransactions},
+		{"notes/by and by", notesByAndBy},
+		{"notes/of one put out", notesZombie},
+
 		{"exclusive/one holder", exclusiveOne},
 		{"exclusive/no taking back", exclusiveStays},
 

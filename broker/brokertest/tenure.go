@@ -3,6 +3,8 @@ package brokertest
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,8 +19,8 @@ func tellAssigned(to chan<- []broker.Position) func(context.Context, []broker.Po
 	}
 }
 
-// tenant is a member whose hooks check their order, and which marks a number of
-// its own for every partition it leaves.
+// tenant is a member whose hooks check their order, and which marks and notes a
+// number of its own for every partition it leaves.
 type tenant struct {
 	*world
 	number int64
@@ -63,7 +65,10 @@ func (n *tenant) assigned(ctx context.Context, all []broker.Position) ([]broker.
 	}
 	marked, err := n.b.Committed(ctx, "g", parked)
 	n.mu.Lock()
-	for _, p := range marked {
+	for i, p := range marked {
+		if note := strings.TrimPrefix(all[i].Note, "left by "); p.Offset != -1 && note != strconv.FormatInt(p.Offset, 10) || p.Offset == -1 && note != "" {
+			n.Errorf("tenant %d is told %+v, and finds the mark %d", n.number, all[i], p.Offset)
+		}
 		n.found[p.Partition] = p.Offset
 	}
 	n.mu.Unlock()
@@ -76,6 +81,7 @@ func (n *tenant) leaving(ctx context.Context, all []broker.Position) {
 	err := n.t.Do(ctx, func(x *broker.Tx) error {
 		for _, p := range all {
 			x.Mark(broker.Position{Stream: inParked, Partition: p.Partition, Offset: n.number})
+			x.Note(p.Stream, p.Partition, "left by "+strconv.FormatInt(n.number, 10))
 		}
 		return nil
 	})
