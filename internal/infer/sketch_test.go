@@ -1,0 +1,86 @@
+package infer
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+)
+
+// The counts are never too low, seldom too high, and end at 16.
+func TestTheSketchCounts(t *testing.T) {
+	s := newSketch()
+	r := rand.New(rand.NewPCG(1, 1))
+	s.hold(1 << 30)
+	const keys = 30_000
+	uses := make([]int, keys)
+	for range 4 * keys {
+		k := int(r.ExpFloat64() * keys / 8)
+		if k < keys {
+			uses[k]++
+			s.add(mix(uint64(k)))
+		}
+	}
+	high := 0
+	for k, n := range uses {
+		switch got := s.uses(mix(uint64(k))); {
+		case got < min(n, most+1):
+			t.Fatalf("%d was used %d times, and %d are told", k, n, got)
+		case got > min(n, most+1)+1:
+			high++
+		}
+	}
+	if high > keys/50 {
+		t.Errorf("%d of %d are told too high by more than one", high, keys)
+	}
+}
+
+func TestTheSketchForgets(t *testing.T) {
+	s := newSketch()
+	for range 20 {
+		s.add(1)
+	}
+	for k := range uint64(2 * leastModel * perModel) {
+		s.add(mix(k + 2))
+	}
+	if got := s.uses(1); got > 5 || got == 0 {
+		t.Errorf("after three halvings it was used %d times", got)
+	}
+	// One that is asked for without end does not make the others old.
+	before := s.added.Load()
+	for range 100_000 {
+		s.add(1)
+	}
+	if grown := s.added.Load() - before; grown > most+1 {
+		t.Errorf("it counted %d times", grown)
+	}
+}
+
+// Fewer models in memory are fewer uses to remember.
+func TestTheSketchFollowsHowManyAreHeld(t *testing.T) {
+	s := newSketch()
+	s.hold(100_000)
+	for k := range uint64(20_000) {
+		s.add(mix(k))
+	}
+	s.hold(10)
+	s.add(mix(1 << 40))
+	if n := s.added.Load(); n > leastModel*perModel {
+		t.Errorf("%d are remembered", n)
+	}
+}
+
+func TestTheSketchTakesAllAtOnce(t *testing.T) {
+	s := newSketch()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 100_000 {
+				s.add(7)
+			}
+		})
+	}
+	all.Wait()
+	if s.uses(7) != most+1 {
+		t.Error(s.uses(7))
+	}
+}
