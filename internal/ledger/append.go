@@ -55,7 +55,7 @@ func appended[T any](ctx context.Context, l *Ledger, v *broker.View, of place) (
 	if err != nil {
 		return broker.Position{}, nil, fmt.Errorf("append fact %s: %w", v.ID, err)
 	}
-	at := broker.Position(receipt)
+	at := receipt.Position()
 	if at.Offset < 0 {
 		if at, err = l.end(ctx, at); err != nil {
 			return at, nil, &AppendedError{at, err}

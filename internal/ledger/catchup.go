@@ -14,6 +14,11 @@ func (l *Ledger) applied(ctx context.Context) (map[int32]int64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask redis how far it is: %w", err)
 	}
+	return placesIn(fields)
+}
+
+// placesIn reads how far each partition is.
+func placesIn(fields map[string]string) (map[int32]int64, error) {
 	all := map[int32]int64{}
 	for name, value := range fields {
 		partition, err := strconv.ParseInt(name, 10, 32)

@@ -52,6 +52,15 @@ func readRun(e *broker.Incoming, f *tidemill.Fact) bool {
 	return true
 }
 
+// ModelFact is a record of the stream as the fold of models reads it, in memory of
+// its own but for the data; false if it is no fact of a model, or one that is
+// passed over. Who folds with [tidemill.Model.Apply] what this gives, behind what
+// EachModel gives, has what the ledger has.
+func ModelFact(e *broker.Incoming, partition int32) (tidemill.Fact, bool) {
+	f, kind := read(e, partition)
+	return f, kind == legible && f.Model != ""
+}
+
 // readModel takes only what is text: what is not would not be the same once it is
 // written down.
 func readModel(e *broker.Incoming, f *tidemill.Fact) bool {

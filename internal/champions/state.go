@@ -1,0 +1,146 @@
+package champions
+
+import (
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"tidemill.dev"
+)
+
+// state is what the fold of a model needs, packed: there may be 20,000 of them,
+// and a fact comes to one of them now and then. Left out is what never comes to
+// matter for who is the champion.
+type state struct {
+	packed []byte
+	next   int64   // behind the last fact folded in
+	files  []files // of few versions, of those whose registration was seen
+}
+
+// files are those of a version.
+type files struct {
+	version  int
+	artifact string
+}
+
+// states are how versions stand, by the byte that stands for it.
+var states = [...]tidemill.VersionState{tidemill.VersionRegistered, tidemill.VersionAwaiting, tidemill.VersionRefused, tidemill.VersionPromoted}
+
+func pack(m *tidemill.Model) []byte {
+	p := packer(make([]byte, 0, 64+64*len(m.Versions)))
+	p.text(m.Key)
+	p.numbers(m.Next, int64(m.Last), int64(m.Champion), int64(m.Previous), m.Turn, flag(m.Pin != nil))
+	p.numbers(int64(len(m.Versions)))
+	for i := range m.Versions {
+		h := &m.Versions[i]
+		p.text(h.Run)
+		p.numbers(int64(h.Number), int64(slices.Index(states[:], h.State)))
+		p.mark(h.Mark)
+		p.time(h.Began)
+		p.time(h.At)
+	}
+	p.numbers(int64(len(m.Floors)))
+	for _, f := range m.Floors {
+		p.mark(f)
+	}
+	return slices.Clone(p) // of its own size
+}
+
+func unpack(name string, packed []byte) *tidemill.Model {
+	u := unpacker(packed)
+	m := &tidemill.Model{Name: name, Key: u.text(), Next: u.number(), Last: int(u.number()), Champion: int(u.number()), Previous: int(u.number()), Turn: u.number()}
+	if u.number() == 1 {
+		m.Pin = &tidemill.Pin{}
+	}
+	for range u.number() {
+		h := tidemill.Held{Run: u.text(), Number: int(u.number())}
+		if s := u.number(); s >= 0 {
+			h.State = states[s]
+		}
+		h.Mark, h.Began, h.At = u.mark(), u.time(), u.time()
+		m.Versions = append(m.Versions, h)
+	}
+	for range u.number() {
+		m.Floors = append(m.Floors, u.mark())
+	}
+	return m
+}
+
+type packer []byte
+
+func (p *packer) numbers(all ...int64) {
+	for _, n := range all {
+		*p = binary.AppendVarint(*p, n)
+	}
+}
+
+func (p *packer) text(s string) {
+	p.numbers(int64(len(s)))
+	*p = append(*p, s...)
+}
+
+func (p *packer) mark(m tidemill.Mark) { p.numbers(int64(m.Partition), m.Offset) }
+func (p *packer) time(at time.Time)    { p.numbers(at.Unix(), int64(at.Nanosecond())) }
+func flag(set bool) int64 {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+// unpacker reads what packer wrote, in this process.
+type unpacker []byte
+
+func (u *unpacker) number() int64 {
+	n, size := binary.Varint(*u)
+	*u = (*u)[size:]
+	return n
+}
+
+func (u *unpacker) text() string {
+	n := u.number()
+	s := string((*u)[:n])
+	*u = (*u)[n:]
+	return s
+}
+
+func (u *unpacker) mark() tidemill.Mark {
+	return tidemill.Mark{Partition: int32(u.number()), Offset: u.number()}
+}
+func (u *unpacker) time() time.Time { return time.Unix(u.number(), u.number()).UTC() }
+
+// apply folds a fact in, and returns the model as it is then.
+func (s *state) apply(name string, f tidemill.Fact) *tidemill.Model {
+	if f.Offset < s.next {
+		return nil
+	}
+	m := &tidemill.Model{}
+	if s.packed != nil {
+		m = unpack(name, s.packed)
+	}
+	v := m.Apply(f)
+	m.Changes, m.Owed = nil, nil
+	s.packed, s.next = pack(m), m.Next
+	if v.Registered != nil {
+		s.files = append(s.files, files{v.Registered.Number, v.Registered.Artifact})
+	}
+	s.files = slices.DeleteFunc(s.files, func(f files) bool { return !near(m, f.version) })
+	return m
+}
+
+// near tells whether a version may soon be asked for: it is the champion or was
+// the one before, or it is one of the two newest. What else is asked for is looked
+// up.
+func near(m *tidemill.Model, version int) bool {
+	return m.Find(version) != nil && (version == m.Champion || version == m.Previous || version > m.Last-2)
+}
+
+// artifact are the files of a version, empty if they are not known here.
+func (s *state) artifact(version int) string {
+	for _, f := range s.files {
+		if f.version == version {
+			return f.artifact
+		}
+	}
+	return ""
+}

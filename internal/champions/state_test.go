@@ -1,0 +1,105 @@
+package champions
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+)
+
+// What is left of a model between two facts is all that the fold needs.
+func TestThePackedFoldIsTheFold(t *testing.T) {
+	for seed := range uint64(40) {
+		c := newChance(seed)
+		packed := map[string]*state{}
+		for offset := range int64(400) {
+			v := c.view()
+			m := c.fold(v, broker.Position{Offset: offset})
+			if m == nil {
+				continue
+			}
+			if packed[m.Name] == nil {
+				packed[m.Name] = &state{}
+			}
+			run, _ := v.Attribute(tidemill.AttrRun)
+			at, _ := time.Parse(time.RFC3339Nano, v.Time)
+			packed[m.Name].apply(m.Name, tidemill.Fact{Offset: offset, ID: v.ID, Type: v.Type, Model: m.Name, Key: v.Subject, Run: run, At: at, Data: v.Data})
+			want := *m
+			want.Changes, want.Owed, want.Recipe, want.Retired = nil, nil, "", time.Time{}
+			if want.Pin != nil {
+				want.Pin = &tidemill.Pin{}
+			}
+			if got := packed[m.Name].model(m.Name); !same(got, &want) {
+				t.Fatalf("seed %d, fact %d:\n got %+v\nwant %+v", seed, offset, got, &want)
+			}
+			for _, h := range m.Versions {
+				if got := packed[m.Name].artifact(h.Number); got != h.Run+" of "+m.Name && (got != "" || h.Number > m.Last-2) {
+					t.Fatalf("seed %d, fact %d: version %d, of %s, has the files %q", seed, offset, h.Number, h.Run, got)
+				}
+			}
+		}
+	}
+}
+
+// same compares models, an empty list being none.
+func same(a, b *tidemill.Model) bool {
+	x, y := *a, *b
+	for _, m := range []*tidemill.Model{&x, &y} {
+		if len(m.Versions) == 0 {
+			m.Versions = nil
+		}
+		if len(m.Floors) == 0 {
+			m.Floors = nil
+		}
+	}
+	return reflect.DeepEqual(&x, &y)
+}
+
+// 20,000 models with as many versions as are kept take less than a kilobyte each.
+func TestAModelIsSmall(t *testing.T) {
+	const models = 20_000
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	c := newCells()
+	for i := range models {
+		name := fmt.Sprint("intent/bot-", i)
+		of := c.of(strings.Clone(name))
+		m := &tidemill.Model{Name: name, Key: fmt.Sprint("bot-", i), Next: 1e7, Last: 20, Champion: 20, Previous: 19, Turn: 20}
+		for v := range 10 {
+			m.Versions = append(m.Versions, tidemill.Held{Number: 11 + v, Run: tidemill.ID("run", name, fmt.Sprint(v)), State: tidemill.VersionPromoted,
+				Mark: tidemill.Mark{Partition: int32(i % 24), Offset: 1e7}, Began: time.Now(), At: time.Now()})
+		}
+		m.Floors = []tidemill.Mark{{Partition: int32(i % 24), Offset: 1e7}}
+		of.state = state{packed: pack(m), next: m.Next, files: []files{{20, artifactOf(20)}, {19, artifactOf(19)}}}
+		of.show(m)
+	}
+	if each := (heap() - before) / models; each > 1024 {
+		t.Errorf("a model takes %d bytes, more than a kilobyte", each)
+	} else {
+		t.Logf("a model takes %d bytes", each)
+	}
+	runtime.KeepAlive(c)
+}
+
+func TestChampionAllocatesNothing(t *testing.T) {
+	table := &Table{cells: newCells()}
+	name := "intent/bot-1"
+	table.cells.of(name).show(&tidemill.Model{Champion: 3, Turn: 4})
+	if n := testing.AllocsPerRun(100, func() {
+		if c, ok := table.Champion(name); !ok || c.Version != 3 {
+			t.Error("it is not there")
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
