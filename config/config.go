@@ -16,6 +16,7 @@ type Config struct {
 	Schedules []Schedule // by name
 	Pools     []Pool     // by name, the default one among them
 	Recipes   []Recipe   // by name
+	Scorers   []Scorer   // by name
 }
 
 // Stream is a stream as it shall be.

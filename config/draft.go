@@ -27,6 +27,7 @@ type draft struct {
 	schedules []Schedule
 	pools     []Pool
 	recipes   []Recipe
+	scorers   []Scorer
 	clauses   map[string]error // of gates, that have been read → what is wrong
 	// Of the schedules and pools of all files, once these have been read.
 	scheduleOf map[string]Schedule
@@ -91,6 +92,7 @@ func (d *draft) config() *Config {
 	}
 	slices.SortFunc(c.Streams, func(a, b Stream) int { return strings.Compare(a.Name, b.Name) })
 	c.Triggers, c.Schedules, c.Pools, c.Recipes = d.triggers, d.schedules, d.allPools(), d.recipes
+	c.Scorers = d.scorers
 	for _, r := range d.recipes {
 		if len(r.When) > 0 {
 			c.Triggers = append(c.Triggers, triggerOf(r))
@@ -100,6 +102,7 @@ func (d *draft) config() *Config {
 	slices.SortFunc(c.Triggers, func(a, b Trigger) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Schedules, func(a, b Schedule) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Recipes, func(a, b Recipe) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.Scorers, func(a, b Scorer) int { return strings.Compare(a.Name, b.Name) })
 	return c
 }
 
@@ -112,6 +115,7 @@ func (d *draft) read(v value) {
 		field{"schedules", d.readSchedules},
 		field{"pools", d.readPools},
 		field{"recipes", d.readRecipes},
+		field{"scorers", d.readScorers},
 	)
 }
 

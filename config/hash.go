@@ -20,6 +20,7 @@ type hashed struct {
 	Schedules []hashedSchedule `json:"schedules,omitempty"`
 	Pools     []hashedPool     `json:"pools,omitempty"`
 	Recipes   []hashedRecipe   `json:"recipes,omitempty"`
+	Scorers   []hashedScorer   `json:"scorers,omitempty"`
 }
 
 type hashedStream struct {
@@ -105,6 +106,9 @@ func (c *Config) Hash() string {
 	}
 	for _, r := range c.Recipes {
 		h.Recipes = append(h.Recipes, r.hashed())
+	}
+	for _, s := range c.Scorers {
+		h.Scorers = append(h.Scorers, s.hashed())
 	}
 	text, _ := json.Marshal(h) // strings, numbers and booleans cannot fail
 	return tidemill.ID("config", string(text))

@@ -45,3 +45,35 @@ func (c *Config) Parked() []Stream {
 	slices.SortFunc(all, func(a, b Stream) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
+
+// HeldFor are the streams where events wait for the models that the scorers have
+// yet to load, by name, and beside each the stream that it is for: it has as many
+// partitions, for what waits stays in its own.
+func (c *Config) HeldFor() (all []Held) {
+	for _, s := range c.Scorers {
+		from, ok := c.Stream(s.From)
+		if !ok {
+			continue // never: a config without it is refused
+		}
+		held := from.Parked()
+		held.Name = tidemill.ScorerParked(s.Name)
+		all = append(all, Held{Stream: held, From: s.From, Scorer: s.Name})
+	}
+	return all
+}
+
+// Held is a stream where a scorer's events wait.
+type Held struct {
+	Stream
+	From   string // the stream that they came from
+	Scorer string
+}
+
+// Scorer finds a scorer by its name.
+func (c *Config) Scorer(name string) (Scorer, bool) {
+	i := slices.IndexFunc(c.Scorers, func(s Scorer) bool { return s.Name == name })
+	if i < 0 {
+		return Scorer{}, false
+	}
+	return c.Scorers[i], true
+}

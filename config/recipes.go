@@ -75,7 +75,10 @@ var (
 	dataPath      = regexp.MustCompile(`^data(\.[^.\s{}]+)+$`)
 )
 
-func (r *Recipe) readKey(v value) {
+func (r *Recipe) readKey(v value) { readKeyPlace(v, &r.Key) }
+
+// readKeyPlace reads where an event's key stands.
+func readKeyPlace(v value, to *string) {
 	text, ok := v.text()
 	switch {
 	case !ok:
@@ -84,7 +87,7 @@ func (r *Recipe) readKey(v value) {
 	case len(text) > maxKey || !attributeName.MatchString(text) && !dataPath.MatchString(text):
 		v.problem("%s is no place of a key; write subject, an attribute such as shop, data.PATH such as data.bot.id, or none", show(text))
 	default:
-		r.Key = text
+		*to = text
 	}
 }
 
@@ -169,8 +172,12 @@ const MainBranch = "main"
 const sample = "x"
 
 // readNameTemplate reads a template of the name of a dataset or model.
-func readNameTemplate(v value, what string) string {
-	text, ok := v.template(faultOf)
+func readNameTemplate(v value, what string) string { return readName(v, what, faultOf) }
+
+// readName reads such a template, of the fields in which fault finds nothing
+// wrong.
+func readName(v value, what string, fault func(field string) string) string {
+	text, ok := v.template(fault)
 	if !ok {
 		return ""
 	}

@@ -154,7 +154,7 @@ func readFilterType(v value) (string, bool) {
 
 // isBookkeeping finds the types that only their writer understands.
 func isBookkeeping(typ string) bool {
-	return typ == tidemill.TypeParkedBegun || typ == tidemill.TypeParkedSettled || typ == tidemill.TypeClockMarked
+	return typ == tidemill.TypeParkedBegun || typ == tidemill.TypeParkedSettled || typ == tidemill.TypeClockMarked || typ == tidemill.TypeScorerReturned
 }
 
 // unknownType says what a type of ours could have been that there is none of.

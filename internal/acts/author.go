@@ -153,7 +153,7 @@ func (a Author) of(typ, attribute, subject, id string, data []byte) broker.View 
 // replicas have it.
 func Publish(ctx context.Context, p *broker.Producer, v *broker.View) (broker.Position, error) {
 	r, err := p.Publish(ctx, tidemill.StreamActs, v)
-	return broker.Position(r), err
+	return r.Position(), err
 }
 
 func readLetters(v *broker.View) ([]tidemill.LetterRef, error) {

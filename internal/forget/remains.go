@@ -17,6 +17,11 @@ func remains(c *config.Config, n *tidemill.KeyForgotten, grace time.Duration, no
 	for _, s := range c.Parked() {
 		all = append(all, onStream(s.Name, s.Retention, now))
 	}
+	for _, s := range c.HeldFor() {
+		held := onStream(s.Name, s.Retention, now)
+		held.What = "its events of the stream " + s.From + " that had to wait until the scorer " + s.Scorer + " had a model in memory"
+		all = append(all, held)
+	}
 	all = append(all, tidemill.Remains{Place: "the store", What: "the bytes of its data, versions, checkpoints and older runs' logs, which nothing names any more",
 		Ends: "by the first collection (tidemill data gc) later than " + now.Add(grace).UTC().Format(time.RFC3339)})
 	if len(n.Models) > 0 {

@@ -72,7 +72,7 @@ func (l *ledger) write(ctx context.Context, stream string, ticks []tick, m mark)
 			return err
 		}
 		for _, end := range ends {
-			m.Ends = append(m.Ends, place(end))
+			m.Ends = append(m.Ends, place{end.Stream, end.Partition, end.Offset})
 		}
 	}
 	began := broker.Position{Stream: tidemill.StreamClock}

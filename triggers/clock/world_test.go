@@ -185,7 +185,7 @@ func (w *world) ends() (all []place) {
 	ends, err := w.b.Ends(w.ctx(), tidemill.StreamEvents)
 	w.must(err)
 	for _, end := range ends {
-		all = append(all, place(end))
+		all = append(all, place{end.Stream, end.Partition, end.Offset})
 	}
 	return all
 }

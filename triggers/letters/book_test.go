@@ -69,7 +69,7 @@ func (w *world) publish(stream string, v broker.View) broker.Position {
 	w.Helper()
 	r, err := w.p.Publish(w.ctx(), stream, &v)
 	w.must(err)
-	return broker.Position(r)
+	return r.Position()
 }
 
 // letter writes the letter of an event with the given subject and returns it.

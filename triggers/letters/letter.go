@@ -13,11 +13,13 @@ import (
 )
 
 // Letter is the data of tidemill.event.dead-lettered. What a broker's consumer
-// could not read as an event has no trigger and no attempts.
+// could not read as an event has no trigger and no attempts; nor has what a scorer
+// could not score.
 type Letter struct {
 	broker.DeadLetter
 
 	Trigger         string    `json:"trigger,omitempty"`
+	Scorer          string    `json:"scorer,omitempty"`
 	OriginalID      string    `json:"originalId,omitempty"`
 	OriginalSource  string    `json:"originalSource,omitempty"`
 	OriginalType    string    `json:"originalType,omitempty"`

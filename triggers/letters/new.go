@@ -18,6 +18,7 @@ const MaxBytes = 8 << 20
 // Details say why an event became a dead letter.
 type Details struct {
 	Trigger     string
+	Scorer      string // that could not score it; then there is no trigger
 	Group       string // of the consumer that read it
 	Reason      string
 	Tried       int // attempts in all
@@ -27,17 +28,23 @@ type Details struct {
 	Letter      string // the id of the dead letter that this delivery was to make good
 }
 
-// New is the dead letter of an event that a trigger's subscriber did not get.
+// New is the dead letter of an event that a trigger's subscriber did not get, or
+// that a scorer could not score.
 // Its id follows from the event, its place, the trigger and the replay: who
 // writes it again writes the same letter.
 func New(names tidemill.Names, place broker.Position, original *broker.View, d Details, now time.Time) (broker.View, error) {
 	v := Of(names, letterID(place, original, d), d.Trigger, original)
+	if d.Scorer != "" {
+		v.Source = names.Source(ofScorer + d.Scorer)
+		v.Extensions = append(slices.DeleteFunc(v.Extensions, func(a broker.Attribute) bool { return a.Name == tidemill.AttrTrigger }),
+			broker.Attribute{Name: tidemill.AttrScorer, Value: d.Scorer})
+	}
 	v.Time = now.UTC().Format(time.RFC3339Nano)
 	v.Extensions = append(v.Extensions, knative(d)...)
 	l := Letter{
 		DeadLetter: broker.DeadLetter{Stream: place.Stream, Partition: place.Partition, Offset: place.Offset, Last: place.Offset,
 			Group: d.Group, Reason: d.Reason, Record: broker.RecordOf(original)},
-		Trigger: d.Trigger, OriginalID: original.ID, OriginalSource: original.Source, OriginalType: original.Type, OriginalSubject: original.Subject,
+		Trigger: d.Trigger, Scorer: d.Scorer, OriginalID: original.ID, OriginalSource: original.Source, OriginalType: original.Type, OriginalSubject: original.Subject,
 		Tried: d.Tried, Attempts: d.Attempts, Replay: d.Replay,
 	}
 	var err error
@@ -47,6 +54,9 @@ func New(names tidemill.Names, place broker.Position, original *broker.View, d D
 	}
 	return v, nil
 }
+
+// ofScorer begins the source of a scorer.
+const ofScorer = "scorer/"
 
 // Of is a letter less what it tells: its attributes and its key, as they follow
 // from the event. It is all that a receipt asks of its letter.
@@ -112,7 +122,11 @@ func fit(l *Letter) ([]byte, error) {
 }
 
 func letterID(place broker.Position, original *broker.View, d Details) string {
-	parts := []string{"dead-letter", d.Trigger, place.Stream, strconv.Itoa(int(place.Partition)), strconv.FormatInt(place.Offset, 10), d.Replay}
+	who := d.Trigger
+	if d.Scorer != "" {
+		who = ofScorer + d.Scorer // no trigger's name has a slash
+	}
+	parts := []string{"dead-letter", who, place.Stream, strconv.Itoa(int(place.Partition)), strconv.FormatInt(place.Offset, 10), d.Replay}
 	if d.Letter != "" { // an act may replay several letters of one event
 		parts = append(parts, d.Letter)
 	}

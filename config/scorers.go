@@ -1,0 +1,198 @@
+package config
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"tidemill.dev"
+)
+
+const (
+	maxScorers = 200 // each is a group of its own, with a stream for what waits
+	maxMapped  = 64  // inputs of a model
+	maxPath    = 255 // letters
+
+	defaultHold  = 200 * time.Millisecond
+	maxHold      = 10 * time.Second
+	defaultBatch = 4096
+	maxBatch     = 1 << 16
+	maxTop       = 10_000
+)
+
+// The words of Scorer.Engine.
+const (
+	engineAuto        = "auto"
+	engineGo          = "go"
+	engineONNXRuntime = "onnxruntime"
+)
+
+func (d *draft) readScorers(v value) {
+	for key, child := range v.pairs() {
+		switch n := len(d.scorers); {
+		case n > maxScorers:
+			continue // reported
+		case n == maxScorers:
+			child.problemAt(key, "is one scorer more than %d; let one of them score several types, or models by a {key}", maxScorers)
+		}
+		if d.admit(key, child, len(d.scorers), "scorer") {
+			d.scorers = append(d.scorers, d.readScorer(key, child))
+		}
+	}
+}
+
+func (d *draft) readScorer(key *yaml.Node, v value) Scorer {
+	s := Scorer{Name: key.Value, Key: KeySubject, NoModel: NoModel{Action: NoModelDeadLetter},
+		Hold: defaultHold, MaxBatch: defaultBatch, Engine: engineAuto}
+	var types []value
+	given := v.given(
+		field{"from", func(v value) { s.From = d.readFrom(v) }},
+		field{"to", func(v value) { s.To = d.readTo(v) }},
+		field{"types", func(v value) { s.Types, types = readFilterTypes(v) }},
+		field{"key", func(v value) { readKeyPlace(v, &s.Key) }},
+		field{"model", func(v value) { s.Model = readModelTemplate(v) }},
+		field{"map", func(v value) { s.Map = readMap(v) }},
+		field{"noModel", s.NoModel.read},
+		field{"delivery", readSecond(&s.AtLeastOnce, "exactly-once", "at-least-once")},
+		field{"start", readSecond(&s.Latest, "earliest", "latest")},
+		field{"hold", readWait(&s.Hold, time.Millisecond, maxHold)},
+		field{"batch", func(v value) { v.fields(field{"events", readInteger(&s.MaxBatch, 1, maxBatch)}) }},
+		field{"engine", s.readEngine},
+		field{"top", readInteger(&s.Top, 1, maxTop)},
+	)
+	v.require(key, given, "from", "name the stream whose events are scored, such as messages")
+	v.require(key, given, "to", "name the stream that gets what they scored, such as scored")
+	v.require(key, given, "model", "name the model of a key, such as \"intent/{key}\"")
+	s.check(v, types)
+	d.later = append(d.later, func() { d.checkScorerLoop(key, v, s) })
+	return s
+}
+
+// check holds what stands in the keys against each other.
+func (s *Scorer) check(v value, types []value) {
+	slices.Sort(s.Types)
+	for _, typ := range types {
+		if e, _ := tidemill.Lookup(typ.node.Value); e.Ours && e.Stream != "" {
+			typ.problem("%s is only on the stream %s, which no scorer reads; remove it", show(typ.node.Value), e.Stream)
+		}
+	}
+	if v.node.Kind != yaml.MappingNode {
+		return
+	}
+	if s.From != "" && s.From == s.To {
+		v.at1("to").problem("is the stream that the scorer reads, too; write its scores to another")
+	}
+	if at := v.at1("model"); at.node != nil && s.Key == KeyNone && slices.Contains(templateFields(at.node.Value), "key") {
+		at.problem("names {key}, and the scorer has none (key: none)")
+	}
+}
+
+// readFrom reads the name of a stream that others than we publish to.
+func (d *draft) readFrom(v value) string {
+	return d.readScorerStream(v, "holds what only Tidemill writes, which no model scores; name events, or a stream of yours")
+}
+
+// readTo reads the name of a stream that others than ours may be on.
+func (d *draft) readTo(v value) string {
+	return d.readScorerStream(v, "is for events of other kinds; name a stream of yours")
+}
+
+// readScorerStream reads the name of a stream, which may stand in another file.
+func (d *draft) readScorerStream(v value, reserved string) string {
+	name, ok := v.text()
+	switch {
+	case !ok:
+		return ""
+	case tidemill.ReservedStream(name) != nil:
+		v.problem("%s %s", show(name), reserved)
+		return ""
+	}
+	d.later = append(d.later, func() { d.checkSource(v, name) })
+	return name
+}
+
+// readModelTemplate reads a template of a model's name, in which only {key} can
+// stand.
+func readModelTemplate(v value) string {
+	return readName(v, "model", func(field string) string {
+		if field == "key" {
+			return ""
+		}
+		return unknownField(field, []string{"key"})
+	})
+}
+
+var (
+	eventPath = regexp.MustCompile(`^data(\.[^.\s{}\[\]]+|\[[0-9]{1,9}\])*$`)
+	inputName = regexp.MustCompile(`^[^\s\x00-\x1f\x7f]{1,200}$`)
+)
+
+// readMap reads which part of an event each input of the model gets.
+func readMap(v value) (all []Mapped) {
+	for key, child := range v.pairs() {
+		switch {
+		case len(all) == maxMapped:
+			child.problemAt(key, "is one input more than %d", maxMapped)
+			return all
+		case !inputName.MatchString(key.Value):
+			child.problemAt(key, "is no name of a model's input, which has 1 to 200 letters and no space")
+		}
+		if text, ok := child.text(); ok {
+			if len(text) > maxPath || !attributeName.MatchString(text) && !eventPath.MatchString(text) {
+				child.problem("%s is no part of an event; write a path such as data.text or data.items[0].x, data for the whole, or an attribute such as subject", show(text))
+			}
+			all = append(all, Mapped{Input: key.Value, Path: text})
+		}
+	}
+	slices.SortFunc(all, func(a, b Mapped) int { return strings.Compare(a.Input, b.Input) })
+	return all
+}
+
+// read takes a word, or the name of the model that answers instead.
+func (n *NoModel) read(v value) {
+	if v.node.Kind == yaml.MappingNode {
+		n.Action = NoModelUse
+		given := v.given(field{"model", func(v value) { n.Model = readPlainModel(v) }})
+		v.require(v.node, given, "model", "name the model that answers instead, such as intent/default")
+		return
+	}
+	if name, ok := strings.CutPrefix(v.node.Value, "model:"); ok && v.node.Kind == yaml.ScalarNode {
+		v.problem("must be keys and values to name a model; write {model: %s}", plain(strings.TrimSpace(name)))
+		return
+	}
+	if word, ok := v.text(); ok {
+		n.readWord(v, NoModelAction(word))
+	}
+}
+
+func (n *NoModel) readWord(v value, word NoModelAction) {
+	switch word {
+	case NoModelDeadLetter, NoModelDrop, NoModelPass:
+		n.Action = word
+	default:
+		v.problem("must be %s, %s, %s, or {model: NAME}, not %s", NoModelDeadLetter, NoModelDrop, NoModelPass, show(string(word)))
+	}
+}
+
+// readPlainModel reads the name of one model.
+func readPlainModel(v value) string {
+	return readName(v, "model", func(string) string { return "this is one model for all keys, which has no fields" })
+}
+
+// readSecond reads one of two words, of which the second is true.
+func readSecond(to *bool, no, yes string) func(value) {
+	return func(v value) {
+		if word, ok := v.oneOf(no, yes); ok {
+			*to = word == yes
+		}
+	}
+}
+
+func (s *Scorer) readEngine(v value) {
+	if word, ok := v.oneOf(engineAuto, engineGo, engineONNXRuntime); ok {
+		s.Engine = word
+	}
+}

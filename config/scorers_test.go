@@ -1,0 +1,107 @@
+package config
+
+import (
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const scorerStreams = "version: 1\nstreams: {messages: {partitions: 3, retention: 1d}, scored: }\n"
+
+func TestLeastScorer(t *testing.T) {
+	t.Parallel()
+	cfg := mustParse(t, scorerStreams+`scorers: {intents: {from: messages, to: scored, model: "intent/{key}"}}`)
+	want := Scorer{Name: "intents", From: "messages", To: "scored", Key: "subject", Model: "intent/{key}",
+		NoModel: NoModel{Action: NoModelDeadLetter}, Hold: 200 * time.Millisecond, MaxBatch: 4096, Engine: "auto"}
+	if got, ok := cfg.Scorer("intents"); !ok || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	if _, ok := cfg.Scorer("none"); ok || len(cfg.Scorers) != 1 {
+		t.Error("found a scorer that is not there")
+	}
+}
+
+func TestWholeScorer(t *testing.T) {
+	t.Parallel()
+	cfg := mustParse(t, scorerStreams+`
+scorers:
+  b: {from: events, to: scored, model: m}
+  a:
+    from: messages
+    to: scored
+    types: [z, a]
+    key: data.bot.id
+    model: "intent/{key}/x"
+    map: {text: "data.items[0].x", all: data, first: "data[0]", who: subject}
+    noModel: {model: intent/default}
+    delivery: at-least-once
+    start: latest
+    hold: 50ms
+    batch: {events: 64}
+    engine: onnxruntime
+    top: 3
+`)
+	want := Scorer{Name: "a", From: "messages", To: "scored", Types: []string{"a", "z"}, Key: "data.bot.id", Model: "intent/{key}/x",
+		Map:     []Mapped{{"all", "data"}, {"first", "data[0]"}, {"text", "data.items[0].x"}, {"who", "subject"}},
+		NoModel: NoModel{Action: NoModelUse, Model: "intent/default"}, AtLeastOnce: true, Latest: true, Hold: 50 * time.Millisecond,
+		MaxBatch: 64, Engine: "onnxruntime", Top: 3}
+	if got := cfg.Scorers[0]; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	if cfg.Scorers[1].Name != "b" {
+		t.Errorf("the scorers are not by name: %+v", cfg.Scorers)
+	}
+}
+
+// Beside each stream that is scored is one for what waits, as large.
+func TestHeldFor(t *testing.T) {
+	t.Parallel()
+	cfg := mustParse(t, scorerStreams+`scorers: {a: {from: messages, to: scored, model: m}, b: {from: messages, to: scored, model: o}}`)
+	want := Stream{Name: "scorer.b.parked", Partitions: 3, Retention: 24 * time.Hour, Builtin: true, KeyOrdered: true}
+	if held := cfg.HeldFor(); len(held) != 2 || !reflect.DeepEqual(held[1], Held{want, "messages", "b"}) {
+		t.Errorf("held %+v", held)
+	}
+	if len(cfg.Parked()) != 0 {
+		t.Errorf("what no trigger reads has companions: %+v", cfg.Parked())
+	}
+}
+
+// A key of the file that means something else makes another hash, and one that
+// says the default the same.
+func TestHashOfScorers(t *testing.T) {
+	t.Parallel()
+	hash := func(rest string) string {
+		return mustParse(t, scorerStreams+"scorers: {a: {from: messages, to: scored, model: m"+rest+"}}").Hash()
+	}
+	least := hash("")
+	if least == mustParse(t, scorerStreams).Hash() {
+		t.Error("a scorer does not count")
+	}
+	if hash(", key: subject, noModel: dead-letter, delivery: exactly-once, start: earliest, hold: 200ms, batch: {events: 4096}, engine: auto") != least {
+		t.Error("the defaults count")
+	}
+	seen := map[string]string{}
+	for _, rest := range []string{", key: shop", ", map: {a: data}", ", map: {b: data}", ", noModel: drop", ", noModel: {model: u}", ", noModel: {model: v}",
+		", delivery: at-least-once", ", start: latest", ", hold: 201ms", ", batch: {events: 1}", ", engine: go", ", top: 1", ", types: [b]"} {
+		h := hash(rest)
+		if before, ok := seen[h]; ok || h == least {
+			t.Errorf("%s has the hash of %q", rest, before)
+		}
+		seen[h] = rest
+	}
+}
+
+func TestTooManyScorers(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString(scorerStreams + "scorers:\n")
+	for i := range maxScorers + 2 {
+		b.WriteString("  s" + strconv.Itoa(i) + ": {from: messages, to: scored, model: m}\n")
+	}
+	_, err := Parse("x", []byte(b.String()))
+	if err == nil || !strings.Contains(err.Error(), "one scorer more than 200") || strings.Count(err.Error(), "\n") != 0 {
+		t.Errorf("got %v", err)
+	}
+}

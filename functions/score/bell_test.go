@@ -1,0 +1,36 @@
+package score
+
+import "testing"
+
+// A batch that grows while the committer is busy is woken when it is free, and at
+// once if it is free already.
+func TestTheBellTellsWhenTheCommitterIsFree(t *testing.T) {
+	var l bell
+	woken := 0
+	wake := func() { woken++ }
+	l.listen(wake, true)()
+	if woken != 1 || l.committing() {
+		t.Errorf("without a batch: woken %d times, committing: %t", woken, l.committing())
+	}
+	l.commits(1) // one is committed
+	l.commits(1) // and one waits to be
+	unlisten := l.listen(wake, true)
+	l.commits(-1)
+	if woken != 1 || !l.committing() {
+		t.Errorf("with a batch left: woken %d times, committing: %t", woken, l.committing())
+	}
+	l.commits(-1)
+	if woken != 2 || l.committing() {
+		t.Errorf("with none left: woken %d times, committing: %t", woken, l.committing())
+	}
+	unlisten()
+	l.commits(1)
+	l.commits(-1)
+	if woken != 2 {
+		t.Error("nobody listens, and it wakes")
+	}
+	l.listen(wake, false)()
+	if woken != 2 {
+		t.Error("who does not ask for the committer is woken by it")
+	}
+}

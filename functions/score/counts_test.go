@@ -1,0 +1,22 @@
+package score
+
+import (
+	"testing"
+	"time"
+)
+
+// The log is told of the first dead letter at once, and then of all that have come
+// since, now and then.
+func TestDeadLettersDoNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	var c counts
+	begin := time.Unix(1_700_000_000, 0)
+	for _, step := range []struct {
+		after      time.Duration
+		more, want uint64
+	}{{0, 0, 0}, {0, 2, 2}, {time.Second, 3, 0}, {9 * time.Second, 4, 0}, {10 * time.Second, 0, 0}, {11 * time.Second, 1, 8}, {12 * time.Second, 5, 0}, {time.Minute, 1, 6}} {
+		if got := c.toSay(step.more, begin.Add(step.after)); got != step.want {
+			t.Errorf("%d more after %s: the log is told of %d, want %d", step.more, step.after, got, step.want)
+		}
+	}
+}

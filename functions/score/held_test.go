@@ -1,0 +1,163 @@
+package score
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"tidemill.dev/broker"
+)
+
+// parkNow holds events and parks them.
+func (k *parkedKafka) parkNow(h *held, key string, offsets ...int64) {
+	k.Helper()
+	var d draft
+	for _, o := range offsets {
+		v := broker.View{ID: fmt.Sprint(o), Source: "/test", Type: "message", Subject: key, Data: []byte("x")}
+		h.park(k.ctx, &d, h.hold(key, &v, o, 0), key, &v, 0)
+	}
+	d.write(k, true)
+	h.committed(0)
+}
+
+func (k *parkedKafka) takeAll(h *held) (all []*heldEvent) {
+	k.Helper()
+	for key, ok := h.ask(); ok; key, ok = h.ask() {
+		h.unlock(key)
+	}
+	all, err := h.take(k.ctx, 1<<20, 1<<30)
+	k.must(err)
+	return all
+}
+
+// Where there are no transactions two owners may park the same event.
+func TestAnEventThatWasParkedTwiceWaitsOnce(t *testing.T) {
+	k := newParkedKafka(t, 2)
+	for partition, returns := range []bool{false, true} {
+		first := openHeld(k.b, parkedStream, int32(partition), heldOptions{})
+		second := openHeld(k.b, parkedStream, int32(partition), heldOptions{})
+		mark := first.mark()
+		k.parkNow(first, "a", 1, 2)
+		k.parkNow(second, "a", 1, 2, 3)
+		if returns { // of the second owner's two, and the first's one
+			var d draft
+			k.must(second.returned(k.ctx, &d, "/scorer", k.takeAll(second)[:2]))
+			d.write(k, true)
+			mark.serial = second.mark().serial
+		}
+		h := openHeld(k.b, parkedStream, int32(partition), heldOptions{})
+		k.must(h.rebuild(k.ctx, mark, 10))
+		h.settle()
+		var got []int64
+		for _, e := range k.takeAll(h) {
+			got = append(got, e.offset)
+		}
+		want := "[1 2 3]"
+		if returns {
+			want = "[3]"
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("%v wait, want %s", got, want)
+		}
+	}
+}
+
+// What a stream no longer keeps is said to be gone, and what is behind it comes.
+func TestWhatIsGoneIsSaid(t *testing.T) {
+	k := newParkedKafka(t, 1)
+	h := openHeld(k.b, parkedStream, 0, heldOptions{Kept: 1, Read: 1})
+	k.parkNow(h, "a", 1)
+	h.log.of(0).at = -2 // no such place: the log begins behind it
+	k.parkNow(h, "a", 2)
+	all := k.takeAll(h)
+	if len(all) != 2 || !errors.Is(all[0].err, errHeldGone) || all[0].key != "a" || all[0].offset != 1 || all[1].err != nil || all[1].view.ID != "2" {
+		t.Errorf("took %+v", all)
+	}
+}
+
+func TestHeadersAreReadAsTheyAreWritten(t *testing.T) {
+	want := heldHeader{offset: 1 << 40, logged: 1700000000000, copy: 3, key: "bot-é"}
+	if got, err := readHeldHeader(want.encode()); err != nil || got != want {
+		t.Errorf("read %+v: %v", got, err)
+	}
+	for _, b := range [][]byte{nil, {}, {2, 0, 1, 1}, {1}, {1, 0}, {1, 0, 0xff}, {1, 0, 1, 0xff}} {
+		if _, err := readHeldHeader(b); !errors.Is(err, errHeld) {
+			t.Errorf("header %v: %v", b, err)
+		}
+	}
+}
+
+// numbered gives places as a log does, at once.
+type numbered struct{ next int64 }
+
+// SendTo is outbox's.
+func (n *numbered) SendTo(_ context.Context, _ string, _ int32, _ *broker.View, done func(broker.Receipt)) {
+	n.next++
+	done(broker.Receipt{Offset: n.next})
+}
+
+// A million events that wait take memory for the index and for no more contents
+// than is allowed, and give it back.
+func TestAMillionThatWaitAreAnIndex(t *testing.T) {
+	const events, keys, allowed = 1_000_000, 1000, 48
+	names := make([]string, keys)
+	for i := range names {
+		names[i] = fmt.Sprintf("bot-%d", i)
+	}
+	before := inUse()
+	h := openHeld(nil, parkedStream, 0, heldOptions{Kept: 1 << 20})
+	var to numbered
+	v := broker.View{ID: "some-id", Source: "/test", Type: "message", Data: make([]byte, 1024)}
+	for i := range events {
+		key := names[i%keys]
+		h.park(t.Context(), &to, h.hold(key, &v, int64(i), 0), key, &v, 0)
+		h.committed(int64(i) + 1)
+	}
+	each := float64(inUse()-before) / events
+	t.Logf("%d events of %d keys take %.1f bytes each", h.count(), keys, each)
+	if each > allowed {
+		t.Errorf("each takes %.1f bytes, allowed are %d", each, allowed)
+	}
+	returnAll(t, h, &to)
+	if n := h.log.len(); n != 0 || len(h.log.blocks) > 1 || len(h.keys) != 0 || h.kept.size != 0 {
+		t.Errorf("when all have been returned %d entries in %d blocks and %d keys are left, and %d bytes of contents", n, len(h.log.blocks), len(h.keys), h.kept.size)
+	}
+}
+
+// returnAll takes and returns all events, without contents.
+func returnAll(t *testing.T, h *held, to *numbered) {
+	t.Helper()
+	for key, ok := h.ask(); ok; key, ok = h.ask() {
+		h.unlock(key)
+	}
+	for {
+		var batch []*heldEvent
+		for len(batch) < 8192 {
+			e, _, k := h.next()
+			if k == nil {
+				break
+			}
+			if e == nil {
+				e = &heldEvent{seq: k.head}
+			}
+			h.pop(k, e)
+			batch = append(batch, e)
+		}
+		if len(batch) == 0 {
+			return
+		}
+		if err := h.returned(t.Context(), to, "/scorer", batch); err != nil {
+			t.Fatal(err)
+		}
+		h.committed(0)
+	}
+}
+
+func inUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

@@ -1,0 +1,243 @@
+package score
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/internal/api"
+	"tidemill.dev/triggers/letters"
+)
+
+// shop is a store of models that may be away, for one model or for all.
+type shop struct{ away atomic.Pointer[string] }
+
+var errAway = errors.New("the store is away")
+
+// without is what a process fetches from a store that has nothing whose name
+// begins with a text, until it is open.
+func (s *shop) without(artifact string) *shop {
+	s.away.Store(&artifact)
+	return s
+}
+
+func (s *shop) open() { s.away.Store(nil) }
+
+func (s *shop) fetch(artifact string) error {
+	if away := s.away.Load(); away != nil && (*away == "" || *away == artifact) {
+		return errAway
+	}
+	return nil
+}
+
+// impatient holds events for no time worth mentioning before they are parked.
+func (w *world) impatient(s *shop) *process {
+	w.Helper()
+	conf := scorer()
+	conf.Hold = time.Millisecond
+	p := &process{w: w, fetch: s.fetch}
+	p.start(conf)
+	return p
+}
+
+// held waits until so many events are parked and the offset has passed them.
+func (p *process) parks(n int) {
+	p.w.Helper()
+	p.w.soon(fmt.Sprint(n, " events are parked"), func() bool { return p.s.Standing().Held == int64(n) })
+	p.w.soon("the offset has passed them", func() bool { return p.w.lag() == 0 })
+}
+
+// lag is how many events of the input the group has yet to pass.
+func (w *world) lag() (lag int64) {
+	w.Helper()
+	ends, err := w.b.Ends(w.Context(), streamIn)
+	w.must(err)
+	at, err := w.b.Committed(w.Context(), Group("s"), ends)
+	w.must(err)
+	for i := range ends {
+		lag += ends[i].Offset - max(at[i].Offset, 0)
+	}
+	return lag
+}
+
+// Events whose model is slow are parked. They hold up no other key, and not the
+// group's offset; and when the model has come they are scored before what came
+// later.
+func TestEventsOfASlowModelAreParked(t *testing.T) {
+	w := newWorld(t, 1)
+	w.bots(3)
+	slow := make(chan struct{})
+	conf := scorer()
+	conf.Hold = time.Millisecond
+	p := &process{w: w, fetch: func(artifact string) error {
+		if artifact == artifactOf("m/bot-1", 1) {
+			<-slow
+		}
+		return nil
+	}}
+	p.start(conf)
+	w.publish(batchOf(0, 60, 3)...)
+	w.settled(streamOut, 40)
+	p.parks(20)
+	w.publish(batchOf(60, 60, 3)...)
+	if got := count(w.settled(streamOut, 80), "m/bot-1"); len(got) != 0 {
+		t.Errorf("before it is there it has scored %v", got)
+	}
+	p.parks(40)
+	close(slow)
+	w.judge(120)
+	w.publish(batchOf(120, 60, 3)...)
+	w.judge(180)
+	p.parks(0)
+}
+
+// While the store is away nothing can be scored whose model is not in memory.
+// Everything waits, and nothing is lost.
+func TestAStoreThatIsAwayLosesNothing(t *testing.T) {
+	const events = 12000 // of one partition, which is more than stays in memory
+	w := newWorld(t, 1)
+	w.bots(40)
+	var store shop
+	p := w.impatient(store.without(""))
+	w.publish(batchOf(0, events, 40)...)
+	p.parks(events)
+	if at, c := p.s.Standing(), p.s.Check(); !strings.Contains(at.LastError, errAway.Error()) || at.LastErrorAt.IsZero() || c.Status != api.Degraded || !strings.Contains(c.Detail, "12000 events are held") || strings.Contains(c.Detail, "bot-") {
+		t.Errorf("nobody is told why events are held: %q, %+v", at.LastError, c)
+	}
+	store.open()
+	w.publish(batchOf(events, 2000, 40)...)
+	w.judge(events + 2000)
+	p.parks(0)
+	if c := p.s.Check(); c.Status != api.OK {
+		t.Errorf("nothing is held any more: %+v", c)
+	}
+}
+
+// A scorer goes while events wait, and another goes on: they are still there, in
+// their order, before those that have come since.
+func TestWhatWaitsOutlivesItsScorer(t *testing.T) {
+	w := newWorld(t, 2)
+	w.bots(8)
+	var store shop
+	p := w.impatient(store.without(artifactOf("m/bot-1", 1)))
+	w.publish(batchOf(0, 400, 8)...)
+	w.settled(streamOut, 350)
+	p.parks(50)
+	p.close()
+	w.publish(batchOf(400, 400, 8)...)
+	p = w.impatient(&store)
+	w.settled(streamOut, 700)
+	p.parks(100)
+	p.close()
+	store.open()
+	p = w.impatient(&store)
+	w.judge(800)
+	p.parks(0)
+	p.close()
+	w.impatient(&store) // the note has come behind them
+	w.publish(batchOf(800, 80, 8)...)
+	w.judge(880)
+}
+
+// Partitions move about while the store comes and goes.
+func TestWhatWaitsMovesWithItsPartition(t *testing.T) {
+	w := newWorld(t, 4)
+	w.bots(12)
+	var store shop
+	running := []*process{w.impatient(&store)}
+	const rounds, each = 8, 300
+	for round := range rounds {
+		if round%2 == 0 {
+			store.without("")
+		}
+		w.publish(batchOf(round*each, each, 12)...)
+		if round%2 == 1 {
+			store.open()
+		}
+		running = append(running, w.impatient(&store))
+		if round%3 > 0 {
+			running[0].close()
+			running = running[1:]
+		}
+	}
+	store.open()
+	w.judge(rounds * each)
+	w.soon("nobody holds anything", func() bool {
+		left := int64(0)
+		for _, p := range running {
+			left += p.s.Standing().Held
+		}
+		return left == 0
+	})
+}
+
+// What waits for a model that is retired meanwhile has no model any more: it
+// becomes what the scorer makes of such events.
+func TestWhatWaitsForAModelThatIsRetired(t *testing.T) {
+	w := newWorld(t, 1)
+	w.bots(2)
+	var store shop
+	p := w.impatient(store.without(artifactOf("m/bot-1", 1)))
+	w.publish(batchOf(0, 20, 2)...)
+	w.settled(streamOut, 10)
+	p.parks(10)
+	w.fact(tidemill.TypeModelRetired, "m/bot-1", "", tidemill.ModelRetired{Asked: time.Now(), Marks: []tidemill.Mark{{Offset: 1 << 40}}})
+	dead := w.settled(tidemill.StreamDeadLetters, 10)
+	for i, d := range dead {
+		l, err := letters.Read(&d.View)
+		w.must(err)
+		if l.Offset != int64(2*i+1) || l.Stream != streamIn || l.Scorer != "s" || l.Reason == "" {
+			t.Errorf("letter %d is %+v", i, l)
+		}
+	}
+	p.parks(0)
+	w.publish(batchOf(20, 20, 2)...)
+	w.settled(streamOut, 20)
+	w.settled(tidemill.StreamDeadLetters, 20)
+}
+
+// One model does not come while others' events come and go: what waits for it is
+// parked anew, so that the mark moves on, and comes in order in the end.
+func TestOneMissingModelDoesNotHoldTheMark(t *testing.T) {
+	w := newWorld(t, 1)
+	w.bots(20)
+	var store shop
+	conf := scorer()
+	conf.Hold = time.Millisecond
+	p := &process{w: w, fetch: store.without("").fetch, held: heldOptions{Kept: 1, Read: 1 << 16, Renew: 100}}
+	p.start(conf)
+	w.publish(batchOf(0, 2000, 20)...)
+	p.parks(2000)
+	before := w.marked().at
+	store.without(artifactOf("m/bot-1", 1))
+	w.settled(streamOut, 1900)
+	p.parks(100)
+	w.publish(batchOf(2000, 200, 20)...)
+	w.settled(streamOut, 2090)
+	more := 0 // the mark is written with what comes
+	w.soon("the mark moves on", func() bool {
+		w.publish(message("bot-0", 10_000+more))
+		more++
+		return w.marked().at > before+1900
+	})
+	p.parks(110)
+	p.close()
+	store.open()
+	w.impatient(&store)
+	w.judge(2200 + more)
+}
+
+// marked is what the note says of what is held of the first partition.
+func (w *world) marked() heldMark {
+	w.Helper()
+	at, err := w.b.Committed(w.Context(), Group("s"), []broker.Position{{Stream: streamIn}})
+	w.must(err)
+	n, err := parseNote(at[0].Note)
+	w.must(err)
+	return n.mark
+}

@@ -1,0 +1,144 @@
+package score
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"tidemill.dev/broker"
+)
+
+// still is a session that does nothing by itself.
+func (p *process) still() *session {
+	p.w.Helper()
+	s := &Scorer{o: Options{Broker: p.b, Names: p.w.names, Champions: p.table, Models: p.m, held: p.held}, conf: scorer(), most: 4096, log: p.log}
+	one := s.newSession()
+	one.life, one.end = context.WithCancelCause(p.w.Context())
+	return one
+}
+
+// A partition that is lost while a transaction begins must not take the others'
+// events with it: what is not committed is read anew, of all of them.
+func TestAPartitionThatIsLostAsATransactionBeginsCostsNoEvents(t *testing.T) {
+	w := newWorld(t, 2)
+	w.publish(batchOf(0, 40, 8)...)
+	p := w.again()
+	s := p.still()
+	s.conf.Types = []string{"another"} // all are passed over: only the offsets matter
+	w.must(s.join(t.Context()))
+	b := <-s.free
+	defer func() {
+		s.release(b)
+		w.must(s.leave(t.Context()))
+	}()
+	for b.reset(1); len(b.parts) < 2; {
+		w.must(s.gather(t.Context(), b))
+	}
+	b.sort()
+	s.resolve(b)
+	s.finish(b)
+	if !s.sift(b) {
+		t.Fatal("nothing is ours")
+	}
+	w.must(s.announce(b))
+	first, second := &b.parts[0], &b.parts[1]
+	s.tenures.gone([]broker.Position{{Stream: streamIn, Partition: first.tenure.partition}})
+	called, err := s.do(b, s.fill)
+	if !called || !errors.Is(err, errTakenAway) {
+		t.Fatalf("%v, %v", called, err)
+	}
+	if s.current(second) || second.turn.d.Current() {
+		t.Error("the other partition goes on behind events that were not committed")
+	}
+	if s.tenures.all[second.tenure.partition] == nil { // nobody has said a fact yet, and a note says so
+		t.Error("the other partition was not read on")
+	}
+}
+
+// An install begins without facts, and its first notes say so.
+func TestANoteFromBeforeTheFirstFactIsRead(t *testing.T) {
+	n, err := parseNote(note{mark: noMark}.text((&Scorer{conf: scorer()}).newSession().facts))
+	if err != nil || !n.committed || len(n.facts) != 0 {
+		t.Errorf("%+v, %v", n, err)
+	}
+}
+
+// Nobody says when what was parked a moment ago can be read.
+func TestWhatCannotBeReadYetIsAskedForAgain(t *testing.T) {
+	s := (&Scorer{conf: scorer(), most: 64}).newSession()
+	x := newTenure(streamIn, 0, 0)
+	x.held = openHeld(nil, "parked", 0, heldOptions{Kept: 1})
+	s.active = []*tenure{x}
+	v := message("a", 1)
+	x.held.hold("a", &v, 1, 0)
+	x.held.unlock("a")
+	b := s.newBatch()
+	if err := s.comeBack(t.Context(), b); err != nil || !b.empty() {
+		t.Fatalf("%v; the batch has %d", err, len(b.items))
+	}
+	if at, some := s.due(); !some || time.Until(at) > time.Second {
+		t.Errorf("it is asked for at %v (%v)", at, some)
+	}
+}
+
+// An event as large as one may be leaves no room for what its output adds.
+func TestAnOutputThatWouldBeTooLarge(t *testing.T) {
+	w := newWorld(t, 1)
+	w.bots(1)
+	p := w.open(scorer())
+	large := message("bot-0", 1)
+	large.Key = bytes.Repeat([]byte("k"), 1<<20-1500)
+	w.publish(large, message("bot-0", 2))
+	w.soon("one is scored, and one is a dead letter", func() bool {
+		at := p.s.Standing()
+		return at.Scored == 1 && at.DeadLettered == 1
+	})
+}
+
+// A stream that has grown has its notes speak of the partition where the outputs
+// are that are still to be passed.
+func TestWhatWasFoundKeepsItsPartition(t *testing.T) {
+	x := tenureOf(0, 3)
+	x.found = newFound("in/0/")
+	x.found.causes[50] = 1
+	x.resume(40, note{to: 1, from: 10}, []broker.Position{{Partition: 1, Offset: 80}, {Partition: 3, Offset: 5}})
+	if n := x.note(); n.to != 1 || n.from != 10 || x.end != 80 || x.to != 1 {
+		t.Errorf("the note says %+v; outputs go on at %d/%d", n, x.to, x.end)
+	}
+}
+
+// An output that was made anew is shorter than the notes say, or has fewer
+// partitions. Neither is waited for, and nothing is looked for beyond its end.
+func TestAnOutputThatWasMadeAnew(t *testing.T) {
+	w := newWorld(t, 2)
+	p := w.again()
+	s := p.still()
+	at := []broker.Position{{Stream: streamIn}, {Stream: streamIn, Partition: 1}}
+	notes := []note{{to: 0, from: 1000, mark: noMark, committed: true}, {to: 7, from: 1000, mark: noMark, committed: true}}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	all, err := s.beginAt(ctx, at, notes)
+	w.must(err)
+	for i, x := range all {
+		if n := x.note(); n.from != 0 || x.found != nil || x.noted != (i == 0) {
+			t.Errorf("the note of partition %d says %+v (%v)", i, n, x.noted)
+		}
+	}
+}
+
+// A model that makes one answer of all rows is asked about each event alone. What
+// it says of one row, on trial, does not tell.
+func TestAModelThatAnswersOneRowOnly(t *testing.T) {
+	w := newWorld(t, 1)
+	axis := proto{}.text(1, "axis").number(3, 0).number(20, 2)
+	graph := proto{}.bytes(1, node("MatMul", "m", "x", "w")).bytes(1, node("Flatten", "y", "m").bytes(5, axis)).text(2, "flat").
+		bytes(5, weights("w", make([]float32, 12), 4, 3)).bytes(11, valueInfo("x", 4)).bytes(12, valueInfo("y", 3))
+	w.model(artifactOf("m/bot-0", 1), proto{}.number(1, 8).bytes(7, graph).bytes(8, proto{}.number(2, 13)).
+		bytes(14, proto{}.text(1, "labels").text(2, "a,b,c")))
+	w.promoted("m/bot-0", 1)
+	w.publish(batchOf(0, 20, 1)...)
+	p := w.open(scorer())
+	w.soon("all are scored", func() bool { return p.s.Standing().Scored == 20 })
+}

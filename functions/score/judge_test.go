@@ -1,0 +1,83 @@
+package score
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"tidemill.dev"
+)
+
+// judge holds what was scored against what came: every event once, those of a key
+// in order, and versions that never go back, unless it is said that they may.
+func (w *world) judge(n int) []said {
+	w.Helper()
+	outputs := w.settled(streamOut, n)
+	inputs := map[string]said{}
+	for _, in := range w.outputs(streamIn) {
+		inputs[fmt.Sprintf("%s/%d/%d", streamIn, in.at.Partition, in.at.Offset)] = in
+	}
+	if len(inputs) != n {
+		w.Fatalf("%d events came, not %d", len(inputs), n)
+	}
+	seen, last, versions := map[string]bool{}, map[string]int64{}, map[string]int{}
+	for _, out := range outputs {
+		in, known := inputs[out.ID]
+		if !known || seen[out.ID] {
+			w.Errorf("output %s: of an event that came: %v; seen before: %v", out.ID, known, seen[out.ID])
+			continue
+		}
+		seen[out.ID] = true
+		w.follows(out, in)
+		if at := offsetOf(out.ID); at <= last[in.Subject] && last[in.Subject] != 0 {
+			w.Errorf("key %s: offset %d comes behind %d", in.Subject, at, last[in.Subject])
+		} else {
+			last[in.Subject] = at
+		}
+		model, _ := out.Attribute(tidemill.AttrModel)
+		text, _ := out.Attribute(tidemill.AttrModelVersion)
+		version, err := strconv.Atoi(text)
+		if err != nil || version < versions[model] {
+			w.Errorf("model %s: version %q behind version %d, at %s", model, text, versions[model], out.ID)
+		}
+		versions[model] = version
+	}
+	if len(seen) != n {
+		w.Errorf("%d of %d events were scored", len(seen), n)
+	}
+	return outputs
+}
+
+func offsetOf(id string) int64 {
+	at, err := strconv.ParseInt(id[strings.LastIndex(id, "/")+1:], 10, 64)
+	if err != nil {
+		return -1
+	}
+	return at
+}
+
+// follows makes sure that an output tells of its input.
+func (w *world) follows(out, in said) {
+	w.Helper()
+	id, _ := out.Attribute(tidemill.AttrCausationID)
+	source, _ := out.Attribute(tidemill.AttrCausationSource)
+	var data Scored
+	err := json.Unmarshal(out.Data, &data)
+	if id != in.ID || source != in.Source || out.Subject != in.Subject || out.Type != tidemill.TypeScored || string(out.Key) != string(in.Key) ||
+		out.at.Partition != in.at.Partition || err != nil || data.Label == "" || len(data.Scores) != 3 {
+		w.Errorf("output %+v of %+v, %v", out, in, err)
+	}
+}
+
+// count says how many outputs there were of each version of a model.
+func count(outputs []said, model string) map[string]int {
+	n := map[string]int{}
+	for _, out := range outputs {
+		if name, _ := out.Attribute(tidemill.AttrModel); name == model {
+			version, _ := out.Attribute(tidemill.AttrModelVersion)
+			n[version]++
+		}
+	}
+	return n
+}

@@ -1,0 +1,111 @@
+package score
+
+import (
+	"math/bits"
+	"sync"
+	"time"
+)
+
+// latencies counts numbers by how large they are, in buckets a quarter as wide as
+// they are large: for ever, and for the last while.
+type latencies struct {
+	mu   sync.Mutex
+	all  [buckets]uint64
+	sum  uint64
+	turn [2][buckets]uint64 // the present while and the one before
+	last time.Time          // when the present one began
+}
+
+const (
+	buckets     = 128
+	lately      = 10 * time.Second
+	bucketShift = 2
+)
+
+// bucketOf is where a number is counted: itself where it is small, else by its
+// highest bits.
+func bucketOf(n int64) int {
+	if n < 1<<bucketShift {
+		return int(max(n, 0))
+	}
+	shift := bits.Len64(uint64(n)) - bucketShift - 1
+	return min(buckets-1, (shift+1)<<bucketShift+int(n>>shift)&(1<<bucketShift-1))
+}
+
+// bucketTop is the largest number of a bucket.
+func bucketTop(b int) int64 {
+	if b < 1<<bucketShift {
+		return int64(b)
+	}
+	shift := b>>bucketShift - 1
+	return (int64(1<<bucketShift+b&(1<<bucketShift-1))+1)<<shift - 1
+}
+
+// begin lets add be called until end: a batch takes the lock once.
+func (l *latencies) begin() {
+	l.mu.Lock()
+	l.move(time.Now())
+}
+
+func (l *latencies) add(n int64) {
+	b := bucketOf(n)
+	l.all[b]++
+	l.turn[0][b]++
+	l.sum += uint64(max(n, 0))
+}
+
+func (l *latencies) end() { l.mu.Unlock() }
+
+func (l *latencies) one(n int64) {
+	l.begin()
+	l.add(n)
+	l.end()
+}
+
+func (l *latencies) move(now time.Time) {
+	switch since := now.Sub(l.last); {
+	case since > 2*lately:
+		l.turn = [2][buckets]uint64{}
+	case since > lately:
+		l.turn[1], l.turn[0] = l.turn[0], [buckets]uint64{}
+	default:
+		return
+	}
+	l.last = now
+}
+
+// quantile is a number that so many of the numbers of the last while do not
+// exceed.
+func (l *latencies) quantile(q float64) int64 {
+	l.begin()
+	defer l.end()
+	var all uint64
+	for b := range buckets {
+		all += l.turn[0][b] + l.turn[1][b]
+	}
+	left := uint64(q * float64(all))
+	for b := range buckets {
+		n := l.turn[0][b] + l.turn[1][b]
+		if n > left {
+			return bucketTop(b)
+		}
+		left -= n
+	}
+	return 0
+}
+
+// histogram is how many numbers did not exceed each of some bounds.
+func (l *latencies) histogram(bounds []int64) (counts []uint64, n, sum uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	counts = make([]uint64, len(bounds))
+	for b := range buckets {
+		n += l.all[b]
+		for i, bound := range bounds {
+			if bucketTop(b) <= bound {
+				counts[i] += l.all[b]
+			}
+		}
+	}
+	return counts, n, l.sum
+}

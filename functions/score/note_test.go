@@ -1,0 +1,61 @@
+package score
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"tidemill.dev/broker"
+)
+
+func TestANoteSaysWhatItWasTold(t *testing.T) {
+	for _, n := range []note{
+		{to: 3, from: 12, mark: heldMark{5, 6}},
+		{facts: []int64{0, 7, 1 << 40}, to: 0, from: 1 << 50, mark: noMark},
+	} {
+		got, err := parseNote(n.text(factsText(n.facts)))
+		if err != nil || got.to != n.to || got.from != n.from || got.mark != n.mark || !slices.Equal(got.facts, n.facts) || !got.committed {
+			t.Errorf("%+v came back as %+v, %v", n, got, err)
+		}
+	}
+	if n, err := parseNote(""); err != nil || n.committed {
+		t.Errorf("no note is %+v, %v", n, err)
+	}
+}
+
+func TestANoteThatCannotBeReadIsNotPassedOver(t *testing.T) {
+	whole := note{to: 1, from: 2, mark: heldMark{3, 1}}.text(factsText([]int64{4, 5}))
+	own, facts, _ := strings.Cut(strings.TrimPrefix(whole, notePrefix), ":")
+	for _, text := range []string{"x", notePrefix, notePrefix + own, "scorer2:" + own + ":" + facts, notePrefix + ":" + facts,
+		notePrefix + own + ":", notePrefix + "!:" + facts, notePrefix + own + ":" + facts[:len(facts)-2], notePrefix + own + "AA:" + facts} {
+		if n, err := parseNote(text); err == nil {
+			t.Errorf("%q was read as %+v", text, n)
+		}
+	}
+}
+
+// Many partitions of facts, and large offsets, fit what Kafka keeps.
+func TestANoteFits(t *testing.T) {
+	facts := make([]int64, 200)
+	for i := range facts {
+		facts[i] = 1 << 33
+	}
+	if got := len(note{to: 200, from: 1 << 40, mark: heldMark{1 << 40, 1 << 40}}.text(factsText(facts))); got > broker.MaxNote {
+		t.Errorf("it has %d bytes", got)
+	}
+}
+
+func FuzzNotes(f *testing.F) {
+	f.Add(note{to: 1, from: 2, mark: heldMark{3, 1}}.text(factsText([]int64{4, 5})))
+	f.Add(notePrefix + "AAAA:AA")
+	f.Fuzz(func(t *testing.T, text string) {
+		n, err := parseNote(text)
+		if err != nil || !n.committed {
+			return
+		}
+		again, err := parseNote(n.text(factsText(n.facts)))
+		if err != nil || again.to != n.to || again.from != n.from || again.mark != n.mark || !slices.Equal(again.facts, n.facts) {
+			t.Errorf("%q says %+v, and again %+v, %v", text, n, again, err)
+		}
+	})
+}

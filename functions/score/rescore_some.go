@@ -1,0 +1,195 @@
+package score
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"tidemill.dev/broker"
+	"tidemill.dev/internal/champions"
+	"tidemill.dev/internal/infer"
+)
+
+// rescoreBytes is how much of the log goes into one transaction.
+const rescoreBytes = 1 << 20
+
+// some scores the next of a stretch.
+func (r *rescore) some(ctx context.Context, s *stretch) error {
+	b := r.batch
+	b.reset(b.seq + 1)
+	b.stamp = time.Now().UTC().AppendFormat(b.stamp[:0], time.RFC3339Nano)
+	t := newTenure(r.Config.From, s.partition, s.partition%r.to)
+	next, err := r.Broker.Read(ctx, broker.Position{Stream: r.Config.From, Partition: s.partition, Offset: s.next}, rescoreBytes, func(e *broker.Incoming) bool {
+		if e.Offset >= s.next && e.Offset < s.end {
+			r.choose(b, e, t)
+		}
+		return e.Offset < s.end
+	})
+	if err != nil {
+		return err
+	}
+	if next <= s.next {
+		return r.ended(ctx, s)
+	}
+	next = min(next, s.end)
+	b.sort()
+	if err := r.resolve(ctx, b); err != nil {
+		b.release()
+		return err
+	}
+	r.compute(b)
+	return r.commit(ctx, b, s, next)
+}
+
+// ended is called where nothing can be read: the log has lost its end, so that the
+// rest of the range is gone, or just does not show it yet.
+func (r *rescore) ended(ctx context.Context, s *stretch) error {
+	ends, err := r.Broker.Ends(ctx, r.Config.From)
+	if err != nil {
+		return err
+	}
+	if int(s.partition) < len(ends) && ends[s.partition].Offset >= s.end {
+		wait(ctx, unseen)
+		return ctx.Err()
+	}
+	r.told.Left -= s.end - s.next
+	s.next = s.end
+	return nil
+}
+
+// unseen is how long it waits for what is on the log and cannot be read yet.
+const unseen = 50 * time.Millisecond
+
+// choose adds an event to the batch. It is copied: what is read is good for the
+// moment.
+func (r *rescore) choose(b *batch, e *broker.Incoming, t *tenure) {
+	switch f := r.done[t.partition]; {
+	case e.Err != nil || !selects(r.Config.Types, e.Type):
+		r.told.Passed++
+		return
+	case f != nil && f.has(&e.View, e.Offset):
+		r.told.Skipped++
+		return
+	}
+	v := e.View.Clone()
+	it := item{v: &v, offset: e.Offset, turn: &turn{tenure: t}}
+	key, err := r.place.of(&v)
+	if err == nil {
+		it.key, err = r.cache.of(key)
+	}
+	if err != nil {
+		it.verdict, it.reason = dead, err
+	} else {
+		b.join(&it, it.key.target)
+	}
+	b.items = append(b.items, it)
+}
+
+// resolve finds the version that answers for each model, and waits for it: there
+// is no hurry here.
+func (r *rescore) resolve(ctx context.Context, b *batch) error {
+	for i := range b.groups {
+		g := &b.groups[i]
+		m, err := r.model(ctx, g.target.name)
+		if err == nil {
+			g.plan, err = r.plans.of(m)
+		}
+		switch {
+		case err == nil:
+			g.model, g.ref, g.version = m, m.Ref(), strconv.Itoa(m.Ref().Version)
+			continue
+		case m != nil:
+			m.Release()
+		case ctx.Err() != nil:
+			return err
+		case !forGood(err):
+			return err
+		}
+		for _, n := range b.of(g) {
+			b.items[n].verdict, b.items[n].reason = dead, err
+		}
+	}
+	return nil
+}
+
+// forGood tells whether trying again is of no use.
+func forGood(err error) bool {
+	return errors.Is(err, ErrNoModel) || errors.Is(err, errUnloadable) || errors.Is(err, infer.ErrUnfit) || errors.Is(err, champions.ErrNoVersion)
+}
+
+func (r *rescore) model(ctx context.Context, name string) (*infer.Model, error) {
+	switch r.Version {
+	case VersionChampion:
+		return await(ctx, r.Models, name, true)
+	case VersionPrevious:
+		c, _ := r.Champions.Champion(name)
+		if c.Previous == 0 {
+			return nil, fmt.Errorf("model %s %w before the present one", name, ErrNoModel)
+		}
+		return r.Models.At(ctx, name, c.Previous)
+	}
+	n, err := strconv.Atoi(r.Version)
+	if err != nil {
+		return nil, err
+	}
+	return r.Models.At(ctx, name, n)
+}
+
+func (r *rescore) compute(b *batch) {
+	b.cut()
+	b.next.Store(0)
+	var all sync.WaitGroup
+	for i, w := range r.workers {
+		all.Go(func() { w.work(b, i) })
+	}
+	all.Wait()
+	b.release()
+}
+
+// commit writes the answers, and how far it has come.
+func (r *rescore) commit(ctx context.Context, b *batch, s *stretch, next int64) error {
+	at := stretch{partition: s.partition, next: next, end: s.end}
+	err := r.x.Do(ctx, func(tx *broker.ExclusiveTx) error {
+		for i := range b.items {
+			if it := &b.items[i]; it.verdict == scored {
+				tx.SendTo(ctx, r.Stream, it.turn.tenure.to, r.out.scored(b, it), r.lies)
+			}
+		}
+		r.mark(tx, at)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i := range b.items {
+		r.count(s, &b.items[i])
+	}
+	r.told.Left -= next - s.next
+	*s = at
+	return nil
+}
+
+// lies notes where an answer lies that has been committed.
+func (r *rescore) lies(at broker.Receipt) {
+	for len(r.note.Answers) <= int(at.Partition) {
+		r.note.Answers = append(r.note.Answers, 0)
+	}
+	r.note.Answers[at.Partition] = max(r.note.Answers[at.Partition], at.Offset+1)
+}
+
+func (r *rescore) count(s *stretch, it *item) {
+	if it.verdict == scored {
+		r.told.Scored++
+		return
+	}
+	r.told.Unscored++
+	if len(r.told.Reasons) < mostReasons {
+		if r.told.Reasons == nil {
+			r.told.Reasons = map[string]string{}
+		}
+		r.told.Reasons[fmt.Sprintf("%s/%d/%d", r.Config.From, s.partition, it.offset)] = it.reason.Error()
+	}
+}
