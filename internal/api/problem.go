@@ -30,12 +30,14 @@ const (
 	UnknownTrigger   = "unknown-trigger"        // 404
 	UnknownLetter    = "unknown-dead-letter"    // 404
 	UnknownSchedule  = "unknown-schedule"       // 404
+	UnknownScorer    = "unknown-scorer"         // 404
 	UnknownData      = "unknown-data"           // 404: an object, dataset, branch, commit or file
 	UnknownRun       = "unknown-run"            // 404
 	UnknownRecipe    = "unknown-recipe"         // 404
 	UnknownPool      = "unknown-pool"           // 404
 	UnknownModel     = "unknown-model"          // 404: a model or a version of it
 	NoRuns           = "no-runs"                // 501: this gateway has none
+	NoScoring        = "no-scoring"             // 501: this gateway has nothing to score with
 	NotFound         = "not-found"              // 404: a path
 	MethodNotAllowed = "method-not-allowed"     // 405
 	Conflict         = "conflict"               // 409: it is there already, and is another
@@ -45,6 +47,7 @@ const (
 	TooSlow          = "too-slow"               // 408: the body did not come in time
 	TooLarge         = "too-large"              // 413
 	UnsupportedType  = "unsupported-media-type" // 415
+	Unscorable       = "unscorable"             // 422: the event does not have what the model wants
 	TooManyRequests  = "too-many-requests"      // 429: this caller has too much under way
 	HeadersTooLarge  = "headers-too-large"      // 431
 	Internal         = "internal"               // 500: a fault of ours

@@ -60,5 +60,6 @@ const (
 	EdgeRetried  GraphRelation = "was retried by"  // a run, another
 	EdgeBeside   GraphRelation = "was measured by" // a champion, the run that measured it beside its own
 	EdgeJudged   GraphRelation = "was the bar for" // a champion, the version that was judged against it
+	EdgeScored   GraphRelation = "scored"          // a version, an event
 	EdgeReplaced GraphRelation = "was replaced by" // a champion, the next
 )

@@ -100,6 +100,8 @@ func causeIs(r api.GraphRelation) string {
 		return "measured beside"
 	case api.EdgeJudged:
 		return "judged against"
+	case api.EdgeScored:
+		return "scored by"
 	case api.EdgeReplaced:
 		return "in place of"
 	}

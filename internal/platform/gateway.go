@@ -58,7 +58,8 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*web.Gateway,
 		Listen: o.Listen, CertFile: o.CertFile, KeyFile: o.KeyFile,
 		Config: p.Config, Broker: p.broker, Producer: producer,
 		Repeats: memory, Standing: standing.NewBoard(p.redis, p.names, p.kafka), Access: guard, Telemetry: p.telemetry,
-		Ready: p.Ready, Limits: o.Limits, Logger: p.log, Version: p.version,
+		Scorers: standing.NewScorers(p.redis, p.names, p.kafka),
+		Ready:   p.Ready, Limits: o.Limits, Logger: p.log, Version: p.version,
 	}
 	if w := p.works; w != nil {
 		wo.Runs, wo.Ledger, wo.Store, wo.Tokens, wo.Announce, wo.Inside = w.foreman, w.ledger, w.store, w.tokens, p.announce, w.inside
@@ -66,6 +67,9 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*web.Gateway,
 		if w.launcher != nil {
 			wo.GPUs, wo.Slots = w.launcher.GPUs, w.launcher.Slots
 		}
+	}
+	if p.canScore() {
+		wo.Score, wo.Rescore, wo.Inference = p.scoreOnce, p.rescore, p.inference()
 	}
 	g, err := web.Open(ctx, wo)
 	if err != nil {

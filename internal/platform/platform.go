@@ -18,7 +18,9 @@ import (
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
 	"tidemill.dev/functions"
+	"tidemill.dev/internal/ledger"
 	"tidemill.dev/internal/repeats"
+	"tidemill.dev/internal/store"
 	"tidemill.dev/internal/telemetry"
 )
 
@@ -39,6 +41,8 @@ type Options struct {
 	Telemetry *telemetry.Options
 	// Functions are those of ours that triggers may name, by name.
 	Functions map[string]functions.Func
+	// Scoring says what scorers and whoever else asks models may take.
+	Scoring ScoringOptions
 	// Runs opens the ledger and the object store; nil is a process without them.
 	Runs   *RunsOptions
 	Logger *slog.Logger
@@ -59,7 +63,8 @@ type Platform struct {
 	functions map[string]functions.Func
 	called    string // where they are served
 	stops     stopOrder
-	works     *works           // nil without runs
+	works     *works // nil without runs
+	models    ScoringOptions
 	announcer *broker.Producer // of the commits' events
 	trains    trains
 
@@ -67,7 +72,13 @@ type Platform struct {
 	config  *config.Config
 	parts   []part
 	repeats *repeats.Memory // of the gateway; nil without one
+	scorers *scorers        // nil without any
 	refused error           // why a later config does not apply
+
+	scoringLock sync.Mutex
+	scores      *scoring       // nil until somebody asks models
+	library     *store.Store   // of a process that scores and has no runs
+	registry    *ledger.Ledger // as well
 }
 
 // Open starts or reaches the servers and, if asked to, brings the streams to
@@ -79,7 +90,8 @@ func Open(ctx context.Context, o Options) (*Platform, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Platform{config: o.Config, addresses: o.Addresses, log: o.Logger, reorder: o.Reorder, functions: o.Functions}
+	p := &Platform{config: o.Config, addresses: o.Addresses, log: o.Logger, reorder: o.Reorder, functions: o.Functions, models: o.Scoring}
+	p.models.Dir = modelDir(o)
 	if err := p.open(ctx, o); err != nil {
 		return nil, errors.Join(err, p.Close(context.WithoutCancel(ctx)))
 	}

@@ -17,7 +17,8 @@ const deadLetterBytes = 9 << 20
 // specs are the streams that a config has or needs.
 func specs(c *config.Config) []broker.StreamSpec {
 	streams := slices.Concat(c.Streams, c.Parked())
-	all := make([]broker.StreamSpec, 0, len(streams))
+	held := c.HeldFor()
+	all := make([]broker.StreamSpec, 0, len(streams)+len(held))
 	for _, s := range streams {
 		spec := broker.StreamSpec{Name: s.Name, Partitions: s.Partitions, Retention: s.Retention,
 			KeyOrdered: s.KeyOrdered, Builtin: s.Builtin}
@@ -25,6 +26,10 @@ func specs(c *config.Config) []broker.StreamSpec {
 			spec.MaxMessageBytes = deadLetterBytes
 		}
 		all = append(all, spec)
+	}
+	for _, s := range held {
+		all = append(all, broker.StreamSpec{Name: s.Name, Partitions: s.Partitions, Retention: s.Retention,
+			KeyOrdered: s.KeyOrdered, Builtin: true, Beside: s.From})
 	}
 	return all
 }

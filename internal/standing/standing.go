@@ -1,14 +1,13 @@
-// Package standing is how dispatchers tell gateways how the triggers stand: each
-// writes its own part to Redis every few seconds, and a gateway adds the parts
-// up. Where Redis is away nothing is known, which is never taken for nothing
-// being there.
+// Package standing is how dispatchers tell gateways how the triggers stand, and
+// those who score how the scorers do: each writes its own part to Redis every few
+// seconds, and a gateway adds the parts up. Where Redis is away nothing is known,
+// which is never taken for nothing being there.
 package standing
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,77 +31,29 @@ type Trigger struct {
 	LastErrorAt  time.Time `json:"lastErrorAt,omitzero"`
 }
 
-const (
-	layout = "1" // of what is written
-	every  = 2 * time.Second
-	lives  = 10 * time.Second // what a dispatcher wrote that writes no more
-)
-
-// Board is the place in Redis.
-type Board struct {
-	client *redis.Client
-	index  string // the key of the set of those who write
-}
+// Board is where dispatchers write.
+type Board struct{ place }
 
 // NewBoard is the board of an install beside one Kafka; nil without Redis.
 func NewBoard(client *redis.Client, names tidemill.Names, kafka string) *Board {
 	if client == nil {
 		return nil
 	}
-	return &Board{client: client, index: names.Key("triggers", layout, kafka, "{standing}")}
+	return &Board{place{client: client, index: names.Key("triggers", layout, kafka, "{standing}"), what: "the triggers"}}
 }
 
 // Publish writes how a dispatcher's triggers stand, again and again until the
 // context ends, and takes it away then. Where Redis is away it tries again: the
 // part that is missing meanwhile makes the whole unknown and not wrong.
 func (b *Board) Publish(ctx context.Context, dispatcher string, now func() []Trigger) {
-	if b == nil {
-		return
-	}
-	t := time.NewTicker(every)
-	defer t.Stop()
-	for {
-		_ = b.Write(ctx, dispatcher, now()) // it is written anew in a moment
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			gone, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-			defer cancel()
-			_ = b.remove(gone, []string{dispatcher}) // or it fades by itself
-			return
-		}
+	if b != nil {
+		b.publish(ctx, dispatcher, func() any { return now() })
 	}
 }
 
 // Write writes it once.
 func (b *Board) Write(ctx context.Context, dispatcher string, now []Trigger) error {
-	text, err := json.Marshal(now)
-	if err != nil {
-		return fmt.Errorf("write how the triggers stand: %w", err)
-	}
-	_, err = b.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.Set(ctx, b.part(dispatcher), text, lives)
-		p.SAdd(ctx, b.index, dispatcher)
-		p.Expire(ctx, b.index, lives)
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("write how the triggers stand: %w", err)
-	}
-	return nil
-}
-
-func (b *Board) part(dispatcher string) string { return b.index + ":" + dispatcher }
-
-func (b *Board) remove(ctx context.Context, dispatchers []string) error {
-	_, err := b.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		for _, d := range dispatchers {
-			p.SRem(ctx, b.index, d)
-			p.Del(ctx, b.part(d))
-		}
-		return nil
-	})
-	return err
+	return b.write(ctx, dispatcher, now)
 }
 
 // Whole is how all triggers stand.
@@ -119,40 +70,19 @@ func (b *Board) Read(ctx context.Context) (Whole, error) {
 	if b == nil {
 		return Whole{}, ErrNoRedis
 	}
-	parts, err := b.parts(ctx)
+	var parts [][]Trigger
+	err := b.read(ctx, func(text []byte) error {
+		var part []Trigger
+		err := json.Unmarshal(text, &part)
+		if err == nil {
+			parts = append(parts, part)
+		}
+		return err
+	})
 	if err != nil {
-		return Whole{}, fmt.Errorf("read how the triggers stand: %w", err)
+		return Whole{}, err
 	}
 	return sum(parts), nil
-}
-
-func (b *Board) parts(ctx context.Context) (all [][]Trigger, err error) {
-	dispatchers, err := b.client.SMembers(ctx, b.index).Result()
-	if err != nil || len(dispatchers) == 0 {
-		return nil, err
-	}
-	keys := make([]string, len(dispatchers))
-	for i, d := range dispatchers {
-		keys[i] = b.part(d)
-	}
-	texts, err := b.client.MGet(ctx, keys...).Result()
-	if err != nil {
-		return nil, err
-	}
-	var gone []string
-	for i, text := range texts {
-		written, there := text.(string)
-		var part []Trigger
-		if !there || json.Unmarshal([]byte(written), &part) != nil {
-			gone = append(gone, dispatchers[i])
-			continue
-		}
-		all = append(all, part)
-	}
-	if len(gone) > 0 {
-		err = b.remove(ctx, gone)
-	}
-	return all, err
 }
 
 // sum adds parts up. Of what cannot be added, the oldest parked event, the

@@ -61,7 +61,7 @@ func (g *Gateway) replayLetters(w http.ResponseWriter, r *request) *api.Problem 
 // looks each trigger up once.
 func notReplayable(c *config.Config) func(trigger string) string {
 	reasons := map[string]string{
-		"": "no trigger's delivery failed: a record was no event, or it was gone before it could be read. Have its publisher mend it and publish it again, then drop the letter",
+		"": "no trigger's delivery failed: a scorer could not score the event, a record was no event, or it was gone before it could be read. Have its publisher mend it and publish it again, then drop the letter",
 	}
 	return func(trigger string) string {
 		reason, known := reasons[trigger]

@@ -37,7 +37,7 @@ func (g *Gateway) showWhy(w http.ResponseWriter, r *request) *api.Problem {
 
 func (g *Gateway) whySources(caller *access.Caller) why.Sources {
 	all := caller.AllKeys(access.Read)
-	return why.Sources{Ledger: g.opt.Ledger, Broker: g.opt.Broker, Store: g.opt.Store, Names: g.names(),
+	return why.Sources{Ledger: g.opt.Ledger, Broker: g.opt.Broker, Store: g.opt.Store, Names: g.names(), Config: g.opt.Config(),
 		MayRead: func(key string) bool { return all || caller.MayTouch(access.Read, key) }}
 }
 

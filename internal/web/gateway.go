@@ -33,12 +33,18 @@ type Options struct {
 	Listen            string // host:port; port 0 is a free one
 	CertFile, KeyFile string // PEM, looked at again when somebody comes; empty is plain HTTP
 
-	Config    func() *config.Config // the one that applies now
-	Broker    *broker.Broker
-	Producer  *broker.Producer // its Timeout below Limits.Ack, so that it knows first; its MaxBuffered above Limits.Unacked
-	Repeats   *repeats.Memory  // nil remembers nothing
-	Standing  *standing.Board  // nil knows nothing of how triggers stand
-	Access    *access.Guard    // nil is the open door, for loopback alone
+	Config   func() *config.Config // the one that applies now
+	Broker   *broker.Broker
+	Producer *broker.Producer  // its Timeout below Limits.Ack, so that it knows first; its MaxBuffered above Limits.Unacked
+	Repeats  *repeats.Memory   // nil remembers nothing
+	Standing *standing.Board   // nil knows nothing of how triggers stand
+	Scorers  *standing.Scorers // nil knows nothing of how scorers stand
+	// Score has a scorer's champion answer for an event; nil is a gateway that
+	// scores nothing. Its error is an Unanswered, or asking again may help.
+	Score     func(ctx context.Context, c config.Scorer, v *broker.View) (api.ScoreDone, error)
+	Rescore   Rescore       // nil where Score is
+	Inference http.Handler  // the Open Inference Protocol's; nil is a gateway that scores nothing
+	Access    *access.Guard // nil is the open door, for loopback alone
 	Telemetry *telemetry.Telemetry
 
 	Runs      *runs.Foreman // nil where there are none; then so are the six below

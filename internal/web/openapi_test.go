@@ -86,13 +86,13 @@ func TestDocumentHasEveryProblem(t *testing.T) {
 	t.Parallel()
 	var want []any
 	for _, slug := range []string{api.InvalidEvent, api.InvalidRequest, api.Refused, api.Unauthenticated, api.Forbidden, api.Reserved,
-		api.UnknownStream, api.UnknownTrigger, api.UnknownLetter, api.UnknownSchedule,
-		api.UnknownRun, api.UnknownRecipe, api.UnknownPool, api.UnknownModel, api.NoRuns,
+		api.UnknownStream, api.UnknownTrigger, api.UnknownLetter, api.UnknownSchedule, api.UnknownScorer,
+		api.UnknownRun, api.UnknownRecipe, api.UnknownPool, api.UnknownModel, api.NoRuns, api.NoScoring,
 		api.UnknownData,
 		api.NotFound, api.MethodNotAllowed,
 		api.Conflict, api.Superseded,
 		api.NotPromoted, api.ChampionMoved,
-		api.TooSlow, api.TooLarge, api.UnsupportedType, api.TooManyRequests,
+		api.TooSlow, api.TooLarge, api.UnsupportedType, api.Unscorable, api.TooManyRequests,
 		api.HeadersTooLarge, api.Internal, api.Unavailable, api.InDoubt} {
 		want = append(want, api.ProblemBase+slug)
 	}
@@ -118,6 +118,7 @@ func TestDocumentHasEveryField(t *testing.T) {
 		api.Streams{}, api.Stream{}, api.Partition{}, api.Group{}, api.Tailed{},
 		api.Triggers{}, api.Trigger{}, api.When{}, api.Target{}, api.Delivery{}, api.TriggerNumbers{}, api.TriggerReplay{}, api.Stretch{},
 		api.Schedules{}, api.Schedule{}, api.ScheduleDone{},
+		api.Scorers{}, api.Scorer{}, api.ScorerShown{}, api.ScorerNumbers{}, api.ScorerVersion{}, api.ScorerSwap{}, api.ScorerProcess{}, api.ScoreDone{}, api.RescoreAsk{}, api.Rescored{},
 		api.Missing{}, api.Part{}, api.File{}, api.Change{}, api.CommitAsked{}, api.Commit{}, api.Committed{}, api.Datasets{}, api.Dataset{},
 		api.Graph{}, api.GraphNode{}, api.GraphEdge{}, api.Files{}, api.Log{}, api.Diff{}, api.Difference{}, api.BranchAsked{}, api.Branched{}, api.CollectAsked{}, api.Collected{},
 		api.Order{}, api.TreeRef{}, api.Beat{}, api.CheckpointTaken{}, api.Finish{}, tidemill.Where{}, api.Finished{},

@@ -63,7 +63,7 @@ func (g *Gateway) table() []route {
 		{method: http.MethodPost, path: "/api/v1/pools/{pool}/resume", role: access.Operate, handle: g.resumePool},
 		{method: http.MethodGet, path: "/api/v1/openapi.json", role: known, handle: g.openAPI},
 		{method: http.MethodGet, path: "/metrics", role: access.Read, handle: g.showMetrics},
-	}, g.modelTable(), g.dataTable(), g.keysTable(), g.agentTable())
+	}, g.modelTable(), g.scorerTable(), g.inferenceTable(), g.dataTable(), g.keysTable(), g.agentTable())
 }
 
 // routes find the route of a request.
@@ -107,7 +107,8 @@ func (rs *routes) find(path string) (same []*route, value string) {
 	return nil, ""
 }
 
-// matchPath holds a path against a pattern with one segment in braces.
+// matchPath holds a path against a pattern with one segment in braces, which only
+// behind inferencePath may be several.
 func matchPath(pattern, path string) (value string, ok bool) {
 	before, rest, _ := strings.Cut(pattern, "{")
 	_, after, _ := strings.Cut(rest, "}")
@@ -115,7 +116,7 @@ func matchPath(pattern, path string) (value string, ok bool) {
 		return "", false
 	}
 	value = path[len(before) : len(path)-len(after)]
-	return value, !strings.Contains(value, "/")
+	return value, before == inferencePath || !strings.Contains(value, "/")
 }
 
 // of is the route of one method.

@@ -52,6 +52,8 @@ func tellsOf(t *thing, typ string) {
 	run := attr[tidemill.AttrRun]
 	ours := tidemill.ReservedType(typ)
 	switch {
+	case typ == tidemill.TypeScored:
+		scoredBy(t)
 	case typ == tidemill.TypeNewData && tidemill.CheckDataset(dataset) == nil && tidemill.CheckLabel(commit) == nil:
 		t.cause(api.EdgeTold, commitRef(dataset, commit), nil)
 	case ours && model != "" && version != "":

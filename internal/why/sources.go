@@ -7,6 +7,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/config"
 	"tidemill.dev/internal/api"
 	"tidemill.dev/internal/ledger"
 	"tidemill.dev/internal/store"
@@ -18,6 +19,7 @@ type Sources struct {
 	Broker  *broker.Broker
 	Store   *store.Store // nil where there is none: then commits are told of by those who learnt from them
 	Names   tidemill.Names
+	Config  *config.Config        // for the scorers, whose answers are found by where their inputs lie
 	MayRead func(key string) bool // whether the caller may read what belongs to a key
 }
 
@@ -54,7 +56,7 @@ func where(r ref) string {
 	case api.KindCommit:
 		return "give it as commit/DATASET@COMMIT; without the dataset it is found by its whole id, where a run has learnt from it"
 	}
-	return "of the events that asked for a run the first and the newest are known; a tail of its stream finds others"
+	return "of the events that asked for a run the first and the newest are known; a scored event is found by its id, STREAM/PARTITION/OFFSET of what was scored, while that is on its stream; a tail of its stream finds others"
 }
 
 // subject is what a person asks about, whose name may be the beginning of one. Both
@@ -194,8 +196,14 @@ func (s *Sources) toldOn(ctx context.Context, t *thing) (*thing, error) {
 	return t, err
 }
 
-// event is one that is known as the cause of runs: what it is, their facts tell.
+// event is one that was scored, or that is known as the cause of runs: what it is,
+// their facts tell.
 func (s *Sources) event(ctx context.Context, r ref) (*thing, error) {
+	if at, is := parsePlace(r.at); is {
+		if found, err := s.scored(ctx, r, at); err != nil || found != nil {
+			return found, err
+		}
+	}
 	names, err := s.Ledger.Links(ctx, string(api.KindEvent)+"/"+r.at)
 	if err != nil {
 		return nil, err

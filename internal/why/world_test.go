@@ -16,6 +16,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
 	"tidemill.dev/internal/api"
 	"tidemill.dev/internal/ledger"
 	"tidemill.dev/internal/store"
@@ -34,6 +35,7 @@ type world struct {
 	ledger  *ledger.Ledger
 	store   *store.Store
 	facts   int
+	config  *config.Config
 	mayRead func(string) bool
 }
 
@@ -41,7 +43,7 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	s := must1(embedded.Start(t.Context(), embedded.Options{}))(t)
 	t.Cleanup(func() { _ = s.Close() })
-	w := &world{TB: t, names: must1(tidemill.NewNames("test"))(t), mayRead: func(string) bool { return true }}
+	w := &world{TB: t, names: must1(tidemill.NewNames("test"))(t), config: config.Default(), mayRead: func(string) bool { return true }}
 	w.broker = must1(broker.Open(t.Context(), broker.Options{Addr: s.Kafka(), Names: w.names}))(t)
 	t.Cleanup(func() { _ = w.broker.Close() })
 	must1(w.broker.EnsureStreams(t.Context(), []broker.StreamSpec{{Name: tidemill.StreamFacts, Partitions: 4}}, broker.EnsureOptions{}))(t)
@@ -77,7 +79,7 @@ func (w *world) must(err error) {
 }
 
 func (w *world) sources() why.Sources {
-	return why.Sources{Ledger: w.ledger, Broker: w.broker, Store: w.store, Names: w.names, MayRead: w.mayRead}
+	return why.Sources{Ledger: w.ledger, Broker: w.broker, Store: w.store, Names: w.names, Config: w.config, MayRead: w.mayRead}
 }
 
 // why is the graph of a thing.

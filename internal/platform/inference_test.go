@@ -1,0 +1,80 @@
+package platform
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// The Open Inference Protocol, with real models: the champion, a version by its
+// number, and what is none.
+func TestInference(t *testing.T) {
+	t.Parallel()
+	w := newScoringWorld(t, "version: 1\n")
+	w.champion("intent/bot-1", 1, 0, twoLabels(true))
+	w.champion("intent/bot-1", 2, 1, twoLabels(false))
+	w.champion("intent/bad", 1, 0, []byte("no model"))
+	server := httptest.NewServer(w.inference())
+	t.Cleanup(server.Close)
+	ask := func(method, path, body string) (int, map[string]any) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(w.ctx(), method, server.URL+path, strings.NewReader(body))
+		w.must(err)
+		res, err := http.DefaultClient.Do(req)
+		w.must(err)
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		w.must(err)
+		var answer map[string]any
+		w.must(json.Unmarshal(text, &answer))
+		return res.StatusCode, answer
+	}
+	object := func(text string) (o map[string]any) {
+		t.Helper()
+		w.must(json.Unmarshal([]byte(text), &o))
+		return o
+	}
+	const question = `{"id":"42","inputs":[{"name":"x","shape":[2,2],"datatype":"FP32","data":[[1,0],[0,0]]}],"outputs":[{"name":"likely"}]}`
+	for path, version := range map[string]string{"/v2/models/intent/bot-1/infer": "2", "/v2/models/intent/bot-1/versions/1/infer": "1"} {
+		status, a := ask("POST", path, question)
+		outputs, _ := a["outputs"].([]any)
+		if status != http.StatusOK || a["model_name"] != "intent/bot-1" || a["model_version"] != version || a["id"] != "42" || len(outputs) != 1 {
+			t.Fatalf("%s: %d %v", path, status, a)
+		}
+		out := outputs[0].(map[string]any)
+		data := out["data"].([]any)
+		first := data[0].(float64) > 0.99
+		if out["datatype"] != "FP32" || !reflect.DeepEqual(out["shape"], []any{2.0, 2.0}) || len(data) != 4 || first != (version == "1") || data[2] != 0.5 {
+			t.Errorf("%s: %v", path, out)
+		}
+	}
+	for path, want := range map[string]string{
+		"/v2/health/live":                          `{"live":true}`,
+		"/v2/health/ready":                         `{"ready":true}`,
+		"/v2/models/intent/bot-1/ready":            `{"name":"intent/bot-1","ready":true}`,
+		"/v2/models/intent/bot-1/versions/1":       `{"name":"intent/bot-1","versions":["1"],"platform":"onnx_onnxv1","inputs":[{"name":"x","datatype":"FP32","shape":[-1,2]}],"outputs":[{"name":"likely","datatype":"FP32","shape":[-1,2]}]}`,
+		"/v2/models/intent/bot-1/versions/2/ready": `{"name":"intent/bot-1","ready":true}`,
+	} {
+		if status, a := ask("GET", path, ""); status != http.StatusOK || !reflect.DeepEqual(a, object(want)) {
+			t.Errorf("%s: %d %v", path, status, a)
+		}
+	}
+	for path, want := range map[string]int{"/v2/models/intent/bot-7": 404, "/v2/models/intent/bot-1/versions/9": 404, "/v2/models/Intent": 404, "/v2/models/intent/bad": 500, "/v2/models/intent/bad/ready": 500} {
+		if status, a := ask("GET", path, ""); status != want || a["error"] == "" {
+			t.Errorf("%s: %d %v", path, status, a)
+		}
+	}
+	if status, a := ask("POST", "/v2/models/intent/bot-1/infer", `{"inputs":[{"name":"x","shape":[1,3],"datatype":"FP32","data":[1,2,3]}]}`); status != http.StatusBadRequest || !strings.Contains(a["error"].(string), "shape") {
+		t.Errorf("%d %v", status, a)
+	}
+	const many = 1<<20 + 1 // their answers would be larger than one may be
+	large := `{"inputs":[{"name":"x","shape":[` + strconv.Itoa(many) + `,2],"datatype":"FP32","data":[1` + strings.Repeat(",1", 2*many-1) + `]}]}`
+	if status, a := ask("POST", "/v2/models/intent/bot-1/infer", large); status != http.StatusRequestEntityTooLarge || !strings.Contains(a["error"].(string), "fewer rows") {
+		t.Errorf("%d rows: %d %.100v", many, status, a)
+	}
+}

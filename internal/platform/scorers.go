@@ -1,0 +1,221 @@
+package platform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"tidemill.dev/config"
+	"tidemill.dev/functions/score"
+	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/served"
+)
+
+// scorers are those that run here.
+type scorers struct {
+	p    *Platform
+	only string // the one that this process is for; empty is all of the config
+
+	mu     sync.Mutex
+	on     *scoring // nil until one is wanted
+	all    map[string]*scorer
+	absent bool // the config does not have the only one
+}
+
+// scorer is one that runs.
+type scorer struct {
+	config config.Scorer
+	models *served.Models
+	score  *score.Scorer
+}
+
+// Scorers opens the scorers of the config, or the one that is named, and follows
+// the config from then on. The stop order closes them, before what they stand on.
+// The platform must have been opened with Telemetry.
+func (p *Platform) Scorers(ctx context.Context, only string) error {
+	if p.telemetry == nil {
+		return errors.New("open the scorers: the platform was opened without telemetry")
+	}
+	s := &scorers{p: p, only: only, all: map[string]*scorer{}}
+	if err := s.apply(ctx, p.Config()); err != nil {
+		return err
+	}
+	if only != "" && s.absent {
+		return fmt.Errorf("open the scorer: %w", noScorer(p.Config(), only))
+	}
+	p.mu.Lock()
+	p.scorers = s
+	p.mu.Unlock()
+	p.add(part{name: "the scorers", apply: s.apply, check: s.check})
+	return nil
+}
+
+// ScorerStandings tell how the scorers of this process stand.
+func (p *Platform) ScorerStandings() []score.Standing {
+	p.mu.Lock()
+	s := p.scorers
+	p.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	var all []score.Standing
+	for _, one := range s.list() {
+		all = append(all, one.score.Standing())
+	}
+	return all
+}
+
+func noScorer(c *config.Config, name string) error {
+	if len(c.Scorers) == 0 {
+		return fmt.Errorf("there is no scorer %q: the config has none under scorers", name)
+	}
+	names := make([]string, len(c.Scorers))
+	for i, s := range c.Scorers {
+		names[i] = s.Name
+	}
+	return fmt.Errorf("there is no scorer %q in the config; those there are: %s", name, strings.Join(names, ", "))
+}
+
+// apply brings what runs to what the config wants. One that has not changed goes
+// on. What is gone or changed leaves its group before another comes.
+func (s *scorers) apply(ctx context.Context, c *config.Config) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wanted := s.wanted(c)
+	s.absent = s.only != "" && len(wanted) == 0
+	if len(wanted) > 0 && s.on == nil {
+		if err := s.begin(ctx); err != nil {
+			return err
+		}
+	}
+	for name, running := range s.all {
+		if now, ok := wanted[name]; ok && reflect.DeepEqual(now, running.config) {
+			delete(wanted, name)
+			continue
+		}
+		delete(s.all, name)
+		if err := s.end(ctx, running); err != nil {
+			return fmt.Errorf("end the scorer %s: %w", name, err)
+		}
+	}
+	for name, now := range wanted {
+		running, err := s.open(ctx, now)
+		if err != nil {
+			return fmt.Errorf("open the scorer %s: %w", name, err)
+		}
+		s.all[name] = running
+	}
+	return nil
+}
+
+func (s *scorers) wanted(c *config.Config) map[string]config.Scorer {
+	all := map[string]config.Scorer{}
+	for _, one := range c.Scorers {
+		if s.only == "" || one.Name == s.only {
+			all[one.Name] = one
+		}
+	}
+	return all
+}
+
+// begin opens what all of them stand on, and tells gateways how they stand.
+func (s *scorers) begin(ctx context.Context) error {
+	on, err := s.p.openScoring(ctx)
+	if err != nil {
+		return err
+	}
+	s.on = on
+	s.p.AtStop(Consumers, "the scorers", s.close)
+	s.p.publishScoring(ctx, s)
+	return nil
+}
+
+func (s *scorers) open(ctx context.Context, c config.Scorer) (*scorer, error) {
+	on := s.on
+	running := &scorer{config: c}
+	models, err := served.Open(served.Options{Cache: on.cache, Champions: on.champions, Engine: c.Engine, Logger: s.p.log,
+		Unloadable: func(model string, version, kept int, reason error) {
+			s.p.sayUnloadable(on, unloadable{scorer: c.Name, model: model, version: version, kept: kept, reason: reason})
+		}})
+	if err != nil {
+		return nil, err
+	}
+	running.models = models
+	on.ears.add(models)
+	running.score, err = score.Open(ctx, score.Options{Broker: s.p.broker, Names: s.p.names, Config: c, Champions: on.champions,
+		Models: models, Registerer: s.p.telemetry.Registry(), Logger: s.p.log, SessionTimeout: s.p.models.SessionTimeout})
+	if err != nil {
+		return nil, errors.Join(err, s.end(context.WithoutCancel(ctx), running))
+	}
+	return running, nil
+}
+
+// end closes a scorer with what is its own.
+func (s *scorers) end(ctx context.Context, running *scorer) (err error) {
+	if running.score != nil {
+		err = running.score.Close(ctx)
+	}
+	s.on.ears.remove(running.models)
+	return errors.Join(err, running.models.Close())
+}
+
+// close drains all of them at once: each has the whole time.
+func (s *scorers) close(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var (
+		all    sync.WaitGroup
+		failed = make(chan error, len(s.all))
+	)
+	for _, running := range s.all {
+		all.Go(func() { failed <- s.end(ctx, running) })
+	}
+	all.Wait()
+	close(failed)
+	clear(s.all)
+	var errs []error
+	for err := range failed {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// list is what runs, by name.
+func (s *scorers) list() []*scorer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*scorer, 0, len(s.all))
+	for _, running := range s.all {
+		all = append(all, running)
+	}
+	slices.SortFunc(all, func(a, b *scorer) int { return strings.Compare(a.config.Name, b.config.Name) })
+	return all
+}
+
+// check is the worst of what its scorers say.
+func (s *scorers) check(context.Context) api.Check {
+	whole := api.Check{Name: "scorers", Status: api.OK}
+	s.mu.Lock()
+	absent := s.absent
+	s.mu.Unlock()
+	if absent {
+		return api.Check{Name: "scorers", Status: api.Degraded, Detail: "the config has no scorer " + s.only + " any more, so that nothing is scored here"}
+	}
+	var said []string
+	for _, running := range s.list() {
+		c := running.score.Check()
+		if c.Status == api.OK || c.Status == "" {
+			continue
+		}
+		said = append(said, running.config.Name+": "+c.Detail)
+		if whole.Status == api.OK || c.Status == api.Failed {
+			whole.Status = c.Status
+		}
+	}
+	whole.Detail = strings.Join(said, "; ")
+	return whole
+}

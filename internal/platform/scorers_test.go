@@ -1,0 +1,212 @@
+package platform
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/champions"
+	"tidemill.dev/internal/infer"
+	"tidemill.dev/internal/standing"
+	"tidemill.dev/internal/tail"
+	"tidemill.dev/internal/telemetry"
+	"tidemill.dev/internal/web"
+)
+
+// A config without scorers follows no champions, until one comes; one that has
+// not changed goes on when others do.
+func TestScorersFollowTheConfig(t *testing.T) {
+	t.Parallel()
+	w := newScoringWorld(t, "version: 1\n")
+	w.must(w.Scorers(w.ctx(), ""))
+	if w.scores != nil {
+		t.Error("models are open, and nobody asks any")
+	}
+	w.must(w.apply(w.ctx(), parse(t, scorersOfTests)))
+	w.champion("intent/bot-1", 1, 0, twoLabels(true))
+	w.publish("messages", "1", "bot-1")
+	first := w.await("scored", 1, isScored)[0]
+	if w.attribute(&first, tidemill.AttrModelVersion) != "1" || w.attribute(&first, tidemill.AttrCausationID) != "1" || !strings.Contains(string(first.Data), `"label":"yes"`) {
+		t.Errorf("%+v %s", first, first.Data)
+	}
+	s := w.scorers
+	before := s.list()[0]
+	w.must(w.apply(w.ctx(), parse(t, scorersOfTests+`  others: {from: messages, to: events, model: "intent/{key}", top: 1}`)))
+	w.await(tidemill.StreamEvents, 1, isScored)
+	if all := s.list(); len(all) != 2 || all[0] != before {
+		t.Errorf("one that has not changed was opened anew, or the other is missing: %v", all)
+	}
+	w.must(w.apply(w.ctx(), parse(t, strings.ReplaceAll(scorersOfTests, "}\n", "}\n#\n"))))
+	if all := s.list(); len(all) != 1 || all[0] != before {
+		t.Errorf("%v", all)
+	}
+	w.must(w.apply(w.ctx(), parse(t, strings.Replace(scorersOfTests, "model:", "top: 1, model:", 1))))
+	if all := s.list(); len(all) != 1 || all[0] == before || all[0].config.Top != 1 {
+		t.Errorf("%v", all)
+	}
+	w.publish("messages", "2", "bot-1")
+	if second := w.await("scored", 2, isScored)[1]; w.attribute(&second, tidemill.AttrCausationID) != "2" {
+		t.Errorf("%+v", second)
+	}
+	if c := s.check(t.Context()); c.Status != api.OK || c.Name != "scorers" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// A champion that cannot be loaded leaves the one before in its place, and a fact
+// says so, once.
+func TestAChampionThatCannotBeLoadedIsToldOf(t *testing.T) {
+	t.Parallel()
+	w := newScoringWorld(t, scorersOfTests)
+	w.champion("intent/bot-1", 1, 0, twoLabels(true))
+	w.must(w.Scorers(w.ctx(), ""))
+	w.publish("messages", "1", "bot-1")
+	w.await("scored", 1, isScored)
+	w.champion("intent/bot-1", 2, 1, []byte("no model"))
+	told := w.await(tidemill.StreamFacts, 1, func(e *tail.Event) bool { return e.Type == tidemill.TypeModelUnloadable })[0]
+	var data tidemill.ModelUnloadable
+	w.must(json.Unmarshal(told.Data, &data))
+	if data.Scorer != "intents" || data.Version != 2 || data.Kept != 1 || data.Error == "" || told.Subject != "bot-1" || w.attribute(&told, tidemill.AttrModel) != "intent/bot-1" {
+		t.Errorf("%+v %s", told, told.Data)
+	}
+	w.publish("messages", "2", "bot-1")
+	if second := w.await("scored", 2, isScored)[1]; w.attribute(&second, tidemill.AttrModelVersion) != "1" {
+		t.Errorf("%+v", second)
+	}
+	w.champion("intent/bot-1", 3, 2, twoLabels(false))
+	for n := 3; ; n++ { // the one before answers until it is loaded
+		w.publish("messages", strconv.Itoa(n), "bot-1")
+		next := w.await("scored", n, isScored)[n-1]
+		if w.attribute(&next, tidemill.AttrModelVersion) == "3" && strings.Contains(string(next.Data), `"label":"no"`) {
+			break
+		}
+	}
+}
+
+// A process of its own needs no runs: it finds champions and models by Redis and
+// the store alone.
+func TestAScorerOfItsOwn(t *testing.T) {
+	t.Parallel()
+	w := newScoringWorld(t, scorersOfTests)
+	w.champion("intent/bot-1", 1, 0, twoLabels(true))
+	o := Options{Config: w.Config(), Addresses: w.Addresses(), OwnStreams: true, Telemetry: &telemetry.Options{Name: "scorer", Getenv: func(string) string { return "" }},
+		Scoring: ScoringOptions{Dir: t.TempDir()}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	bare := o
+	bare.Addresses.Store = ""
+	if err := open(t, bare).Scorers(w.ctx(), "intents"); err == nil || !strings.Contains(err.Error(), "--store") {
+		t.Errorf("without a store: %v", err)
+	}
+	own := open(t, o)
+	if err := own.Scorers(w.ctx(), "intent"); err == nil || !strings.Contains(err.Error(), "those there are: intents") {
+		t.Errorf("one that is not there: %v", err)
+	}
+	w.must(own.Scorers(w.ctx(), "intents"))
+	w.publish("messages", "1", "bot-1")
+	w.await("scored", 1, isScored)
+	board := standing.NewScorers(w.redis, w.names, w.kafka)
+	for ctx := w.ctx(); ; {
+		all, err := board.Read(ctx)
+		if whole, n := standing.Of(all, "intents"); err == nil && n == 1 && whole.Scored == 1 && len(whole.Swaps) == 1 && all[0].Cache.Models == 1 {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("it tells %+v, %v", all, err)
+		}
+	}
+	w.must(own.apply(w.ctx(), parse(t, "version: 1\nstreams: {messages: {partitions: 2}, scored: {partitions: 2}}\n")))
+	if r := own.Ready(t.Context()); r.Status != api.Degraded || !slices.ContainsFunc(r.Checks, func(c api.Check) bool { return c.Name == "scorers" && strings.Contains(c.Detail, "intents") }) {
+		t.Errorf("without its scorer it is %+v", r)
+	}
+}
+
+// Who asks for one event is answered by the champion, also where no scorer runs.
+func TestScoringOnce(t *testing.T) {
+	t.Parallel()
+	w := newScoringWorld(t, scorersOfTests)
+	w.champion("intent/bot-1", 1, 0, twoLabels(true))
+	c, _ := w.Config().Scorer("intents")
+	ask := func(key, data string) (api.ScoreDone, error) {
+		v := broker.View{ID: "1", Source: "/score", Type: "score", Subject: key, DataContentType: "application/json", Data: []byte(data)}
+		return w.scoreOnce(w.ctx(), c, &v)
+	}
+	done, err := ask("bot-1", `{"x":[1,0]}`)
+	if err != nil || done.Model != "intent/bot-1" || done.Version != 1 || done.Label != "yes" || done.Score < 0.99 || len(done.Scores) != 2 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	var u *web.Unanswered
+	if _, err := ask("bot-2", `{"x":[1,0]}`); !errors.As(err, &u) || !u.NoChampion {
+		t.Errorf("a key without a champion: %v", err)
+	}
+	if _, err := ask("bot-1", `{"y":1}`); !errors.As(err, &u) || u.NoChampion {
+		t.Errorf("an event without what the model wants: %v", err)
+	}
+	w.champion("intent/bot-1", 2, 1, twoLabels(false))
+	for ctx := w.ctx(); ; { // nobody announces that the facts have been read
+		if done, err := ask("bot-1", `{"x":[1,0]}`); err == nil && done.Version == 2 {
+			break
+		} else if ctx.Err() != nil {
+			t.Fatalf("%+v, %v", done, err)
+		}
+	}
+}
+
+func TestFetchIsBounded(t *testing.T) {
+	t.Parallel()
+	w := newScoringWorld(t, "version: 1\n")
+	tree := w.champion("intent/bot-1", 1, 0, []byte("0123456789"))
+	s := &scoring{store: w.Store()}
+	if data, err := s.fetch(w.ctx(), tree, "model.onnx", 10); err != nil || string(data) != "0123456789" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if _, err := s.fetch(w.ctx(), tree, "model.onnx", 9); !errors.Is(err, infer.ErrUnfit) {
+		t.Errorf("one that is too large: %v", err)
+	}
+	if _, err := s.fetch(w.ctx(), tree, "model.yaml", 9); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("one that is not there: %v", err)
+	}
+}
+
+// Whoever says that a champion cannot be loaded says the same as others do; a
+// version that is promoted again is another.
+func TestUnloadableIsOneFact(t *testing.T) {
+	t.Parallel()
+	names, err := tidemill.NewNames("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := unloadable{scorer: "s", model: "m", version: 2, kept: 1, champion: champions.Champion{Turn: 3, Key: "k"}, reason: errors.New("no")}
+	at := time.Unix(1, 0)
+	one, err1 := u.view(names, at)
+	u.reason = errors.New("no, says another")
+	two, err2 := u.view(names, at)
+	u.champion.Turn++
+	three, err3 := u.view(names, at)
+	if err := errors.Join(err1, err2, err3); err != nil || one.ID != two.ID || one.ID == three.ID || one.Validate() != nil {
+		t.Errorf("%v, %v: %v, %v", one, two, three, err)
+	}
+}
+
+func TestNoScorer(t *testing.T) {
+	t.Parallel()
+	for says, c := range map[string]*config.Config{"none under scorers": {}, "those there are: a, b": {Scorers: []config.Scorer{{Name: "a"}, {Name: "b"}}}} {
+		if err := noScorer(c, "x"); !strings.Contains(err.Error(), says) {
+			t.Errorf("%v", err)
+		}
+	}
+	var e ears
+	e.changed("m", champions.Champion{})
+	if !reflect.DeepEqual(e.all, ears{}.all) {
+		t.Error("nobody listens")
+	}
+}

@@ -1,0 +1,175 @@
+package platform
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/tail"
+	"tidemill.dev/internal/telemetry"
+)
+
+const scorersOfTests = `version: 1
+streams: {messages: {partitions: 2}, scored: {partitions: 2}}
+scorers:
+  intents: {from: messages, to: scored, model: "intent/{key}"}
+`
+
+// scoringWorld is a laptop with models whose champions it names itself.
+type scoringWorld struct {
+	testing.TB
+	*Platform
+	facts int
+}
+
+func newScoringWorld(t testing.TB, config string) *scoringWorld {
+	t.Helper()
+	test := t.(*testing.T)
+	data := t.TempDir()
+	p := open(test, Options{Config: parse(test, config), Embedded: &embedded.Options{Dir: data}, OwnStreams: true, Runs: &RunsOptions{Data: data},
+		Telemetry: &telemetry.Options{Name: "test", Getenv: func(string) string { return "" }}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	return &scoringWorld{TB: t, Platform: p}
+}
+
+func (w *scoringWorld) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *scoringWorld) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(w.Context(), 2*time.Minute)
+	w.Cleanup(cancel)
+	return ctx
+}
+
+// champion registers a version of a model and promotes it, and is its artifact.
+func (w *scoringWorld) champion(model string, version int, turn int64, file []byte) string {
+	w.Helper()
+	sum := sha256.Sum256(file)
+	f := api.File{Path: "model.onnx", Digest: hex.EncodeToString(sum[:]), Size: int64(len(file))}
+	w.must(w.Store().PutObject(w.ctx(), f.Digest, f.Size, strings.NewReader(string(file))))
+	tree, err := w.Store().Tree(w.ctx(), []api.File{f})
+	w.must(err)
+	run := fmt.Sprint("run-", version)
+	w.fact(tidemill.TypeModelRegistered, model, run, tidemill.ModelRegistered{Artifact: tree.Tree, Judge: tidemill.Judge{Keep: 3},
+		Origin: tidemill.Origin{Run: run, Recipe: "intent", Mark: tidemill.Mark{Offset: int64(version)}, Began: time.Unix(int64(version), 0)}})
+	m := w.fact(tidemill.TypeModelPromotionProposed, model, "", tidemill.PromotionProposed{Action: tidemill.ActionPromote, Version: version, Basis: version - 1, Turn: turn, Force: true})
+	if m.Champion != version {
+		w.Fatalf("the champion of %s is %d", model, m.Champion)
+	}
+	return tree.Tree
+}
+
+func (w *scoringWorld) fact(typ, model, run string, data any) *tidemill.Model {
+	w.Helper()
+	text, err := json.Marshal(data)
+	w.must(err)
+	w.facts++
+	_, m, err := w.Ledger().AppendModel(w.ctx(), &broker.View{ID: fmt.Sprint("fact-", w.facts), Source: "/tidemill/test/models", Type: typ,
+		Subject: strings.TrimPrefix(model, "intent/"), Time: time.Now().UTC().Format(time.RFC3339Nano), DataContentType: "application/json", Data: text,
+		Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: model}, {Name: tidemill.AttrRun, Value: run}}})
+	w.must(err)
+	return m
+}
+
+// publish publishes an event that the models of these tests take.
+func (w *scoringWorld) publish(stream, id, key string) {
+	w.Helper()
+	p, err := w.broker.Producer(broker.ProducerOptions{})
+	w.must(err)
+	v := broker.View{ID: id, Source: "/test", Type: "message", Subject: key, DataContentType: "application/json", Data: []byte(`{"x":[1,0]}`)}
+	_, err = p.Publish(w.ctx(), stream, &v)
+	w.must(err)
+	w.must(p.Close(w.ctx()))
+}
+
+// await reads a stream from its beginning until there are n events that count,
+// and returns those.
+func (w *scoringWorld) await(stream string, n int, counts func(*tail.Event) bool) (all []tail.Event) {
+	w.Helper()
+	r, err := tail.Open(w.ctx(), w.broker, tail.Options{Stream: stream, Start: broker.Earliest()})
+	w.must(err)
+	defer func() { _ = r.Close(context.WithoutCancel(w.Context())) }()
+	ctx := w.ctx()
+	for len(all) < n {
+		events, err := r.Next(ctx)
+		if err != nil {
+			w.Fatalf("%d of %d events on %s: %v", len(all), n, stream, err)
+		}
+		for i := range events {
+			if e := &events[i]; counts(e) {
+				e.View = e.View.Clone()
+				all = append(all, *e)
+			}
+		}
+	}
+	return all
+}
+
+func isScored(e *tail.Event) bool { return e.Type == tidemill.TypeScored }
+
+func (w *scoringWorld) attribute(e *tail.Event, name string) string {
+	value, _ := e.Attribute(name)
+	return value
+}
+
+// twoLabels is a model of two numbers, x, and two labels, of which it likes the
+// first for a first number that is positive, or the second.
+func twoLabels(first bool) []byte {
+	weights := []float32{4, -4, 0, 0}
+	if !first {
+		weights = []float32{-4, 4, 0, 0}
+	}
+	var raw []byte
+	for _, f := range weights {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
+	}
+	value := func(name string) wire {
+		shape := join(field(1, join(text(2, "n"))), field(1, join(number(1, 2))))
+		return join(text(1, name), field(2, join(field(1, join(number(1, 1), field(2, shape))))))
+	}
+	node := func(op, output string, inputs ...string) wire {
+		var n wire
+		for _, in := range inputs {
+			n = append(n, text(1, in)...)
+		}
+		return append(n, join(text(2, output), text(4, op))...)
+	}
+	graph := join(field(1, node("MatMul", "sums", "x", "w")), field(1, node("Softmax", "likely", "sums")), text(2, "g"),
+		field(5, join(number(1, 2), number(1, 2), number(2, 1), text(8, "w"), field(9, raw))), field(11, value("x")), field(12, value("likely")))
+	return join(number(1, 8), field(7, graph), field(8, join(text(1, ""), number(2, 13))), field(14, join(text(1, "labels"), text(2, "yes,no"))))
+}
+
+// wire is a message of protocol buffers, as which ONNX is written.
+type wire = []byte
+
+func join(parts ...wire) (all wire) {
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}
+
+func number(at, v int) wire {
+	return binary.AppendUvarint(binary.AppendUvarint(nil, uint64(at)<<3), uint64(v))
+}
+
+func field(at int, v []byte) wire {
+	return append(binary.AppendUvarint(binary.AppendUvarint(nil, uint64(at)<<3|2), uint64(len(v))), v...)
+}
+
+func text(at int, v string) wire { return field(at, []byte(v)) }
