@@ -22,6 +22,9 @@ func begin(ctx context.Context, p *platform.Platform, log *slog.Logger) error {
 	if _, err := p.Keeper(ctx); err != nil {
 		return fmt.Errorf("start the clock: %w", err)
 	}
+	if err := p.Scorers(ctx, ""); err != nil {
+		return fmt.Errorf("start the scorers: %w", err)
+	}
 	return nil
 }
 

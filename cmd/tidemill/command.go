@@ -37,6 +37,7 @@ func commands() []command {
 		recipesCommand(), recipesPauseCommand(), recipesResumeCommand(), poolsCommand(), poolsPauseCommand(), poolsResumeCommand(), tryCommand(),
 		modelsCommand(), modelsShowCommand(), modelsRollbackCommand(), compareCommand(), promoteCommand(), rollbackCommand(), pinCommand(), unpinCommand(),
 		promotionsCommand(), promotionsFreezeCommand(), promotionsThawCommand(),
+		scorersCommand(), scoreCommand(), rescoreCommand(),
 		serveCommand(), validateCommand(), tokenNewCommand(), tokenListCommand(), tokenRemoveCommand(),
 		initCommand(), demoCommand(), versionCommand(), helpCommand(),
 	}

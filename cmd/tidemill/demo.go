@@ -32,6 +32,8 @@ name: demo
 streams:
   messages: {partitions: 4, types: [message]}
   orders: {partitions: 4, types: [order-placed, invoice-due]}
+  chat: {partitions: 4, types: [said]}
+  scored: {partitions: 4}
 triggers:
   billing:
     when: {type: order-placed, where: "subject LIKE 'shop-%'"}
@@ -43,6 +45,8 @@ recipes:
     run: {dir: ., command: ["PROGRAM", ` + demoTrainer + `]}
     makes: {model: "intent/{key}"}
     gate: [metrics.accuracy >= 0.85, metrics.accuracy >= champion.metrics.accuracy]
+scorers:
+  intents: {from: chat, to: scored, model: "intent/{key}", map: {text: data.text}}
 `
 
 // demoRecipe is the config's.
@@ -60,9 +64,11 @@ trigger has a function called, which replies to one event and cannot take anothe
 that becomes a dead letter, the function is mended, the letter replayed. Then three
 bots get data, and a model is trained and judged for each: one is refused, for its data
 is bad. New data retrains one; a worse model is refused against its champion; a champion
-is rolled back; and it is told where a model comes from. The exit status is 1 if
+is rolled back; and it is told where a model comes from. At last people talk to the bots,
+thousands of messages a second, and each is answered by its bot's champion, while another
+becomes the champion; and it is told why one answer is as it is. The exit status is 1 if
 anything did not come as it has to.`,
-		examples: []example{{"tidemill demo", "takes some ten seconds and leaves nothing behind"}},
+		examples: []example{{"tidemill demo", "takes some twenty seconds and leaves nothing behind"}},
 		make:     func() program { return &demo{} },
 	}
 }
@@ -167,6 +173,9 @@ func playDemo(ctx context.Context, p *platform.Platform, door *remote.Gateway, b
 	if err := playModels(ctx, door, folder, out); err != nil {
 		return err
 	}
+	if err := playScores(ctx, p, door, out); err != nil {
+		return err
+	}
 	slices.Sort(latencies)
 	fmt.Fprintf(out, "\n%d of %d events arrived, each once, after %s in the median; the record that is none lies in\nthe dead letters with its reason and its bytes. Nothing was lost.\n\nNext: %s up\n",
 		len(latencies), len(latencies), milliseconds(latencies[len(latencies)/2]), calledAs(os.Args[0]))
@@ -222,7 +231,7 @@ func playEvents(ctx context.Context, door *remote.Gateway, r *demoReader, out io
 		if err != nil {
 			return nil, fmt.Errorf("event %s did not arrive from %s: %w", v.Type, receipt.Stream, err)
 		}
-		if got.id != v.ID || got.at != broker.Position(receipt.Receipt) {
+		if got.id != v.ID || got.at != receipt.Position() {
 			return nil, fmt.Errorf("event %s was published and %s arrived", v.Type, got.typ)
 		}
 		latencies = append(latencies, got.when.Sub(sent))

@@ -6,45 +6,112 @@ import (
 	"strings"
 )
 
-// onnx is the model as an ONNX file: how often each hashed word occurs goes in,
-// how likely each intent is comes out. ONNX is a message of protocol buffers, of
-// which so small a graph needs little.
+// onnx is the model as an ONNX file: texts go in as they were written, how likely
+// each intent is comes out. ONNX is a message of protocol buffers, of which so
+// small a graph needs little.
+//
+//	text → StringNormalizer → StringSplit → TfIdfVectorizer → MatMul → Softmax → likely
 func (c *demoClassifier) onnx() []byte {
-	raw := make([]byte, 0, 4*demoWords*len(c.intents))
-	for w := range demoWords {
+	raw := make([]byte, 0, 4*len(c.words)*len(c.intents))
+	for w := range c.words {
 		for i := range c.intents {
 			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(float32(c.weights[i][w])))
 		}
 	}
 	var weights, graph, opset, model message
-	weights.number(1, demoWords).number(1, len(c.intents)).number(2, onnxFloat).text(8, "weights").bytes(9, raw)
-	graph.bytes(1, onnxNode("MatMul", []string{"words", "weights"}, "scores")).bytes(1, onnxNode("Softmax", []string{"scores"}, "likely"))
-	graph.text(2, "intents").bytes(5, weights).bytes(11, onnxValue("words", demoWords)).bytes(12, onnxValue("likely", len(c.intents)))
-	opset.text(1, "").number(2, 13)
-	model.number(1, 8).text(2, "tidemill demo").bytes(7, graph).bytes(8, opset)
+	weights.number(1, len(c.words)).number(1, len(c.intents)).number(2, onnxFloat).text(8, "weights").bytes(9, raw)
+	for _, node := range []message{
+		onnxNode("StringNormalizer", []string{"text"}, []string{"lower"}, onnxText("case_change_action", "LOWER"), onnxText("locale", "C")),
+		onnxNode("StringSplit", []string{"lower"}, []string{"words", "lengths"}),
+		onnxNode("TfIdfVectorizer", []string{"words"}, []string{"counts"}, c.vectorizer()...),
+		onnxNode("MatMul", []string{"counts", "weights"}, []string{"scores"}),
+		onnxNode("Softmax", []string{"scores"}, []string{"likely"}),
+	} {
+		graph.bytes(1, node)
+	}
+	graph.text(2, "intents").bytes(5, weights).bytes(11, onnxValue("text", onnxString, 0)).bytes(12, onnxValue("likely", onnxFloat, len(c.intents)))
+	opset.text(1, "").number(2, 20) // the first with StringSplit
+	model.number(1, 9).text(2, "tidemill demo").bytes(7, graph).bytes(8, opset)
 	var labels message
 	labels.text(1, "intents").text(2, strings.Join(c.intents, ","))
 	model.bytes(14, labels)
 	return model
 }
 
-const onnxFloat = 1 // TensorProto.FLOAT
+// vectorizer counts words.
+func (c *demoClassifier) vectorizer() []message {
+	columns := make([]int, len(c.words))
+	for i := range columns {
+		columns[i] = i
+	}
+	return []message{onnxText("mode", "TF"), onnxNumber("min_gram_length", 1), onnxNumber("max_gram_length", 1), onnxNumber("max_skip_count", 0),
+		onnxNumbers("ngram_counts", []int{0}), onnxNumbers("ngram_indexes", columns), onnxTexts("pool_strings", c.words)}
+}
 
-func onnxNode(op string, inputs []string, output string) message {
+// The types of values and attributes that there are here.
+const (
+	onnxFloat  = 1
+	onnxString = 8
+
+	onnxIsInt     = 2
+	onnxIsText    = 3
+	onnxIsNumbers = 7
+	onnxIsTexts   = 8
+)
+
+func onnxNode(op string, inputs, outputs []string, attributes ...message) message {
 	var m message
 	for _, in := range inputs {
 		m.text(1, in)
 	}
-	return *m.text(2, output).text(4, op)
+	for _, out := range outputs {
+		m.text(2, out)
+	}
+	m.text(4, op)
+	for _, a := range attributes {
+		m.bytes(5, a)
+	}
+	return m
 }
 
-// onnxValue is a table of numbers with any number of rows.
-func onnxValue(name string, columns int) message {
-	var rows, cols, shape, tensor, typ, m message
+func onnxText(name, v string) message {
+	var m message
+	return *m.text(1, name).text(4, v).number(20, onnxIsText)
+}
+
+func onnxNumber(name string, v int) message {
+	var m message
+	return *m.text(1, name).number(3, v).number(20, onnxIsInt)
+}
+
+func onnxNumbers(name string, all []int) message {
+	var m message
+	m.text(1, name)
+	for _, v := range all {
+		m.number(8, v)
+	}
+	return *m.number(20, onnxIsNumbers)
+}
+
+func onnxTexts(name string, all []string) message {
+	var m message
+	m.text(1, name)
+	for _, v := range all {
+		m.text(9, v)
+	}
+	return *m.number(20, onnxIsTexts)
+}
+
+// onnxValue is a table with any number of rows; of no columns, a list.
+func onnxValue(name string, kind, columns int) message {
+	var rows, shape, tensor, typ, m message
 	rows.text(2, "texts")
-	cols.number(1, columns)
-	shape.bytes(1, rows).bytes(1, cols)
-	tensor.number(1, onnxFloat).bytes(2, shape)
+	shape.bytes(1, rows)
+	if columns > 0 {
+		var cols message
+		shape.bytes(1, *cols.number(1, columns))
+	}
+	tensor.number(1, kind).bytes(2, shape)
 	typ.bytes(1, tensor)
 	return *m.text(1, name).bytes(2, typ)
 }

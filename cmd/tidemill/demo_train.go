@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -21,7 +22,6 @@ const demoTrainer = "demo-trainer"
 
 const (
 	demoEpochs = 60
-	demoWords  = 512 // that a text's words are hashed to
 	demoRate   = 0.5
 	demoHeld   = 5 // of every so many sentences one is held out
 )
@@ -84,6 +84,8 @@ func readDemoExamples(path string) (all []demoExample, err error) {
 
 type demoClassifier struct {
 	intents     []string
+	words       []string       // that count, in order
+	places      map[string]int // among them
 	seen, held  []demoExample
 	weights     [][]float64 // by intent and word
 	activations []float64
@@ -97,17 +99,37 @@ func newDemoClassifier(seen, held []demoExample) *demoClassifier {
 		}
 	}
 	slices.Sort(c.intents)
+	c.learnWords(demoVocabulary(seen))
 	for range c.intents {
-		c.weights = append(c.weights, make([]float64, demoWords))
+		c.weights = append(c.weights, make([]float64, len(c.words)))
+	}
+	return c
+}
+
+// learnWords makes it ready to tell words.
+func (c *demoClassifier) learnWords(words []string) {
+	c.words, c.places = words, make(map[string]int, len(words))
+	for i, word := range words {
+		c.places[word] = i
 	}
 	c.activations = make([]float64, len(c.intents))
-	return c
+}
+
+// demoVocabulary are the words of the examples, in order.
+func demoVocabulary(of []demoExample) []string {
+	all := map[string]bool{}
+	for _, e := range of {
+		for _, word := range demoSplit(e.Text) {
+			all[word] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
 }
 
 // epoch goes over the examples once and returns the mean loss.
 func (c *demoClassifier) epoch() (loss float64) {
 	for _, e := range c.seen {
-		words := demoBag(e.Text)
+		words := c.bag(e.Text)
 		likely := c.infer(words)
 		want := slices.Index(c.intents, e.Intent)
 		loss -= math.Log(math.Max(likely[want], 1e-12))
@@ -142,7 +164,7 @@ func (c *demoClassifier) infer(words []int) []float64 {
 }
 
 func (c *demoClassifier) predict(text string) string {
-	likely := c.infer(demoBag(text))
+	likely := c.infer(c.bag(text))
 	return c.intents[slices.Index(likely, slices.Max(likely))]
 }
 
@@ -156,22 +178,24 @@ func (c *demoClassifier) accuracy() float64 {
 	return float64(right) / float64(max(1, len(c.held)))
 }
 
-// demoBag hashes a text's words.
-func demoBag(text string) []int {
+// bag are the words of a text that count.
+func (c *demoClassifier) bag(text string) []int {
 	var all []int
-	for _, word := range strings.Fields(strings.ToLower(text)) {
-		h := uint32(2166136261)
-		for i := range len(word) {
-			h = (h ^ uint32(word[i])) * 16777619
+	for _, word := range demoSplit(text) {
+		if place, known := c.places[word]; known {
+			all = append(all, place)
 		}
-		all = append(all, int(h%demoWords))
 	}
 	return all
 }
 
+// demoSplit takes a text apart as the operators of the ONNX file do.
+func demoSplit(text string) []string { return strings.Fields(strings.ToLower(text)) }
+
 // demoWeights is a model as the demo's trainer writes it.
 type demoWeights struct {
 	Intents []string    `json:"intents"`
+	Words   []string    `json:"words"`
 	Weights [][]float64 `json:"weights"`
 }
 
@@ -189,12 +213,14 @@ func readDemoChampion(folder string) (*demoClassifier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the champion: %w", err)
 	}
-	return &demoClassifier{intents: w.Intents, weights: w.Weights, activations: make([]float64, len(w.Intents))}, nil
+	c := &demoClassifier{intents: w.Intents, weights: w.Weights}
+	c.learnWords(w.Words)
+	return c, nil
 }
 
 // save writes what was made, as the contract has it.
 func (c *demoClassifier) save(to string, champion *demoClassifier) error {
-	weights, err := json.Marshal(demoWeights{c.intents, c.weights})
+	weights, err := json.Marshal(demoWeights{c.intents, c.words, c.weights})
 	if err != nil {
 		return err
 	}

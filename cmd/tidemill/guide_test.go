@@ -19,7 +19,7 @@ import (
 
 // guides are the documents that are followed word for word, by tests of their
 // own: TestDocumentsAreTrue leaves their commands to these.
-var guides = []string{"docs/train.md", "examples/intents/README.md", "examples/stages/README.md"}
+var guides = []string{"docs/scoring.md", "docs/train.md", "examples/intents/README.md", "examples/stages/README.md"}
 
 // guide is such a document: a shell runs its commands, in a folder as its reader
 // has it, and finds this program as tidemill.

@@ -108,7 +108,8 @@ func TestSlipsInTheCall(t *testing.T) {
 		"up --tls-cert x":           "HTTPS needs both",
 		"serve":                     "ROLE is missing; the roles: gateway",
 		"serve gatewya":             "did you mean gateway? those there are: gateway",
-		"serve scorer":              "there is no role \"scorer\": those there are: gateway, dispatcher, keeper",
+		"serve scorer":              "NAME is missing; name the scorer of the config",
+		"serve trainer":             "there is no role \"trainer\": those there are: gateway, dispatcher, keeper, scorer",
 		"serve gateway":             "Kafka's address is missing",
 		"tail x -n -1":              "-n -1",
 		"up --kafka-port 7000000":   "a port is 0 to 65535",
@@ -241,7 +242,8 @@ func TestDemo(t *testing.T) {
 	mention(t, "demo", out, "new-data", "bot-created", "bot-deleted", "schedule-tick", "messages, partition", poison, "dead-letters", "because:", "5 of 5 events arrived",
 		"published to http://127.0.0.1:", "202, events, partition", "The first of them once more",
 		"intent/bot-1@1 promoted", "intent/bot-2@1 promoted", "intent/bot-3@1 refused", "intent/bot-1@2 promoted", "intent/bot-1@3 refused", "The champion of then, version 2, on the same data",
-		"intent/bot-1 has version 1 as its champion, before it was version 2", "Why is version 2 as it is?", "bots/bot-1")
+		"intent/bot-1 has version 1 as its champion, before it was version 2", "Why is version 2 as it is?", "bots/bot-1",
+		"version 2 has taken over", "messages answered, each once and in order", "the first by version 2, answered as it was?", "scored by model intent/bot-1@2")
 }
 
 // What the demo tells to do next works for whoever saw it.

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"tidemill.dev"
 	"tidemill.dev/internal/api"
 	"tidemill.dev/internal/remote"
 	"tidemill.dev/internal/tail"
@@ -146,9 +147,18 @@ func tabulateLetters(w io.Writer, all []api.DeadLetter) error {
 		if l.State == api.LetterReplaying {
 			reason = "(being replayed) " + reason
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", shortID(l.ID), clock(l.Written), orDash(harmless(l.Trigger)), orDash(harmless(l.Type)), orDash(cut(harmless(l.Key), 40)), l.Tried, reason)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", shortID(l.ID), clock(l.Written), orDash(harmless(whose(l))), orDash(harmless(l.Type)), orDash(cut(harmless(l.Key), 40)), l.Tried, reason)
 	}
 	return t.Flush()
+}
+
+// whose delivery failed: a trigger's, or a scorer's, which its group names.
+func whose(l *api.DeadLetter) string {
+	scorer, is := strings.CutPrefix(l.Group, tidemill.ScorerGroup(""))
+	if l.Trigger == "" && is {
+		return "scorer/" + scorer
+	}
+	return l.Trigger
 }
 
 // advise says how much is not shown, and what can be done.
@@ -163,5 +173,9 @@ func (l *letterList) advise(w io.Writer, all []api.DeadLetter, total int) {
 		fmt.Fprintf(w, "      tidemill dl replay --trigger %s --dry-run, once its subscriber is mended\n", harmless(first.Trigger))
 		return
 	}
-	fmt.Fprintf(w, "      tidemill dl drop %s --reason TEXT, once its publisher is mended\n", strings.TrimSpace(shortID(first.ID)))
+	mended := "its publisher is mended"
+	if whose(&first) != "" {
+		mended = "its key has a model, or its publisher is mended, and it has been published again"
+	}
+	fmt.Fprintf(w, "      tidemill dl drop %s --reason TEXT, once %s\n", strings.TrimSpace(shortID(first.ID)), mended)
 }

@@ -70,6 +70,8 @@ func showLetter(w io.Writer, whole *api.WholeLetter) error {
 	say("dead letter", l.ID+", "+string(l.State))
 	if l.Trigger != "" {
 		say("trigger", l.Trigger)
+	} else if who := whose(l); who != "" {
+		say("of", who)
 	}
 	say("reason", l.Reason)
 	say("written", clock(l.Written))
@@ -167,6 +169,8 @@ func nextForLetter(l *api.DeadLetter) string {
 		return ""
 	case l.State == api.LetterReplaying:
 		return "\nIt is being replayed; tidemill triggers show " + harmless(l.Trigger) + " tells how that goes.\n"
+	case whose(l) != l.Trigger:
+		return "\nNext: see that its key has a model that takes it, publish it again, then tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
 	case l.Trigger == "":
 		return "\nNext: have its publisher mend it and publish it again, then tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
 	}

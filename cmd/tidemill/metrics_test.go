@@ -54,7 +54,7 @@ func TestMetricsAreListed(t *testing.T) {
 // registered. Whoever adds a part that has some opens it here.
 func openMetrics(t *testing.T) *prometheus.Registry {
 	t.Helper()
-	conf, err := config.Parse("test.yaml", []byte("version: 1\ntriggers: {one: {when: {type: test}, to: {url: \"http://127.0.0.1:1\"}}}\n"))
+	conf, err := config.Parse("test.yaml", []byte("version: 1\nstreams: {scored: {partitions: 1}}\nscorers: {one: {from: events, to: scored, model: \"m/{key}\", types: [message]}}\ntriggers: {one: {when: {type: test}, to: {url: \"http://127.0.0.1:1\"}}}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,6 +95,9 @@ func openMetrics(t *testing.T) *prometheus.Registry {
 	}
 	read.Done()
 	if err := p.Telemetry().Registry().Register(telemetry.Consumer("test", consumer)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Scorers(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	return p.Telemetry().Registry()

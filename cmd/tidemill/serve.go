@@ -19,15 +19,16 @@ const (
 	gatewayRole    = "gateway"
 	dispatcherRole = "dispatcher"
 	keeperRole     = "keeper"
+	scorerRole     = "scorer"
 )
 
 // roles are what serve can be. Later issues add to them.
-func roles() []string { return []string{gatewayRole, dispatcherRole, keeperRole} }
+func roles() []string { return []string{gatewayRole, dispatcherRole, keeperRole, scorerRole} }
 
 func serveCommand() command {
 	return command{
 		name:    "serve",
-		args:    "ROLE",
+		args:    "ROLE [NAME]",
 		summary: "run one part of Tidemill against a Kafka and a Redis of yours",
 		about: `The role gateway is the HTTP door: other systems publish events through it, and
 look at streams. Any number of replicas may run. It creates the streams of its
@@ -43,12 +44,19 @@ within seconds.
 The role keeper sends the ticks of the schedules. Any number may run: one is
 active, and another takes over when it is gone.
 
-Neither has a door: at --listen they answer /healthz, /readyz and /metrics.`,
+The role scorer scores the events of one stream, by the scorer of the config that
+NAME names: tidemill serve scorer intents. Any number of replicas may run, and
+share the partitions. It reads models from the object store, so that it needs
+--store beside --kafka and --redis; so does a gateway that is to answer tidemill
+score.
+
+None but the gateway has a door: at --listen they answer /healthz, /readyz and /metrics.`,
 		examples: []example{
 			{"tidemill serve gateway -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:8080 --access access.yaml", "a replica"},
 			{"tidemill serve gateway --kafka localhost:9092", "the door alone, on this machine"},
 			{"tidemill serve dispatcher -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:9090", "a replica of what serves the triggers"},
 			{"tidemill serve keeper -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:9090", "one of several keepers"},
+			{"tidemill serve scorer intents -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --model-cache /var/cache/tidemill", "a replica of what scores messages"},
 		},
 		make: func() program { return &serving{door: doorFlags{drain: defaultDrain}} },
 	}
@@ -61,8 +69,10 @@ const defaultDrain = 5 * time.Second
 type serving struct {
 	connection
 	door    doorFlags
+	scoring scoringFlags
 	reorder bool
 	role    string
+	scorer  string // of the role scorer
 	set     *flagSet
 }
 
@@ -70,16 +80,16 @@ func (r *serving) flags(f *flagSet) {
 	r.set = f
 	r.door.flags(f)
 	f.yes(&r.reorder, "reorder", "let streams grow partitions though keys then move between them")
+	r.scoring.flags(f)
 	r.connection.flags(f)
 }
 
 func (r *serving) accept(positional []string) error {
-	if err := wants(positional, "ROLE"); err != nil {
-		return usagef("%v; the roles: %s", err, strings.Join(roles(), ", "))
+	if err := r.acceptRole(positional); err != nil {
+		return err
 	}
-	r.role = positional[0]
-	if !slices.Contains(roles(), r.role) {
-		return usagef("there is no role %q:%s those there are: %s", r.role, didYouMean(r.role, roles()), strings.Join(roles(), ", "))
+	if err := r.scoring.accept(); err != nil {
+		return err
 	}
 	if r.door.listen == "" {
 		r.door.listen = r.listens()
@@ -88,6 +98,24 @@ func (r *serving) accept(positional []string) error {
 		return r.acceptNoDoor()
 	}
 	return r.door.accept()
+}
+
+func (r *serving) acceptRole(positional []string) error {
+	if len(positional) == 0 {
+		return usagef("ROLE is missing; the roles: %s", strings.Join(roles(), ", "))
+	}
+	r.role = positional[0]
+	if !slices.Contains(roles(), r.role) {
+		return usagef("there is no role %q:%s those there are: %s", r.role, didYouMean(r.role, roles()), strings.Join(roles(), ", "))
+	}
+	if r.role != scorerRole {
+		return wants(positional, "ROLE")
+	}
+	if err := wants(positional, "ROLE", "NAME"); err != nil {
+		return usagef("%v; name the scorer of the config, as in tidemill serve scorer intents", err)
+	}
+	r.scorer = positional[1]
+	return nil
 }
 
 // acceptNoDoor refuses what says something to a gateway alone.
@@ -127,6 +155,9 @@ func (r *serving) run(ctx context.Context, s *session, _ []string) error {
 	if err != nil {
 		return err
 	}
+	if r.role == scorerRole && (addresses.Redis == "" || addresses.Store == "") {
+		return usagef("a scorer needs a Redis, to know the champions from, and the object store, to read models from: give --redis and --store")
+	}
 	if addresses.Redis == "" {
 		log.Warn("no Redis is given (--redis), so " + missesRedis(r.role))
 	}
@@ -137,7 +168,7 @@ func (r *serving) run(ctx context.Context, s *session, _ []string) error {
 	}
 	began := time.Now()
 	p, err := platform.Open(ctx, platform.Options{Config: conf, Addresses: addresses, Security: r.security,
-		OwnStreams: true, Reorder: r.reorder, Telemetry: telemetryOf(s, "tidemill-"+r.role), Logger: log})
+		OwnStreams: true, Reorder: r.reorder, Scoring: r.scoring.options(), Telemetry: telemetryOf(s, "tidemill-"+r.role), Logger: log})
 	if err != nil {
 		return unlessInterrupted(ctx, log, fmt.Errorf("start: %w", err))
 	}
@@ -188,9 +219,12 @@ func (r *serving) work(ctx context.Context, s *session, p *platform.Platform, lo
 	if err != nil {
 		return err
 	}
-	if r.role == dispatcherRole {
+	switch r.role {
+	case dispatcherRole:
 		err = beginTriggers(ctx, p, log)
-	} else {
+	case scorerRole:
+		err = p.Scorers(ctx, r.scorer)
+	default:
 		_, err = p.Keeper(ctx)
 	}
 	if err != nil {

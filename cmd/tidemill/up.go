@@ -60,6 +60,7 @@ as that of tidemill serve gateway; they find it by the addresses in its data fol
 type up struct {
 	connection
 	door                 doorFlags
+	scoring              scoringFlags
 	kafkaPort, redisPort int
 	sync, reorder        bool
 	secrets              string
@@ -73,6 +74,7 @@ func (u *up) flags(f *flagSet) {
 	f.yes(&u.reorder, "reorder", "let streams grow partitions though keys then move between them")
 	f.text(&u.secrets, "secrets", "", "FOLDER", "whose files runs get as secrets, NAME/KEY each (default secrets in the data folder)")
 	f.fromEnv("secrets", "TIDEMILL_SECRETS")
+	u.scoring.flags(f)
 	u.connection.flags(f)
 }
 
@@ -83,6 +85,9 @@ func (u *up) accept(positional []string) error {
 		}
 	}
 	if err := wants(positional); err != nil {
+		return err
+	}
+	if err := u.scoring.accept(); err != nil {
 		return err
 	}
 	return u.door.accept()
@@ -142,7 +147,7 @@ func (u *up) openPlatform(ctx context.Context, s *session, conf *config.Config, 
 		return nil, err
 	}
 	o := platform.Options{Config: conf, Addresses: addresses, Security: u.security, OwnStreams: true, Reorder: u.reorder,
-		Runs: u.runs(), Telemetry: telemetryOf(s, ""), Logger: log}
+		Runs: u.runs(), Scoring: u.scoring.options(), Telemetry: telemetryOf(s, ""), Logger: log}
 	switch {
 	case addresses.Kafka == "" && addresses.Redis == "" && u.security != (broker.Security{}):
 		return nil, usagef("TLS or SASL is asked for (--kafka-tls, --kafka-sasl and the like, or their variables), and the embedded Kafka has neither: give --kafka and --redis too, or leave it out")

@@ -112,6 +112,9 @@ func (v *validate) checkConfig(warnings io.Writer) (string, error) {
 	if len(c.Recipes) > 0 {
 		said += fmt.Sprintf(", %s, %s", count(len(c.Recipes), "recipe"), count(len(c.Pools), "pool"))
 	}
+	if len(c.Scorers) > 0 {
+		said += ", " + count(len(c.Scorers), "scorer")
+	}
 	return said + "\n", nil
 }
 

@@ -20,7 +20,8 @@ func whyCommand() command {
   run/ID                  six letters or more of it
   model/NAME[@VERSION]    a number, champion, previous or newest; the champion without it
   commit/DATASET@COMMIT   a branch, or the beginning of a commit's id
-  event/ID                or event/SOURCE#ID, in quotes
+  event/ID                or event/SOURCE#ID, in quotes; what a scorer has answered
+                          is event/STREAM/PARTITION/OFFSET
 
 It goes back to data, code, node and cause, and on to what was made of it. At most 200
 things are shown, the nearest; notes at the end say what is left out, and why.
