@@ -7,11 +7,12 @@ CACHE   := $(HOME)/.cache/tidemill
 ROUNDS  ?= 1000
 SEED    ?= 1
 CHAOS   ?= Chaos
+MINUTES ?= 60
 POINTS  ?= all
 FUZZTIME ?= 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint test-real test-examples bench bench-smoke chaos soak crash fuzz build clean
+.PHONY: help demo up test lint test-real test-examples bench bench-smoke loadtest chaos soak soak-scorers crash fuzz build onnxruntime clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,23 +37,31 @@ lint: ## gofmt, go vet, staticcheck
 
 test-real: ## the same suite against a real Apache Kafka and Redis, which it installs and starts
 	./.ci/real-servers-install
-	$(GO) test $(RACE) -tags real -run '^TestReal' -timeout 15m -count=1 ./broker/... ./internal/... ./e2e/... ./cmd/... ./examples/...
+	TIDEMILL_ONNXRUNTIME=$$(./.ci/onnxruntime-install) && export TIDEMILL_ONNXRUNTIME && \
+	  $(GO) test $(RACE) -tags real -run '^TestReal' -timeout 15m -count=1 ./broker/... ./internal/... ./e2e/... ./cmd/... ./examples/...
 
 test-examples: ## the PyTorch trainer, in a virtual environment that is made here the first time: up to 6 GB
 	TIDEMILL_TORCH=$$(./.ci/torch-install) && export TIDEMILL_TORCH && \
 	  $(GO) test -tags torch -run '^TestTorch' -timeout 20m -count=1 ./examples/...
 
-bench: ## our client beside franz-go's, the door and triggers beside bare net/http, runs beside bare processes; prints the bars
+bench: ## our client beside franz-go's, the door and triggers beside bare net/http, runs beside bare processes, scorers beside their ceiling; prints the bars
 	$(GO) run ./loadtest
 
 bench-smoke: ## a short bench that fails only if something breaks
 	$(GO) run ./loadtest -smoke
 
-chaos: ## ten rounds each with fixed seeds: kill publishers, consumers, gateways, dispatchers and the broker
+loadtest: ## scorers beside their ceiling, plain Go and Python, as docs/loadtest.md says; SCENARIO=bots,swap for some; writes bin/loadtest.json and .svg
+	@mkdir -p bin
+	@TIDEMILL_ONNXRUNTIME=$${TIDEMILL_ONNXRUNTIME:-$$(./.ci/onnxruntime-install)} $(GO) run ./loadtest score -python -json bin/loadtest.json -svg bin/loadtest.svg $(if $(SCENARIO),-scenario $(SCENARIO))
+
+chaos: ## ten rounds each with fixed seeds: kill publishers, consumers, gateways, dispatchers, scorers and the broker
 	$(GO) test -count=1 -timeout 20m -v -run $(CHAOS) ./e2e/chaos
 
 soak: ## many rounds of chaos; ROUNDS=1000 SEED=1 CHAOS=ChaosOfTriggers
 	TIDEMILL_CHAOS_ROUNDS=$(ROUNDS) TIDEMILL_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run $(CHAOS) ./e2e/chaos
+
+soak-scorers: ## scorers under load and changing champions, nobody killed: memory, files and lag stay flat; MINUTES=60
+	TIDEMILL_SOAK_MINUTES=$(MINUTES) $(GO) test -count=1 -timeout 0 -v -run TestSoakOfScorers ./e2e/chaos
 
 crash: ## stop a tidemill, and flush its Redis, before and after each write from two events to their runs' ends; POINTS=50 SEED=2 for some
 	TIDEMILL_CRASH_POINTS=$(POINTS) TIDEMILL_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run TestCrash ./e2e/crash
@@ -65,6 +74,11 @@ fuzz: ## run every fuzz target for FUZZTIME (60s)
 
 build: ## bin/tidemill
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/tidemill ./cmd/tidemill
+
+onnxruntime: ## fetch ONNX Runtime for the models that our own engine does not take, beside bin/tidemill; Linux, x86-64 or arm64
+	@mkdir -p bin
+	@library=$$(./.ci/onnxruntime-install) && cp $$library bin/libonnxruntime.so.part && mv bin/libonnxruntime.so.part bin/libonnxruntime.so && \
+	  echo "bin/tidemill finds bin/libonnxruntime.so; for others: export TIDEMILL_ONNXRUNTIME=$$library"
 
 clean: ## remove what was built here
 	rm -rf bin

@@ -47,6 +47,13 @@ func bench(ctx context.Context, p plan, stdout io.Writer) error {
 	if err := errors.Join(err, s.stop()); err != nil {
 		return err
 	}
+	if p.wants("score") {
+		err := runScores(ctx, p.score(), stdout)
+		if err != nil && !errors.Is(err, errMissed) {
+			return err
+		}
+		missed = missed || err != nil
+	}
 	if missed && !p.smoke {
 		return errMissed
 	}

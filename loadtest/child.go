@@ -25,6 +25,10 @@ const (
 	roleDispatcher = "dispatcher"
 
 	roleLaptop = "laptop"
+
+	roleScorer = "scorer"
+	roleInfer  = "infer"
+	roleCache  = "cache"
 )
 
 // child is a process that lives until its standard input closes and answers

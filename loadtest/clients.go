@@ -35,16 +35,22 @@ func findClients(ctx context.Context, self, given, folder string) (clients, erro
 // buildBeside builds a program of a folder below this one's. It needs the
 // sources, so they are found from the repository's root or from here.
 func buildBeside(ctx context.Context, name, out string) error {
-	source := filepath.Join("loadtest", name)
-	if _, err := os.Stat(source); err != nil {
-		source = name
-	}
+	source := besideFolder(name)
 	build := exec.CommandContext(ctx, "go", "build", "-C", source, "-o", out, ".")
 	build.Env = append(os.Environ(), "GOWORK=off")
 	if said, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s\nrun this from the repository's root", source, err, said)
 	}
 	return nil
+}
+
+// besideFolder is a folder below this one's.
+func besideFolder(name string) string {
+	folder := filepath.Join("loadtest", name)
+	if _, err := os.Stat(folder); err != nil {
+		return name
+	}
+	return folder
 }
 
 // do runs a client in a process of its own.

@@ -2,7 +2,8 @@
 // franz-go's, our gateway beside a bare net/http server and our dispatcher
 // beside a bare net/http client, on the embedded broker, and measures how long an
 // event takes from publish to tail and to function, all in one run, and prints
-// one table with the bars beside what was measured.
+// one table with the bars beside what was measured. `loadtest score`, which `make
+// loadtest` runs, does the scenarios of scorers; see docs/loadtest.md.
 //
 // The broker runs in a process of its own, and so does every client, server and
 // generator of load, so that the CPU time of a process is its own alone. Those
@@ -61,6 +62,14 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) 
 			return local.Guard(ctx)
 		case rolePoster:
 			return runPoster(ctx, args[1:], stdin, stdout)
+		case roleScorer:
+			return scoring(ctx, args[1:], stdin, stdout)
+		case roleInfer:
+			return inferAlone(ctx, args[1:], stdout)
+		case roleCache:
+			return cacheAlone(ctx, args[1:], stdout)
+		case "score":
+			return scoreMain(ctx, args[1:], stdout)
 		}
 	}
 	p, err := parse(args)
@@ -103,7 +112,7 @@ func parse(args []string) (plan, error) {
 	f.StringVar(&p.franz, "franz", "", "franz-go's client, already built; built here by default")
 	f.BoolVar(&p.reuse, "reuse", false, "let franz-go's user pool the records that it produces")
 	f.StringVar(&p.profile, "profile", "", "folder for CPU and allocation profiles of our client and our gateway")
-	f.StringVar(&p.only, "only", "", "only produce, consume, latency, door, triggers or runs")
+	f.StringVar(&p.only, "only", "", "only produce, consume, latency, door, triggers, runs or score")
 	f.IntVar(&p.connections, "connections", 128, "connections to the door, for single events")
 	f.DurationVar(&p.turn, "turn", 3*time.Second, "how long one turn at the door or with triggers is measured")
 	f.StringVar(&p.dedupe, "dedupe", "10m", "how long the door remembers an event; off")
@@ -125,6 +134,12 @@ func parse(args []string) (plan, error) {
 	return p, nil
 }
 
+// score is the part of scorers in a bench: one scenario, the pace, and not the
+// rest, which `make loadtest` has.
+func (p plan) score() scorePlan {
+	return scorePlan{only: "bots,latency", rounds: min(p.rounds, 3), smoke: p.smoke, profile: p.profile, franz: p.franz}
+}
+
 // work is a client's whole life: one task, one result.
 func work(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) != 1 {
@@ -140,6 +155,8 @@ func work(ctx context.Context, args []string, stdout io.Writer) error {
 		r, err = produce(ctx, t)
 	case task.Consume:
 		r, err = consume(ctx, t)
+	case task.Copy:
+		r, err = copyOn(ctx, t)
 	default:
 		err = fmt.Errorf("client: cannot %q", t.Do)
 	}

@@ -36,11 +36,16 @@ func (s *stamps) since(i int) time.Duration {
 // millisecond, so events come in twos; what is late is not left out but done at
 // once, and time counts from the call, on the one clock of this process.
 func pace(ctx context.Context, n int, do func(i int) error) error {
-	tick := time.NewTicker(time.Second / latencyRate)
+	return paceAt(ctx, latencyRate, n, do)
+}
+
+// paceAt is pace at any number of calls a second.
+func paceAt(ctx context.Context, rate, n int, do func(i int) error) error {
+	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()
 	begun := time.Now()
 	for i := 0; i < n; {
-		due := min(n, int(time.Since(begun)*latencyRate/time.Second)+1)
+		due := min(n, int(time.Since(begun)*time.Duration(rate)/time.Second)+1)
 		for ; i < due; i++ {
 			if err := do(i); err != nil {
 				return err

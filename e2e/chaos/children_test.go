@@ -99,6 +99,7 @@ func (c *child) roles() map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"broker": c.serve, "publisher": c.publish, "consumer": c.consume, "processor": c.process,
 		"redis": c.redis, "gateway": c.gateway, "sender": c.sendHTTP, "keeper": c.keeper, "dispatcher": c.dispatch,
+		"scorer": c.score, "hanger": c.hang,
 	}
 }
 

@@ -17,6 +17,12 @@
 // a sink in the test's own process, which answers as its seed says and writes
 // down what comes; see triggers_rules_test.go.
 //
+// A round of scorers has a broker, a Redis, an object store and three scorers;
+// the test itself publishes, registers versions and changes champions all the
+// while. Its models say by their answer which version of which model they are, so
+// that the judge can tell; see scorers_model_test.go. A soak of scorers, for which
+// TIDEMILL_SOAK_MINUTES has to be set, kills nobody and watches what grows.
+//
 // A seed fixes who is ended when, not how the processes' requests interleave:
 // a failure is found again by running its seed a few times.
 //

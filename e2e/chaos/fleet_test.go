@@ -113,6 +113,27 @@ func (f *fleet) signal(name string, s syscall.Signal) <-chan struct{} {
 	return p.gone
 }
 
+// pids are the processes of a role that run.
+func (f *fleet) pids(role string) (all []int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, p := range f.procs {
+		if strings.HasPrefix(name, role) && !isGone(p.gone) {
+			all = append(all, p.cmd.Process.Pid)
+		}
+	}
+	return all
+}
+
+func isGone(gone <-chan struct{}) bool {
+	select {
+	case <-gone:
+		return true
+	default:
+		return false
+	}
+}
+
 // hits are the SIGKILLs of a role's processes.
 func (f *fleet) hits(role string) []hit {
 	f.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
@@ -62,9 +63,13 @@ func (r *triggersRound) replied(ctx context.Context) (map[string]bool, error) {
 
 // readOn reads a stream on from places, or from its beginning.
 func (r *triggersRound) readOn(ctx context.Context, stream string, from []broker.Position, fn func(int32, *broker.Incoming)) ([]broker.Position, error) {
+	return readOn(ctx, r.b, stream, from, fn)
+}
+
+func readOn(ctx context.Context, b *broker.Broker, stream string, from []broker.Position, fn func(int32, *broker.Incoming)) ([]broker.Position, error) {
 	if from == nil {
 		var err error
-		if from, err = r.b.Ends(ctx, stream); err != nil {
+		if from, err = b.Ends(ctx, stream); err != nil {
 			return nil, err
 		}
 		for i := range from {
@@ -73,7 +78,7 @@ func (r *triggersRound) readOn(ctx context.Context, stream string, from []broker
 	}
 	next := make([]broker.Position, len(from))
 	for i, p := range from { // one by one, so that each is read in its order
-		stopped, err := r.b.ReadBack(ctx, []broker.Position{p}, func(e *broker.Incoming) { fn(p.Partition, e) })
+		stopped, err := b.ReadBack(ctx, []broker.Position{p}, func(e *broker.Incoming) { fn(p.Partition, e) })
 		if err != nil {
 			return from, err // and what was read comes twice, which nobody minds
 		}
@@ -83,9 +88,13 @@ func (r *triggersRound) readOn(ctx context.Context, stream string, from []broker
 }
 
 func letterOf(e *broker.Incoming) (letter, error) {
-	var data struct{ Trigger, OriginalID, Reason string }
+	var data struct{ Trigger, Scorer, OriginalID, Reason string }
 	if err := json.Unmarshal(e.Data, &data); err != nil {
 		return letter{}, fmt.Errorf("read the dead letter %s: %w", e.ID, err)
 	}
-	return letter{rule: data.Trigger, of: data.OriginalID, reason: data.Reason}, nil
+	rule := data.Trigger
+	if data.Scorer != "" {
+		rule = "scorer/" + data.Scorer
+	}
+	return letter{id: strings.Clone(e.ID), rule: rule, of: data.OriginalID, reason: data.Reason}, nil
 }

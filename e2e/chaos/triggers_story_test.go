@@ -33,7 +33,7 @@ type reply struct {
 }
 
 // letter is an event that a dispatcher has given up.
-type letter struct{ rule, of, reason string }
+type letter struct{ id, rule, of, reason string }
 
 // replyID is what the reply to an event must be called, whoever delivers it
 // and however often.

@@ -44,6 +44,8 @@ func run(ctx context.Context, args []string) error {
 		r, err = produce(ctx, t)
 	case task.Consume:
 		r, err = consume(ctx, t)
+	case task.Copy:
+		r, err = copyOn(ctx, t)
 	default:
 		err = fmt.Errorf("cannot %q", t.Do)
 	}

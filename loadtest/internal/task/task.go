@@ -14,6 +14,7 @@ import (
 const (
 	Produce = "produce"
 	Consume = "consume"
+	Copy    = "copy" // fetch, and produce as much as a scorer would, without scoring
 )
 
 // Task is one client's work. It travels as JSON in the client's arguments.
@@ -22,6 +23,8 @@ type Task struct {
 	Addr    string
 	Topic   string
 	Group   string        `json:",omitempty"`
+	Out     string        `json:",omitempty"` // topic that Copy and who scores write to
+	Data    int           `json:",omitempty"` // bytes of an output of Copy
 	Linger  time.Duration `json:",omitempty"`
 	Warm    int           // records before the meter starts: connections, pools, metadata
 	Records int           // records that are measured

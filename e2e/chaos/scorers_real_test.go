@@ -1,0 +1,56 @@
+//go:build real
+
+package chaos
+
+import (
+	"context"
+	"strconv"
+	"testing"
+
+	"tidemill.dev/internal/realservers"
+)
+
+// The same on Apache Kafka: a round in which scorers are killed, and Kafka too,
+// once; one in which a stranger's transaction is left hanging; and one in which
+// there is room for few models. Transactions are not torn there.
+func TestRealChaosOfScorers(t *testing.T) {
+	sum := &figures{counts: map[string]int{}}
+	for _, seed := range []uint64{1, 2, 5} {
+		p := scorersPlanOf(seed)
+		p.events /= 2
+		t.Run("seed "+strconv.FormatUint(seed, 10), func(t *testing.T) {
+			kafka, err := realservers.StartKafka(t.Context(), realservers.KafkaOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := kafka.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			r := newScorersRound(t, p)
+			r.fleet = newFleet(r.dir, kafka.Addr(), seed)
+			killed := make(chan error, 1)
+			go func() { killed <- killInTheMidst(t.Context(), kafka, p) }()
+			playScorers(t, r, sum)
+			if err := <-killed; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Log(sum.counts)
+}
+
+// killInTheMidst kills Kafka in a round of kills.
+func killInTheMidst(ctx context.Context, kafka *realservers.Kafka, p scorersPlan) error {
+	if p.profile != scorersKill {
+		return nil
+	}
+	if err := wait(ctx, p.length); err != nil {
+		return err
+	}
+	if err := kafka.Kill(); err != nil {
+		return err
+	}
+	return kafka.Restart(ctx)
+}

@@ -1,0 +1,94 @@
+package chaos
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// TestChaosOfScorers kills scorers, and sometimes Kafka and Redis, while events
+// come and champions change: every event comes to one end, keys keep their order,
+// no version goes back, and none answers that was not champion. It takes its
+// settings as TestChaos does.
+func TestChaosOfScorers(t *testing.T) {
+	rounds, first, atOnce := setting(t, "ROUNDS", 10), setting(t, "SEED", 1), setting(t, "AT_ONCE", 3)
+	fewer := 1
+	if raceDetector { // it makes a round five times as dear, and looks for other things
+		rounds, fewer = min(rounds, 3), 4
+	}
+	if testing.Short() {
+		rounds = min(rounds, 2)
+	}
+	sum := &figures{counts: map[string]int{}}
+	t.Cleanup(func() { t.Logf("seeds %d to %d: %v", first, first+rounds-1, sum.counts) })
+	places := make(chan struct{}, atOnce)
+	for i := range rounds {
+		p := scorersPlanOf(uint64(first + i))
+		p.events /= fewer
+		t.Run("seed "+strconv.FormatUint(p.seed, 10), func(t *testing.T) {
+			t.Parallel()
+			places <- struct{}{}
+			defer func() { <-places }()
+			r := newScorersRound(t, p)
+			if err := r.ownServers(); err != nil {
+				t.Fatal(err)
+			}
+			playScorers(t, r, sum)
+		})
+	}
+}
+
+func newScorersRound(t *testing.T, p scorersPlan) *scorersRound {
+	dir, err := os.MkdirTemp("", "tidemill-chaos-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &scorersRound{round: round{plan: p.plan, dir: dir}, drawn: p}
+}
+
+func playScorers(t *testing.T, r *scorersRound, sum *figures) {
+	began := time.Now()
+	played := r.play(t.Context())
+	var found faults
+	if played != nil {
+		found = append(found, played.Error())
+	}
+	found = append(found, r.story.judge(&r.models)...)
+	timeline, failures := r.fleet.story()
+	for _, err := range failures {
+		found = append(found, err.Error())
+	}
+	if len(found) > 0 {
+		report(t, &r.round, found, timeline)
+		return
+	}
+	sum.addScorers(r)
+	one := &figures{counts: map[string]int{}}
+	one.addScorers(r)
+	t.Logf("seed %d, %s: %d blows; all was scored %s after the last event, %s in all; %v", r.plan.seed, r.plan.profile, len(r.plan.blows),
+		r.drained.Round(time.Millisecond), time.Since(began).Round(time.Millisecond), one.counts)
+	if os.Getenv("TIDEMILL_CHAOS_KEEP") == "" {
+		if err := os.RemoveAll(r.dir); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// addScorers counts. Nothing here is asserted.
+func (f *figures) addScorers(r *scorersRound) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts["rounds"]++
+	f.counts["events"] += r.sent
+	f.counts["facts"] += r.models.n
+	f.counts["letters"] += len(r.story.letters)
+	f.counts["swaps"] += len(r.story.swaps)
+	for _, o := range r.story.out {
+		if o.model == "" {
+			f.counts["passed on"]++
+		} else {
+			f.counts["scored"]++
+		}
+	}
+}

@@ -1,0 +1,170 @@
+// Package scenario reads what the load test of scorers does, and what it must
+// come to: a file a scenario.
+package scenario
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+
+	"go.yaml.in/yaml/v3"
+
+	"tidemill.dev/loadtest/internal/fleet"
+)
+
+// Measure is what is measured.
+type Measure string
+
+// The measures.
+const (
+	Throughput Measure = "throughput" // a full stream, as fast as it goes, beside its ceiling
+	Swap       Measure = "swap"       // the same while champions change
+	Latency    Measure = "latency"    // at a pace
+	Cache      Measure = "cache"      // more models than memory has room for
+)
+
+// Scenario is one file.
+type Scenario struct {
+	Name    string        `yaml:"name"`
+	About   string        `yaml:"about"`
+	Measure Measure       `yaml:"measure"`
+	Models  int           `yaml:"models"`
+	Network fleet.Network `yaml:"network"` // none is the model of examples/intents
+	Data    fleet.Kind    `yaml:"data"`
+	Keys    fleet.Spread  `yaml:"keys"`
+
+	Events int    `yaml:"events"` // that are measured in a round; of latency in all
+	Warm   int    `yaml:"warm"`   // before them
+	Batch  int    `yaml:"batch"`  // of the scorer, and of the ceiling
+	Memory string `yaml:"memory"` // for models; empty is the scorer's default
+	Cores  int    `yaml:"cores"`  // that the scorer may use; 0 is all
+
+	Rate    int `yaml:"rate"`    // of latency: events a second
+	Seconds int `yaml:"seconds"` // of swap: how long champions change
+	Hot     int `yaml:"hot"`     // of cache: models that are asked for again and again
+
+	Beside  []string `yaml:"beside"` // plain, python
+	Smoke   Smoke    `yaml:"smoke"`
+	Quotes  []Quote  `yaml:"quotes"`
+	Budgets []Budget `yaml:"budgets"`
+}
+
+// Smoke is what is less in a short run.
+type Smoke struct {
+	Models  int  `yaml:"models"`
+	Events  int  `yaml:"events"`
+	Warm    int  `yaml:"warm"`
+	Seconds int  `yaml:"seconds"`
+	Hot     int  `yaml:"hot"`
+	Skip    bool `yaml:"skip"`
+}
+
+// Quote is a figure that others have published, for comparison.
+type Quote struct {
+	What   string  `yaml:"what"`
+	Least  float64 `yaml:"least"` // events a second
+	Most   float64 `yaml:"most"`
+	Source string  `yaml:"source"`
+}
+
+// Budget is a bar: a figure must not be below the least or above the most.
+type Budget struct {
+	Figure string   `yaml:"figure"`
+	Least  *float64 `yaml:"least"`
+	Most   *float64 `yaml:"most"`
+	Unit   string   `yaml:"unit"`
+}
+
+// Met tells whether a figure keeps within it.
+func (b Budget) Met(v float64) bool {
+	return v == v && (b.Least == nil || v >= *b.Least) && (b.Most == nil || v <= *b.Most)
+}
+
+// String is the bar in words.
+func (b Budget) String() string {
+	switch {
+	case b.Least == nil:
+		return fmt.Sprintf("≤ %g%s", *b.Most, b.Unit)
+	case b.Most == nil:
+		return fmt.Sprintf("≥ %g%s", *b.Least, b.Unit)
+	}
+	return fmt.Sprintf("%g to %g%s", *b.Least, *b.Most, b.Unit)
+}
+
+// Read reads a file. What it does not know is an error.
+func Read(file string, data []byte) (*Scenario, error) {
+	var s Scenario
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	if err := d.Decode(&s); err != nil {
+		return nil, fmt.Errorf("read scenario %s: %w", file, err)
+	}
+	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read scenario %s: it has more than one document", file)
+	}
+	if err := s.check(); err != nil {
+		return nil, fmt.Errorf("scenario %s: %w", file, err)
+	}
+	return &s, nil
+}
+
+var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
+
+func (s *Scenario) check() error {
+	switch {
+	case !nameForm.MatchString(s.Name):
+		return fmt.Errorf("name %q: use small letters, digits and dashes", s.Name)
+	case s.Measure != Throughput && s.Measure != Swap && s.Measure != Latency && s.Measure != Cache:
+		return fmt.Errorf("measure %q: use throughput, swap, latency or cache", s.Measure)
+	case s.Models < 1:
+		return errors.New("models: there must be one at least")
+	case s.Data != fleet.KindDigits && s.Data != fleet.KindFloats && s.Data != fleet.KindText:
+		return fmt.Errorf("data %q: use digits, floats or text", s.Data)
+	case s.Keys != fleet.Zipf && s.Keys != fleet.Evenly:
+		return fmt.Errorf("keys %q: use zipf or evenly", s.Keys)
+	case (s.Data == fleet.KindText) != (s.Network == nil):
+		return errors.New("network: texts need none, numbers need one")
+	case s.Network != nil && len(s.Network) < 2:
+		return errors.New("network: give the size of the input and of the output at least")
+	case s.Measure != Cache && (s.Events < 1 || s.Batch < 1):
+		return errors.New("events and batch: give both")
+	case s.Measure == Latency && s.Rate < 1, s.Measure == Swap && s.Seconds < 1, s.Measure == Cache && s.Hot < 1:
+		return errors.New("latency needs a rate, swap needs seconds, cache needs hot")
+	}
+	return s.checkBudgets()
+}
+
+func (s *Scenario) checkBudgets() error {
+	for _, b := range s.Budgets {
+		if b.Figure == "" || b.Least == nil && b.Most == nil {
+			return fmt.Errorf("budget of figure %q: it needs a figure, and a least or a most", b.Figure)
+		}
+	}
+	for _, name := range s.Beside {
+		if name != "plain" && name != "python" {
+			return fmt.Errorf("beside %q: use plain or python", name)
+		}
+	}
+	return nil
+}
+
+// Short is what a short run does of it.
+func (s Scenario) Short() Scenario {
+	s.Models, s.Events, s.Warm = less(s.Models, s.Smoke.Models), less(s.Events, s.Smoke.Events), less(s.Warm, s.Smoke.Warm)
+	s.Seconds, s.Hot = less(s.Seconds, s.Smoke.Seconds), less(s.Hot, s.Smoke.Hot)
+	return s
+}
+
+func less(full, short int) int {
+	if short == 0 {
+		return full
+	}
+	return short
+}
+
+// Fleet is what it is measured with.
+func (s *Scenario) Fleet() fleet.Fleet {
+	return fleet.Fleet{Models: s.Models, Network: s.Network, Kind: s.Data, Spread: s.Keys}
+}

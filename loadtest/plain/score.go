@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"tidemill.dev/loadtest/internal/task"
+)
+
+// score reads until it has scored as many events as it was told to, warms up
+// with the first of them, and measures the rest.
+func score(ctx context.Context, t task.Scoring) (task.Result, error) {
+	var r task.Result
+	shelf, err := openShelf(t)
+	if err != nil {
+		return r, err
+	}
+	reader := kafka.NewReader(kafka.ReaderConfig{Brokers: []string{t.Addr}, GroupID: t.Group, Topic: t.Topic,
+		MinBytes: 1, MaxBytes: 10 << 20, MaxWait: 100 * time.Millisecond, QueueCapacity: 1000,
+		CommitInterval: time.Second, StartOffset: kafka.FirstOffset})
+	writer := &kafka.Writer{Addr: kafka.TCP(t.Addr), Topic: t.Out, Balancer: &kafka.Hash{}, RequiredAcks: kafka.RequireAll,
+		BatchSize: 1000, BatchTimeout: 10 * time.Millisecond, Async: true}
+	w := &works{reader: reader, writer: writer, shelf: shelf, task: t}
+	r, err = w.measure(ctx)
+	return r, errors.Join(err, writer.Close(), reader.Close())
+}
+
+// works are the goroutines that score.
+type works struct {
+	reader *kafka.Reader
+	writer *kafka.Writer
+	shelf  *shelf
+	task   task.Scoring
+}
+
+func (w *works) measure(ctx context.Context) (r task.Result, err error) {
+	if err := w.pump(ctx, w.task.Warm); err != nil {
+		return r, err
+	}
+	var m task.Meter
+	if err := m.Start(w.task.Task); err != nil {
+		return r, err
+	}
+	if err := w.pump(ctx, w.task.Records); err != nil {
+		return r, err
+	}
+	return m.Stop(w.task.Task)
+}
+
+// queued is how many events wait for each goroutine.
+const queued = 256
+
+// pump scores n events.
+func (w *works) pump(ctx context.Context, n int) error {
+	queues := make([]chan kafka.Message, runtime.GOMAXPROCS(0))
+	failed := make([]error, len(queues))
+	var running sync.WaitGroup
+	for i := range queues {
+		queues[i] = make(chan kafka.Message, queued)
+		running.Go(func() { failed[i] = w.work(ctx, queues[i]) })
+	}
+	var err error
+	for range n {
+		var m kafka.Message
+		if m, err = w.reader.ReadMessage(ctx); err != nil {
+			break
+		}
+		queues[m.Partition%len(queues)] <- m
+	}
+	for _, q := range queues {
+		close(q)
+	}
+	running.Wait()
+	return errors.Join(append(failed, err)...)
+}
+
+// work goes on after an error, so that who feeds it does not wait for ever.
+func (w *works) work(ctx context.Context, queue <-chan kafka.Message) (failed error) {
+	var s scorer
+	for m := range queue {
+		if failed != nil {
+			continue
+		}
+		out, err := s.score(ctx, w.shelf, &m)
+		if err == nil {
+			err = w.writer.WriteMessages(ctx, out)
+		}
+		failed = err
+	}
+	return failed
+}

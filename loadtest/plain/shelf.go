@@ -1,0 +1,88 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"tidemill.dev/internal/infer/native"
+	"tidemill.dev/internal/infer/ort"
+	"tidemill.dev/internal/infer/tensor"
+	"tidemill.dev/loadtest/internal/task"
+)
+
+// model is what answers.
+type model interface {
+	Inputs() []tensor.Spec
+	Outputs() []tensor.Spec
+	Metadata() map[string]string
+	Run(in, out []tensor.Tensor) error
+}
+
+// shelf has the models that were asked for.
+type shelf struct {
+	task    task.Scoring
+	runtime *ort.Runtime // nil: Go's engine
+	models  sync.Map     // of *labelled by subject
+}
+
+// labelled is a model and the names of its classes.
+type labelled struct {
+	model
+	labels []string
+}
+
+func openShelf(t task.Scoring) (*shelf, error) {
+	s := &shelf{task: t}
+	if t.Engine != "onnxruntime" {
+		return s, nil
+	}
+	var err error
+	s.runtime, err = ort.Open("")
+	return s, err
+}
+
+// find loads a model the first time.
+func (s *shelf) find(subject string) (*labelled, error) {
+	if m, ok := s.models.Load(subject); ok {
+		return m.(*labelled), nil
+	}
+	data, err := os.ReadFile(filepath.Join(s.task.Models, subject+".onnx"))
+	if err != nil {
+		return nil, err
+	}
+	l := &labelled{}
+	if s.runtime != nil {
+		l.model, err = s.runtime.Load(data)
+	} else {
+		l.model, err = native.Load(data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load the model of %s: %w", subject, err)
+	}
+	if l.labels, err = labelsOf(l.Metadata()["labels"]); err != nil {
+		return nil, fmt.Errorf("read the labels of the model of %s: %w", subject, err)
+	}
+	s.models.Store(subject, l)
+	return l, nil
+}
+
+// labelsOf reads a list as JSON, or with commas.
+func labelsOf(text string) (all []string, err error) {
+	if strings.HasPrefix(text, "[") {
+		err = json.Unmarshal([]byte(text), &all)
+		return all, err
+	}
+	return strings.Split(text, ","), nil
+}
+
+// label is the name of a class.
+func (l *labelled) label(i int) string {
+	if i < len(l.labels) {
+		return l.labels[i]
+	}
+	return fmt.Sprint(i)
+}

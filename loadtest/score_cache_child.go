@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"tidemill.dev/internal/infer"
+	"tidemill.dev/internal/infer/tensor"
+	"tidemill.dev/internal/store"
+	"tidemill.dev/loadtest/internal/fleet"
+	"tidemill.dev/loadtest/internal/task"
+)
+
+// cacheAlone is that process.
+func cacheAlone(ctx context.Context, args []string, stdout io.Writer) (err error) {
+	var t cacheTask
+	if len(args) != 1 {
+		return errors.New("cache: give one task as JSON")
+	}
+	if err := json.Unmarshal([]byte(args[0]), &t); err != nil {
+		return fmt.Errorf("read the task %q: %w", args[0], err)
+	}
+	s, err := store.Open(ctx, store.Options{URL: t.Store})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	c, err := infer.Open(infer.Options{Memory: t.Memory, Dir: t.Dir, Disk: 8 << 30,
+		Fetch: func(ctx context.Context, artifact, file string, limit int64) ([]byte, error) {
+			return fetchFile(ctx, s, artifact, file)
+		}})
+	if err != nil {
+		return err
+	}
+	b := &cacheBench{t: t, cache: c}
+	r, err := b.measure(ctx)
+	if err := errors.Join(err, c.Close()); err != nil {
+		return err
+	}
+	return json.NewEncoder(stdout).Encode(r)
+}
+
+func fetchFile(ctx context.Context, s *store.Store, artifact, file string) (data []byte, err error) {
+	f, err := s.File(ctx, artifact, file)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, fmt.Errorf("%w: %w", fs.ErrNotExist, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.OpenFile(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	data, err = io.ReadAll(r)
+	return data, errors.Join(err, r.Close())
+}
+
+// cacheBench asks models for one event at a time.
+type cacheBench struct {
+	t       cacheTask
+	cache   *infer.Cache
+	refs    []infer.Ref
+	in, out []tensor.Tensor
+	bodies  []fleet.Body
+	asked   int
+}
+
+// hotPerSwept is how many requests of the hot set come between two models of a
+// sweep.
+const hotPerSwept = 5
+
+func (b *cacheBench) measure(ctx context.Context) (r cacheResult, err error) {
+	data, err := os.ReadFile(b.t.Refs)
+	if err == nil {
+		err = json.Unmarshal(data, &b.refs)
+	}
+	if err != nil {
+		return r, err
+	}
+	b.bodies = b.t.Fleet.Bodies()
+	b.in, b.out = make([]tensor.Tensor, 1), make([]tensor.Tensor, 1)
+	hot := fleet.Fleet{Models: b.t.Hot, Spread: fleet.Zipf}
+	keys := hot.Keys()
+	if _, err := b.touch(ctx, b.refs[:b.t.Hot]); err != nil {
+		return r, err
+	}
+	if _, _, err := b.hot(ctx, keys, 20*b.t.Hot); err != nil { // so that it is known to be hot
+		return r, err
+	}
+	warm, _, err := b.hot(ctx, keys, 100_000)
+	if err != nil {
+		return r, err
+	}
+	r.WarmP50, r.WarmP99, r.Measured = milliseconds(warm.at(0.5)), milliseconds(warm.at(0.99)), len(warm)
+	if err := b.cold(ctx, &r); err != nil {
+		return r, err
+	}
+	if err := b.sweep(ctx, keys, &r); err != nil {
+		return r, err
+	}
+	s := b.cache.Stats()
+	r.Models, r.Bytes, r.Resident = s.Models, s.Bytes, task.Weigh().Resident
+	return r, nil
+}
+
+// cold asks for models that are in nobody's memory: from the store the first
+// time, and from the disk when they have been let go.
+func (b *cacheBench) cold(ctx context.Context, r *cacheResult) error {
+	first := b.refs[b.t.Hot:]
+	took, err := b.touch(ctx, first)
+	if err != nil {
+		return err
+	}
+	r.StoreP50, r.StoreP99 = milliseconds(took.at(0.5)), milliseconds(took.at(0.99))
+	gone := slices.DeleteFunc(slices.Clone(first), func(ref infer.Ref) bool { return b.holds(&ref) })
+	if took, err = b.touch(ctx, gone); err != nil {
+		return err
+	}
+	r.DiskP50, r.DiskP99 = milliseconds(took.at(0.5)), milliseconds(took.at(0.99))
+	return nil
+}
+
+func (b *cacheBench) holds(ref *infer.Ref) bool {
+	m := b.cache.Use(ref)
+	if m != nil {
+		m.Release()
+	}
+	return m != nil
+}
+
+// touch asks each model once.
+func (b *cacheBench) touch(ctx context.Context, refs []infer.Ref) (sample, error) {
+	took := make(sample, len(refs))
+	for i := range refs {
+		began := time.Now()
+		if _, err := b.ask(ctx, &refs[i]); err != nil {
+			return nil, err
+		}
+		took[i] = time.Since(began)
+	}
+	return took.sorted(), nil
+}
+
+// hot asks models of the hot set n times.
+func (b *cacheBench) hot(ctx context.Context, keys *fleet.Keys, n int) (took sample, hits int, err error) {
+	took = make(sample, n)
+	for i := range took {
+		ref := &b.refs[keys.Next()]
+		began := time.Now()
+		hit, err := b.ask(ctx, ref)
+		if err != nil {
+			return nil, 0, err
+		}
+		took[i] = time.Since(began)
+		if hit {
+			hits++
+		}
+	}
+	return took.sorted(), hits, nil
+}
+
+// sweep asks every model once, while the hot set goes on being asked.
+func (b *cacheBench) sweep(ctx context.Context, keys *fleet.Keys, r *cacheResult) error {
+	began, hits := time.Now(), 0
+	for i := range b.refs {
+		if _, err := b.ask(ctx, &b.refs[i]); err != nil {
+			return err
+		}
+		_, n, err := b.hot(ctx, keys, hotPerSwept)
+		if err != nil {
+			return err
+		}
+		hits += n
+	}
+	r.Swept, r.Asked = len(b.refs), hotPerSwept*len(b.refs)
+	r.Hits, r.SweepSeconds = 100*float64(hits)/float64(r.Asked), time.Since(began).Seconds()
+	return nil
+}
+
+// ask has a model answer one event, and tells whether it was in memory.
+func (b *cacheBench) ask(ctx context.Context, ref *infer.Ref) (hit bool, err error) {
+	m := b.cache.Use(ref)
+	if hit = m != nil; !hit {
+		if m, err = b.cache.Load(ctx, ref); err != nil {
+			return false, err
+		}
+	}
+	defer m.Release()
+	b.asked++
+	row := b.bodies[b.asked%len(b.bodies)].Row
+	b.in[0].Type, b.in[0].Floats = tensor.Float, row
+	b.in[0].Shape = append(b.in[0].Shape[:0], 1, len(row))
+	return hit, m.Run(b.in, b.out)
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"tidemill.dev/internal/infer/ort"
+	"tidemill.dev/loadtest/internal/task"
+)
+
+// contenders are the programs that are compared with a scorer.
+type contenders struct {
+	ours, franz []string
+	plain       []string
+	python      []string // nil if its environment is not there
+	runtime     bool     // there is an ONNX Runtime
+	texts       string   // program that trains the model of examples/intents
+	said        string
+}
+
+func (c contenders) String() string { return c.said }
+
+// buildContenders builds what is not this program itself.
+func buildContenders(ctx context.Context, p scorePlan, folder string) (contenders, error) {
+	found, err := findClients(ctx, p.self, p.franz, folder)
+	c := contenders{ours: found.ours, franz: found.franz, plain: []string{filepath.Join(folder, "plain")}, texts: filepath.Join(folder, "intents")}
+	if err == nil {
+		err = buildBeside(ctx, "plain", c.plain[0])
+	}
+	if err == nil {
+		err = buildBeside(ctx, filepath.Join("..", "examples", "intents"), c.texts)
+	}
+	if err != nil {
+		return c, err
+	}
+	if c.python, err = findPython(ctx, p.python); err != nil {
+		return c, err
+	}
+	r, err := ort.Open("")
+	switch {
+	case errors.Is(err, ort.ErrMissing):
+		c.said = "There is no ONNX Runtime here (make onnxruntime fetches it): the plain Go consumer uses our Go engine, and inference alone is that engine's."
+	case err != nil:
+		return c, err
+	default:
+		version, path := r.Version()
+		c.runtime, c.said = true, fmt.Sprintf("ONNX Runtime %s, %s.", version, path)
+	}
+	return c, nil
+}
+
+// findPython is the interpreter that has what the Python scorer imports.
+func findPython(ctx context.Context, make bool) ([]string, error) {
+	folder := besideFolder("python")
+	look := exec.CommandContext(ctx, filepath.Join(folder, "install"), "-n")
+	if make {
+		look = exec.CommandContext(ctx, filepath.Join(folder, "install"))
+	}
+	look.Stderr = os.Stderr
+	out, err := look.Output()
+	if err != nil {
+		return nil, fmt.Errorf("prepare the Python scorer: %w", err)
+	}
+	if at := strings.TrimSpace(string(out)); at != "" {
+		return []string{at, filepath.Join(folder, "score.py")}, nil
+	}
+	return nil, nil
+}
+
+// doAs runs a client in a process of its own, on so many cores; 0 is all.
+func doAs(ctx context.Context, program []string, arg any, cores int) (r task.Result, err error) {
+	var env []string
+	if cores > 0 {
+		env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", cores))
+	}
+	err = runChild(ctx, program, env, arg, &r)
+	return r, err
+}
+
+// runChild gives a program its task as JSON, and reads what it says as JSON.
+func runChild(ctx context.Context, program, env []string, arg, result any) error {
+	what := filepath.Base(program[len(program)-1])
+	text, err := json.Marshal(arg)
+	if err != nil {
+		return err
+	}
+	c := exec.CommandContext(ctx, program[0], append(program[1:len(program):len(program)], string(text))...)
+	c.Env = env
+	var said bytes.Buffer
+	c.Stderr = &said
+	out, err := c.Output()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", what, err, strings.TrimSpace(said.String()))
+	}
+	if err := json.Unmarshal(out, result); err != nil {
+		return fmt.Errorf("read the result of %s: %w", what, err)
+	}
+	return nil
+}

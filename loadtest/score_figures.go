@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+)
+
+// The names of figures, as budgets have them.
+const (
+	figureCeiling    = "ceiling"
+	figureLeast      = "at least once / ceiling"
+	figureOnce       = "exactly once / ceiling"
+	figurePlain      = "exactly once / plain Go"
+	figurePlainCPU   = "plain Go CPU / exactly once"
+	figurePython     = "exactly once / Python"
+	figurePythonCPU  = "Python CPU / exactly once"
+	figureCore       = "events a core-second"
+	figureAllocs     = "allocations per event"
+	figureParse      = "parsing alone, events a core-second"
+	figureOutput     = "bytes of an output's data"
+	figureOfParsing  = "part of parsing alone"
+	notThere         = "its virtual environment is not there; give -python"
+	inferenceNative  = "inference alone, our Go engine"
+	inferenceRuntime = "inference alone, ONNX Runtime"
+)
+
+// ceilings are what could be had at best, round by round: the faster copy in
+// series with the faster engine.
+func (c *comparison) ceilings() []float64 {
+	all := make([]float64, len(c.once))
+	for i := range all {
+		copied, alone := max(c.copied[i].rate(), c.franz[i].rate()), c.native[i].rate()
+		if i < len(c.runtime) {
+			alone = max(alone, c.runtime[i].rate())
+		}
+		all[i] = series(copied, alone)
+	}
+	return all
+}
+
+// series is how fast things go that have to pass two that are that fast.
+func series(a, b float64) float64 { return 1 / (1/a + 1/b) }
+
+// beside compares a figure of two within a round.
+func beside(a, b []float64) float64 {
+	all := make([]float64, min(len(a), len(b)))
+	for i := range all {
+		all[i] = a[i] / b[i]
+	}
+	return spreadOf(all).median
+}
+
+func cpuOf(m measured) float64 { return cpuMicros(m.Result) }
+
+// tell makes the rows and figures.
+func (c *comparison) tell(o *scoreOutcome) {
+	o.Rows = c.rows()
+	ceilings, once, f := c.ceilings(), c.once.figures(measured.rate), o.Figures
+	f[figureCeiling] = spreadOf(ceilings).median
+	f[figureOnce] = beside(once, ceilings)
+	f[figureLeast] = beside(c.least.figures(measured.rate), ceilings)
+	f[figureCore] = 1e6 / spreadOf(c.once.figures(cpuOf)).median
+	f[figureParse] = spreadOf(c.parsed.figures(func(m measured) float64 { return 1e6 / cpuOf(m) })).median
+	f[figureOfParsing] = f[figureCore] / f[figureParse]
+	f[figureAllocs] = spreadOf(c.once.figures(func(m measured) float64 { return mallocs(m.Result) })).median
+	f[figureOutput] = float64(c.data)
+	if len(c.plain) > 0 {
+		f[figurePlain] = beside(once, c.plain.figures(measured.rate))
+		f[figurePlainCPU] = beside(c.plain.figures(cpuOf), c.once.figures(cpuOf))
+	}
+	if len(c.python) > 0 {
+		f[figurePython] = beside(once, c.python.figures(measured.rate))
+		f[figurePythonCPU] = beside(c.python.figures(cpuOf), c.once.figures(cpuOf))
+	}
+	c.audit.tell(o, c.first)
+	o.Notes = append(o.Notes, fmt.Sprintf("ceiling %.0f events/s; reading the data alone %.0f events a core-second; an output has %d bytes of data",
+		f[figureCeiling], f[figureParse], c.data))
+}
+
+// tell counts what must not be.
+func (a auditCounts) tell(o *scoreOutcome, first error) {
+	o.Figures[figureLost], o.Figures[figureTwice], o.Figures[figureWrong] = float64(a.lost), float64(a.twice), float64(a.wrong)
+	o.Notes = append(o.Notes, fmt.Sprintf("%d outputs read back, %d of them evaluated again", a.outputs, a.checked))
+	if first != nil {
+		o.Notes = append(o.Notes, "the first that is wrong: "+first.Error())
+	}
+}
+
+func (c *comparison) rows() []scoreRow {
+	plain := "plain Go, ONNX Runtime"
+	if !c.built.runtime {
+		plain = "plain Go, our Go engine"
+	}
+	rows := []scoreRow{c.once.row("exactly once", true), c.least.row("at least once", true),
+		c.plain.row(plain, false), c.python.row("Python", false),
+		c.copied.row("copy, our client", false), c.franz.row("copy, franz-go", false),
+		c.native.row(inferenceNative, false), c.runtime.row(inferenceRuntime, false)}
+	rows = slices.DeleteFunc(rows, func(r scoreRow) bool { return r.PerSecond == 0 })
+	for i := range rows {
+		rows[i].Part = rows[i].Name == inferenceNative || rows[i].Name == inferenceRuntime
+	}
+	return rows
+}
+
+// absent says why figures are not there.
+func (c *comparison) absent() map[string]string {
+	if len(c.python) > 0 {
+		return nil
+	}
+	return map[string]string{figurePython: notThere, figurePythonCPU: notThere}
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"tidemill.dev/internal/infer/native"
+	"tidemill.dev/internal/infer/ort"
+	"tidemill.dev/internal/infer/tensor"
+	"tidemill.dev/loadtest/internal/fleet"
+	"tidemill.dev/loadtest/internal/task"
+)
+
+// inferTask is what a process is told that does nothing but inference.
+type inferTask struct {
+	Fleet   fleet.Fleet
+	Engine  string // native, onnxruntime; parse is reading the data alone
+	File    string `json:",omitempty"` // the model of all, where it is no network
+	Batch   int
+	Warm    int
+	Records int
+	Profile string `json:",omitempty"`
+}
+
+const (
+	engineNative = "native"
+	engineORT    = "onnxruntime"
+	engineParse  = "parse"
+)
+
+// program is a model of either engine.
+type program interface {
+	Inputs() []tensor.Spec
+	Outputs() []tensor.Spec
+	Run(in, out []tensor.Tensor) error
+}
+
+// inferAlone is the other half of a scorer's ceiling: the same models and
+// batches, the inputs lying ready.
+func inferAlone(_ context.Context, args []string, stdout io.Writer) error {
+	var t inferTask
+	if len(args) != 1 {
+		return errors.New("infer: give one task as JSON")
+	}
+	if err := json.Unmarshal([]byte(args[0]), &t); err != nil {
+		return fmt.Errorf("read the task %q: %w", args[0], err)
+	}
+	do := measureParsing
+	if t.Engine != engineParse {
+		do = measureInference
+	}
+	r, err := do(t)
+	if err != nil {
+		return fmt.Errorf("inference alone with %s: %w", t.Engine, err)
+	}
+	return r.Write(stdout)
+}
+
+func measureInference(t inferTask) (r task.Result, err error) {
+	models, err := t.load()
+	if err != nil {
+		return r, err
+	}
+	l := &inferLoop{models: models, keys: t.Fleet.Keys(), batch: t.Batch, counts: make([]int, t.Fleet.Models)}
+	l.table(&t.Fleet)
+	if err := l.run(t.Warm); err != nil {
+		return r, err
+	}
+	var m task.Meter
+	meter := task.Task{Do: "infer-" + t.Engine, Profile: t.Profile, Records: t.Records}
+	if err := m.Start(meter); err != nil {
+		return r, err
+	}
+	if err := l.run(t.Records); err != nil {
+		return r, err
+	}
+	return m.Stop(meter)
+}
+
+// load makes all models ready.
+func (t *inferTask) load() ([]program, error) {
+	load := func(data []byte) (program, error) { return native.Load(data) }
+	if t.Engine == engineORT {
+		r, err := ort.Open("")
+		if err != nil {
+			return nil, err
+		}
+		load = func(data []byte) (program, error) { return r.Load(data) }
+	}
+	all := make([]program, t.Fleet.Models)
+	for i := range all {
+		data, err := t.data(i)
+		if err != nil {
+			return nil, err
+		}
+		if all[i], err = load(data); err != nil {
+			return nil, fmt.Errorf("load model %d: %w", i, err)
+		}
+	}
+	return all, nil
+}
+
+func (t *inferTask) data(key int) ([]byte, error) {
+	if t.File != "" {
+		return os.ReadFile(t.File)
+	}
+	return t.Fleet.Network.File(fleet.Seed(key, 1)), nil
+}
+
+// inferLoop runs batch after batch, grouped by model, on all cores.
+type inferLoop struct {
+	models []program
+	keys   *fleet.Keys
+	batch  int
+	counts []int
+	floats []float32 // the rows of a batch
+	texts  []string
+	groups []inferGroup
+}
+
+type inferGroup struct{ model, from, rows int }
+
+func (l *inferLoop) table(f *fleet.Fleet) {
+	all := f.Bodies()
+	for i := range l.batch {
+		b := &all[i%len(all)]
+		l.floats = append(l.floats, b.Row...)
+		l.texts = append(l.texts, b.Text)
+	}
+}
+
+func (l *inferLoop) run(records int) error {
+	workers := make([]inferWorker, runtime.GOMAXPROCS(0))
+	for done := 0; done < records; done += l.batch {
+		l.gather(min(l.batch, records-done))
+		var next atomic.Int64
+		var running sync.WaitGroup
+		for i := range workers {
+			running.Go(func() { workers[i].work(l, &next) })
+		}
+		running.Wait()
+		for i := range workers {
+			if err := workers[i].failed; err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l *inferLoop) gather(n int) {
+	clear(l.counts)
+	for range n {
+		l.counts[l.keys.Next()]++
+	}
+	l.groups = l.groups[:0]
+	from := 0
+	for model, rows := range l.counts {
+		if rows > 0 {
+			l.groups = append(l.groups, inferGroup{model, from, rows})
+			from += rows
+		}
+	}
+}
+
+type inferWorker struct {
+	in, out []tensor.Tensor
+	failed  error
+}
+
+func (w *inferWorker) work(l *inferLoop, next *atomic.Int64) {
+	for w.failed == nil {
+		i := int(next.Add(1)) - 1
+		if i >= len(l.groups) {
+			return
+		}
+		w.failed = w.infer(l, l.groups[i])
+	}
+}
+
+func (w *inferWorker) infer(l *inferLoop, g inferGroup) error {
+	p := l.models[g.model]
+	if w.in == nil {
+		w.in, w.out = make([]tensor.Tensor, 1), make([]tensor.Tensor, len(p.Outputs()))
+		w.in[0] = tensor.Tensor{Type: p.Inputs()[0].Type, Shape: make([]int, len(p.Inputs()[0].Shape))}
+		copy(w.in[0].Shape, p.Inputs()[0].Shape)
+	}
+	w.in[0].Shape[0] = g.rows
+	if w.in[0].Type == tensor.String {
+		w.in[0].Strings = l.texts[g.from : g.from+g.rows]
+	} else {
+		columns := len(l.floats) / l.batch
+		w.in[0].Floats = l.floats[g.from*columns : (g.from+g.rows)*columns]
+	}
+	return p.Run(w.in, w.out)
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+)
+
+// readLetters blames the first dead letter that a scorer has left. There should
+// be none: every key has its model.
+func (a *audit) readLetters(ctx context.Context) error {
+	from, err := a.w.st.b.Places(ctx, tidemill.StreamDeadLetters, broker.Earliest())
+	if err != nil {
+		return err
+	}
+	letters := 0
+	var first broker.DeadLetter
+	var torn error
+	_, err = a.w.st.b.ReadBack(ctx, from, func(e *broker.Incoming) {
+		if letters++; letters == 1 {
+			torn = json.Unmarshal(e.Data, &first)
+		}
+	})
+	if err == nil && torn == nil && letters > 0 {
+		a.first = fmt.Errorf("%d dead letters, the first of %s/%d/%d: %s", letters, first.Stream, first.Partition, first.Offset, first.Reason)
+	}
+	if err == nil {
+		err = torn
+	}
+	return err
+}

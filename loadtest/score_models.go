@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/internal/api"
+	"tidemill.dev/loadtest/internal/fleet"
+)
+
+// modelFile is what a version consists of.
+const modelFile = "model.onnx"
+
+// registerAll puts the first version of every model into the store and makes it
+// the champion.
+func (w *scoreWorld) registerAll(ctx context.Context) error {
+	trees := make([]api.TreeRef, w.Models)
+	err := parallel(w.Models, func(key int) (err error) {
+		trees[key], err = w.putVersion(ctx, key, 1)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for key, tree := range trees {
+		v := w.version(key, 1, tree)
+		if err := w.say(ctx, v.registered(), v.proposed(tidemill.ActionJudge, 0), v.promoted(0)); err != nil {
+			return err
+		}
+	}
+	return w.facts.Flush(ctx)
+}
+
+// parallel does something for each number, on all cores.
+func parallel(n int, do func(i int) error) error {
+	var next atomic.Int64
+	var running sync.WaitGroup
+	failed := make([]error, runtime.NumCPU())
+	for i := range failed {
+		running.Go(func() {
+			for at := int(next.Add(1)) - 1; at < n && failed[i] == nil; at = int(next.Add(1)) - 1 {
+				failed[i] = do(at)
+			}
+		})
+	}
+	running.Wait()
+	for _, err := range failed {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putVersion puts a version's file into the store.
+func (w *scoreWorld) putVersion(ctx context.Context, key, version int) (api.TreeRef, error) {
+	data, err := w.modelData(key, version)
+	if err != nil {
+		return api.TreeRef{}, err
+	}
+	files := []api.File{fileOf(modelFile, data)}
+	err = w.store.PutObject(ctx, files[0].Digest, files[0].Size, bytes.NewReader(data))
+	if w.model != "" && err == nil {
+		if data, err = os.ReadFile(filepath.Join(filepath.Dir(w.model), cardFile)); err == nil {
+			files = append(files, fileOf(cardFile, data))
+			err = w.store.PutObject(ctx, files[1].Digest, files[1].Size, bytes.NewReader(data))
+		}
+	}
+	if err != nil {
+		return api.TreeRef{}, fmt.Errorf("put version %d of model %d: %w", version, key, err)
+	}
+	return w.store.Tree(ctx, files)
+}
+
+func fileOf(path string, data []byte) api.File {
+	sum := sha256.Sum256(data)
+	return api.File{Path: path, Digest: hex.EncodeToString(sum[:]), Size: int64(len(data))}
+}
+
+func (w *scoreWorld) modelData(key, version int) ([]byte, error) {
+	if w.model != "" {
+		return os.ReadFile(w.model)
+	}
+	return w.Network.File(fleet.Seed(key, version)), nil
+}
+
+// loadVersion is a version of a model, and the facts about it.
+type loadVersion struct {
+	names  tidemill.Names
+	key    int
+	number int
+	tree   api.TreeRef
+}
+
+func (w *scoreWorld) version(key, number int, tree api.TreeRef) loadVersion {
+	return loadVersion{w.st.names, key, number, tree}
+}
+
+func (v loadVersion) run() string {
+	return tidemill.ID("run", fleet.Model(v.key), fmt.Sprint(v.number))
+}
+
+func (v loadVersion) origin() tidemill.Origin {
+	began := time.Now().UTC()
+	return tidemill.Origin{Run: v.run(), Recipe: "load", Key: fleet.Key(v.key), Attempt: 1, Began: began, Ended: began, Causes: 1,
+		Mark: tidemill.Mark{Partition: 0, Offset: int64(v.number)}}
+}
+
+func (v loadVersion) registered() broker.View {
+	return v.fact(tidemill.TypeModelRegistered, tidemill.ModelRegistered{Artifact: v.tree.Tree, Bytes: v.tree.Bytes, Files: v.tree.Files, Report: v.tree.Tree,
+		Judge: tidemill.Judge{On: tidemill.GateOnRecorded, Promote: tidemill.PromoteAuto, Keep: 1000}, Origin: v.origin()})
+}
+
+// proposed wants the version in the place of its predecessor, which became the
+// champion in the turn of its number.
+func (v loadVersion) proposed(action tidemill.Action, basis int) broker.View {
+	origin := v.origin()
+	d := tidemill.PromotionProposed{Action: action, Version: v.number, Run: v.run(), Basis: basis, Turn: int64(basis), Artifact: v.tree.Tree, Origin: &origin}
+	if action == tidemill.ActionJudge {
+		d.Judgement = &tidemill.Judgement{Passed: true, Sentence: "it is measured with"}
+	} else {
+		d.Force = true
+	}
+	return v.fact(tidemill.TypeModelPromotionProposed, d)
+}
+
+func (v loadVersion) promoted(before int) broker.View {
+	return v.fact(tidemill.TypeModelPromoted, tidemill.ModelAnnounced{Proposal: v.id(tidemill.TypeModelPromotionProposed), Version: v.number, Champion: v.number,
+		Artifact: v.tree.Tree, Before: before, Turn: int64(v.number)})
+}
+
+func (v loadVersion) id(typ string) string {
+	return tidemill.ID(typ, fleet.Model(v.key), fmt.Sprint(v.number))
+}
+
+func (v loadVersion) fact(typ string, data any) broker.View {
+	text, _ := json.Marshal(data) // of texts and numbers: cannot fail
+	return broker.View{ID: v.id(typ), Source: v.names.Source("loadtest"), Type: typ, Subject: fleet.Key(v.key), Time: time.Now().UTC().Format(time.RFC3339Nano),
+		DataSchema: tidemill.Schema(typ), DataContentType: "application/json", Data: text, Key: []byte(tidemill.ModelKey(fleet.Model(v.key))),
+		Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: fleet.Model(v.key)}, {Name: tidemill.AttrModelVersion, Value: fmt.Sprint(v.number)},
+			{Name: tidemill.AttrRecipe, Value: "load"}, {Name: tidemill.AttrRun, Value: v.run()}}}
+}
+
+// say puts facts on the log.
+func (w *scoreWorld) say(ctx context.Context, facts ...broker.View) error {
+	refused := make(chan error, 1)
+	for i := range facts {
+		w.facts.Send(ctx, tidemill.StreamFacts, &facts[i], func(_ broker.Receipt, err error) {
+			if err != nil {
+				select {
+				case refused <- err:
+				default:
+				}
+			}
+		})
+	}
+	select {
+	case err := <-refused:
+		return fmt.Errorf("tell of a model: %w", err)
+	default:
+		return nil
+	}
+}

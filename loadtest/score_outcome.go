@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"tidemill.dev/loadtest/internal/scenario"
+	"tidemill.dev/loadtest/internal/task"
+)
+
+// scoreReport is all that a run has measured, as it is written for programs.
+type scoreReport struct {
+	At        time.Time      `json:"at"`
+	Machine   machine        `json:"machine"`
+	Smoke     bool           `json:"smoke,omitempty"`
+	Rounds    int            `json:"rounds"`
+	Scenarios []scoreOutcome `json:"scenarios"`
+}
+
+// scoreOutcome is what a scenario has come to.
+type scoreOutcome struct {
+	Name    string             `json:"name"`
+	About   string             `json:"about"`
+	Rows    []scoreRow         `json:"rows,omitempty"`
+	Figures map[string]float64 `json:"figures"`
+	Budgets []verdict          `json:"budgets"`
+	Quotes  []scenario.Quote   `json:"quotes,omitempty"`
+	Notes   []string           `json:"notes,omitempty"`
+}
+
+// scoreRow is one of those who were compared. Figures are medians of the rounds.
+type scoreRow struct {
+	Name      string  `json:"name"`
+	PerSecond float64 `json:"perSecond"`
+	Least     float64 `json:"least"`
+	Most      float64 `json:"most"`
+	CPU       float64 `json:"cpuMicros"`    // of the client's process, an event
+	Broker    float64 `json:"brokerMicros"` // of the broker's
+	Mallocs   float64 `json:"allocations"`  // an event
+	Ours      bool    `json:"ours,omitempty"`
+	Part      bool    `json:"part,omitempty"` // of the ceiling that it would spoil the chart with
+}
+
+// verdict is a budget and whether it was kept.
+type verdict struct {
+	Figure string  `json:"figure"`
+	Bar    string  `json:"bar"`
+	Value  float64 `json:"value"`
+	Unit   string  `json:"unit,omitempty"`
+	Met    bool    `json:"met"`
+	Absent string  `json:"absent,omitempty"` // why it was not measured
+}
+
+// measured is one contender's turn.
+type measured struct {
+	task.Result
+	broker time.Duration // CPU
+	whole  int           // events that the broker's CPU was for
+}
+
+func (m measured) rate() float64 { return perSecond(m.Result) }
+
+// turns are one contender's, round by round.
+type turns []measured
+
+func (t turns) figures(of func(measured) float64) []float64 {
+	all := make([]float64, len(t))
+	for i, m := range t {
+		all[i] = of(m)
+	}
+	return all
+}
+
+func (t turns) row(name string, ours bool) scoreRow {
+	rate := spreadOf(t.figures(measured.rate))
+	return scoreRow{Name: name, Ours: ours, PerSecond: rate.median, Least: rate.min, Most: rate.max,
+		CPU:     spreadOf(t.figures(func(m measured) float64 { return cpuMicros(m.Result) })).median,
+		Broker:  spreadOf(t.figures(func(m measured) float64 { return float64(m.broker) / 1e3 / float64(max(1, m.whole)) })).median,
+		Mallocs: spreadOf(t.figures(func(m measured) float64 { return mallocs(m.Result) })).median}
+}
+
+// judge holds the figures against the budgets. What was not measured and has no
+// reason not to be is a mistake in the scenario.
+func (o *scoreOutcome) judge(budgets []scenario.Budget, absent map[string]string) error {
+	for _, b := range budgets {
+		v, ok := o.Figures[b.Figure]
+		why := absent[b.Figure]
+		if !ok && why == "" {
+			return fmt.Errorf("scenario %s has a budget of %q, which is not measured there", o.Name, b.Figure)
+		}
+		o.Budgets = append(o.Budgets, verdict{Figure: b.Figure, Bar: b.String(), Value: v, Unit: b.Unit, Met: ok && b.Met(v), Absent: why})
+	}
+	return nil
+}
+
+// missed reports whether a budget was, of those that were measured.
+func (o *scoreOutcome) missed() bool {
+	return slices.ContainsFunc(o.Budgets, func(v verdict) bool { return !v.Met && v.Absent == "" })
+}
+
+// broken reports whether events were lost, scored twice or wrongly, which no
+// short run excuses.
+func (o *scoreOutcome) broken() bool {
+	return slices.ContainsFunc(o.Budgets, func(v verdict) bool { return v.Value != 0 && slices.Contains(mustBeNone, v.Figure) })
+}
+
+// The figures that count what must not be.
+const (
+	figureLost       = "lost"
+	figureTwice      = "twice"
+	figureWrong      = "wrong"
+	figureNoChampion = "by no champion"
+)
+
+var mustBeNone = []string{figureLost, figureTwice, figureWrong, figureNoChampion}

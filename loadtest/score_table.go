@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"tidemill.dev/loadtest/internal/chart"
+)
+
+// print is a scenario's part of the table.
+func (o *scoreOutcome) print(to io.Writer) {
+	fmt.Fprintf(to, "%s: %s\n", o.Name, o.About)
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
+	if len(o.Rows) > 0 {
+		fmt.Fprintf(w, "\tevents/s\tleast\tmost\tCPU µs/event\tbroker\tallocs/event\t\n")
+	}
+	for _, r := range o.Rows {
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%.2f\t%.2f\t%.4f\t\n", r.Name, chart.Number(r.PerSecond), chart.Number(r.Least), chart.Number(r.Most), r.CPU, r.Broker, r.Mallocs)
+	}
+	w.Flush()
+	for _, q := range o.Quotes {
+		fmt.Fprintf(to, "  published: %s %s to %s events/s (%s)\n", q.What, chart.Number(q.Least), chart.Number(q.Most), q.Source)
+	}
+	for _, n := range o.Notes {
+		fmt.Fprintf(to, "  %s\n", n)
+	}
+	w = tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	for _, v := range o.Budgets {
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", v.Figure, v.said(), v.Bar, v.word())
+	}
+	w.Flush()
+	fmt.Fprintln(to)
+}
+
+func (v verdict) said() string {
+	if v.Absent != "" {
+		return "-"
+	}
+	return fmt.Sprintf("%.4g%s", v.Value, v.Unit)
+}
+
+func (v verdict) word() string {
+	switch {
+	case v.Absent != "":
+		return "not measured: " + v.Absent
+	case v.Met:
+		return "met"
+	}
+	return "missed"
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"tidemill.dev/loadtest/internal/fleet"
+	"tidemill.dev/loadtest/internal/scenario"
+	"tidemill.dev/loadtest/internal/task"
+)
+
+// measureScenario does all of one file, in a world of its own.
+func measureScenario(ctx context.Context, p scorePlan, s *scenario.Scenario, built contenders, folder string) (o *scoreOutcome, err error) {
+	w, err := openWorld(ctx, p, s, built, folder)
+	if err != nil {
+		return nil, err
+	}
+	o = &scoreOutcome{Name: s.Name, About: s.About, Quotes: s.Quotes, Figures: map[string]float64{}}
+	absent, err := w.measure(ctx, o)
+	if err := errors.Join(err, w.close(context.WithoutCancel(ctx))); err != nil {
+		return nil, err
+	}
+	return o, o.judge(s.Budgets, absent)
+}
+
+func (w *scoreWorld) measure(ctx context.Context, o *scoreOutcome) (absent map[string]string, err error) {
+	if w.Data == fleet.KindText {
+		if err := w.trainTexts(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.registerAll(ctx); err != nil {
+		return nil, err
+	}
+	switch w.Measure {
+	case scenario.Swap:
+		return nil, w.measureSwaps(ctx, o)
+	case scenario.Latency:
+		return nil, w.measureLatency(ctx, o)
+	case scenario.Cache:
+		return nil, w.measureCache(ctx, o)
+	}
+	return w.measureThroughput(ctx, o)
+}
+
+// slack is how many more events there are than are measured, so that nobody is
+// measured running dry: clients read whole fetches.
+const (
+	slack      = 0.3
+	slackLeast = 30_000
+)
+
+// comparison is the throughput of all who are compared.
+type comparison struct {
+	*scoreWorld
+	once, least           turns // the scorer
+	copied, franz         turns
+	native, runtime       turns // inference alone
+	parsed, plain, python turns
+	audit                 auditCounts
+	first                 error // that the audit found
+	data                  int   // bytes of an output
+}
+
+func (w *scoreWorld) measureThroughput(ctx context.Context, o *scoreOutcome) (absent map[string]string, err error) {
+	c := &comparison{scoreWorld: w}
+	if err := w.fill(ctx, w.Warm+w.Events+max(slackLeast, int(slack*float64(w.Events)))); err != nil {
+		return nil, err
+	}
+	if err := w.layModels(); err != nil {
+		return nil, err
+	}
+	for range w.scorePlan.rounds {
+		if err := c.round(ctx); err != nil {
+			return nil, err
+		}
+	}
+	c.tell(o)
+	return c.absent(), nil
+}
+
+// wants reports whether somebody is to be measured beside.
+func (w *scoreWorld) wants(name string) bool {
+	for _, b := range w.Beside {
+		if b == name {
+			return name != "python" || w.built.python != nil
+		}
+	}
+	return false
+}
+
+// round has a turn of everybody. The scorer comes first: it tells how large its
+// outputs are, which copies write as well.
+func (c *comparison) round(ctx context.Context) error {
+	if err := c.scorers(ctx); err != nil {
+		return err
+	}
+	for _, turn := range []struct {
+		into    *turns
+		program []string
+		do      string
+		part    int // of the events, so that the slow do not take all the time
+		skip    bool
+	}{{&c.copied, c.built.ours, task.Copy, 1, false}, {&c.franz, c.built.franz, task.Copy, 1, false},
+		{&c.plain, c.built.plain, "plain", 5, !c.wants("plain")}, {&c.python, c.built.python, "python", 10, !c.wants("python")}} {
+		if turn.skip {
+			continue
+		}
+		m, err := c.client(ctx, turn.program, turn.do, turn.part)
+		if err != nil {
+			return err
+		}
+		*turn.into = append(*turn.into, m)
+	}
+	return c.inference(ctx)
+}
+
+// client has a program copy or score the stream.
+func (c *comparison) client(ctx context.Context, program []string, do string, part int) (m measured, err error) {
+	out, err := c.st.fresh(ctx)
+	if err != nil {
+		return m, err
+	}
+	t := task.Scoring{Task: task.Task{Do: do, Addr: c.server.addrs[0], Topic: topicOf(c.scoreWorld, inStream), Out: topicOf(c.scoreWorld, out),
+		Group: "beside-" + out, Warm: c.Warm / part, Records: c.Events / part, Data: c.data, Profile: c.profile}, Models: c.modelFolder(), Engine: c.engine(), Input: c.input()}
+	if &program[0] == &c.built.franz[0] {
+		t.Profile = "" // it would write over our own client's
+	}
+	return c.beside(ctx, out, program, t)
+}
+
+func (c *comparison) beside(ctx context.Context, out string, program []string, t task.Scoring) (m measured, err error) {
+	if err := c.server.meter(); err != nil {
+		return m, err
+	}
+	m.Result, err = doAs(ctx, program, t, c.Cores)
+	broker, failed := c.server.measured()
+	m.broker, m.whole = broker.CPU, m.Records+t.Warm
+	return m, errors.Join(err, failed, c.st.remove(ctx, out))
+}
+
+func (w *scoreWorld) engine() string {
+	if w.built.runtime {
+		return engineORT
+	}
+	return engineNative
+}
+
+// input is the member of the data that the model gets.
+func (w *scoreWorld) input() string {
+	if w.model != "" {
+		return "text"
+	}
+	return fleet.Input
+}
+
+func (w *scoreWorld) modelFolder() string { return filepath.Join(w.folder, "models") }
+
+// layModels lays the models into a folder for those who have no store.
+func (w *scoreWorld) layModels() error {
+	if !w.wants("plain") && !w.wants("python") {
+		return nil
+	}
+	if err := os.MkdirAll(w.modelFolder(), 0o755); err != nil {
+		return err
+	}
+	return parallel(w.Models, func(key int) error {
+		data, err := w.modelData(key, 1)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(w.modelFolder(), fleet.Key(key)+".onnx"), data, 0o644)
+	})
+}
+
+// inference measures what the models take alone, and what reading the data takes.
+func (c *comparison) inference(ctx context.Context) error {
+	for _, turn := range []struct {
+		engine string
+		into   *turns
+		cores  int
+	}{{engineNative, &c.native, c.Cores}, {engineORT, &c.runtime, c.Cores}, {engineParse, &c.parsed, 1}} {
+		if turn.engine == engineORT && !c.built.runtime {
+			continue
+		}
+		t := inferTask{Fleet: c.fleet, Engine: turn.engine, File: c.model, Batch: c.Batch, Warm: c.Warm, Records: c.Events, Profile: c.profile}
+		r, err := doAs(ctx, []string{c.self, roleInfer}, t, turn.cores)
+		if err != nil {
+			return err
+		}
+		*turn.into = append(*turn.into, measured{Result: r})
+	}
+	return nil
+}

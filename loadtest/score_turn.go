@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"tidemill.dev/broker"
+)
+
+// scorerProcess is a scorer that runs, and the output that is its own.
+type scorerProcess struct {
+	*server
+	out string
+}
+
+// startScorer starts one that reads the stream from its beginning.
+func (w *scoreWorld) startScorer(ctx context.Context, atLeastOnce bool, what string) (*scorerProcess, error) {
+	w.rounds++
+	t := scorerTask{Addresses: w.addresses(), Config: w.config(w.rounds, atLeastOnce), Profile: w.profile, What: what, Cores: w.Cores}
+	var err error
+	if t.Memory, err = bytesIn(w.Memory); err != nil {
+		return nil, err
+	}
+	arg, err := json.Marshal(t)
+	if err != nil {
+		return nil, err
+	}
+	s, err := startServer(ctx, []string{w.self, roleScorer}, string(arg))
+	if err != nil {
+		return nil, fmt.Errorf("start the scorer: %w", err)
+	}
+	return &scorerProcess{s, outStream(w.rounds)}, nil
+}
+
+// until waits until so many events have been scored.
+func (s *scorerProcess) until(n int) (int, error) {
+	r, err := s.result(fmt.Sprintf("%s %d", sayUntil, n))
+	return r.Records, err
+}
+
+// scorers has a turn of both deliveries.
+func (c *comparison) scorers(ctx context.Context) error {
+	for _, turn := range []struct {
+		leastOnce bool
+		what      string
+		into      *turns
+	}{{false, c.Name + "-exactly-once", &c.once}, {true, c.Name + "-at-least-once", &c.least}} {
+		m, err := c.scorer(ctx, turn.leastOnce, turn.what)
+		if err != nil {
+			return fmt.Errorf("%s: %w", turn.what, err)
+		}
+		*turn.into = append(*turn.into, m)
+	}
+	return nil
+}
+
+// scorer lets the stream be scored, and reads back what came of it.
+func (c *comparison) scorer(ctx context.Context, atLeastOnce bool, what string) (m measured, err error) {
+	s, err := c.startScorer(ctx, atLeastOnce, what)
+	if err != nil {
+		return m, err
+	}
+	m, err = c.turn(s)
+	if err := errors.Join(err, s.stop()); err != nil {
+		return m, err
+	}
+	if c.data == 0 {
+		if c.data, err = c.outputSize(ctx, s.out); err != nil {
+			return m, err
+		}
+	}
+	a, err := c.newAudit()
+	if err == nil {
+		err = a.read(ctx, s.out)
+	}
+	c.count(a)
+	return m, errors.Join(err, c.st.remove(ctx, s.out))
+}
+
+func (c *comparison) turn(s *scorerProcess) (m measured, err error) {
+	if _, err = s.until(c.Warm); err != nil {
+		return m, err
+	}
+	if err = errors.Join(c.server.meter(), s.meter()); err != nil {
+		return m, err
+	}
+	if _, err = s.until(c.Warm + c.Events); err != nil {
+		return m, err
+	}
+	m.Result, err = s.measured()
+	broker, failed := c.server.measured()
+	m.broker, m.whole = broker.CPU, m.Records
+	if err := errors.Join(err, failed); err != nil {
+		return m, err
+	}
+	_, err = s.until(c.places.count()) // those that waited for their models too
+	return m, err
+}
+
+func (c *comparison) count(a *audit) {
+	if a == nil {
+		return
+	}
+	c.audit.outputs += a.counts.outputs
+	c.audit.checked += a.counts.checked
+	c.audit.lost += a.counts.lost
+	c.audit.twice += a.counts.twice
+	c.audit.wrong += a.counts.wrong
+	if c.first == nil {
+		c.first = a.first
+	}
+}
+
+// outputSize is how many bytes of data a scored event has.
+func (w *scoreWorld) outputSize(ctx context.Context, stream string) (int, error) {
+	size, n := 0, 0
+	for p := range int32(partitions) {
+		_, err := w.st.b.Read(ctx, broker.Position{Stream: stream, Partition: p}, 64<<10, func(e *broker.Incoming) bool {
+			size, n = size+len(e.Data), n+1
+			return true
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	if n == 0 {
+		return 0, fmt.Errorf("stream %s has no outputs", stream)
+	}
+	return size / n, nil
+}
+
+// bytesIn is a size as the command line has it.
+func bytesIn(text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, unit := int64(0), ""
+	if _, err := fmt.Sscanf(text, "%d%s", &n, &unit); err != nil || n < 1 || unit != "GiB" {
+		return 0, fmt.Errorf("memory %q: say it as 1GiB", text)
+	}
+	return n << 30, nil
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/functions/score"
+	"tidemill.dev/loadtest/internal/fleet"
+)
+
+// audit is what the committed outputs of a scorer say: each input must be there
+// once, up to the last one that was scored, scored by its own model.
+type audit struct {
+	w      *scoreWorld
+	keys   []int32 // of the events, by number
+	oracle *oracle
+	seen   [partitions][]bool
+	counts auditCounts
+	first  error // what was wrong first
+	// scored is told of each output, where somebody wants to know more.
+	scored func(e *broker.Incoming, number, key, version int)
+}
+
+// auditCounts are what must be none, but for the first two.
+type auditCounts struct{ outputs, checked, lost, twice, wrong int }
+
+// sampled is how many outputs there are to each that is evaluated again.
+const sampled = 499
+
+func (w *scoreWorld) newAudit() (*audit, error) {
+	o, err := w.newOracle()
+	a := &audit{w: w, oracle: o}
+	for p := range a.seen {
+		a.seen[p] = make([]bool, len(w.places.at[p]))
+	}
+	keys := w.fleet.Keys()
+	for range w.places.count() {
+		a.keys = append(a.keys, int32(keys.Next()))
+	}
+	return a, err
+}
+
+// read reads a whole output stream.
+func (a *audit) read(ctx context.Context, stream string) error {
+	from, err := a.w.st.b.Places(ctx, stream, broker.Earliest())
+	if err != nil {
+		return err
+	}
+	if _, err := a.w.st.b.ReadBack(ctx, from, a.output); err != nil {
+		return err
+	}
+	a.findLost()
+	if a.counts.outputs == 0 {
+		return fmt.Errorf("stream %s has no outputs", stream)
+	}
+	return a.readLetters(ctx)
+}
+
+func (a *audit) output(e *broker.Incoming) {
+	if e.Type != tidemill.TypeScored {
+		return
+	}
+	a.counts.outputs++
+	partition, offset, err := cutPosition(e.ID)
+	if err != nil {
+		a.wrong(fmt.Errorf("output %s: %w", e.ID, err))
+		return
+	}
+	number, ok := a.w.places.find(partition, offset)
+	if !ok {
+		a.wrong(fmt.Errorf("output %s is of no input", e.ID))
+		return
+	}
+	if a.seen[partition][offset] {
+		a.counts.twice++
+		a.blame(fmt.Errorf("input %s was scored twice", e.ID))
+	}
+	a.seen[partition][offset] = true
+	a.hold(e, number)
+}
+
+// hold holds an output against what it should be.
+func (a *audit) hold(e *broker.Incoming, number int) {
+	key := int(a.keys[number])
+	model, _ := e.Attribute(tidemill.AttrModel)
+	text, _ := e.Attribute(tidemill.AttrModelVersion)
+	version, err := strconv.Atoi(text)
+	switch {
+	case err != nil || model != fleet.Model(key) || e.Subject != fleet.Key(key):
+		a.wrong(fmt.Errorf("output %s of %s was scored by version %s of %s", e.ID, fleet.Key(key), text, model))
+		return
+	case number%sampled == 0:
+		a.counts.checked++
+		if err := a.evaluate(e, number, key, version); err != nil {
+			a.wrong(fmt.Errorf("output %s by version %d of %s: %w", e.ID, version, model, err))
+		}
+	}
+	if a.scored != nil {
+		a.scored(e, number, key, version)
+	}
+}
+
+func (a *audit) evaluate(e *broker.Incoming, number, key, version int) error {
+	var d score.Scored
+	if err := json.Unmarshal(e.Data, &d); err != nil {
+		return err
+	}
+	return a.oracle.check(&d, number, key, version)
+}
+
+func (a *audit) wrong(err error) {
+	a.counts.wrong++
+	a.blame(err)
+}
+
+func (a *audit) blame(err error) {
+	if a.first == nil {
+		a.first = err
+	}
+}
+
+// findLost counts the inputs that were passed over.
+func (a *audit) findLost() {
+	for p, seen := range a.seen {
+		last := len(seen) - 1
+		for last >= 0 && !seen[last] {
+			last--
+		}
+		for offset := range last {
+			if !seen[offset] {
+				a.counts.lost++
+				a.blame(fmt.Errorf("input %s/%d/%d was not scored, and later ones were", inStream, p, offset))
+			}
+		}
+	}
+}
+
+// cutPosition takes the id of a scored event apart.
+func cutPosition(id string) (partition int, offset int64, err error) {
+	rest, ok := strings.CutPrefix(id, inStream+"/")
+	if !ok {
+		return 0, 0, fmt.Errorf("it is not of stream %s", inStream)
+	}
+	first, second, _ := strings.Cut(rest, "/")
+	if partition, err = strconv.Atoi(first); err != nil {
+		return 0, 0, err
+	}
+	offset, err = strconv.ParseInt(second, 10, 64)
+	return partition, offset, err
+}
