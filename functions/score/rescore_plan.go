@@ -35,8 +35,8 @@ const (
 	VersionPrevious = tidemill.WhichPrevious
 )
 
-// CheckRescore says what is wrong with a version or with a stream for the answers.
-func CheckRescore(scorer string, from, to, version, stream string) error {
+// checkRescore says what is wrong with a version or with a stream for the answers.
+func checkRescore(scorer string, from, to, version, stream string) error {
 	n, err := strconv.Atoi(version)
 	switch {
 	case version != VersionChampion && version != VersionPrevious && (err != nil || n < 1):
@@ -58,7 +58,7 @@ func planned(ctx context.Context, o Rescoring) (*rescore, error) {
 	if o.Resume != "" {
 		return r, r.resume(ctx)
 	}
-	if err := CheckRescore(o.Config.Name, o.Config.From, o.Config.To, o.Version, o.Stream); err != nil {
+	if err := checkRescore(o.Config.Name, o.Config.From, o.Config.To, o.Version, o.Stream); err != nil {
 		return nil, err
 	}
 	ends, err := o.Broker.Ends(ctx, o.Stream)
