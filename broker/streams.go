@@ -63,6 +63,7 @@ func (b *Broker) EnsureStreams(ctx context.Context, specs []StreamSpec, o Ensure
 	var (
 		changes []Change
 		w       backoff
+		began   = time.Now()
 	)
 	for round := 1; ; round++ {
 		found, err := persist(ctx, b.findStreams)
@@ -85,7 +86,7 @@ func (b *Broker) EnsureStreams(ctx context.Context, specs []StreamSpec, o Ensure
 		if err != nil && !passing(err) {
 			return report, err
 		}
-		if ended := w.wait(ctx); ended != nil || err == nil && round >= ensureRounds {
+		if ended := w.wait(ctx); ended != nil || err == nil && round >= ensureRounds && time.Since(began) > ensureSettles {
 			return report, unsettled(todo, errors.Join(err, ended))
 		}
 	}
@@ -94,8 +95,11 @@ func (b *Broker) EnsureStreams(ctx context.Context, specs []StreamSpec, o Ensure
 const (
 	// ensurePatience is how long EnsureStreams waits for what may pass.
 	ensurePatience = 30 * time.Second
-	// ensureRounds is how often a change is made that does not stay.
-	ensureRounds = 12
+	// ensureRounds is how often a change is made that does not stay, and
+	// ensureSettles how long at least: a broker that has much to do tells of what
+	// it was just told some seconds later, and until then as it was before.
+	ensureRounds  = 12
+	ensureSettles = 15 * time.Second
 )
 
 // unsettled says what kept the streams from being as they should.

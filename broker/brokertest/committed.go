@@ -36,18 +36,24 @@ func (w *world) end(stream string) int64 {
 	return w.info(stream).Records
 }
 
-// leave sends events in a transaction, waits until they are on the log, does
-// something, and ends the transaction with err.
-func (w *world) within(t *broker.Transactor, stream, key string, n int, during func(), err error) error {
-	return t.Do(w.ctx(), func(x *broker.Tx) error {
+// within sends events in a transaction, waits until they are on the log, does
+// something, ends the transaction with err, and waits for its marker: Kafka says
+// that a transaction is over before it has written that down everywhere.
+func (w *world) within(t *broker.Transactor, stream, key string, n int, during func(), end error) error {
+	w.Helper()
+	var after int64
+	err := t.Do(w.ctx(), func(x *broker.Tx) error {
 		before := w.end(stream)
 		for i := range n {
 			x.Send(w.ctx(), stream, event(key, i))
 		}
 		w.soon("the events are on the log", func() bool { return w.end(stream) == before+int64(n) })
 		during()
-		return err
+		after = w.end(stream)
+		return end
 	})
+	w.soon("the marker is on the log", func() bool { return w.end(stream) == after+1 })
+	return err
 }
 
 func committedAborted(w *world) {

@@ -152,6 +152,8 @@ func letterBeyond(w *world) {
 	if l.Offset != 5 || l.Last != 8 || l.Record != nil {
 		w.Errorf("the letter is %+v", l)
 	}
+	// Until the group has gone back, a member that joins anew begins at 9 again.
+	w.soon("the group has gone back", func() bool { return w.committedAt("g", "events") == 5 })
 	p := w.producer(broker.ProducerOptions{})
 	_, err := p.Publish(w.ctx(), "events", event("after", 0))
 	w.must(err)
@@ -163,4 +165,16 @@ func letterBeyond(w *world) {
 	c = w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"events"}})
 	w.wantIDs(w.ids(c, 1), "after", 0, 1)
 	w.close(c)
+}
+
+// committedAt is where a group is in the first partition of a stream; -1 is
+// nowhere.
+func (w *world) committedAt(group, stream string) int64 {
+	w.Helper()
+	topic := w.names.Topic(stream)
+	res, err := w.client.OffsetFetch(w.ctx(), &kafka.OffsetFetchRequest{GroupID: w.names.Group(group), Topics: map[string][]int{topic: {0}}})
+	if err == nil && len(res.Topics[topic]) == 1 {
+		return res.Topics[topic][0].CommittedOffset
+	}
+	return -1 // or the coordinator moves
 }

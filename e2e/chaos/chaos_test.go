@@ -13,6 +13,9 @@ import (
 // badly wrong; what is rare needs a thousand.
 func TestChaos(t *testing.T) {
 	rounds, first, atOnce := setting(t, "ROUNDS", 10), setting(t, "SEED", 1), setting(t, "AT_ONCE", 2)
+	if raceDetector { // it makes a round five times as dear, and looks for other things
+		rounds = min(rounds, 3)
+	}
 	if testing.Short() {
 		rounds = min(rounds, 2)
 	}

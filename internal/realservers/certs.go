@@ -28,10 +28,11 @@ type certs struct {
 	ca     *x509.Certificate
 	key    crypto.Signer
 	holder tls.Certificate // the client's
+	host   net.IP          // that brokers listen on
 }
 
-func newCerts(dir string) (*certs, error) {
-	c := &certs{}
+func newCerts(dir, host string) (*certs, error) {
+	c := &certs{host: net.ParseIP(host)}
 	var err error
 	if c.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return nil, fmt.Errorf("make the CA's key: %w", err)
@@ -61,7 +62,9 @@ func (c *certs) issue(dir, file string) (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("make the key of %s: %w", file, err)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template(file), c.ca, key.Public(), c.key)
+	of := template(file)
+	of.IPAddresses = []net.IP{c.host}
+	der, err := x509.CreateCertificate(rand.Reader, of, c.ca, key.Public(), c.key)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("make the certificate of %s: %w", file, err)
 	}
@@ -89,7 +92,6 @@ func template(name string) *x509.Certificate {
 		NotBefore:    time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 }
 

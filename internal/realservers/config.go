@@ -70,7 +70,7 @@ func (n *Node) config(dir string, all []*Node, o KafkaOptions) map[string]string
 func voters(all []*Node) string {
 	var v []string
 	for _, n := range all {
-		v = append(v, fmt.Sprintf("%d@%s", n.id, loopback(n.ports[controller])))
+		v = append(v, fmt.Sprintf("%d@%s", n.id, at(n.host, n.ports[controller])))
 	}
 	return strings.Join(v, ",")
 }
@@ -78,10 +78,10 @@ func voters(all []*Node) string {
 func (n *Node) listen(c map[string]string) {
 	var listen, advertise, protocol []string
 	for l, port := range n.ports {
-		at := names[l] + "://" + loopback(port)
-		listen = append(listen, at)
+		addr := names[l] + "://" + at(n.host, port)
+		listen = append(listen, addr)
 		if l != controller {
-			advertise = append(advertise, at)
+			advertise = append(advertise, addr)
 		}
 		protocol = append(protocol, names[l]+":"+protocols[l])
 	}

@@ -18,6 +18,10 @@ type KafkaOptions struct {
 	// Brokers is how many; with three, internal topics are replicated and two
 	// must be in sync.
 	Brokers int
+	// Host is the address of this machine on which they listen and under which
+	// clients find them; empty is loopback. The plain listener asks nobody who
+	// he is: it shall be one that only the test's own reach.
+	Host string
 	// Secure adds listeners with TLS and SASL beside the plain one.
 	Secure bool
 	// Users may authenticate by PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, each a
@@ -34,11 +38,14 @@ type Kafka struct {
 	nodes []*Node
 }
 
-// StartKafka starts Apache Kafka on free loopback ports and waits until every
+// StartKafka starts Apache Kafka on free ports and waits until every
 // broker answers. The first one ever downloads it.
 func StartKafka(ctx context.Context, o KafkaOptions) (*Kafka, error) {
 	if o.Brokers < 1 {
 		o.Brokers = 1
+	}
+	if o.Host == "" {
+		o.Host = loopback
 	}
 	if err := o.check(); err != nil {
 		return nil, fmt.Errorf("start kafka: %w", err)
@@ -72,7 +79,7 @@ func (o KafkaOptions) check() error {
 
 func (k *Kafka) start(ctx context.Context, jars string, o KafkaOptions) (err error) {
 	if o.Secure {
-		if k.certs, err = newCerts(k.dir); err != nil {
+		if k.certs, err = newCerts(k.dir, o.Host); err != nil {
 			return err
 		}
 	}
@@ -174,7 +181,7 @@ func (k *Kafka) addr(l int) string {
 	var all []string
 	for _, n := range k.nodes {
 		if l < len(n.ports) {
-			all = append(all, loopback(n.ports[l]))
+			all = append(all, at(n.host, n.ports[l]))
 		}
 	}
 	return strings.Join(all, ",")

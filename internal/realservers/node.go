@@ -23,7 +23,8 @@ const (
 type Node struct {
 	id    int
 	dir   string
-	ports []int // by listener
+	host  string // that it listens on
+	ports []int  // by listener
 	proc  *process
 }
 
@@ -39,13 +40,13 @@ func (n *Node) Kill() error { return n.proc.kill() }
 // newNodes chooses the ports of all brokers, since each is told of all.
 func newNodes(dir, jars string, o KafkaOptions) ([]*Node, error) {
 	perNode := listeners(o.Secure)
-	ports, err := freePorts(perNode * o.Brokers)
+	ports, err := freePorts(o.Host, perNode*o.Brokers)
 	if err != nil {
 		return nil, err
 	}
 	nodes := make([]*Node, o.Brokers)
 	for i := range nodes {
-		n := &Node{id: i + 1, dir: filepath.Join(dir, fmt.Sprint("node-", i+1)), ports: ports[i*perNode : (i+1)*perNode]}
+		n := &Node{id: i + 1, host: o.Host, dir: filepath.Join(dir, fmt.Sprint("node-", i+1)), ports: ports[i*perNode : (i+1)*perNode]}
 		n.proc = &process{dir: dir, log: filepath.Join(n.dir, "log"),
 			args: java(jars, "kafka.Kafka", n.properties())}
 		nodes[i] = n
@@ -79,7 +80,7 @@ func (n *Node) format(ctx context.Context, jars string) error {
 	return nil
 }
 
-func (n *Node) kafkaAddr() net.Addr { return kafka.TCP(loopback(n.ports[plain])) }
+func (n *Node) kafkaAddr() net.Addr { return kafka.TCP(at(n.host, n.ports[plain])) }
 
 func java(jars, class string, args ...string) []string {
 	return append([]string{"java", heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=WARN",

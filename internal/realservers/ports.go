@@ -15,22 +15,25 @@ const (
 	ports     = 12000
 )
 
-// freePorts are n loopback ports that nobody listens on now.
-func freePorts(n int) ([]int, error) {
+// freePorts are n ports of an address of this machine that nobody listens on now.
+func freePorts(host string, n int) ([]int, error) {
 	var found []int
 	for range 1000 {
 		if len(found) == n {
 			return found, nil
 		}
 		p := firstPort + rand.IntN(ports)
-		l, err := net.Listen("tcp", loopback(p))
+		l, err := net.Listen("tcp", at(host, p))
 		if err != nil {
 			continue
 		}
 		defer l.Close() // held until all are found, so that they differ
 		found = append(found, p)
 	}
-	return nil, errors.New("find free ports: 1000 tries failed between " + fmt.Sprint(firstPort, " and ", firstPort+ports))
+	return nil, errors.New("find free ports: 1000 tries failed on " + host + fmt.Sprint(" between ", firstPort, " and ", firstPort+ports))
 }
 
-func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+// loopback is where servers listen unless a test says otherwise.
+const loopback = "127.0.0.1"
+
+func at(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }

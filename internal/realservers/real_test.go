@@ -102,6 +102,29 @@ func TestRealRedisAnswers(t *testing.T) {
 	must(t, c.Ping(ctx).Err())
 }
 
+// Pods do not reach the loopback of the machine that their sandbox is on.
+func TestRealServersOnAnotherAddress(t *testing.T) {
+	ctx := limit(t)
+	const host = "127.0.0.2"
+	r, err := StartRedisOn(ctx, host)
+	must(t, err)
+	defer r.Close()
+	s, err := StartS3On(ctx, host)
+	must(t, err)
+	defer s.Close()
+	k := startKafka(t, KafkaOptions{Host: host, Secure: true, Users: map[string]string{"ada": "secret"}})
+	create(t, k.Addr(), 1)
+	tr := &kafka.Transport{TLS: k.ClientTLS()}
+	defer tr.CloseIdleConnections()
+	_, err = (&kafka.Client{Addr: kafka.TCP(k.MutualTLSAddr()), Transport: tr}).Metadata(ctx, &kafka.MetadataRequest{})
+	must(t, err)
+	for _, addr := range []string{r.Addr(), s.addr, k.Addr()} {
+		if at, _, _ := strings.Cut(addr, ":"); at != host {
+			t.Errorf("something listens on %s", addr)
+		}
+	}
+}
+
 func startKafka(t *testing.T, o KafkaOptions) *Kafka {
 	t.Helper()
 	began := time.Now()

@@ -20,8 +20,13 @@ type Redis struct {
 
 // StartRedis starts a redis-server on a free loopback port and waits until it
 // answers.
-func StartRedis(ctx context.Context) (*Redis, error) {
-	port, err := freePorts(1)
+func StartRedis(ctx context.Context) (*Redis, error) { return StartRedisOn(ctx, loopback) }
+
+// StartRedisOn does so on another address of this machine, for those who cannot
+// reach its loopback, such as the pods of a sandbox. It asks for no password:
+// the address shall be one that only they reach.
+func StartRedisOn(ctx context.Context, host string) (*Redis, error) {
+	port, err := freePorts(host, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -29,9 +34,9 @@ func StartRedis(ctx context.Context) (*Redis, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for redis: %w", err)
 	}
-	r := &Redis{dir: dir, addr: loopback(port[0])}
+	r := &Redis{dir: dir, addr: at(host, port[0])}
 	r.proc = &process{dir: dir, log: filepath.Join(dir, "log"), args: []string{"redis-server",
-		"--bind", "127.0.0.1", "--port", strconv.Itoa(port[0]), "--dir", dir, "--save", "", "--appendonly", "no"}}
+		"--bind", host, "--protected-mode", "no", "--port", strconv.Itoa(port[0]), "--dir", dir, "--save", "", "--appendonly", "no"}}
 	if err := r.Restart(ctx); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}

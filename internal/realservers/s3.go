@@ -28,7 +28,10 @@ type S3 struct {
 
 // StartS3 starts one on a free loopback port and waits until it answers. The
 // first one ever builds it from the Go module proxy.
-func StartS3(ctx context.Context) (*S3, error) {
+func StartS3(ctx context.Context) (*S3, error) { return StartS3On(ctx, loopback) }
+
+// StartS3On does so on another address of this machine.
+func StartS3On(ctx context.Context, host string) (*S3, error) {
 	bin, err := cached("versitygw-v1.8.0", func(dir string) error {
 		cmd := exec.CommandContext(ctx, "go", "install", versityGateway)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOBIN="+dir, "GOFLAGS=", "CGO_ENABLED=0")
@@ -40,7 +43,7 @@ func StartS3(ctx context.Context) (*S3, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePorts(1)
+	port, err := freePorts(host, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +51,7 @@ func StartS3(ctx context.Context) (*S3, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the S3 server: %w", err)
 	}
-	s := &S3{dir: dir, addr: loopback(port[0])}
+	s := &S3{dir: dir, addr: at(host, port[0])}
 	s.proc = &process{dir: dir, log: filepath.Join(dir, "log"), args: []string{filepath.Join(bin, "versitygw"),
 		"--access", S3AccessKey, "--secret", S3SecretKey, "--port", s.addr, "--quiet", "posix", filepath.Join(dir, "buckets")}}
 	if err := s.start(ctx); err != nil {
