@@ -17,6 +17,7 @@ const (
 const (
 	TypeRunRequested  = "tidemill.run.requested"
 	TypeRunStarted    = "tidemill.run.started"
+	TypeRunSeen       = "tidemill.run.seen"
 	TypeRunFinished   = "tidemill.run.finished"
 	TypeRunCancelled  = "tidemill.run.cancelled"
 	TypeRunCommitted  = "tidemill.run.committed"
@@ -145,6 +146,8 @@ var catalogue = []Entry{
 		"a run is wanted", []string{AttrRecipe, AttrRun, AttrTrigger, AttrAuthID}},
 	{TypeRunStarted, StreamFacts, true, KeyedByRun, 1,
 		"an attempt has begun", []string{AttrRecipe, AttrRun, AttrAttempt}},
+	{TypeRunSeen, StreamFacts, true, KeyedByRun, 1,
+		"a keeper has seen of an attempt what its agent cannot tell: where it is, or what it waits for", []string{AttrRecipe, AttrRun, AttrAttempt}},
 	{TypeRunFinished, StreamFacts, true, KeyedByRun, 1,
 		"an attempt has ended, well or not", []string{AttrRecipe, AttrRun, AttrAttempt, AttrOutcome, AttrModel}},
 	{TypeRunCommitted, StreamFacts, true, KeyedByRun, 1,

@@ -79,6 +79,8 @@ func (m *Making) Apply(f Fact) Verdict {
 		return decoded(f, m.request)
 	case TypeRunStarted:
 		return decoded(f, m.start)
+	case TypeRunSeen:
+		return decoded(f, m.sight)
 	case TypeRunFinished:
 		return decoded(f, func(f Fact, d finishedFact) Verdict { return m.finish(f, d.RunFinished) })
 	case TypeRunCancelled:
@@ -266,16 +268,16 @@ func (m *Making) finish(f Fact, d RunFinished) Verdict {
 // close notes how the attempt ended.
 func (r *Run) close(f Fact, d RunFinished) {
 	a := r.Attempt()
-	a.Ended, a.Outcome, a.Reason = f.At, d.Outcome, d.Reason
+	a.Ended, a.Outcome, a.Reason, a.Pending = f.At, d.Outcome, d.Reason, ""
 	a.Where = a.With(d.Where)
 	if d.Outcome != OutcomeLost || r.Result == nil {
 		r.Result = &d.Result
 	}
 }
 
-// With adds what is known only at the end.
+// With adds what is known only later.
 func (w Where) With(end Where) Where {
-	w.Node, w.Card = either(end.Node, w.Node), either(end.Card, w.Card)
+	w.Node, w.Card, w.Driver = either(end.Node, w.Node), either(end.Card, w.Card), either(end.Driver, w.Driver)
 	w.Image, w.ResumedFrom = either(end.Image, w.Image), either(end.ResumedFrom, w.ResumedFrom)
 	if len(end.GPUs) > 0 {
 		w.GPUs = end.GPUs

@@ -65,7 +65,7 @@ func (t *troupe) act() {
 	m := t.seen()
 	run := fmt.Sprint("run-", t.IntN(40))
 	live, waiting := m.Live, m.Waiting
-	switch n := t.IntN(20); {
+	switch n := t.IntN(21); {
 	case n < 6:
 		cause := t.IntN(40)
 		t.say(tidemill.TypeRunRequested, fmt.Sprint("run-", cause), tidemill.RunRequested{Cause: causeOf(fmt.Sprint(cause)),
@@ -85,12 +85,15 @@ func (t *troupe) act() {
 		t.say(tidemill.TypeRunCancelled, waiting.ID, tidemill.RunCancelledData{Reason: "why"})
 	case n == 16 && live != nil:
 		t.say(tidemill.TypeRunCancelled, live.ID, nil)
+	case n == 20 && live != nil:
+		t.say(tidemill.TypeRunSeen, live.ID, tidemill.RunSeen{Attempt: t.IntN(len(live.Attempts) + 2), Pending: []string{"", "no GPU", "no image"}[t.IntN(3)],
+			Where: tidemill.Where{Node: []string{"", "b"}[t.IntN(2)], Image: []string{"", "sha256:1"}[t.IntN(2)]}})
 	case n == 17 && t.IntN(10) == 0:
 		t.say(tidemill.TypeRunForgotten, "", tidemill.RunForgotten{Cause: causeOf(fmt.Sprint("end-", t.IntN(5))), Reason: "gone"})
 	case n < 19 && len(t.facts) > 0:
 		t.put(t.facts[t.IntN(len(t.facts))]) // a producer that had no answer, or a zombie
 	default:
-		t.say([]string{tidemill.TypeRunStarted, tidemill.TypeRunFinished, tidemill.TypeRunCommitted, tidemill.TypeRunCancelled, "tidemill.run.dreamt"}[t.IntN(5)], run,
+		t.say([]string{tidemill.TypeRunSeen, tidemill.TypeRunStarted, tidemill.TypeRunFinished, tidemill.TypeRunCommitted, tidemill.TypeRunCancelled, "tidemill.run.dreamt"}[t.IntN(6)], run,
 			map[string]any{"attempt": t.IntN(3), "outcome": "failed", "seen": t.IntN(50), "plan": t.plan})
 	}
 }
@@ -193,6 +196,14 @@ func (a *auditor) accepted(m *tidemill.Making, f tidemill.Fact, v tidemill.Verdi
 		if v.Ended == nil && (m.Live == nil || m.Live.ID != f.Run) {
 			a.Fatalf("%d: accepted for %s, and live is %+v", f.Offset, f.Run, m.Live)
 		}
+	case tidemill.TypeRunSeen:
+		var d tidemill.RunSeen
+		if err := json.Unmarshal(f.Data, &d); err != nil {
+			a.Fatal(err)
+		}
+		if v.Ended != nil || m.Live == nil || m.Live.ID != f.Run || d.Attempt != a.attempts[f.Run] {
+			a.Fatalf("%d: attempt %d of %s was seen, and %d have begun: %+v", f.Offset, d.Attempt, f.Run, a.attempts[f.Run], m.Live)
+		}
 	case tidemill.TypeRunForgotten:
 		a.forgotten(m, f, v)
 	default:
@@ -227,7 +238,7 @@ func (a *auditor) end(m *tidemill.Making, f tidemill.Fact, r *tidemill.Run) {
 		a.Fatalf("%d: it has ended as %+v", f.Offset, r)
 	}
 	for i, at := range r.Attempts {
-		if at.Number != i+1 || at.Outcome == "" || i > 0 && at.Offset <= r.Attempts[i-1].Offset {
+		if at.Number != i+1 || at.Outcome == "" || at.Pending != "" || i > 0 && at.Offset <= r.Attempts[i-1].Offset {
 			a.Fatalf("%d: it has ended after %+v", f.Offset, r.Attempts)
 		}
 	}

@@ -83,6 +83,8 @@ type Attempt struct {
 	Ended   time.Time `json:"ended,omitzero"`
 	Outcome Outcome   `json:"outcome,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
+	Pending string    `json:"pending,omitempty"` // why its container does not run yet, in words
+	Began   time.Time `json:"began,omitzero"`    // when it was seen to wait for nothing any more, if it had to wait
 	Where
 }
 
@@ -90,6 +92,7 @@ type Attempt struct {
 type Where struct {
 	Node        string `json:"node,omitempty"`
 	Card        string `json:"card,omitempty"`        // the GPU's product
+	Driver      string `json:"driver,omitempty"`      // its version
 	GPUs        []int  `json:"gpus,omitempty"`        // their indexes, on a laptop
 	Image       string `json:"image,omitempty"`       // its digest, or that of the folder
 	ResumedFrom string `json:"resumedFrom,omitempty"` // tree of the checkpoint
@@ -152,6 +155,36 @@ type Plan struct {
 	Branch    string    `json:"branch,omitempty"`   // branch
 	MaxOutput int64     `json:"maxOutput"`
 	MaxLog    int64     `json:"maxLog"`
+
+	Workers int      `json:"workers,omitempty"` // that work on one attempt together; 0 is one
+	Servers *Servers `json:"servers,omitempty"` // of parameters; nil is none
+	Inside  Inside   `json:"inside,omitzero"`
+}
+
+// Servers are the parameter servers beside the workers of an attempt. They have
+// no GPUs, and end with it.
+type Servers struct {
+	Count   int      `json:"count"`
+	Command []string `json:"command,omitempty"` // that of the run if empty
+	CPU     float64  `json:"cpu,omitempty"`
+	Memory  int64    `json:"memory,omitempty"`
+}
+
+// Inside is what a cluster has to know of the container of a run.
+type Inside struct {
+	User        *int64   `json:"user,omitempty"`        // whom it runs as; nil is nobody in particular, 0 is root
+	PullSecrets []string `json:"pullSecrets,omitempty"` // Secrets with which its image is pulled
+	Shm         int64    `json:"shm,omitempty"`         // bytes of /dev/shm; 0 is what the runtime gives
+	Volumes     []Volume `json:"volumes,omitempty"`
+}
+
+// Volume is mounted into the container of a run: one of claim, secret and config.
+type Volume struct {
+	Claim    string `json:"claim,omitempty"` // a PersistentVolumeClaim
+	Secret   string `json:"secret,omitempty"`
+	Config   string `json:"config,omitempty"` // a ConfigMap
+	At       string `json:"at"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
 }
 
 // Input is what a run learns from.
@@ -209,6 +242,14 @@ type RunFinished struct {
 	Candidate *Candidate `json:"candidate,omitempty"` // of a success that makes a model
 	Where
 	Result
+}
+
+// RunSeen is the data of tidemill.run.seen: what a keeper has seen of an attempt
+// in the cluster, and its agent cannot tell.
+type RunSeen struct {
+	Attempt int    `json:"attempt"`
+	Pending string `json:"pending,omitempty"` // why its container does not run yet; empty if it does
+	Where
 }
 
 // RunCancelledData is the data of tidemill.run.cancelled.

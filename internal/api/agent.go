@@ -63,9 +63,27 @@ type Part struct {
 // PartSize is how long the parts of a large file are, but for the last.
 const PartSize = 64 << 20
 
-// Beat is the body of the answer to POST …/{attempt}/beat.
+// Beat is the body of the answer to POST …/{attempt}/beat. Who is not alone at an
+// attempt says in the query which part it is, worker or server, its index among
+// those, and whether it is ready and its command is over.
 type Beat struct {
 	Cancel string `json:"cancel,omitempty"` // why the command is to be ended; empty if it is not
+	All    bool   `json:"all,omitempty"`    // all that work on the attempt are ready, or were: they begin
+	End    bool   `json:"end,omitempty"`    // the first worker's command has ended, and so shall the others'
+	Alone  bool   `json:"alone,omitempty"`  // the others' commands have ended
+}
+
+// Idling is the body of POST …/{attempt}/next, of an attempt that has ended and
+// whose pod would do another.
+type Idling struct {
+	Pod     string  `json:"pod"`
+	Seconds float64 `json:"seconds"` // that it waits for one
+}
+
+// Given is the body of its answer, if there is one.
+type Given struct {
+	Attempt string `json:"attempt"` // its name
+	Token   string `json:"token"`
 }
 
 // CheckpointTaken is the body of POST …/{attempt}/checkpoint; its answer is a
@@ -83,6 +101,9 @@ type Finish struct {
 	Where     tidemill.Where   `json:"where"`
 	Result    tidemill.Result  `json:"result"`
 	Files     []File           `json:"files"` // what it made
+	// Inside says that the agent is in the container of the image: whose digest
+	// that is, only a keeper can tell.
+	Inside bool `json:"inside,omitempty"`
 }
 
 // Finished is the body of its answer.

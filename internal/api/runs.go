@@ -117,6 +117,8 @@ type Pool struct {
 	Running     int        `json:"running"`
 	Waiting     int        `json:"waiting"` // whose time has come
 	GPUs        int        `json:"gpus"`    // that the machine has; -1 where that is not known
+	Lingering   int        `json:"lingering,omitempty"`
+	IdleSeconds float64    `json:"idleGpuSeconds,omitempty"` // that GPUs have waited in pods that linger
 	PausedBy    string     `json:"pausedBy,omitempty"`
 	PausedSince *time.Time `json:"pausedSince,omitempty"`
 }

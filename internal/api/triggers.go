@@ -18,8 +18,9 @@ type Trigger struct {
 	State       TriggerState    `json:"state"`
 	PausedBy    string          `json:"pausedBy,omitempty"`
 	PausedSince *time.Time      `json:"pausedSince,omitempty"`
-	Numbers     *TriggerNumbers `json:"numbers"`     // null where they are not known
-	DeadLetters *int            `json:"deadLetters"` // that are open; null where that is not known yet
+	Numbers     *TriggerNumbers `json:"numbers"`         // null where they are not known
+	DeadLetters *int            `json:"deadLetters"`     // that are open; null where that is not known yet
+	Waits       string          `json:"waits,omitempty"` // why its events wait for its subscriber to be there
 	LastError   string          `json:"lastError,omitempty"`
 	LastErrorAt *time.Time      `json:"lastErrorAt,omitempty"`
 	Replays     []TriggerReplay `json:"replays"` // of past ranges, that have not ended

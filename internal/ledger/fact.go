@@ -81,6 +81,8 @@ func typeOf(typ string) string {
 		return tidemill.TypeRunRequested
 	case tidemill.TypeRunStarted:
 		return tidemill.TypeRunStarted
+	case tidemill.TypeRunSeen:
+		return tidemill.TypeRunSeen
 	case tidemill.TypeRunFinished:
 		return tidemill.TypeRunFinished
 	case tidemill.TypeRunCancelled:

@@ -15,7 +15,7 @@ import (
 
 // layout is the version of what lies in Redis: of the fold, and of how it is
 // laid out. A process of another version does not see it and fills its own.
-const layout = "2"
+const layout = "3"
 
 // Options say what to work on.
 type Options struct {

@@ -74,6 +74,22 @@ func (l *Ledger) listed(ctx context.Context, q *ModelQuery, some []entry) ([]tid
 	return all, nil
 }
 
+// NewestChampions is when the newest run began that made a champion of each
+// recipe. A recipe without champions is not there.
+func (l *Ledger) NewestChampions(ctx context.Context) (map[string]time.Time, error) {
+	all, err := l.register.all(ctx, l)
+	if err != nil {
+		return nil, fmt.Errorf("look for the newest champions: %w", err)
+	}
+	newest := map[string]time.Time{}
+	for i := range all {
+		if began := time.UnixMilli(all[i].began); all[i].began > 0 && began.After(newest[all[i].recipe]) {
+			newest[all[i].recipe] = began
+		}
+	}
+	return newest, nil
+}
+
 // modelMark is a place between two pages: behind the model that it names.
 type modelMark struct {
 	began int64 // 0 in a list by name

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -98,6 +99,7 @@ func (w *world) listsModels(l *ledger.Ledger) {
 			w.t.Fatalf("%+v:\n have %v\n want %v", q, got, names)
 		}
 	}
+	w.newest(l, all)
 	var models []tidemill.Model
 	want := map[string]map[string]float64{}
 	for name, m := range all {
@@ -110,6 +112,22 @@ func (w *world) listsModels(l *ledger.Ledger) {
 	must(w.t, err)
 	if asText(w.t, got) != asText(w.t, want) {
 		w.t.Errorf("the champions' metrics are\n %v, want\n %v", got, want)
+	}
+}
+
+// newest compares which champions are the newest.
+func (w *world) newest(l *ledger.Ledger, all map[string]*plainModel) {
+	w.t.Helper()
+	want := map[string]time.Time{}
+	for _, m := range all {
+		if b := began(&m.Model).Truncate(time.Millisecond); m.Champion != 0 && b.After(want[m.Recipe]) {
+			want[m.Recipe] = b
+		}
+	}
+	got, err := l.NewestChampions(w.t.Context())
+	must(w.t, err)
+	if !maps.EqualFunc(got, want, time.Time.Equal) {
+		w.t.Fatalf("the newest champions are of %v, want %v", got, want)
 	}
 }
 

@@ -56,6 +56,10 @@ func (c *chance) view(r *rand.Rand) *broker.View {
 	case m.Live.State == tidemill.RunSettling:
 		return c.script.view(tidemill.TypeRunCommitted, recipe, key, m.Live.ID, tidemill.RunCommitted{Dataset: "d", Branch: "main", Commit: "c"})
 	}
+	if r.IntN(4) == 0 {
+		return c.script.view(tidemill.TypeRunSeen, recipe, key, m.Live.ID, tidemill.RunSeen{Attempt: len(m.Live.Attempts), Pending: []string{"", "no GPU"}[r.IntN(2)],
+			Where: tidemill.Where{Image: []string{"", "sha256:1"}[r.IntN(2)]}})
+	}
 	outcomes := []tidemill.Outcome{tidemill.OutcomeSucceeded, tidemill.OutcomeSucceeded, tidemill.OutcomeFailed, tidemill.OutcomeLost, tidemill.OutcomeCancelled}
 	return c.finish(m.Live, outcomes[r.IntN(len(outcomes))])
 }

@@ -51,14 +51,24 @@ func (r rules) suspect(run *tidemill.Run, heard, now time.Time) (s suspicion) {
 		s.gone = "what ran it is no more"
 	}
 	p := termsOf(run)
-	late := now.Sub(run.Attempt().Started) - p.Deadline - p.Grace
+	late := now.Sub(beganAt(run.Attempt())) - p.Deadline - p.Grace
 	switch {
+	case run.Cancel != nil && run.Attempt().Pending != "": // there is no agent that could hear of it
+		s.there = "it was cancelled before its container ran"
 	case run.Cancel != nil && now.Sub(run.Cancel.At) > p.Grace+2*r.silence: // one to hear of it, one to tell
 		s.there = fmt.Sprintf("it did not end within %s of being cancelled", now.Sub(run.Cancel.At).Round(time.Second))
-	case p.Deadline > 0 && late > overtime:
+	case p.Deadline > 0 && late > overtime && run.Attempt().Pending == "":
 		s.there = fmt.Sprintf("it did not end within %s of its deadline", (late + p.Grace).Round(time.Second))
 	}
 	return s
+}
+
+// beganAt is when an attempt's own time began: what waited for a node had none.
+func beganAt(a *tidemill.Attempt) time.Time {
+	if a.Began.After(a.Started) {
+		return a.Began
+	}
+	return a.Started
 }
 
 // terms are what a plan says of time.

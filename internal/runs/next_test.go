@@ -104,6 +104,66 @@ func TestSuspicions(t *testing.T) {
 	}
 }
 
+// The launcher is asked now and then for what waits for a node, and not with
+// every sweep.
+func TestWhatWaitsIsSeldomAskedFor(t *testing.T) {
+	t.Parallel()
+	w := &watcher{}
+	a := &tidemill.Attempt{Number: 1, Pending: "no node has a GPU free"}
+	silent := suspicion{gone: "nobody heard of it"}
+	for _, c := range []struct {
+		after time.Duration
+		s     suspicion
+		want  bool
+	}{
+		{0, silent, false}, {2 * time.Second, silent, true}, {29 * time.Second, silent, true}, {31 * time.Second, silent, false},
+		{32 * time.Second, silent, true}, {33 * time.Second, suspicion{there: "it was cancelled"}, false},
+	} {
+		if got := w.waits(a, "run-1", c.s, noon.Add(c.after)); got != c.want {
+			t.Errorf("after %s: %t", c.after, got)
+		}
+	}
+	if a.Pending = ""; w.waits(a, "run-1", silent, noon) {
+		t.Error("one that runs is not asked for")
+	}
+}
+
+// Nobody in a pod that waits for a node hears that its run is cancelled.
+func TestWhatHasNotBegunIsCancelledAtOnce(t *testing.T) {
+	t.Parallel()
+	run := live(tidemill.RunRunning, time.Time{}, tidemill.Attempt{Number: 1, Started: noon.Add(-time.Minute), Pending: "no node has a GPU free"})
+	r := rules{silence: 10 * time.Second}
+	if got := r.suspect(run, noon, noon); got.any() {
+		t.Errorf("it is suspected: %+v", got)
+	}
+	run.Cancel = &tidemill.Cancel{At: noon}
+	if got := r.suspect(run, noon, noon); got.there == "" {
+		t.Error("it waits for an agent that is not there")
+	}
+}
+
+// A pod that waits for a node waits as long as it takes, and has its whole
+// deadline when it runs.
+func TestTheDeadlineDoesNotRunWhileAPodWaits(t *testing.T) {
+	t.Parallel()
+	plan, cluster := []byte(`{"deadline":3600000000000}`), rules{silence: 10 * time.Second}
+	waits := tidemill.Attempt{Number: 1, Started: noon.Add(-100 * time.Hour), Pending: "no node has a GPU free"}
+	runs := tidemill.Attempt{Number: 1, Started: noon.Add(-100 * time.Hour), Began: noon.Add(-time.Hour)}
+	for _, a := range []tidemill.Attempt{waits, runs} {
+		run := live(tidemill.RunRunning, time.Time{}, a)
+		run.Plan = plan
+		if got := cluster.suspect(run, noon, noon); got.any() {
+			t.Errorf("%+v is suspected: %+v", a, got)
+		}
+	}
+	runs.Began = noon.Add(-2 * time.Hour)
+	run := live(tidemill.RunRunning, time.Time{}, runs)
+	run.Plan = plan
+	if got := cluster.suspect(run, noon, noon); got.there == "" {
+		t.Error("it is not suspected an hour behind its deadline")
+	}
+}
+
 func TestAPlanWithoutADeadlineIsNotLate(t *testing.T) {
 	t.Parallel()
 	run := live(tidemill.RunRunning, time.Time{}, tidemill.Attempt{Number: 1, Started: noon.Add(-1000 * time.Hour)})

@@ -84,7 +84,7 @@ func draft(r config.Recipe, run *tidemill.Run, dir string) (tidemill.Plan, error
 		Deadline: j.Deadline, Grace: j.Grace, Attempts: j.Attempts, Backoff: tidemill.Backoff{First: j.Backoff.First, Cap: j.Backoff.Cap},
 		Env: w.env(), Inputs: w.inputs(),
 		Model: w.name("the model that it makes", r.Makes.Model), Dataset: w.name("the dataset that it makes", r.Makes.Dataset),
-		MaxOutput: j.MaxOutput, MaxLog: j.MaxLog}
+		MaxOutput: j.MaxOutput, MaxLog: j.MaxLog, Workers: j.Workers, Servers: j.Servers, Inside: j.Inside}
 	if p.Dataset != "" {
 		p.Branch = either(r.Makes.Branch, config.MainBranch)
 	}

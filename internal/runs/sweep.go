@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"tidemill.dev"
@@ -18,6 +19,7 @@ type watcher struct {
 	*Foreman
 	rules rules
 	since map[string]time.Time // by the attempts' names
+	asked map[string]time.Time // when the launcher was asked for one that waits, by its name
 	deaf  bool                 // since the last sweep
 }
 
@@ -74,6 +76,7 @@ func (w *watcher) keep(live []tidemill.Run, beats map[string]time.Time, now time
 		}
 	}
 	w.since = since
+	maps.DeleteFunc(w.asked, func(name string, _ time.Time) bool { return since[name].IsZero() })
 }
 
 // tend declares an attempt lost if it is.
@@ -81,7 +84,7 @@ func (w *watcher) tend(ctx context.Context, run *tidemill.Run, now time.Time) er
 	a := run.Attempt()
 	name := tidemill.AttemptName(run.ID, a.Number)
 	s := w.rules.suspect(run, w.since[name], now)
-	if !s.any() || w.launching.has(name) {
+	if !s.any() || w.launching.has(name) || w.waits(a, name, s, now) {
 		return nil
 	}
 	has, err := w.opt.Launcher.Has(ctx, name)
@@ -94,6 +97,26 @@ func (w *watcher) tend(ctx context.Context, run *tidemill.Run, now time.Time) er
 		return w.lose(ctx, run, s.gone)
 	}
 	return nil
+}
+
+// waitsAsked is how often the launcher is asked for an attempt whose pod waits.
+const waitsAsked = 30 * time.Second
+
+// waits reports whether an attempt that is silent is known to wait for a node.
+// Who watches its pod tells what becomes of it; a thousand that wait are not each
+// asked for with every sweep.
+func (w *watcher) waits(a *tidemill.Attempt, name string, s suspicion, now time.Time) bool {
+	if a.Pending == "" || s.there != "" {
+		return false
+	}
+	if now.Sub(w.asked[name]) < waitsAsked {
+		return true
+	}
+	if w.asked == nil {
+		w.asked = map[string]time.Time{}
+	}
+	w.asked[name] = now
+	return false
 }
 
 // lose declares an attempt lost, unless it has ended since it was looked at: an
