@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -177,6 +178,45 @@ func TestErrorUnwraps(t *testing.T) {
 		Message: "must be a whole number from 1 to 4096, not 0"}
 	if one != want || all.Problems[0] != want {
 		t.Errorf("got %+v", one)
+	}
+}
+
+// What a cluster alone has a use for is newer than the first hashes, which stay:
+// to say the default of it is to say nothing, and anything else is told apart.
+func TestHashOfClusters(t *testing.T) {
+	const (
+		pool   = "version: 1\npools: {p: {slots: 1%s}}"
+		run    = "version: 1\nrecipes: {a: {run: {image: i%s}}}"
+		scorer = "version: 1\nstreams: {s: {partitions: 4}}\nscorers: {a: {from: s, to: events, model: m%s}}"
+	)
+	for _, c := range []struct {
+		text  string
+		same  []string
+		other []string
+	}{
+		{pool, []string{", nodes: ", ", tolerations: []"}, []string{", nodes: {a: b}", ", nodes: {a: c}", `, nodes: {a: ""}`, ", tolerations: [{key: a}]", ", tolerations: [{key: a, operator: Exists}]",
+			", tolerations: [{key: a, value: b}]", ", tolerations: [{key: a, effect: NoExecute}]", ", priorityClass: a", ", queue: a", ", runtimeClass: a"}},
+		{run, []string{", workers: 1", ", pullSecrets: []", ", volumes: []"}, []string{", workers: 2", ", servers: {count: 1}", ", servers: {count: 2}", ", servers: {count: 1, command: [a]}",
+			", servers: {count: 1, cpu: 1}", ", servers: {count: 1, memory: 1Gi}", ", user: 0", ", user: 1", ", pullSecrets: [a]", ", shm: 1Gi", ", volumes: [{claim: a, at: /a}]",
+			", volumes: [{claim: a, at: /a, readOnly: true}]", ", volumes: [{secret: a, at: /a}]", ", volumes: [{config: a, at: /a}]", ", volumes: [{claim: a, at: /b}]"}},
+		{scorer, []string{", replicas: {min: 0, max: 4, lag: 1000, idle: 1m}", ", replicas: "}, []string{", replicas: {min: 1}", ", replicas: {max: 5}", ", replicas: {lag: 1}", ", replicas: {idle: 1s}"}},
+	} {
+		hash := func(said string) string { return mustParse(t, fmt.Sprintf(c.text, said)).Hash() }
+		seen := map[string]string{hash(""): "nothing"}
+		for _, said := range c.same {
+			if hash(said) != hash("") {
+				t.Errorf("%q has another hash than nothing", said)
+			}
+		}
+		for _, said := range c.other {
+			if first, twice := seen[hash(said)]; twice {
+				t.Errorf("%q has the hash of %q", said, first)
+			}
+			seen[hash(said)] = said
+		}
+	}
+	if Default().Hash() == mustParse(t, "version: 1\npools: {default: {nodes: {a: b}}}").Hash() {
+		t.Error("the pool default with nodes has the hash of the one without")
 	}
 }
 

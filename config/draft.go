@@ -93,6 +93,10 @@ func (d *draft) config() *Config {
 	slices.SortFunc(c.Streams, func(a, b Stream) int { return strings.Compare(a.Name, b.Name) })
 	c.Triggers, c.Schedules, c.Pools, c.Recipes = d.triggers, d.schedules, d.allPools(), d.recipes
 	c.Scorers = d.scorers
+	for i := range c.Scorers {
+		s := &c.Scorers[i]
+		s.Replicas.settle(d.streams[s.From].Partitions)
+	}
 	for _, r := range d.recipes {
 		if len(r.When) > 0 {
 			c.Triggers = append(c.Triggers, triggerOf(r))

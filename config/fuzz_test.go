@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +30,9 @@ func FuzzParse(f *testing.F) {
 		"version: 1\nrecipes: {a: {key: data.b, when: {type: t, debounce: 3s}, inputs: {c: 'd/{key}', e: {uri: 'https://f.example/{g}{{'}}, run: {dir: h, command: [i], env: {J: '{recipe}'}, secrets: {K: l/m}, cpu: 7m, memory: 8Mi}, makes: {dataset: 'n/{key}'}}}",
 		"version: 1\nrecipes: {a: {run: {image: b}, makes: {model: 'c/{key}'}, gate: ['metrics.d >= champion.metrics.d', 'has(run.bytes)'], gateOn: recorded, promote: manual}}",
 		"version: 1\nschedules: {a: {cron: '@daily', each: key}}\npools: {b: {slots: 3}}\nrecipes: {c: {when: [{schedule: a}, {stream: facts, where: \"recipe = 'd'\"}], run: {image: e, pool: b, backoff: {first: 3s}}}}",
+		"version: 1\npools: {a: {nodes: {b/c: d, e: ''}, tolerations: [{key: f, operator: Exists, effect: NoExecute}, {key: g, value: h}], priorityClass: i, queue: j, runtimeClass: k}}",
+		"version: 1\nrecipes: {a: {run: {image: b, workers: 3, servers: {count: 2, command: [c], cpu: 1, memory: 1Gi}, user: 0, pullSecrets: [d], shm: 1Gi, volumes: [{claim: e, at: /f}, {secret: g, at: /h/i}, {config: j, at: /k}]}}}",
+		"version: 1\nscorers: {a: {from: events, to: b, model: c, replicas: {min: 1, max: 4, lag: 10, idle: 3s}}}\nstreams: {b: }",
 		"version: 1\nschedules: {a: {cron: '*/5 1-3,7 L * MON-FRI', timeZone: America/New_York, missed: all, keys: [a, b], spread: 90s}}",
 	} {
 		f.Add([]byte(s))
@@ -145,6 +150,42 @@ func checkRecipe(t *testing.T, cfg *Config, r Recipe) {
 	}
 }
 
+// checkInside holds what a cluster is told against what Kubernetes takes.
+func checkInside(t *testing.T, r Recipe) {
+	t.Helper()
+	j := r.Run
+	if s := j.Servers; j.Workers == 1 || j.Workers < 0 || s != nil && s.Count < 1 || j.Dir != "" && !reflect.DeepEqual(j.Inside, tidemill.Inside{}) {
+		t.Errorf("recipe %s works with %d and %+v in %+v", r.Name, j.Workers, s, j.Inside)
+	}
+	places := map[string]bool{}
+	for _, v := range j.Inside.Volumes {
+		kinds := 0
+		for _, name := range []string{v.Claim, v.Secret, v.Config} {
+			if name != "" {
+				kinds++
+			}
+		}
+		if kinds != 1 || !path.IsAbs(v.At) || path.Clean(v.At) != v.At || places[v.At] || strings.HasPrefix(v.At+"/", "/tidemill/") || v.Claim == "" && !v.ReadOnly {
+			t.Errorf("recipe %s mounts %+v", r.Name, v)
+		}
+		places[v.At] = true
+	}
+}
+
+func checkPool(t *testing.T, p Pool) {
+	t.Helper()
+	for label, value := range p.Nodes {
+		if !kubernetesLabel.MatchString(label) || value != "" && !kubernetesValue.MatchString(value) || len(value) > 63 {
+			t.Errorf("pool %s has the nodes %q: %q", p.Name, label, value)
+		}
+	}
+	for _, o := range p.Tolerations {
+		if o.Operator != "Equal" && o.Operator != "Exists" || o.Operator == "Exists" && o.Value != "" || o.Operator == "Equal" && o.Key == "" {
+			t.Errorf("pool %s tolerates %+v", p.Name, o)
+		}
+	}
+}
+
 func checkProblem(t *testing.T, p Problem) {
 	t.Helper()
 	text := p.Error()
@@ -169,6 +210,15 @@ func checkSound(t *testing.T, cfg *Config) {
 	}
 	for _, r := range cfg.Recipes {
 		checkRecipe(t, cfg, r)
+		checkInside(t, r)
+	}
+	for _, p := range cfg.Pools {
+		checkPool(t, p)
+	}
+	for _, s := range cfg.Scorers {
+		if r := s.Replicas; r.Min < 0 || r.Max < 1 || r.Max < r.Min || r.Lag < 1 || r.Idle < time.Second {
+			t.Errorf("scorer %s has the replicas %+v", s.Name, r)
+		}
 	}
 	for _, s := range cfg.Streams {
 		expires := s.Retention != Forever

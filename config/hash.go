@@ -108,7 +108,8 @@ func (c *Config) Hash() string {
 		h.Recipes = append(h.Recipes, r.hashed())
 	}
 	for _, s := range c.Scorers {
-		h.Scorers = append(h.Scorers, s.hashed())
+		from, _ := c.Stream(s.From)
+		h.Scorers = append(h.Scorers, s.hashed(from.Partitions))
 	}
 	text, _ := json.Marshal(h) // strings, numbers and booleans cannot fail
 	return tidemill.ID("config", string(text))

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"reflect"
 	"time"
 
 	"tidemill.dev"
@@ -13,6 +14,19 @@ type hashedPool struct {
 	Linger   string   `json:"linger,omitempty"`
 	Label    string   `json:"label,omitempty"`
 	Cards    []string `json:"cards,omitempty"`
+
+	Nodes         map[string]string  `json:"nodes,omitempty"`
+	Tolerations   []hashedToleration `json:"tolerations,omitempty"`
+	PriorityClass string             `json:"priorityClass,omitempty"`
+	Queue         string             `json:"queue,omitempty"`
+	RuntimeClass  string             `json:"runtimeClass,omitempty"`
+}
+
+type hashedToleration struct {
+	Key      string `json:"key,omitempty"`
+	Operator string `json:"operator"`
+	Value    string `json:"value,omitempty"`
+	Effect   string `json:"effect,omitempty"`
 }
 
 type hashedRecipe struct {
@@ -69,15 +83,40 @@ type hashedJob struct {
 	Cap       string            `json:"cap"`
 	MaxOutput int64             `json:"maxOutput"`
 	MaxLog    int64             `json:"maxLog"`
+
+	Workers     int            `json:"workers,omitempty"` // what one is, is none
+	Servers     *hashedServers `json:"servers,omitempty"`
+	User        *int64         `json:"user,omitempty"`
+	PullSecrets []string       `json:"pullSecrets,omitempty"`
+	Shm         int64          `json:"shm,omitempty"`
+	Volumes     []hashedVolume `json:"volumes,omitempty"`
+}
+
+type hashedServers struct {
+	Count   int      `json:"count"`
+	Command []string `json:"command,omitempty"`
+	CPU     float64  `json:"cpu,omitempty"`
+	Memory  int64    `json:"memory,omitempty"`
+}
+
+type hashedVolume struct {
+	Claim    string `json:"claim,omitempty"`
+	Secret   string `json:"secret,omitempty"`
+	Config   string `json:"config,omitempty"`
+	At       string `json:"at"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
 }
 
 // isDefault finds the pool that every config has, where nobody has changed it.
-func (p Pool) isDefault() bool {
-	return p.Name == DefaultPool && p.Resource == "" && p.Slots == 0 && p.Linger == 0 && p.Cards.Label == ""
-}
+func (p Pool) isDefault() bool { return reflect.DeepEqual(p, Pool{Name: DefaultPool}) }
 
 func (p Pool) hashed() hashedPool {
-	return hashedPool{p.Name, p.Resource, p.Slots, showWait(p.Linger), p.Cards.Label, p.Cards.NewestFirst}
+	h := hashedPool{Name: p.Name, Resource: p.Resource, Slots: p.Slots, Linger: showWait(p.Linger), Label: p.Cards.Label, Cards: p.Cards.NewestFirst,
+		Nodes: p.Nodes, PriorityClass: p.PriorityClass, Queue: p.Queue, RuntimeClass: p.RuntimeClass}
+	for _, t := range p.Tolerations {
+		h.Tolerations = append(h.Tolerations, hashedToleration(t))
+	}
+	return h
 }
 
 func (r Recipe) hashed() hashedRecipe {
@@ -100,8 +139,17 @@ func (r Recipe) hashed() hashedRecipe {
 }
 
 func (j Job) hashed() hashedJob {
-	return hashedJob{j.Image, j.Dir, j.Command, j.Env, j.Secrets, j.CPU, j.Memory, j.GPUs, j.Pool, j.Priority,
-		showSpan(j.Deadline), showSpan(j.Grace), j.Attempts, showSpan(j.Backoff.First), showSpan(j.Backoff.Cap), j.MaxOutput, j.MaxLog}
+	h := hashedJob{Image: j.Image, Dir: j.Dir, Command: j.Command, Env: j.Env, Secrets: j.Secrets, CPU: j.CPU, Memory: j.Memory, GPUs: j.GPUs,
+		Pool: j.Pool, Priority: j.Priority, Deadline: showSpan(j.Deadline), Grace: showSpan(j.Grace), Attempts: j.Attempts,
+		First: showSpan(j.Backoff.First), Cap: showSpan(j.Backoff.Cap), MaxOutput: j.MaxOutput, MaxLog: j.MaxLog,
+		Workers: j.Workers, User: j.Inside.User, PullSecrets: j.Inside.PullSecrets, Shm: j.Inside.Shm}
+	if j.Servers != nil {
+		h.Servers = new(hashedServers(*j.Servers))
+	}
+	for _, v := range j.Inside.Volumes {
+		h.Volumes = append(h.Volumes, hashedVolume(v))
+	}
+	return h
 }
 
 // showWait is empty for no time at all.

@@ -38,7 +38,8 @@ func TestHostileFiles(t *testing.T) {
 		"block text":    "|\n ",
 	} {
 		heads := []string{"", "version: 1\nstreams:\n  a: ", "version: 1\ntokens:\n  a: ",
-			"version: 1\ntriggers:\n  a:\n    when: ", "version: 1\nschedules:\n  a:\n    keys: "}
+			"version: 1\ntriggers:\n  a:\n    when: ", "version: 1\nschedules:\n  a:\n    keys: ",
+			"version: 1\npools:\n  a:\n    nodes: ", "version: 1\nrecipes:\n  a:\n    run:\n      image: a\n      volumes: "}
 		if name == "block text" {
 			heads = heads[:2] // the search for its line costs seconds, and the same under any key
 		}

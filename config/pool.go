@@ -15,7 +15,17 @@ type Pool struct {
 	Slots    int           // attempts at once; 0 is as many as the machine has processors
 	Linger   time.Duration // how long an idle pod stays
 	Cards    Cards
+
+	// What a cluster has to say of it; a laptop has no use for these.
+	Nodes         map[string]string // labels that its nodes bear
+	Tolerations   []Toleration      // of the taints that keep others off its nodes
+	PriorityClass string
+	Queue         string // of Kueue; empty is none
+	RuntimeClass  string // such as nvidia
 }
+
+// Toleration is a taint of nodes that a pool's pods bear, as Kubernetes writes it.
+type Toleration struct{ Key, Operator, Value, Effect string }
 
 // Cards tell new hardware from old.
 type Cards struct {

@@ -19,12 +19,12 @@ func (d *draft) readPools(v value) {
 			continue
 		}
 		p := Pool{Name: key.Value}
-		child.fields(
-			field{"resource", p.readResource},
-			field{"slots", readInteger(&p.Slots, 1, maxSlots)},
-			field{"linger", readWait(&p.Linger, time.Second, maxLinger)},
-			field{"cards", p.Cards.read},
-		)
+		child.fields(append([]field{
+			{"resource", p.readResource},
+			{"slots", readInteger(&p.Slots, 1, maxSlots)},
+			{"linger", readWait(&p.Linger, time.Second, maxLinger)},
+			{"cards", p.Cards.read},
+		}, p.nodeFields()...)...)
 		d.pools = append(d.pools, p)
 	}
 }

@@ -71,6 +71,9 @@ func (r *report) add(p Problem) {
 	r.problems = append(r.problems, p)
 }
 
+// count is how many there are so far.
+func (r *report) count() int { return len(r.problems) + r.left }
+
 // err is nil if nothing is wrong.
 func (r *report) err() error {
 	if len(r.problems) == 0 {

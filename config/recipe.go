@@ -61,6 +61,11 @@ type Job struct {
 	Backoff    Backoff // exponential
 	MaxOutput  int64   // bytes
 	MaxLog     int64
+
+	Workers int               // that work on one attempt together; 0 is one
+	Servers *tidemill.Servers // of parameters; nil is none
+
+	Inside tidemill.Inside // what a cluster has to know of the container
 }
 
 // Makes is what a recipe makes: a model, a commit on a dataset, or nothing that

@@ -35,24 +35,24 @@ func defaultJob() Job {
 }
 
 func (d *draft) readJob(v value, j *Job) {
-	given := v.given(
-		field{"image", j.readImage},
-		field{"dir", j.readDir},
-		field{"command", j.readCommand},
-		field{"env", j.readEnv},
-		field{"secrets", j.readSecrets},
-		field{"cpu", readCores(&j.CPU)},
-		field{"memory", readBytes(&j.Memory, minMemory, maxMemory)},
-		field{"gpus", readInteger(&j.GPUs, 0, maxGPUs)},
-		field{"pool", func(v value) { j.Pool = d.readPoolOf(v) }},
-		field{"priority", readInteger(&j.Priority, 0, maxPriority)},
-		field{"deadline", readWait(&j.Deadline, minDeadline, maxDeadline)},
-		field{"grace", readWait(&j.Grace, time.Second, maxGrace)},
-		field{"attempts", readInteger(&j.Attempts, 1, maxTries)},
-		field{"backoff", j.readBackoff},
-		field{"maxOutput", readBytes(&j.MaxOutput, minOutput, maxOutput)},
-		field{"maxLog", readBytes(&j.MaxLog, minLog, maxLog)},
-	)
+	given := v.given(slices.Concat([]field{
+		{"image", j.readImage},
+		{"dir", j.readDir},
+		{"command", readCommand(&j.Command)},
+		{"env", j.readEnv},
+		{"secrets", j.readSecrets},
+		{"cpu", readCores(&j.CPU)},
+		{"memory", readBytes(&j.Memory, minMemory, maxMemory)},
+		{"gpus", readInteger(&j.GPUs, 0, maxGPUs)},
+		{"pool", func(v value) { j.Pool = d.readPoolOf(v) }},
+		{"priority", readInteger(&j.Priority, 0, maxPriority)},
+		{"deadline", readWait(&j.Deadline, minDeadline, maxDeadline)},
+		{"grace", readWait(&j.Grace, time.Second, maxGrace)},
+		{"attempts", readInteger(&j.Attempts, 1, maxTries)},
+		{"backoff", j.readBackoff},
+		{"maxOutput", readBytes(&j.MaxOutput, minOutput, maxOutput)},
+		{"maxLog", readBytes(&j.MaxLog, minLog, maxLog)},
+	}, j.togetherFields(), j.insideFields())...)
 	if given["image"] && given["dir"] {
 		v.problem("has an image and a dir; a run is one of them, keep one")
 	} else if !given["dir"] {
@@ -61,6 +61,7 @@ func (d *draft) readJob(v value, j *Job) {
 	if !given["image"] {
 		v.require(v.node, given, "command", "say what to run, such as [python3, train.py]")
 	}
+	j.checkInside(v, given)
 	for _, name := range slices.Sorted(maps.Keys(j.Secrets)) {
 		if _, twice := j.Env[name]; twice {
 			v.child("secrets", v.at("secrets")).child(name, v.node).problem("stands in env too; keep one")
@@ -89,22 +90,24 @@ func (j *Job) readDir(v value) {
 
 // readCommand takes a list alone, for what a text means depends on the shell
 // that takes it apart.
-func (j *Job) readCommand(v value) {
-	if v.node.Kind == yaml.ScalarNode && !isNull(v.node) {
-		v.problem("must be a list, a word each, such as [python3, train.py]; for a shell write [sh, -c, %s]", show(v.node.Value))
-		return
-	}
-	items := v.items()
-	switch {
-	case v.node.Kind == yaml.SequenceNode && len(items) == 0:
-		v.problem("is an empty list; say what to run, such as [python3, train.py]")
-	case len(items) > maxCommand:
-		v.problem("has more than %d words; write them into a script", maxCommand)
-		return
-	}
-	for _, item := range items {
-		if text, ok := item.text(); ok {
-			j.Command = append(j.Command, text)
+func readCommand(to *[]string) func(value) {
+	return func(v value) {
+		if v.node.Kind == yaml.ScalarNode && !isNull(v.node) {
+			v.problem("must be a list, a word each, such as [python3, train.py]; for a shell write [sh, -c, %s]", show(v.node.Value))
+			return
+		}
+		items := v.items()
+		switch {
+		case v.node.Kind == yaml.SequenceNode && len(items) == 0:
+			v.problem("is an empty list; say what to run, such as [python3, train.py]")
+		case len(items) > maxCommand:
+			v.problem("has more than %d words; write them into a script", maxCommand)
+			return
+		}
+		for _, item := range items {
+			if text, ok := item.text(); ok {
+				*to = append(*to, text)
+			}
 		}
 	}
 }

@@ -18,6 +18,14 @@ type Scorer struct {
 	MaxBatch    int           // events
 	Engine      string        // auto, go, onnxruntime
 	Top         int           // scores in an answer, the highest; 0 is all
+	Replicas    Replicas
+}
+
+// Replicas bound how many processes of a scorer run in a cluster, by its lag.
+type Replicas struct {
+	Min, Max int
+	Lag      int64         // events behind for which one more is worth it
+	Idle     time.Duration // without events until there are Min again
 }
 
 // Mapped is an input of the model and the path of what it gets.

@@ -46,7 +46,7 @@ func (d *draft) readScorers(v value) {
 
 func (d *draft) readScorer(key *yaml.Node, v value) Scorer {
 	s := Scorer{Name: key.Value, Key: KeySubject, NoModel: NoModel{Action: NoModelDeadLetter},
-		Hold: defaultHold, MaxBatch: defaultBatch, Engine: engineAuto}
+		Hold: defaultHold, MaxBatch: defaultBatch, Engine: engineAuto, Replicas: defaultReplicas(0)}
 	var types []value
 	given := v.given(
 		field{"from", func(v value) { s.From = d.readFrom(v) }},
@@ -62,6 +62,7 @@ func (d *draft) readScorer(key *yaml.Node, v value) Scorer {
 		field{"batch", func(v value) { v.fields(field{"events", readInteger(&s.MaxBatch, 1, maxBatch)}) }},
 		field{"engine", s.readEngine},
 		field{"top", readInteger(&s.Top, 1, maxTop)},
+		field{"replicas", s.Replicas.read},
 	)
 	v.require(key, given, "from", "name the stream whose events are scored, such as messages")
 	v.require(key, given, "to", "name the stream that gets what they scored, such as scored")

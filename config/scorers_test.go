@@ -14,7 +14,7 @@ func TestLeastScorer(t *testing.T) {
 	t.Parallel()
 	cfg := mustParse(t, scorerStreams+`scorers: {intents: {from: messages, to: scored, model: "intent/{key}"}}`)
 	want := Scorer{Name: "intents", From: "messages", To: "scored", Key: "subject", Model: "intent/{key}",
-		NoModel: NoModel{Action: NoModelDeadLetter}, Hold: 200 * time.Millisecond, MaxBatch: 4096, Engine: "auto"}
+		NoModel: NoModel{Action: NoModelDeadLetter}, Hold: 200 * time.Millisecond, MaxBatch: 4096, Engine: "auto", Replicas: Replicas{Max: 3, Lag: 1000, Idle: time.Minute}}
 	if got, ok := cfg.Scorer("intents"); !ok || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
@@ -42,16 +42,43 @@ scorers:
     batch: {events: 64}
     engine: onnxruntime
     top: 3
+    replicas: {min: 1, max: 20, lag: 50, idle: 5m}
 `)
 	want := Scorer{Name: "a", From: "messages", To: "scored", Types: []string{"a", "z"}, Key: "data.bot.id", Model: "intent/{key}/x",
 		Map:     []Mapped{{"all", "data"}, {"first", "data[0]"}, {"text", "data.items[0].x"}, {"who", "subject"}},
 		NoModel: NoModel{Action: NoModelUse, Model: "intent/default"}, AtLeastOnce: true, Latest: true, Hold: 50 * time.Millisecond,
-		MaxBatch: 64, Engine: "onnxruntime", Top: 3}
+		MaxBatch: 64, Engine: "onnxruntime", Top: 3, Replicas: Replicas{Min: 1, Max: 20, Lag: 50, Idle: 5 * time.Minute}}
 	if got := cfg.Scorers[0]; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 	if cfg.Scorers[1].Name != "b" {
 		t.Errorf("the scorers are not by name: %+v", cfg.Scorers)
+	}
+}
+
+// How many run at most follows from the stream, though it stand in another file.
+func TestReplicas(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]Replicas{
+		"":                                    {0, 3, 1000, time.Minute},
+		", replicas: {min: 2}":                {2, 3, 1000, time.Minute},
+		", replicas: {min: 5}":                {5, 5, 1000, time.Minute},
+		", replicas: {max: 1}":                {0, 1, 1000, time.Minute},
+		", replicas: {lag: 1, idle: 1s}":      {0, 3, 1, time.Second},
+		", replicas: {min: 4, max: 4}":        {4, 4, 1000, time.Minute},
+		", replicas: {min: 0, max: 12}":       {0, 12, 1000, time.Minute},
+		", replicas: {}":                      {0, 3, 1000, time.Minute},
+		", from: events":                      {0, 8, 1000, time.Minute},
+		", from: events, replicas: {min: 10}": {10, 10, 1000, time.Minute},
+	} {
+		from := "from: messages"
+		if rest, ok := strings.CutPrefix(text, ", from: events"); ok {
+			from, text = "from: events", rest
+		}
+		cfg := mustParse(t, scorerStreams+"scorers: {a: {"+from+", to: scored, model: m"+text+"}}")
+		if got := cfg.Scorers[0].Replicas; got != want {
+			t.Errorf("%q is %+v, want %+v", text, got, want)
+		}
 	}
 }
 
