@@ -21,10 +21,14 @@ type attempt struct {
 
 	log         *logbook
 	checkpoints checkpoints
+	party       party
+	clock       clock
+	ooms        ooms // of the container, when the command began
 
 	where   tidemill.Where
 	stages  []tidemill.Stage
-	ending  *ending // nil until the command has ended
+	told    tidemill.Outcome // of the end; empty until then
+	ending  *ending          // nil until the command has ended
 	peak    int64
 	seconds float64 // of the command
 	metrics map[string]float64
@@ -34,7 +38,14 @@ type attempt struct {
 // Run does one attempt. Its error says that the attempt could not tell of its
 // end; how the command went is in what it told.
 func Run(ctx context.Context, o Options) error {
+	_, err := do(ctx, o)
+	return err
+}
+
+// do does one attempt, and says what it has told of its end.
+func do(ctx context.Context, o Options) (tidemill.Outcome, error) {
 	a := &attempt{o: o.withDefaults(), ends: newEnds(ctx), dirs: folders{o.Work}}
+	a.party = newParty(&a.o)
 	defer a.ends.close()
 	a.door = newDoor(&a.o, func() { a.ends.die(ErrSuperseded) })
 	a.where.Node = o.Node
@@ -45,12 +56,16 @@ func Run(ctx context.Context, o Options) error {
 		err = a.work()
 	}
 	err = a.report(err)
-	return errors.Join(err, a.tidy())
+	if !a.party.first() && errors.Is(err, ErrSuperseded) {
+		err = nil // so do those end that are not the first: it has told of the end
+	}
+	return a.told, errors.Join(err, a.tidy())
 }
 
 // begin gets the order and the folders.
 func (a *attempt) begin() error {
 	a.log = newLogbook(a.ends.save, a.door, 0, a.o.Now)
+	a.log.part = a.party.name()
 	if err := a.door.insist(a.ends.work, said{}, into(&a.order)); err != nil {
 		return fmt.Errorf("ask what to do: %w", err)
 	}
@@ -74,26 +89,58 @@ func (a *attempt) work() error {
 	if err := a.equip(); err != nil {
 		return err
 	}
-	deadline := a.deadline(a.ends.end)
-	defer deadline.Stop()
+	a.clock = newClock(a.order.Plan.Deadline, a.ends.end)
+	a.clock.run()
+	defer a.clock.rest()
 	if err := a.stage("fetch", func() error { return a.fetch(a.ends.work) }); err != nil {
 		return err
 	}
-	if err := a.stage("run", a.run); err != nil {
+	if err := a.gather(); err != nil {
 		return err
 	}
-	deadline.Stop()
+	err := a.stage("run", a.run)
+	a.clock.rest()
+	if !a.party.first() {
+		return err // what it made is the first worker's to bring
+	}
+	if a.ending != nil && a.ends.early() == nil {
+		a.disperse()
+	}
+	if err != nil {
+		return err
+	}
 	return a.bring()
 }
 
-// deadline ends what takes too long. The command and what is fetched for it have
-// one, and then what is brought away has as much again.
-func (a *attempt) deadline(end context.CancelCauseFunc) *time.Timer {
-	d := a.order.Plan.Deadline
+// clock ends what takes too long. The command and what is fetched for it have a
+// deadline together, and then what is brought away has as much again.
+type clock struct {
+	whole, left time.Duration
+	end         context.CancelCauseFunc
+	timer       *time.Timer
+	from        time.Time
+}
+
+func newClock(d time.Duration, end context.CancelCauseFunc) clock {
 	if d <= 0 {
 		d = 1 << 62
 	}
-	return time.AfterFunc(d, func() { end(&late{d}) })
+	return clock{whole: d, left: d, end: end}
+}
+
+// run has the clock run.
+func (c *clock) run() {
+	c.from = time.Now()
+	c.timer = time.AfterFunc(c.left, func() { c.end(&late{c.whole}) })
+}
+
+// rest has it stand still, until it runs again.
+func (c *clock) rest() {
+	if c.timer != nil {
+		c.timer.Stop()
+		c.left -= time.Since(c.from)
+		c.timer = nil
+	}
 }
 
 // equip waits for what the machine gives.
@@ -103,6 +150,7 @@ func (a *attempt) equip() (err error) {
 		return &fault{permanent: !errors.Is(err, ErrPassing), err: err}
 	}
 	a.where.Card, a.where.GPUs, a.where.Image = a.gear.Card, a.gear.GPUs, a.gear.Image
+	a.where.Driver = a.gear.Driver
 	return nil
 }
 
@@ -117,7 +165,9 @@ func (a *attempt) bring() error {
 	}
 	ctx, end := context.WithCancelCause(a.ends.save)
 	defer end(nil)
-	defer a.deadline(end).Stop()
+	c := newClock(a.order.Plan.Deadline, end)
+	c.run()
+	defer c.rest()
 	defer context.AfterFunc(a.ends.work, func() {
 		if errors.As(a.ends.early(), new(*cancelled)) {
 			end(a.ends.early())

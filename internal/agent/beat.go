@@ -8,8 +8,9 @@ import (
 )
 
 // beat says every few seconds that the attempt is there, and hears whether it is
-// still wanted. One that takes no longer than that says nothing. The result ends
-// it, and waits.
+// still wanted. One that is alone and takes no longer than that says nothing;
+// those that work together have to be heard at once. The result ends it, and
+// waits.
 func (a *attempt) beat() (stop func()) {
 	every := time.Duration(a.order.BeatSeconds * float64(time.Second))
 	if every <= 0 {
@@ -17,7 +18,11 @@ func (a *attempt) beat() (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(a.ends.dead)
 	done := make(chan struct{})
-	t := time.AfterFunc(every, func() {
+	first := every
+	if !a.party.alone() {
+		first = 0
+	}
+	t := time.AfterFunc(first, func() {
 		defer close(done)
 		a.beatOn(ctx, every)
 	})
@@ -30,18 +35,33 @@ func (a *attempt) beat() (stop func()) {
 }
 
 func (a *attempt) beatOn(ctx context.Context, every time.Duration) {
-	t := time.NewTicker(every)
-	defer t.Stop()
 	for {
-		var b api.Beat
-		err := a.door.once(ctx, max(every, time.Second), said{"/beat", jsonType, []byte("{}")}, into(&b))
-		if err == nil && b.Cancel != "" {
-			a.ends.end(&cancelled{b.Cancel})
-		}
-		select { // one that failed is made good by the next
-		case <-ctx.Done():
-			return
+		_ = a.beatOnce(ctx, max(every, time.Second)) // one that failed is made good by the next
+		t := time.NewTimer(a.party.pace(every))
+		select {
+		case <-a.party.changed:
 		case <-t.C:
+		case <-ctx.Done():
+		}
+		t.Stop()
+		if ctx.Err() != nil {
+			return
 		}
 	}
+}
+
+// beatOnce beats, and heeds what it hears.
+func (a *attempt) beatOnce(ctx context.Context, within time.Duration) error {
+	var b api.Beat
+	if err := a.door.once(ctx, within, said{"/beat" + a.party.says(), jsonType, nil}, into(&b)); err != nil {
+		return err
+	}
+	if b.Cancel != "" {
+		a.ends.end(&cancelled{b.Cancel})
+	}
+	a.party.hears(&b)
+	if b.End && !a.party.first() {
+		a.ends.end(errOver)
+	}
+	return nil
 }

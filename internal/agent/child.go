@@ -26,11 +26,12 @@ type child struct {
 	pipes  []*os.File
 	reads  sync.WaitGroup
 	kill   func() // ends what is not in its group, a container
+	echo   func(stream string, data []byte)
 }
 
 // start runs a command in a group of its own, and reads what it says.
-func start(cmd *exec.Cmd, log *logbook, kill func()) (*child, error) {
-	c := &child{cmd: cmd, log: log, exited: make(chan struct{}), before: ownPeak(), kill: kill}
+func start(cmd *exec.Cmd, log *logbook, kill func(), echo func(string, []byte)) (*child, error) {
+	c := &child{cmd: cmd, log: log, exited: make(chan struct{}), before: ownPeak(), kill: kill, echo: echo}
 	theirs, err := c.plug()
 	if err == nil {
 		ownGroup(cmd)
@@ -84,7 +85,7 @@ func (c *child) wait() {
 func (c *child) read(stream string, p *os.File) {
 	defer p.Close()
 	left := &drain{pipe: p, exited: c.exited, left: drainBytes}
-	if err := c.log.follow(stream, left); err != nil {
+	if err := c.log.follow(stream, left, c.echo); err != nil {
 		c.log.note("%s was left open by a process that outlived the command; what it says is not kept", stream)
 	}
 }

@@ -16,23 +16,53 @@ import (
 
 // command is the process to start, and what ends what is not in its group.
 func (a *attempt) command() (cmd *exec.Cmd, kill func(), err error) {
-	if a.order.Plan.Image != "" {
-		return a.contained()
+	plan := a.partsPlan()
+	if a.contained() {
+		return a.container(plan)
 	}
-	port, err := freePort()
+	meet, err := a.meet(0)
 	if err != nil {
 		return nil, nil, err
 	}
-	env := variables(os.LookupEnv, a.order.Plan.Env, a.gear.Env, contract(&a.order, a.dirs.places(), port))
+	contract := contract(&a.order, a.dirs.places(), meet)
+	env := variables(os.LookupEnv, plan.Env, a.gear.Env, contract)
+	if a.o.Inside {
+		if env, err = a.insideEnv(contract); err != nil {
+			return nil, nil, err
+		}
+		if plan.Dir, err = os.Getwd(); err != nil {
+			return nil, nil, permanent("find the folder that the image begins in: %w", err)
+		}
+	}
 	if err := checkVariables(env); err != nil {
 		return nil, nil, err
 	}
-	path, err := find(&a.order.Plan, env["PATH"])
+	path, err := find(plan, env["PATH"])
 	if err != nil {
 		return nil, nil, err
 	}
-	cmd = &exec.Cmd{Path: path, Args: a.order.Plan.Command, Dir: a.order.Plan.Dir, Env: pairs(env)}
+	cmd = &exec.Cmd{Path: path, Args: plan.Command, Dir: plan.Dir, Env: pairs(env)}
 	return cmd, func() {}, nil
+}
+
+// partsPlan is the plan with what this part of it runs.
+func (a *attempt) partsPlan() *tidemill.Plan {
+	plan := a.order.Plan
+	if s := plan.Servers; s != nil && a.party.part == Server && len(s.Command) > 0 {
+		plan.Command = s.Command
+	}
+	return &plan
+}
+
+// contained reports whether an engine runs the command.
+func (a *attempt) contained() bool { return a.order.Plan.Image != "" && !a.o.Inside }
+
+// imageRun is the plan that an engine runs; nil if none does.
+func (a *attempt) imageRun() *tidemill.Plan {
+	if !a.contained() {
+		return nil
+	}
+	return a.partsPlan()
 }
 
 // find looks for the command as a shell in its folder would.
@@ -87,15 +117,22 @@ func unstarted(p *tidemill.Plan, err error) error {
 	return failed("")
 }
 
-// contained is the engine's program that runs the image.
-func (a *attempt) contained() (*exec.Cmd, func(), error) {
+// container is the engine's program that runs the image.
+func (a *attempt) container(plan *tidemill.Plan) (*exec.Cmd, func(), error) {
 	engine := a.gear.Engine
 	if engine == "" {
 		return nil, nil, permanent("run the image %s: neither docker nor podman is here", a.order.Plan.Image)
 	}
-	c := &container{engine: engine, name: "tidemill-" + a.o.Attempt, labels: a.gear.Labels, plan: &a.order.Plan, host: a.dirs.places(),
-		gpus: a.gear.GPUs, uid: os.Getuid(), gid: os.Getgid()}
-	c.env = variables(func(string) (string, bool) { return "", false }, a.order.Plan.Env, a.gear.Env, contract(&a.order, insidePlaces(), portInside))
+	meet, err := a.meet(portInside)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &container{engine: engine, name: "tidemill-" + a.o.Attempt, labels: a.gear.Labels, plan: plan, host: a.dirs.places(),
+		gpus: a.gear.GPUs, uid: os.Getuid(), gid: os.Getgid(), shared: !a.party.alone()}
+	if part := a.party.name(); part != "" {
+		c.name += "-" + part
+	}
+	c.env = variables(func(string) (string, bool) { return "", false }, plan.Env, a.gear.Env, contract(&a.order, insidePlaces(), meet))
 	if _, ok := c.env["HOME"]; !ok && c.uid != 0 {
 		c.env["HOME"] = "/tmp" // the image knows no home of ours
 	}

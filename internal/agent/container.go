@@ -20,6 +20,7 @@ type container struct {
 	gpus     []int
 	uid, gid int
 	env      map[string]string
+	shared   bool // it has the machine's network, where the other workers are
 }
 
 // below is where the folders are inside.
@@ -33,6 +34,9 @@ func insidePlaces() places {
 // does in a cluster.
 func (c *container) args() []string {
 	args := []string{"run", "--rm", "--name", c.name}
+	if c.shared {
+		args = append(args, "--network", "host")
+	}
 	for _, l := range c.labels {
 		args = append(args, "--label", l)
 	}

@@ -20,7 +20,11 @@ var update = flag.Bool("update", false, "write the golden files")
 
 func TestArguments(t *testing.T) {
 	host := folders{"/data/work/run1-1"}.places()
-	env := contract(orderOf(), insidePlaces(), portInside)
+	meet, err := meeting(Worker, 0, []string{"127.0.0.1:29500"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := contract(orderOf(), insidePlaces(), meet)
 	env["HF_TOKEN"], env["PATH"], env["HOME"] = "secret", "/opt/bin", "/tmp"
 	large := planOfImage()
 	large.CPU, large.Memory, large.Command = 1.5, 1<<30, nil

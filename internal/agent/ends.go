@@ -69,6 +69,8 @@ func verdict(early, err error) (o tidemill.Outcome, reason string, permanent boo
 
 const (
 	leaveWithin = 10 * time.Second // where a machine that stops does not say by when
+	saveWithin  = 55 * time.Second // what a command leaves behind is saved and told
+	tellWithin  = 15 * time.Second // and told alone
 	lastWithin  = time.Hour        // how long a gateway that is away is waited for at the end
 )
 
@@ -103,7 +105,7 @@ func newEnds(ctx context.Context) *ends {
 
 // stop is called when the caller's context has ended. The command has half of
 // the time that there is, what it leaves behind a third, and what is said of it
-// the rest.
+// the rest; where there is much, saving and telling need no more than they do.
 func (e *ends) stop(why error) {
 	if errors.Is(why, ErrSuperseded) {
 		e.die(why)
@@ -115,8 +117,8 @@ func (e *ends) stop(why error) {
 	}
 	e.end(s)
 	left := max(time.Until(s.By), 0)
-	e.after(left/2, e.noLeave)
-	e.after(left*5/6, e.noSave)
+	e.after(max(left/2, left-saveWithin), e.noLeave)
+	e.after(max(left*5/6, left-tellWithin), e.noSave)
 	e.after(left, e.noLast)
 }
 

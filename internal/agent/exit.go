@@ -16,7 +16,7 @@ type ending struct {
 }
 
 // endingOf reads it from the wait's error.
-func endingOf(err error, p *tidemill.Plan) ending {
+func endingOf(err error, p *tidemill.Plan) ending { // p is nil where no engine ran it
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
@@ -47,7 +47,7 @@ func why(signal string) string {
 // exitedWith knows what engines mean by some of the numbers.
 func exitedWith(code int, p *tidemill.Plan) ending {
 	e := ending{exit: code, err: fmt.Errorf("exit status %d", code)}
-	if p.Image == "" {
+	if p == nil {
 		return e
 	}
 	switch {

@@ -37,7 +37,7 @@ func (a *attempt) fetch(ctx context.Context) error {
 
 func (a *attempt) fetchChampion(ctx context.Context) error {
 	c := a.order.Champion
-	if c == nil && a.order.Plan.Image == "" {
+	if c == nil && !a.contained() {
 		return nil // an engine mounts only what is there
 	}
 	if err := os.Mkdir(a.dirs.champion(), 0o755); err != nil || c == nil {

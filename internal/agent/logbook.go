@@ -27,7 +27,8 @@ type logbook struct {
 	door *door
 	ctx  context.Context // of the sending
 	now  func() time.Time
-	most int64 // bytes to keep; 0 is no bound
+	most int64  // bytes to keep; 0 is no bound
+	part string // whose log it is; empty is the first worker's
 
 	mu      sync.Mutex
 	open    map[string]*splitter // by stream
@@ -159,7 +160,7 @@ func (l *logbook) send(chunk []byte) {
 	if l.refused.Load() != nil {
 		return
 	}
-	err := l.door.insist(l.ctx, said{"/log?seq=" + strconv.Itoa(l.seq), bytesType, chunk}, nil)
+	err := l.door.insist(l.ctx, said{l.place(), bytesType, chunk}, nil)
 	if err != nil {
 		err = fmt.Errorf("send the log: %w", err)
 		l.refused.Store(&err)
@@ -167,6 +168,15 @@ func (l *logbook) send(chunk []byte) {
 	}
 	l.seq++
 	l.told += int64(len(chunk))
+}
+
+// place is where the next chunk goes. Each part writes a log of its own.
+func (l *logbook) place() string {
+	at := "/log?seq=" + strconv.Itoa(l.seq)
+	if l.part != "" {
+		at += "&part=" + l.part
+	}
+	return at
 }
 
 // close sends what is left. What is written from then on is dropped.
@@ -203,11 +213,12 @@ func (l *logbook) tail() string {
 func (l *logbook) cut() bool { return l.dropped > 0 || l.refused.Load() != nil }
 
 // follow copies a stream of the command into the log.
-func (l *logbook) follow(stream string, from io.Reader) error {
+func (l *logbook) follow(stream string, from io.Reader, echo func(string, []byte)) error {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
 		if n > 0 {
+			echo(stream, buffer[:n])
 			l.write(stream, buffer[:n])
 		}
 		if errors.Is(err, io.EOF) {

@@ -19,6 +19,17 @@ type Options struct {
 	Cache   string // a folder that attempts share; empty is none
 	HTTP    *http.Client
 	Node    string
+	// Inside says that the plan's image is where we are already: the command runs
+	// here, with the variables and in the folder that its container has.
+	Inside bool
+	Cgroup string // where the container's memory is counted; empty is where Linux has it
+	// Part is which of several that work on the attempt together this one is, a
+	// Worker if empty; Index is its number among them. Workers and Servers are the
+	// addresses, host:port, of all; without any it is alone.
+	Part             string
+	Index            int
+	Workers, Servers []string
+	Echo             func(stream string, data []byte) // what the command says, as it comes; nil is nobody
 	// Equip says what the machine gives the attempt. It may wait, for a card to
 	// be free say: the attempt beats by then, and its deadline does not run. An
 	// error of it ends the run for good, unless it is ErrPassing. Nil is nothing.
@@ -35,6 +46,7 @@ type Options struct {
 type Equipment struct {
 	Env    []string // NAME=VALUE, besides what the contract says: secrets, GPUs
 	Card   string   // the GPU's product
+	Driver string   // its version
 	GPUs   []int
 	Engine string   // docker or podman, for an image
 	Labels []string // NAME=VALUE, of the container
@@ -43,6 +55,15 @@ type Equipment struct {
 
 // withDefaults fills in what is left out.
 func (o Options) withDefaults() Options {
+	if o.Part == "" {
+		o.Part = Worker
+	}
+	if o.Cgroup == "" {
+		o.Cgroup = "/sys/fs/cgroup"
+	}
+	if o.Echo == nil {
+		o.Echo = func(string, []byte) {}
+	}
 	if o.HTTP == nil {
 		o.HTTP = http.DefaultClient
 	}

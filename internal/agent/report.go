@@ -21,6 +21,9 @@ func (a *attempt) measured() error {
 // report says the last word.
 func (a *attempt) report(err error) error {
 	a.ends.over()
+	if !a.party.first() {
+		return a.leave(err)
+	}
 	if err != nil && a.ending == nil && a.order.Run != "" {
 		a.log.note("%v", err) // who looks for the command's words finds why there are none
 	}
@@ -31,13 +34,21 @@ func (a *attempt) report(err error) error {
 	if a.ends.isDead() {
 		return ErrSuperseded
 	}
-	word := a.lastWord(err)
+	return a.say(a.lastWord(err))
+}
+
+// say tells of the end, and of a failure instead where the gateway does not take
+// that.
+func (a *attempt) say(word api.Finish) error {
 	said := a.finish(word)
 	if r := new(refusal); errors.As(said, &r) && !a.ends.isDead() {
 		said = a.finish(instead(word, r))
 	}
 	if a.ends.isDead() {
 		return ErrSuperseded
+	}
+	if said == nil {
+		a.told = word.Outcome
 	}
 	return said
 }
@@ -51,13 +62,13 @@ func (a *attempt) finish(f api.Finish) error {
 
 // lastWord is how the attempt has ended.
 func (a *attempt) lastWord(err error) api.Finish {
-	f := api.Finish{Where: a.where, Files: []api.File{}, Result: tidemill.Result{
-		Exit: -1, PeakMemory: a.peak, GPUSeconds: float64(len(a.gear.GPUs)) * a.seconds, Stages: a.stages, Metrics: a.metrics,
+	f := api.Finish{Where: a.where, Inside: a.o.Inside, Files: []api.File{}, Result: tidemill.Result{
+		Exit: -1, PeakMemory: a.peak, GPUSeconds: float64(a.gpus()) * a.seconds, Stages: a.stages, Metrics: a.metrics,
 		LastLines: a.log.tail(), LogBytes: a.log.told, Cut: a.log.cut()}}
 	f.Outcome, f.Reason, f.Permanent = verdict(a.ends.early(), err)
 	if a.ending != nil {
 		f.Result.Exit, f.Result.Signal = a.ending.exit, a.ending.signal
-		if a.gear.Engine != "" && a.order.Plan.Image != "" {
+		if a.gear.Engine != "" && a.contained() {
 			f.Where.Image = digestOf(a.gear.Engine, a.order.Plan.Image)
 		}
 	}
@@ -65,6 +76,15 @@ func (a *attempt) lastWord(err error) api.Finish {
 		f.Files = append(f.Files, a.made...)
 	}
 	return f
+}
+
+// gpus is how many the attempt has held, at all of its workers.
+func (a *attempt) gpus() int {
+	n := len(a.gear.GPUs)
+	if a.o.Inside {
+		n = a.order.Plan.GPUs // a card that no program of its maker's lists is held all the same
+	}
+	return n * max(1, len(a.o.Workers))
 }
 
 // instead is what is said where the gateway does not take the last word: that

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -20,7 +21,10 @@ func (a *attempt) run() error {
 	a.o.Prepare(cmd)
 	a.checkpoints = checkpoints{dir: a.dirs.checkpoint(), save: a.saveCheckpoint, note: a.log.note}
 	a.checkpoints.begin() // before the command can change them
-	c, err := start(cmd, a.log, kill)
+	if a.o.Inside {
+		a.ooms = readOOMs(a.o.Cgroup)
+	}
+	c, err := start(cmd, a.log, kill, a.o.Echo)
 	if err != nil {
 		return unstarted(&a.order.Plan, err)
 	}
@@ -39,15 +43,18 @@ func (a *attempt) run() error {
 // ended notes how the command has ended. One that was asked to leave may well
 // have left with a success, and yet not have done what it should.
 func (a *attempt) ended(c *child, asked bool) error {
-	end := endingOf(c.err, &a.order.Plan)
+	end := endingOf(c.err, a.imageRun())
 	a.ending = &end
-	if a.order.Plan.Image == "" {
+	if !a.contained() {
 		a.peak = c.peakMemory() // else it is the engine's client's
+	}
+	if a.o.Inside && end.err != nil && !asked {
+		end.err = a.ooms.explain(end, readOOMs(a.o.Cgroup), a.order.Plan.Memory)
 	}
 	if asked {
 		end.err = a.ends.early()
 	}
-	if end.err != nil {
+	if end.err != nil && a.party.first() {
 		a.checkpoints.finish(a.ends.save) // for the next attempt
 	}
 	return end.err
@@ -59,6 +66,11 @@ func (a *attempt) watch(c *child) (stop func()) {
 	p := &progress{door: a.door, steps: steps{folder: a.dirs.out()}, attempt: a.order.Attempt, now: a.o.Now, log: a.log, measure: c.measure}
 	ctx, cancel := context.WithCancel(a.ends.save)
 	var all sync.WaitGroup
+	if !a.party.first() {
+		p.some, p.stopped = false, true // the first worker tells, and saves
+		all.Go(func() { p.watch(ctx) })
+		return func() { cancel(); all.Wait() }
+	}
 	all.Go(func() { p.watch(ctx) })
 	all.Go(func() { a.checkpoints.watch(ctx) })
 	return func() {
@@ -91,6 +103,9 @@ func (a *attempt) grace(c *child) {
 	d := a.order.Plan.Grace
 	if d <= 0 {
 		d = defaultGrace
+	}
+	if errors.Is(a.ends.early(), errOver) {
+		d = min(d, leaveOthers)
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()

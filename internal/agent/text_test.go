@@ -100,7 +100,7 @@ func TestKeepLast(t *testing.T) {
 }
 
 func TestVerdict(t *testing.T) {
-	exit := exitedWith(3, planOfDir()).err
+	exit := exitedWith(3, nil).err
 	for _, c := range []struct {
 		early, err error
 		want       string

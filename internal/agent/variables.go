@@ -24,24 +24,66 @@ func (f folders) places() places {
 }
 
 // contract are the variables that the contract of a run names.
-func contract(o *api.Order, p places, port int) map[string]string {
-	at := strconv.Itoa(port)
-	return map[string]string{
+func contract(o *api.Order, p places, meet map[string]string) map[string]string {
+	all := map[string]string{
 		"TIDEMILL_RUN": o.Run, "TIDEMILL_RECIPE": o.Recipe, "TIDEMILL_KEY": o.Key, "TIDEMILL_ATTEMPT": strconv.Itoa(o.Attempt),
 		"TIDEMILL_IN": p.in, "TIDEMILL_OUT": p.out, "TIDEMILL_CHECKPOINT": p.checkpoint, "TIDEMILL_CHAMPION": p.champion,
 		"TIDEMILL_EVENT": p.event, "TIDEMILL_EVENTS": p.events,
-		"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": localhost, "MASTER_PORT": at,
-		"TF_CONFIG": tfConfig(at),
 	}
+	maps.Copy(all, meet)
+	return all
 }
 
 const localhost = "127.0.0.1"
 
-// tfConfig is how TensorFlow is told that it is alone.
-func tfConfig(port string) string {
+// meet are the variables by which those that work together find each other. One
+// that is alone meets itself at a port, a free one if it is 0.
+func (a *attempt) meet(port int) (map[string]string, error) {
+	p, workers := &a.party, a.party.workers
+	if len(workers) == 0 {
+		if port == 0 {
+			var err error
+			if port, err = freePort(); err != nil {
+				return nil, err
+			}
+		}
+		workers = []string{net.JoinHostPort(localhost, strconv.Itoa(port))}
+	}
+	return meeting(p.part, p.index, workers, p.servers)
+}
+
+// meeting is what one of them is told. Each has cards of its own and sees no
+// others', so it is the only one of its place. A server has no rank: one that
+// joined the workers as rank 0 would take the place of the first.
+func meeting(part string, index int, workers, servers []string) (map[string]string, error) {
+	host, port, err := master(workers)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{"WORLD_SIZE": strconv.Itoa(len(workers)), "MASTER_ADDR": host, "MASTER_PORT": port,
+		"TF_CONFIG": tfConfig(part, index, workers, servers)}
+	if part == Server {
+		all["TIDEMILL_ROLE"] = Server
+		return all, nil
+	}
+	all["RANK"], all["LOCAL_RANK"], all["LOCAL_WORLD_SIZE"] = strconv.Itoa(index), "0", "1"
+	if len(workers)+len(servers) > 1 {
+		all["TIDEMILL_ROLE"] = Worker
+	}
+	return all, nil
+}
+
+// tfConfig is how TensorFlow is told who it is, and who the others are.
+func tfConfig(part string, index int, workers, servers []string) string {
+	cluster, kind := map[string]any{"worker": workers}, "worker"
+	if len(servers) > 0 {
+		cluster["ps"] = servers
+	}
+	if part == Server {
+		kind = "ps"
+	}
 	text, _ := json.Marshal(map[string]any{ // of strings and numbers, it cannot fail
-		"cluster": map[string]any{"worker": []string{localhost + ":" + port}},
-		"task":    map[string]any{"type": "worker", "index": 0},
+		"cluster": cluster, "task": map[string]any{"type": kind, "index": index},
 	})
 	return string(text)
 }

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,6 +47,12 @@ type gateway struct {
 	chunks   map[int][]byte
 	progress []api.Progress
 	beats    int
+	many     int                       // that work on the attempt together; 0 is one
+	parts    map[string]string         // what each has said of itself
+	met      bool                      // all were ready
+	others   map[string]map[int][]byte // logs, by who and number
+	given    []api.Given               // to pods that wait, in their order
+	waits    []api.Idling
 	answer   api.Beat
 	saved    []api.TreeRef
 	finished []api.Finish
@@ -94,9 +101,45 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Header.Get("Authorization") != "Bearer "+token:
 		problem(w, http.StatusUnauthorized, api.Unauthenticated)
 	case fault != nil && fault(w, r, route):
+	case g.isOver() && route != "/finish" && route != "/next":
+		problem(w, http.StatusConflict, api.Superseded)
 	default:
 		g.route(w, r, route)
 	}
+}
+
+// isOver reports whether the attempt of several has ended.
+func (g *gateway) isOver() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.many > 1 && len(g.finished) > 0
+}
+
+// gather hears one of several, and tells it how the others stand.
+func (g *gateway) gather(q url.Values) api.Beat {
+	b := g.answer
+	who := map[string]string{"worker": "w", "server": "ps"}[q.Get("part")] + q.Get("index")
+	if who == "" {
+		return b
+	}
+	if g.parts == nil {
+		g.parts = map[string]string{}
+	}
+	switch {
+	case q.Get("over") == "true":
+		g.parts[who] = "over"
+	case q.Get("ready") == "true":
+		g.parts[who] = "ready"
+	}
+	g.met = g.met || len(g.parts) == g.many
+	over := 0
+	for part, state := range g.parts {
+		if part != "w0" && state == "over" {
+			over++
+		}
+	}
+	b.All, b.End, b.Alone = g.met, g.parts["w0"] == "over", over == g.many-1
+	return b
 }
 
 func problem(w http.ResponseWriter, status int, slug string) {
@@ -133,7 +176,17 @@ func (g *gateway) route(w http.ResponseWriter, r *http.Request, route string) {
 		w.WriteHeader(http.StatusNoContent)
 	case "POST /log":
 		seq, _ := strconv.Atoi(r.URL.Query().Get("seq"))
-		g.chunks[seq] = body
+		if who := r.URL.Query().Get("part"); who != "" {
+			if g.others == nil {
+				g.others = map[string]map[int][]byte{}
+			}
+			if g.others[who] == nil {
+				g.others[who] = map[int][]byte{}
+			}
+			g.others[who][seq] = body
+		} else {
+			g.chunks[seq] = body
+		}
 		w.WriteHeader(http.StatusNoContent)
 	case "POST /progress":
 		var p api.Progress
@@ -142,13 +195,28 @@ func (g *gateway) route(w http.ResponseWriter, r *http.Request, route string) {
 		w.WriteHeader(http.StatusNoContent)
 	case "POST /beat":
 		g.beats++
-		write(w, g.answer)
+		write(w, g.gather(r.URL.Query()))
 	case "POST /checkpoint":
 		var c api.CheckpointTaken
 		g.read(body, &c)
 		g.saved = append(g.saved, g.tree(c.Files))
 		write(w, g.saved[len(g.saved)-1])
+	case "POST /next":
+		var said api.Idling
+		g.read(body, &said)
+		g.waits = append(g.waits, said)
+		if len(g.given) == 0 {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		next := g.given[0]
+		g.given = g.given[1:]
+		write(w, next)
 	case "POST /finish":
+		if g.many > 1 && len(g.finished) > 0 {
+			problem(w, http.StatusConflict, api.Superseded)
+			return
+		}
 		var f api.Finish
 		g.read(body, &f)
 		g.tree(f.Files)
@@ -265,8 +333,19 @@ func (g *gateway) until(what string, is func() bool) {
 func (g *gateway) log() (lines []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for seq := range len(g.chunks) {
-		for line := range bytes.Lines(g.chunks[seq]) {
+	return g.lines(g.chunks)
+}
+
+// logOf is what one of the others said.
+func (g *gateway) logOf(who string) []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.lines(g.others[who])
+}
+
+func (g *gateway) lines(chunks map[int][]byte) (lines []string) {
+	for seq := range len(chunks) {
+		for line := range bytes.Lines(chunks[seq]) {
 			at, rest, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
 			if _, err := time.Parse(time.RFC3339Nano, at); err != nil {
 				g.t.Errorf("a line of the log has no time: %q", line)
@@ -324,8 +403,6 @@ func (g *gateway) wait(ended <-chan error) error {
 		return nil
 	}
 }
-
-func planOfDir() *tidemill.Plan { return &tidemill.Plan{Dir: "/home/ada/trainer"} }
 
 func planOfImage() *tidemill.Plan {
 	return &tidemill.Plan{Image: "trainer:3", Command: []string{"python", "train.py"}}

@@ -3,12 +3,12 @@ package local
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
+
+	"tidemill.dev/internal/agent"
 )
 
 // card is a GPU.
@@ -35,40 +35,17 @@ type wish struct {
 
 func newCards(all []card) *cards { return &cards{all: all, free: slices.Clone(all)} }
 
-const askCards = 20 * time.Second // a driver that was not used for long takes a while
-
 // lookForCards asks nvidia-smi; a machine without it has none.
 func lookForCards(ctx context.Context) (*cards, error) {
-	program, err := exec.LookPath("nvidia-smi")
-	if err != nil {
-		return newCards(nil), nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, askCards)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "--query-gpu=index,name,driver_version", "--format=csv,noheader")
-	cmd.WaitDelay = time.Second
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("ask nvidia-smi for the GPUs: %w: %s", err, strings.TrimSpace(string(out)))
-	}
-	all, err := readCards(string(out))
-	return newCards(all), err
+	found, err := agent.LookForCards(ctx)
+	return newCards(cardsOf(found)), err
 }
 
-// readCards reads a card a line: index, product, driver.
-func readCards(text string) (all []card, err error) {
-	for line := range strings.Lines(text) {
-		fields := strings.Split(strings.TrimSpace(line), ", ")
-		if len(fields) == 1 && fields[0] == "" {
-			continue
-		}
-		index, err := strconv.Atoi(fields[0])
-		if err != nil || len(fields) != 3 {
-			return nil, fmt.Errorf("read what nvidia-smi says of the GPUs: %q is no index, product and driver", line)
-		}
-		all = append(all, card{index, fields[1], fields[2]})
+func cardsOf(found []agent.Card) (all []card) {
+	for _, c := range found {
+		all = append(all, card{c.Index, c.Product, c.Driver})
 	}
-	return all, nil
+	return all
 }
 
 // take waits until so many are free. Who came first is served first, so that

@@ -19,6 +19,9 @@ const cookieName = "TIDEMILL_COOKIE"
 // gear is what an attempt was given, to be given back.
 type gear struct {
 	l     *Launcher
+	deal  *deal
+	index int  // of the worker
+	none  bool // a parameter server has no cards
 	cards []card
 }
 
@@ -35,11 +38,13 @@ func (g *gear) equip(ctx context.Context, p tidemill.Plan) (e agent.Equipment, e
 	} else if err := g.contain(ctx, &e); err != nil {
 		return e, err
 	}
-	if g.cards, err = g.l.cards.take(ctx, p.GPUs); err != nil {
-		return e, err
+	if !g.none {
+		if g.cards, err = g.deal.take(ctx, g.index, p.GPUs); err != nil {
+			return e, err
+		}
 	}
 	for _, c := range g.cards {
-		e.GPUs, e.Card = append(e.GPUs, c.index), c.product
+		e.GPUs, e.Card, e.Driver = append(e.GPUs, c.index), c.product, c.driver
 	}
 	if p.Image == "" {
 		e.Env = append(e.Env, g.l.cards.visible(g.cards)...)
@@ -55,8 +60,6 @@ func (g *gear) contain(ctx context.Context, e *agent.Equipment) (err error) {
 	g.l.guard.engine(e.Engine)
 	return (legacy{Cookie: g.l.cookie, Engine: e.Engine}).leave(g.l.o.Dir)
 }
-
-func (g *gear) release() { g.l.cards.give(g.cards) }
 
 const maxSecret = 64 << 10
 

@@ -119,11 +119,7 @@ func (l *Launcher) Launch(_ context.Context, a runs.Attempt) error {
 func (l *Launcher) attempt(ctx context.Context, a runs.Attempt, one *launched) {
 	defer close(one.done)
 	defer one.end(nil)
-	g := &gear{l: l}
-	err := agent.Run(ctx, agent.Options{Gateway: l.o.Gateway, Token: a.Token, Attempt: a.Name, Node: l.node,
-		Work: filepath.Join(l.o.Dir, workName, a.Name), Cache: filepath.Join(l.o.Dir, "cache"), HTTP: l.o.HTTP,
-		Equip: g.equip, Prepare: prepareChild, Started: l.guard.add, Ended: l.guard.remove, Logger: l.o.Logger})
-	g.release()
+	err := l.together(ctx, a)
 	l.mu.Lock()
 	delete(l.live, a.Name)
 	l.mu.Unlock()
@@ -131,6 +127,13 @@ func (l *Launcher) attempt(ctx context.Context, a runs.Attempt, one *launched) {
 	if err != nil && !errors.Is(err, agent.ErrSuperseded) {
 		l.o.Logger.Warn("an attempt could not tell how it ended", "run", a.Run, "recipe", a.Recipe, "key", a.Key, "reason", err)
 	}
+}
+
+// options are those of an agent. Its gear is to be released behind it.
+func (l *Launcher) options(a runs.Attempt, g *gear) agent.Options {
+	return agent.Options{Gateway: l.o.Gateway, Token: a.Token, Attempt: a.Name, Node: l.node,
+		Work: filepath.Join(l.o.Dir, workName, a.Name), Cache: filepath.Join(l.o.Dir, "cache"), HTTP: l.o.HTTP,
+		Equip: g.equip, Prepare: prepareChild, Started: l.guard.add, Ended: l.guard.remove, Logger: l.o.Logger}
 }
 
 const workName = "work"

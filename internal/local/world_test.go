@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,6 +63,7 @@ type door struct {
 	words   map[string]word
 	logs    map[string]string
 	beats   map[string]int
+	parts   map[string]string // what those have said who are not alone, by attempt and part
 }
 
 // word is what of a last word is looked at.
@@ -74,7 +76,7 @@ type word struct {
 }
 
 func newDoor(t *testing.T) *door {
-	d := &door{changed: make(chan struct{}), plans: map[string]tidemill.Plan{}, words: map[string]word{}, logs: map[string]string{}, beats: map[string]int{}}
+	d := &door{changed: make(chan struct{}), plans: map[string]tidemill.Plan{}, words: map[string]word{}, logs: map[string]string{}, beats: map[string]int{}, parts: map[string]string{}}
 	d.server = httptest.NewServer(d)
 	t.Cleanup(d.server.Close)
 	return d
@@ -89,6 +91,12 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	run, number, _ := tidemill.CutAttemptName(name)
+	if d.isOver(name) && route != "" {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusConflict)
+		answer(w, map[string]any{"type": "https://tidemill.dev/problems/superseded", "title": "it has ended", "status": http.StatusConflict})
+		return
+	}
 	switch route {
 	case "":
 		answer(w, map[string]any{"run": run, "recipe": "r", "key": "k", "attempt": number, "causes": 1, "event": struct{}{}, "plan": d.plans[name], "beatSeconds": 0.05})
@@ -102,7 +110,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.logs[name] += string(body)
 	case "beat":
 		d.beats[name]++
-		answer(w, struct{}{})
+		answer(w, d.gather(name, r.URL.Query()))
 	case "objects/missing":
 		answer(w, struct{}{}) // nothing is
 	default:
@@ -110,6 +118,45 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	close(d.changed)
 	d.changed = make(chan struct{})
+}
+
+// isOver reports whether an attempt of several has told its end.
+func (d *door) isOver(name string) bool {
+	_, told := d.words[name]
+	return told && d.many(name) > 1
+}
+
+func (d *door) many(name string) int {
+	p := d.plans[name]
+	n := max(1, p.Workers)
+	if p.Servers != nil {
+		n += p.Servers.Count
+	}
+	return n
+}
+
+// gather hears one of several, and tells it how the others stand.
+func (d *door) gather(name string, q url.Values) map[string]bool {
+	if !q.Has("part") {
+		return nil
+	}
+	who := name + " " + q.Get("part") + q.Get("index")
+	if d.parts[who] == "" && q.Get("ready") == "true" {
+		d.parts[who] = "ready"
+	}
+	if q.Get("over") == "true" {
+		d.parts[who] = "over"
+	}
+	ready, over := 0, 0
+	for other, state := range d.parts {
+		if strings.HasPrefix(other, name+" ") {
+			ready++
+			if state == "over" && !strings.HasSuffix(other, " worker0") {
+				over++
+			}
+		}
+	}
+	return map[string]bool{"all": ready == d.many(name), "end": d.parts[name+" worker0"] == "over", "alone": over == d.many(name)-1}
 }
 
 func answer(w io.Writer, v any) { _ = json.NewEncoder(w).Encode(v) }

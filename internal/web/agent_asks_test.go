@@ -71,7 +71,7 @@ func (d *doors) attemptAsks(long, stranger []string) (all []ask) {
 		"POST /objects":         {"/objects", batch, 204, "hello", 16 << 20},
 		"POST /object":          {"/object?digest=" + object + "&size=5", "hello", 204, "?digest=x", 0},
 		"GET /object":           {"/object?digest=" + object, "", 200, "?digest=x", 0},
-		"POST /beat":            {"/beat", "", 200, "", 0},
+		"POST /beat":            {"/beat", "", 200, "?part=worker&index=1", 0},
 		"POST /progress":        {"/progress", `{"step":1,"metrics":{"loss":0.5}}` + "\n", 204, "{", api.MaxSteps * api.MaxStep},
 		"POST /log":             {"/log?seq=0", outLine + "hello\n", 204, "?seq=-1", api.MaxLogChunk},
 		"POST /checkpoint":      {"/checkpoint", files, 200, "{", api.MaxFinish},
@@ -123,7 +123,28 @@ func (d *doors) attemptAsks(long, stranger []string) (all []ask) {
 	all = append(all, ask{a.open, "GET", a.now.path("/files?tree=" + none), "", a.now.bearer(), 404},
 		ask{a.open, "GET", a.now.path("/object?digest=" + none), "", a.now.bearer(), 404},
 		ask{a.narrow, "GET", a.now.path("/object?digest=" + object), "", a.now.bearer(), 429})
+	all = append(all, a.nextAsks(long, stranger)...)
 	return append(all, a.logAsks(d, long, stranger)...)
+}
+
+// nextAsks get every documented answer to pods that would do another run.
+func (a *attemptDoors) nextAsks(long, stranger []string) []ask {
+	warm := "http://" + a.mill.open(func(o *Options) {
+		o.Runs, o.Ledger, o.Store, o.Tokens, o.Warm = a.foreman, a.ledger, a.store, a.tokens, a.warm
+	}).Addr()
+	first, second := a.ended("bot-7"), a.ended("bot-8")
+	path := first.path("/next")
+	soon, never := `{"pod":"p","seconds":0.001}`, `{"pod":"q","seconds":3600}`
+	a.Cleanup(a.gives(second.name, "run7-1"))
+	return []ask{
+		{warm, "POST", second.path("/next"), never, second.bearer(), 200}, {warm, "POST", path, soon, first.bearer(), 204},
+		{warm, "POST", path, `{"pod":"p"}`, first.bearer(), 400}, {warm, "POST", path, `{"seconds":1}`, first.bearer(), 400},
+		{warm, "POST", path, soon, nil, 401}, {warm, "POST", path, soon, second.bearer(), 401},
+		{warm, "POST", path, soon, first.bearer(stranger...), 403}, {warm, "POST", a.now.path("/next"), soon, a.now.bearer(), 409},
+		{warm, "POST", path, strings.Repeat(" ", api.MaxFinish+1), first.bearer(), 413}, {a.slow, "POST", path, "late!", first.bearer(), 408},
+		{a.narrow, "POST", path, strings.Repeat(" ", 30<<10), first.bearer(), 429}, {a.narrow, "POST", path, soon, first.bearer(long...), 431},
+		{a.none, "POST", path, soon, first.bearer(), 501}, {a.down, "POST", path, soon, first.bearer(), 503},
+	}
 }
 
 // logAsks get every documented answer about the log of a run.

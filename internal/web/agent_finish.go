@@ -34,6 +34,7 @@ func (g *Gateway) agentFinish(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
+	g.awaitSight(ctx, r, &said)
 	run, err := g.opt.Runs.Finish(ctx, r.attempt.run, r.attempt.number, fact)
 	switch {
 	case errors.Is(err, ledger.ErrCatchingUp):

@@ -1,9 +1,11 @@
 package web
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"tidemill.dev"
 	"tidemill.dev/internal/api"
@@ -16,7 +18,7 @@ import (
 // the store an instant after its attempt was superseded. That harms nobody: the
 // log is that attempt's own, and says what it did.
 func (g *Gateway) agentLog(w http.ResponseWriter, r *request) *api.Problem {
-	q, p := r.query([]string{"seq"})
+	q, p := r.query([]string{"seq", "part"})
 	if p != nil {
 		return p
 	}
@@ -34,16 +36,45 @@ func (g *Gateway) agentLog(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	if !g.attempts.log(r.attempt.name, seq, len(chunk), mostLog(&plan)) {
+	part := q.Get("part")
+	if part != "" && !hasPart(&plan, part) {
+		return badParameter("part", fmt.Sprintf("%q is none of those that work on the attempt; give w1 or ps0, say, and nothing for the first worker", clip(part)))
+	}
+	if !g.attempts.log(r.attempt.name+part, seq, len(chunk), mostLog(&plan)) {
 		return tooLarge(fmt.Sprintf("the log of an attempt of this run may have %d bytes: say that the rest is left out, and send no more", plan.MaxLog))
 	}
 	ctx, cancel := g.toTheEnd(r)
 	defer cancel()
-	if err := g.opt.Store.PutLog(ctx, r.attempt.run.ID, r.attempt.number, seq, chunk); err != nil {
+	put := g.opt.Store.PutLog
+	if part != "" {
+		put = func(ctx context.Context, run string, attempt, seq int, chunk []byte) error {
+			return g.opt.Store.PutPartLog(ctx, run, attempt, part, seq, chunk)
+		}
+	}
+	if err := put(ctx, r.attempt.run.ID, r.attempt.number, seq, chunk); err != nil {
 		return g.storeFault("take the log of run "+r.attempt.run.ID, err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// hasPart tells whether a plan has somebody of a name, who is not the first
+// worker.
+func hasPart(plan *tidemill.Plan, name string) bool {
+	servers := 0
+	if plan.Servers != nil {
+		servers = plan.Servers.Count
+	}
+	for _, of := range []struct {
+		begin     string
+		from, end int
+	}{{"ps", 0, servers}, {"w", 1, plan.Workers}} {
+		if text, ok := strings.CutPrefix(name, of.begin); ok {
+			n, err := strconv.Atoi(text)
+			return err == nil && n >= of.from && n < of.end && strconv.Itoa(n) == text
+		}
+	}
+	return false
 }
 
 // mostChunks bounds their number: even of a byte each they are a large log.

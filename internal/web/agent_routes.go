@@ -38,5 +38,6 @@ func (g *Gateway) agentTable() []route {
 		{method: http.MethodPost, path: agentsDoor + "/log", role: ofAttempt, handle: g.agentLog},
 		{method: http.MethodPost, path: agentsDoor + "/checkpoint", role: ofAttempt, handle: g.agentCheckpoint},
 		{method: http.MethodPost, path: agentsDoor + "/finish", role: ofAttemptForever, handle: g.agentFinish},
+		{method: http.MethodPost, path: agentsDoor + "/next", role: ofAttemptForever, handle: g.agentNext},
 	}
 }

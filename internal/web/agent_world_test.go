@@ -16,17 +16,27 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/internal/api"
 	"tidemill.dev/internal/ledger"
+	"tidemill.dev/internal/muster"
 	"tidemill.dev/internal/runs"
 	"tidemill.dev/internal/store"
+	"tidemill.dev/internal/warm"
 )
 
 const attemptConfig = testConfig + `pools:
-  default: {slots: 100}
+  default: {slots: 100, linger: 1h}
 recipes:
   fit:
     when: {type: new-data}
     run: {dir: ., command: [fit], attempts: 3, backoff: {first: 1ms}, maxOutput: 1MiB, maxLog: 1MiB}
     makes: {model: "fit/{key}"}
+  boxed:
+    when: {type: nothing-of-tests}
+    run: {image: "trainer:3", command: [fit], gpus: 2}
+    makes: {model: "boxed/{key}"}
+  pair:
+    when: {type: nothing-of-tests}
+    run: {dir: ., command: [fit], workers: 2, servers: {count: 1}}
+    makes: {model: "pair/{key}"}
   clean:
     when: {type: bot-created}
     run: {dir: ., command: [clean]}
@@ -72,6 +82,7 @@ type mill struct {
 	foreman  *runs.Foreman
 	tokens   *runs.Tokens
 	launched *launches
+	warm     *warm.Book
 }
 
 func newMill(t testing.TB, change func(*Options)) *mill {
@@ -91,11 +102,13 @@ func newMillOn(t testing.TB, servers embedded.Options, change func(*Options)) *m
 	m.store = must1(store.Open(t.Context(), store.Options{URL: t.TempDir()}))(t)
 	t.Cleanup(func() { m.must(m.store.Close()) })
 	m.tokens = must1(runs.NewTokens(bytes.Repeat([]byte{1}, runs.SecretSize)))(t)
+	m.warm = warm.NewBook(m.redis, names, "kafka-1")
 	announce := func(context.Context, api.Commit) error { return nil }
 	m.foreman = must1(runs.New(runs.Options{Ledger: m.ledger, Store: m.store, Names: names, Config: m.applied.Load, Announce: announce,
 		Launcher: m.launched, Tokens: m.tokens, Dir: t.TempDir()}))(t)
 	m.gateway = m.open(func(o *Options) {
 		o.Runs, o.Ledger, o.Store, o.Tokens, o.Announce = m.foreman, m.ledger, m.store, m.tokens, announce
+		o.Warm, o.Muster = m.warm, muster.NewRoll(m.redis, names, "kafka-1")
 		if change != nil {
 			change(o)
 		}

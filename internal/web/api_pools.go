@@ -6,8 +6,10 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/config"
 	"tidemill.dev/internal/acts"
 	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/warm"
 )
 
 // listPools answers with all pools of the config.
@@ -30,9 +32,14 @@ func (g *Gateway) listPools(w http.ResponseWriter, r *request) *api.Problem {
 	for _, recipe := range c.Recipes {
 		waiting[recipe.Run.Pool] += due[recipe.Name]
 	}
+	idle, p := g.idle(ctx, c)
+	if p != nil {
+		return p
+	}
 	all := api.Pools{Pools: []api.Pool{}}
 	for _, pool := range c.Pools {
-		shown := api.Pool{Name: pool.Name, Slots: g.slotsOf(pool), Running: running[pool.Name], Waiting: waiting[pool.Name], GPUs: g.gpus()}
+		shown := api.Pool{Name: pool.Name, Slots: g.slotsOf(pool), Running: running[pool.Name], Waiting: waiting[pool.Name], GPUs: g.gpus(),
+			Lingering: idle[pool.Name].Pods, IdleSeconds: idle[pool.Name].GPUSeconds}
 		if pause, rests := asked.PoolPause(pool.Name); rests {
 			shown.PausedBy, shown.PausedSince = pause.By, &pause.Since
 		}
@@ -40,6 +47,24 @@ func (g *Gateway) listPools(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	writeJSON(w, http.StatusOK, all)
 	return nil
+}
+
+// idle is how those pools linger in which pods may.
+func (g *Gateway) idle(ctx context.Context, c *config.Config) (map[string]warm.Idle, *api.Problem) {
+	var names []string
+	for _, pool := range c.Pools {
+		if pool.Linger > 0 {
+			names = append(names, pool.Name)
+		}
+	}
+	if g.opt.Warm == nil || len(names) == 0 {
+		return nil, nil
+	}
+	all, err := g.opt.Warm.IdleOf(ctx, names)
+	if err != nil {
+		return nil, g.unled(ctx, err)
+	}
+	return all, nil
 }
 
 func (g *Gateway) gpus() int {

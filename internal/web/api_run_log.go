@@ -21,7 +21,7 @@ func (g *Gateway) runLog(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	l := &logReader{g: g, q: q, viewer: g.viewer(r), text: logText{timestamps: q.timestamps}, skip: q.skip}
+	l := &logReader{g: g, q: q, viewer: g.viewer(r), text: logText{timestamps: q.timestamps, begin: beginOf(q.part)}, skip: q.skip}
 	if p := l.find(r); p != nil {
 		return p
 	}
@@ -45,14 +45,15 @@ func (g *Gateway) runLog(w http.ResponseWriter, r *request) *api.Problem {
 
 // logQuery says what to send of a log.
 type logQuery struct {
-	attempt    int // 0 is the newest
+	attempt    int    // 0 is the newest
+	part       string // of it alone; empty is the first worker's, and then the others'
 	follow     bool
 	timestamps bool
 	skip       int64 // bytes that the reader has already
 }
 
 func readLogQuery(r *request) (q logQuery, p *api.Problem) {
-	values, p := r.query([]string{"attempt", "follow", "timestamps", "skip"})
+	values, p := r.query([]string{"attempt", "part", "follow", "timestamps", "skip"})
 	if p != nil {
 		return q, p
 	}
@@ -69,6 +70,9 @@ func readLogQuery(r *request) (q logQuery, p *api.Problem) {
 		if q.attempt, err = strconv.Atoi(text); err != nil || q.attempt < 1 || q.attempt > mostAttempts {
 			return q, badParameter("attempt", fmt.Sprintf("%q is no number of an attempt; give 1 or more, or leave it out for the newest", clip(text)))
 		}
+	}
+	if q.part = values.Get("part"); q.part != "" && !isPart(q.part) {
+		return q, badParameter("part", fmt.Sprintf("%q is none of those that work on an attempt; give w0, w1 or ps0, say", clip(q.part)))
 	}
 	if text := values.Get("skip"); text != "" {
 		if q.skip, err = strconv.ParseInt(text, 10, 64); err != nil || q.skip < 0 {
@@ -193,9 +197,11 @@ func (l *logReader) run(ctx context.Context) error {
 		over, next := logStands(run, l.attempt)
 		switch {
 		case !l.q.follow || over && next == 0:
-			l.add(l.text.end)
-			return nil
+			return l.others(ctx)
 		case over && next > 0:
+			if err := l.others(ctx); err != nil {
+				return err
+			}
 			l.turn(next)
 			continue
 		}
@@ -219,11 +225,49 @@ func logStands(run *tidemill.Run, attempt int) (over bool, next int) {
 
 // chunks sends what has come since.
 func (l *logReader) chunks(ctx context.Context) error {
-	return l.g.opt.Store.ReadLog(ctx, l.id, l.attempt, l.next, func(seq int, chunk []byte) error {
+	take := func(seq int, chunk []byte) error {
 		l.next = seq + 1
 		l.add(func(to []byte) []byte { return l.text.add(to, chunk) })
 		return l.out.portion(ctx)
-	})
+	}
+	if l.q.part != "" && l.q.part != firstWorker {
+		return l.g.opt.Store.ReadPartLog(ctx, l.id, l.attempt, l.q.part, l.next, take)
+	}
+	return l.g.opt.Store.ReadLog(ctx, l.id, l.attempt, l.next, take)
+}
+
+// others ends the log of the first worker, and sends those of the others behind
+// it, each whole: who comes back for the rest finds it in the same order, and
+// what one has said is read in one piece.
+func (l *logReader) others(ctx context.Context) error {
+	l.add(l.text.end)
+	if l.q.part != "" {
+		return nil
+	}
+	parts, err := l.g.opt.Store.LogParts(ctx, l.id, l.attempt)
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		text := logText{timestamps: l.q.timestamps, begin: beginOf(part)}
+		err := l.g.opt.Store.ReadPartLog(ctx, l.id, l.attempt, part, 0, func(_ int, chunk []byte) error {
+			l.add(func(to []byte) []byte { return text.add(to, chunk) })
+			return l.out.portion(ctx)
+		})
+		if err != nil {
+			return err
+		}
+		l.add(text.end)
+	}
+	return nil
+}
+
+// beginOf begins the lines of one who is not the first worker.
+func beginOf(part string) string {
+	if part == "" || part == firstWorker {
+		return ""
+	}
+	return "[" + part + "] "
 }
 
 // add adds text, but for what the reader has.

@@ -111,6 +111,7 @@ func (l *triggerLook) count(name string, shown *api.Trigger) {
 	}
 	shown.Numbers = &api.TriggerNumbers{Delivered: n.Delivered, Failed: n.Failed, DeadLettered: n.DeadLettered, Replies: n.Replies,
 		InFlight: n.InFlight, Parked: n.Parked, OldestParked: timeOrNull(n.OldestParked)}
+	shown.Waits = n.Waits
 	shown.LastError, shown.LastErrorAt = n.LastError, timeOrNull(n.LastErrorAt)
 }
 

@@ -20,11 +20,13 @@ import (
 	"tidemill.dev/internal/forget"
 	"tidemill.dev/internal/ledger"
 	"tidemill.dev/internal/models"
+	"tidemill.dev/internal/muster"
 	"tidemill.dev/internal/repeats"
 	"tidemill.dev/internal/runs"
 	"tidemill.dev/internal/standing"
 	"tidemill.dev/internal/store"
 	"tidemill.dev/internal/telemetry"
+	"tidemill.dev/internal/warm"
 	"tidemill.dev/triggers/clock"
 )
 
@@ -46,6 +48,9 @@ type Options struct {
 	Inference http.Handler  // the Open Inference Protocol's; nil is a gateway that scores nothing
 	Access    *access.Guard // nil is the open door, for loopback alone
 	Telemetry *telemetry.Telemetry
+
+	Warm   *warm.Book   // of pods that linger; nil sends each away at once
+	Muster *muster.Roll // where the workers of an attempt gather; nil has none begin that is more than one
 
 	Runs      *runs.Foreman // nil where there are none; then so are the six below
 	Ledger    *ledger.Ledger

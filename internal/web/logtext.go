@@ -12,6 +12,7 @@ import "bytes"
 // that somebody has made wrong.
 type logText struct {
 	timestamps bool
+	begin      string // of each line: whose it is
 	left       []byte // of a line that goes on in the next chunk
 	open       string // the stream of which a part was the last that was shown
 }
@@ -70,9 +71,12 @@ func (t *logText) unless(stream string, to []byte) []byte {
 func (t *logText) line(to, line []byte) []byte {
 	at, stream, part, text, ok := cutLogLine(line)
 	if !ok {
-		return append(append(t.unless("", to), line...), '\n')
+		return append(append(append(t.unless("", to), t.begin...), line...), '\n')
 	}
 	to = t.unless(stream, to)
+	if t.open == "" {
+		to = append(to, t.begin...)
+	}
 	if t.timestamps && t.open == "" {
 		to = append(append(append(append(to, at...), ' '), stream...), ' ')
 	}

@@ -17,6 +17,7 @@ type metrics struct {
 	events   *prometheus.CounterVec
 	own, ack prometheus.Histogram
 	homeless prometheus.Counter // refused events of no stream
+	idle     *prometheus.CounterVec
 	refused  refusals
 }
 
@@ -50,6 +51,8 @@ func (g *Gateway) newMetrics(to prometheus.Registerer) (*metrics, error) {
 		ack: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tidemill_gateway_ack_seconds",
 			Help: "From handing a request's events over until Kafka has acknowledged all of them.", Buckets: secondsBuckets()}),
 	}
+	m.idle = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_idle_gpu_seconds_total",
+		Help: "GPU-seconds that pods which had done their run waited for another, by pool."}, []string{"pool"})
 	m.homeless = m.events.WithLabelValues("", "refused")
 	for reason, counter := range map[string]*prometheus.Counter{
 		"token": &m.refused.token, "role": &m.refused.role, "host": &m.refused.host, "headers": &m.refused.headers,
@@ -58,7 +61,7 @@ func (g *Gateway) newMetrics(to prometheus.Registerer) (*metrics, error) {
 	} {
 		*counter = refused.WithLabelValues(reason)
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.events, m.own, m.ack, refused,
+	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.events, m.own, m.ack, refused, m.idle,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tidemill_gateway_under_way_bytes",
 			Help: "Memory of the requests being answered."}, func() float64 { return g.room.bytes() }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tidemill_gateway_unacked_bytes",

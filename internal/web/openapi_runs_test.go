@@ -18,7 +18,8 @@ func TestDocumentHasEveryFieldOfRuns(t *testing.T) {
 	t.Parallel()
 	checkFields(t, map[string]any{"Runs": api.Runs{}, "RunShown": api.RunShown{}, "RunWhole": api.RunWhole{}, "Cause": tidemill.Cause{},
 		"RunAttempt": tidemill.Attempt{}, "Cancel": tidemill.Cancel{}, "Result": tidemill.Result{}, "Stage": tidemill.Stage{}, "Progress": api.Progress{},
-		"Plan": tidemill.Plan{}, "Backoff": tidemill.Backoff{}, "Input": tidemill.Input{},
+		"Plan": tidemill.Plan{}, "Servers": tidemill.Servers{}, "Inside": tidemill.Inside{}, "Volume": tidemill.Volume{},
+		"Beat": api.Beat{}, "Idling": api.Idling{}, "Given": api.Given{}, "Backoff": tidemill.Backoff{}, "Input": tidemill.Input{},
 		"RunsAsked": api.RunsAsked{}, "RunsSelected": api.RunsSelected{}, "RunsDone": api.RunsDone{}, "RunDone": api.RunDone{},
 		"Recipes": api.Recipes{}, "Recipe": api.Recipe{}, "Pools": api.Pools{}, "Pool": api.Pool{}, "Rested": api.Rested{}}, func(name string, fields map[string]bool) {
 		if name == "RunShown" || name == "RunWhole" {

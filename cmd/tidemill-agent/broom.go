@@ -1,0 +1,89 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// broom takes away what an attempt has left in its container, so that the next
+// finds it as the image has it: its processes, its work folder, and what it has
+// put where programs put what is for now.
+type broom struct {
+	work  string
+	alone bool // all processes but the first and this one are the command's
+	was   map[string]map[string]bool
+}
+
+// newBroom looks what is there before any attempt.
+func newBroom(work string, alone bool) *broom {
+	b := &broom{work: work, alone: alone, was: map[string]map[string]bool{}}
+	for _, dir := range []string{os.TempDir(), "/dev/shm"} {
+		if !alone {
+			break // on a machine that others use it is not ours alone
+		}
+		if names, err := namesIn(dir); err == nil {
+			b.was[dir] = names
+		}
+	}
+	return b
+}
+
+func (b *broom) clean() error {
+	var failed []error
+	if b.alone {
+		failed = append(failed, killOthers())
+	}
+	failed = append(failed, b.sweep(b.work, nil))
+	for dir, was := range b.was {
+		failed = append(failed, b.sweep(dir, was))
+	}
+	if err := errors.Join(failed...); err != nil {
+		return fmt.Errorf("clean up behind the attempt: %w", err)
+	}
+	return nil
+}
+
+// sweep removes what is in a folder and was not before. The folder itself stays:
+// it is a mount.
+func (b *broom) sweep(dir string, was map[string]bool) error {
+	names, err := namesIn(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for name := range names {
+		if at := filepath.Join(dir, name); !was[name] && at != b.work {
+			failed = append(failed, remove(at))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// remove removes all of it, folders that may not be written to among it.
+func remove(at string) error {
+	if os.RemoveAll(at) == nil {
+		return nil
+	}
+	_ = filepath.WalkDir(at, func(name string, d fs.DirEntry, _ error) error {
+		if d != nil && d.IsDir() {
+			_ = os.Chmod(name, 0o700) // what it leaves is told of by the second try
+		}
+		return nil
+	})
+	return os.RemoveAll(at)
+}
+
+func namesIn(dir string) (map[string]bool, error) {
+	all, err := os.ReadDir(dir)
+	names := map[string]bool{}
+	for _, e := range all {
+		names[e.Name()] = true
+	}
+	return names, err
+}

@@ -1,0 +1,22 @@
+//go:build !unix
+
+package main
+
+import (
+	"errors"
+	"fmt"
+)
+
+// envFirst tells the agent that its parent is the first process of the container.
+const envFirst = "TIDEMILL_AGENT_FIRST"
+
+// ended is how the agent's own process has ended.
+type ended struct{ code int }
+
+func (e *ended) Error() string { return fmt.Sprintf("the agent exited with %d", e.code) }
+
+var errNoContainers = errors.New("containers of this system are not known")
+
+func beFirst([]string) error { return errNoContainers }
+
+func killOthers() error { return errNoContainers }

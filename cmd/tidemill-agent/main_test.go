@@ -1,0 +1,333 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"tidemill.dev/internal/agent"
+)
+
+const patience = time.Minute
+
+// asAgent has the test binary be the agent.
+const asAgent = "TIDEMILL_AGENT_TEST"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asAgent) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// door is a gateway that gives attempts scripts to run.
+type door struct {
+	*testing.T
+	server *httptest.Server
+
+	mu       sync.Mutex
+	changed  chan struct{}
+	scripts  map[string]string // by attempt
+	outcomes map[string]string
+	reasons  map[string]string
+	logs     map[string]string
+	next     []string
+}
+
+func newDoor(t *testing.T) *door {
+	d := &door{T: t, changed: make(chan struct{}), scripts: map[string]string{}, outcomes: map[string]string{}, reasons: map[string]string{}, logs: map[string]string{}}
+	d.server = httptest.NewServer(d)
+	t.Cleanup(d.server.Close)
+	return d
+}
+
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // it has gone
+	}
+	name, route, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/agent/v1/attempts/"), "/")
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r.Header.Get("Authorization") != "Bearer token of "+name {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	var answer any = struct{}{}
+	switch route {
+	case "":
+		answer = map[string]any{"run": "run", "recipe": "r", "key": "k", "attempt": 1, "causes": 1, "event": struct{}{}, "beatSeconds": 0.05,
+			"plan": map[string]any{"image": "trainer:3", "command": []string{"sh", "-c", d.scripts[name]}, "grace": 10e9, "maxLog": 1 << 20, "maxOutput": 1 << 20}}
+	case "finish":
+		var said struct{ Outcome, Reason string }
+		_ = json.Unmarshal(body, &said)
+		d.outcomes[name], d.reasons[name] = said.Outcome, said.Reason
+	case "log":
+		d.logs[name] += string(body)
+	case "next":
+		if len(d.next) == 0 {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		answer = map[string]any{"attempt": d.next[0], "token": "token of " + d.next[0]}
+		d.next = d.next[1:]
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+// script is what an attempt runs.
+func (d *door) script(name, text string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.scripts[name] = text
+}
+
+// heard is what the door has been told so far.
+func (d *door) heard() (outcomes, reasons, logs map[string]string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.outcomes), maps.Clone(d.reasons), maps.Clone(d.logs)
+}
+
+func (d *door) until(what string, is func() bool) {
+	d.Helper()
+	for late := time.After(patience); ; {
+		d.mu.Lock()
+		done, changed := is(), d.changed
+		d.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late:
+			d.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+// agent is the agent of an attempt as a process, which has not begun.
+func (d *door) agent(name string, more ...string) *exec.Cmd {
+	work := filepath.Join(d.TempDir(), "work")
+	cmd := exec.Command(os.Args[0], "run")
+	cmd.Env = append(os.Environ(), append([]string{asAgent + "=yes", agent.EnvGateway + "=" + d.server.URL, agent.EnvAttempt + "=" + name,
+		agent.EnvToken + "=token of " + name, agent.EnvWork + "=" + work, agent.EnvPod + "=pod-1", agent.EnvNode + "=node-1"}, more...)...)
+	return cmd
+}
+
+// contained has a process be the first of its own, as that of a container is.
+func contained(t *testing.T, cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	if os.Getuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	probe := exec.Command("true")
+	probe.SysProcAttr = cmd.SysProcAttr
+	if err := probe.Run(); err != nil {
+		t.Skipf("this system lets nobody have processes of their own: %v", err)
+	}
+}
+
+// end waits for the agent, and tells what it exited with.
+func end(t *testing.T, cmd *exec.Cmd) int {
+	t.Helper()
+	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	err := cmd.Wait()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
+func start(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+}
+
+// The agent as the first process of a container: it does its attempt, says on
+// what the command says, and what the command has left behind is no more when a
+// second comes, neither its processes nor its files.
+func TestAContainer(t *testing.T) {
+	d := newDoor(t)
+	marks := t.TempDir()
+	d.script("one-1", `echo hello; echo oh >&2; echo x > "$TIDEMILL_OUT/../../left"; for i in 1 2 3; do (setsid sh -c 'trap "" TERM; while :; do echo alive >> `+marks+`/alive; sleep 0.02; done' >/dev/null 2>&1 &) ; done
+		while ! test -s `+marks+`/alive; do sleep 0.02; done; (true &); exit 3`)
+	d.script("two-1", `test -e "$TIDEMILL_OUT/../../left" && echo the file is left; mv `+marks+`/alive `+marks+`/then; sleep 0.3; test -e `+marks+`/alive && echo the processes are left; env | grep TIDEMILL_AGENT; true`)
+	d.mu.Lock()
+	d.next = []string{"two-1"}
+	d.mu.Unlock()
+	cmd := d.agent("one-1", agent.EnvLinger+"=1m", "TMPDIR="+t.TempDir())
+	contained(t, cmd)
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	start(t, cmd)
+	code := end(t, cmd)
+	outcomes, reasons, logs := d.heard()
+	if code != exitTold || outcomes["one-1"] != "failed" || outcomes["two-1"] != "succeeded" {
+		t.Errorf("it exits with %d; %v %v\n%s", code, outcomes, reasons, errs.String())
+	}
+	if logs["two-1"] != "" {
+		t.Errorf("the second found: %s", logs["two-1"])
+	}
+	if out.String() != "hello\n" || !strings.Contains(errs.String(), "oh\n") {
+		t.Errorf("it says %q and %q", out.String(), errs.String())
+	}
+}
+
+// Orphans are buried while the command runs.
+func TestOrphansAreBuried(t *testing.T) {
+	d := newDoor(t)
+	marks := t.TempDir()
+	// The children of the first process are counted from outside, where their
+	// numbers are others.
+	d.script("one-1", `for i in 1 2 3 4 5; do (setsid true &); done; echo born; while ! test -e `+marks+`/go; do sleep 0.02; done`)
+	cmd := d.agent("one-1")
+	contained(t, cmd)
+	start(t, cmd)
+	d.until("they are born", func() bool { return strings.Contains(d.logs["one-1"], "born") })
+	for late := time.Now().Add(patience); zombiesOf(t, cmd.Process.Pid) > 0; {
+		if time.Now().After(late) {
+			t.Fatal("there are zombies")
+		}
+	}
+	if err := os.WriteFile(filepath.Join(marks, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code := end(t, cmd)
+	if outcomes, _, _ := d.heard(); code != exitTold || outcomes["one-1"] != "succeeded" {
+		t.Errorf("it exits with %d; %v", code, outcomes)
+	}
+}
+
+// zombiesOf counts the children of a process that nobody has waited for.
+func zombiesOf(t *testing.T, parent int) (n int) {
+	all, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		text, err := os.ReadFile("/proc/" + e.Name() + "/stat")
+		if err != nil {
+			continue // no process, or none any more
+		}
+		_, rest, _ := strings.Cut(string(text), ") ")
+		if fields := strings.Fields(rest); len(fields) > 1 && fields[0] == "Z" && fields[1] == strconv.Itoa(parent) {
+			n++
+		}
+	}
+	return n
+}
+
+// A pod that is asked to leave has its command save and leave, and says so.
+func TestAskedToLeave(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		d := newDoor(t)
+		d.script("one-1", `trap 'echo saved; exit 0' TERM; echo at work; while :; do sleep 0.02; done`)
+		cmd := d.agent("one-1", agent.EnvGrace+"=40s", agent.EnvLinger+"=1m")
+		if first {
+			contained(t, cmd)
+		}
+		start(t, cmd)
+		d.until("it is at work", func() bool { return strings.Contains(d.logs["one-1"], "at work") })
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		code := end(t, cmd)
+		if outcomes, _, logs := d.heard(); code != exitTold || outcomes["one-1"] != "left" || !strings.Contains(logs["one-1"], "saved") {
+			t.Errorf("it exits with %d; %v, %s", code, outcomes, logs["one-1"])
+		}
+	}
+}
+
+// Whoever watches the pod can tell what its exit code means.
+func TestExitCodes(t *testing.T) {
+	d := newDoor(t)
+	for what, c := range map[string]struct {
+		args []string
+		env  []string
+		code int
+	}{
+		"nothing to do":     {nil, nil, exitMisused},
+		"something else":    {[]string{"walk"}, nil, exitMisused},
+		"no attempt":        {[]string{"run"}, []string{agent.EnvAttempt + "="}, exitMisused},
+		"no such part":      {[]string{"run"}, []string{agent.EnvPart + "=chief"}, exitMisused},
+		"no such index":     {[]string{"run"}, []string{agent.EnvIndex + "=x"}, exitMisused},
+		"no duration":       {[]string{"run"}, []string{agent.EnvLinger + "=soon"}, exitMisused},
+		"another's token":   {[]string{"run"}, []string{agent.EnvToken + "=stolen"}, exitUntold},
+		"nowhere to put it": {[]string{"install", "/nowhere/at/all"}, nil, exitUntold},
+	} {
+		cmd := d.agent("one-1", c.env...)
+		cmd.Args = append(cmd.Args[:1], c.args...)
+		var errs strings.Builder
+		cmd.Stderr = &errs
+		start(t, cmd)
+		if code := end(t, cmd); code != c.code || !strings.HasPrefix(errs.String(), "tidemill-agent: ") {
+			t.Errorf("%s: it exits with %d: %s", what, code, errs.String())
+		}
+	}
+	if code := codeOf(fmt.Errorf("x: %w", agent.ErrSuperseded)); code != exitSuperseded {
+		t.Errorf("superseded is %d", code)
+	}
+	if code := codeOf(&ended{137}); code != 137 {
+		t.Errorf("the agent's own end is %d", code)
+	}
+	if err := run(context.Background(), nil); !errors.Is(err, errMisused) {
+		t.Error(err)
+	}
+}
+
+// The program is copied whole, may be run, and takes the place of an older one.
+func TestInstall(t *testing.T) {
+	dir := t.TempDir()
+	at := filepath.Join(dir, "agent")
+	if err := os.WriteFile(at, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := install(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is, err := os.Stat(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.Stat(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is.Mode().Perm() != 0o755 || is.Size() != want.Size() {
+		t.Errorf("%v, %d bytes; want %d", is.Mode(), is.Size(), want.Size())
+	}
+	if all, _ := os.ReadDir(dir); len(all) != 1 {
+		t.Errorf("there is also %v", all)
+	}
+}

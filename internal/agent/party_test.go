@@ -1,0 +1,358 @@
+//go:build unix
+
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+)
+
+// asWhat has the test binary be the command of a test.
+const asWhat = "TEST_AS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asWhat) == "reduce" {
+		if err := reduce(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(9)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// reduce is a command of several: the workers meet at the first of them, add up
+// what each brings, and all hear the sum. Each tells every parameter server, and
+// those serve for ever.
+func reduce() error {
+	var tf struct {
+		Cluster struct{ Worker, PS []string }
+		Task    struct {
+			Type  string
+			Index int
+		}
+	}
+	if err := json.Unmarshal([]byte(os.Getenv("TF_CONFIG")), &tf); err != nil {
+		return err
+	}
+	if os.Getenv("TIDEMILL_ROLE") == Server {
+		return serveFor(tf.Cluster.PS[tf.Task.Index])
+	}
+	rank, err := strconv.Atoi(os.Getenv("RANK"))
+	if err != nil || tf.Task.Type != "worker" || tf.Task.Index != rank || strconv.Itoa(len(tf.Cluster.Worker)) != os.Getenv("WORLD_SIZE") {
+		return fmt.Errorf("rank %d, %w, %+v", rank, err, tf)
+	}
+	for _, server := range tf.Cluster.PS {
+		if _, err := askAt(server, rank+1); err != nil {
+			return err
+		}
+	}
+	sum := 0
+	meet := net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT"))
+	if rank == 0 {
+		sum, err = addUp(meet, len(tf.Cluster.Worker))
+	} else {
+		sum, err = askAt(meet, rank+1)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Println("the sum is", sum)
+	if rank == 0 {
+		return os.WriteFile(filepath.Join(os.Getenv("TIDEMILL_OUT"), "sum"), []byte(strconv.Itoa(sum)), 0o600)
+	}
+	return os.WriteFile(filepath.Join(os.Getenv("TIDEMILL_OUT"), "not kept"), nil, 0o600)
+}
+
+// addUp hears a number of each worker, and tells all of them the sum.
+func addUp(at string, many int) (sum int, err error) {
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		return 0, err
+	}
+	sum = 1
+	var all []net.Conn
+	for range many - 1 {
+		c, err := l.Accept()
+		if err != nil {
+			return 0, err
+		}
+		var n int
+		if _, err := fmt.Fscanln(bufio.NewReader(c), &n); err != nil {
+			return 0, err
+		}
+		sum, all = sum+n, append(all, c)
+	}
+	for _, c := range all {
+		if _, err := fmt.Fprintln(c, sum); err != nil {
+			return 0, err
+		}
+	}
+	return sum, nil
+}
+
+// askAt tells a number, and hears one. Who is asked may not listen yet.
+func askAt(at string, n int) (sum int, err error) {
+	for late := time.Now().Add(patience); ; {
+		c, err := net.Dial("tcp", at)
+		if err == nil {
+			defer c.Close()
+			if _, err = fmt.Fprintln(c, n); err == nil {
+				_, err = fmt.Fscanln(bufio.NewReader(c), &sum)
+			}
+			return sum, err
+		}
+		if time.Now().After(late) {
+			return 0, err
+		}
+	}
+}
+
+func serveFor(at string) error {
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		return err
+	}
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		var n int
+		_, err = fmt.Fscanln(bufio.NewReader(c), &n)
+		fmt.Println("heard", n)
+		fmt.Fprintln(c, n)
+		if err = errors.Join(err, c.Close()); err != nil {
+			return err
+		}
+	}
+}
+
+// troupe are those that work on an attempt together.
+type troupe struct {
+	*gateway
+	ended map[string]<-chan error
+	all   map[string]Options
+}
+
+func addresses(t *testing.T, many int) (all []string) {
+	for range many {
+		port, err := freePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, net.JoinHostPort(localhost, strconv.Itoa(port)))
+	}
+	return all
+}
+
+// newTroupe are so many, of whom none has begun.
+func newTroupe(t *testing.T, workers, servers int) *troupe {
+	g := newGateway(t)
+	g.many = workers + servers
+	g.order.Plan.Workers = workers
+	r := &troupe{gateway: g, ended: map[string]<-chan error{}, all: map[string]Options{}}
+	if servers > 0 {
+		g.order.Plan.Servers = &tidemill.Servers{Count: servers}
+	}
+	w, s := addresses(t, workers), addresses(t, servers)
+	for i := range workers + servers {
+		o := g.options()
+		o.Workers, o.Servers, o.Part, o.Index = w, s, Worker, i
+		if i >= workers {
+			o.Part, o.Index = Server, i-workers
+		}
+		p := newParty(&o)
+		name := p.name()
+		if name == "" {
+			name = "w0"
+		}
+		r.all[name] = o
+	}
+	return r
+}
+
+func (r *troupe) start(who ...string) {
+	for _, name := range who {
+		r.ended[name] = r.begin(context.Background(), r.all[name])
+	}
+}
+
+// ends waits until all have, and checks how.
+func (r *troupe) ends(want map[string]error) {
+	r.t.Helper()
+	for name, ended := range r.ended {
+		if err := r.wait(ended); !errors.Is(err, want[name]) {
+			r.t.Errorf("%s ends with %v", name, err)
+		}
+		if _, err := os.Stat(r.all[name].Work); !os.IsNotExist(err) {
+			r.t.Errorf("the folder of %s is left: %v", name, err)
+		}
+	}
+}
+
+func (r *troupe) reduces() {
+	r.order.Plan.Command, r.order.Plan.Env = []string{os.Args[0]}, map[string]string{asWhat: "reduce"}
+}
+
+// Two workers and a parameter server find each other and make one thing. The
+// server, which would serve for ever, ends with them, and no line is lost.
+func TestWorkersAndAServer(t *testing.T) {
+	r := newTroupe(t, 2, 1)
+	r.reduces()
+	r.start("w1", "ps0", "w0")
+	r.ends(nil)
+	f := r.word()
+	if f.Outcome != tidemill.OutcomeSucceeded || r.content(f.Files)["sum"] != "3" || len(f.Files) != 1 {
+		t.Errorf("%+v", f)
+	}
+	for who, lines := range map[string][]string{"w0": r.log(), "w1": r.logOf("w1")} {
+		if !slices.Equal(lines, []string{"stdout F the sum is 3"}) {
+			t.Errorf("%s said %q", who, lines)
+		}
+	}
+	said := r.logOf("ps0")
+	if slices.Sort(said); !slices.Equal(said, []string{"stdout F heard 1", "stdout F heard 2"}) {
+		t.Errorf("the server said %q", said)
+	}
+}
+
+// One that fails ends the attempt: it says so itself, and the others are killed.
+func TestOneFailureEndsAll(t *testing.T) {
+	r := newTroupe(t, 2, 1)
+	marks := t.TempDir()
+	r.sh(`trap "" TERM; if test "$TIDEMILL_ROLE" = server; then me=ps; else me=w$RANK; fi; echo $$ > ` + marks + `/$me.new; mv ` + marks + `/$me.new ` + marks + `/$me
+		if test $me = w1; then while ! test -e ` + marks + `/w0 || ! test -e ` + marks + `/ps; do sleep 0.02; done; echo it is all wrong >&2; exit 3; fi
+		sleep 600; sleep 600`)
+	r.start("w0", "w1", "ps0")
+	r.ends(map[string]error{"w0": ErrSuperseded})
+	f := r.word()
+	if f.Outcome != tidemill.OutcomeFailed || f.Reason != "worker 1: exit status 3" || f.Permanent || f.Result.LastLines != "it is all wrong" || f.Result.Exit != 3 {
+		t.Errorf("%+v", f)
+	}
+	for _, who := range []string{"w0", "ps"} {
+		dead(t, filepath.Join(marks, who))
+	}
+	if !slices.Equal(r.logOf("w1"), []string{"stderr F it is all wrong"}) {
+		t.Errorf("it said %q", r.logOf("w1"))
+	}
+}
+
+// dead waits until a process is no more, whose number stands in a file.
+func dead(t *testing.T, file string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for late := time.Now().Add(patience); syscall.Kill(pid, 0) == nil; {
+		if time.Now().After(late) {
+			t.Fatalf("process %d of %s is alive", pid, filepath.Base(file))
+		}
+	}
+}
+
+// So does one that somebody kills, whichever it is.
+func TestOneIsKilled(t *testing.T) {
+	for who, want := range map[string]string{"w0": "killed by SIGKILL", "w1": "worker 1: killed by SIGKILL", "ps0": "parameter server 0: killed by SIGKILL"} {
+		t.Run(who, func(t *testing.T) {
+			t.Parallel()
+			r := newTroupe(t, 2, 1)
+			marks := t.TempDir()
+			r.sh(`if test "$TIDEMILL_ROLE" = server; then me=ps0; else me=w$RANK; fi; echo $$ > ` + marks + `/$me.new; mv ` + marks + `/$me.new ` + marks + `/$me; echo here; sleep 600; sleep 600`)
+			r.start("w0", "w1", "ps0")
+			r.until("all have begun", func() bool { return len(r.chunks) > 0 && len(r.others) == 2 })
+			text, err := os.ReadFile(filepath.Join(marks, who))
+			if err != nil {
+				t.Fatal(err)
+			}
+			pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			ends := map[string]error{"w0": ErrSuperseded}
+			if who == "w0" {
+				ends = nil
+			}
+			r.ends(ends)
+			if f := r.word(); f.Outcome != tidemill.OutcomeFailed || !strings.HasPrefix(f.Reason, want) || f.Result.Signal != "SIGKILL" {
+				t.Errorf("%+v", f)
+			}
+			for _, other := range []string{"w0", "w1", "ps0"} {
+				dead(t, filepath.Join(marks, other))
+			}
+		})
+	}
+}
+
+// None begins before all are there, and that takes nothing of the deadline. What
+// the gateway forgets meanwhile they say again.
+func TestTheyGather(t *testing.T) {
+	r := newTroupe(t, 2, 0)
+	r.order.Plan.Deadline = 3 * time.Second
+	r.order.BeatSeconds = 0.05
+	r.reduces()
+	r.start("w0")
+	from := time.Now()
+	r.until("it has waited longer than its deadline", func() bool { return time.Since(from) > 4*time.Second && r.parts["w0"] == "ready" })
+	r.set(func() { clear(r.parts) })
+	r.start("w1")
+	r.ends(nil)
+	if f := r.word(); f.Outcome != tidemill.OutcomeSucceeded {
+		t.Errorf("%+v", f)
+	}
+}
+
+// A cancelled attempt is told of once, and all are asked to leave.
+func TestCancelledTogether(t *testing.T) {
+	r := newTroupe(t, 2, 1)
+	marks := t.TempDir()
+	r.sh(`trap 'touch ` + marks + `/$TIDEMILL_ROLE$RANK; exit 0' TERM; echo here; sleep 600 & wait`)
+	r.start("w0", "w1", "ps0")
+	r.until("all have begun", func() bool { return len(r.chunks) > 0 && len(r.others) == 2 })
+	r.set(func() { r.answer.Cancel = "enough" })
+	for name, ended := range r.ended {
+		if err := r.wait(ended); err != nil && !errors.Is(err, ErrSuperseded) {
+			t.Errorf("%s ends with %v", name, err)
+		}
+	}
+	if f := r.word(); f.Outcome != tidemill.OutcomeCancelled || f.Reason != "enough" {
+		t.Errorf("%+v", f)
+	}
+	if _, err := os.Stat(filepath.Join(marks, "worker0")); err != nil {
+		t.Error("the first worker was not asked to leave")
+	}
+}
+
+// Where a part's machine stops the attempt has left, and says which.
+func TestAPartIsEvicted(t *testing.T) {
+	r := newTroupe(t, 2, 0)
+	r.sh(`echo here; sleep 600 & wait`)
+	r.start("w0")
+	ctx, evict := context.WithCancelCause(t.Context())
+	r.ended["w1"] = r.begin(ctx, r.all["w1"])
+	r.until("both have begun", func() bool { return len(r.chunks) > 0 && len(r.others) == 1 })
+	evict(&Stopping{By: time.Now().Add(patience)})
+	r.ends(map[string]error{"w0": ErrSuperseded})
+	if f := r.word(); f.Outcome != tidemill.OutcomeLeft || f.Reason != "worker 1: the machine stopped" {
+		t.Errorf("%+v", f)
+	}
+}

@@ -1,0 +1,98 @@
+//go:build linux
+
+package local
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tidemill.dev"
+)
+
+// several has a plan be one of two workers and a parameter server.
+func several(p *tidemill.Plan) { p.Workers, p.Servers = 2, &tidemill.Servers{Count: 1} }
+
+// me is what a script is told of who it is; it waits until all have begun.
+const me = `me="$TIDEMILL_ROLE$RANK"; echo "$WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT, cards $CUDA_VISIBLE_DEVICES, $TF_CONFIG" > %[1]s/$me.new; echo $$ > %[1]s/$me.pid; mv %[1]s/$me.new %[1]s/$me
+	for other in worker0 worker1 server; do while ! test -e %[1]s/$other; do sleep 0.02; done; done
+`
+
+// Workers and servers are children of this machine, which meet at its own ports
+// and have cards of their own.
+func TestWorkersOnOneMachine(t *testing.T) {
+	d := newDoor(t)
+	l := d.open(t, t.TempDir(), nil)
+	l.cards = newCards([]card{{index: 0, product: "A"}, {index: 1, product: "A"}, {index: 2, product: "A"}})
+	marks := t.TempDir()
+	a := d.plan(t, "run1-1", fmt.Sprintf(me, marks)+`if test $me = server; then sleep 600; fi; echo $me has all`, func(p *tidemill.Plan) { several(p); p.GPUs = 1 })
+	launch(t, l, a, a)
+	w := d.word(t, a.Name)
+	l.all.Wait()
+	if w.Outcome != tidemill.OutcomeSucceeded || w.Result.GPUSeconds <= 0 {
+		t.Errorf("%+v", w)
+	}
+	said := map[string]string{}
+	for _, who := range []string{"worker0", "worker1", "server"} {
+		text, err := os.ReadFile(filepath.Join(marks, who))
+		if err != nil {
+			t.Fatal(err)
+		}
+		said[who] = string(text)
+		dead(t, pid(t, filepath.Join(marks, who+".pid")))
+	}
+	meet, _, _ := strings.Cut(said["worker0"], ",")
+	for who, rest := range map[string]string{"worker0": ", cards 0, ", "worker1": ", cards 1, ", "server": ", cards , "} {
+		if !strings.HasPrefix(said[who], meet+rest) || !strings.HasPrefix(meet, "2 at 127.0.0.1:") {
+			t.Errorf("%s is told %s", who, said[who])
+		}
+	}
+	if len(l.cards.free) != 3 {
+		t.Errorf("%d cards are free", len(l.cards.free))
+	}
+	for _, line := range []string{"worker0 has all", "worker1 has all"} {
+		if !strings.Contains(d.logs[a.Name], line) {
+			t.Errorf("nobody said %q", line)
+		}
+	}
+}
+
+// Of two attempts that each need most of the cards one waits for the other, and
+// neither has half of them.
+func TestCardsOfSeveralAreTakenAtOnce(t *testing.T) {
+	d := newDoor(t)
+	l := d.open(t, t.TempDir(), nil)
+	l.cards = newCards([]card{{index: 0}, {index: 1}})
+	for i := range 4 {
+		launch(t, l, d.plan(t, fmt.Sprintf("run%d-1", i), `true`, func(p *tidemill.Plan) { p.Workers, p.GPUs = 2, 1 }))
+	}
+	for i := range 4 {
+		if w := d.word(t, fmt.Sprintf("run%d-1", i)); w.Outcome != tidemill.OutcomeSucceeded {
+			t.Errorf("%d ended so: %+v", i, w)
+		}
+	}
+	l.all.Wait()
+	a := d.plan(t, "run9-1", `true`, func(p *tidemill.Plan) { p.Workers, p.GPUs = 3, 1 })
+	launch(t, l, a)
+	if w := d.word(t, a.Name); w.Outcome != tidemill.OutcomeFailed || !strings.Contains(w.Reason, "wants 3 GPUs and this machine has 2") {
+		t.Errorf("it ended so: %+v", w)
+	}
+}
+
+// The failure of one ends all of them, and a launcher that closes has all leave.
+func TestSeveralEndTogether(t *testing.T) {
+	d := newDoor(t)
+	l := d.open(t, t.TempDir(), nil)
+	marks := t.TempDir()
+	a := d.plan(t, "run1-1", fmt.Sprintf(me, marks)+`trap "" TERM; if test $me = worker1; then exit 3; fi; sleep 600; sleep 600`, several)
+	launch(t, l, a)
+	if w := d.word(t, a.Name); w.Outcome != tidemill.OutcomeFailed || w.Reason != "worker 1: exit status 3" {
+		t.Errorf("it ended so: %+v", w)
+	}
+	l.all.Wait()
+	for _, who := range []string{"worker0", "server"} {
+		dead(t, pid(t, filepath.Join(marks, who+".pid")))
+	}
+}

@@ -1,0 +1,190 @@
+package warm
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed" // the scripts
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tidemill.dev"
+)
+
+const (
+	layout = "1" // of what is written
+
+	lookEvery  = 50 * time.Millisecond // that who waits looks for an offer, if few do
+	lookSlowly = time.Second           // and if many do
+	lookShare  = time.Millisecond      // so much for each that waits at this process
+	fresh      = 4 * time.Second       // what somebody wrote who writes no more
+	takenFor   = 15 * time.Second      // that who took a pod has to give it something
+	offeredFor = 2 * time.Minute       // that an offer is kept for a pod that has not heard it
+	lastLook   = 2 * time.Second
+)
+
+// Pod is one that waits.
+type Pod struct {
+	Name    string // of the pod
+	Attempt string // that it did last: who takes it makes sure that the pod is that attempt's
+	Pool    string
+	Shape   string // see Shape
+	GPUs    int
+
+	ticket string // of who took it
+}
+
+// entry is where a pod stands in the book. What its name is it says itself, and a
+// command that knows its attempt's token may say it, too; so no attempt comes near
+// what stands there for another's.
+func (p *Pod) entry() string { return p.Attempt + " " + p.Name }
+
+// Offer is what a waiting pod gets: an attempt, or the word to leave.
+type Offer struct {
+	Attempt string `json:"attempt,omitempty"` // empty: it shall leave
+	Token   string `json:"token,omitempty"`
+}
+
+// Idle is how a pool lingers.
+type Idle struct {
+	Pods       int
+	GPUSeconds float64 // spent waiting, since the book was begun
+}
+
+// ErrTaken is why a pod cannot be given anything: it is another's, or has gone
+// on without us.
+var ErrTaken = errors.New("the pod is not ours to give to any more")
+
+// Book is the book of one install.
+type Book struct {
+	client  *redis.Client
+	key     string
+	waiting atomic.Int64 // at this process
+}
+
+// NewBook is a book that lies in a Redis; nil without one. kafka is the id of the
+// cluster whose log the runs are on.
+func NewBook(client *redis.Client, names tidemill.Names, kafka string) *Book {
+	if client == nil {
+		return nil
+	}
+	return &Book{client: client, key: names.Key("warm", layout, kafka, "{warm}")}
+}
+
+//go:embed scripts/wait.lua
+var luaWait string
+
+//go:embed scripts/leave.lua
+var luaLeave string
+
+//go:embed scripts/take.lua
+var luaTake string
+
+//go:embed scripts/give.lua
+var luaGive string
+
+//go:embed scripts/idle.lua
+var luaIdle string
+
+// The scripts, which no one changes.
+var (
+	scriptWait  = redis.NewScript(luaWait)
+	scriptLeave = redis.NewScript(luaLeave)
+	scriptTake  = redis.NewScript(luaTake)
+	scriptGive  = redis.NewScript(luaGive)
+	scriptIdle  = redis.NewScript(luaIdle)
+)
+
+func (b *Book) run(ctx context.Context, s *redis.Script, args ...any) ([]string, error) {
+	return s.Run(ctx, b.client, []string{b.key}, args...).StringSlice()
+}
+
+// Take takes a pod of a shape that waits; false if there is none. Nobody else
+// gets it for a while. Who took it must Give.
+func (b *Book) Take(ctx context.Context, shape string) (Pod, bool, error) {
+	if shape == "" {
+		return Pod{}, false, nil
+	}
+	p := Pod{Shape: shape, ticket: rand.Text()}
+	is, err := b.run(ctx, scriptTake, "shape", shape, "taken", p.ticket, "", takenFor.Milliseconds())
+	if err != nil {
+		return Pod{}, false, fmt.Errorf("take a pod that waits: %w", err)
+	}
+	if len(is) != 4 {
+		return Pod{}, false, nil
+	}
+	_, p.Name, _ = strings.Cut(is[0], " ")
+	p.Attempt, p.Pool = is[1], is[2]
+	p.GPUs, err = strconv.Atoi(is[3])
+	return p, err == nil, err
+}
+
+// Give hands a pod that was taken its offer. If the book has been flushed since,
+// the offer is written down all the same, unless another was quicker: ErrTaken.
+// Then the pod is to be left as it was.
+func (b *Book) Give(ctx context.Context, p Pod, o Offer) error {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return fmt.Errorf("write what pod %s is given: %w", p.Name, err)
+	}
+	is, err := b.run(ctx, scriptGive, p.entry(), p.Attempt, p.ticket, text, offeredFor.Milliseconds())
+	switch {
+	case err != nil:
+		return fmt.Errorf("give pod %s attempt %s: %w", p.Name, o.Attempt, err)
+	case len(is) == 0:
+		return fmt.Errorf("give pod %s attempt %s: %w", p.Name, o.Attempt, ErrTaken)
+	}
+	return nil
+}
+
+// Dismiss has one pod that waits in a pool leave; false if none waits.
+func (b *Book) Dismiss(ctx context.Context, pool string) (bool, error) {
+	is, err := b.run(ctx, scriptTake, "pool", pool, "offered", "", "{}", offeredFor.Milliseconds())
+	if err != nil {
+		return false, fmt.Errorf("have a pod of pool %s leave: %w", pool, err)
+	}
+	return len(is) > 0, nil
+}
+
+// Idle tells how a pool lingers.
+func (b *Book) Idle(ctx context.Context, pool string) (Idle, error) {
+	all, err := b.IdleOf(ctx, []string{pool})
+	if err != nil {
+		return Idle{}, err
+	}
+	return all[pool], nil
+}
+
+// IdleOf tells how several do.
+func (b *Book) IdleOf(ctx context.Context, pools []string) (map[string]Idle, error) {
+	args := make([]any, len(pools))
+	for i, pool := range pools {
+		args[i] = pool
+	}
+	is, err := b.run(ctx, scriptIdle, args...)
+	if err == nil && len(is) != 2*len(pools) {
+		err = fmt.Errorf("it answered %d texts for %d pools", len(is), len(pools))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look what lingers: %w", err)
+	}
+	all := map[string]Idle{}
+	for i, pool := range pools {
+		pods, err := strconv.Atoi(is[2*i])
+		if err != nil {
+			return nil, fmt.Errorf("look what lingers: %w", err)
+		}
+		ms, err := strconv.ParseFloat(is[2*i+1], 64)
+		if err != nil {
+			return nil, fmt.Errorf("look what lingers: %w", err)
+		}
+		all[pool] = Idle{pods, ms / 1000}
+	}
+	return all, nil
+}

@@ -1,0 +1,39 @@
+package web
+
+import (
+	"context"
+	"time"
+
+	"tidemill.dev/internal/api"
+)
+
+// sightTakes is how long a node may take to tell of a container that it has
+// begun, and a keeper to say so.
+const sightTakes = 2 * time.Second
+
+// awaitSight waits a little for what a keeper has seen of an attempt that ends
+// sooner than its node has told of it: what has ended changes no more, and a
+// model whose image nobody knows could not be made again. An attempt that was
+// under way for more than a moment waits for nothing.
+func (g *Gateway) awaitSight(ctx context.Context, r *request, said *api.Finish) {
+	if !said.Inside || said.Where.Image != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, sightTakes)
+	defer cancel()
+	for {
+		changed := g.opt.Ledger.Changed()
+		run, err := g.opt.Ledger.Run(ctx, r.attempt.run.ID)
+		if err != nil || !isUnderWay(run, r.attempt.number) {
+			return // the end is told all the same
+		}
+		if a, _ := attemptOf(run, r.attempt.number); a.Image != "" {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
