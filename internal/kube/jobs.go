@@ -1,0 +1,165 @@
+package kube
+
+import (
+	"errors"
+	"maps"
+	"math"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"tidemill.dev"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/runs"
+)
+
+// site is what the manifests of all attempts have in common.
+type site struct {
+	names     tidemill.Names
+	namespace string
+	gateway   string // URL
+	image     string // ours
+}
+
+const (
+	// savingFor is how long an agent that was told to leave may save and tell
+	// after its command has had its grace.
+	savingFor = time.Minute
+	// overtime is how long a pod may be behind its deadline and its grace. Its
+	// agent ends the command by then, and this ends an agent that hangs.
+	overtime = 10 * time.Minute
+	// keptFor is how long what has ended stays if no keeper removes it.
+	keptFor = 10 * time.Minute
+)
+
+// check finds what can be launched in no cluster.
+func check(p tidemill.Plan) error {
+	switch {
+	case p.Image == "":
+		return errors.New("a cluster runs images, and the recipe has a folder: give it run.image for run.dir")
+	case len(p.Command) == 0:
+		return errors.New("the recipe has an image and no command, and an image's own entry point cannot be read in a cluster: write it down as run.command")
+	}
+	return nil
+}
+
+// together reports whether several containers work on one attempt.
+func together(p tidemill.Plan) bool { return p.Workers > 1 || p.Servers != nil }
+
+// job is the Job of an attempt: its only pod, or its workers.
+func (s site) job(a runs.Attempt, p config.Pool) *batchv1.Job {
+	t := part{kind: partWorker, count: max(a.Plan.Workers, 1), cpu: a.Plan.CPU, memory: a.Plan.Memory, gpus: a.Plan.GPUs}
+	j := s.jobOf(a, p, t, a.Name)
+	place(&j.Spec.Template.Spec, a.Plan, p)
+	if p.Queue != "" {
+		j.Labels[labelQueue] = p.Queue
+		j.Spec.Suspend = new(true) // Kueue lets it go when its turn has come
+	}
+	return j
+}
+
+// serverJob is the Job of an attempt's parameter servers. It goes with the
+// attempt's.
+func (s site) serverJob(a runs.Attempt, p config.Pool, owner *batchv1.Job) *batchv1.Job {
+	t := part{kind: partServer, count: a.Plan.Servers.Count, cpu: a.Plan.Servers.CPU, memory: a.Plan.Servers.Memory}
+	j := s.jobOf(a, p, t, serversName(a.Name))
+	if a.Plan.GPUs == 0 {
+		place(&j.Spec.Template.Spec, a.Plan, p)
+	} else {
+		keepOff(&j.Spec.Template.Spec, p)
+	}
+	j.OwnerReferences = ownedBy(owner)
+	return j
+}
+
+// service gives the pods of an attempt names. They have them before they are
+// ready, for they are ready once they have found each other.
+func (s site) service(a runs.Attempt, owner *batchv1.Job) *corev1.Service {
+	meta := s.meta(a, serviceName(a.Name))
+	meta.OwnerReferences = ownedBy(owner)
+	return &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
+		ClusterIP: corev1.ClusterIPNone, PublishNotReadyAddresses: true,
+		Selector: map[string]string{LabelInstall: s.names.Install(), LabelAttempt: a.Name}}}
+}
+
+// part is what the workers and the servers of an attempt differ in.
+type part struct {
+	kind   string
+	count  int
+	cpu    float64
+	memory int64
+	gpus   int
+}
+
+func (s site) jobOf(a runs.Attempt, p config.Pool, t part, name string) *batchv1.Job {
+	j := &batchv1.Job{ObjectMeta: s.meta(a, name), Spec: batchv1.JobSpec{
+		Parallelism: new(int32(t.count)), Completions: new(int32(t.count)),
+		BackoffLimit:            new(int32(0)), // another attempt is a Job of its own
+		TTLSecondsAfterFinished: new(seconds32(keptFor)),
+		Template:                s.pod(a, p, t),
+	}}
+	if together(a.Plan) {
+		j.Spec.CompletionMode = new(batchv1.IndexedCompletion)
+	}
+	return j
+}
+
+func (s site) meta(a runs.Attempt, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Namespace: s.namespace, Labels: labelsOf(s.names, a), Annotations: map[string]string{AnnotationKey: a.Key}}
+}
+
+// ownedBy has the collector of garbage remove what goes with a Job.
+func ownedBy(j *batchv1.Job) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: j.Name, UID: j.UID}}
+}
+
+func (s site) pod(a runs.Attempt, p config.Pool, t part) corev1.PodTemplateSpec {
+	labels := maps.Clone(labelsOf(s.names, a))
+	labels[LabelPart] = t.kind
+	spec := corev1.PodSpec{
+		RestartPolicy:                 corev1.RestartPolicyNever,
+		TerminationGracePeriodSeconds: new(seconds(a.Plan.Grace + savingFor)),
+		AutomountServiceAccountToken:  new(false),
+		EnableServiceLinks:            new(false),
+		PriorityClassName:             p.PriorityClass,
+		SecurityContext:               podSecurity(a.Plan.Inside.User),
+		InitContainers:                []corev1.Container{s.install()},
+		Containers:                    []corev1.Container{s.run(a, p, t)},
+		Volumes:                       volumes(a.Plan.Inside),
+		ImagePullSecrets:              references(a.Plan.Inside.PullSecrets),
+	}
+	if p.RuntimeClass != "" && t.kind == partWorker {
+		spec.RuntimeClassName = new(p.RuntimeClass)
+	}
+	if together(a.Plan) {
+		spec.Subdomain = serviceName(a.Name)
+	}
+	// One that waits for others, or for another attempt, is not late by that: the
+	// foreman ends what hangs there.
+	if !lingers(a.Plan, p) && !together(a.Plan) && a.Plan.Deadline > 0 {
+		spec.ActiveDeadlineSeconds = new(seconds(a.Plan.Deadline + a.Plan.Grace + overtime))
+	}
+	return corev1.PodTemplateSpec{Spec: spec, ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{
+		AnnotationKey: a.Key,
+		// What moves pods about to save nodes would cost more than it saves.
+		"cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+		"karpenter.sh/do-not-disrupt":                    "true",
+	}}}
+}
+
+// lingers reports whether a pod waits for another attempt after this one. Pods
+// that worked together do not: they would have to be found together again.
+func lingers(plan tidemill.Plan, p config.Pool) bool { return p.Linger > 0 && !together(plan) }
+
+func seconds(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }
+
+func seconds32(d time.Duration) int32 { return int32(seconds(d)) }
+
+func references(names []string) (all []corev1.LocalObjectReference) {
+	for _, name := range names {
+		all = append(all, corev1.LocalObjectReference{Name: name})
+	}
+	return all
+}
