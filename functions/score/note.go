@@ -90,3 +90,11 @@ func varints(text string, counted bool) ([]int64, error) {
 	}
 	return all, nil
 }
+
+// Waits reads from the note beside a partition's offset whether events of it are
+// parked that wait for their models. The parked partition's end is behind the
+// marker of the transaction that wrote there last.
+func Waits(text string, parkedEnd int64) (bool, error) {
+	n, err := parseNote(text)
+	return err == nil && n.committed && n.mark.at != uncommitted && parkedEnd > n.mark.at+1, err
+}

@@ -59,3 +59,24 @@ func FuzzNotes(f *testing.F) {
 		}
 	})
 }
+
+// What is parked waits unless the mark has come to the end but for the marker
+// of the transaction that wrote last.
+func TestANoteTellsWhetherEventsWait(t *testing.T) {
+	text := func(m heldMark) string { return note{mark: m}.text(factsText(nil)) }
+	for _, c := range []struct {
+		text string
+		end  int64
+		want bool
+	}{
+		{"", 9, false}, {text(noMark), 0, false}, {text(heldMark{at: 0}), 0, false},
+		{text(heldMark{at: 0}), 2, true}, {text(heldMark{at: 4}), 5, false}, {text(heldMark{at: 4}), 6, true},
+	} {
+		if got, err := Waits(c.text, c.end); err != nil || got != c.want {
+			t.Errorf("%q, with an end at %d: %t, %v", c.text, c.end, got, err)
+		}
+	}
+	if _, err := Waits("scorer9:", 1); err == nil {
+		t.Error("a note of another version is read")
+	}
+}

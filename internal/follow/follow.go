@@ -22,7 +22,8 @@ type Options struct {
 	// not keep what is in them. It is called by one goroutine at a time.
 	Take func(*broker.Delivery)
 
-	MaxBytes int // of what is fetched and not yet taken; the broker's default
+	Latest   bool // begin behind what the stream has now
+	MaxBytes int  // of what is fetched and not yet taken; the broker's default
 }
 
 // Follower reads one stream until it is closed.
@@ -51,6 +52,11 @@ const (
 func Open(ctx context.Context, b *broker.Broker, o Options) (*Follower, error) {
 	f := &Follower{b: b, o: o, places: map[int32]int64{}}
 	ends, err := b.Ends(ctx, o.Stream)
+	for i := range ends {
+		if o.Latest {
+			f.places[ends[i].Partition] = ends[i].Offset
+		}
+	}
 	if err == nil {
 		err = f.open(ctx)
 	}
@@ -61,7 +67,7 @@ func Open(ctx context.Context, b *broker.Broker, o Options) (*Follower, error) {
 		if f.consumer != nil {
 			err = errors.Join(err, f.consumer.Close(ctx))
 		}
-		return nil, fmt.Errorf("read stream %s from its beginning: %w", o.Stream, err)
+		return nil, fmt.Errorf("follow stream %s: %w", o.Stream, err)
 	}
 	life, stop := context.WithCancel(context.Background())
 	f.stop = stop

@@ -5,6 +5,7 @@
 package standing
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,7 @@ type Trigger struct {
 	Parked       int64     `json:"parked"`
 	OldestParked time.Time `json:"oldestParked,omitzero"`
 	Starting     bool      `json:"starting,omitempty"` // it does not have all of its partitions yet
+	Waits        string    `json:"waits,omitempty"`    // why its events wait for its subscriber
 	LastError    string    `json:"lastError,omitempty"`
 	LastErrorAt  time.Time `json:"lastErrorAt,omitzero"`
 }
@@ -106,6 +108,7 @@ func add(to, t Trigger) Trigger {
 	to.InFlight += t.InFlight
 	to.Parked += t.Parked
 	to.Starting = to.Starting || t.Starting
+	to.Waits = cmp.Or(to.Waits, t.Waits)
 	if !t.OldestParked.IsZero() && (to.OldestParked.IsZero() || t.OldestParked.Before(to.OldestParked)) {
 		to.OldestParked = t.OldestParked
 	}

@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -28,6 +29,11 @@ func (d *Dispatcher) attempt(s *sender, i *item) {
 	o := to.subscriber.post(h.ctx, &i.event.view, i.tries+1)
 	if h.ctx.Err() != nil && o.kind != delivered {
 		return // its partition is another's, who tries it anew
+	}
+	if o.kind == notYet {
+		d.missed(s.name, errors.New(o.attempt.Error))
+		h.do(func(p *partition, now moment) { p.postponed(i, expectEvery, now) })
+		return
 	}
 	if o.kind == delivered && len(o.replies) > 0 {
 		if err := d.replies.publish(h.ctx, o.replies); err != nil {

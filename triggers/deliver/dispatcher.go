@@ -40,6 +40,7 @@ type Dispatcher struct {
 	heard  int64            // of the acts, whether they need lanes that there are not
 	ranges ranges
 	mend   chan struct{}
+	absent absent
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -55,7 +56,7 @@ func Open(ctx context.Context, o Options) (*Dispatcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the dispatcher: %w", err)
 	}
-	d := &Dispatcher{o: o, names: names, lanes: map[string]*lane{}, faults: map[string]error{}, mend: make(chan struct{}, 1), ranges: newRanges()}
+	d := &Dispatcher{o: o, names: names, lanes: map[string]*lane{}, faults: map[string]error{}, mend: make(chan struct{}, 1), ranges: newRanges(), absent: newAbsent()}
 	d.senders.Store(&map[string]*sender{})
 	d.undertaker = newSender(d, "", &target{trigger: config.Trigger{Delivery: config.Delivery{Concurrency: 4, Rate: 500}}})
 	if err := d.open(ctx); err != nil {
@@ -87,6 +88,7 @@ func (d *Dispatcher) open(ctx context.Context) error {
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stop = stop
 	d.running.Go(func() { d.run(life) })
+	d.running.Go(func() { d.expect(life) })
 	return nil
 }
 
@@ -131,7 +133,7 @@ func (d *Dispatcher) terms(stream string) *terms {
 	if p == nil {
 		p = deserted()
 	}
-	return &terms{plan: p, triggers: byName(d.config), paused: now.TriggerPaused}
+	return &terms{plan: p, triggers: byName(d.config), paused: func(trigger string) bool { return now.TriggerPaused(trigger) || d.absent.has(trigger) }}
 }
 
 // keeps is how long a lane's stream is kept, by the config of now. Called with the

@@ -247,6 +247,7 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, key := r.Header.Get("Ce-Id"), r.Header.Get("Ce-Subject")
 	s.mu.Lock()
 	s.tries[id]++
+	s.header[id] = r.Header.Clone()
 	status := 200
 	if s.answer != nil {
 		status = s.answer(id, s.tries[id])

@@ -20,7 +20,10 @@ type Options struct {
 	Registerer prometheus.Registerer // may be nil
 	Tracer     trace.Tracer          // may be nil
 	Resolve    Resolver              // may be nil; then attempts fail that go to a service or a function
-	Version    string                // of ours, for User-Agent
+	// Bearer is what functions of ours are told to know us by; empty is nothing.
+	// Nobody else is told.
+	Bearer  string
+	Version string // of ours, for User-Agent
 	// Skew is for how long another dispatcher may have a newer config than this
 	// one: so long triggers that it does not know are not taken for removed.
 	Skew time.Duration

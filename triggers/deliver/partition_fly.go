@@ -45,14 +45,22 @@ func (p *partition) ended(i *item, now moment) {
 	i.chain.advance(now)
 }
 
-// failed says that an item's attempt has failed and when the next may come. It
-// rests in memory if that is soon, else it is parked.
+// failed says that an item's attempt has failed and when the next may come.
 func (p *partition) failed(i *item, a Attempt, wait time.Duration, now moment) {
 	if p.closed || i.stage != flying {
 		return
 	}
-	p.flying--
 	i.remember(a)
+	p.postponed(i, wait, now)
+}
+
+// postponed says that an item that was started has not ended, and when it may be
+// tried. It rests in memory if that is soon, else it is parked.
+func (p *partition) postponed(i *item, wait time.Duration, now moment) {
+	if p.closed || i.stage != flying {
+		return
+	}
+	p.flying--
 	i.due = now.after(wait)
 	if i.due <= i.until && !i.chain.line.held() {
 		i.stage = resting

@@ -207,8 +207,8 @@ func (r *rangeReplay) enqueue(i *item) {
 // counted when it was tried first.
 func (r *rangeReplay) pump() time.Duration {
 	s := (*r.d.senders.Load())[r.act.Trigger]
-	if s == nil || r.closing.Load() || r.d.acts.Now().TriggerPaused(r.act.Trigger) {
-		return rest // a change of either wakes
+	if s == nil || r.closing.Load() || r.d.acts.Now().TriggerPaused(r.act.Trigger) || r.d.absent.has(r.act.Trigger) {
+		return rest // a change of any wakes
 	}
 	for {
 		i, wait := r.pop(s)

@@ -17,7 +17,8 @@ type Standing struct {
 	InFlight     int64
 	Parked       int64
 	OldestParked time.Time
-	Starting     bool // it has not begun on all partitions that are ours
+	Starting     bool   // it has not begun on all partitions that are ours
+	Waits        string // why its events wait for its subscriber to be there; empty if they do not
 	LastError    string
 	LastErrorAt  time.Time
 }
@@ -44,6 +45,9 @@ func (d *Dispatcher) Standing() []Standing {
 	for name, s := range *d.senders.Load() {
 		one := s.standing()
 		one.Starting = starting[name]
+		if why := d.absent.of(name); why != nil {
+			one.Waits = why.Error()
+		}
 		if w := parked[name]; w.n > 0 {
 			one.Parked, one.OldestParked = w.n, w.oldest.time().UTC()
 		}

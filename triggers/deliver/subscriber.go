@@ -27,6 +27,7 @@ type subscriber struct {
 	static   *url.URL // nil where the resolver is asked
 	resolve  Resolver
 	header   http.Header // of every request; read only
+	known    secrets     // that stand in it
 	template *http.Request
 	signer   *credentials
 	wires    wires
@@ -36,6 +37,7 @@ type subscriber struct {
 // subscriberOptions are what subscribers share.
 type subscriberOptions struct {
 	Resolve Resolver // may be nil; then only URLs are found
+	Bearer  string   // for functions of ours alone
 	Version string   // of ours, for User-Agent
 	Tracer  trace.Tracer
 }
@@ -49,6 +51,9 @@ func newSubscriber(t config.Trigger, o subscriberOptions) (*subscriber, error) {
 		s.tracer = noop.NewTracerProvider().Tracer("")
 	}
 	s.header = headerOf(o.Version, t.Delivery.Replies)
+	if o.Bearer != "" && t.To.Function != "" {
+		s.header["Authorization"], s.known = []string{"Bearer " + o.Bearer}, secrets{o.Bearer}
+	}
 	s.template = &http.Request{Method: http.MethodPost, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
 	switch {
 	case t.To.URL != "":
@@ -125,13 +130,20 @@ func (s *subscriber) post(ctx context.Context, v *broker.View, attempt int) (o o
 	ctx, span := s.begin(ctx, &own, attempt)
 	a, hidden, err := s.exchange(ctx, &own)
 	if err != nil {
-		o.fail(again, clip(hidden.blot(err.Error())))
+		o.fail(silentVerdict(err), clip(hidden.blot(err.Error())))
 	} else {
 		s.conclude(ctx, &own, &a, hidden, &o)
 	}
 	o.attempt.Took = time.Since(o.attempt.At)
 	end(span, &o)
 	return o
+}
+
+func silentVerdict(err error) verdict {
+	if errors.Is(err, ErrNotYet) {
+		return notYet
+	}
+	return again
 }
 
 // exchange asks and reads the answer. With an error there is none, and it may

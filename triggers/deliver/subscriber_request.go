@@ -47,6 +47,9 @@ func (s *subscriber) request(ctx context.Context, v *broker.View) (*http.Request
 	if err != nil {
 		return nil, nil, err
 	}
+	if hidden == nil {
+		hidden = s.known
+	}
 	req := s.template.WithContext(ctx)
 	req.URL, req.Host, req.Header = to, to.Host, h
 	req.ContentLength = int64(len(body))

@@ -14,6 +14,7 @@ const (
 	delivered verdict = iota
 	again             // it may go better later
 	refused           // it would go the same way every time
+	notYet            // there was nobody to attempt it with
 )
 
 // String is the verdict's name.
@@ -23,6 +24,8 @@ func (v verdict) String() string {
 		return "delivered"
 	case again:
 		return "again"
+	case notYet:
+		return "not yet"
 	}
 	return "refused"
 }
