@@ -24,6 +24,7 @@ type connection struct {
 	config, data, name string
 	addresses          config.Addresses
 	security           broker.Security
+	redis              platform.RedisSecurity
 	log                string
 }
 
@@ -43,6 +44,10 @@ func (c *connection) flags(f *flagSet) {
 	f.text(&c.security.Mechanism, "kafka-sasl", "", "MECHANISM", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
 	f.text(&c.security.User, "kafka-user", "", "USER", "user for SASL")
 	f.text(&c.security.PasswordFile, "kafka-password-file", "", "FILE", "file with the password for SASL, read again when it changes")
+	f.yes(&c.redis.TLS, "redis-tls", "speak TLS with Redis")
+	f.text(&c.redis.CAFile, "redis-ca", "", "FILE", "PEM with the CAs to trust, instead of the system's")
+	f.text(&c.redis.User, "redis-user", "", "USER", "user of Redis, if not the default one")
+	f.text(&c.redis.PasswordFile, "redis-password-file", "", "FILE", "file with Redis's password, read again when it changes")
 	f.text(&c.log, "log", "", "LEVEL", "debug, info, warn or error")
 	for flag, variable := range connectionEnv() {
 		f.fromEnv(flag, variable)
@@ -58,6 +63,8 @@ func connectionEnv() map[string]string {
 		"kafka-cert": "TIDEMILL_KAFKA_CERT", "kafka-key": "TIDEMILL_KAFKA_KEY",
 		"kafka-server-name": "TIDEMILL_KAFKA_SERVER_NAME", "kafka-sasl": "TIDEMILL_KAFKA_SASL",
 		"kafka-user": "TIDEMILL_KAFKA_USER", "kafka-password-file": "TIDEMILL_KAFKA_PASSWORD_FILE",
+		"redis-tls": "TIDEMILL_REDIS_TLS", "redis-ca": "TIDEMILL_REDIS_CA",
+		"redis-user": "TIDEMILL_REDIS_USER", "redis-password-file": "TIDEMILL_REDIS_PASSWORD_FILE",
 		"log": "TIDEMILL_LOG",
 	}
 }
@@ -72,7 +79,7 @@ func (c *connection) open(ctx context.Context, s *session, log *slog.Logger) (*p
 	if err != nil {
 		return nil, err
 	}
-	return platform.Open(ctx, platform.Options{Config: conf, Addresses: addresses, Security: c.security, Logger: log})
+	return platform.Open(ctx, platform.Options{Config: conf, Addresses: addresses, Security: c.security, RedisSecurity: c.redis, Logger: log})
 }
 
 // source is where the config is read from: what was said, else the file that

@@ -43,7 +43,11 @@ func TestDocumentsAreTrue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files = append(files, examples...)
+	runbooks, err := filepath.Glob(filepath.Join(root, "docs", "runbooks", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = append(append(files, examples...), runbooks...)
 	targets := makeTargets(t, filepath.Join(root, "Makefile"))
 	for _, file := range append(files, filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")) {
 		name, _ := filepath.Rel(root, file)
@@ -112,7 +116,7 @@ func (d *document) check(t *testing.T, b block) {
 
 // notOurs are programs that the documents name and that are not run here. What
 // publishes from other languages is run by e2e/peers.
-var notOurs = []string{"export", "kafka-acls", "go", "pip", "python3", "npm", "node"}
+var notOurs = []string{"export", "kafka-acls", "go", "pip", "python3", "npm", "node", "kubectl", "helm"}
 
 // variable is what the documents may expect of the environment: where their
 // tidemill up is, which lets everybody in.

@@ -22,12 +22,17 @@ func logsCommand() command {
 attempts it is the newest, unless --attempt names another. With -f it goes on until
 the run has ended, through the attempts that come, or until Ctrl-C.
 
+Of a run with several workers it is what the first of them says, and behind its end
+what the others do, each line with its name: [w1] is the second worker, [ps0] the
+first parameter server. --part shows one of them, and with -f as it comes.
+
 The log is kept with what the run made, long after it has ended.
 
 ` + atTheGate,
 		examples: []example{
 			{"tidemill logs 3k7mzq", "what there is, and no more"},
 			{"tidemill logs 3k7mzq -f", "until the run has ended"},
+			{"tidemill logs 3k7mzq --part w1 -f", "what the second worker says"},
 			{"tidemill logs 3k7mzq --attempt 1 --timestamps", "of the first attempt, with the time of each line"},
 		},
 		make: func() program { return &logShow{} },
@@ -42,6 +47,7 @@ type logShow struct {
 func (p *logShow) flags(f *flagSet) {
 	f.yesOr(&p.want.Follow, "follow", "f", "go on until the run has ended")
 	f.number(&p.want.Attempt, "attempt", "", "NUMBER", "of which attempt (default the newest)")
+	f.text(&p.want.Part, "part", "", "NAME", "of this one of several alone: w0, w1 or ps0, say")
 	f.yes(&p.want.Timestamps, "timestamps", "begin each line with its time, and stdout or stderr")
 	p.gate.flags(f)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -58,8 +59,14 @@ func openMetrics(t *testing.T) *prometheus.Registry {
 	if err != nil {
 		t.Fatal(err)
 	}
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig") // of a cluster that is away: what is counted there is listed all the same
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: t\ncontexts: [{name: t, context: {cluster: t}}]\nclusters: [{name: t, cluster: {server: \"http://127.0.0.1:1\"}}]\n"
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	p, err := platform.Open(t.Context(), platform.Options{Config: conf, Embedded: &embedded.Options{Dir: t.TempDir()}, OwnStreams: true,
 		Runs:      &platform.RunsOptions{Data: t.TempDir(), Launch: true},
+		Cluster:   &platform.ClusterOptions{Kubeconfig: kubeconfig},
 		Telemetry: &telemetry.Options{Version: "v1", Getenv: func(string) string { return "" }}})
 	if err != nil {
 		t.Fatal(err)

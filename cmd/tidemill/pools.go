@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"tidemill.dev/internal/remote"
 )
@@ -11,7 +12,10 @@ func poolsCommand() command {
 	return command{
 		name:    "pools",
 		summary: "list the pools: their slots, how many are in use, how many runs wait for one",
-		about:   atTheGate,
+		about: `LINGERING are pods that have done their run and wait for another, as the pool's
+linger has them do, and IDLE GPU TIME is what GPUs have waited in such pods.
+
+` + atTheGate,
 		examples: []example{
 			{"tidemill pools", "a table"},
 			{"tidemill pools -o json", "for a script"},
@@ -24,7 +28,7 @@ func poolsCommand() command {
 
 func listPools(ctx context.Context, g *remote.Gateway) (any, [][]string, string, error) {
 	all, err := g.Pools(ctx)
-	rows := [][]string{{"POOL", "SLOTS", "RUNNING", "WAITING", "GPUS", "STATE"}}
+	rows := [][]string{{"POOL", "SLOTS", "RUNNING", "WAITING", "GPUS", "LINGERING", "IDLE GPU TIME", "STATE"}}
 	for i := range all.Pools {
 		p := &all.Pools[i]
 		slots, gpus := thousands(int64(p.Slots)), fmt.Sprint(p.GPUs)
@@ -34,7 +38,8 @@ func listPools(ctx context.Context, g *remote.Gateway) (any, [][]string, string,
 		if p.GPUs < 0 {
 			gpus = unknown
 		}
-		rows = append(rows, []string{harmless(p.Name), slots, thousands(int64(p.Running)), thousands(int64(p.Waiting)), gpus, restingState(p.PausedBy, p.PausedSince)})
+		rows = append(rows, []string{harmless(p.Name), slots, thousands(int64(p.Running)), thousands(int64(p.Waiting)), gpus,
+			thousands(int64(p.Lingering)), (time.Duration(p.IdleSeconds) * time.Second).String(), restingState(p.PausedBy, p.PausedSince)})
 	}
 	return all.Pools, rows, "The config has no pools.", err
 }

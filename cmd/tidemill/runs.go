@@ -229,7 +229,9 @@ func roughSpan(d time.Duration) string {
 
 // noteOf is the most telling of what is known of a run.
 func noteOf(r *api.RunShown) string {
-	switch {
+	switch a := r.Attempt(); {
+	case a != nil && a.Pending != "":
+		return "pending: " + a.Pending
 	case strings.HasPrefix(r.Waits, "for "), strings.HasPrefix(r.Waits, "to "):
 		return "waits " + r.Waits
 	case r.Waits != "":
@@ -238,7 +240,7 @@ func noteOf(r *api.RunShown) string {
 		return r.Reason
 	case r.State.Ended() && r.Result != nil:
 		return headline(r.Result.Metrics)
-	case r.Progress != nil && r.Attempt() != nil && r.Progress.Attempt == r.Attempt().Number:
+	case r.Progress != nil && a != nil && r.Progress.Attempt == a.Number:
 		return progressText(r.Progress)
 	}
 	return ""

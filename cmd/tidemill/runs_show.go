@@ -200,14 +200,14 @@ func showTries(out io.Writer, whole *api.RunWhole, now time.Time) error {
 	if len(r.Attempts) == 0 {
 		return nil
 	}
-	rows := [][]string{{"ATTEMPT", "STARTED", "TOOK", "OUTCOME", "WHERE", ""}}
+	rows := [][]string{{"ATTEMPT", "STARTED", "TOOK", "OUTCOME", "WHERE", "IMAGE", ""}}
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
 		end, outcome := a.Ended, string(a.Outcome)
 		if end.IsZero() {
 			end, outcome = now, "under way"
 		}
-		rows = append(rows, []string{fmt.Sprint(a.Number), clock(a.Started), roughSpan(end.Sub(a.Started)), harmless(outcome), harmless(placeOfTry(a)), harmless(a.Reason)})
+		rows = append(rows, []string{fmt.Sprint(a.Number), clock(a.Started), roughSpan(end.Sub(a.Started)), harmless(outcome), harmless(placeOfTry(a)), orDash(harmless(shortDigest(a.Image))), harmless(reasonOfTry(a))})
 	}
 	fmt.Fprintln(out)
 	if err := columns(out, rows); err != nil {
@@ -224,6 +224,9 @@ func placeOfTry(a *tidemill.Attempt) string {
 	if a.Card != "" {
 		parts = append(parts, a.Card)
 	}
+	if a.Driver != "" {
+		parts = append(parts, "driver "+a.Driver)
+	}
 	if len(a.GPUs) > 0 {
 		parts = append(parts, "GPU "+strings.Trim(fmt.Sprint(a.GPUs), "[]"))
 	}
@@ -231,6 +234,25 @@ func placeOfTry(a *tidemill.Attempt) string {
 		parts = append(parts, "from a checkpoint")
 	}
 	return strings.Join(parts, ", ")
+}
+
+// digestLetters of a digest tell it from others for a person; -o json has it whole.
+const digestLetters = 12
+
+func shortDigest(d string) string {
+	_, hex, found := strings.Cut(d, "sha256:")
+	if !found {
+		hex = d
+	}
+	return cut(hex, digestLetters)
+}
+
+// reasonOfTry is why an attempt ended as it did, or does not run yet.
+func reasonOfTry(a *tidemill.Attempt) string {
+	if a.Pending != "" {
+		return "pending: " + a.Pending
+	}
+	return a.Reason
 }
 
 func stagesText(stages []tidemill.Stage) string {

@@ -20,10 +20,13 @@ const (
 	dispatcherRole = "dispatcher"
 	keeperRole     = "keeper"
 	scorerRole     = "scorer"
+	functionRole   = "function"
 )
 
-// roles are what serve can be. Later issues add to them.
-func roles() []string { return []string{gatewayRole, dispatcherRole, keeperRole, scorerRole} }
+// roles are what serve can be.
+func roles() []string {
+	return []string{gatewayRole, dispatcherRole, keeperRole, scorerRole, functionRole}
+}
 
 func serveCommand() command {
 	return command{
@@ -33,16 +36,24 @@ func serveCommand() command {
 		about: `The role gateway is the HTTP door: other systems publish events through it, and
 look at streams. Any number of replicas may run. It creates the streams of its
 config, applies the file again whenever it changes, and is ready (/readyz) while
-Kafka is. Without Redis repeats are not recognised.
+Kafka is. Without Redis repeats are not recognised. With --redis and --store it is
+the whole door: data, runs, models. Agents of runs get in with --run-secret.
 
 Without --access everybody may everything, so it listens on loopback alone.
 
 The role dispatcher sends events to the subscribers of the triggers. Any number of
 replicas may run, and share the work; one that dies is replaced by the others
-within seconds.
+within seconds. Recipes need --functions, which says where train, promote and
+forget are.
 
 The role keeper sends the ticks of the schedules. Any number may run: one is
-active, and another takes over when it is gone.
+active, and another takes over when it is gone. With --redis and --store it looks
+after runs and models; with --kubernetes it launches runs as Jobs, tells what
+becomes of their pods, and scales scorers.
+
+The role function is one of ours in a process of its own: tidemill serve function
+train. With --kubernetes train launches what it asks for at once. It listens at
+--listen, else at the port in $PORT, and answers who shares --run-secret with it.
 
 The role scorer scores the events of one stream, by the scorer of the config that
 NAME names: tidemill serve scorer intents. Any number of replicas may run, and
@@ -56,6 +67,8 @@ None but the gateway has a door: at --listen they answer /healthz, /readyz and /
 			{"tidemill serve gateway --kafka localhost:9092", "the door alone, on this machine"},
 			{"tidemill serve dispatcher -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:9090", "a replica of what serves the triggers"},
 			{"tidemill serve keeper -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:9090", "one of several keepers"},
+			{"tidemill serve keeper -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --kubernetes --agents-at http://tidemill:8080 --image registry.example/tidemill:1 --run-secret run-secret", "one that launches runs, in a pod"},
+			{"tidemill serve function train -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --run-secret run-secret", "what asks for runs, in a process of its own"},
 			{"tidemill serve scorer intents -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --model-cache /var/cache/tidemill", "a replica of what scores messages"},
 		},
 		make: func() program { return &serving{door: doorFlags{drain: defaultDrain}} },
@@ -70,9 +83,10 @@ type serving struct {
 	connection
 	door    doorFlags
 	scoring scoringFlags
+	cluster clusterFlags
 	reorder bool
 	role    string
-	scorer  string // of the role scorer
+	name    string // of the scorer or the function
 	set     *flagSet
 }
 
@@ -81,6 +95,7 @@ func (r *serving) flags(f *flagSet) {
 	r.door.flags(f)
 	f.yes(&r.reorder, "reorder", "let streams grow partitions though keys then move between them")
 	r.scoring.flags(f)
+	r.cluster.flags(f)
 	r.connection.flags(f)
 }
 
@@ -91,7 +106,10 @@ func (r *serving) accept(positional []string) error {
 	if err := r.scoring.accept(); err != nil {
 		return err
 	}
-	if r.door.listen == "" {
+	if err := r.cluster.accept(); err != nil {
+		return err
+	}
+	if r.door.listen == "" && r.role != functionRole {
 		r.door.listen = r.listens()
 	}
 	if r.role != gatewayRole {
@@ -108,13 +126,19 @@ func (r *serving) acceptRole(positional []string) error {
 	if !slices.Contains(roles(), r.role) {
 		return usagef("there is no role %q:%s those there are: %s", r.role, didYouMean(r.role, roles()), strings.Join(roles(), ", "))
 	}
-	if r.role != scorerRole {
+	if r.role != scorerRole && r.role != functionRole {
 		return wants(positional, "ROLE")
 	}
 	if err := wants(positional, "ROLE", "NAME"); err != nil {
+		if r.role == functionRole {
+			return usagef("%v; name the function: %s", err, strings.Join(platform.Functions(), ", "))
+		}
 		return usagef("%v; name the scorer of the config, as in tidemill serve scorer intents", err)
 	}
-	r.scorer = positional[1]
+	r.name = positional[1]
+	if r.role == functionRole && !slices.Contains(platform.Functions(), r.name) {
+		return usagef("there is no function %q:%s those there are: %s", r.name, didYouMean(r.name, platform.Functions()), strings.Join(platform.Functions(), ", "))
+	}
 	return nil
 }
 
@@ -124,6 +148,9 @@ func (r *serving) acceptNoDoor() error {
 		if r.set.given[long] {
 			return usagef("--%s is for the role gateway: a %s takes nothing in", long, r.role)
 		}
+	}
+	if r.door.listen == "" {
+		return nil // where a function listens stands in $PORT
 	}
 	return checkListen(r.door.listen)
 }
@@ -155,8 +182,11 @@ func (r *serving) run(ctx context.Context, s *session, _ []string) error {
 	if err != nil {
 		return err
 	}
-	if r.role == scorerRole && (addresses.Redis == "" || addresses.Store == "") {
-		return usagef("a scorer needs a Redis, to know the champions from, and the object store, to read models from: give --redis and --store")
+	if err := r.needs(addresses); err != nil {
+		return err
+	}
+	if r.role == functionRole && r.door.listen == "" {
+		r.door.listen = portOf(s.getenv)
 	}
 	if addresses.Redis == "" {
 		log.Warn("no Redis is given (--redis), so " + missesRedis(r.role))
@@ -167,8 +197,9 @@ func (r *serving) run(ctx context.Context, s *session, _ []string) error {
 		return fmt.Errorf("read the config: %w", err)
 	}
 	began := time.Now()
-	p, err := platform.Open(ctx, platform.Options{Config: conf, Addresses: addresses, Security: r.security,
-		OwnStreams: true, Reorder: r.reorder, Scoring: r.scoring.options(), Telemetry: telemetryOf(s, "tidemill-"+r.role), Logger: log})
+	o := r.options(addresses)
+	o.Config, o.Telemetry, o.Logger = conf, telemetryOf(s, "tidemill-"+r.role), log
+	p, err := platform.Open(ctx, o)
 	if err != nil {
 		return unlessInterrupted(ctx, log, fmt.Errorf("start: %w", err))
 	}
@@ -212,10 +243,23 @@ func (r *serving) open(ctx context.Context, s *session, p *platform.Platform, lo
 	return serve(ctx, g)
 }
 
+// portOf is where Knative has a function listen; without that a free one here.
+func portOf(getenv func(string) string) string {
+	if port := strings.TrimSpace(getenv("PORT")); port != "" {
+		return ":" + port
+	}
+	return "127.0.0.1:0"
+}
+
 // work is a role without a door. The probes come first: a start that waits is
 // seen to wait.
-func (r *serving) work(ctx context.Context, s *session, p *platform.Platform, log *slog.Logger, source *configSource, began time.Time) error {
-	at, err := p.Probes(ctx, r.door.listen)
+func (r *serving) work(ctx context.Context, s *session, p *platform.Platform, log *slog.Logger, source *configSource, began time.Time) (err error) {
+	at := ""
+	if r.role == functionRole {
+		at, err = p.Function(ctx, r.name, r.door.listen)
+	} else {
+		at, err = p.Probes(ctx, r.door.listen)
+	}
 	if err != nil {
 		return err
 	}
@@ -223,8 +267,8 @@ func (r *serving) work(ctx context.Context, s *session, p *platform.Platform, lo
 	case dispatcherRole:
 		err = beginTriggers(ctx, p, log)
 	case scorerRole:
-		err = p.Scorers(ctx, r.scorer)
-	default:
+		err = p.Scorers(ctx, r.name)
+	case keeperRole:
 		_, err = p.Keeper(ctx)
 	}
 	if err != nil {

@@ -78,6 +78,9 @@ func showTrigger(w io.Writer, t *api.Trigger) error {
 		say("delivered", "not known: no dispatcher has told lately")
 	}
 	say("dead letters", "%s open", lettersOf(t))
+	if t.Waits != "" {
+		say("waits", "%s", t.Waits)
+	}
 	if t.LastError != "" && t.LastErrorAt != nil {
 		say("last error", "%s, %s ago", t.LastError, ago(*t.LastErrorAt))
 	}

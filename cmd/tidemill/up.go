@@ -146,11 +146,11 @@ func (u *up) openPlatform(ctx context.Context, s *session, conf *config.Config, 
 	if err != nil {
 		return nil, err
 	}
-	o := platform.Options{Config: conf, Addresses: addresses, Security: u.security, OwnStreams: true, Reorder: u.reorder,
+	o := platform.Options{Config: conf, Addresses: addresses, Security: u.security, RedisSecurity: u.redis, OwnStreams: true, Reorder: u.reorder,
 		Runs: u.runs(), Scoring: u.scoring.options(), Telemetry: telemetryOf(s, ""), Logger: log}
 	switch {
-	case addresses.Kafka == "" && addresses.Redis == "" && u.security != (broker.Security{}):
-		return nil, usagef("TLS or SASL is asked for (--kafka-tls, --kafka-sasl and the like, or their variables), and the embedded Kafka has neither: give --kafka and --redis too, or leave it out")
+	case addresses.Kafka == "" && addresses.Redis == "" && (u.security != (broker.Security{}) || u.redis != (platform.RedisSecurity{})):
+		return nil, usagef("TLS or passwords are asked for (--kafka-tls, --kafka-sasl, --redis-tls and the like, or their variables), and the embedded servers have neither: give --kafka and --redis too, or leave it out")
 	case addresses.Kafka == "" && addresses.Redis == "":
 		o.Embedded = &embedded.Options{
 			Dir: u.data, Sync: u.sync, Logger: log,

@@ -251,7 +251,7 @@ func TestUpPromisesNoSecurityThatIsNotThere(t *testing.T) {
 	if o.code != exitUsage {
 		t.Errorf("exit %d", o.code)
 	}
-	mention(t, "the error", o.err, "the embedded Kafka has neither")
+	mention(t, "the error", o.err, "the embedded servers have neither")
 	if _, err := os.Stat(dir); err == nil {
 		t.Error("it made its data folder all the same")
 	}

@@ -26,7 +26,14 @@ func (p *Platform) Dispatcher(ctx context.Context) (*deliver.Dispatcher, error) 
 	if err := p.openFunctions(ctx); err != nil {
 		return nil, err
 	}
-	o := deliver.Options{Broker: p.broker, Config: p.Config(), Resolve: p.resolve, Version: p.version,
+	if err := p.openServices(ctx); err != nil {
+		return nil, err
+	}
+	bearer, err := p.bearer()
+	if err != nil {
+		return nil, err
+	}
+	o := deliver.Options{Broker: p.broker, Config: p.Config(), Resolve: p.resolve, Bearer: bearer, Version: p.version,
 		Registerer: p.telemetry.Registry(), Tracer: p.telemetry.Tracer(), Logger: p.log}
 	if !p.Embedded() {
 		o.Skew = skewInCluster

@@ -25,9 +25,9 @@ func (p *Platform) openFunctions(ctx context.Context) error {
 	}
 	mux := http.NewServeMux()
 	if p.works != nil {
-		mux.HandleFunc("POST /"+trainFunction+"/{recipe}", p.train)
-		mux.Handle("POST /"+promoteFunction, p.promote())
-		mux.Handle("POST /"+config.FunctionForget, p.forget())
+		for _, name := range Functions() {
+			p.serveOurs(mux, name)
+		}
 	}
 	for name, f := range p.functions {
 		mux.Handle("/"+name, functions.Handler(f, functions.Options{Logger: p.log}))
@@ -66,24 +66,33 @@ func calledBy(host string, functions http.Handler) http.Handler {
 
 // resolve finds who has no address of its own.
 func (p *Platform) resolve(_ context.Context, to config.Target) (*url.URL, error) {
-	if to.Service != "" {
-		return nil, fmt.Errorf("there is no cluster here to find the service %s in: give the trigger a url", to.Service)
+	switch {
+	case to.Service != "":
+		return p.resolveService(to.Service)
+	case p.functionsAt != "":
+		return p.resolveElsewhere(to)
 	}
-	if usesTrain(to) && p.works != nil {
-		return &url.URL{Scheme: "http", Host: p.called, Path: "/" + to.Function + "/" + to.Recipe}, nil
+	at := p.pathOf(to)
+	if at == "" && p.functions[to.Function] != nil {
+		at = "/" + to.Function
 	}
-	if (usesPromote(to) || usesForget(to)) && p.works != nil {
-		return &url.URL{Scheme: "http", Host: p.called, Path: "/" + to.Function}, nil
-	}
-	if p.functions[to.Function] == nil {
+	if at == "" || p.called == "" {
 		return nil, fmt.Errorf("there is no function %q in this program; %s", to.Function, p.thoseThereAre())
 	}
-	return &url.URL{Scheme: "http", Host: p.called, Path: "/" + to.Function}, nil
+	return &url.URL{Scheme: "http", Host: p.called, Path: at}, nil
+}
+
+// pathOf is where a function that needs the runs is called; empty without them.
+func (p *Platform) pathOf(to config.Target) string {
+	if p.works == nil {
+		return ""
+	}
+	return ourPath(to)
 }
 
 func (p *Platform) thoseThereAre() string {
 	if len(p.functions) == 0 {
-		return "it has none yet: give the trigger a url"
+		return "it has none yet: say where ours are with --functions, or give the trigger a url"
 	}
 	return "those there are: " + strings.Join(slices.Sorted(maps.Keys(p.functions)), ", ")
 }

@@ -10,6 +10,7 @@ import (
 
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/access"
+	"tidemill.dev/internal/muster"
 	"tidemill.dev/internal/repeats"
 	"tidemill.dev/internal/standing"
 	"tidemill.dev/internal/telemetry"
@@ -62,10 +63,11 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*web.Gateway,
 		Ready:   p.Ready, Limits: o.Limits, Logger: p.log, Version: p.version,
 	}
 	if w := p.works; w != nil {
+		wo.Warm, wo.Muster = p.warm, muster.NewRoll(p.redis, p.names, p.kafka)
 		wo.Runs, wo.Ledger, wo.Store, wo.Tokens, wo.Announce, wo.Inside = w.foreman, w.ledger, w.store, w.tokens, p.announce, w.inside
 		wo.Models, wo.Forgetter = w.models, w.forgetter
-		if w.launcher != nil {
-			wo.GPUs, wo.Slots = w.launcher.GPUs, w.launcher.Slots
+		if w.local != nil {
+			wo.GPUs, wo.Slots = w.local.GPUs, w.local.Slots
 		}
 	}
 	if p.canScore() {

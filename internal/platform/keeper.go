@@ -9,6 +9,7 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/internal/acts"
 	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/census"
 	"tidemill.dev/triggers/clock"
 )
 
@@ -40,7 +41,25 @@ func (p *Platform) Keeper(ctx context.Context) (*clock.Keeper, error) {
 		check: func(context.Context) api.Check { return checkClock(k.Status()) },
 	})
 	p.watchRuns(ctx)
+	if err := p.openCensus(ctx); err != nil {
+		return nil, err
+	}
+	p.watchCluster(ctx)
 	return k, nil
+}
+
+// openCensus counts what alerts go by. It is the keeper that does, for it stays
+// while functions go to zero.
+func (p *Platform) openCensus(ctx context.Context) error {
+	if p.works == nil || p.telemetry == nil {
+		return nil
+	}
+	c, err := census.Open(ctx, census.Options{Broker: p.broker, Ledger: p.works.ledger, Registerer: p.telemetry.Registry(), Logger: p.log})
+	if err != nil {
+		return fmt.Errorf("count runs and models: %w", err)
+	}
+	p.AtStop(Consumers, "the census of runs and models", c.Close)
+	return nil
 }
 
 // checkClock finds nothing wrong with a keeper that stands by. One that cannot

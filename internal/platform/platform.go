@@ -18,10 +18,12 @@ import (
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
 	"tidemill.dev/functions"
+	"tidemill.dev/internal/kube"
 	"tidemill.dev/internal/ledger"
 	"tidemill.dev/internal/repeats"
 	"tidemill.dev/internal/store"
 	"tidemill.dev/internal/telemetry"
+	"tidemill.dev/internal/warm"
 )
 
 // Options say what to open.
@@ -32,6 +34,8 @@ type Options struct {
 	Embedded  *embedded.Options
 	Addresses config.Addresses
 	Security  broker.Security
+	// RedisSecurity counts for nothing where the servers are embedded.
+	RedisSecurity RedisSecurity
 	// OwnStreams creates the config's streams and alters those that differ. A
 	// process that only publishes or reads leaves them alone.
 	OwnStreams bool
@@ -44,7 +48,16 @@ type Options struct {
 	// Scoring says what scorers and whoever else asks models may take.
 	Scoring ScoringOptions
 	// Runs opens the ledger and the object store; nil is a process without them.
-	Runs   *RunsOptions
+	Runs *RunsOptions
+	// Cluster is the Kubernetes that attempts run in and services are found in;
+	// nil is none.
+	Cluster *ClusterOptions
+	// FunctionsAt is where the dispatcher finds train, promote and forget: Knative,
+	// or a URL, which may have {function} in it. Empty is in the dispatcher's own process.
+	FunctionsAt string
+	// Secret is a file with the secret of attempts' tokens and of our functions,
+	// which all processes share. Empty is one in the data folder of the runs.
+	Secret string
 	Logger *slog.Logger
 }
 
@@ -62,11 +75,17 @@ type Platform struct {
 	reorder   bool
 	functions map[string]functions.Func
 	called    string // where they are served
-	stops     stopOrder
-	works     *works // nil without runs
-	models    ScoringOptions
-	announcer *broker.Producer // of the commits' events
-	trains    trains
+
+	functionsAt string
+	secretFile  string
+	cluster     *kube.Cluster // nil outside one
+	services    *services     // of the dispatcher; nil outside a cluster
+	warm        *warm.Book    // nil without Redis
+	stops       stopOrder
+	works       *works // nil without runs
+	models      ScoringOptions
+	announcer   *broker.Producer // of the commits' events
+	trains      trains
 
 	mu      sync.Mutex
 	config  *config.Config
@@ -90,7 +109,8 @@ func Open(ctx context.Context, o Options) (*Platform, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Platform{config: o.Config, addresses: o.Addresses, log: o.Logger, reorder: o.Reorder, functions: o.Functions, models: o.Scoring}
+	p := &Platform{config: o.Config, addresses: o.Addresses, log: o.Logger, reorder: o.Reorder, functions: o.Functions, models: o.Scoring,
+		functionsAt: o.FunctionsAt, secretFile: o.Secret}
 	p.models.Dir = modelDir(o)
 	if err := p.open(ctx, o); err != nil {
 		return nil, errors.Join(err, p.Close(context.WithoutCancel(ctx)))
@@ -112,7 +132,7 @@ func (p *Platform) open(ctx context.Context, o Options) (err error) {
 		if err := p.startServers(ctx, *o.Embedded); err != nil {
 			return err
 		}
-		o.Security = broker.Security{}
+		o.Security, o.RedisSecurity = broker.Security{}, RedisSecurity{}
 	}
 	p.broker, err = broker.Open(ctx, broker.Options{Addr: p.addresses.Kafka, Names: p.names, Security: o.Security, Logger: p.log})
 	if err != nil {
@@ -122,8 +142,14 @@ func (p *Platform) open(ctx context.Context, o Options) (err error) {
 	if p.kafka, err = p.broker.Cluster(ctx); err != nil {
 		return err
 	}
-	p.openRedis()
-	if o.OwnStreams {
+	if err := p.openRedis(o.RedisSecurity); err != nil {
+		return err
+	}
+	p.openWarm()
+	if o.Cluster != nil {
+		err = p.openCluster(ctx, *o.Cluster)
+	}
+	if err == nil && o.OwnStreams {
 		err = p.ensureStreams(ctx, o.Config)
 	}
 	if err != nil || o.Runs == nil {
@@ -154,13 +180,18 @@ func (p *Platform) startServers(ctx context.Context, o embedded.Options) error {
 
 // openRedis connects to nothing yet: Redis is a cache, and a process that
 // starts while it is away shall start.
-func (p *Platform) openRedis() {
+func (p *Platform) openRedis(s RedisSecurity) error {
 	if p.addresses.Redis == "" {
-		return
+		return nil
+	}
+	o, err := redisOptions(p.addresses.Redis, s)
+	if err != nil {
+		return err
 	}
 	redis.SetLogger(silence{})
-	p.redis = redis.NewClient(redisOptions(p.addresses.Redis))
+	p.redis = redis.NewClient(o)
 	p.AtStop(clients, "Redis's connections", func(context.Context) error { return p.redis.Close() })
+	return nil
 }
 
 // Broker is the open Kafka.

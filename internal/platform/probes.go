@@ -29,9 +29,7 @@ func (p *Platform) Probes(ctx context.Context, listen string) (string, error) {
 		return "", fmt.Errorf("listen for probes on %q: %w", listen, err)
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
-	mux.HandleFunc("GET /readyz", p.probeReady)
-	mux.Handle("GET /metrics", p.telemetry.Metrics())
+	p.addProbes(mux)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: probeWithin, IdleTimeout: time.Minute,
 		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)}
 	ended := make(chan error, 1)
@@ -45,6 +43,12 @@ func (p *Platform) Probes(ctx context.Context, listen string) (string, error) {
 		return err
 	})
 	return l.Addr().String(), nil
+}
+
+func (p *Platform) addProbes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", p.probeReady)
+	mux.Handle("GET /metrics", p.telemetry.Metrics())
 }
 
 func (p *Platform) probeReady(w http.ResponseWriter, r *http.Request) {

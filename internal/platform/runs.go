@@ -23,9 +23,9 @@ import (
 // RunsOptions say where runs and what they leave behind lie.
 type RunsOptions struct {
 	Recipes string // the folder that recipes' folders are relative to
-	Data    string // for what attempts work on, and the secret of their tokens
+	Data    string // for what attempts work on, and the secret of their tokens where none is given; may be empty
 	Secrets string // NAME/KEY is a file
-	Launch  bool   // attempts run on this machine
+	Launch  bool   // attempts are launched: in the cluster if there is one, else on this machine
 	Alone   bool   // and nowhere else, as is known where the servers are embedded
 	// Watched is told of the store's writes, see store.Options; nil is nobody.
 	Watched func(key string)
@@ -43,7 +43,8 @@ type works struct {
 	forgetter *forget.Forgetter
 	letters   *lazyLetters // of the forgetter
 	tokens    *runs.Tokens
-	launcher  *local.Launcher // nil where nothing is launched
+	local     *local.Launcher // nil where no attempt runs on this machine
+	launcher  runs.Launcher   // that one, or the cluster's; nil where nothing is launched
 	asked     *acts.Follower
 	inside    net.Listener // where the agents of this process find the gateway
 }
@@ -64,13 +65,11 @@ func (p *Platform) openRuns(ctx context.Context, o RunsOptions) (err error) {
 	if w.ledger, err = p.openLedger(ctx); err != nil {
 		return err
 	}
-	if w.tokens, err = openTokens(o.Data); err != nil {
+	if err := p.openTokens(w, o); err != nil {
 		return err
 	}
-	if o.Launch {
-		if err := p.openLauncher(ctx, w, o); err != nil {
-			return err
-		}
+	if err := p.openLauncher(ctx, w, o); err != nil {
+		return err
 	}
 	if w.foreman, err = runs.New(p.foremanOptions(w, o)); err != nil {
 		return fmt.Errorf("open the runs: %w", err)
@@ -91,7 +90,7 @@ func (p *Platform) foremanOptions(w *works, o RunsOptions) runs.Options {
 	f := runs.Options{Ledger: w.ledger, Store: w.store, Broker: p.broker, Names: p.names, Config: p.Config, Asked: w.asked.Now,
 		Announce: p.announce, Tokens: w.tokens, Dir: o.Recipes, Logger: p.log}
 	if w.launcher != nil {
-		f.Launcher, f.Alone = w.launcher, o.Alone || p.Embedded()
+		f.Launcher, f.Alone = w.launcher, w.local != nil && (o.Alone || p.Embedded())
 	}
 	if p.telemetry != nil {
 		f.Registerer = p.telemetry.Registry()
@@ -131,25 +130,37 @@ func (p *Platform) openLedger(ctx context.Context) (*ledger.Ledger, error) {
 	return l, nil
 }
 
-// openLauncher gives the agents of this process a way to the gateway that no
+func (p *Platform) openLauncher(ctx context.Context, w *works, o RunsOptions) error {
+	switch {
+	case !o.Launch:
+		return nil
+	case p.cluster != nil:
+		w.launcher = p.cluster.Launcher()
+		return nil
+	}
+	return p.openLocal(ctx, w, o)
+}
+
+// openLocal gives the agents of this process a way to the gateway that no
 // certificate and no access file stands in: loopback, and only their own routes.
-func (p *Platform) openLauncher(ctx context.Context, w *works, o RunsOptions) (err error) {
+func (p *Platform) openLocal(ctx context.Context, w *works, o RunsOptions) (err error) {
 	if w.inside, err = new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
 		return fmt.Errorf("listen for agents: %w", err)
 	}
 	if err := os.MkdirAll(o.Data, 0o755); err != nil {
 		return fmt.Errorf("make the folder of runs: %w", err)
 	}
-	w.launcher, err = local.Open(ctx, local.Options{Gateway: "http://" + w.inside.Addr().String(),
+	w.local, err = local.Open(ctx, local.Options{Gateway: "http://" + w.inside.Addr().String(),
 		Dir: o.Data, Secrets: o.Secrets, Logger: p.log})
 	if err != nil {
 		return errors.Join(fmt.Errorf("prepare for runs on this machine: %w", err), w.inside.Close())
 	}
+	w.launcher = w.local
 	p.AtStop(attempts, "the attempts on this machine", func(ctx context.Context) error {
 		if w.foreman != nil {
 			w.foreman.Rest()
 		}
-		return w.launcher.Close(ctx)
+		return w.local.Close(ctx)
 	})
 	return nil
 }
@@ -207,7 +218,7 @@ func (w *works) check(ctx context.Context) api.Check {
 }
 
 // Launches reports whether attempts run on this machine.
-func (p *Platform) Launches() bool { return p.works != nil && p.works.launcher != nil }
+func (p *Platform) Launches() bool { return p.works != nil && p.works.local != nil }
 
 // Foreman is what asks for runs and starts them; nil without runs.
 func (p *Platform) Foreman() *runs.Foreman {

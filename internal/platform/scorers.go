@@ -93,7 +93,7 @@ func (s *scorers) apply(ctx context.Context, c *config.Config) error {
 		}
 	}
 	for name, running := range s.all {
-		if now, ok := wanted[name]; ok && reflect.DeepEqual(now, running.config) {
+		if now, ok := wanted[name]; ok && sameScorer(now, running.config) {
 			delete(wanted, name)
 			continue
 		}
@@ -110,6 +110,13 @@ func (s *scorers) apply(ctx context.Context, c *config.Config) error {
 		s.all[name] = running
 	}
 	return nil
+}
+
+// sameScorer reports whether what runs need not be begun anew. How many processes
+// there are of it is nothing to each of them.
+func sameScorer(a, b config.Scorer) bool {
+	a.Replicas, b.Replicas = config.Replicas{}, config.Replicas{}
+	return reflect.DeepEqual(a, b)
 }
 
 func (s *scorers) wanted(c *config.Config) map[string]config.Scorer {

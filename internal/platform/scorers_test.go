@@ -210,3 +210,15 @@ func TestNoScorer(t *testing.T) {
 		t.Error("nobody listens")
 	}
 }
+
+// More or fewer processes of a scorer are no reason to begin those that go on
+// anew; anything else is.
+func TestSameScorer(t *testing.T) {
+	one := config.Scorer{Name: "a", From: "b", Types: []string{"t"}, Replicas: config.Replicas{Max: 1}}
+	more, other := one, one
+	more.Replicas = config.Replicas{Min: 2, Max: 8, Lag: 5}
+	other.Types = []string{"u"}
+	if !sameScorer(one, more) || sameScorer(one, other) || one.Replicas.Max != 1 {
+		t.Errorf("%t, %t", sameScorer(one, more), sameScorer(one, other))
+	}
+}

@@ -14,8 +14,9 @@ import (
 
 // LogOptions say what of a run's log is wanted.
 type LogOptions struct {
-	Attempt    int  // 0 is the newest
-	Follow     bool // until the run has ended
+	Attempt    int    // 0 is the newest
+	Part       string // one of those that work on it alone; empty is all of them
+	Follow     bool   // until the run has ended
 	Timestamps bool
 }
 
@@ -102,6 +103,9 @@ func (l *logLine) request() request {
 	q := url.Values{"follow": {strconv.FormatBool(l.o.Follow)}, "timestamps": {strconv.FormatBool(l.o.Timestamps)}}
 	if l.o.Attempt > 0 {
 		q.Set("attempt", strconv.Itoa(l.o.Attempt))
+	}
+	if l.o.Part != "" {
+		q.Set("part", l.o.Part)
 	}
 	if l.attempt != "" { // else the newest might be another by now
 		q.Set("attempt", l.attempt)

@@ -121,6 +121,7 @@ func factsOfRun(t *thing, r *tidemill.Run) {
 		t.fact("attempt", strconv.Itoa(a.Number))
 		t.fact("node", a.Node)
 		t.fact("card", a.Card)
+		t.fact("driver", a.Driver)
 		t.fact("image", a.Image)
 		t.fact("resumedFrom", a.ResumedFrom)
 		t.fact("started", timeText(a.Started))

@@ -93,13 +93,11 @@ func (c *call) end() {
 }
 
 func (c *call) run(p *Program, inputs int) error {
-	outputs := len(c.values) - inputs
-	names := unsafe.SliceData(p.names)
-	values := unsafe.SliceData(c.values)
+	// Slices, for a damaged model may answer nothing: a pointer behind the last
+	// would be one to nothing of ours.
+	names, answers := p.names[inputs:], c.values[inputs:]
 	return c.do(run, uintptr(p.session), 0,
-		uintptr(unsafe.Pointer(names)), uintptr(unsafe.Pointer(values)), uintptr(inputs),
-		uintptr(unsafe.Add(unsafe.Pointer(names), inputs*pointerSize)), uintptr(outputs),
-		uintptr(unsafe.Add(unsafe.Pointer(values), inputs*pointerSize)))
+		uintptr(unsafe.Pointer(unsafe.SliceData(p.names))), uintptr(unsafe.Pointer(unsafe.SliceData(c.values))), uintptr(inputs),
+		uintptr(unsafe.Pointer(unsafe.SliceData(names))), uintptr(len(answers)),
+		uintptr(unsafe.Pointer(unsafe.SliceData(answers))))
 }
-
-const pointerSize = int(unsafe.Sizeof(uintptr(0)))

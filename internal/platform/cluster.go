@@ -1,0 +1,138 @@
+package platform
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"tidemill.dev/config"
+	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/kube"
+	"tidemill.dev/internal/warm"
+)
+
+// ClusterOptions say how attempts come to run in Kubernetes.
+type ClusterOptions struct {
+	Kubeconfig string // a file; empty is the cluster that this process runs in
+	Namespace  string // empty is the one of the pod, or of the kubeconfig
+	Gateway    string // URL that agents in pods reach the gateway at
+	Image      string // ours, which brings the agent
+}
+
+// openCluster finds the way to the API server, and asks nothing of it yet.
+func (p *Platform) openCluster(ctx context.Context, o ClusterOptions) (err error) {
+	p.cluster, err = kube.Open(ctx, kube.Options{Kubeconfig: o.Kubeconfig, Namespace: o.Namespace, Names: p.names, Config: p.Config,
+		Gateway: o.Gateway, Image: o.Image, Warm: p.warm, Registerer: p.registerer(), Logger: p.log})
+	if err != nil {
+		return fmt.Errorf("open the way to Kubernetes: %w", err)
+	}
+	p.AtStop(clients, "the way to Kubernetes", p.cluster.Close)
+	return nil
+}
+
+// openWarm gives the book of pods that linger; it is there where Redis is.
+func (p *Platform) openWarm() {
+	if p.redis != nil {
+		p.warm = warm.NewBook(p.redis, p.names, p.kafka)
+	}
+}
+
+// watchCluster tells what becomes of attempts' pods, and keeps as many scorers
+// as their streams ask for, until the stop order ends it.
+func (p *Platform) watchCluster(ctx context.Context) {
+	if p.cluster == nil || p.works == nil {
+		return
+	}
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() {
+		err := p.cluster.Watch(watching, kube.WatchOptions{Foreman: p.works.foreman, Ledger: p.works.ledger})
+		if watching.Err() == nil {
+			p.log.Error("nobody watches the pods of runs any more", "reason", err)
+		}
+	})
+	behind := lags{p: p, seen: map[string]grown{}}
+	running.Go(func() {
+		if err := p.cluster.Scale(watching, behind.of); watching.Err() == nil {
+			p.log.Error("nobody scales the scorers any more", "reason", err)
+		}
+	})
+	p.AtStop(Consumers, "the watch over Kubernetes", func(context.Context) error {
+		stop()
+		running.Wait()
+		return nil
+	})
+}
+
+// services are those of Knative, as far as triggers ask for any: without, nothing
+// is asked of the API server, and Knative need not be there.
+type services struct {
+	p     *Platform
+	knows bool // functions of ours are there, too
+
+	mu   sync.Mutex
+	all  *kube.Services
+	stop context.CancelFunc
+}
+
+// openServices follows the services as soon as a config asks for one.
+func (p *Platform) openServices(ctx context.Context) error {
+	if p.cluster == nil {
+		return nil
+	}
+	s := &services{p: p, knows: p.functionsAt == Knative}
+	p.services = s
+	if err := s.apply(ctx, p.Config()); err != nil {
+		return err
+	}
+	p.AtStop(Consumers, "the look for services", func(context.Context) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.stop != nil {
+			s.stop()
+		}
+		return nil
+	})
+	p.add(part{name: "the services", apply: s.apply, check: s.check})
+	return nil
+}
+
+func (s *services) apply(ctx context.Context, c *config.Config) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all != nil || !s.knows && !asksForServices(c) {
+		return nil
+	}
+	following, stop := context.WithCancel(context.WithoutCancel(ctx))
+	if s.all, err = s.p.cluster.Services(following); err != nil {
+		stop()
+		return fmt.Errorf("follow the services of Knative: %w", err)
+	}
+	s.stop = stop
+	return nil
+}
+
+func asksForServices(c *config.Config) bool {
+	for i := range c.Triggers {
+		if c.Triggers[i].To.Service != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *services) known() *kube.Services {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all
+}
+
+func (s *services) check(context.Context) api.Check {
+	c := api.Check{Name: "services", Status: api.OK}
+	if all := s.known(); all != nil {
+		if err := all.Check(); err != nil {
+			c.Status, c.Detail = api.Degraded, err.Error()
+		}
+	}
+	return c
+}
