@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"tidemill.dev/internal/ocitar"
+)
+
+// owner is the user in whose name the image runs: the number by which others'
+// images call their nobody, too.
+const owner = 65532
+
+// What the layers are called, in the order in which they lie on each other. What
+// a new build changes is the last one alone.
+const (
+	layerBase     = "base"
+	layerRuntime  = "onnxruntime"
+	layerPrograms = "programs"
+)
+
+// assemble gathers all that the image holds.
+func assemble(ctx context.Context, name string) (ocitar.Image, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return ocitar.Image{}, fmt.Errorf("find the cache of downloads: %w", err)
+	}
+	programs, made, err := buildAll(ctx, filepath.Join("bin", "image"))
+	if err != nil {
+		return ocitar.Image{}, err
+	}
+	engine, err := onnxRuntime(ctx)
+	if err != nil {
+		return ocitar.Image{}, err
+	}
+	base, packages, err := debian(ctx, filepath.Join(cache, "tidemill", "debian"))
+	if err != nil {
+		return ocitar.Image{}, err
+	}
+	return ocitar.Image{
+		Name: name, Architecture: runtime.GOARCH, Created: made.created,
+		Config: config(made, packages),
+		Layers: []ocitar.Layer{{Note: layerBase, Files: base}, {Note: layerRuntime, Files: engine}, {Note: layerPrograms, Files: programs}},
+	}, nil
+}
+
+// config is how the image runs. The Dockerfile says the same.
+func config(made provenance, packages []deb) ocitar.Config {
+	var versions []string
+	for _, p := range packages {
+		versions = append(versions, p.name+"="+p.version)
+	}
+	return ocitar.Config{
+		User:       fmt.Sprintf("%d:%d", owner, owner),
+		Entrypoint: []string{entrypoint},
+		WorkingDir: "/",
+		Env:        []string{"PATH=/usr/local/bin:/usr/bin:/bin", "TIDEMILL_ONNXRUNTIME=/" + library},
+		Labels: map[string]string{
+			"org.opencontainers.image.title":       "tidemill",
+			"org.opencontainers.image.description": "Trains models when events come in, judges them and scores streams with them",
+			"org.opencontainers.image.version":     made.version,
+			"org.opencontainers.image.revision":    made.revision,
+			"dev.tidemill.packages":                strings.Join(versions, " "),
+		},
+	}
+}
+
+// save writes the image, reads back what has been written, and only then gives
+// it its place.
+func save(path string, im ocitar.Image) (ocitar.Content, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return ocitar.Content{}, err
+	}
+	part := path + ".part"
+	f, err := os.Create(part)
+	if err != nil {
+		return ocitar.Content{}, err
+	}
+	_, err = ocitar.Write(f, im)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return ocitar.Content{}, errors.Join(err, os.Remove(part))
+	}
+	c, err := read(part)
+	if err != nil {
+		return ocitar.Content{}, errors.Join(fmt.Errorf("check what was written: %w", err), os.Remove(part))
+	}
+	return c, os.Rename(part, path)
+}
+
+func read(path string) (ocitar.Content, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return ocitar.Content{}, err
+	}
+	c, err := ocitar.Read(f)
+	return c, errors.Join(err, f.Close())
+}
+
+func report(w io.Writer, path string, c ocitar.Content) error {
+	var small, whole int64
+	for _, l := range c.Layers {
+		small, whole = small+l.Size, whole+int64(len(l.Tar))
+		if _, err := fmt.Fprintf(w, "%-12s %7.1f MB, unpacked %7.1f MB  %s\n", l.Note, mb(l.Size), mb(int64(len(l.Tar))), l.Digest); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "%-12s %7.1f MB, unpacked %7.1f MB  %s\n%s is in %s\n", "image", mb(small), mb(whole), c.Digest, c.Name, path)
+	return err
+}
+
+func mb(n int64) float64 { return float64(n) / 1e6 }

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"tidemill.dev/internal/ocitar"
+)
+
+// certificates is where programs look for those of authorities.
+const certificates = "etc/ssl/certs/ca-certificates.crt"
+
+// packages are Debian's, of which a few files each are taken.
+func packages() []string {
+	return []string{"base-files", "ca-certificates", "libc6", "libgcc-s1", "libstdc++6"}
+}
+
+// debian is the layer below all others: the C library and its loader, the
+// certificates of authorities, users, and each one's licence.
+func debian(ctx context.Context, cache string) ([]ocitar.File, []deb, error) {
+	taken, err := fetch(ctx, cache, packages()...)
+	if err != nil {
+		return nil, nil, err
+	}
+	files := ours()
+	var authorities []ocitar.File
+	for i := 0; i < len(taken); i++ {
+		all, err := taken[i].files(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, f := range all {
+			switch what(f) {
+			case kept:
+				files = append(files, f)
+			case authority:
+				authorities = append(authorities, f)
+			case elsewhere:
+				files = append(files, f)
+				if taken, err = withPackage(ctx, cache, taken, path.Base(f.Link)); err != nil {
+					return nil, nil, err
+				}
+			}
+		}
+	}
+	slices.SortFunc(taken, func(a, b deb) int { return strings.Compare(a.name, b.name) })
+	controls, err := describe(ctx, taken)
+	return slices.Concat(files, controls, []ocitar.File{ocitar.Regular(certificates, bundle(authorities))}), taken, err
+}
+
+// withPackage adds the package in which another's licence is, once.
+func withPackage(ctx context.Context, cache string, taken []deb, name string) ([]deb, error) {
+	if slices.ContainsFunc(taken, func(p deb) bool { return p.name == name }) {
+		return taken, nil
+	}
+	more, err := fetch(ctx, cache, name)
+	return append(taken, more...), err
+}
+
+// describe says what was taken, where scanners for known holes look for it.
+func describe(ctx context.Context, taken []deb) ([]ocitar.File, error) {
+	var files []ocitar.File
+	for _, p := range taken {
+		control, err := command(ctx, "", "dpkg-deb", "--field", p.path)
+		if err != nil {
+			return nil, fmt.Errorf("read what %s is: %w", p.path, err)
+		}
+		files = append(files, ocitar.Regular("var/lib/dpkg/status.d/"+p.name, control))
+	}
+	return files, nil
+}
+
+// ours are the files that no package has. Folders that Debian keeps below /usr
+// are links there, as on every Debian.
+func ours() []ocitar.File {
+	return []ocitar.File{
+		ocitar.Link("lib", "usr/lib"), ocitar.Link("lib64", "usr/lib64"), ocitar.Folder("usr/lib64"),
+		ocitar.Regular("etc/passwd", fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\ntidemill:x:%d:%d:tidemill:/tmp:/sbin/nologin\n", owner, owner)),
+		ocitar.Regular("etc/group", fmt.Appendf(nil, "root:x:0:\ntidemill:x:%d:\n", owner)),
+		ocitar.Regular("etc/nsswitch.conf", []byte("hosts: files dns\n")),
+		{Path: "tmp", Mode: fs.ModeDir | fs.ModeSticky | 0o777},
+	}
+}
+
+// use is what becomes of a package's file.
+type use int
+
+const (
+	left use = iota
+	kept
+	authority // a certificate that goes into the bundle
+	elsewhere // a folder of licences that is another package's
+)
+
+// libraries are what ONNX Runtime and our own program are linked against, and
+// what those are.
+func libraries() []string {
+	return []string{"ld-linux-*.so.*", "libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0", "libgcc_s.so.1", "libstdc++.so.6*"}
+}
+
+func what(f ocitar.File) use {
+	dir, name := path.Split(f.Path)
+	switch {
+	case strings.HasPrefix(dir, "usr/lib") && !strings.Contains(dir, "/gconv"):
+		if f.Path == "usr/lib/os-release" || isLibrary(name) {
+			return kept
+		}
+	case f.Path == "etc/os-release", dir == "usr/share/common-licenses/", isLicence(f.Path):
+		return kept
+	case dir == "usr/share/doc/" && f.Mode.Type() == fs.ModeSymlink:
+		return elsewhere
+	case strings.HasPrefix(dir, "usr/share/ca-certificates/") && path.Ext(name) == ".crt":
+		return authority
+	}
+	return left
+}
+
+func isLicence(name string) bool {
+	ok, err := path.Match("usr/share/doc/*/copyright", name)
+	return ok && err == nil
+}
+
+func isLibrary(name string) bool {
+	return slices.ContainsFunc(libraries(), func(l string) bool {
+		ok, err := path.Match(l, name)
+		return ok && err == nil
+	})
+}
+
+// bundle is all certificates in one file, as programs look for them.
+func bundle(authorities []ocitar.File) []byte {
+	slices.SortFunc(authorities, func(a, b ocitar.File) int { return strings.Compare(a.Path, b.Path) })
+	var all bytes.Buffer
+	for _, f := range authorities {
+		all.Write(bytes.TrimSpace(f.Data))
+		all.WriteByte('\n')
+	}
+	return all.Bytes()
+}
+
+// files are all of the package's, but folders, where they are in a merged /usr.
+func (p deb) files(ctx context.Context) ([]ocitar.File, error) {
+	raw, err := command(ctx, "", "dpkg-deb", "--fsys-tarfile", p.path)
+	if err != nil {
+		return nil, fmt.Errorf("unpack %s: %w", p.path, err)
+	}
+	var all []ocitar.File
+	for in := tar.NewReader(bytes.NewReader(raw)); ; {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("unpack %s: %w", p.path, err)
+		}
+		name := merged(h.Name)
+		switch h.Typeflag {
+		case tar.TypeSymlink:
+			all = append(all, ocitar.Link(name, h.Linkname))
+		case tar.TypeReg:
+			data, err := io.ReadAll(in)
+			if err != nil {
+				return nil, fmt.Errorf("unpack %s of %s: %w", h.Name, p.path, err)
+			}
+			all = append(all, ocitar.File{Path: name, Mode: fs.FileMode(h.Mode).Perm(), Data: data})
+		}
+	}
+}
+
+// merged is where a file of a package belongs when /lib is a link to /usr/lib.
+func merged(name string) string {
+	name = path.Clean(strings.TrimPrefix(name, "./"))
+	first, _, _ := strings.Cut(name, "/")
+	if slices.Contains([]string{"bin", "lib", "lib64", "sbin"}, first) {
+		return "usr/" + name
+	}
+	return name
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"tidemill.dev/internal/ocitar"
+)
+
+// unpack writes each layer as a folder of its name, for the Dockerfile to copy.
+func unpack(folder string, layers []ocitar.Layer) error {
+	var all error
+	for _, l := range layers {
+		for _, f := range l.Files {
+			all = errors.Join(all, place(filepath.Join(folder, l.Note, f.Path), f))
+		}
+	}
+	return all
+}
+
+func place(path string, f ocitar.File) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	switch f.Mode.Type() {
+	case fs.ModeDir:
+		// The mode is set by itself, since the process' mask counts for what is made.
+		return errors.Join(os.MkdirAll(path, 0o755), os.Chmod(path, f.Mode))
+	case fs.ModeSymlink:
+		return os.Symlink(f.Link, path)
+	}
+	return errors.Join(os.WriteFile(path, f.Data, f.Mode.Perm()), os.Chmod(path, f.Mode))
+}

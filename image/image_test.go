@@ -1,0 +1,129 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev/internal/ocitar"
+)
+
+func TestWhatAnImageSaysItIs(t *testing.T) {
+	made, err := provenanceFrom("v1.2.3", map[string]string{"vcs.revision": "abc", "vcs.time": "2026-03-01T12:00:00Z", "vcs.modified": "true"})
+	if want := (provenance{"v1.2.3+dirty", "abc", time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}); err != nil || made != want {
+		t.Errorf("%+v, %v", made, err)
+	}
+	made, err = provenanceFrom("", nil)
+	if want := (provenance{"(devel)", "", time.Unix(0, 0).UTC()}); err != nil || made != want {
+		t.Errorf("%+v, %v", made, err)
+	}
+	if _, err := provenanceFrom("v1", map[string]string{"vcs.time": "yesterday"}); err == nil {
+		t.Error("a time that is none was taken")
+	}
+	c := config(made, []deb{{"libc6", "2.36-9", ""}, {"libgcc-s1", "12.2", ""}})
+	if c.User != "65532:65532" || c.Labels["dev.tidemill.packages"] != "libc6=2.36-9 libgcc-s1=12.2" || c.Labels["org.opencontainers.image.version"] != "(devel)" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// The Dockerfile's image is run as ours, and holds our layers.
+func TestTheDockerfileMeansTheSame(t *testing.T) {
+	data, err := os.ReadFile("Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	build, final, two := strings.Cut(string(data), "FROM scratch\n")
+	if !two {
+		t.Fatal("there are not two stages, the last of them from nothing")
+	}
+	c := config(provenance{}, nil)
+	entry, err := json.Marshal(c.Entrypoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, layer := range []string{layerBase, layerRuntime, layerPrograms} {
+		want = append(want, "COPY --from=build /image/"+layer+"/ /")
+	}
+	want = append(want, "ENV "+strings.Join(c.Env, " "), "USER "+c.User, "WORKDIR "+c.WorkingDir, "ENTRYPOINT "+string(entry))
+	if got := strings.Split(strings.TrimSpace(final), "\n"); !slices.Equal(got, want) {
+		t.Errorf("it ends with\n%s\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if !strings.Contains(build, "\nRUN go run ./image -folder /image\n") {
+		t.Errorf("it gathers its files in another way:\n%s", build)
+	}
+	if from := "FROM golang:" + goVersion(t) + "-"; !strings.Contains(build, "\n"+from) {
+		t.Errorf("it does not build with go.mod's version of Go: %s", from)
+	}
+}
+
+// What make build leaves out and strips, the image leaves out and strips.
+func TestProgramsAreBuiltAsMakeBuildDoes(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("..", "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -ldflags='-s -w' -o bin/tidemill ./cmd/tidemill\n"
+	if !strings.Contains(string(data), want) {
+		t.Errorf("make build does not say %q", want)
+	}
+	got := slices.DeleteFunc(buildCommand("bin", "tidemill"), func(arg string) bool { return arg == "-buildvcs=auto" })
+	if line := strings.Join(got, " "); line != "go build -trimpath -tags=grpcnotrace -ldflags=-s -w -o bin/tidemill ./cmd/tidemill" {
+		t.Errorf("the image's is built by %q", line)
+	}
+}
+
+func goVersion(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if version, is := strings.CutPrefix(line, "go "); is {
+			return strings.TrimSuffix(strings.TrimSpace(version), ".0")
+		}
+	}
+	t.Fatal("go.mod says no version of Go")
+	return ""
+}
+
+func TestLayersAsFolders(t *testing.T) {
+	dir := t.TempDir()
+	layers := []ocitar.Layer{{Note: "base", Files: append(ours(), ocitar.Program("usr/bin/x", []byte("x")))}, {Note: "top", Files: []ocitar.File{ocitar.Regular("y", nil)}}}
+	if err := unpack(dir, layers); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]os.FileMode{
+		"base/tmp":       os.ModeDir | os.ModeSticky | 0o777,
+		"base/usr/bin/x": 0o755,
+		"top/y":          0o644,
+	} {
+		if info, err := os.Lstat(filepath.Join(dir, path)); err != nil || info.Mode() != want {
+			t.Errorf("%s: %v, %v", path, info, err)
+		}
+	}
+	if to, err := os.Readlink(filepath.Join(dir, "base", "lib")); err != nil || to != "usr/lib" {
+		t.Errorf("lib leads to %q, %v", to, err)
+	}
+}
+
+// What cannot be written leaves nothing behind, and an image that is there stays.
+func TestAnImageThatCannotBeSaved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "image.tar")
+	if err := os.WriteFile(path, []byte("the one before"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := save(path, ocitar.Image{Name: "without a tag"}); err == nil {
+		t.Fatal("it was saved")
+	}
+	left, err := os.ReadDir(filepath.Dir(path))
+	data, readErr := os.ReadFile(path)
+	if err != nil || readErr != nil || len(left) != 1 || string(data) != "the one before" {
+		t.Errorf("%v, %q, %v, %v", left, data, err, readErr)
+	}
+}

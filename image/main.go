@@ -1,0 +1,48 @@
+// Command image builds Tidemill's container image as a tar file, without a
+// container engine: make image. What is in it, and why, stands in README.md.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "image:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	var (
+		flags  = flag.NewFlagSet("image", flag.ContinueOnError)
+		name   = flags.String("name", "dev.local/tidemill:v1", "the image's whole name, with its tag")
+		out    = flags.String("o", "bin/tidemill-image.tar", "the file to write")
+		folder = flags.String("folder", "", "write the layers as folders below this one instead, for the Dockerfile")
+		plain  = flags.Bool("plain", false, "leave layers uncompressed: quicker, for an image that stays on this machine")
+	)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	im, err := assemble(ctx, *name)
+	if err != nil {
+		return err
+	}
+	if *folder != "" {
+		return unpack(*folder, im.Layers)
+	}
+	im.Plain = *plain
+	c, err := save(*out, im)
+	if err != nil {
+		return err
+	}
+	return report(stdout, *out, c)
+}

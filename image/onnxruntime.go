@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"tidemill.dev/internal/ocitar"
+)
+
+// library is where ONNX Runtime is in the image.
+const library = "usr/lib/libonnxruntime.so"
+
+// onnxRuntime is the layer of ONNX Runtime and its licences, which lie beside it
+// in the cache.
+func onnxRuntime(ctx context.Context) ([]ocitar.File, error) {
+	cmd := exec.CommandContext(ctx, "./.ci/onnxruntime-install")
+	cmd.Stderr = os.Stderr
+	said, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("get ONNX Runtime: %w", err)
+	}
+	path := strings.TrimSpace(string(said))
+	const doc = "usr/share/doc/onnxruntime/"
+	var files []ocitar.File
+	for from, to := range map[string]string{
+		path: library,
+		filepath.Join(filepath.Dir(path), "LICENSE"):               doc + "LICENSE",
+		filepath.Join(filepath.Dir(path), "ThirdPartyNotices.txt"): doc + "ThirdPartyNotices.txt",
+	} {
+		data, readErr := os.ReadFile(from)
+		err = errors.Join(err, readErr)
+		files = append(files, ocitar.Regular(to, data))
+	}
+	return files, err
+}
