@@ -1,0 +1,99 @@
+package charts_test
+
+import (
+	"encoding/base64"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"tidemill.dev/config"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// What is rendered is what it was. A case is a file of values beside its golden
+// file: go test ./charts -update writes that.
+func TestRenders(t *testing.T) {
+	for name, values := range cases(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := withoutChance(t, render(t, values))
+			golden := filepath.Join("testdata", name+".golden.yaml")
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("%s is not what is rendered any more: %s\nlook at it, and run go test ./charts -update", golden, difference(string(want), got))
+			}
+		})
+	}
+}
+
+func TestLint(t *testing.T) {
+	for name, values := range cases(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if out, errs, err := helm(t, "lint", chart, "--strict", "--kube-version", kube, "-f", values); err != nil {
+				t.Errorf("%v\n%s%s", err, out, errs)
+			}
+		})
+	}
+}
+
+// difference is the first line that is another.
+func difference(want, got string) string {
+	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for i := range min(len(w), len(g)) {
+		if w[i] != g[i] {
+			return fmt.Sprintf("line %d is\n%s\nand was\n%s", i+1, g[i], w[i])
+		}
+	}
+	return fmt.Sprintf("%d lines, and were %d", len(g), len(w))
+}
+
+// byChance are the secrets that a first install makes, by the key they stand behind.
+var byChance = regexp.MustCompile(`(?m)^  (operator|prometheus|access\.yaml|run-secret): ([A-Za-z0-9+/=]+)$`)
+
+// withoutChance puts words in the place of what differs each time, once it has
+// been looked at.
+func withoutChance(t *testing.T, text string) string {
+	t.Helper()
+	return byChance.ReplaceAllStringFunc(text, func(line string) string {
+		m := byChance.FindStringSubmatch(line)
+		secret, err := base64.StdEncoding.DecodeString(m[2])
+		if err != nil {
+			t.Errorf("%s is no base64: %v", m[1], err)
+		}
+		return "  " + m[1] + ": " + looked(t, m[1], string(secret))
+	})
+}
+
+func looked(t *testing.T, key, secret string) string {
+	t.Helper()
+	switch key {
+	case "run-secret":
+		if len(secret) != 32 {
+			t.Errorf("the run secret has %d bytes, and 32 are wanted", len(secret))
+		}
+		return "CHANCE"
+	case "access.yaml":
+		if _, err := config.ParseAccess("access.yaml", []byte(secret)); err != nil {
+			t.Errorf("the access file is none: %v\n%s", err, secret)
+		}
+		return "CHANCE"
+	}
+	if !regexp.MustCompile(`^tm_[a-z0-9]{52}$`).MatchString(secret) {
+		t.Errorf("the token of %s is %q", key, secret)
+	}
+	return "CHANCE"
+}

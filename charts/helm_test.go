@@ -1,0 +1,57 @@
+package charts_test
+
+import (
+	"bytes"
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	chart = "tidemill"
+	// kube is the version that is rendered for where no cluster says its own.
+	kube = "1.35.0"
+)
+
+// helm runs helm, which is built the first time.
+func helm(t *testing.T, args ...string) (out, errs string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Minute)
+	defer cancel()
+	path, err := exec.CommandContext(ctx, "../.ci/helm-install").Output()
+	if err != nil {
+		t.Fatalf("build helm: %v", err)
+	}
+	var o, e bytes.Buffer
+	c := exec.CommandContext(ctx, strings.TrimSpace(string(path)), args...)
+	c.Stdout, c.Stderr = &o, &e
+	err = c.Run()
+	return o.String(), e.String(), err
+}
+
+// render is what helm would apply.
+func render(t *testing.T, values string, more ...string) string {
+	t.Helper()
+	out, errs, err := helm(t, append([]string{"template", "tidemill", chart, "--namespace", "ml", "--kube-version", kube, "-f", values}, more...)...)
+	if err != nil {
+		t.Fatalf("helm template -f %s: %v\n%s", values, err, errs)
+	}
+	return out
+}
+
+// cases are the values that are rendered, by name.
+func cases(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.values.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no values to render: %v", err)
+	}
+	all := map[string]string{}
+	for _, f := range files {
+		all[strings.TrimSuffix(filepath.Base(f), ".values.yaml")] = f
+	}
+	return all
+}

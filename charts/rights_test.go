@@ -1,0 +1,132 @@
+package charts_test
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+)
+
+// rights is who may what, and nobody may more. docs/cluster.md has it, and so has
+// the test that asks a real API server.
+func rights() map[string][]string {
+	return map[string][]string{
+		"train": {
+			"batch/jobs: create delete get",
+			"pods: get list patch",
+			"services: create",
+		},
+		"dispatcher": {"serving.knative.dev/services: list watch"},
+		"keeper": {
+			"apps/deployments/scale: patch",
+			"apps/deployments: list watch",
+			"batch/jobs: create delete get list watch",
+			"pods: get list patch watch",
+			"services: create",
+		},
+		"gateway": nil, "scorer": nil, "promote": nil, "forget": nil,
+	}
+}
+
+func TestRights(t *testing.T) {
+	for name := range cases(t) {
+		all := rendered(t, name)
+		want := maps.Clone(rights())
+		if name == "plain" {
+			want["dispatcher"] = nil // there is no Knative to ask of
+		}
+		if name == "secrets" { // it brings its own
+			if n := len(of[*rbacv1.Role](all)) + len(of[*rbacv1.RoleBinding](all)) + len(of[*corev1.ServiceAccount](all)); n > 0 {
+				t.Errorf("%s: %d objects of rights, and none was asked for", name, n)
+			}
+			continue
+		}
+		for _, a := range of[*corev1.ServiceAccount](all) {
+			component := a.Name[strings.LastIndex(a.Name, "-")+1:]
+			if got := rightsOf(all, a.Name); !slices.Equal(got, want[component]) {
+				t.Errorf("%s: %s may %q, and %q is in the table", name, a.Name, got, want[component])
+			}
+			if component == "train" && name != "plain" {
+				continue // a Knative Service cannot ask for a token by itself
+			}
+			if a.AutomountServiceAccountToken == nil || *a.AutomountServiceAccountToken {
+				t.Errorf("%s: whoever runs as %s has a token without asking", name, a.Name)
+			}
+		}
+		for pod, spec := range podsOf(all) {
+			may := len(rightsOf(all, spec.ServiceAccountName)) > 0
+			told := spec.AutomountServiceAccountToken
+			if may != (told == nil || *told) {
+				t.Errorf("%s: %s has rights: %t, and its pods have a token: %v", name, pod, may, told)
+			}
+			if asks := slices.Contains(spec.Containers[0].Args, "--kubernetes"); asks != may {
+				t.Errorf("%s: %s speaks to the API server: %t, and has rights: %t", name, pod, asks, may)
+			}
+		}
+	}
+}
+
+// rightsOf are those of an account, sorted.
+func rightsOf(all []any, account string) (rights []string) {
+	for _, b := range of[*rbacv1.RoleBinding](all) {
+		if b.RoleRef.Kind != "Role" || !slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool { return s.Kind == "ServiceAccount" && s.Name == account }) {
+			continue
+		}
+		for _, r := range of[*rbacv1.Role](all) {
+			if r.Name != b.RoleRef.Name {
+				continue
+			}
+			for _, rule := range r.Rules {
+				verbs := slices.Sorted(slices.Values(rule.Verbs))
+				for _, resource := range rule.Resources {
+					if g := rule.APIGroups[0]; g != "" {
+						resource = g + "/" + resource
+					}
+					rights = append(rights, resource+": "+strings.Join(verbs, " "))
+				}
+			}
+		}
+	}
+	slices.Sort(rights)
+	return rights
+}
+
+// The document's table of rights is the one above.
+func TestRightsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/cluster.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for component, all := range rights() {
+		for _, right := range all {
+			resource, verbs, _ := strings.Cut(right, ": ")
+			row := "| " + component + " | `" + resource + "` | " + strings.ReplaceAll(verbs, " ", ", ") + " |"
+			if !strings.Contains(string(text), row) {
+				t.Errorf("docs/cluster.md does not have the row\n%s", row)
+			}
+		}
+	}
+}
+
+// Whoever is in no Deployment and no Knative Service needs no account.
+func TestAccountsAreUsed(t *testing.T) {
+	all := rendered(t, "everything")
+	used := map[string]bool{}
+	for _, d := range of[*appsv1.Deployment](all) {
+		used[d.Spec.Template.Spec.ServiceAccountName] = true
+	}
+	for _, f := range of[*servingv1.Service](all) {
+		used[f.Spec.Template.Spec.ServiceAccountName] = true
+	}
+	for _, a := range of[*corev1.ServiceAccount](all) {
+		if !used[a.Name] {
+			t.Errorf("nobody runs as %s", a.Name)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+{{/* docs/runbooks has a page for each. Every keeper counts all facts, so the most of them is taken, never the sum. */}}
+{{- define "tidemill.alerts" -}}
+{{- $v := .Values.metrics.prometheusRule -}}
+{{- $s := default (printf "namespace=%q" .Release.Namespace) $v.selector -}}
+{{- $book := default "docs/runbooks" $v.runbooks | trimSuffix "/" -}}
+- alert: TidemillPublishingRefused
+  expr: >-
+    (sum(rate(tidemill_gateway_events_total{ {{- $s }},outcome=~"refused|failed"}[5m])) + sum(rate(tidemill_gateway_refused_total{ {{- $s }},reason=~"room|share|connections"}[5m])))
+    / (sum(rate(tidemill_gateway_events_total{ {{- $s }}}[5m])) + sum(rate(tidemill_gateway_refused_total{ {{- $s }},reason=~"room|share|connections"}[5m]))) > 0.05
+  for: 5m
+  labels: {severity: critical}
+  annotations:
+    summary: 'The gateway refuses {{ "{{ $value | humanizePercentage }}" }} of what is published.'
+    runbook_url: {{ $book }}/publishing-refused.md
+- alert: TidemillOldestEvent
+  expr: >-
+    max by (trigger) (tidemill_trigger_oldest_parked_seconds{ {{- $s }}}) > {{ include "tidemill.seconds" $v.oldestEvent }}
+    or max by (group) (min_over_time(tidemill_stream_lag{ {{- $s }},group=~"triggers[.].*"}[5m])) > 0 unless on () count(tidemill_trigger_in_flight{ {{- $s }}})
+  for: 1m
+  labels: {severity: warning}
+  annotations:
+    summary: 'Events of {{ "{{ $labels.trigger }}{{ $labels.group }}" }} are not delivered: one waits for more than {{ $v.oldestEvent }}, or no dispatcher is there.'
+    runbook_url: {{ $book }}/oldest-event.md
+- alert: TidemillDeadLetters
+  expr: >-
+    sum by (trigger) (increase(tidemill_trigger_events_total{ {{- $s }},outcome="dead-lettered"}[15m])) > 0
+    or sum by (scorer) (increase(tidemill_scorer_events_total{ {{- $s }},outcome="dead-lettered"}[15m])) > 0
+  labels: {severity: warning}
+  annotations:
+    summary: '{{ "{{ $value | humanize }}" }} events became dead letters within a quarter of an hour ({{ "{{ $labels.trigger }}{{ $labels.scorer }}" }}).'
+    runbook_url: {{ $book }}/dead-letters.md
+- alert: TidemillNothingStarts
+  expr: >-
+    max by (recipe) (tidemill_keeper_runs_waiting{ {{- $s }}}) > 0 unless on () max(tidemill_keeper_attempts_running{ {{- $s }}}) > 0
+  for: {{ $v.waiting }}
+  labels: {severity: critical}
+  annotations:
+    summary: 'Runs of {{ "{{ $labels.recipe }}" }} have waited for {{ $v.waiting }}, and nothing has started.'
+    runbook_url: {{ $book }}/nothing-starts.md
+- alert: TidemillRunsFail
+  expr: >-
+    sum by (recipe) (increase(tidemill_run_attempts_ended_total{ {{- $s }},outcome=~"failed|lost"}[1h]))
+    / sum by (recipe) (increase(tidemill_run_attempts_ended_total{ {{- $s }}}[1h])) > {{ $v.failureRatio }}
+    and sum by (recipe) (increase(tidemill_run_attempts_ended_total{ {{- $s }}}[1h])) > 3
+  for: 5m
+  labels: {severity: warning}
+  annotations:
+    summary: '{{ "{{ $value | humanizePercentage }}" }} of the attempts of {{ "{{ $labels.recipe }}" }} failed within an hour.'
+    runbook_url: {{ $book }}/runs-fail.md
+- alert: TidemillModelsRefused
+  expr: >-
+    max by (recipe) (sum by (recipe, pod) (increase(tidemill_keeper_versions_judged_total{ {{- $s }},verdict="refused"}[6h]))
+    / sum by (recipe, pod) (increase(tidemill_keeper_versions_judged_total{ {{- $s }}}[6h])) > {{ $v.refusalRatio }}
+    and sum by (recipe, pod) (increase(tidemill_keeper_versions_judged_total{ {{- $s }}}[6h])) > 3)
+  for: 5m
+  labels: {severity: warning}
+  annotations:
+    summary: '{{ "{{ $value | humanizePercentage }}" }} of the versions of {{ "{{ $labels.recipe }}" }} were refused by their gate within six hours.'
+    runbook_url: {{ $book }}/models-refused.md
+- alert: TidemillModelsStale
+  expr: >-
+    time() - max by (recipe) (tidemill_keeper_newest_champion_timestamp_seconds{ {{- $s }}}) > {{ include "tidemill.seconds" $v.staleAfter }}
+  for: 10m
+  labels: {severity: warning}
+  annotations:
+    summary: 'The newest champion of {{ "{{ $labels.recipe }}" }} is {{ "{{ $value | humanizeDuration }}" }} old.'
+    runbook_url: {{ $book }}/models-stale.md
+- alert: TidemillNoActiveKeeper
+  expr: >-
+    sum(tidemill_clock_active{ {{- $s }}}) < 1 or absent(tidemill_clock_active{ {{- $s }}})
+  for: 2m
+  labels: {severity: critical}
+  annotations:
+    summary: 'No keeper is active; nothing ticks, and nothing that is lost is noticed.'
+    runbook_url: {{ $book }}/no-active-keeper.md
+{{- end -}}
+
+{{/* A span such as 15m in seconds. */}}
+{{- define "tidemill.seconds" -}}
+{{- $n := regexFind "^[0-9]+" . | int64 -}}
+{{- $unit := regexFind "[a-z]+$" . -}}
+{{- mul $n (index (dict "s" 1 "m" 60 "h" 3600 "d" 86400 "w" 604800) $unit) -}}
+{{- end -}}

@@ -1,0 +1,270 @@
+package charts_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	servingconfig "knative.dev/serving/pkg/apis/config"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+	"sigs.k8s.io/yaml"
+
+	"tidemill.dev/config"
+)
+
+// podMonitor and prometheusRule are the Prometheus operator's kinds, as far as
+// the chart writes them.
+type podMonitor struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Selector            metav1.LabelSelector `json:"selector"`
+		PodTargetLabels     []string             `json:"podTargetLabels"`
+		PodMetricsEndpoints []struct {
+			Port, Path, Interval, Scheme string
+			TLSConfig                    *struct{ InsecureSkipVerify bool }
+			Authorization                *struct{ Credentials corev1.SecretKeySelector }
+		} `json:"podMetricsEndpoints"`
+	} `json:"spec"`
+}
+
+type prometheusRule struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Groups []struct {
+			Name  string
+			Rules []alert
+		} `json:"groups"`
+	} `json:"spec"`
+}
+
+type alert struct {
+	Alert, Expr, For    string
+	Labels, Annotations map[string]string
+}
+
+// kinds are what the chart may render: all of it lies in its namespace, and none
+// of it says what kinds a cluster has.
+func kinds() map[string]func() any {
+	return map[string]func() any{
+		"v1/ConfigMap": func() any { return new(corev1.ConfigMap) }, "v1/Secret": func() any { return new(corev1.Secret) },
+		"v1/Service": func() any { return new(corev1.Service) }, "v1/ServiceAccount": func() any { return new(corev1.ServiceAccount) },
+		"v1/Pod": func() any { return new(corev1.Pod) }, "apps/v1/Deployment": func() any { return new(appsv1.Deployment) },
+		"policy/v1/PodDisruptionBudget":            func() any { return new(policyv1.PodDisruptionBudget) },
+		"networking.k8s.io/v1/NetworkPolicy":       func() any { return new(networkingv1.NetworkPolicy) },
+		"networking.k8s.io/v1/Ingress":             func() any { return new(networkingv1.Ingress) },
+		"rbac.authorization.k8s.io/v1/Role":        func() any { return new(rbacv1.Role) },
+		"rbac.authorization.k8s.io/v1/RoleBinding": func() any { return new(rbacv1.RoleBinding) },
+		"serving.knative.dev/v1/Service":           func() any { return new(servingv1.Service) },
+		"monitoring.coreos.com/v1/PodMonitor":      func() any { return new(podMonitor) },
+		"monitoring.coreos.com/v1/PrometheusRule":  func() any { return new(prometheusRule) },
+	}
+}
+
+// rendered are the objects of a case's golden file.
+func rendered(t *testing.T, name string) []any {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + name + ".golden.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects(t, name, strings.ReplaceAll(string(text), "CHANCE", "Q0hBTkNF"))
+}
+
+// objects are those that a text of manifests has. A field that its kind does not
+// have is an error, as is a kind that the chart has no business with.
+func objects(t *testing.T, name, text string) []any {
+	t.Helper()
+	var all []any
+	for _, one := range strings.Split(text, "\n---\n") {
+		var head metav1.TypeMeta
+		if err := yaml.Unmarshal([]byte(one), &head); err != nil {
+			t.Fatalf("%v\n%s", err, one)
+		}
+		make, known := kinds()[head.APIVersion+"/"+head.Kind]
+		if !known {
+			t.Errorf("the chart renders a %s of %s, which is not among its kinds", head.Kind, head.APIVersion)
+			continue
+		}
+		object := make()
+		if err := yaml.UnmarshalStrict([]byte(one), object); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, one)
+		}
+		all = append(all, object)
+	}
+	return all
+}
+
+// of are those of one kind.
+func of[T any](all []any) (some []T) {
+	for _, o := range all {
+		if one, ok := o.(T); ok {
+			some = append(some, one)
+		}
+	}
+	return some
+}
+
+func TestManifestsAreWhatTheirKindsAre(t *testing.T) {
+	for name := range cases(t) {
+		for _, o := range rendered(t, name) {
+			m := o.(metav1.Object)
+			if m.GetNamespace() != "ml" || m.GetName() == "" {
+				t.Errorf("%s: %T %q lies in the namespace %q", name, o, m.GetName(), m.GetNamespace())
+			}
+			if m.GetLabels()["app.kubernetes.io/instance"] != "tidemill" {
+				t.Errorf("%s: %T %q does not say whose it is", name, o, m.GetName())
+			}
+		}
+	}
+}
+
+// Knative takes the functions as its webhook would.
+func TestKnativeTakesTheFunctions(t *testing.T) {
+	for name := range cases(t) {
+		functions := of[*servingv1.Service](rendered(t, name))
+		if want := 3; name != "plain" && len(functions) != want {
+			t.Errorf("%s: %d functions, want %d", name, len(functions), want)
+		}
+		for _, f := range functions {
+			ctx := context.Background()
+			if name == "everything" { // it says that these are switched on
+				ctx = withFeatures(ctx)
+			}
+			f.SetDefaults(ctx)
+			if err := f.Validate(ctx); err != nil {
+				t.Errorf("%s: %s: %v", name, f.Name, err)
+			}
+			if f.Labels["networking.knative.dev/visibility"] != "cluster-local" || f.Spec.Template.Annotations["autoscaling.knative.dev/min-scale"] != "0" {
+				t.Errorf("%s: %s may be called from outside, or does not go to zero", name, f.Name)
+			}
+		}
+	}
+}
+
+func withFeatures(ctx context.Context) context.Context {
+	c := servingconfig.FromContextOrDefaults(ctx)
+	f := *c.Features
+	f.PodSpecAffinity, f.PodSpecNodeSelector, f.PodSpecTolerations = servingconfig.Enabled, servingconfig.Enabled, servingconfig.Enabled
+	f.PodSpecTopologySpreadConstraints, f.PodSpecPriorityClassName = servingconfig.Enabled, servingconfig.Enabled
+	c.Features = &f
+	return servingconfig.ToContext(ctx, c)
+}
+
+// podsOf are the pods that a case's objects make, by name.
+func podsOf(all []any) map[string]*corev1.PodSpec {
+	pods := map[string]*corev1.PodSpec{}
+	for _, d := range of[*appsv1.Deployment](all) {
+		pods[d.Name] = &d.Spec.Template.Spec
+	}
+	for _, f := range of[*servingv1.Service](all) {
+		pods[f.Name] = &f.Spec.Template.Spec.PodSpec
+	}
+	for _, p := range of[*corev1.Pod](all) {
+		pods[p.Name] = &p.Spec
+	}
+	return pods
+}
+
+// Pods are as Kubernetes' restricted profile wants them, and mount nothing that
+// they do not have.
+func TestPodsAreRestricted(t *testing.T) {
+	for name := range cases(t) {
+		for pod, spec := range podsOf(rendered(t, name)) {
+			for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+				if err := restricted(c.SecurityContext); err != nil {
+					t.Errorf("%s: %s: %v", name, pod, err)
+				}
+				if c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Memory().IsZero() {
+					t.Errorf("%s: %s says nothing of its memory", name, pod)
+				}
+				for _, m := range c.VolumeMounts {
+					if !slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name }) {
+						t.Errorf("%s: %s mounts %s, and there is no such volume", name, pod, m.Name)
+					}
+					if m.SubPath != "" {
+						t.Errorf("%s: %s mounts %s by a subPath, which never changes", name, pod, m.Name)
+					}
+				}
+			}
+		}
+	}
+}
+
+func restricted(s *corev1.SecurityContext) error {
+	switch {
+	case s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot:
+		return fmt.Errorf("it may be root")
+	case s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation:
+		return fmt.Errorf("it may become more than it is")
+	case s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem:
+		return fmt.Errorf("it may write to its image")
+	case s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0:
+		return fmt.Errorf("it keeps capabilities")
+	}
+	return nil
+}
+
+// The keeper scales the scorers: whatever else said how many there are would set
+// them back at the next upgrade.
+func TestNobodyButTheKeeperScalesScorers(t *testing.T) {
+	found := 0
+	for name := range cases(t) {
+		all := rendered(t, name)
+		c := configOf(t, all)
+		for _, d := range of[*appsv1.Deployment](all) {
+			scorer, is := d.Labels["tidemill.dev/scorer"]
+			if !is {
+				if d.Spec.Replicas == nil {
+					t.Errorf("%s: nobody says how many replicas %s has", name, d.Name)
+				}
+				continue
+			}
+			found++
+			if d.Spec.Replicas != nil {
+				t.Errorf("%s: %s says how many replicas it has", name, d.Name)
+			}
+			if d.Labels["tidemill.dev/install"] != install(c) {
+				t.Errorf("%s: %s is of the install %q, and the config's is %q", name, d.Name, d.Labels["tidemill.dev/install"], install(c))
+			}
+			if !slices.ContainsFunc(c.Scorers, func(s config.Scorer) bool { return s.Name == scorer }) {
+				t.Errorf("%s: there is no scorer %s", name, scorer)
+			}
+		}
+	}
+	if found != 3 {
+		t.Errorf("%d Deployments of scorers in all cases, want 3", found)
+	}
+}
+
+func install(c *config.Config) string {
+	names, err := c.Names()
+	if err != nil {
+		return err.Error()
+	}
+	return names.Install()
+}
+
+// configOf is the config that the processes find, as they read it.
+func configOf(t *testing.T, all []any) *config.Config {
+	t.Helper()
+	maps := of[*corev1.ConfigMap](all)
+	if len(maps) != 1 {
+		t.Fatalf("there are %d ConfigMaps", len(maps))
+	}
+	c, err := config.Parse("tidemill.yaml", []byte(maps[0].Data["tidemill.yaml"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
