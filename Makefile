@@ -10,9 +10,10 @@ CHAOS   ?= Chaos
 MINUTES ?= 60
 POINTS  ?= all
 FUZZTIME ?= 60s
+IMAGE   ?= dev.local/tidemill:v1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint test-real test-examples bench bench-smoke loadtest chaos soak soak-scorers crash fuzz build onnxruntime clean
+.PHONY: help demo up test lint test-real test-examples bench bench-smoke loadtest chaos soak soak-scorers crash fuzz build image onnxruntime clean cluster test-cluster bench-cluster
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +24,11 @@ demo: ## start everything in this process, publish events, see them arrive
 up: ## run the laptop's Tidemill in .tidemill until Ctrl-C
 	@$(GO) run ./cmd/tidemill up
 
+cluster: ## a real Kubernetes with Knative in a sandbox until Ctrl-C, as root on Linux; then: export KUBECONFIG=/var/tmp/tidemill-cluster/tidemill/kubeconfig
+	@$(GO) run -C e2e/cluster . up --name tidemill --gpus 2
+
 test: ## unit tests and tests against the embedded servers; needs only Go
+	@GO=$(GO) ./.ci/helm-install >/dev/null # which takes minutes the first time, and no test has them
 	$(GO) vet ./...
 	$(GO) test $(RACE) -timeout 10m ./...
 
@@ -31,14 +36,24 @@ lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	  test -z "$$unformatted" || { echo "run gofmt on:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
-	$(GO) vet -tags real,torch ./...
-	$(GO) tool staticcheck -tags real,torch ./...
+	$(GO) vet -tags real,torch,cluster ./...
+	$(GO) tool staticcheck -tags real,torch,cluster ./...
 	cd loadtest/franz && GOWORK=off $(GO) vet ./...
+	cd e2e/cluster && GOWORK=off CGO_ENABLED=0 $(GO) vet -trimpath . ./internal/... ./pause ./probe
 
 test-real: ## the same suite against a real Apache Kafka and Redis, which it installs and starts
 	./.ci/real-servers-install
 	TIDEMILL_ONNXRUNTIME=$$(./.ci/onnxruntime-install) && export TIDEMILL_ONNXRUNTIME && \
-	  $(GO) test $(RACE) -tags real -run '^TestReal' -timeout 15m -count=1 ./broker/... ./internal/... ./e2e/... ./cmd/... ./examples/...
+	  $(GO) test $(RACE) -tags real -run '^TestReal' -timeout 15m -count=1 ./broker/... ./internal/... ./e2e/... ./cmd/... ./examples/... ./image
+
+test-cluster: ## all of it by the chart in a real Kubernetes with Knative, which it brings up, as root on Linux; with KUBECONFIG in that one; RUN=TestFromZero for some
+	./.ci/real-servers-install
+	./.ci/helm-install
+	test -n "$$KUBECONFIG" || $(GO) run -C e2e/cluster . build
+	$(GO) test -tags cluster -run '$(or $(RUN),.)' $(if $(RUN),,-skip TestBars) -timeout 30m -count=1 -v ./e2e/kube
+
+bench-cluster: ## what a cluster takes from an event to its Job, from a promotion to its score, and at rest, beside its floors
+	$(MAKE) test-cluster RUN=TestBars
 
 test-examples: ## the PyTorch trainer, in a virtual environment that is made here the first time: up to 6 GB
 	TIDEMILL_TORCH=$$(./.ci/torch-install) && export TIDEMILL_TORCH && \
@@ -72,8 +87,13 @@ fuzz: ## run every fuzz target for FUZZTIME (60s)
 	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$pkg; \
 	  done; done
 
+# gRPC's tracing pages hold templates, which call methods by names that are made
+# up as they run: with them the linker keeps every method of every type, 18 MB.
 build: ## bin/tidemill
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/tidemill ./cmd/tidemill
+	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -ldflags='-s -w' -o bin/tidemill ./cmd/tidemill
+
+image: ## bin/tidemill-image.tar, an OCI image for containerd, Docker and Podman, built without any of them; on Debian or Ubuntu; IMAGE=registry.example/tidemill:v1
+	$(GO) run ./image -name $(IMAGE) -o bin/tidemill-image.tar
 
 onnxruntime: ## fetch ONNX Runtime for the models that our own engine does not take, beside bin/tidemill; Linux, x86-64 or arm64
 	@mkdir -p bin

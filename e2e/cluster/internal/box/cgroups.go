@@ -1,0 +1,207 @@
+//go:build linux
+
+package box
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// hierarchies is where a kubelet needs a folder of its own.
+type hierarchies struct {
+	Two  bool     // cgroup v2: the one hierarchy
+	Dirs []string // the mount points, each with all its controllers
+}
+
+// controllers are those that a kubelet on cgroup v1 makes folders in.
+var controllers = []string{"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "hugetlb", "net_cls", "net_prio", "perf_event", "name=systemd"}
+
+// needed are those that it does not start without.
+var needed = []string{"cpu", "cpuacct", "cpuset", "memory", "devices", "pids"}
+
+// hierarchiesIn reads /proc/self/mounts. A machine with version 2 beside
+// version 1 is of version 1: its controllers are there.
+func hierarchiesIn(mounts []byte) (hierarchies, error) {
+	var one hierarchies
+	var two string
+	seen := make(map[string]bool)
+	lines := bufio.NewScanner(bytes.NewReader(mounts))
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 4 {
+			continue
+		}
+		switch dir, kind := fields[1], fields[2]; kind {
+		case "cgroup2":
+			two = dir
+		case "cgroup":
+			here := ours(fields[3], seen)
+			if here {
+				one.Dirs = append(one.Dirs, dir)
+			}
+		}
+	}
+	if seen["memory"] {
+		if two != "" { // beside version 1 it has no controllers, but runc makes folders there too
+			one.Dirs = append(one.Dirs, two)
+		}
+		return one, missing(seen)
+	}
+	if two == "" {
+		return hierarchies{}, errors.New("find cgroups: neither version is mounted in /sys/fs/cgroup; a kubelet cannot run without")
+	}
+	return hierarchies{Two: true, Dirs: []string{two}}, nil
+}
+
+// ours notes which controllers a mount has and says whether there is one of
+// them that is not mounted elsewhere.
+func ours(options string, seen map[string]bool) bool {
+	found := false
+	for option := range strings.SplitSeq(options, ",") {
+		if slices.Contains(controllers, option) && !seen[option] {
+			seen[option] = true
+			found = true
+		}
+	}
+	return found
+}
+
+func missing(seen map[string]bool) error {
+	var lacking []string
+	for _, name := range needed {
+		if !seen[name] {
+			lacking = append(lacking, name)
+		}
+	}
+	if lacking != nil {
+		return fmt.Errorf("find cgroups: version 1 is mounted, but not its %s; a kubelet cannot run without", strings.Join(lacking, ", "))
+	}
+	return nil
+}
+
+func findHierarchies() (hierarchies, error) {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return hierarchies{}, fmt.Errorf("find cgroups: %w", err)
+	}
+	return hierarchiesIn(mounts)
+}
+
+// Cgroup is the folder of a sandbox in each hierarchy. It belongs to no
+// process of ours: the kubelet makes pods' below it.
+func (p Place) Cgroup() string { return "tidemill-" + p.Name }
+
+func (h hierarchies) make(group string) error {
+	for _, mount := range h.Dirs {
+		if h.Two {
+			if err := delegate(mount); err != nil {
+				return err
+			}
+		}
+		dir := filepath.Join(mount, group)
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("make a cgroup: %w; this needs a root that may write to cgroups", err)
+		}
+		if err := inherit(mount, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// delegate lets groups below the root have the controllers that the root has.
+// It only adds: most machines have it so.
+func delegate(mount string) error {
+	have, err := os.ReadFile(filepath.Join(mount, "cgroup.controllers"))
+	if err != nil {
+		return fmt.Errorf("read the controllers of cgroup v2: %w", err)
+	}
+	file := filepath.Join(mount, "cgroup.subtree_control")
+	on, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read the controllers of cgroup v2: %w", err)
+	}
+	for name := range strings.FieldsSeq(string(have)) {
+		if slices.Contains(strings.Fields(string(on)), name) {
+			continue
+		}
+		if err := os.WriteFile(file, []byte("+"+name), 0o644); err != nil {
+			return fmt.Errorf("let cgroups below %s have %s: %w; inside a container, move its processes to a group of their own first", mount, name, err)
+		}
+	}
+	return nil
+}
+
+// inherit gives a new cpuset what its parent has; the kernel leaves it empty
+// on version 1, and nothing can run in an empty one.
+func inherit(parent, dir string) error {
+	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
+		if _, err := os.Stat(filepath.Join(parent, "cgroup.controllers")); err == nil {
+			return nil // version 2 inherits by itself
+		}
+		value, err := os.ReadFile(filepath.Join(parent, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), value, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("fill a new cpuset: %w", err)
+		}
+	}
+	return nil
+}
+
+// remove takes the sandbox's groups away, the deepest first. Their processes
+// have ended, but the kernel may need a moment to see it.
+func (h hierarchies) remove(group string) error {
+	var errs []error
+	for _, mount := range h.Dirs {
+		errs = append(errs, removeTree(filepath.Join(mount, group), 5*time.Second))
+	}
+	return errors.Join(errs...)
+}
+
+func removeTree(dir string, patience time.Duration) error {
+	var dirs []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("look for cgroups of the sandbox: %w", err)
+	}
+	slices.Reverse(dirs)
+	for _, dir := range dirs {
+		if err := removeGroup(dir, patience); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func removeGroup(dir string, patience time.Duration) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		err := os.Remove(dir)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("remove a cgroup: %w", err)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+//go:build linux
+
+package box
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+)
+
+// Supervise starts the plan's components, each when what it needs is there,
+// and returns as soon as one has ended: a cluster with a part missing fails in
+// ways that nobody can read. It leaves the reason in the sandbox's folder, where
+// who keeps the sandbox reads it.
+func Supervise(planFile string) error {
+	plan, err := readPlan(planFile)
+	if err != nil {
+		return err
+	}
+	err = plan.supervise(context.Background())
+	if err := os.WriteFile(plan.Place.verdict(), []byte(err.Error()), 0o644); err != nil {
+		return fmt.Errorf("leave the reason of the sandbox's end: %w", err)
+	}
+	return nil
+}
+
+func (p Plan) supervise(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, c := range p.Before {
+		if err := c.toEnd(ctx); err != nil {
+			return err
+		}
+	}
+	trust := x509.NewCertPool()
+	trust.AppendCertsFromPEM(p.CA)
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trust}}}
+	ends := make(chan error, 2*len(p.Components))
+	for _, c := range p.Components {
+		go func() {
+			if err := c.wait(ctx, client); err != nil {
+				ends <- err
+				return
+			}
+			ends <- c.run(ctx, p.Place.Log(c.Name+".log"))
+		}()
+	}
+	return <-ends
+}
+
+// wait returns when all that the component needs is there. How long that may
+// take is for who started the sandbox to say: a component that never gets what
+// it needs waits for one that runs, or that has ended and was reported.
+func (c Component) wait(ctx context.Context, client *http.Client) error {
+	for _, probe := range c.After {
+		for !probe.there(ctx, client) {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}
+	return nil
+}
+
+func (p Probe) there(ctx context.Context, client *http.Client) bool {
+	if p.File != "" {
+		return exists(p.File) == nil
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL, nil)
+	if err != nil {
+		return false
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return false
+	}
+	answer.Body.Close()
+	return answer.StatusCode == http.StatusOK
+}
+
+// toEnd runs what is to be done once.
+func (c Component) toEnd(ctx context.Context) error {
+	if said, err := c.command(ctx).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", c.Name, err, bytes.TrimSpace(said))
+	}
+	return nil
+}
+
+func (c Component) command(ctx context.Context) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, c.Path, c.Args...)
+	cmd.Env = append(os.Environ(), c.Env...)
+	return cmd
+}
+
+// run runs a component to its end, which is always an error.
+func (c Component) run(ctx context.Context, file string) error {
+	log, err := os.Create(file)
+	if err != nil {
+		return fmt.Errorf("open the log of %s: %w", c.Name, err)
+	}
+	defer log.Close()
+	cmd := c.command(ctx)
+	cmd.Stdout, cmd.Stderr = log, log
+	err = cmd.Run()
+	if err == nil {
+		err = fmt.Errorf("it said that all went well")
+	}
+	return fmt.Errorf("%s ended: %w; the last lines of its log:\n%s", c.Name, err, lastLines(file, 15))
+}
+
+// lastLines is the end of a file, for people.
+func lastLines(file string, count int) []byte {
+	f, err := os.Open(file)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	defer f.Close()
+	const most = 16 << 10
+	if end, err := f.Seek(0, io.SeekEnd); err == nil {
+		f.Seek(max(0, end-most), io.SeekStart)
+	}
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
+	return bytes.Join(slices.Clip(lines[max(0, len(lines)-count):]), []byte("\n"))
+}

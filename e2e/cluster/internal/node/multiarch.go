@@ -1,0 +1,12 @@
+package node
+
+import "runtime"
+
+// multiarch is Debian's name of this machine's kind, below which libraries
+// stand.
+func multiarch() string {
+	if runtime.GOARCH == "arm64" {
+		return "aarch64-linux-gnu"
+	}
+	return "x86_64-linux-gnu"
+}

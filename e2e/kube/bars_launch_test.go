@@ -1,0 +1,113 @@
+//go:build cluster
+
+package kube
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"tidemill.dev/e2e/kube/images"
+)
+
+const (
+	awakeTimes = 100
+	zeroTimes  = 5
+)
+
+// barAwake is from the gateway's answer to the Job, train being awake. The pods
+// find no node: what they would do is not what is measured.
+func (w *world) barAwake(t *testing.T) bar {
+	b := bar{what: "event accepted → Job, train awake", floor: "a bare Job", wanted: "p50 ≤ 25ms, p99 ≤ 150ms"}
+	w.toJob(t, "bar-awake-warmup")
+	for i := range awakeTimes {
+		b.is = append(b.is, w.toJob(t, fmt.Sprint("bar-awake-", i)))
+	}
+	for i := range awakeTimes {
+		b.floors = append(b.floors, w.bareJob(t, fmt.Sprint("bare-", i)))
+	}
+	w.cancelAll(t, "placeless")
+	return b
+}
+
+// toJob is how long it takes from an event to its Job.
+func (w *world) toJob(t *testing.T, key string) time.Duration {
+	t.Helper()
+	asked := w.say(t, "placeless-asked", key, "")
+	return w.jobOf(t, key).Sub(asked.At)
+}
+
+// jobOf is when the watch told of the Job of a key.
+func (w *world) jobOf(t *testing.T, key string) (at time.Time) {
+	t.Helper()
+	w.seen.until(t, "the Job for "+key, func() (string, bool) {
+		jobs := w.seen.allJobs(func(j *batchv1.Job) bool { return j.Annotations[annotationKey] == key })
+		if len(jobs) > 0 {
+			at = jobs[0].Added
+		}
+		return "there is none", len(jobs) > 0
+	})
+	return at
+}
+
+// bareJob is how long it takes from asking for a Job that is all that is asked
+// for until the watch tells of it.
+func (w *world) bareJob(t *testing.T, name string) time.Duration {
+	t.Helper()
+	suspended := true
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{annotationKey: name}}, Spec: batchv1.JobSpec{Suspend: &suspended,
+		Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "run", Image: images.Job}}}}}}
+	began := time.Now()
+	must(t, create(t.Context(), w.server.batch, namespace, "jobs", j))
+	took := w.jobOf(t, name).Sub(began)
+	background := metav1.DeletePropagationBackground
+	must(t, w.server.batch.Delete().Namespace(namespace).Resource("jobs").Name(name).Body(&metav1.DeleteOptions{PropagationPolicy: &background}).Do(t.Context()).Error())
+	return took
+}
+
+// barFromZero is the same with train at zero, beside what Knative takes to wake
+// a function that only answers.
+func (w *world) barFromZero(t *testing.T) bar {
+	b := bar{what: "event accepted → Job, train at zero", floor: "Knative wakes a bare function", wanted: "≤ 2s"}
+	w.serve(t, "bare", nil) // called from outside
+	for i := range zeroTimes {
+		w.atRest(t)
+		b.is = append(b.is, w.toJob(t, fmt.Sprint("bar-zero-", i)))
+		w.cancelAll(t, "placeless")
+	}
+	for range zeroTimes {
+		w.atRest(t)
+		b.floors = append(b.floors, w.wake(t, "bare"))
+	}
+	return b
+}
+
+// wake calls a function by the ingress until it has answered.
+func (w *world) wake(t *testing.T, name string) time.Duration {
+	t.Helper()
+	began := time.Now()
+	eventually(t, "the function's answer", func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.sandbox.Ingress+"/", nil)
+		if err != nil {
+			return err
+		}
+		req.Host = name + "." + namespace + "." + w.sandbox.Domain
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer res.Body.Close()
+		if text, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s", res.Status, text)
+		}
+		return nil
+	})
+	return time.Since(began)
+}

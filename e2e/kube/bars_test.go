@@ -1,0 +1,55 @@
+//go:build cluster
+
+package kube
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+)
+
+// bar is a figure and what it is held against: another of the same run, for what
+// a machine can do is the machine's.
+type bar struct {
+	what   string
+	is     []time.Duration
+	floor  string
+	floors []time.Duration
+	wanted string
+}
+
+// TestBars prints the bars. Nothing fails by how long it takes: that is for whoever
+// reads the table, on a machine that does nothing else.
+func TestBars(t *testing.T) {
+	w := cluster(t)
+	bars := []bar{
+		w.barAwake(t),
+		w.barFromZero(t),
+		w.barPodGone(t),
+		w.barSwap(t),
+		w.barFirstScore(t),
+	}
+	var out strings.Builder
+	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "WHAT\tN\tP50\tP99\tWANTED\tBESIDE\tP50\tP99")
+	for _, b := range bars {
+		fmt.Fprintf(table, "%s\t%d\t%v\t%v\t%s\t%s\t%s\t%s\n", b.what, len(b.is), quantile(b.is, 50), quantile(b.is, 99), b.wanted,
+			b.floor, quantile(b.floors, 50), quantile(b.floors, 99))
+	}
+	must(t, table.Flush())
+	fmt.Fprintf(t.Output(), "%s\n%s", out.String(), w.idle(t))
+}
+
+// quantile is the value that so many of a hundred are at or below; of few it is
+// the greatest.
+func quantile(all []time.Duration, percent int) string {
+	if len(all) == 0 {
+		return "-"
+	}
+	sorted := slices.Sorted(slices.Values(all))
+	at := (len(sorted)*percent + 99) / 100
+	return sorted[max(at, 1)-1].Round(100 * time.Microsecond).String()
+}

@@ -1,0 +1,68 @@
+//go:build cluster
+
+package kube
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+)
+
+// forward carries loopback connections to an address: our client tells no token
+// to anybody else without TLS.
+type forward struct {
+	listener net.Listener
+	to       string
+	running  sync.WaitGroup
+	stop     context.CancelFunc
+}
+
+func forwardTo(to string) (*forward, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for what goes to %s: %w", to, err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	f := &forward{listener: l, to: to, stop: stop}
+	f.running.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // it was closed
+			}
+			f.running.Go(func() { f.carry(ctx, c) })
+		}
+	})
+	return f, nil
+}
+
+func (f *forward) url() string { return "http://" + f.listener.Addr().String() }
+
+// carry ends both connections when either has: whoever dialed sees what he would
+// see without us.
+func (f *forward) carry(ctx context.Context, c net.Conn) {
+	defer c.Close()
+	d, err := (&net.Dialer{}).DialContext(ctx, "tcp", f.to)
+	if err != nil {
+		return
+	}
+	defer d.Close()
+	defer context.AfterFunc(ctx, func() { c.Close(); d.Close() })()
+	var back sync.WaitGroup
+	back.Go(func() {
+		_, _ = io.Copy(c, d) // an error is an end
+		c.Close()
+	})
+	_, _ = io.Copy(d, c)
+	d.Close()
+	back.Wait()
+}
+
+func (f *forward) close() error {
+	f.stop()
+	err := f.listener.Close()
+	f.running.Wait()
+	return err
+}

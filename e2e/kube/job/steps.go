@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// folders are those of the contract of a run.
+type folders struct{ out, checkpoint string }
+
+func foldersOf(variable func(string) string) (folders, error) {
+	f := folders{variable("TIDEMILL_OUT"), variable("TIDEMILL_CHECKPOINT")}
+	if f.out == "" || f.checkpoint == "" {
+		return f, errors.New("find TIDEMILL_OUT and TIDEMILL_CHECKPOINT: set them to folders, or let tidemill do it")
+	}
+	return f, nil
+}
+
+// train goes on from the step that was saved last. What it leaves says from which.
+func (f folders) train(ctx context.Context, count int, every time.Duration, out io.Writer) error {
+	first, err := f.saved()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "begin at step %d\n", first)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for step := first + 1; step <= count; step++ {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("asked to leave before step %d", step)
+		case <-tick.C:
+		}
+		if err := f.step(step, count); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "step %d of %d\n", step, count)
+	}
+	return f.leave(map[string]float64{"accuracy": 0.9, "steps": float64(count), "resumed": float64(first), "ended": float64(time.Now().UnixMilli())})
+}
+
+func (f folders) saved() (int, error) {
+	data, err := os.ReadFile(filepath.Join(f.checkpoint, "step"))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	step, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		return 0, fmt.Errorf("read the checkpoint: %w", err)
+	}
+	return step, nil
+}
+
+// step saves a step, and says how far it is.
+func (f folders) step(step, count int) error {
+	log, err := os.OpenFile(filepath.Join(f.out, "metrics.jsonl"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(log, `{"step": %d, "total": %d, "loss": %g}`+"\n", step, count, 1/float64(step))
+	next := filepath.Join(f.checkpoint, "next")
+	return errors.Join(err, log.Close(), os.WriteFile(next, []byte(strconv.Itoa(step)), 0o644), os.Rename(next, filepath.Join(f.checkpoint, "step")))
+}
+
+// leave writes what a run leaves that makes a model. No scorer can load this one.
+func (f folders) leave(metrics map[string]float64) error {
+	data, err := json.Marshal(metrics)
+	return errors.Join(err,
+		os.WriteFile(filepath.Join(f.out, "metrics.json"), data, 0o644),
+		os.WriteFile(filepath.Join(f.out, "model.onnx"), []byte("a model of the cluster's tests\n"), 0o644))
+}

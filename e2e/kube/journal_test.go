@@ -1,0 +1,154 @@
+//go:build cluster
+
+package kube
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+)
+
+// told is an event as it stands on a stream.
+type told struct {
+	broker.View
+	stream    string
+	partition int32
+	offset    int64
+	at        time.Time // when it was read here
+	logged    time.Time // when it reached the log
+}
+
+func (e told) attribute(name string) string {
+	v, _ := e.Attribute(name)
+	return v
+}
+
+// journal reads streams from Kafka itself, from their beginning: what a gateway
+// that is being killed would tell is no witness.
+type journal struct {
+	mu      sync.Mutex
+	all     []told
+	changed chan struct{}
+	failure error
+
+	broker   *broker.Broker
+	consumer *broker.Consumer
+	stop     context.CancelFunc
+	done     sync.WaitGroup
+}
+
+// read begins to read streams, which must be there.
+func read(ctx context.Context, kafka, install string, streams ...string) (*journal, error) {
+	names, err := tidemill.NewNames(install)
+	if err != nil {
+		return nil, err
+	}
+	b, err := broker.Open(ctx, broker.Options{Addr: kafka, Names: names})
+	if err != nil {
+		return nil, err
+	}
+	c, err := b.Consumer(ctx, broker.ConsumerOptions{Streams: streams, Start: broker.Earliest()})
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	j := &journal{changed: make(chan struct{}), broker: b, consumer: c}
+	reading, stop := context.WithCancel(context.Background())
+	j.stop = stop
+	j.done.Go(func() { j.follow(reading) })
+	return j, nil
+}
+
+func (j *journal) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		d, err := j.consumer.Poll(ctx)
+		if err != nil {
+			j.put(nil, err)
+			return
+		}
+		var some []told
+		for i := range d.Events {
+			e := &d.Events[i]
+			some = append(some, told{e.View.Clone(), d.Stream, d.Partition, e.Offset, time.Now(), e.Time})
+		}
+		d.Done()
+		j.put(some, nil)
+	}
+}
+
+func (j *journal) put(some []told, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.all, j.failure = append(j.all, some...), err
+	close(j.changed)
+	j.changed = make(chan struct{})
+}
+
+func (j *journal) close(ctx context.Context) error {
+	j.stop()
+	j.done.Wait()
+	return errors.Join(j.consumer.Close(ctx), j.broker.Close())
+}
+
+// events are those so far that are wanted, as they were read.
+func (j *journal) events(want func(told) bool) []told {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var some []told
+	for _, e := range j.all {
+		if want(e) {
+			some = append(some, e)
+		}
+	}
+	return some
+}
+
+// until waits for what the streams tell. The word says what is missing still.
+func (j *journal) until(t *testing.T, what string, met func() (word string, ok bool)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		j.mu.Lock()
+		changed, failure := j.changed, j.failure
+		j.mu.Unlock()
+		word, ok := met()
+		switch {
+		case ok:
+			return
+		case failure != nil:
+			t.Fatalf("read the streams: %v", failure)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatalf("waited %v for %s: %s", patience, what, word)
+		}
+	}
+}
+
+// one waits for an event, and returns the first.
+func (j *journal) one(t *testing.T, what string, want func(told) bool) told {
+	t.Helper()
+	var found []told
+	j.until(t, what, func() (string, bool) {
+		found = j.events(want)
+		return "it has not come", len(found) > 0
+	})
+	return found[0]
+}
+
+// of wants a type about a subject.
+func of(kind, subject string) func(told) bool {
+	return func(e told) bool { return e.Type == kind && e.Subject == subject }
+}
+
+// oneOf wants a type about one of these subjects.
+func oneOf(kind string, subjects []string) func(told) bool {
+	return func(e told) bool { return e.Type == kind && slices.Contains(subjects, e.Subject) }
+}

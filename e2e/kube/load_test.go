@@ -1,0 +1,170 @@
+//go:build cluster
+
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+)
+
+const (
+	betweenEvents   = 150 * time.Millisecond
+	messagesEach    = 3 // of a bot that has a model, a new bot
+	loadedBots      = 4
+	publishPatience = 2 * time.Minute
+	message         = `{"text":"where is my parcel"}`
+)
+
+// load is what publishers send while something is done to the cluster: new bots,
+// and messages to bots that have a model.
+type load struct {
+	mu       sync.Mutex
+	bots     []accepted
+	messages []accepted
+	sent     chan struct{} // has one a new bot, as long as somebody takes them
+}
+
+// under publishes so many new bots, one after the other, while something is
+// done, and goes on until it is done and all are published.
+func (w *world) under(t *testing.T, name string, bots int, do func(ctx context.Context, l *load) error) *load {
+	t.Helper()
+	w.old(t, name)
+	l := &load{sent: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var (
+		both sync.WaitGroup
+		errs [2]error
+	)
+	done := make(chan struct{})
+	both.Go(func() { defer close(done); errs[0] = do(ctx, l) })
+	both.Go(func() { errs[1] = w.publishers(ctx, name, bots, l, done) })
+	both.Wait()
+	must(t, errors.Join(errs[:]...))
+	return l
+}
+
+// old gives some bots a model.
+func (w *world) old(t *testing.T, name string) {
+	t.Helper()
+	old := taught(name)
+	for _, key := range old {
+		w.say(t, tidemill.TypeBotCreated, key, "")
+	}
+	w.told.until(t, "the models of the bots that are there from the beginning", func() (string, bool) {
+		promoted := w.told.events(oneOf(tidemill.TypeModelPromoted, old))
+		return fmt.Sprintf("%d of %d are promoted", len(promoted), len(old)), len(promoted) >= len(old)
+	})
+}
+
+func taught(name string) []string { return keys(name+"-old", loadedBots) }
+
+// publishers send until as many new bots are there as are wanted and done is
+// closed.
+func (w *world) publishers(ctx context.Context, name string, bots int, l *load, done <-chan struct{}) error {
+	tick := time.NewTicker(betweenEvents)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if i >= bots && closed(done) {
+			return nil
+		}
+		if i < bots {
+			if err := w.send(ctx, tidemill.TypeBotCreated, fmt.Sprintf("%s-new-%d", name, i), &l.bots, l); err != nil {
+				return err
+			}
+		}
+		for j := range messagesEach {
+			if err := w.send(ctx, "message", taught(name)[(i+j)%loadedBots], &l.messages, l); err != nil {
+				return err
+			}
+		}
+		select {
+		case l.sent <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func (w *world) send(ctx context.Context, kind, subject string, to *[]accepted, l *load) error {
+	data := ""
+	if kind == "message" {
+		data = message
+	}
+	sending, cancel := context.WithTimeout(ctx, publishPatience)
+	defer cancel()
+	a, err := w.publish(sending, kind, subject, data)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*to = append(*to, a)
+	return nil
+}
+
+// judge wants of what was accepted: each new bot one run, this one Job, and a
+// promoted model; each message scored once; nothing given up.
+func (w *world) judge(t *testing.T, name string, l *load) {
+	t.Helper()
+	var bots, messages []string
+	for _, a := range l.bots {
+		bots = append(bots, a.Subject)
+	}
+	for _, a := range l.messages {
+		messages = append(messages, a.ID)
+	}
+	w.told.until(t, "each new bot's model", func() (string, bool) {
+		left := without(bots, w.told.events(oneOf(tidemill.TypeModelPromoted, bots)), func(e told) string { return e.Subject })
+		return fmt.Sprintf("%d of %d have none, such as %.5v", len(left), len(bots), left), len(left) == 0
+	})
+	w.told.until(t, "each message's score", func() (string, bool) {
+		left := without(messages, w.told.events(scoredOnly), cause)
+		return fmt.Sprintf("%d of %d are not scored, such as %.5v", len(left), len(messages), left), len(left) == 0
+	})
+	times := map[string]int{}
+	for _, e := range w.told.events(scoredOnly) {
+		times[cause(e)]++
+	}
+	for _, id := range messages {
+		if times[id] != 1 {
+			t.Errorf("the message %s was scored %d times", id, times[id])
+		}
+	}
+	w.onlyOneJob(t, append(bots, taught(name)...), "intent")
+	w.noLetters(t, append(bots, taught(name)...))
+	t.Logf("%d new bots, %d messages", len(bots), len(messages))
+}
+
+func scoredOnly(e told) bool { return e.Type == tidemill.TypeScored }
+
+func cause(e told) string { return e.attribute("causationid") }
+
+// without is what no event is about.
+func without(all []string, events []told, about func(told) string) []string {
+	met := map[string]bool{}
+	for _, e := range events {
+		met[about(e)] = true
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return met[s] })
+}

@@ -1,0 +1,64 @@
+//go:build cluster
+
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+)
+
+// here is the cluster of all tests, which TestMain has brought up.
+var here *world
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+// run tears down what it has brought up, however the tests end: also when
+// somebody interrupts them.
+func run(m *testing.M) (code int) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	w, err := open(ctx)
+	defer func() {
+		if err := w.close(); err != nil {
+			fmt.Fprintln(os.Stderr, "tear down:", err)
+			code = max(code, 1)
+		}
+	}()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bring the cluster up:", err)
+		w.dump(context.WithoutCancel(ctx), os.Stderr)
+		return 1
+	}
+	here = w
+	ended := make(chan int, 1)
+	go func() { ended <- m.Run() }()
+	select {
+	case code := <-ended:
+		return code
+	case <-ctx.Done():
+		fmt.Fprintln(os.Stderr, "interrupted")
+		return 1
+	}
+}
+
+// cluster is where a test runs. What is to be known of it is told when the test
+// has failed.
+func cluster(t *testing.T) *world {
+	t.Helper()
+	select {
+	case <-here.sandbox.Ended():
+		t.Fatal(errors.New("the sandbox has ended"))
+	default:
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			here.dump(context.WithoutCancel(t.Context()), t.Output())
+		}
+	})
+	return here
+}

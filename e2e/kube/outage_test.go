@@ -1,0 +1,94 @@
+//go:build cluster
+
+package kube
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"tidemill.dev"
+)
+
+// The API server answers nobody for a while. What is asked for meanwhile is done
+// when it is back, and once.
+func TestTheAPIServerIsAway(t *testing.T) {
+	w := cluster(t)
+	w.whole(t)
+	before := w.alwaysThere()
+	bots := keys("away", 6)
+	w.say(t, tidemill.TypeBotCreated, bots[0], "")
+	w.succeeds(t, "intent", bots[0]) // so that train is awake
+	resume := w.pauseServer(t)
+	for _, bot := range bots[1:] {
+		w.say(t, tidemill.TypeBotCreated, bot, "")
+	}
+	// How long it is away is counted in what goes on meanwhile.
+	for i := range awayFor {
+		w.say(t, "nobody-listens", fmt.Sprint("away-clock-", i), "")
+		w.told.one(t, "what is said meanwhile", of("nobody-listens", fmt.Sprint("away-clock-", i)))
+	}
+	resume()
+	w.told.until(t, "each bot's model", func() (string, bool) {
+		n := len(w.told.events(oneOf(tidemill.TypeModelPromoted, bots)))
+		return fmt.Sprintf("%d of %d are promoted", n, len(bots)), n >= len(bots)
+	})
+	w.onlyOneJob(t, bots, "intent")
+	w.noLetters(t, bots)
+	w.whole(t)
+	after := w.alwaysThere()
+	for id, name := range before {
+		if _, still := after[id]; !still {
+			t.Errorf("%s was started anew", name)
+		}
+	}
+}
+
+// awayFor is how many events are published and read back, one after the other,
+// while the API server is away.
+const awayFor = 300
+
+// pauseServer stops the API server as a machine that hangs would: its connections
+// stay, and nobody answers.
+func (w *world) pauseServer(t *testing.T) (resume func()) {
+	t.Helper()
+	if !w.sandbox.Own() {
+		t.Skip("the API server is not ours to stop")
+	}
+	pid := w.serverProcess(t)
+	must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	resume = sync.OnceFunc(func() {
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+			t.Errorf("let the API server go on: %v", err)
+		}
+	})
+	t.Cleanup(resume)
+	return resume
+}
+
+// serverProcess finds it by its files, which are those of this sandbox alone.
+func (w *world) serverProcess(t *testing.T) int {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	must(t, err)
+	for _, file := range lines {
+		line, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		args := strings.Split(string(line), "\x00")
+		if slices.Contains(args, "kube-apiserver") && strings.Contains(string(line), "/"+w.name+"/etc/") {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			must(t, err)
+			return pid
+		}
+	}
+	t.Fatal("the API server's process is not to be found")
+	return 0
+}

@@ -1,0 +1,95 @@
+//go:build cluster
+
+package kube
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The labels that tests go by. They are the product's promise, and so are not
+// taken from its code.
+const (
+	labelComponent = "app.kubernetes.io/component"
+	labelRelease   = "app.kubernetes.io/instance"
+	labelRun       = "tidemill.dev/run"
+	labelAttempt   = "tidemill.dev/attempt"
+	labelRecipe    = "tidemill.dev/recipe"
+	labelScorer    = "tidemill.dev/scorer"
+	labelFunction  = "serving.knative.dev/service"
+
+	annotationKey = "tidemill.dev/key"
+)
+
+// components are those of the chart that always run, and how many of each.
+func components() map[string]int { return map[string]int{"gateway": 2, "dispatcher": 2, "keeper": 2} }
+
+// labelled wants what bears a label: of a value, or of any if that is empty.
+func labelled[T interface{ GetLabels() map[string]string }](name, value string) func(T) bool {
+	return func(o T) bool {
+		v, ok := o.GetLabels()[name]
+		return ok && (value == "" || v == value)
+	}
+}
+
+func component(name string) func(*corev1.Pod) bool {
+	return labelled[*corev1.Pod](labelComponent, name)
+}
+
+func jobsOf(recipe string) func(*batchv1.Job) bool {
+	return labelled[*batchv1.Job](labelRecipe, recipe)
+}
+
+func podsOf(recipe string) func(*corev1.Pod) bool { return labelled[*corev1.Pod](labelRecipe, recipe) }
+
+// ours are all pods that belong to the release.
+func ours(p *corev1.Pod) bool { return p.Labels[labelRelease] == release }
+
+// resting reports whether nothing runs but what always does. Knative has a pod that
+// it has taken out of service linger for half a minute: that is none any more.
+func (w *world) resting() (string, bool) {
+	var more []string
+	for _, p := range w.seen.livePods(func(p *corev1.Pod) bool {
+		return components()[p.Labels[labelComponent]] == 0 && p.DeletionTimestamp == nil
+	}) {
+		more = append(more, p.Name)
+	}
+	return "there are still " + strings.Join(more, ", "), len(more) == 0
+}
+
+// atRest waits until functions, training and scorers have gone.
+func (w *world) atRest(t *testing.T) {
+	t.Helper()
+	w.seen.until(t, "functions, runs and scorers to go back to zero", w.resting)
+}
+
+// whole waits until every component is there and ready, in its number.
+func (w *world) whole(t *testing.T) {
+	t.Helper()
+	w.seen.until(t, "all components to be ready", func() (string, bool) {
+		for _, name := range slices.Sorted(maps.Keys(components())) {
+			ready := 0
+			for _, p := range w.seen.livePods(component(name)) {
+				if isReady(p.Last) && p.Last.DeletionTimestamp == nil {
+					ready++
+				}
+			}
+			if want := components()[name]; ready != want {
+				return fmt.Sprintf("%d of %d of %s are ready", ready, want, name), false
+			}
+		}
+		return "", true
+	})
+}
+
+func isReady(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}

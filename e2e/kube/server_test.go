@@ -1,0 +1,117 @@
+//go:build cluster
+
+package kube
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+)
+
+// apiServer is the cluster's, as its administrator sees it. It is not asked by
+// the clientset of client-go, which would be a hundred packages more to compile
+// for a test of a few calls.
+type apiServer struct {
+	core, apps, batch, serving, authorization rest.Interface
+}
+
+// dialServer reads a kubeconfig. A user, if there is one, is impersonated.
+func dialServer(kubeconfig, user string) (*apiServer, error) {
+	config, err := readKubeconfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := (&runtime.SchemeBuilder{corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, servingv1.AddToScheme,
+		authorizationv1.AddToScheme}).AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("know the kinds: %w", err)
+	}
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.QPS, config.Impersonate.UserName = -1, user
+	s := &apiServer{}
+	for _, c := range []struct {
+		to    *rest.Interface
+		group schema.GroupVersion
+		path  string
+	}{{&s.core, corev1.SchemeGroupVersion, "/api"}, {&s.apps, appsv1.SchemeGroupVersion, "/apis"}, {&s.batch, batchv1.SchemeGroupVersion, "/apis"},
+		{&s.serving, servingv1.SchemeGroupVersion, "/apis"}, {&s.authorization, authorizationv1.SchemeGroupVersion, "/apis"}} {
+		own := rest.CopyConfig(config)
+		own.GroupVersion, own.APIPath = &c.group, c.path
+		if *c.to, err = rest.RESTClientFor(own); err != nil {
+			return nil, fmt.Errorf("reach %s: %w", config.Host, err)
+		}
+	}
+	return s, nil
+}
+
+// kill ends a pod without a grace, as the loss of its machine would.
+func (s *apiServer) kill(ctx context.Context, p *corev1.Pod) error {
+	now := int64(0)
+	err := s.core.Delete().Namespace(p.Namespace).Resource("pods").Name(p.Name).
+		Body(&metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: only(p)}).Do(ctx).Error()
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // it has ended by itself
+		return fmt.Errorf("kill pod %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// only is this very pod, and not another of its name.
+func only(p *corev1.Pod) *metav1.Preconditions {
+	if p.UID == "" {
+		return nil
+	}
+	return &metav1.Preconditions{UID: &p.UID}
+}
+
+// create makes an object, which may be there.
+func create(ctx context.Context, to rest.Interface, namespace, resource string, o runtime.Object) error {
+	err := to.Post().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Body(o).Do(ctx).Error()
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create one of %s: %w", resource, err)
+	}
+	return nil
+}
+
+// find reads an object.
+func find[T runtime.Object](ctx context.Context, from rest.Interface, namespace, resource, name string, to T) (T, error) {
+	err := from.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).Do(ctx).Into(to)
+	return to, err
+}
+
+// list reads all of a kind.
+func list[T runtime.Object](ctx context.Context, from rest.Interface, namespace, resource string, to T) (T, error) {
+	err := from.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Do(ctx).Into(to)
+	return to, err
+}
+
+// merge changes an object.
+func merge(ctx context.Context, at rest.Interface, namespace, resource, name, patch string, subresource ...string) error {
+	return at.Patch(types.MergePatchType).NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).
+		SubResource(subresource...).Body([]byte(patch)).Do(ctx).Error()
+}
+
+// log is the end of a container's log.
+func (s *apiServer) log(ctx context.Context, p *corev1.Pod, container string, lines int, previous bool) (string, error) {
+	r, err := s.core.Get().Namespace(p.Namespace).Resource("pods").Name(p.Name).SubResource("log").
+		Param("container", container).Param("tailLines", fmt.Sprint(lines)).Param("previous", fmt.Sprint(previous)).Stream(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	all, err := io.ReadAll(r)
+	return string(all), err
+}

@@ -1,0 +1,99 @@
+//go:build cluster
+
+package kube
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+
+	"tidemill.dev/e2e/kube/images"
+)
+
+// A function of a user is a Knative Service: it is woken by an event, answers with
+// another, and goes back to sleep.
+func TestAUsersFunctionIsWokenFromZero(t *testing.T) {
+	w := cluster(t)
+	w.serve(t, "greeter", inside())
+	w.seen.until(t, "the function to be at zero", w.asleep("greeter"))
+	asked := w.say(t, "greeted", "guest-0", `{"name":"Ada"}`)
+	w.wantAnswer(t, asked)
+	w.seen.until(t, "the function to be at zero again", w.asleep("greeter"))
+	w.noLetters(t, []string{"guest-0"})
+}
+
+// An event for a function that is not there waits for it, and arrives once.
+func TestAnEventWaitsForAFunctionThatIsNotReady(t *testing.T) {
+	w := cluster(t)
+	asked := w.say(t, "late-asked", "guest-1", `{"name":"Bob"}`)
+	// What comes behind it is not held up: another trigger's event goes its way.
+	beside := w.say(t, "warm-asked", "beside-0", "")
+	w.succeeds(t, "warm", beside.Subject)
+	if early := w.answers(asked); len(early) > 0 {
+		t.Fatalf("there is an answer %s, before there is a function", early[0].Data)
+	}
+	w.serve(t, "late", inside())
+	w.wantAnswer(t, asked)
+	w.noLetters(t, []string{"guest-1"})
+}
+
+// wantAnswer waits for what a function said to an event, and wants it once.
+func (w *world) wantAnswer(t *testing.T, to accepted) {
+	t.Helper()
+	answer := w.told.one(t, "the function's answer", func(e told) bool { return answered(e, to) })
+	t.Logf("it said %s", answer.Data)
+	// Its partition has what comes behind: an event of the same subject, which
+	// no function gets, that is read after whatever the function said twice.
+	last := w.say(t, "nobody-listens", to.Subject, "")
+	w.told.one(t, "what was published behind it", func(e told) bool { return e.ID == last.ID })
+	if n := len(w.answers(to)); n != 1 {
+		t.Errorf("it has %d answers", n)
+	}
+}
+
+func (w *world) answers(to accepted) []told {
+	return w.told.events(func(e told) bool { return answered(e, to) })
+}
+
+func answered(e told, to accepted) bool {
+	return e.Type == "echoed" && cause(e) == to.ID
+}
+
+// serve creates a Knative Service of the test image.
+func (w *world) serve(t *testing.T, name string, labels map[string]string) {
+	t.Helper()
+	nobody, no, yes := int64(65532), false, true
+	s := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+	s.Spec.Template.Annotations = map[string]string{"autoscaling.knative.dev/min-scale": "0", "autoscaling.knative.dev/window": "6s"}
+	s.Spec.Template.Spec.AutomountServiceAccountToken = &no
+	s.Spec.Template.Spec.Containers = []corev1.Container{{
+		Image: images.Job, Args: []string{"serve"}, Ports: []corev1.ContainerPort{{ContainerPort: 8080}},
+		ReadinessProbe:  &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/"}}, PeriodSeconds: 1},
+		SecurityContext: &corev1.SecurityContext{RunAsUser: &nobody, RunAsNonRoot: &yes},
+	}}
+	must(t, create(t.Context(), w.server.serving, namespace, "services", s))
+	eventually(t, "the function "+name+" to be ready", func(ctx context.Context) error {
+		found, err := find(ctx, w.server.serving, namespace, "services", name, &servingv1.Service{})
+		if err == nil && !found.IsReady() {
+			err = fmt.Errorf("its conditions are %v", found.Status.Conditions)
+		}
+		return err
+	})
+}
+
+// inside are the labels of a function that the cluster alone reaches.
+func inside() map[string]string {
+	return map[string]string{"networking.knative.dev/visibility": "cluster-local"}
+}
+
+// asleep reports whether a service is ready and has no pods.
+func (w *world) asleep(name string) func() (string, bool) {
+	return func() (string, bool) {
+		n := len(w.seen.livePods(func(p *corev1.Pod) bool { return p.Labels[labelFunction] == name && p.DeletionTimestamp == nil }))
+		return fmt.Sprint(n, " pods are there"), n == 0
+	}
+}

@@ -1,0 +1,49 @@
+//go:build cluster
+
+package kube
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// askEvery is how often one asks who tells nothing by himself.
+const askEvery = 50 * time.Millisecond
+
+// eventually asks until there is no error.
+func eventually(t *testing.T, what string, ask func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := until(ctx, ask); err != nil {
+		t.Fatalf("waited %v for %s: %v", patience, what, err)
+	}
+}
+
+// until asks until there is no error, and returns the last when time is up.
+func until(ctx context.Context, ask func(ctx context.Context) error) error {
+	again := time.NewTicker(askEvery)
+	defer again.Stop()
+	for {
+		err := ask(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cleaning is the context of what is cleaned up when a test has ended.
+func cleaning(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }

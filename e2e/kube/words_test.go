@@ -1,0 +1,85 @@
+//go:build cluster
+
+package kube
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"tidemill.dev"
+	"tidemill.dev/internal/api"
+)
+
+// What no agent can report stands on the run in words.
+func TestWhatNoAgentCanSayIsSaid(t *testing.T) {
+	w := cluster(t)
+	for _, c := range []struct {
+		recipe string
+		ends   bool     // by itself
+		says   []string // all of them
+	}{
+		{"hungry", true, []string{"64", "memory"}},
+		{"nowhere", false, []string{"nobody-has-this"}},
+		{"giant", false, []string{"nvidia.com/gpu"}},
+	} {
+		t.Run(c.recipe, func(t *testing.T) {
+			key := c.recipe + "-0"
+			w.say(t, c.recipe+"-asked", key, "")
+			r := w.run(t, "words", c.recipe, key, func(r api.RunShown) bool {
+				return says(r, c.says) && (!c.ends || r.State.Ended())
+			})
+			t.Logf("%s: %s", c.recipe, spoken(r))
+			w.end(t, r)
+			w.noLetters(t, []string{key})
+		})
+	}
+}
+
+// says reports whether a run says all of these.
+func says(r api.RunShown, words []string) bool {
+	for _, word := range words {
+		if !strings.Contains(spoken(r), word) {
+			return false
+		}
+	}
+	return true
+}
+
+// spoken is what a run says of what went wrong, or is wrong.
+func spoken(r api.RunShown) string {
+	if r.Reason != "" {
+		return r.Reason
+	}
+	if len(r.Attempts) == 0 {
+		return ""
+	}
+	last := r.Attempts[len(r.Attempts)-1]
+	if last.Reason != "" {
+		return last.Reason
+	}
+	return last.Pending
+}
+
+// end cancels what has not ended by itself, and waits until its pods have gone.
+func (w *world) end(t *testing.T, r api.RunShown) {
+	t.Helper()
+	if r.State.Ended() {
+		return
+	}
+	_, err := w.door.CancelRuns(t.Context(), api.RunsSelected{Runs: []string{r.ID}, Reason: "the test has seen enough"})
+	must(t, err)
+	w.run(t, "its end", r.Recipe, r.Key, func(r api.RunShown) bool { return r.State == tidemill.RunCancelled })
+}
+
+// cancelAll ends every run of a recipe that has not ended.
+func (w *world) cancelAll(t *testing.T, recipe string) {
+	t.Helper()
+	states := []tidemill.RunState{tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunResting}
+	_, err := w.door.CancelRuns(t.Context(), api.RunsSelected{Recipe: recipe, States: states, Reason: "the test has seen enough"})
+	must(t, err)
+	w.seen.until(t, "the pods of "+recipe+" to go", func() (string, bool) {
+		left := w.seen.livePods(podsOf(recipe))
+		return fmt.Sprint(len(left), " are there"), len(left) == 0
+	})
+}
