@@ -123,7 +123,7 @@ func compile(env *cel.Env, text string) (c clause, err error) {
 		return clause{}, wrong
 	}
 	toDoubles(parsed.NativeRep())
-	checked, issues := env.Check(parsed)
+	checked, issues := check(env, parsed)
 	if wrong := firstOf(text, issues); wrong != nil {
 		return clause{}, wrong
 	}
@@ -135,4 +135,14 @@ func compile(env *cel.Env, text string) (c clause, err error) {
 		return clause{}, &SyntaxError{1, err.Error()}
 	}
 	return c, nil
+}
+
+// checking holds that one clause is checked at a time: cel-go fills in the
+// suggestions for its errors in an environment that other checks copy meanwhile.
+var checking sync.Mutex
+
+func check(env *cel.Env, parsed *cel.Ast) (*cel.Ast, *cel.Issues) {
+	checking.Lock()
+	defer checking.Unlock()
+	return env.Check(parsed)
 }
