@@ -3,8 +3,12 @@ package tidemill_test
 import (
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -55,7 +59,7 @@ var mayImport = map[string][]string{
 		"github.com/alicebob/miniredis/v2", "golang.org/x/sys/…"},
 	"internal/realservers": {"github.com/segmentio/kafka-go/…"},
 	"broker/brokertest":    {"", "broker", "broker/embedded", "github.com/segmentio/kafka-go/…", "github.com/twmb/franz-go/pkg/kmsg"},
-	"loadtest": {"", "config", "broker", "broker/embedded", "functions/score", "triggers/match", "internal/api", "internal/infer", "internal/infer/native", "internal/infer/ort", "internal/infer/tensor", "internal/local", "internal/parcel", "internal/pick", "internal/platform", "internal/realservers", "internal/remote", "internal/store", "internal/telemetry",
+	"loadtest": {"", "config", "broker", "broker/embedded", "functions/score", "triggers/match", "internal/api", "internal/heap", "internal/infer", "internal/infer/native", "internal/infer/ort", "internal/infer/tensor", "internal/local", "internal/parcel", "internal/pick", "internal/platform", "internal/realservers", "internal/remote", "internal/store", "internal/telemetry",
 		"loadtest/internal/chart", "loadtest/internal/fleet", "loadtest/internal/load", "loadtest/internal/scenario", "loadtest/internal/task", "github.com/segmentio/kafka-go/…"},
 	"loadtest/trainer":           {},
 	"loadtest/internal/load":     {"loadtest/internal/task"},
@@ -96,6 +100,7 @@ var mayImport = map[string][]string{
 	"triggers/clock": {"", "config", "broker", "internal/cron", "internal/tail",
 		"github.com/redis/go-redis/v9/…", "github.com/prometheus/client_golang/…"},
 	"internal/cron":     {},
+	"internal/heap":     {},
 	"internal/cehttp":   {"broker"},
 	"internal/access":   {"", "config", "broker", "internal/api", "github.com/coreos/go-oidc/v3/…", "go.yaml.in/yaml/v3"},
 	"internal/repeats":  {"", "github.com/redis/go-redis/v9/…", "github.com/prometheus/client_golang/…"},
@@ -118,7 +123,7 @@ var mayImport = map[string][]string{
 	"internal/platform": {"", "config", "broker", "broker/embedded", "internal/api", "functions", "functions/score", "internal/champions", "internal/infer", "internal/oip", "internal/served", "triggers/deliver", "internal/standing",
 		"internal/web", "triggers/clock", "triggers/letters", "internal/ledger", "internal/store", "internal/runs", "internal/local", "internal/kube", "internal/warm", "internal/muster", "internal/census", "functions/train", "functions/promote", "functions/forget", "internal/models", "internal/why", "internal/forget", "internal/acts", "internal/access", "internal/repeats", "internal/tail", "internal/telemetry",
 		"github.com/redis/go-redis/v9/…", "github.com/prometheus/client_golang/…"},
-	"cmd/tidemill": {"", "internal/spelling", "internal/local", "internal/parcel", "functions", "github.com/cloudevents/sdk-go/v2/event", "config", "broker", "broker/embedded", "internal/api", "internal/access", "internal/infer", "internal/platform", "internal/web", "internal/tail", "triggers/letters", "internal/telemetry", "internal/remote", "internal/drawing", "internal/cesql", "triggers/match",
+	"cmd/tidemill": {"", "internal/spelling", "internal/local", "internal/parcel", "functions", "github.com/cloudevents/sdk-go/v2/event", "config", "broker", "broker/embedded", "internal/api", "internal/access", "internal/heap", "internal/infer", "internal/platform", "internal/web", "internal/tail", "triggers/letters", "internal/telemetry", "internal/remote", "internal/drawing", "internal/cesql", "triggers/match",
 		"golang.org/x/term",
 		"github.com/segmentio/kafka-go"}, // the demo writes a record that is no event, as any program may
 }
@@ -146,6 +151,32 @@ func TestImportsGoOneWay(t *testing.T) {
 		}
 		check(t, name, p.Imports, allowed)
 		check(t, name+" (tests)", append(p.TestImports, p.XTestImports...), append(slices.Clone(testsMayImport), append(allowed, name)...))
+	}
+}
+
+// The domain starts no goroutine, so it is tested without the race detector: see
+// the Makefile.
+func TestTheDomainIsOfOneGoroutine(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range file.Imports {
+			if i.Path.Value == `"sync"` || i.Path.Value == `"sync/atomic"` {
+				t.Errorf("%s imports %s", name, i.Path.Value)
+			}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if _, starts := n.(*ast.GoStmt); starts {
+				t.Errorf("%s starts a goroutine", name)
+			}
+			return true
+		})
 	}
 }
 

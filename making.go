@@ -96,7 +96,7 @@ func (m *Making) Apply(f Fact) Verdict {
 func decoded[D any](f Fact, fold func(Fact, D) Verdict) Verdict {
 	var d D
 	if len(f.Data) > 0 { // a cancellation need not say why
-		if err := json.Unmarshal(f.Data, &d); err != nil {
+		if err := unmarshal(f.Data, &d); err != nil {
 			return refuse("the data cannot be read: " + err.Error())
 		}
 	}
@@ -295,12 +295,8 @@ func either(a, b string) string {
 // after decides what follows from an attempt's end.
 func (m *Making) after(f Fact, d RunFinished) Verdict {
 	r := m.Live
-	var p struct { // of the Plan, what decides: the rest need not be decoded
-		Dataset  string  `json:"dataset"`
-		Attempts int     `json:"attempts"`
-		Backoff  Backoff `json:"backoff"`
-	}
-	_ = json.Unmarshal(r.Plan, &p) // the fold has written it
+	var p rule
+	_ = unmarshal(r.Plan, &p) // the fold has written it
 	failures, lost := r.count(OutcomeFailed), r.count(OutcomeLost)
 	switch {
 	case r.Cancel != nil:

@@ -102,7 +102,7 @@ func three(t *testing.T) (*Broker, *kfake.Cluster) {
 
 func publishOne(t *testing.T, p *Producer) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hostilePatience)
 	defer cancel()
 	if _, err := p.Publish(ctx, "events", &View{ID: "1", Source: "/x", Type: "new-data"}); err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func TestOffsetsEndAtWhatWillNotPass(t *testing.T) {
 	for p := range int32(3) {
 		queries = append(queries, wire.OffsetQuery{TopicPartition: wire.TopicPartition{Topic: "prod.events", Partition: p}, Time: wire.Latest})
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hostilePatience)
 	defer cancel()
 	if _, err := b.offsetsAt(ctx, queries, true); !errors.Is(err, kafka.TopicAuthorizationFailed) || ctx.Err() != nil {
 		t.Error(err)

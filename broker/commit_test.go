@@ -90,7 +90,7 @@ func TestAddedPartitionIsReadFromItsBeginning(t *testing.T) {
 	_, errs := h.publish(0, 40, ProducerOptions{})
 	h.must(errors.Join(errs...))
 	c.member.startOver() // as the leader does when it notices
-	ctx, cancel := context.WithTimeout(h.ctx(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(h.ctx(), hostilePatience)
 	defer cancel()
 	for n := 0; n < 40; {
 		d, err := c.Poll(ctx)
@@ -118,7 +118,7 @@ func TestNothingIsPassedOverWhileTheStartIsFound(t *testing.T) {
 	})
 	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Streams: []string{"events"}, Start: Since(since)})
 	h.must(err)
-	ctx, cancel := context.WithTimeout(h.ctx(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(h.ctx(), hostilePatience)
 	defer cancel()
 	for n := 0; n < 20; {
 		d, err := c.Poll(ctx)

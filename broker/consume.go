@@ -70,6 +70,12 @@ type ConsumerOptions struct {
 	DrainTimeout   time.Duration // how long a partition that is taken away may finish what it began; 20 s
 	CommitEvery    time.Duration // 1 s
 
+	// Rest is how long more is not asked for behind an answer that brought a
+	// little: what comes meanwhile comes together. Where many read the same
+	// stream, and few of them have to know of an event at once, that spares Kafka
+	// and all of them most of the work. Who is behind does not rest.
+	Rest time.Duration
+
 	// Assigned, if set, is called when partitions are about to be read, with
 	// the offset each would start at, and may move it: forward over what it
 	// knows to be dealt with, which the group is then told, or back. It is

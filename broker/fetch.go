@@ -33,6 +33,7 @@ type fetcher struct {
 	next   int // in asked, where the answer's next partition should be
 	spare  []fetchAsk
 	last   wire.TopicPartition // the last that an answer had room for
+	rests  time.Time           // until then; of run
 }
 
 // fetchAsk is a partition as it was when a request was made. If its series has
@@ -77,6 +78,7 @@ func (f *fetcher) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for f.c.ctx.Err() == nil {
+		f.rest(timer)
 		all, wait := f.choose(time.Now())
 		if len(f.asked) > 0 {
 			f.fetch(all)
@@ -89,6 +91,31 @@ func (f *fetcher) run() {
 		case <-f.c.ctx.Done():
 		}
 	}
+}
+
+// rest waits until more may be asked for.
+func (f *fetcher) rest(timer *time.Timer) {
+	left := time.Until(f.rests)
+	if left <= 0 {
+		return
+	}
+	timer.Reset(left)
+	select {
+	case <-timer.C:
+	case <-f.c.ctx.Done():
+	}
+}
+
+// little is an answer behind which there is nothing more on the log, as far as one
+// can tell.
+const little = 64 << 10
+
+// restUntil is until when more is not asked for, behind an answer of so many bytes.
+func restUntil(now time.Time, rest time.Duration, brought bool, bytes int) time.Time {
+	if !brought || bytes >= little {
+		return time.Time{}
+	}
+	return now.Add(rest)
 }
 
 // choose fills asked with the partitions to fetch now. It tells whether those
@@ -151,7 +178,12 @@ func (f *fetcher) fetch(all bool) {
 		return
 	}
 	buffer := f.keep(answer)
-	code, err := wire.ReadFetched(buffer.bytes, func(part *wire.Fetched) { f.took(part, buffer) })
+	brought := false
+	code, err := wire.ReadFetched(buffer.bytes, func(part *wire.Fetched) {
+		brought = brought || len(part.Records) > 0
+		f.took(part, buffer)
+	})
+	f.rests = restUntil(time.Now(), f.c.opt.Rest, brought, len(answer))
 	if err == nil && code != 0 {
 		err = kafka.Error(code)
 	}

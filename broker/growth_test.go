@@ -24,7 +24,7 @@ func TestReaderNoticesAddedPartitions(t *testing.T) {
 	h.b.cluster.mu.Unlock()
 	_, errs := h.publish(0, 40, ProducerOptions{})
 	h.must(errors.Join(errs...))
-	ctx, cancel := context.WithTimeout(h.ctx(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(h.ctx(), hostilePatience)
 	defer cancel()
 	for n := 0; n < 40; {
 		d, err := c.Poll(ctx)
@@ -54,7 +54,7 @@ func TestDeletedStreamEndsReading(t *testing.T) {
 			}
 			_, err = h.b.client.DeleteTopics(h.ctx(), &kafka.DeleteTopicsRequest{Topics: []string{"tidemill.events"}})
 			h.must(err)
-			ctx, cancel := context.WithTimeout(h.ctx(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(h.ctx(), hostilePatience)
 			defer cancel()
 			if _, err = c.Poll(ctx); !errors.Is(err, ErrNoStream) || !strings.Contains(err.Error(), "stream events") {
 				t.Errorf("Poll returns %v", err)

@@ -26,7 +26,7 @@ type hostile struct {
 	b     *Broker
 }
 
-const hostilePatience = 30 * time.Second
+const hostilePatience = 2 * time.Minute
 
 func newHostile(t *testing.T, brokers int) *hostile {
 	t.Helper()

@@ -19,7 +19,7 @@ import (
 // for it well before a session's time is over.
 func TestMembersMakeRoom(t *testing.T) {
 	b, _ := openFake(t, kfake.SeedTopics(6, "prod.events", "prod.dead-letters"))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hostilePatience)
 	defer cancel()
 	taken := make(chan int, 10)
 	join := func() {
@@ -85,7 +85,7 @@ func TestMemberBeatsWhileItWaits(t *testing.T) {
 	before := joins.Load()
 	select {
 	case <-enough: // half as long again as a session
-	case <-time.After(5 * time.Second):
+	case <-time.After(hostilePatience):
 		t.Fatalf("%d heartbeats come from who waits", beats.Load())
 	}
 	leader.sync()
@@ -136,7 +136,7 @@ func TestMemberBeatsWhileItJoins(t *testing.T) {
 	}()
 	select {
 	case <-enough: // half as long again as a session
-	case <-time.After(5 * time.Second):
+	case <-time.After(hostilePatience):
 		t.Errorf("%d heartbeats come from who waits, %d joins", beats.Load(), joins.Load())
 	}
 	before := joins.Load()
@@ -267,7 +267,7 @@ func joins(t *testing.T, b *Broker) int {
 	select {
 	case n := <-taken:
 		return n
-	case <-time.After(8 * time.Second):
+	case <-time.After(hostilePatience):
 		return 0
 	}
 }
@@ -305,7 +305,7 @@ func TestMemberBeatsThroughARebalance(t *testing.T) {
 	done := make(chan error, 1)
 	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: time.Second,
 		Assigned: func(ctx context.Context, _ []Position) ([]Position, error) {
-			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			ctx, cancel := context.WithTimeout(ctx, hostilePatience)
 			defer cancel()
 			done <- f.Wait(ctx, 5)
 			return nil, nil

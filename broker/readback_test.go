@@ -157,7 +157,7 @@ func TestAssignedAfterAbort(t *testing.T) {
 	if got := fmt.Sprintf("%d %s", len(d.Events), d.Events[0].ID); got != "1 c" {
 		t.Errorf("after the abort Poll returns %s", got)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hostilePatience)
 	defer cancel()
 	for group := committedBy(t, b); group != 2; group = committedBy(t, b) {
 		if err := sleep(ctx, 10*time.Millisecond); err != nil {

@@ -54,7 +54,7 @@ func fetchOf(p *inPartition) fetchAsk {
 
 func pollNow(t *testing.T, c *Consumer) *Delivery {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hostilePatience)
 	defer cancel()
 	d, err := c.Poll(ctx)
 	if err != nil {
@@ -155,7 +155,7 @@ func TestEndlessBatchEndsReading(t *testing.T) {
 	c, p := bareReader(t, ConsumerOptions{}, nil)
 	set := oneEvent(t, 0)
 	c.receive(fetchOf(p), &wire.Fetched{Records: set[:len(set)-1], HighMark: 1}, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hostilePatience)
 	defer cancel()
 	if _, err := c.Poll(ctx); err == nil || ctx.Err() != nil {
 		t.Errorf("Poll returns %v", err)

@@ -35,7 +35,7 @@ func readAlone(t *testing.T) (*Consumer, *Broker, *kfake.Cluster) {
 
 func poll(t *testing.T, c *Consumer) *Delivery {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hostilePatience)
 	defer cancel()
 	d, err := c.Poll(ctx)
 	if err != nil {

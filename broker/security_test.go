@@ -63,7 +63,7 @@ func mustReach(t *testing.T, addr string, s Security) {
 // without the secret.
 func mustRefuse(t *testing.T, addr string, s Security, says ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hostilePatience)
 	defer cancel()
 	b, err := Open(ctx, options(t, addr, s))
 	if err == nil {

@@ -39,7 +39,7 @@ func (d *diary) note(what string, all []Position) {
 // want waits for the next line.
 func (d *diary) want(line string) {
 	d.t.Helper()
-	for patience := time.After(20 * time.Second); ; {
+	for patience := time.After(2 * time.Minute); ; {
 		d.mu.Lock()
 		news, have := d.news, ""
 		if len(d.lines) > 0 {
@@ -165,7 +165,7 @@ func TestLeavingHoldsUpNothingElse(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the time to leave ended with %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("its time does not end")
 	}
 	d.want("gone 0 1 2")

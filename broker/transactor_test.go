@@ -92,7 +92,7 @@ func TestDoWaitsNoLongerThanItsContext(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || !errors.Is(err, ErrAborted) {
 			t.Errorf("error is %v", err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(hostilePatience):
 		t.Error("it waits on")
 	}
 	away.Remove()

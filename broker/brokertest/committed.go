@@ -52,6 +52,9 @@ func (w *world) within(t *broker.Transactor, stream, key string, n int, during f
 		after = w.end(stream)
 		return end
 	})
+	if end == nil && err != nil {
+		return err // and nobody knows what is on the log
+	}
 	w.soon("the marker is on the log", func() bool { return w.end(stream) == after+1 })
 	return err
 }

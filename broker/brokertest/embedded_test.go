@@ -29,7 +29,7 @@ func TestEmbedded(t *testing.T) {
 	t.Cleanup(func() { _ = s.Close() })
 	Run(t, Server{
 		Addr:    s.Kafka(),
-		Session: time.Second,
+		Session: 10 * time.Second, // a busy machine loses a shorter one
 		Restart: func(t testing.TB) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)

@@ -105,11 +105,14 @@ func restartExclusive(w *world) {
 	e := w.exclusive("clock")
 	var n atomic.Int64
 	stop, stopped := make(chan struct{}), make(chan struct{})
+	w.Cleanup(func() { <-stopped })
 	go func() {
 		defer close(stopped)
 		for {
 			select {
 			case <-stop:
+				return
+			case <-w.Context().Done():
 				return
 			default:
 			}

@@ -2,6 +2,7 @@ package brokertest
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -11,14 +12,20 @@ import (
 
 // flow publishes under some keys until stopped, and tells what it has sent.
 func (w *world) flow(stream string, keys int) (stop func() *sent) {
-	p := w.producer(broker.ProducerOptions{})
+	return w.flowOf(stream, keys, math.MaxInt)
+}
+
+// flowOf is flow that ends after so many of each key: on a slow machine one who
+// takes them has no more to do than on a quick one.
+func (w *world) flowOf(stream string, keys, each int) (stop func() *sent) {
+	p := w.producer(broker.ProducerOptions{Timeout: 2 * patience}) // a restart may take its time
 	s := newSent()
 	ctx, cancel := context.WithCancel(w.ctx())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		beat := time.NewTicker(10 * time.Millisecond)
+		beat := time.NewTicker(25 * time.Millisecond)
 		defer beat.Stop()
-		for n := 0; ; n++ {
+		for n := range each {
 			for k := range keys {
 				s.send(w.Context(), p, stream, event(key(k), n))
 			}

@@ -86,6 +86,7 @@ func letterTooLarge(w *world) {
 // somebody polls.
 func (w *world) pollAside(c *broker.Consumer) <-chan struct{} {
 	gone := make(chan struct{})
+	w.Cleanup(func() { <-gone })
 	go func() {
 		defer close(gone)
 		d, err := c.Poll(w.Context())

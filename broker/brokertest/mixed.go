@@ -113,14 +113,12 @@ func transactMixed(w *world) {
 	w.stream("in", 3)
 	w.stream("out", 1)
 	m := &mixing{world: w, rnd: rand.New(rand.NewPCG(1, 2)), singly: map[string]bool{}, together: map[string]bool{}}
-	stop := w.flow("in", 12)
-	for range 4 {
-		m.read(func() bool { return true })
+	const keys, each = 12, 100
+	stop := w.flowOf("in", keys, each)
+	for m.ended() < keys*each {
+		m.read(func() bool { return m.ended()+m.waiting() < keys*each })
 	}
-	all := len(stop().all)
-	for m.ended() < all {
-		m.read(func() bool { return m.ended()+m.waiting() < all })
-	}
+	stop()
 	if lag := w.lag("in", "g").Lag; lag != 0 {
 		w.Errorf("all have ended, and the lag is %d", lag)
 	}

@@ -209,12 +209,21 @@ func transactMarkZombie(w *world) {
 // dead.
 func (w *world) expel(group string) {
 	w.Helper()
-	res, err := w.client.DescribeGroups(w.ctx(), &kafka.DescribeGroupsRequest{GroupIDs: []string{w.names.Group(group)}})
-	w.must(err)
+	var res *kafka.DescribeGroupsResponse
+	w.soon("the group is described", func() (ok bool) { // the client may not know where it is
+		var err error
+		res, err = w.client.DescribeGroups(w.ctx(), &kafka.DescribeGroupsRequest{GroupIDs: []string{w.names.Group(group)}})
+		var refused kafka.Error // others are about what members say of themselves
+		return err == nil && !errors.As(res.Groups[0].Error, &refused)
+	})
 	for _, m := range res.Groups[0].Members {
-		left, err := w.client.LeaveGroup(w.ctx(), &kafka.LeaveGroupRequest{GroupID: w.names.Group(group),
-			Members: []kafka.LeaveGroupRequestMember{{ID: m.MemberID}}})
-		w.must(err)
-		w.must(left.Error)
+		w.soon("a member is put out", func() bool {
+			left, err := w.client.LeaveGroup(w.ctx(), &kafka.LeaveGroupRequest{GroupID: w.names.Group(group),
+				Members: []kafka.LeaveGroupRequestMember{{ID: m.MemberID}}})
+			if err == nil {
+				err = left.Error
+			}
+			return err == nil || errors.Is(err, kafka.UnknownMemberId) // it was heard, and its answer was not
+		})
 	}
 }

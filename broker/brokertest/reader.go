@@ -75,6 +75,7 @@ func (w *world) reader(group, stream string, y *tally) *reader {
 	var err error
 	r.c, err = r.b.Consumer(w.ctx(), broker.ConsumerOptions{Group: group, Streams: []string{stream}, SessionTimeout: max(w.srv.Session, 3*time.Second)})
 	w.must(err)
+	w.Cleanup(func() { <-r.gone })
 	go r.run()
 	return r
 }

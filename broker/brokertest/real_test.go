@@ -19,7 +19,7 @@ func TestRealKafka(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	Run(t, Server{Addr: k.Addr(), Session: 3 * time.Second, Restart: func(t testing.TB) {
+	Run(t, Server{Addr: k.Addr(), Session: 10 * time.Second, Restart: func(t testing.TB) {
 		if err := k.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -93,6 +93,7 @@ func (w *world) copier(group, from, to string) *copier {
 	w.must(err)
 	ctx, cancel := context.WithCancel(w.Context())
 	k := &copier{w: w, c: c, t: t, stop: cancel, gone: make(chan struct{})}
+	w.Cleanup(func() { <-k.gone }) // what ends a case in its middle ends this too, and it may say so
 	go func() {
 		defer close(k.gone)
 		for ctx.Err() == nil { // Poll does not look at it while there is something to return
@@ -104,7 +105,9 @@ func (w *world) copier(group, from, to string) *copier {
 				return
 			}
 			if err := k.copy(d, to); err != nil {
-				w.Errorf("transaction: %v", err)
+				if w.Context().Err() == nil {
+					w.Errorf("transaction: %v", err)
+				}
 				return
 			}
 		}

@@ -20,7 +20,7 @@ import (
 
 // patience bounds every wait of the suite. It is there to end a hang, not to
 // measure.
-const patience = 40 * time.Second
+const patience = 3 * time.Minute
 
 // world is one case's install on the server.
 type world struct {

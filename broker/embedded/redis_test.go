@@ -11,9 +11,9 @@ func TestKeysExpire(t *testing.T) {
 	s := start(t, Options{})
 	r := redis.NewClient(&redis.Options{Addr: s.Redis()})
 	defer r.Close()
-	must(t, r.Set(t.Context(), "short", 1, 300*time.Millisecond).Err())
 	must(t, r.Set(t.Context(), "long", 1, time.Hour).Err())
 	began := time.Now()
+	must(t, r.Set(t.Context(), "short", 1, 300*time.Millisecond).Err())
 	soon(t, "the key has expired", func() bool { return r.Exists(t.Context(), "short").Val() == 0 })
 	if took := time.Since(began); took < 150*time.Millisecond {
 		t.Errorf("300 ms took %v", took)
@@ -31,6 +31,15 @@ func TestNextTick(t *testing.T) {
 	} {
 		if got := nextTick(cost); got != want {
 			t.Errorf("after %v: %v, want %v", cost, got, want)
+		}
+	}
+}
+
+// A tick that comes late ends no key that was set just before it.
+func TestALateTick(t *testing.T) {
+	for since, want := range map[time.Duration]time.Duration{90 * time.Millisecond: 90 * time.Millisecond, tick: tick, time.Minute: tick} {
+		if got := aged(since, tick); got != want {
+			t.Errorf("after %v keys age by %v, want %v", since, got, want)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func newWorld(t testing.TB, partitions int) *world {
 	w.produce, err = w.broker.Producer(broker.ProducerOptions{})
 	w.must(err)
 	t.Cleanup(func() { _ = w.produce.Close(context.Background()) })
-	w.redis = redis.NewClient(&redis.Options{Addr: s.Redis()})
+	w.redis = redis.NewClient(&redis.Options{Addr: s.Redis(), ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = w.redis.Close() })
 	kafka, err := w.broker.Cluster(t.Context())
 	w.must(err)

@@ -55,13 +55,17 @@ func appended[T any](ctx context.Context, l *Ledger, v *broker.View, of place) (
 	if err != nil {
 		return broker.Position{}, nil, fmt.Errorf("append fact %s: %w", v.ID, err)
 	}
-	at := receipt.Position()
-	if at.Offset < 0 {
+	at, placed := receipt.Position(), receipt.Offset >= 0
+	if !placed {
 		if at, err = l.end(ctx, at); err != nil {
 			return at, nil, &AppendedError{at, err}
 		}
 	}
-	state, err := l.outcome(ctx, at, of)
+	w, state := l.progress.await(at.Partition, at.Offset, of)
+	if w != nil && placed {
+		l.offer(v, at)
+	}
+	state, err = l.outcome(ctx, w, state, at, of)
 	if err != nil {
 		return at, nil, &AppendedError{at, err}
 	}
@@ -82,10 +86,9 @@ func (l *Ledger) end(ctx context.Context, at broker.Position) (broker.Position, 
 	return at, err
 }
 
-// outcome waits until a fact has been folded in, and is what became of what it is
-// about; nil if that is nothing.
-func (l *Ledger) outcome(ctx context.Context, at broker.Position, of place) ([]byte, error) {
-	w, state := l.progress.await(at.Partition, at.Offset, of)
+// outcome waits until a fact has been folded in, if there is a waiter for it, and is
+// what became of what it is about; nil if that is nothing.
+func (l *Ledger) outcome(ctx context.Context, w *waiter, state []byte, at broker.Position, of place) ([]byte, error) {
 	if w != nil {
 		select {
 		case <-w.done:

@@ -32,10 +32,10 @@ func (l *Ledger) apply(ctx context.Context, b *batch) error {
 }
 
 // firstWorst is what a batch failed by. That Redis has forgotten explains any
-// other error.
+// other error, and that others were ahead hides none.
 func firstWorst(errs []error) (worst error) {
 	for _, err := range errs {
-		if errors.Is(err, errForgotten) || worst == nil {
+		if errors.Is(err, errForgotten) || worst == nil || err != nil && errors.Is(worst, errAhead) {
 			worst = err
 		}
 	}
@@ -43,10 +43,11 @@ func firstWorst(errs []error) (worst error) {
 }
 
 // applyLane applies some facts at a time. Somebody else may have applied some of
-// them meanwhile, and then it goes on behind those.
+// them meanwhile, and then it goes on behind those, or, where what was unwritten
+// has come to nothing and has to be read again, ends.
 func (l *Ledger) applyLane(ctx context.Context, b *batch) error {
 	for {
-		parts := b.cut(l.o.atOnce, l.progress.reached)
+		parts := b.cut(l.o.atOnce, l.upTo)
 		if len(parts) == 0 {
 			return nil
 		}
@@ -57,56 +58,84 @@ func (l *Ledger) applyLane(ctx context.Context, b *batch) error {
 		for _, p := range parts { // they were changed, and what Redis has was not
 			l.shelf(p.partition).clear()
 		}
-		if !errors.Is(err, errAhead) {
+		if !errors.Is(err, errAhead) || b.lacks(parts, l.upTo) {
 			return err
 		}
 	}
 }
 
+// applyOnce folds some facts, and writes what is due to be written.
 func (l *Ledger) applyOnce(ctx context.Context, parts []*part) error {
 	began := time.Now()
 	if err := l.load(ctx, parts); err != nil {
 		return err
 	}
-	all, err := l.fold(parts)
-	if err != nil {
+	var due []*unwritten
+	for _, p := range parts {
+		u := l.shelf(p.partition).unwritten
+		u.fold(p)
+		if end, far := l.far[p.partition]; u.due(end, far, l.o.rows) {
+			due = append(due, u)
+		}
+	}
+	if len(due) == 0 {
+		return nil
+	}
+	if err := l.write(ctx, due); err != nil {
 		return err
 	}
-	facts := 0
-	for _, p := range parts {
-		facts += len(p.facts)
+	l.metrics.batches.Observe(time.Since(began).Seconds())
+	return nil
+}
+
+func (l *Ledger) write(ctx context.Context, due []*unwritten) error {
+	all, facts := make([]*changes, len(due)), 0
+	for i, u := range due {
+		var err error
+		if all[i], err = u.changes(); err != nil {
+			return err
+		}
+		facts += u.facts
 	}
 	at, err := scriptApply.Run(ctx, l.client, []string{l.key("at")}, l.arguments(all)...).StringSlice()
 	if err != nil {
 		return fmt.Errorf("write %d facts to redis: %w", facts, err)
 	}
 	if len(at) > 0 {
-		return l.moved(parts, at)
+		return l.moved(partitionsOf(due), at)
 	}
 	steps := make([]step, len(all))
 	for i, c := range all {
 		steps[i] = step{c.partition, c.next, c.states}
+		l.shelf(c.partition).unwritten = nil
 	}
 	l.progress.advance(steps...)
 	l.metrics.facts.Add(float64(facts))
-	l.metrics.batches.Observe(time.Since(began).Seconds())
 	return nil
 }
 
+func partitionsOf(all []*unwritten) []int32 {
+	partitions := make([]int32, len(all))
+	for i, u := range all {
+		partitions[i] = u.partition
+	}
+	return partitions
+}
+
 // moved takes in how far Redis is, where that is not where it was thought to be.
-func (l *Ledger) moved(parts []*part, at []string) error {
+func (l *Ledger) moved(partitions []int32, at []string) error {
 	var steps []step
-	for i, p := range parts {
+	for i, partition := range partitions {
 		next, err := strconv.ParseInt(at[i], 10, 64)
 		if err != nil {
 			return fmt.Errorf("read how far redis is: %w", err)
 		}
-		known := l.progress.reached(p.partition)
+		known := l.progress.reached(partition)
 		if next < known {
 			return errForgotten
 		}
 		if next > known {
-			steps = append(steps, step{partition: p.partition, next: next})
+			steps = append(steps, step{partition: partition, next: next})
 		}
 	}
 	l.progress.advance(steps...)
@@ -122,14 +151,11 @@ func (l *Ledger) shelf(partition int32) *shelves {
 	return s
 }
 
-// fold folds what parts have, each behind where it is known to be.
-func (l *Ledger) fold(parts []*part) ([]*changes, error) {
-	all := make([]*changes, len(parts))
-	for i, p := range parts {
-		all[i] = &changes{partition: p.partition, from: l.progress.reached(p.partition), next: p.next}
-		if err := all[i].fold(p); err != nil {
-			return nil, err
-		}
+// upTo is where the facts of a partition have been folded up to: as far as Redis
+// has them, or further, where something is unwritten.
+func (l *Ledger) upTo(partition int32) int64 {
+	if s := l.shelves[partition]; s != nil && s.unwritten != nil {
+		return s.unwritten.next
 	}
-	return all, nil
+	return l.progress.reached(partition)
 }

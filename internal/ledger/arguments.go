@@ -9,7 +9,7 @@ func (l *Ledger) arguments(all []*changes) []any {
 		args = append(args, c.partition, c.from, c.next)
 	}
 	args = hashes(args, all)
-	args = section(args, all, 3, func(c *changes) []string { return c.runs })
+	args = section(args, all, 3, (*changes).runs)
 	args = section(args, all, 2, func(c *changes) []string { return c.live })
 	args = section(args, all, 3, func(c *changes) []string { return c.pending })
 	args = section(args, all, 3, func(c *changes) []string { return c.keys })
@@ -39,15 +39,13 @@ func hashes(args []any, all []*changes) []any {
 }
 
 func section(args []any, all []*changes, width int, of func(*changes) []string) []any {
-	n := 0
-	for _, c := range all {
-		n += len(of(c))
-	}
-	args = append(args, n/width)
+	first := len(args)
+	args = append(args, 0)
 	for _, c := range all {
 		for _, a := range of(c) {
 			args = append(args, a)
 		}
 	}
+	args[first] = (len(args) - first - 1) / width
 	return args
 }

@@ -22,10 +22,9 @@ type batch struct {
 // part is a batch's share of one partition.
 type part struct {
 	partition int32
+	from      int64 // all before it has been folded
 	next      int64
 	facts     []tidemill.Fact
-	makings   map[string]*tidemill.Making // that the facts are about
-	models    map[string]*tidemill.Model  // as well
 }
 
 // laneFacts make it worth while to open another lane.
@@ -53,11 +52,12 @@ func (b *batch) deal() []*batch {
 }
 
 // cut takes some facts, and of each partition that they are of the place behind
-// them. It leaves out what has been applied.
-func (b *batch) cut(atOnce int, reached func(int32) int64) []*part {
+// them. It leaves out what has been folded.
+func (b *batch) cut(atOnce int, folded func(int32) int64) []*part {
 	var parts []*part
 	for partition, p := range b.parts {
-		from := reached(partition)
+		from := folded(partition)
+		p.from = max(p.from, from)
 		for len(p.facts) > 0 && p.facts[0].Offset < from {
 			p.facts = p.facts[1:]
 		}
@@ -68,7 +68,7 @@ func (b *batch) cut(atOnce int, reached func(int32) int64) []*part {
 		if atOnce <= 0 && len(parts) > 0 {
 			continue
 		}
-		some := &part{partition: partition, next: p.next, facts: p.facts}
+		some := &part{partition: partition, from: from, next: p.next, facts: p.facts}
 		if n := max(atOnce, 1); len(p.facts) > n {
 			some.facts, some.next = p.facts[:n], p.facts[n].Offset
 		}
@@ -77,6 +77,15 @@ func (b *batch) cut(atOnce int, reached func(int32) int64) []*part {
 	}
 	slices.SortFunc(parts, func(a, b *part) int { return int(a.partition - b.partition) })
 	return parts
+}
+
+// lacks reports whether facts are missing between what has been folded of some
+// partitions and what the batch has of them.
+func (b *batch) lacks(parts []*part, folded func(int32) int64) bool {
+	return slices.ContainsFunc(parts, func(p *part) bool {
+		of := b.parts[p.partition]
+		return of != nil && folded(p.partition) < of.from
+	})
 }
 
 // done gives the memory of what was read back.
@@ -88,8 +97,20 @@ func (b *batch) done() {
 
 // gather waits for facts, as long as the limit, and takes all that have come.
 func (l *Ledger) gather(ctx context.Context, c *broker.Consumer, limit time.Duration) (*batch, error) {
+	b, err := l.poll(ctx, c, limit)
+	if err == nil {
+		l.takeOwn(b)
+	}
+	return b, err
+}
+
+// poll waits for facts that are read, or for one of our own.
+func (l *Ledger) poll(ctx context.Context, c *broker.Consumer, limit time.Duration) (*batch, error) {
 	b := &batch{parts: map[int32]*part{}}
 	wait, cancel := l.doubt.within(ctx, limit)
+	if l.own.any() {
+		cancel()
+	}
 	d, err := c.Poll(wait)
 	cancel()
 	for ; err == nil; d, err = c.Poll(wait) { // which waits no more
@@ -110,13 +131,13 @@ func (l *Ledger) gather(ctx context.Context, c *broker.Consumer, limit time.Dura
 // take reads the facts of a delivery that are not applied yet.
 func (l *Ledger) take(b *batch, d *broker.Delivery) {
 	b.deliveries = append(b.deliveries, d)
-	from := l.progress.reached(d.Partition)
+	from := l.upTo(d.Partition)
 	if d.Next() <= from {
 		return
 	}
 	p := b.parts[d.Partition]
 	if p == nil {
-		p = &part{partition: d.Partition}
+		p = &part{partition: d.Partition, from: from}
 		b.parts[d.Partition] = p
 	}
 	p.next = d.Next()

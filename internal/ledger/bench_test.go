@@ -132,6 +132,7 @@ func refill(b *testing.B, w *world) {
 	l := w.openWith(w.options())
 	refilled(b, l)
 	heap = memory() - heap
+	spent := cpu(b)
 	for b.Loop() {
 		must(b, w.redis.FlushAll(b.Context()).Err())
 		for {
@@ -141,8 +142,10 @@ func refill(b *testing.B, w *world) {
 		}
 		refilled(b, l)
 	}
+	b.ReportMetric(float64((cpu(b)-spent).Nanoseconds())/1000/float64(b.N*facts), "cpu-µs/fact") // of all: Kafka's and Redis's too
 	b.ReportMetric(float64(facts)/(b.Elapsed().Seconds()/float64(b.N)), "facts/s")
 	b.ReportMetric(float64(heap)/(1<<20), "MB") // of both, the ledger and what Redis holds
+	w.floor(b, facts)
 }
 
 func refilled(b *testing.B, l *ledger.Ledger) {

@@ -61,8 +61,8 @@ func (l *Ledger) catchUp(ctx context.Context, c *broker.Consumer) (ready bool, e
 func (l *Ledger) passMarkers(ctx context.Context, c *broker.Consumer, ends map[int32]int64) error {
 	b := &batch{parts: map[int32]*part{}}
 	for _, at := range c.Positions() {
-		if reached := l.progress.reached(at.Partition); reached < ends[at.Partition] && reached < at.Offset {
-			b.parts[at.Partition] = &part{partition: at.Partition, next: at.Offset}
+		if folded := l.upTo(at.Partition); folded < ends[at.Partition] && folded < at.Offset {
+			b.parts[at.Partition] = &part{partition: at.Partition, from: folded, next: at.Offset}
 		}
 	}
 	return l.apply(ctx, b)

@@ -66,11 +66,14 @@ func (l *Ledger) Return(ctx context.Context, s Slot) error {
 	return nil
 }
 
-// NextDue is when the earliest run that is not due yet will be; zero if there is
-// none. A run that is claimed is due when its claim ends.
-func (l *Ledger) NextDue(ctx context.Context, now time.Time) (time.Time, error) {
-	next, _, err := l.queues(ctx, now)
-	return next, err
+// NextDue is when the earliest run that is not due yet will be, zero if there is
+// none, and how many are due. A run that is claimed is due when its claim ends.
+func (l *Ledger) NextDue(ctx context.Context, now time.Time) (next time.Time, due int, err error) {
+	next, by, err := l.queues(ctx, now)
+	for _, n := range by {
+		due += n
+	}
+	return next, due, err
 }
 
 // queues tells what waits: when the next is due, and how many are, by recipe.

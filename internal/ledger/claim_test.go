@@ -162,15 +162,19 @@ func TestNextDueAndUsed(t *testing.T) {
 	times := []time.Time{y.now.Add(-time.Hour), y.now.Add(-time.Minute), y.now, at["3"], at["3"].Add(-time.Millisecond), at["5"], at["4"].Add(time.Nanosecond)}
 	for _, now := range times {
 		var want time.Time
+		begun := 0
 		for _, due := range at {
+			if !due.After(now) {
+				begun++
+			}
 			if due.After(now.Truncate(time.Millisecond)) && (want.IsZero() || due.Before(want)) {
 				want = due
 			}
 		}
-		got, err := y.l.NextDue(t.Context(), now)
+		got, due, err := y.l.NextDue(t.Context(), now)
 		must(t, err)
-		if !got.Equal(want) {
-			t.Errorf("after %v the next is due at %v, want %v", now, got, want)
+		if !got.Equal(want) || due != begun {
+			t.Errorf("at %v %d are due, want %d, and the next at %v, want %v", now, due, begun, got, want)
 		}
 	}
 	y.now = time.Now()
@@ -231,7 +235,7 @@ func decisionCost(t *testing.T, waiting int) cost {
 		if !ok || slot.Key == "" {
 			t.Fatal("nothing is claimed")
 		}
-		_, err = l.NextDue(t.Context(), time.Now())
+		_, _, err = l.NextDue(t.Context(), time.Now())
 		must(t, err)
 		must(t, l.Return(t.Context(), slot))
 	}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"maps"
+	"math/rand/v2"
 	"slices"
 
 	"tidemill.dev"
@@ -31,11 +32,11 @@ type convoy struct {
 func (l *Ledger) convoy(c *broker.Consumer) *convoy {
 	behind, ends := l.progress.distance()
 	v := &convoy{c: c, ends: ends, active: map[int32]bool{}}
-	if l.kept = keptNear; behind < farBehind {
+	if l.kept, l.far = keptNear, nil; behind < l.o.far {
 		return v
 	}
-	l.kept = keptFar
-	for _, partition := range slices.Sorted(maps.Keys(ends)) {
+	l.kept, l.far = keptFar, ends
+	for _, partition := range from(rand.Int(), slices.Sorted(maps.Keys(ends))) {
 		if len(v.active) < mostLanes {
 			v.active[partition] = true
 			continue
@@ -44,6 +45,13 @@ func (l *Ledger) convoy(c *broker.Consumer) *convoy {
 		v.waiting = append(v.waiting, partition)
 	}
 	return v
+}
+
+// from begins a list elsewhere: several processes that find Redis empty at the same
+// time then have most of the work of one another.
+func from(place int, all []int32) []int32 {
+	at := place % max(len(all), 1)
+	return slices.Concat(all[at:], all[:at])
 }
 
 // relieve lets the next partition be read for each that has come to its end, and

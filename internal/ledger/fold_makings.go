@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"encoding/json"
+	"slices"
 
 	"tidemill.dev"
 )
@@ -11,13 +12,13 @@ type folding struct {
 	member string
 	making *tidemill.Making
 	before outline
+	listed []string                 // runs that had ended before
 	ended  map[string]*tidemill.Run // that have, and are still named
 	forgot map[string]bool          // ids that are not any more
 }
 
-func (p *part) folding(member string) *folding {
-	m := p.makings[member]
-	return &folding{member: member, making: m, before: outlineOf(m)}
+func foldingOf(member string, m *tidemill.Making) *folding {
+	return &folding{member: member, making: m, before: outlineOf(m), listed: slices.Clone(m.Ended)}
 }
 
 func (f *folding) apply(fact tidemill.Fact) {
@@ -55,14 +56,14 @@ func (c *changes) add(f *folding) error {
 	}
 	c.addLive(&f.before, &after)
 	for id := range f.forgot {
-		if after.run(id) == nil {
-			c.runs = append(c.runs, id, m.Recipe, "")
+		if after.run(id) == nil && (f.before.run(id) != nil || slices.Contains(f.listed, id)) {
+			c.rows = append(c.rows, runRow{0, id, m.Recipe, ""})
 		}
 	}
 	for i := range after.runs {
 		o := &after.runs[i]
 		if was := f.before.run(o.id); was == nil || was.value != o.value {
-			c.runs = append(c.runs, o.id, m.Recipe, o.value)
+			c.rows = append(c.rows, runRow{o.asked, o.id, m.Recipe, o.value})
 		}
 	}
 	for id, r := range f.ended {
@@ -70,7 +71,7 @@ func (c *changes) add(f *folding) error {
 		if err != nil {
 			return err
 		}
-		c.runs = append(c.runs, id, m.Recipe, v)
+		c.rows = append(c.rows, runRow{r.Asked[0], id, m.Recipe, v})
 	}
 	return nil
 }

@@ -44,8 +44,7 @@ func outlineOfModel(m *tidemill.Model) modelOutline {
 	return o
 }
 
-func (p *part) lineage(name string) *lineage {
-	m := p.models[name]
+func lineageOf(_ string, m *tidemill.Model) *lineage {
 	return &lineage{model: m, before: outlineOfModel(m), registered: map[int]*tidemill.Version{}, judged: map[int]*tidemill.Judgement{}}
 }
 

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -27,7 +28,9 @@ type Options struct {
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 
-	atOnce int // how many facts are folded at once; scriptFacts
+	atOnce int   // how many facts are folded at once; scriptFacts
+	far    int64 // how many facts are many to catch up with; farBehind
+	rows   int   // how many are kept unwritten; mostRows
 }
 
 // Ledger is the fold in Redis, and one of those who bring it forward. It is safe
@@ -42,11 +45,13 @@ type Ledger struct {
 	log      *slog.Logger
 	metrics  *metrics
 	shelves  map[int32]*shelves
-	kept     int // makings on each, at least
+	kept     int             // makings on each, at least
+	far      map[int32]int64 // up to where what is made of facts may be unwritten; nil once that is near
 	progress *progress
 	register *register
 
 	doubt   doubt
+	own     own
 	torn    sync.Once
 	stop    context.CancelCauseFunc
 	running sync.WaitGroup
@@ -63,9 +68,7 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.atOnce == 0 {
-		o.atOnce = scriptFacts
-	}
+	o.atOnce, o.far, o.rows = cmp.Or(o.atOnce, scriptFacts), cmp.Or(o.far, farBehind), cmp.Or(o.rows, mostRows)
 	l := &Ledger{o: o, client: redis.NewClient(patient(o.Redis.Options())), prefix: o.Names.Key("{ledger}", layout, o.Kafka, ""), log: o.Logger,
 		shelves: map[int32]*shelves{}, progress: newProgress(), register: newRegister()}
 	var err error

@@ -23,23 +23,48 @@ const (
 // The newest 256 are known, and come first. Of the events that asked for a run it
 // knows the first and the newest.
 func (l *Ledger) Links(ctx context.Context, from string) ([]string, error) {
-	kind, id, _ := strings.Cut(from, "/")
-	var ends, value *redis.StringCmd
+	all, err := l.LinksOf(ctx, []string{from})
+	return all[from], err
+}
+
+// LinksOf are the Links of several things, by their names.
+func (l *Ledger) LinksOf(ctx context.Context, from []string) (map[string][]string, error) {
+	if len(from) == 0 {
+		return nil, nil
+	}
+	ids, ends := make([]string, len(from)), make([]string, len(from))
+	for i, name := range from {
+		kind, id, _ := strings.Cut(name, "/")
+		ids[i], ends[i] = id, linkEnd(kind, id)
+	}
+	var linked, values *redis.SliceCmd
 	err := l.consistent(ctx, func(pipe redis.Pipeliner) {
-		ends = pipe.HGet(ctx, l.key("links"), linkEnd(kind, id))
-		value = pipe.HGet(ctx, l.key("runs"), id)
+		linked, values = pipe.HMGet(ctx, l.key("links"), ends...), pipe.HMGet(ctx, l.key("runs"), ids...)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look up what came of %s: %w", from, err)
+		return nil, fmt.Errorf("look up what came of %s: %w", from[0], err)
 	}
-	to, all := kindRun, []string{}
-	if kind == kindRun {
-		to = kindModel
-		if all, err = commitOf(value.Val()); err != nil {
-			return nil, fmt.Errorf("look up what came of %s: %w", from, err)
+	all := make(map[string][]string, len(from))
+	for i, name := range from {
+		ends, _ := linked.Val()[i].(string)
+		value, _ := values.Val()[i].(string)
+		if all[name], err = cameOf(name, ends, value); err != nil {
+			return nil, fmt.Errorf("look up what came of %s: %w", name, err)
 		}
 	}
-	for _, end := range slices.Backward(strings.Fields(ends.Val())) {
+	return all, nil
+}
+
+// cameOf are the links of a thing, from what Redis has of it.
+func cameOf(name, ends, value string) (all []string, err error) {
+	to := kindRun
+	if strings.HasPrefix(name, kindRun+"/") {
+		to = kindModel
+		if all, err = commitOf(value); err != nil {
+			return nil, err
+		}
+	}
+	for _, end := range slices.Backward(strings.Fields(ends)) {
 		all = append(all, to+"/"+end)
 	}
 	return all, nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -147,6 +148,17 @@ func (w *world) counts(l *ledger.Ledger, all []tidemill.Run) {
 	must(w.t, err)
 	if fmt.Sprint(got) != fmt.Sprint(want) || len(watched) != live {
 		w.t.Errorf("counts %v, want %v; %d are watched, want %d", got, want, len(watched), live)
+	}
+	underWay := map[string]bool{}
+	for i := range watched {
+		if a := watched[i].Attempt(); a != nil {
+			underWay[tidemill.AttemptName(watched[i].ID, a.Number)] = true
+		}
+	}
+	named, err := l.UnderWay(w.t.Context())
+	must(w.t, err)
+	if !maps.Equal(named, underWay) {
+		w.t.Errorf("under way are %v, want %v", named, underWay)
 	}
 }
 

@@ -21,27 +21,27 @@ const (
 	hashModels  = "models"
 )
 
-// load finds the makings and models that the facts are about.
+// load opens the makings and models that the facts are about.
 func (l *Ledger) load(ctx context.Context, parts []*part) error {
-	var makings wanted[tidemill.Making]
-	var models wanted[tidemill.Model]
-	for _, p := range parts {
-		p.makings, p.models = make(map[string]*tidemill.Making, len(p.facts)), map[string]*tidemill.Model{}
+	makings, models := wanted[tidemill.Making, folding]{open: foldingOf}, wanted[tidemill.Model, lineage]{open: lineageOf}
+	partitions := make([]int32, len(parts))
+	for i, p := range parts {
+		partitions[i] = p.partition
 		s := l.shelf(p.partition)
+		if s.unwritten == nil {
+			from := l.progress.reached(p.partition)
+			s.unwritten = &unwritten{partition: p.partition, from: from, next: from, makings: map[string]*folding{}, models: map[string]*lineage{}}
+		}
 		for i := range p.facts {
 			if f := &p.facts[i]; f.Model != "" {
-				models.want(f.Model, p.models, &s.models, l.kept)
+				models.want(f.Model, s.unwritten.models, &s.models, l.kept)
 			} else {
-				makings.want(tidemill.RunKey(f.Recipe, f.Key), p.makings, &s.makings, l.kept)
+				makings.want(tidemill.RunKey(f.Recipe, f.Key), s.unwritten.makings, &s.makings, l.kept)
 			}
 		}
 	}
 	if len(makings.members)+len(models.members) == 0 {
 		return nil
-	}
-	partitions := make([]int32, len(parts))
-	for i, p := range parts {
-		partitions[i] = p.partition
 	}
 	at, found, err := readStates(ctx, l.client, l.prefix, partitions, makings.members, models.members)
 	if err != nil {
@@ -49,7 +49,7 @@ func (l *Ledger) load(ctx context.Context, parts []*part) error {
 	}
 	for i, p := range parts {
 		if at[i] != strconv.FormatInt(l.progress.reached(p.partition), 10) {
-			return l.moved(parts, at)
+			return l.moved(partitions, at)
 		}
 	}
 	if err := makings.fill(found[0], l.kept); err != nil {
@@ -58,31 +58,34 @@ func (l *Ledger) load(ctx context.Context, parts []*part) error {
 	return models.fill(found[1], l.kept)
 }
 
-// wanted is what the shelves lack.
-type wanted[T any] struct {
+// wanted is what the shelves lack of what is to be opened.
+type wanted[T, F any] struct {
+	open    func(member string, of *T) *F
 	members []string
-	into    []map[string]*T
+	into    []map[string]*F
 	shelves []*shelf[T]
 }
 
-// want takes something off a shelf, or notes that it has to be asked for.
-func (w *wanted[T]) want(member string, into map[string]*T, s *shelf[T], kept int) {
-	if _, asked := into[member]; asked {
+// want opens something that lies on a shelf, or notes that it has to be asked for.
+func (w *wanted[T, F]) want(member string, into map[string]*F, s *shelf[T], kept int) {
+	if _, is := into[member]; is {
 		return
 	}
-	v := s.get(member, kept)
-	if into[member] = v; v == nil {
-		w.members, w.into, w.shelves = append(w.members, member), append(w.into, into), append(w.shelves, s)
+	if v := s.get(member, kept); v != nil {
+		into[member] = w.open(member, v)
+		return
 	}
+	into[member] = nil // it is asked for once
+	w.members, w.into, w.shelves = append(w.members, member), append(w.into, into), append(w.shelves, s)
 }
 
-func (w *wanted[T]) fill(found []any, kept int) error {
+func (w *wanted[T, F]) fill(found []any, kept int) error {
 	for i, text := range found {
 		v, err := decode[T](w.members[i], text)
 		if err != nil {
 			return err
 		}
-		w.into[i][w.members[i]] = v
+		w.into[i][w.members[i]] = w.open(w.members[i], v)
 		w.shelves[i].put(w.members[i], v, kept)
 	}
 	return nil

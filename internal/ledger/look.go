@@ -95,33 +95,16 @@ func (l *Ledger) Making(ctx context.Context, recipe, key string) (*tidemill.Maki
 	return all[0], nil
 }
 
-// triesOfRun is more often than a run can move while it is looked for.
-const triesOfRun = 10
-
 // Run finds a run by its id, live, waiting or ended and still named.
 func (l *Ledger) Run(ctx context.Context, id string) (*tidemill.Run, error) {
-	for range triesOfRun {
-		var value *redis.StringCmd
-		if err := l.consistent(ctx, func(pipe redis.Pipeliner) { value = pipe.HGet(ctx, l.key("runs"), id) }); err != nil {
-			return nil, fmt.Errorf("look up run %s: %w", id, err)
-		}
-		place := behindWords(value.Val(), valueWords)
-		if place == "" {
-			return nil, fmt.Errorf("look up run %s: %w", id, ErrUnknown)
-		}
-		if strings.HasPrefix(place, "{") {
-			return decodeRun(id, place)
-		}
-		all, err := states[tidemill.Making](ctx, l, hashMakings, []string{place})
-		if err != nil {
-			return nil, fmt.Errorf("look up run %s: %w", id, err)
-		}
-		if r := all[0].Find(id); r != nil {
-			return r, nil
-		}
-		// it has ended between the two questions, and is found where it is now
+	all, err := l.RunsOf(ctx, []string{id})
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("look up run %s: it moves too fast; ask again", id)
+	if all[id] == nil {
+		return nil, fmt.Errorf("look up run %s: %w", id, ErrUnknown)
+	}
+	return all[id], nil
 }
 
 func decodeRun(id, text string) (*tidemill.Run, error) {

@@ -20,6 +20,19 @@ func (l *Ledger) Model(ctx context.Context, name string) (*tidemill.Model, error
 	return all[0], nil
 }
 
+// ModelsOf are several models by their names; an empty one where nothing is known.
+func (l *Ledger) ModelsOf(ctx context.Context, names []string) (map[string]*tidemill.Model, error) {
+	found, err := states[tidemill.Model](ctx, l, hashModels, names)
+	if err != nil {
+		return nil, fmt.Errorf("look up %d models: %w", len(names), err)
+	}
+	all := make(map[string]*tidemill.Model, len(names))
+	for i, m := range found {
+		m.Name, all[names[i]] = names[i], m
+	}
+	return all, nil
+}
+
 // VersionRecord is a version, and what its gate said of it.
 type VersionRecord struct {
 	tidemill.Version
@@ -34,26 +47,34 @@ func (l *Ledger) Versions(ctx context.Context, model string, numbers ...int) ([]
 	if err != nil {
 		return nil, fmt.Errorf("list the versions: %w", err)
 	}
-	var held []tidemill.Held
+	var held []HeldBy
 	for _, h := range slices.Backward(m.Versions) {
 		if len(numbers) == 0 || slices.Contains(numbers, h.Number) {
-			held = append(held, h)
+			held = append(held, HeldBy{model, h})
 		}
 	}
-	all, err := l.versions(ctx, model, held)
+	all, err := l.VersionsOf(ctx, held)
 	if err != nil {
 		return nil, fmt.Errorf("list the versions of model %s: %w", model, err)
 	}
 	return all, nil
 }
 
-func (l *Ledger) versions(ctx context.Context, model string, held []tidemill.Held) ([]VersionRecord, error) {
+// HeldBy is a version that a model keeps.
+type HeldBy struct {
+	Model string
+	tidemill.Held
+}
+
+// VersionsOf are some versions of some models. One that is let go meanwhile is left
+// out.
+func (l *Ledger) VersionsOf(ctx context.Context, held []HeldBy) ([]VersionRecord, error) {
 	if len(held) == 0 {
 		return nil, nil
 	}
 	names := make([]string, len(held))
 	for i, h := range held {
-		names[i] = tidemill.VersionName(model, h.Number)
+		names[i] = tidemill.VersionName(h.Model, h.Number)
 	}
 	var versions, judgements *redis.SliceCmd
 	err := l.consistent(ctx, func(pipe redis.Pipeliner) {

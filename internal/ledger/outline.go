@@ -21,6 +21,7 @@ type outline struct {
 // outlined is a run that has not ended.
 type outlined struct {
 	id    string
+	asked int64  // the offset of the first fact that did
 	value string // see runValue
 	live  string // see liveValue
 }
@@ -29,7 +30,7 @@ func outlineOf(m *tidemill.Making) outline {
 	o := outline{key: listsKey(m)}
 	for _, r := range [...]*tidemill.Run{m.Live, m.Waiting} {
 		if r != nil {
-			o.runs = append(o.runs, outlined{r.ID, runValue(r), liveValue(r)})
+			o.runs = append(o.runs, outlined{r.ID, r.Asked[0], runValue(r), liveValue(r)})
 		}
 	}
 	if r, due := m.DueRun(); r != nil {

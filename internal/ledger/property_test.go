@@ -99,7 +99,7 @@ func propertyRound(w *world, seed uint64, facts int64) {
 	c := &chance{Rand: r, script: &script{}, keys: 1 + r.IntN(20), recipes: []string{"intent", "fraud", "demand"}[:1+r.IntN(3)]}
 	ledgers := make([]*ledger.Ledger, 1+r.IntN(3))
 	for i := range ledgers {
-		ledgers[i] = w.openWith(w.options().AtOnce(1 + r.IntN(40)))
+		ledgers[i] = w.openWith(w.options().AtOnce(1+r.IntN(40)).Far([]int64{1, 1, 20, 0}[r.IntN(4)], 1+r.IntN(30)))
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()

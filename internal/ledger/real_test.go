@@ -14,7 +14,7 @@ import (
 
 func realRedis(t testing.TB) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	r, err := realservers.StartRedis(ctx)
 	must(t, err)

@@ -23,6 +23,10 @@ const (
 	lookEvery  = 20 * time.Millisecond
 	checkEvery = time.Second
 
+	// restFor is how long facts may gather before they are read. Every process
+	// follows them; the one that waits for its own folds that itself.
+	restFor = 20 * time.Millisecond
+
 	firstPause, longestPause = 50 * time.Millisecond, 5 * time.Second
 )
 
@@ -42,6 +46,15 @@ func (d *doubt) raise() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.raised = true
+	if d.wake != nil {
+		d.wake()
+	}
+}
+
+// nudge ends a wait for facts although nothing is wrong.
+func (d *doubt) nudge() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.wake != nil {
 		d.wake()
 	}
@@ -78,6 +91,9 @@ func (l *Ledger) run(ctx context.Context) {
 			return
 		}
 		l.clear()
+		if errors.Is(err, errAhead) {
+			continue // behind what they have applied
+		}
 		if errors.Is(err, errForgotten) {
 			l.log.Warn("redis has forgotten facts and is filled in again")
 			l.metrics.refills.Inc()
@@ -108,10 +124,11 @@ func (l *Ledger) clear() {
 
 // session reads on from where Redis is, until something is wrong.
 func (l *Ledger) session(ctx context.Context) error {
+	l.own.take() // they are read with all others
 	if err := l.begin(ctx); err != nil {
 		return err
 	}
-	c, err := l.o.Broker.Consumer(ctx, broker.ConsumerOptions{Streams: []string{tidemill.StreamFacts}, Start: broker.Earliest(), Assigned: l.assigned})
+	c, err := l.o.Broker.Consumer(ctx, broker.ConsumerOptions{Streams: []string{tidemill.StreamFacts}, Start: broker.Earliest(), Assigned: l.assigned, Rest: restFor})
 	if err != nil {
 		return err
 	}
@@ -192,10 +209,11 @@ func (l *Ledger) follow(ctx context.Context, c *broker.Consumer) error {
 			err = l.apply(ctx, b)
 		}
 		b.done()
-		for _, partition := range convoy.relieve(l.progress.reached, len(b.deliveries) == 0) {
+		idle := len(b.deliveries) == 0 && b.facts == 0
+		for _, partition := range convoy.relieve(l.progress.reached, idle) {
 			l.shelf(partition).clear()
 		}
-		if err == nil && (l.doubt.take() || len(b.deliveries) == 0 || time.Since(looked) > every) {
+		if err == nil && (l.doubt.take() || idle || time.Since(looked) > every) {
 			looked = time.Now()
 			ready, err = l.look(ctx, c, ready)
 		}
@@ -215,7 +233,7 @@ func (l *Ledger) look(ctx context.Context, c *broker.Consumer, ready bool) (bool
 		ready, err = l.catchUp(ctx, c)
 	}
 	if err == nil && ready {
-		l.kept = keptNear
+		l.kept, l.far = keptNear, nil
 		l.progress.setCaught(true)
 	}
 	return ready, err

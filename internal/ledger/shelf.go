@@ -6,13 +6,15 @@ import (
 
 // shelves keep what one partition has.
 type shelves struct {
-	makings shelf[tidemill.Making]
-	models  shelf[tidemill.Model]
+	makings   shelf[tidemill.Making]
+	models    shelf[tidemill.Model]
+	unwritten *unwritten // nil if Redis has all
 }
 
 func (s *shelves) clear() {
 	s.makings.clear()
 	s.models.clear()
+	s.unwritten = nil
 }
 
 // shelf keeps some makings or models of one partition as they are behind the facts

@@ -36,6 +36,24 @@ func (l *Ledger) Live(ctx context.Context) ([]tidemill.Run, error) {
 	return all, nil
 }
 
+// UnderWay are the names of the attempts under way. It costs little beside
+// [Ledger.Live], which reads all there is of their runs.
+func (l *Ledger) UnderWay(ctx context.Context) (map[string]bool, error) {
+	var live *redis.MapStringStringCmd
+	err := l.consistent(ctx, func(pipe redis.Pipeliner) { live = pipe.HGetAll(ctx, l.key("live")) })
+	if err != nil {
+		return nil, fmt.Errorf("list the attempts under way: %w", err)
+	}
+	all := make(map[string]bool, len(live.Val()))
+	for run, value := range live.Val() {
+		attempt, _, _ := strings.Cut(value, " ")
+		if n := int(number(attempt)); n > 0 { // else it settles
+			all[tidemill.AttemptName(run, n)] = true
+		}
+	}
+	return all, nil
+}
+
 // Used is how many attempts are under way in each pool, and how many runs are
 // due that could begin there if a slot were free, by recipe.
 func (l *Ledger) Used(ctx context.Context) (running map[string]int, due map[string]int, err error) {

@@ -55,7 +55,7 @@ func worldOn(t testing.TB, kafka, at string, partitions int) *world {
 	w.produce, err = w.broker.Producer(broker.ProducerOptions{})
 	must(t, err)
 	t.Cleanup(func() { _ = w.produce.Close(context.Background()) })
-	w.redis = redis.NewClient(&redis.Options{Addr: at})
+	w.redis = redis.NewClient(&redis.Options{Addr: at, ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = w.redis.Close() })
 	return w
 }

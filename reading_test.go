@@ -1,0 +1,110 @@
+package tidemill
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What the quick way reads is what encoding/json reads, byte for byte of the
+// plan that is written down again too; and it does read what we write.
+func TestReadingAgreesWithJSON(t *testing.T) {
+	for _, c := range readings() {
+		if !agrees[RunRequested](t, c.text) && !agrees[RunStarted](t, c.text) && !agrees[finishedFact](t, c.text) && c.quick {
+			t.Errorf("%s is not read quickly", c.text)
+		}
+	}
+}
+
+// reading of a text, and whether it is one that has to be quick.
+type readingCase struct {
+	text  string
+	quick bool
+}
+
+func readings() (all []readingCase) {
+	for _, v := range []any{
+		RunRequested{}, RunStarted{}, RunFinished{}, wholeRequest(), wholeStart(), wholeFinish(),
+		RunRequested{Config: "ü\u2028<&>\"\\\n\x01\U0001F600", Events: []json.RawMessage{}},
+		RunFinished{Result: Result{Metrics: map[string]float64{}, GPUSeconds: 1e-9, PeakMemory: -1}},
+	} {
+		text, err := json.Marshal(v)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, readingCase{string(text), true})
+	}
+	for _, text := range []string{
+		``, `null`, `{`, `{}`, `{} `, ` {}`, `{}{}`, `[]`, `{"attempt":1,}`, `{,"attempt":1}`, `{"attempt":1 }`, `{"attempt":01}`, `{"attempt":-0}`, `{"attempt":-}`, `{"attempt":1.0}`,
+		`{"attempt":1e2}`, `{"attempt":9223372036854775807}`, `{"attempt":9223372036854775808}`, `{"attempt":null}`, `{"attempt":"1"}`, `{"Attempt":1}`, `{"attempt":1,"attempt":2}`,
+		`{"att\u0065mpt":1}`, `{"what":1}`, `{"attempt":1,"seen":2,"plan":null}`, `{"plan":{"command":["a"],"inputs":[{"name":"x"}]},"plan":{"inputs":[{"tree":"t"}]}}`,
+		`{"plan":{"command":[]}}`, `{"plan":{"command":null,"env":{},"judge":null}}`, `{"plan":{"command":[,]}}`, `{"plan":{"env":{"a":"b","a":"c"}}}`, `{"plan":{"env":{"a":null}}}`,
+		`{"plan":{"inputs":[null]}}`, `{"plan":{"inside":{"user":0,"volumes":[{"at":"/x"}]},"servers":{"count":1,"COUNT":2}}}`, `{"plan":{"cpu":1.5e3}}`, `{"plan":{"cpu":1e999}}`, `{"plan":{"cpu":.5}}`, `{"plan":{"cpu":1.}}`,
+		`{"node":"` + "\xff" + `"}`, `{"node":"\ud800"}`, `{"node":"\x"}`, `{"node":"a` + "\n" + `"}`, `{"node":"\"}`, `{"gpus":[1,2],"gpus":[3]}`,
+		`{"metrics":{"a":1,"b":-2.5E-3,"a":2}}`, `{"metrics":{"a":NaN}}`, `{"metrics":null}`, `{"candidate":{"model":"m","x":[1,{"y":null}],"z":"\n"}}`, `{"candidate":{"x":tru}}`, `{"candidate":"\u12"}`,
+		`{"events":[null]}`, `{"events":[{"a":"\q"}]}`, `{"events":[{"a": 1}, "x"]}`, `{"events":null}`, `{"cause":{"source":"a"},"cause":{"id":"b"}}`, `{"cause":null}`,
+		`{"permanent":true,"cut":false}`, `{"permanent":truely}`, `{"candidate":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `}`,
+	} {
+		all = append(all, readingCase{text, false})
+	}
+	return all
+}
+
+func wholeRequest() RunRequested {
+	return RunRequested{Cause: Cause{Source: "/crm", ID: "1"}, Events: []json.RawMessage{json.RawMessage(`{"id":"1","data":{"n":[1,2.5,true,null]}}`)},
+		Debounce: time.Second, MaxWait: time.Minute, Delay: time.Hour, Priority: -3, Again: "run", Config: "abc"}
+}
+
+func wholeStart() RunStarted {
+	user := int64(7)
+	return RunStarted{Attempt: 1, Seen: 12, Where: wholeWhere(), Plan: &Plan{Team: "chat", Image: "i", Dir: "/d", Command: []string{"python", "-c", "print(\"<&>\")"},
+		Env: map[string]string{"B": "2", "A": "ä"}, Secrets: map[string]string{"K": "a/b"}, CPU: 0.5, Memory: 1 << 40, GPUs: 2, Pool: "gpu", Priority: 1,
+		Deadline: time.Hour, Grace: time.Second, Attempts: 3, Backoff: Backoff{First: time.Second, Cap: time.Minute},
+		Inputs: []Input{{Name: "x", Dataset: "d", Branch: "b", Commit: "c", Tree: "t", Files: 1, Bytes: 2}, {Name: "y", URI: "https://x", Allow: []string{"https://x"}}},
+		Model:  "m", Judge: &Judge{Gate: []string{"metrics.a >= 1"}, On: GateOnSame, Promote: PromoteAuto, Keep: 10}, Champion: &Champion{Version: 1, Artifact: "a"},
+		Dataset: "o", Branch: "main", MaxOutput: 1, MaxLog: 2, Workers: 2, Servers: &Servers{Count: 1, Command: []string{"ps"}},
+		Inside: Inside{User: &user, PullSecrets: []string{"p"}, Volumes: []Volume{{Claim: "c", At: "/v"}}}}}
+}
+
+func wholeWhere() Where {
+	return Where{Node: "n", Card: "H200", Driver: "1", GPUs: []int{0, 1}, Image: "sha256:1", ResumedFrom: "t"}
+}
+
+func wholeFinish() RunFinished {
+	return RunFinished{Attempt: 2, Outcome: OutcomeFailed, Reason: "no", Permanent: true, Candidate: &Candidate{Model: "m"}, Where: wholeWhere(),
+		Result: Result{Exit: -1, Signal: "SIGKILL", PeakMemory: 5, GPUSeconds: 2.25, Stages: []Stage{{Name: "run", Seconds: 0.1}}, Artifact: "a", Bytes: 1, Files: 2,
+			Metrics: map[string]float64{"f1": 0.5, "loss": -1e-7}, LastLines: "a\nb\t\u00e9", LogBytes: 3, Cut: true}}
+}
+
+// agrees reports whether the text was read quickly, and fails the test if what was
+// read so is not what it is.
+func agrees[T any](t *testing.T, text string) (quick bool) {
+	t.Helper()
+	var have, want T
+	q := reading{data: []byte(text)}
+	any(&have).(quickly).readQuickly(&q)
+	quick = !q.over && q.at == len(text)
+	if err := json.Unmarshal([]byte(text), &want); quick && (err != nil || !reflect.DeepEqual(have, want)) {
+		t.Errorf("of %q into %T quickly:\n%+v\nby encoding/json:\n%+v, %v", text, want, have, want, err)
+	}
+	var either, again T
+	err, bad := unmarshal([]byte(text), &either), json.Unmarshal([]byte(text), &again)
+	if (err == nil) != (bad == nil) || err == nil && !reflect.DeepEqual(either, again) {
+		t.Errorf("of %q into %T:\n%+v, %v\nby encoding/json:\n%+v, %v", text, again, either, err, again, bad)
+	}
+	return quick
+}
+
+// FuzzReading reads anything quickly and with encoding/json.
+func FuzzReading(f *testing.F) {
+	for _, c := range readings() {
+		f.Add(c.text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		agrees[RunRequested](t, text)
+		agrees[RunStarted](t, text)
+		agrees[finishedFact](t, text)
+	})
+}
