@@ -37,6 +37,9 @@ func BenchmarkWhy(b *testing.B) {
 	}
 }
 
+// runsOfCommit are how many runs learn from a commit.
+const runsOfCommit = 100
+
 // crowd is many models, each with a run, of which some have data in the store.
 type crowd struct {
 	*world
@@ -51,7 +54,7 @@ func newCrowd(b *testing.B, n int) *crowd {
 	c := &crowd{world: newWorld(b), n: n, asked: make([]broker.Receipt, n), began: make([]broker.Receipt, n)}
 	c.producers = must1(c.broker.Producer(broker.ProducerOptions{}))(b)
 	b.Cleanup(func() { _ = c.producers.Close(context.Background()) })
-	for i := range 200 {
+	for i := range max(1, min(200, n/runsOfCommit)) {
 		made, _ := c.commit("bots/"+c.key(i), fmt.Sprint("data ", i), "")
 		c.commits = append(c.commits, made)
 	}

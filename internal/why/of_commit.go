@@ -22,7 +22,7 @@ func titleOfCommit(id, dataset, branch string) string {
 // ofCommit is a commit of a dataset.
 func ofCommit(c *api.Commit) *thing {
 	t := newThing(commitRef(c.Dataset, c.ID), titleOfCommit(c.ID, c.Dataset, c.Branch))
-	t.key = keyOf(c.Dataset)
+	t.dataset = c.Dataset
 	t.node.State, t.node.Time, t.node.Said = "committed", at(c.Time), c.Message
 	t.say(joined(count(c.Files, "file"), size(c.Bytes)))
 	t.say(fmt.Sprintf("+%d ~%d -%d", c.Added, c.Changed, c.Removed))

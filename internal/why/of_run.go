@@ -168,7 +168,7 @@ func inputsOf(t *thing, all []tidemill.Input) {
 // ofInput is a commit as the run that learnt from it knows it.
 func ofInput(in *tidemill.Input) *thing {
 	t := newThing(commitRef(in.Dataset, in.Commit), titleOfCommit(in.Commit, in.Dataset, in.Branch))
-	t.key = keyOf(in.Dataset)
+	t.dataset = in.Dataset
 	t.say(joined(count(in.Files, "file"), size(in.Bytes)))
 	t.fact("dataset", in.Dataset)
 	t.fact("branch", in.Branch)

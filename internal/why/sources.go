@@ -21,6 +21,18 @@ type Sources struct {
 	Names   tidemill.Names
 	Config  *config.Config        // for the scorers, whose answers are found by where their inputs lie
 	MayRead func(key string) bool // whether the caller may read what belongs to a key
+	// MayReadData is the same of a dataset, whose keys follow from the config.
+	MayReadData func(dataset string) bool
+
+	at *gathered // for one answer
+}
+
+// mayRead reports whether the caller may read of a thing.
+func (s *Sources) mayRead(t *thing) bool {
+	if t.dataset != "" {
+		return s.MayReadData(t.dataset)
+	}
+	return s.MayRead(t.key)
 }
 
 // Of is where a thing came from and what came of it. The thing is named as
@@ -32,14 +44,15 @@ func Of(ctx context.Context, s Sources, name string) (api.Graph, error) {
 	if err != nil {
 		return api.Graph{}, err
 	}
+	s.at = newGathered()
 	subject, err := s.subject(ctx, r)
 	if err != nil {
 		return api.Graph{}, fmt.Errorf("tell why of %s: %w", name, err)
 	}
-	if subject == nil || !s.MayRead(subject.key) {
+	if subject == nil || !s.mayRead(subject) {
 		return api.Graph{}, fmt.Errorf("%q: %w, or you may not see it; %s", shown(name), ErrUnknown, where(r))
 	}
-	g, err := walkFrom(ctx, subject, s.find, s.MayRead)
+	g, err := walkFrom(ctx, subject, looks{s.gather, s.find}, s.mayRead)
 	if err != nil {
 		return g, fmt.Errorf("tell why of %s: %w", name, err)
 	}
@@ -125,12 +138,12 @@ func (s *Sources) runOfVersion(ctx context.Context, id string) (*thing, error) {
 
 // run is the run that a link leads to.
 func (s *Sources) run(ctx context.Context, l link, of sides) (*thing, error) {
-	r, err := s.Ledger.Run(ctx, l.to.of)
+	r, err := s.runOf(ctx, l.to.of)
 	switch {
-	case err == nil:
-		return s.tellRun(ctx, told{run: *r}, of)
-	case !errors.Is(err, ledger.ErrUnknown):
+	case err != nil:
 		return nil, err
+	case r != nil:
+		return s.tellRun(ctx, told{run: *r}, of)
 	case l.origin == nil:
 		return l.known, nil
 	}
@@ -157,7 +170,7 @@ func (s *Sources) tellRun(ctx context.Context, k told, of sides) (_ *thing, err 
 		}
 	}
 	if of.ahead {
-		if k.made, err = s.Ledger.Links(ctx, runRef(k.run.ID).String()); err != nil {
+		if k.made, err = s.linksOf(ctx, runRef(k.run.ID).String()); err != nil {
 			return nil, err
 		}
 	}
@@ -170,19 +183,19 @@ func (s *Sources) tellRun(ctx context.Context, k told, of sides) (_ *thing, err 
 
 // version is a version of a model; nil if it is not kept.
 func (s *Sources) version(ctx context.Context, r ref) (*thing, error) {
-	m, err := s.Ledger.Model(ctx, r.of)
+	m, err := s.modelOf(ctx, r.of)
 	if err != nil {
 		return nil, err
 	}
-	number := m.Which(r.at)
-	if number == 0 {
+	h := m.Find(m.Which(r.at))
+	if h == nil {
 		return nil, nil
 	}
-	all, err := s.Ledger.Versions(ctx, r.of, number)
-	if err != nil || len(all) == 0 {
+	v, err := s.versionOf(ctx, m, h)
+	if err != nil || v == nil {
 		return nil, err
 	}
-	return ofVersion(m, &all[0]), nil
+	return ofVersion(m, v), nil
 }
 
 // toldOn is an event that is known already, and what came of it.
@@ -208,8 +221,12 @@ func (s *Sources) event(ctx context.Context, r ref) (*thing, error) {
 	if err != nil {
 		return nil, err
 	}
+	names = names[:min(len(names), mostEffects)]
+	if err := s.gather(ctx, linksTo(names), true); err != nil {
+		return nil, err
+	}
 	var e *thing
-	for _, name := range names[:min(len(names), mostEffects)] {
+	for _, name := range names {
 		found, err := s.eventOf(ctx, name, r)
 		switch {
 		case err != nil:
@@ -234,11 +251,8 @@ func (s *Sources) eventOf(ctx context.Context, name string, r ref) (*thing, erro
 	if err != nil || to.kind != api.KindRun {
 		return nil, nil
 	}
-	run, err := s.Ledger.Run(ctx, to.of)
-	if errors.Is(err, ledger.ErrUnknown) {
-		return nil, nil
-	}
-	if err != nil || !s.MayRead(run.Key) {
+	run, err := s.runOf(ctx, to.of)
+	if err != nil || run == nil || !s.MayRead(run.Key) {
 		return nil, err
 	}
 	read, err := s.askedFor(ctx, run)
@@ -263,7 +277,7 @@ func (s *Sources) commitNamed(ctx context.Context, r ref) (*thing, error) {
 			return nil, err
 		}
 	}
-	if s.Store == nil || !s.MayRead(keyOf(r.of)) {
+	if s.Store == nil || !s.MayReadData(r.of) {
 		return nil, nil
 	}
 	c, err := s.Store.Head(ctx, r.of, r.at)

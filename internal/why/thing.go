@@ -10,6 +10,7 @@ type thing struct {
 	ref             ref
 	node            api.GraphNode
 	key             string // whoever may read this key may read it
+	dataset         string // of a commit: whoever may read the keys that it belongs to, in place of the key
 	free            bool   // it belongs to no key: whoever sees what leads to it sees it
 	causes, effects []link
 	notes           []string

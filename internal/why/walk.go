@@ -19,10 +19,16 @@ const (
 // one side of it is wanted.
 type look func(ctx context.Context, l link, back bool) (*thing, error)
 
+// looks are look, and what it is told before: which links it will be asked for.
+type looks struct {
+	before func(ctx context.Context, all []link, back bool) error
+	look   look
+}
+
 // walk goes from a thing back through its causes, and on through its effects.
 type walk struct {
-	look    look
-	mayRead func(key string) bool
+	looks
+	mayRead func(*thing) bool
 
 	graph api.Graph
 	has   map[string]bool
@@ -38,8 +44,8 @@ type step struct {
 }
 
 // walkFrom is the whole graph around a subject.
-func walkFrom(ctx context.Context, subject *thing, find look, mayRead func(key string) bool) (api.Graph, error) {
-	w := &walk{look: find, mayRead: mayRead, has: map[string]bool{}, edges: map[api.GraphEdge]bool{},
+func walkFrom(ctx context.Context, subject *thing, find looks, mayRead func(*thing) bool) (api.Graph, error) {
+	w := &walk{looks: find, mayRead: mayRead, has: map[string]bool{}, edges: map[api.GraphEdge]bool{},
 		hidden: map[string]bool{}, left: map[string]bool{}, far: map[string]bool{}}
 	w.graph = api.Graph{Subject: subject.node.ID, Edges: []api.GraphEdge{}}
 	w.add(subject)
@@ -54,26 +60,55 @@ func walkFrom(ctx context.Context, subject *thing, find look, mayRead func(key s
 // side goes one way, nearest first: where there is too much, what is far is left
 // out.
 func (w *walk) side(ctx context.Context, subject *thing, back bool, most int) error {
-	for todo := []step{{subject, 0}}; len(todo) > 0; todo = todo[1:] {
-		links := todo[0].thing.effects
-		if back {
-			links = todo[0].thing.causes
+	todo := []*thing{subject}
+	for depth := 0; len(todo) > 0; depth++ {
+		if err := w.before(ctx, w.ahead(todo, depth, back, most), back); err != nil {
+			return err
 		}
-		for i, l := range links {
-			if !back && i == mostEffects {
-				w.note(fmt.Sprintf("%d more things came of %s: they are left out", len(links)-i, todo[0].thing.node.Title))
-				break
+		var next []*thing
+		for _, t := range todo {
+			for _, l := range w.linksOf(t, back) {
+				found, err := w.follow(ctx, step{t, depth}, l, back, most)
+				if err != nil {
+					return err
+				}
+				if found != nil {
+					next = append(next, found)
+				}
 			}
-			next, err := w.follow(ctx, todo[0], l, back, most)
-			if err != nil {
-				return err
-			}
-			if next != nil {
-				todo = append(todo, step{next, todo[0].depth + 1})
+		}
+		todo = next
+	}
+	return nil
+}
+
+// linksOf are the links of a thing that are followed.
+func (w *walk) linksOf(t *thing, back bool) []link {
+	if back {
+		return t.causes
+	}
+	if n := len(t.effects); n > mostEffects {
+		w.note(fmt.Sprintf("%d more things came of %s: they are left out", n-mostEffects, t.node.Title))
+		return t.effects[:mostEffects]
+	}
+	return t.effects
+}
+
+// ahead are the links of some things that will be looked at, as far as that can be
+// told.
+func (w *walk) ahead(todo []*thing, depth int, back bool, most int) (all []link) {
+	if depth >= mostSteps {
+		return nil
+	}
+	seen := map[string]bool{}
+	for _, t := range todo {
+		for _, l := range w.linksOf(t, back) {
+			if id := l.to.String(); !w.has[id] && !seen[id] && len(w.graph.Nodes)+len(all) < most {
+				seen[id], all = true, append(all, l)
 			}
 		}
 	}
-	return nil
+	return all
 }
 
 // follow adds what a link leads to, and returns it if it is to be gone on from.
@@ -96,7 +131,7 @@ func (w *walk) follow(ctx context.Context, from step, l link, back bool, most in
 	if found == nil {
 		found = lost(l)
 	}
-	if !found.free && !w.mayRead(found.key) {
+	if !found.free && !w.mayRead(found) {
 		w.hidden[found.node.ID] = true
 		return nil, nil
 	}

@@ -22,7 +22,7 @@ func chain(n int) *thing {
 	return t
 }
 
-func everything(string) bool { return true }
+func everything(*thing) bool { return true }
 
 func numberOf(r ref) (n int) {
 	_, _ = fmt.Sscanf(r.of, "run-%d", &n)
@@ -33,7 +33,7 @@ func lookChain(_ context.Context, l link, _ bool) (*thing, error) { return chain
 
 func TestAWalkEnds(t *testing.T) {
 	t.Parallel()
-	g, err := walkFrom(t.Context(), chain(1000), lookChain, everything)
+	g, err := walkFrom(t.Context(), chain(1000), oneByOne(lookChain), everything)
 	if err != nil || len(g.Nodes) != 1+2*mostSteps || len(g.Edges) != 2*mostSteps {
 		t.Errorf("%v: %d nodes, %d edges", err, len(g.Nodes), len(g.Edges))
 	}
@@ -60,7 +60,7 @@ func TestAWalkIsBounded(t *testing.T) {
 		}
 		return t, nil
 	}
-	g, err := walkFrom(t.Context(), hub, leaf, everything)
+	g, err := walkFrom(t.Context(), hub, oneByOne(leaf), everything)
 	if err != nil || len(g.Nodes) != mostNodes {
 		t.Errorf("%v: %d nodes", err, len(g.Nodes))
 	}
@@ -85,7 +85,7 @@ func TestWhatMayNotBeReadIsNotGoneThrough(t *testing.T) {
 		}
 		return next, nil
 	}
-	g, err := walkFrom(t.Context(), chain(1000), find, func(key string) bool { return key == "k" })
+	g, err := walkFrom(t.Context(), chain(1000), oneByOne(find), func(t *thing) bool { return t.key == "k" })
 	if err != nil || !slices.Contains(g.Notes, "one thing belongs to a key that you may not read: left out") {
 		t.Errorf("%v, %q", err, g.Notes)
 	}
@@ -111,12 +111,17 @@ func TestWhatIsLostIsNamed(t *testing.T) {
 		}
 		return nil, nil
 	}
-	g, err := walkFrom(t.Context(), subject, find, everything)
+	g, err := walkFrom(t.Context(), subject, oneByOne(find), everything)
 	if err != nil || len(g.Nodes) != 4 || g.Nodes[1].Title != "run/run-00001" || g.Nodes[2].Title != "what is known of 2" || len(g.Notes) != 2 {
 		t.Errorf("%v, %+v", err, g)
 	}
 	failed := errors.New("no Redis")
-	if _, err := walkFrom(t.Context(), chain(1), func(context.Context, link, bool) (*thing, error) { return nil, failed }, everything); !errors.Is(err, failed) {
+	if _, err := walkFrom(t.Context(), chain(1), oneByOne(func(context.Context, link, bool) (*thing, error) { return nil, failed }), everything); !errors.Is(err, failed) {
 		t.Errorf("%v", err)
 	}
+}
+
+// oneByOne is told what is ahead for nothing.
+func oneByOne(l look) looks {
+	return looks{func(context.Context, []link, bool) error { return nil }, l}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"tidemill.dev"
+	"tidemill.dev/config"
 	"tidemill.dev/internal/api"
 	"tidemill.dev/internal/ledger"
 	"tidemill.dev/internal/store"
@@ -133,6 +134,22 @@ func TestOnlyWhatMayBeReadIsTold(t *testing.T) {
 		_, err := why.Of(t.Context(), s.sources(), of)
 		if !errors.Is(err, why.ErrUnknown) || !strings.Contains(err.Error(), "; ") {
 			t.Errorf("%s: %v", of, err)
+		}
+	}
+}
+
+// The key of a commit is what recipes name its dataset for, not how that name ends.
+func TestCommitsOfKeysWithSlashes(t *testing.T) {
+	t.Parallel()
+	s := newStages(t)
+	s.config = must1(config.Parse("c.yaml", []byte("version: 1\nrecipes:\n  r: {when: {type: a}, inputs: {raw: 'bots/{key}'}, run: {dir: ., command: [c]}}\n")))(t)
+	of, _ := s.commit("bots/eu/bot-7", "theirs", "")
+	for key, may := range map[string]bool{"eu/bot-7": true, "bot-7": false} {
+		s.mayRead = func(k string) bool { return k == key }
+		for _, name := range []string{nameOf(of), "commit/bots/eu/bot-7@main"} {
+			if _, err := why.Of(t.Context(), s.sources(), name); may && err != nil || !may && !errors.Is(err, why.ErrUnknown) {
+				t.Errorf("%s, by who may read %s: %v", name, key, err)
+			}
 		}
 	}
 }

@@ -103,8 +103,6 @@ func placeOf(w *tidemill.Where) string {
 	return strings.Join(parts, ", ")
 }
 
-func keyOf(dataset string) string { return dataset[strings.LastIndexByte(dataset, '/')+1:] }
-
 // at is a time for a node; nil for none.
 func at(t time.Time) *time.Time {
 	if t.IsZero() {

@@ -49,7 +49,7 @@ func newWorld(t testing.TB) *world {
 	must1(w.broker.EnsureStreams(t.Context(), []broker.StreamSpec{{Name: tidemill.StreamFacts, Partitions: 4}}, broker.EnsureOptions{}))(t)
 	producer := must1(w.broker.Producer(broker.ProducerOptions{}))(t)
 	t.Cleanup(func() { _ = producer.Close(context.Background()) })
-	client := redis.NewClient(&redis.Options{Addr: s.Redis()})
+	client := redis.NewClient(&redis.Options{Addr: s.Redis(), ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
 	w.ledger = must1(ledger.Open(t.Context(), ledger.Options{Broker: w.broker, Producer: producer, Names: w.names, Redis: client, Kafka: "test", Logger: slog.New(slog.DiscardHandler)}))(t)
 	t.Cleanup(func() { _ = w.ledger.Close(context.Background()) })
@@ -79,7 +79,10 @@ func (w *world) must(err error) {
 }
 
 func (w *world) sources() why.Sources {
-	return why.Sources{Ledger: w.ledger, Broker: w.broker, Store: w.store, Names: w.names, Config: w.config, MayRead: w.mayRead}
+	return why.Sources{Ledger: w.ledger, Broker: w.broker, Store: w.store, Names: w.names, Config: w.config, MayRead: w.mayRead,
+		MayReadData: func(dataset string) bool {
+			return !slices.ContainsFunc(config.OwnersOf(w.config).Of(dataset), func(key string) bool { return !w.mayRead(key) })
+		}}
 }
 
 // why is the graph of a thing.
