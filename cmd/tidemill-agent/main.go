@@ -35,12 +35,16 @@ func run(ctx context.Context, args []string) error {
 	switch {
 	case len(args) == 2 && args[0] == "install":
 		return install(args[1])
-	case len(args) == 1 && args[0] == "run" && os.Getpid() == 1:
-		return beFirst(args)
-	case len(args) == 1 && args[0] == "run":
-		return runAttempts(ctx, os.Getenv)
+	case len(args) != 1 || args[0] != "run":
+		return errMisused
 	}
-	return errMisused
+	if err := hide(); err != nil {
+		return err
+	}
+	if os.Getpid() == 1 {
+		return beFirst(args)
+	}
+	return runAttempts(ctx, os.Getenv)
 }
 
 func codeOf(err error) int {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ import (
 	"tidemill.dev/internal/agent"
 )
 
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // asAgent has the test binary be the agent.
 const asAgent = "TIDEMILL_AGENT_TEST"
@@ -198,6 +199,52 @@ func TestAContainer(t *testing.T) {
 	}
 }
 
+// The command runs as the same user as the agent, and finds the attempt's token
+// nowhere: with it whoever has it could take the pod's next attempt.
+func TestTheCommandDoesNotFindTheToken(t *testing.T) {
+	d, name := newDoor(t), "run"+rand.Text()+"-1" // others that are about to hide are not looked at
+	d.script(name, `grep -lsz "^TIDEMILL_AGENT_TOKEN=token of `+name+`\$" /proc/[0-9]*/environ
+		cat /proc/self/environ > /dev/null || echo "not even its own is read"; true`)
+	cmd := d.agent(name)
+	dir := t.TempDir()
+	if os.Getuid() == 0 { // who may trace everything, as no pod does
+		contained(t, cmd)
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65532, Gid: 65532}
+		openTo(t, dir)
+		if err := os.Chown(dir, 65532, 65532); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Path = filepath.Join(dir, "agent")
+	if err := os.WriteFile(cmd.Path, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(cmd.Env, agent.EnvWork+"="+filepath.Join(dir, "work"), "TMPDIR="+dir)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	start(t, cmd)
+	code := end(t, cmd)
+	outcomes, _, logs := d.heard()
+	if code != exitTold || outcomes[name] != "succeeded" || logs[name] != "" {
+		t.Errorf("it exits with %d, %v; the command says\n%s\n%s", code, outcomes, logs[name], errs.String())
+	}
+}
+
+// openTo lets everybody through to a folder of this test's.
+func openTo(t *testing.T, dir string) {
+	t.Helper()
+	for dir != filepath.Clean(os.TempDir()) && dir != "/" {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
 // Orphans are buried while the command runs.
 func TestOrphansAreBuried(t *testing.T) {
 	d := newDoor(t)
@@ -209,8 +256,12 @@ func TestOrphansAreBuried(t *testing.T) {
 	contained(t, cmd)
 	start(t, cmd)
 	d.until("they are born", func() bool { return strings.Contains(d.logs["one-1"], "born") })
-	for late := time.Now().Add(patience); zombiesOf(t, cmd.Process.Pid) > 0; {
-		if time.Now().After(late) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(patience); zombiesOf(t, cmd.Process.Pid) > 0; {
+		select {
+		case <-tick.C:
+		case <-late:
 			t.Fatal("there are zombies")
 		}
 	}

@@ -108,7 +108,7 @@ func TestAnImageIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := newGateway(t)
-	g.order.Plan.Image, g.order.Plan.Deadline, g.order.Plan.Grace = "trainer:3", stubbornTime, stubbornTime
+	g.order.Plan.Image, g.order.Plan.Deadline, g.order.Plan.Grace = "trainer:3", stubbornTime, 300*time.Millisecond
 	g.sh(`trap "" TERM; echo $$; sleep 600; sleep 600`)
 	o := g.options()
 	o.Equip = equipped(engine)
@@ -132,7 +132,8 @@ func TestNoEngine(t *testing.T) {
 	}
 }
 
-const stubbornTime = 300 * time.Millisecond
+// stubbornTime is for an engine and a command to begin, also on a busy machine.
+const stubbornTime = 3 * time.Second
 
 func equipped(engine string) func(context.Context, tidemill.Plan) (Equipment, error) {
 	return func(context.Context, tidemill.Plan) (Equipment, error) {

@@ -122,11 +122,18 @@ func (e *ends) stop(why error) {
 	e.after(left, e.noLast)
 }
 
-// over is called when there is nothing left but to tell of it.
-func (e *ends) over() {
-	e.after(lastWithin*5/6, e.noSave)
-	e.after(lastWithin, e.noLast)
+// over is called when there is nothing left but to bring away what was made, for as
+// long as more says, and to tell of it.
+func (e *ends) over(more time.Duration) {
+	e.after(more+lastWithin*5/6, e.noSave)
+	e.after(more+lastWithin, e.noLast)
 }
+
+// Longest is how long an attempt may take, once its agent has begun: its deadline
+// until its command has been asked to leave, its grace, the deadline once more for
+// what is brought away, and what it may take to tell of it. An agent that is there
+// for longer hangs.
+func Longest(deadline, grace time.Duration) time.Duration { return 2*deadline + grace + lastWithin }
 
 func (e *ends) after(d time.Duration, fn func()) {
 	e.mu.Lock()

@@ -55,7 +55,7 @@ func TestBadRuns(t *testing.T) {
 		"too much":               {script: `head -c 2000000 /dev/zero > $TIDEMILL_OUT/a`, plan: func(p *tidemill.Plan) { p.MaxOutput = 1 << 20 }, reason: "more than the 1048576 bytes", permanent: true},
 		"too deep":               {script: `cd $TIDEMILL_OUT; d=$(printf %0200d); for i in $(seq 30); do mkdir $d; cd ./$d; done; echo > f`, reason: "0…: file name too long", permanent: true},
 		"too long":               {script: `sleep 600`, plan: func(p *tidemill.Plan) { p.Deadline = 300 * time.Millisecond }, reason: "deadline of 300ms passed", exit: -1, signal: "SIGTERM"},
-		"too long, and stubborn": {script: `trap "" TERM; echo stubborn; sleep 600; sleep 600`, plan: stubborn, reason: "deadline of 300ms passed", exit: -1, signal: "SIGKILL"},
+		"too long, and stubborn": {script: `trap "" TERM; echo stubborn; sleep 600; sleep 600`, plan: stubborn, reason: "deadline of 3s passed", exit: -1, signal: "SIGKILL"},
 	}
 	for what, c := range cases {
 		t.Run(what, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestBadRuns(t *testing.T) {
 func model(p *tidemill.Plan) { p.Model = "m" }
 
 func stubborn(p *tidemill.Plan) {
-	p.Deadline, p.Grace = 300*time.Millisecond, 300*time.Millisecond
+	p.Deadline, p.Grace = 3*time.Second, 300*time.Millisecond // it needs a moment until it is stubborn
 }
 
 func file(name, text string, mode os.FileMode) func(*tidemill.Plan) {

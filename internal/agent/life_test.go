@@ -115,7 +115,7 @@ func TestNothingOutlivesTheCommand(t *testing.T) {
 	for what, script := range map[string]string{
 		"in its group":              `sleep 600 & sleep 600 & echo $! > $TIDEMILL_OUT/pid`,
 		"with closed pipes":         `exec >&- 2>&-; sleep 600 & echo $! > $TIDEMILL_OUT/pid`,
-		"in a session, with a pipe": `setsid sh -c 'while :; do echo still; sleep 0.01; done' & echo $! > $TIDEMILL_OUT/pid; sleep 0.1`,
+		"in a session, with a pipe": `setsid sh -c 'touch $TIDEMILL_OUT/apart; while :; do echo still; sleep 0.01; done' & echo $! > $TIDEMILL_OUT/pid; until test -e $TIDEMILL_OUT/apart; do sleep 0.01; done`,
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -259,7 +259,7 @@ func TestALogWaitsForTheGateway(t *testing.T) {
 // A command whose words nobody takes still has a deadline.
 func TestADeadlineWhileTheLogWaits(t *testing.T) {
 	g := newGateway(t)
-	g.order.Plan.Deadline, g.order.Plan.Grace = 500*time.Millisecond, 100*time.Millisecond
+	g.order.Plan.Deadline, g.order.Plan.Grace = 2*time.Second, 100*time.Millisecond // it needs a moment until it is stubborn
 	g.sh(`trap "" TERM; yes`)
 	g.fault = func(w http.ResponseWriter, r *http.Request, route string) bool {
 		if route == "/log" && count(g, "/log") < 8 {
@@ -268,7 +268,7 @@ func TestADeadlineWhileTheLogWaits(t *testing.T) {
 		}
 		return false
 	}
-	if f := g.run(g.options()); f.Result.Signal != "SIGKILL" || f.Reason != "deadline of 500ms passed" {
+	if f := g.run(g.options()); f.Result.Signal != "SIGKILL" || f.Reason != "deadline of 2s passed" {
 		t.Errorf("it ended so: %+v", f)
 	}
 }

@@ -107,7 +107,9 @@ func addUp(at string, many int) (sum int, err error) {
 
 // askAt tells a number, and hears one. Who is asked may not listen yet.
 func askAt(at string, n int) (sum int, err error) {
-	for late := time.Now().Add(patience); ; {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(patience); ; <-tick.C {
 		c, err := net.Dial("tcp", at)
 		if err == nil {
 			defer c.Close()
@@ -263,8 +265,12 @@ func dead(t *testing.T, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for late := time.Now().Add(patience); syscall.Kill(pid, 0) == nil; {
-		if time.Now().After(late) {
+	tick := time.NewTicker(5 * time.Millisecond) // it needs the processor to end
+	defer tick.Stop()
+	for late := time.After(patience); syscall.Kill(pid, 0) == nil; {
+		select {
+		case <-tick.C:
+		case <-late:
 			t.Fatalf("process %d of %s is alive", pid, filepath.Base(file))
 		}
 	}

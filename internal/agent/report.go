@@ -20,7 +20,7 @@ func (a *attempt) measured() error {
 
 // report says the last word.
 func (a *attempt) report(err error) error {
-	a.ends.over()
+	a.ends.over(0)
 	if !a.party.first() {
 		return a.leave(err)
 	}

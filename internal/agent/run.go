@@ -34,7 +34,7 @@ func (a *attempt) run() error {
 	asked := a.await(c)
 	a.o.Ended(cmd.Process.Pid)
 	a.seconds = time.Since(from).Seconds()
-	a.ends.over()
+	a.ends.over(a.order.Plan.Deadline)
 	c.reads.Wait()
 	stop()
 	return a.ended(c, asked)

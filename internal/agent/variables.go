@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
@@ -130,13 +131,23 @@ func checkVariables(all map[string]string) error {
 	return nil
 }
 
+// Ports below those that kernels give to whoever asks for any: it takes a command
+// a while until it listens.
+const (
+	firstPort = 20000
+	ports     = 12000
+)
+
 // freePort is one that nobody listens on now, for the workers of a run to meet
 // at. Each run gets its own: several are on one machine.
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", localhost+":0")
-	if err != nil {
-		return 0, fmt.Errorf("find a port for the run's workers: %w", err)
+	var l net.Listener
+	var err error
+	for range 100 {
+		port := firstPort + rand.IntN(ports)
+		if l, err = net.Listen("tcp", net.JoinHostPort(localhost, strconv.Itoa(port))); err == nil {
+			return port, l.Close()
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return 0, fmt.Errorf("find a port for the run's workers: %w", err)
 }

@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	patience = time.Minute
+	patience = 2 * time.Minute
 	token    = "token-of-this-attempt"
 	name     = "run1-1"
 )

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,7 +32,11 @@ func follow[T, L runtime.Object](ctx context.Context, k *kind[T, L], choose meta
 	r := cache.NewReflectorWithOptions(listerOf(k, choose), k.one(), into, cache.ReflectorOptions{Name: k.resource})
 	for pause := shortRest; ctx.Err() == nil; pause = min(2*pause, longRest) {
 		began := time.Now()
-		if err := r.ListAndWatchWithContext(quiet); err != nil && ctx.Err() == nil {
+		err := r.ListAndWatchWithContext(quiet)
+		if d, ok := into.(deafened); ok {
+			d.deaf()
+		}
+		if err != nil && ctx.Err() == nil {
 			trouble(fmt.Errorf("follow the %s of namespace %s: %w", k.resource, k.namespace, err))
 		}
 		if time.Since(began) > longRest {
@@ -40,6 +45,10 @@ func follow[T, L runtime.Object](ctx context.Context, k *kind[T, L], choose meta
 		sleep(ctx, pause)
 	}
 }
+
+// deafened is a store that wants to know when it hears of nothing any more, until
+// all is listed again.
+type deafened interface{ deaf() }
 
 // listerOf asks for what is chosen alone. A watch that cannot be opened is an
 // error of no kind that the reflector knows: it would rest on it by itself.
@@ -67,6 +76,7 @@ type gathered[T metav1.Object] struct {
 	trim    func(T)         // of what nobody needs
 	changed func(was, is T) // one of them is nil where there is none; called without the lock
 	full    func()          // all there was has been listed; called each time
+	whole   atomic.Bool     // all there was has been listed, and what has changed since is told
 	mu      sync.RWMutex
 	all     map[string]T
 	under   map[string]map[string]T
@@ -162,9 +172,12 @@ func (g *gathered[T]) Replace(list []any, _ string) error {
 	for _, o := range gone {
 		g.changed(o, none)
 	}
+	g.whole.Store(true)
 	g.full()
 	return nil
 }
+
+func (g *gathered[T]) deaf() { g.whole.Store(false) }
 
 // Resync is of cache.ReflectorStore.
 func (g *gathered[T]) Resync() error { return nil }

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/agent"
 	"tidemill.dev/internal/runs"
 )
 
@@ -27,16 +29,21 @@ const (
 	// savingFor is how long an agent that was told to leave may save and tell
 	// after its command has had its grace.
 	savingFor = time.Minute
-	// overtime is how long a pod may be behind its deadline and its grace. Its
-	// agent ends the command by then, and this ends an agent that hangs.
+	// overtime is how long a pod may be there beyond what its agent may take: its
+	// image comes meanwhile. It ends an agent that hangs, and nothing else: whether
+	// an attempt is late, the agent and the ledger say.
 	overtime = 10 * time.Minute
 	// keptFor is how long what has ended stays if no keeper removes it.
 	keptFor = 10 * time.Minute
 )
 
-// check finds what can be launched in no cluster.
-func check(p tidemill.Plan) error {
-	switch {
+// check finds what can be launched in no cluster, and what is not to be. A plan is
+// read from the log, which whoever writes to Kafka could have written: so what the
+// config has been checked for is checked here again.
+func check(p tidemill.Plan, w config.Withheld) error {
+	switch withheld := w.Find(p.Secrets, p.Inside); {
+	case withheld != "":
+		return fmt.Errorf("%s is the install's own, and no run is given it: copy what the run needs into one of its own, and name that in the recipe", withheld)
 	case p.Image == "":
 		return errors.New("a cluster runs images, and the recipe has a folder: give it run.image for run.dir")
 	case len(p.Command) == 0:
@@ -139,7 +146,7 @@ func (s site) pod(a runs.Attempt, p config.Pool, t part) corev1.PodTemplateSpec 
 	// One that waits for others, or for another attempt, is not late by that: the
 	// foreman ends what hangs there.
 	if !lingers(a.Plan, p) && !together(a.Plan) && a.Plan.Deadline > 0 {
-		spec.ActiveDeadlineSeconds = new(seconds(a.Plan.Deadline + a.Plan.Grace + overtime))
+		spec.ActiveDeadlineSeconds = new(seconds(agent.Longest(a.Plan.Deadline, a.Plan.Grace) + overtime))
 	}
 	return corev1.PodTemplateSpec{Spec: spec, ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{
 		AnnotationKey: a.Key,

@@ -65,7 +65,7 @@ func anAttempt() runs.Attempt {
 // manifests are all the objects of a case.
 func manifests(t *testing.T, s site, c jobCase) string {
 	t.Helper()
-	if err := check(c.Attempt.Plan); err != nil {
+	if err := check(c.Attempt.Plan, nil); err != nil {
 		return "# " + err.Error() + "\n"
 	}
 	job := s.job(c.Attempt, c.Pool)

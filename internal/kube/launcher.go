@@ -33,7 +33,7 @@ func (l *launcher) Slots(p config.Pool) int { return p.Slots }
 
 // Launch gives an attempt to a pod that waits for one, or else makes it a Job.
 func (l *launcher) Launch(ctx context.Context, a runs.Attempt) error {
-	if err := check(a.Plan); err != nil {
+	if err := check(a.Plan, l.c.o.Withheld); err != nil {
 		return fmt.Errorf("%w: %w", err, runs.ErrUnlaunchable)
 	}
 	pool, ok := l.c.o.Config().Pool(a.Plan.Pool)

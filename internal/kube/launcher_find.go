@@ -16,8 +16,14 @@ import (
 // lingers does attempts of which its Job knows nothing. And it is where a Job has
 // its name, unless that one's pod does another by now.
 
-// Has reports whether an attempt may be at work.
+// Has reports whether an attempt may be at work. What is seen to be there is there;
+// that something is not is asked of the API server itself, for a watch may be
+// behind it, and what is not there is lost. So thousands of attempts whose agents
+// say nothing cost a call each when they have gone, and none while they wait.
 func (l *launcher) Has(ctx context.Context, name string) (bool, error) {
+	if v := l.c.view.Load(); v != nil && v.has(name) {
+		return true, nil
+	}
 	pods, err := l.pods(ctx, LabelAttempt+"="+name)
 	if err != nil {
 		return false, fmt.Errorf("look for the pods of attempt %s: %w", name, err)

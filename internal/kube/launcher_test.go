@@ -116,6 +116,32 @@ func TestLaunchRefusesWhatNoClusterRuns(t *testing.T) {
 	}
 }
 
+// A plan that names what is the install's own comes from a config of before, or from
+// whoever can write to the log. No pod gets it, not even one that lingers.
+func TestLaunchRefusesWhatIsWithheld(t *testing.T) {
+	y := newYard(t, nil, func(o *Options) { o.Withheld = config.Withheld{"secret/tidemill-*", "secret/kafka", "claim/kept"} })
+	for want, change := range map[string]func(*tidemill.Plan){
+		"the Secret tidemill-run-secret is": func(p *tidemill.Plan) {
+			p.Secrets = map[string]string{"A": "mine/a", "B": "tidemill-run-secret/run-secret"}
+		},
+		"the Secret kafka is":               func(p *tidemill.Plan) { p.Inside.Volumes = []tidemill.Volume{{Secret: "kafka", At: "/x"}} },
+		"the PersistentVolumeClaim kept is": func(p *tidemill.Plan) { p.Inside.Volumes = []tidemill.Volume{{Claim: "kept", At: "/x"}} },
+		"the Secret tidemill-tokens is":     func(p *tidemill.Plan) { p.Workers, p.Secrets = 2, map[string]string{"B": "tidemill-tokens/operator"} },
+	} {
+		a := launchable("gpu")
+		change(&a.Plan)
+		if err := y.Launch(t.Context(), a); !errors.Is(err, runs.ErrUnlaunchable) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "into one of its own") {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	if calls := y.asked(); len(calls) != 0 {
+		t.Errorf("it asked %q", calls)
+	}
+	a := launchable("gpu")
+	a.Plan.Secrets, a.Plan.Inside.PullSecrets = map[string]string{"A": "mine/a"}, []string{"kafka"}
+	y.must(y.Launch(t.Context(), a))
+}
+
 // What an API server refuses is told with its words and a next step, and only
 // what nobody can mend meanwhile ends the run.
 func TestRefusalsOfJobs(t *testing.T) {

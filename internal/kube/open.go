@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,6 +30,7 @@ type Options struct {
 	Config     func() *config.Config
 	Gateway    string                // URL that agents in pods reach the gateway at
 	Image      string                // ours, which brings the agent
+	Withheld   config.Withheld       // from runs, whatever their recipes say
 	Warm       *warm.Book            // nil is none: no pod is taken over
 	Registerer prometheus.Registerer // nil is none
 	Logger     *slog.Logger
@@ -42,6 +44,7 @@ type Cluster struct {
 	http      *http.Client
 	clients   clients
 	metrics   *metrics
+	view      atomic.Pointer[view] // nil where this process watches no attempts
 
 	stop context.CancelFunc
 	all  sync.WaitGroup // what runs until Close

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -37,15 +38,19 @@ func (c *Cluster) Services(ctx context.Context) (*Services, error) {
 	return s, nil
 }
 
+// ErrElsewhere is why a service is never found.
+var ErrElsewhere = errors.New("it lies in another namespace, which this install may not look into,")
+
 // Resolve is where a service is called, from within the cluster if it has an
 // address there. What is not ready has an error that says so; it passes, or it has
 // none.
 //
-// A name may say its namespace. We see into our own alone.
+// A name may say its namespace. We see into our own alone, which does not pass:
+// ErrElsewhere.
 func (s *Services) Resolve(name string) (*url.URL, error) {
 	if namespace, in, ok := strings.Cut(name, "/"); ok {
 		if namespace != s.namespace {
-			return nil, fmt.Errorf("the service %s lies in another namespace than %s, which this install may not look into: give the trigger its url, such as http://%s.%s.svc.cluster.local", name, s.namespace, in, namespace)
+			return nil, fmt.Errorf("find the service %s: %w than %s: give the trigger its url, such as http://%s.%s.svc.cluster.local", name, ErrElsewhere, s.namespace, in, namespace)
 		}
 		name = in
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 
-	"tidemill.dev"
 	"tidemill.dev/internal/ledger"
 	"tidemill.dev/internal/runs"
 )
@@ -26,6 +26,7 @@ type WatchOptions struct {
 const (
 	watchers   = 8 // attempts that are looked at at once
 	sweepEvery = time.Second
+	breath     = 50 * time.Millisecond // between two sweeps, however much happens
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
@@ -43,6 +44,7 @@ func (c *Cluster) Watch(ctx context.Context, o WatchOptions) error {
 		return errors.New("watch the cluster: it needs a foreman and a ledger")
 	}
 	w := newWatcher(c, o)
+	c.view.Store(&view{w.pods, w.jobs})
 	ours := metav1.ListOptions{LabelSelector: LabelInstall + "=" + c.o.Names.Install() + "," + LabelAttempt}
 	var all sync.WaitGroup
 	all.Go(func() { follow(ctx, &c.clients.pods, ours, w.pods, w.outage.note) })
@@ -138,24 +140,53 @@ func (w *watcher) work(ctx context.Context) {
 // loud is how often something fails before a person should know.
 const loud = 5
 
-// sweeps looks at what no event tells of: attempts that count no more.
+// sweeps looks at what no event of the cluster tells of: attempts that count no
+// more. It does so whenever the ledger has come on, for a GPU is held until its pod
+// has gone, and now and then at all of them.
 func (w *watcher) sweeps(ctx context.Context) {
-	for sleep(ctx, sweepEvery) {
-		live, err := w.o.Ledger.Live(ctx)
-		if err != nil { // nothing is decided while the ledger catches up
-			continue
+	var (
+		over map[string]bool
+		last time.Time
+	)
+	for ctx.Err() == nil {
+		changed, known := w.o.Ledger.Changed(), over
+		if now := w.now(); now.Sub(last) >= sweepEvery {
+			last, known = now, nil
 		}
-		counts := make(map[string]bool, len(live))
-		for i := range live {
-			if a := live[i].Attempt(); a != nil {
-				counts[tidemill.AttemptName(live[i].ID, a.Number)] = true
+		if is, err := w.over(ctx); err == nil { // nothing is decided while the ledger catches up
+			over = is
+			for name := range over {
+				if !known[name] {
+					w.queue.Add(name)
+				}
 			}
 		}
-		for name := range w.named() {
-			if !counts[name] {
-				w.queue.Add(name)
-			}
+		if sleep(ctx, breath) {
+			await(ctx, changed, sweepEvery-breath)
 		}
+	}
+}
+
+// over are the attempts that there is something of and that are under way no
+// more.
+func (w *watcher) over(ctx context.Context) (map[string]bool, error) {
+	underWay, err := w.o.Ledger.UnderWay(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := w.named()
+	maps.DeleteFunc(all, func(name string, _ bool) bool { return underWay[name] })
+	return all, nil
+}
+
+// await waits for a change, or for a time.
+func await(ctx context.Context, changed <-chan struct{}, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-changed:
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 

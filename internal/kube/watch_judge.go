@@ -102,16 +102,30 @@ func (s *sight) ended(a *tidemill.Attempt, now time.Time) judgement {
 	if j.where.Node != "" || j.where.Image != "" {
 		j.seen = &tidemill.RunSeen{Where: j.where}
 	}
+	lost, done := a.Outcome == tidemill.OutcomeLost, s.allOver(now)
+	if !lost {
+		done = done || s.hasSaidAll()
+	}
 	stays := a.Ended.Add(s.lingers() + leaving)
-	if a.Outcome == tidemill.OutcomeLost || a.Ended.IsZero() || s.allOver(now) {
+	if lost || done || a.Ended.IsZero() {
 		stays = now
 	}
 	if left := stays.Sub(now); left > 0 {
 		j.again = left
 		return j
 	}
-	j.remove, j.orphan = s.removable(), !s.allOver(now)
+	j.remove, j.orphan = s.removable(), !done
 	return j
+}
+
+// hasSaidAll reports whether the agent of an attempt that has ended has nothing
+// left to do. The end is what it tells last, once the output and the log have been
+// brought away: then nobody needs to wait for its node to see it leave and tell so,
+// which takes a second. Of several workers others may still have something to say,
+// and a pod that lingers waits for another attempt.
+func (s *sight) hasSaidAll() bool {
+	together := slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool { return partOf(p) != "" })
+	return !together && len(s.pods) > 0 && s.lingers() == 0
 }
 
 // live is an attempt under way.

@@ -27,7 +27,7 @@ import (
 // The door's side of the protocol is written out here as an agent would meet it
 // on the wire: it is the other package's contract.
 
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // asWhat has the test binary be one of the processes of a test.
 const asWhat = "TIDEMILL_LOCAL_TEST_AS"

@@ -8,10 +8,14 @@ import (
 	"tidemill.dev"
 )
 
-// overtime is how long an attempt may go on behind its deadline and its grace
-// before it is given up although it is there: its agent ends the command at the
-// deadline, and then saves and tells.
-const overtime = 10 * time.Minute
+const (
+	// overtime is how long an attempt may go on beyond the time that it has before it
+	// is given up although it is there.
+	overtime = 10 * time.Minute
+	// telling is how long an agent may need to tell of the end, while the gateway is
+	// away. With it, what is heard of has as long as agent.Longest says.
+	telling = time.Hour
+)
 
 // suspicion is what speaks against an attempt. Both are empty where it is not
 // doubted.
@@ -57,7 +61,7 @@ func (r rules) suspect(run *tidemill.Run, heard, now time.Time) (s suspicion) {
 		s.there = "it was cancelled before its container ran"
 	case run.Cancel != nil && now.Sub(run.Cancel.At) > p.Grace+2*r.silence: // one to hear of it, one to tell
 		s.there = fmt.Sprintf("it did not end within %s of being cancelled", now.Sub(run.Cancel.At).Round(time.Second))
-	case p.Deadline > 0 && late > overtime && run.Attempt().Pending == "":
+	case p.Deadline > 0 && late > p.more(silent > r.silence) && run.Attempt().Pending == "":
 		s.there = fmt.Sprintf("it did not end within %s of its deadline", (late + p.Grace).Round(time.Second))
 	}
 	return s
@@ -75,6 +79,16 @@ func beganAt(a *tidemill.Attempt) time.Time {
 type terms struct {
 	Deadline time.Duration `json:"deadline"`
 	Grace    time.Duration `json:"grace"`
+}
+
+// more is how long an attempt may go on behind its deadline and its grace. Its agent
+// ends the command there, and brings away what that has made for as long again. One
+// that is not heard of brings nothing away.
+func (t terms) more(silent bool) time.Duration {
+	if silent {
+		return overtime
+	}
+	return t.Deadline + telling + overtime
 }
 
 func termsOf(run *tidemill.Run) (t terms) {

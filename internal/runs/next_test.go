@@ -91,7 +91,11 @@ func TestSuspicions(t *testing.T) {
 		{"cancelled, within its grace", cluster, time.Minute, time.Second, 50 * time.Second, "", ""},
 		{"cancelled long ago", cluster, time.Minute, time.Second, 51 * time.Second, "", "it did not end within 51s of being cancelled"},
 		{"beyond its deadline", cluster, time.Hour + 9*time.Minute, time.Second, 0, "", ""},
-		{"far beyond", cluster, time.Hour + 11*time.Minute, time.Second, 0, "", "it did not end within 11m0s of its deadline"},
+		{"beyond it, and it brings away what it has made", cluster, 2 * time.Hour, time.Second, 0, "", ""},
+		{"so, and tells for long", cluster, 3*time.Hour + 10*time.Minute, time.Second, 0, "", ""},
+		{"far beyond", cluster, 3*time.Hour + 11*time.Minute, time.Second, 0, "", "it did not end within 2h11m0s of its deadline"},
+		{"beyond, and silent", cluster, time.Hour + 9*time.Minute, time.Minute, 0, "nobody heard of it for 1m0s", ""},
+		{"far beyond for one that is silent", cluster, time.Hour + 11*time.Minute, time.Minute, 0, "nobody heard of it for 1m0s", "it did not end within 11m0s of its deadline"},
 	} {
 		run := live(tidemill.RunRunning, time.Time{}, tidemill.Attempt{Number: 1, Offset: 4, Started: ago(c.started)})
 		run.Plan = plan
@@ -156,11 +160,11 @@ func TestTheDeadlineDoesNotRunWhileAPodWaits(t *testing.T) {
 			t.Errorf("%+v is suspected: %+v", a, got)
 		}
 	}
-	runs.Began = noon.Add(-2 * time.Hour)
+	runs.Began = noon.Add(-4 * time.Hour)
 	run := live(tidemill.RunRunning, time.Time{}, runs)
 	run.Plan = plan
 	if got := cluster.suspect(run, noon, noon); got.there == "" {
-		t.Error("it is not suspected an hour behind its deadline")
+		t.Error("it is not suspected three hours behind its deadline")
 	}
 }
 

@@ -62,7 +62,7 @@ func newWorld(t testing.TB, recipes ...config.Recipe) *world {
 	w.must(err)
 	w.tokens, err = NewTokens(make([]byte, SecretSize))
 	w.must(err)
-	w.redis = redis.NewClient(&redis.Options{Addr: w.servers.Redis()})
+	w.redis = redis.NewClient(&redis.Options{Addr: w.servers.Redis(), ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = w.redis.Close() })
 	w.store, err = store.Open(t.Context(), store.Options{URL: w.dir, Logger: w.log})
 	w.must(err)
@@ -102,7 +102,7 @@ func (w *world) foreman(set func(*Options)) *Foreman {
 	p, err := b.Producer(broker.ProducerOptions{})
 	w.must(err)
 	w.Cleanup(func() { _ = p.Close(context.Background()) })
-	client := redis.NewClient(&redis.Options{Addr: w.servers.Redis()})
+	client := redis.NewClient(&redis.Options{Addr: w.servers.Redis(), ReadTimeout: time.Minute})
 	w.Cleanup(func() { _ = client.Close() })
 	l, err := ledger.Open(w.ctx(), ledger.Options{Broker: b, Producer: p, Names: w.names, Redis: client, Kafka: "test", Logger: w.log})
 	w.must(err)
@@ -115,6 +115,7 @@ func (w *world) foreman(set func(*Options)) *Foreman {
 	f, err := New(o)
 	w.must(err)
 	w.must(l.CaughtUp(w.ctx()))
+	w.Cleanup(w.launch.working.Wait) // who tells an end tells it to this one
 	return f
 }
 

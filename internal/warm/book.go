@@ -26,6 +26,7 @@ const (
 	fresh      = 4 * time.Second       // what somebody wrote who writes no more
 	takenFor   = 15 * time.Second      // that who took a pod has to give it something
 	offeredFor = 2 * time.Minute       // that an offer is kept for a pod that has not heard it
+	begunFor   = time.Hour             // that it is remembered of a pod that it has been given one, and has begun it
 	lastLook   = 2 * time.Second
 )
 
@@ -89,6 +90,9 @@ var luaTake string
 //go:embed scripts/give.lua
 var luaGive string
 
+//go:embed scripts/begun.lua
+var luaBegun string
+
 //go:embed scripts/idle.lua
 var luaIdle string
 
@@ -98,6 +102,7 @@ var (
 	scriptLeave = redis.NewScript(luaLeave)
 	scriptTake  = redis.NewScript(luaTake)
 	scriptGive  = redis.NewScript(luaGive)
+	scriptBegun = redis.NewScript(luaBegun)
 	scriptIdle  = redis.NewScript(luaIdle)
 )
 
@@ -133,12 +138,21 @@ func (b *Book) Give(ctx context.Context, p Pod, o Offer) error {
 	if err != nil {
 		return fmt.Errorf("write what pod %s is given: %w", p.Name, err)
 	}
-	is, err := b.run(ctx, scriptGive, p.entry(), p.Attempt, p.ticket, text, offeredFor.Milliseconds())
+	is, err := b.run(ctx, scriptGive, p.entry(), p.Attempt, p.ticket, text, offeredFor.Milliseconds(), o.Attempt)
 	switch {
 	case err != nil:
 		return fmt.Errorf("give pod %s attempt %s: %w", p.Name, o.Attempt, err)
 	case len(is) == 0:
 		return fmt.Errorf("give pod %s attempt %s: %w", p.Name, o.Attempt, ErrTaken)
+	}
+	return nil
+}
+
+// Begun says that an attempt speaks for itself. Its pod has heard of it then, so
+// nobody is told of it any more who asks in the name of the one before.
+func (b *Book) Begun(ctx context.Context, attempt string) error {
+	if _, err := b.run(ctx, scriptBegun, attempt, begunFor.Milliseconds()); err != nil {
+		return fmt.Errorf("write down that attempt %s has begun: %w", attempt, err)
 	}
 	return nil
 }

@@ -10,8 +10,9 @@ import (
 // Wait waits for an offer for a pod until the context ends or d has passed; it
 // is false where none came. It counts what it waited.
 //
-// An offer is the pod's until it waits again behind that attempt: who was cut off
-// while it was told asks again, at any gateway, and hears the same. A pod whose
+// An offer is the pod's until that attempt speaks for itself (Begun): who was cut off
+// while it was told asks again, at any gateway, and hears the same. Who asks later is
+// told to leave. A pod whose
 // caller has gone is struck out at once, so that nothing is given to nobody; one
 // that was taken by then may still be given something, and hears of it if it
 // asks again.

@@ -67,6 +67,60 @@ func TestWhatWasGivenIsHeardAgain(t *testing.T) {
 	}
 }
 
+// An attempt that speaks for itself is told to nobody any more: not to who asks with
+// the token of the one before, for as long as its pool lets pods linger.
+func TestWhatHasBegunIsToldToNobody(t *testing.T) {
+	w := newWorld(t)
+	got := w.wait(t.Context(), w.one, pod("a"), long)
+	p := w.take(w.two, "s")
+	w.must(w.two.Give(t.Context(), p, offer("run2-1")))
+	w.hears(got)
+	w.must(w.one.Begun(t.Context(), "run7-1")) // another's
+	if h := w.hears(w.wait(t.Context(), w.two, pod("a"), long)); h.Offer != offer("run2-1") {
+		t.Errorf("%+v", h)
+	}
+	w.must(w.one.Begun(t.Context(), "run2-1"))
+	w.must(w.one.Begun(t.Context(), "run2-1")) // whose answer was lost
+	for range 2 {
+		w.server.FastForward(offeredFor)
+		if h := w.hears(w.wait(t.Context(), w.two, pod("a"), long)); !h.ok || h.Offer != (Offer{}) {
+			t.Errorf("it hears %+v", h)
+		}
+		w.none(w.one, "s") // it does not wait
+		if is, err := w.one.Idle(t.Context(), "gpu"); err != nil || is.Pods != 0 {
+			t.Errorf("%+v, %v", is, err)
+		}
+		if err := w.two.Give(t.Context(), p, offer("run3-1")); !errors.Is(err, ErrTaken) {
+			t.Errorf("it is given another: %v", err)
+		}
+		if _, ok, err := (&wait{b: w.one, pod: pod("a"), from: time.Now()}).leave(t.Context()); ok || err != nil {
+			t.Errorf("it leaves with one, %v", err)
+		}
+	}
+	after := pod("a") // the pod itself, once it has done that
+	after.Attempt = "run2-1"
+	got = w.wait(t.Context(), w.one, after, long)
+	w.must(w.one.Give(t.Context(), w.take(w.two, "s"), offer("run4-1")))
+	if h := w.hears(got); h.Offer != offer("run4-1") {
+		t.Errorf("%+v", h)
+	}
+}
+
+// One whose word was lost with a flush of the book is told nothing it could use.
+func TestBegunBehindAFlush(t *testing.T) {
+	w := newWorld(t)
+	w.must(w.one.Begun(t.Context(), "run2-1"))
+	got := w.wait(t.Context(), w.one, pod("a"), long)
+	p := w.take(w.two, "s")
+	w.server.FlushAll()
+	w.must(w.two.Give(t.Context(), p, offer("run2-1")))
+	w.hears(got)
+	w.must(w.one.Begun(t.Context(), "run2-1"))
+	if h := w.hears(w.wait(t.Context(), w.two, pod("a"), long)); !h.ok || h.Offer != (Offer{}) {
+		t.Errorf("it hears %+v", h)
+	}
+}
+
 // What a pod is called it says itself. Who says another's name takes nothing of
 // what that one waits for, or was given.
 func TestAPodThatLiesAboutItsName(t *testing.T) {
@@ -241,7 +295,7 @@ func TestFlushedAgainAndAgain(t *testing.T) {
 		})
 	}
 	all.Go(func() {
-		for {
+		for range 500 { // not for ever: between two flushes a pod may have no turn
 			select {
 			case <-done:
 				return

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	patience = time.Minute
+	patience = 2 * time.Minute
 	long     = time.Hour // nobody waits to the end of it
 )
 
@@ -48,8 +48,12 @@ func (w *world) must(err error) {
 // until asks again and again.
 func (w *world) until(what string, is func() bool) {
 	w.Helper()
-	for late := time.Now().Add(patience); !is(); {
-		if time.Now().After(late) {
+	tick := time.NewTicker(5 * time.Millisecond) // others need the processor for what is waited for
+	defer tick.Stop()
+	for late := time.After(patience); !is(); {
+		select {
+		case <-tick.C:
+		case <-late:
 			w.Fatalf("waited in vain until %s", what)
 		}
 	}

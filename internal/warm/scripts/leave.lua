@@ -7,6 +7,7 @@ local is = redis.call('HMGET', pod, 'state', 'attempt', 'offer', 'shape')
 if is[2] ~= ARGV[2] then return {} end
 if is[1] == 'offered' then return {is[3]} end
 if is[1] == 'taken' then return {'taken'} end
+if is[1] == 'begun' then return {} end
 redis.call('DEL', pod)
 redis.call('SREM', at .. ':shape:' .. is[4], name)
 redis.call('SREM', at .. ':pool:' .. ARGV[4], name)

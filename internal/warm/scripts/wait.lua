@@ -7,7 +7,7 @@ local counted = tonumber(ARGV[5]) * tonumber(ARGV[6])
 if counted > 0 then redis.call('HINCRBY', at .. ':idle', pool, counted) end
 local is = redis.call('HMGET', pod, 'state', 'attempt', 'offer')
 if is[2] == attempt then
-  if is[1] == 'offered' then return {is[3]} end
+  if is[1] == 'offered' or is[1] == 'begun' then return {is[3]} end
   if is[1] == 'taken' then return {} end -- it fades if nothing is given
 end
 redis.call('DEL', pod)

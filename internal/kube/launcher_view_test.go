@@ -1,0 +1,131 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// watched is a process that watches, and whose launcher is asked.
+func (w *town) watched() *Cluster {
+	w.Helper()
+	f, l, c := w.process()
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := c.Watch(ctx, WatchOptions{Foreman: f, Ledger: l}); err != nil {
+			w.Error(err)
+		}
+	})
+	w.Cleanup(func() { cancel(); done.Wait() })
+	return c
+}
+
+// asked is how often the server was asked for pods and Jobs.
+func (w *town) asked() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, call := range w.calls {
+		if strings.HasPrefix(call, http.MethodGet) && (strings.Contains(call, "/pods") || strings.Contains(call, "/jobs")) {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *town) seen(c *Cluster, attempt string) bool {
+	v := c.view.Load()
+	return v != nil && v.has(attempt)
+}
+
+func (w *town) finds(c *Cluster, attempt string) bool {
+	w.Helper()
+	has, err := c.Launcher().Has(w.Context(), attempt)
+	w.must(err)
+	return has
+}
+
+// Who watches knows what is there without a call. That something is not there
+// ends an attempt, and is asked for.
+func TestWhatIsSeenIsNotAskedFor(t *testing.T) {
+	w := newTown(t)
+	c := w.watched()
+	name := w.begins("bot-1")
+	w.becomes(name, isRunning)
+	w.soon("it is seen", func() bool { return w.seen(c, name) })
+	before := w.asked()
+	if !w.finds(c, name) || w.asked() != before {
+		t.Errorf("what is seen is not there, or cost %d calls", w.asked()-before)
+	}
+	w.delete(jobPath(name))
+	w.soon("it is seen to be gone", func() bool { return !w.seen(c, name) })
+	before = w.asked()
+	if w.finds(c, name) || w.asked() == before {
+		t.Errorf("what is gone is there, or nobody asked")
+	}
+}
+
+// A watch that is broken off proves nothing: what has gone meanwhile would stay for
+// ever.
+func TestNothingIsSeenByABrokenWatch(t *testing.T) {
+	w := newTown(t)
+	c := w.watched()
+	name := w.begins("bot-1")
+	w.becomes(name, isRunning)
+	w.soon("it is seen", func() bool { return w.seen(c, name) })
+	w.refuseBy(func(*http.Request) int { return http.StatusForbidden })
+	w.hangUp()
+	w.soon("nothing is seen", func() bool { return !w.seen(c, name) })
+	if _, err := c.Launcher().Has(t.Context(), name); err == nil {
+		t.Error("it is known although nobody answers")
+	}
+	w.refuseBy(nil)
+	w.soon("it is seen again", func() bool { return w.seen(c, name) })
+}
+
+// What is seen is told as the server would be asked.
+func TestSeen(t *testing.T) {
+	t.Parallel()
+	ended := func(j *batchv1.Job) {
+		j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	}
+	owned := func(attempt string) *corev1.Pod {
+		p := aPod(attempt)
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "r-1", Controller: new(true)}}
+		return p
+	}
+	job, over := []any{aJob(nil)}, []any{aJob(ended)}
+	for what, c := range map[string]struct {
+		pods, jobs []any
+		deaf       func(*view)
+		want       bool
+	}{
+		"nothing":                             {},
+		"a pod":                               {pods: []any{podLike(isRunning)}, want: true},
+		"a pod, and Jobs are not known":       {pods: []any{podLike(isRunning)}, deaf: func(v *view) { v.jobs.deaf() }},
+		"a Job, and pods are not known":       {jobs: job, deaf: func(v *view) { v.pods.deaf() }},
+		"a pod that has ended":                {pods: []any{podLike(endsWith("Completed", 0))}},
+		"a Job":                               {jobs: job, want: true},
+		"a Job that has ended":                {jobs: over},
+		"a Job whose pod does another by now": {pods: []any{owned("r-2")}, jobs: job},
+		"a pod of it in an ended Job":         {pods: []any{owned("r-1")}, jobs: over, want: true},
+	} {
+		v := &view{gather(wordsOfPod, trimPod, func(_, _ *corev1.Pod) {}, func() {}), gather(wordsOfJob, trimJob, func(_, _ *batchv1.Job) {}, func() {})}
+		if err := errors.Join(v.pods.Replace(c.pods, "1"), v.jobs.Replace(c.jobs, "1")); err != nil {
+			t.Fatal(err)
+		}
+		if c.deaf != nil {
+			c.deaf(v)
+		}
+		if v.has("r-1") != c.want {
+			t.Errorf("%s: it is seen: %t", what, !c.want)
+		}
+	}
+}
