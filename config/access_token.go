@@ -3,7 +3,6 @@ package config
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -14,12 +13,12 @@ import (
 const hashPrefix = "sha256:"
 
 // callerName keeps names to what fits a header, a log line and an attribute.
-var callerName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$`)
+var callerName = shaped(100, `^[A-Za-z0-9][A-Za-z0-9._@-]*$`)
 
 func (a *Access) readTokens(v value) {
 	hashed := map[[sha256.Size]byte]Problem{}
 	for key, child := range v.pairs() {
-		if !callerName.MatchString(key.Value) {
+		if !callerName.fits(key.Value) {
 			child.problemAt(key, "a caller's name is 1 to 100 letters, digits and . _ @ -, and begins with a letter or digit")
 		}
 		t := Token{Name: key.Value, Line: key.Line}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -73,7 +72,7 @@ func checkServers(s string) (string, error) {
 	return strings.Join(servers, ","), nil
 }
 
-var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})$`)
+var hostName = shaped(253, `^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
 
 func checkServer(s string) error {
 	if s == "" {
@@ -83,7 +82,7 @@ func checkServer(s string) error {
 	if err != nil {
 		return fmt.Errorf("has %s, which is not host:port; write it like kafka-0:9092", show(s))
 	}
-	if !hostName.MatchString(host) && net.ParseIP(host) == nil {
+	if !hostName.fits(host) && net.ParseIP(host) == nil {
 		return fmt.Errorf("has %s, whose host is neither a name nor an IP address", show(s))
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {

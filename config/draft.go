@@ -17,6 +17,7 @@ const fileVersion = 1
 // draft is a config while its files are read, one after the other.
 type draft struct {
 	to      *report
+	place   Place
 	name    string
 	places  map[string]Problem // path → where it stands, to name both of two
 	streams map[string]Stream
@@ -46,9 +47,10 @@ func newDraft(to *report) *draft {
 }
 
 // parse makes a config of one file or several.
-func parse(sources ...source) (*Config, error) {
+func parse(place Place, sources ...source) (*Config, error) {
 	r := new(report)
 	d := newDraft(r)
+	d.place = place
 	whole := true
 	for _, s := range sources {
 		root := r.document(s)

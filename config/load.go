@@ -17,7 +17,7 @@ const maxFiles = 200
 // Parse reads one file's bytes. The name is what problems call the file. Its
 // error is an *Error.
 func Parse(name string, data []byte) (*Config, error) {
-	return parse(source{name: name, data: data})
+	return parse(Place{}, source{name: name, data: data})
 }
 
 // Load reads a file, or every *.yaml and *.yml file of a folder, which
@@ -28,20 +28,21 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read config: %w", err)
 	}
-	return parse(sources...)
+	return parse(Place{}, sources...)
 }
 
 // Reader reads what Load does, again and again. It parses only what has
 // changed: a config of thousands of triggers costs most of a second.
 type Reader struct {
 	path    string
+	place   Place
 	sources []source // as they were parsed
 	config  *Config
 	err     error
 }
 
-// NewReader reads nothing yet.
-func NewReader(path string) *Reader { return &Reader{path: path} }
+// NewReader reads nothing yet. What it will read has to fit the place.
+func NewReader(path string, place Place) *Reader { return &Reader{path: path, place: place} }
 
 // Load gives the config as Load does, and the same one as before if no file has
 // changed. It is not safe for concurrent use.
@@ -52,7 +53,7 @@ func (r *Reader) Load() (*Config, error) {
 	}
 	if r.config == nil && r.err == nil || !slices.EqualFunc(r.sources, sources, sameSource) {
 		r.sources = sources
-		r.config, r.err = parse(sources...)
+		r.config, r.err = parse(r.place, sources...)
 	}
 	return r.config, r.err
 }

@@ -65,7 +65,7 @@ func TestLoadSaysWhatToDo(t *testing.T) {
 
 func TestReaderParsesWhatHasChanged(t *testing.T) {
 	dir := t.TempDir()
-	r := NewReader(dir)
+	r := NewReader(dir, Place{})
 	if _, err := r.Load(); err == nil || !strings.Contains(err.Error(), "has no *.yaml") {
 		t.Errorf("an empty folder: %v", err)
 	}

@@ -118,7 +118,7 @@ func readURI(v value) string {
 // faultOfURI says why a field has no place in a template over an event: its
 // attributes and what lies in its data are known only when it comes.
 func faultOfURI(field string) string {
-	if attributeName.MatchString(field) && field != "data" || dataPath.MatchString(field) {
+	if attributeName.fits(field) && field != "data" || dataPath.MatchString(field) {
 		return ""
 	}
 	return fmt.Sprintf("%s is no field of an event; write {key}, {recipe}, an attribute such as {subject}, or {data.PATH}", show(field))

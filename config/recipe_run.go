@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -112,7 +111,7 @@ func readCommand(to *[]string) func(value) {
 	}
 }
 
-var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,199}$`)
+var variable = shaped(200, `^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // contract begins the names of the variables that the agent sets.
 const contract = "TIDEMILL_"
@@ -125,7 +124,7 @@ func (v value) variables(read func(name string, v value)) {
 		case n > maxVariables:
 			child.problemAt(key, "is one variable more than %d", maxVariables)
 			return
-		case !variable.MatchString(key.Value):
+		case !variable.fits(key.Value):
 			child.problemAt(key, "%s is no variable's name; use letters, digits and _, and begin with no digit", show(key.Value))
 		case strings.HasPrefix(key.Value, contract):
 			child.problemAt(key, "%s is Tidemill's own to set, as all that begin with %s; choose another name", show(key.Value), contract)
@@ -144,14 +143,22 @@ func (j *Job) readEnv(v value) {
 }
 
 // A secret is named as Kubernetes does, by the Secret and a key of its data.
-var secretName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,200}[a-z0-9])?/[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}$`)
+var (
+	secretName = shaped(202, `^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
+	secretKey  = shaped(201, `^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
+)
+
+func isSecret(text string) bool {
+	name, key, both := strings.Cut(text, "/")
+	return both && secretName.fits(name) && secretKey.fits(key)
+}
 
 func (j *Job) readSecrets(v value) {
 	v.variables(func(name string, v value) {
 		text, ok := v.text()
 		switch {
 		case !ok:
-		case !secretName.MatchString(text):
+		case !isSecret(text):
 			v.problem("is no secret's name and key; write NAME/KEY, such as hugging-face/token, and never the secret itself") // which it does not repeat
 		default:
 			put(&j.Secrets, name, text)

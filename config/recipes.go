@@ -38,7 +38,7 @@ func (d *draft) readRecipe(key *yaml.Node, v value) Recipe {
 		{"key", r.readKey},
 		{"when", func(v value) { whens = d.readRecipeWhens(v) }},
 		{"inputs", func(v value) { r.Inputs = readInputs(v) }},
-		{"run", func(v value) { d.readJob(v, &r.Run) }},
+		{"run", func(v value) { d.readJob(v, &r.Run); d.place.checkRun(v) }},
 		{"makes", r.Makes.read},
 		{"maxRunning", readInteger(&r.MaxRunning, 1, maxRunningAll)},
 		{"keep", readInteger(&r.Keep, 1, maxKeep)},
@@ -71,7 +71,7 @@ func (r *Recipe) readTeam(v value) {
 var (
 	// A CloudEvents attribute; those longer than the specification advises are
 	// taken too.
-	attributeName = regexp.MustCompile(`^[a-z0-9]{1,40}$`)
+	attributeName = shaped(40, `^[a-z0-9]+$`)
 	dataPath      = regexp.MustCompile(`^data(\.[^.\s{}]+)+$`)
 )
 
@@ -84,7 +84,7 @@ func readKeyPlace(v value, to *string) {
 	case !ok:
 	case text+"." == KeyData:
 		v.problem("names no field of the data; write a path such as data.bot.id")
-	case len(text) > maxKey || !attributeName.MatchString(text) && !dataPath.MatchString(text):
+	case len(text) > maxKey || !attributeName.fits(text) && !dataPath.MatchString(text):
 		v.problem("%s is no place of a key; write subject, an attribute such as shop, data.PATH such as data.bot.id, or none", show(text))
 	default:
 		*to = text

@@ -128,7 +128,7 @@ func readModelTemplate(v value) string {
 
 var (
 	eventPath = regexp.MustCompile(`^data(\.[^.\s{}\[\]]+|\[[0-9]{1,9}\])*$`)
-	inputName = regexp.MustCompile(`^[^\s\x00-\x1f\x7f]{1,200}$`)
+	inputName = shaped(200, `^[^\s\x00-\x1f\x7f]+$`)
 )
 
 // readMap reads which part of an event each input of the model gets.
@@ -138,11 +138,11 @@ func readMap(v value) (all []Mapped) {
 		case len(all) == maxMapped:
 			child.problemAt(key, "is one input more than %d", maxMapped)
 			return all
-		case !inputName.MatchString(key.Value):
+		case !inputName.fits(key.Value):
 			child.problemAt(key, "is no name of a model's input, which has 1 to 200 letters and no space")
 		}
 		if text, ok := child.text(); ok {
-			if len(text) > maxPath || !attributeName.MatchString(text) && !eventPath.MatchString(text) {
+			if len(text) > maxPath || !attributeName.fits(text) && !eventPath.MatchString(text) {
 				child.problem("%s is no part of an event; write a path such as data.text or data.items[0].x, data for the whole, or an attribute such as subject", show(text))
 			}
 			all = append(all, Mapped{Input: key.Value, Path: text})

@@ -229,7 +229,7 @@ func (v value) span(low, high time.Duration) (time.Duration, bool) {
 
 func (v value) child(key string, n *yaml.Node) value {
 	switch {
-	case !plainKey.MatchString(key):
+	case !plainKey.fits(key):
 		v.path += "[" + show(key) + "]"
 	case v.path == "":
 		v.path = key
@@ -246,4 +246,4 @@ func (v value) item(i int, n *yaml.Node) value {
 	return v
 }
 
-var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]{1,60}$`)
+var plainKey = shaped(60, `^[A-Za-z0-9_-]+$`)

@@ -17,12 +17,13 @@ type ClusterOptions struct {
 	Namespace  string // empty is the one of the pod, or of the kubeconfig
 	Gateway    string // URL that agents in pods reach the gateway at
 	Image      string // ours, which brings the agent
+	Withheld   config.Withheld
 }
 
 // openCluster finds the way to the API server, and asks nothing of it yet.
 func (p *Platform) openCluster(ctx context.Context, o ClusterOptions) (err error) {
 	p.cluster, err = kube.Open(ctx, kube.Options{Kubeconfig: o.Kubeconfig, Namespace: o.Namespace, Names: p.names, Config: p.Config,
-		Gateway: o.Gateway, Image: o.Image, Warm: p.warm, Registerer: p.registerer(), Logger: p.log})
+		Gateway: o.Gateway, Image: o.Image, Withheld: o.Withheld, Warm: p.warm, Registerer: p.registerer(), Logger: p.log})
 	if err != nil {
 		return fmt.Errorf("open the way to Kubernetes: %w", err)
 	}

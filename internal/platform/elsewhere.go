@@ -1,12 +1,14 @@
 package platform
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
 
 	"tidemill.dev/config"
+	"tidemill.dev/internal/kube"
 	"tidemill.dev/triggers/deliver"
 )
 
@@ -78,7 +80,10 @@ func (p *Platform) resolveService(name string) (*url.URL, error) {
 		return nil, fmt.Errorf("%w: the config that names the service is still being applied", deliver.ErrNotYet)
 	}
 	at, err := all.Resolve(name)
-	if err != nil {
+	switch {
+	case errors.Is(err, kube.ErrElsewhere):
+		return nil, err // to wait for it would be to wait for ever
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", deliver.ErrNotYet, err)
 	}
 	return at, nil

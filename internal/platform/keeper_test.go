@@ -58,7 +58,7 @@ func TestAKeeperFollowsTheConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = r.Close(context.WithoutCancel(t.Context())) }()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		events, err := r.Next(ctx)

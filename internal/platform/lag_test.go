@@ -88,7 +88,7 @@ func eventuallyTrue(t *testing.T, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	late := time.NewTimer(time.Minute)
+	late := time.NewTimer(2 * time.Minute)
 	defer late.Stop()
 	for !holds() {
 		select {
@@ -117,7 +117,7 @@ func TestASwappedLinkIsAChange(t *testing.T) {
 	if err := os.Symlink(filepath.Join("..data", "tidemill.yaml"), file); err != nil {
 		t.Fatal(err)
 	}
-	load := config.NewReader(file).Load
+	load := config.NewReader(file, config.Place{}).Load
 	c, err := load()
 	if err != nil {
 		t.Fatal(err)

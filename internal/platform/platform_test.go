@@ -117,7 +117,7 @@ func TestReadyFollowsTheServers(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	serve(t, embedded.Options{Dir: dir, Kafka: s.Kafka(), Redis: s.Redis()})
-	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for p.Ready(ctx).Status != api.OK {
 		if ctx.Err() != nil {

@@ -59,7 +59,30 @@ func (g *Gateway) lingering(r *request, name string) (pod warm.Pod, most time.Du
 	if !known || shape == "" {
 		return pod, 0, nil
 	}
-	return warm.Pod{Name: name, Attempt: r.attempt.name, Pool: plan.Pool, Shape: shape, GPUs: plan.GPUs}, pool.Linger, nil
+	return warm.Pod{Name: name, Attempt: r.attempt.name, Pool: plan.Pool, Shape: shape, GPUs: plan.GPUs}, stillLingers(pool.Linger, a.Ended, time.Now()), nil
+}
+
+// stillLingers is how long the pod of an attempt may wait that ended then; below 0
+// it has gone by now. A token is known to whoever may read Jobs, also when nobody
+// uses it any more.
+func stillLingers(linger time.Duration, ended, now time.Time) time.Duration {
+	if linger <= 0 {
+		return 0
+	}
+	return min(linger, ended.Add(linger+nextSlack).Sub(now))
+}
+
+// hasBegun tells the book that an attempt speaks for itself. Without it the
+// attempt before would be told of it for a while, which its own pod may need.
+func (g *Gateway) hasBegun(r *request) {
+	if g.opt.Warm == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Look)
+	defer cancel()
+	if err := g.opt.Warm.Begun(ctx, r.attempt.name); err != nil {
+		g.log.Warn("whoever waited in this pod may be told once more what it was given", "run", r.attempt.run.ID, "reason", err)
+	}
 }
 
 // wait waits for an attempt for a pod. A gateway that closes sends it to another.

@@ -89,6 +89,54 @@ func TestAPodLingers(t *testing.T) {
 	}
 }
 
+// Once the attempt that it was given has asked what it is to do, an attempt's token
+// is good for nothing more: not to hear of that one again, nor to wait in its place.
+func TestATokenDoesNotOutliveItsPod(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.ended("bot-1")
+	next := m.begin("boxed", "bot-2")
+	given := m.gives(a.name, next.name)
+	if r := a.post("/next", `{"pod":"pod-1","seconds":3600}`); !strings.Contains(r.body, next.name) {
+		t.Fatalf("%d %s", r.StatusCode, r.body)
+	}
+	given()
+	if r := m.do(http.MethodGet, next.path(""), "", "Authorization", "Bearer "+a.token); r.StatusCode != http.StatusUnauthorized {
+		t.Errorf("with the token of the one before: %d %s", r.StatusCode, r.body)
+	}
+	if r := a.post("/next", `{"pod":"pod-1","seconds":3600}`); !strings.Contains(r.body, next.name) {
+		t.Errorf("before the next has begun: %d %s", r.StatusCode, r.body) // its answer may have been lost
+	}
+	if r := m.do(http.MethodGet, next.path(""), "", "Authorization", "Bearer "+next.token); r.StatusCode != http.StatusOK {
+		t.Fatalf("%d %s", r.StatusCode, r.body)
+	}
+	for range 2 {
+		if r := a.post("/next", `{"pod":"pod-1","seconds":3600}`); r.StatusCode != http.StatusNoContent {
+			t.Errorf("behind its pod's next: %d %s", r.StatusCode, r.body)
+		}
+		if is := must1(m.warm.Idle(t.Context(), "default"))(t); is.Pods != 0 {
+			t.Errorf("%d pods wait", is.Pods)
+		}
+	}
+}
+
+func TestStillLingers(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct{ linger, ago, want time.Duration }{
+		{time.Minute, 0, time.Minute},
+		{time.Minute, nextSlack, time.Minute},
+		{time.Minute, time.Minute, nextSlack},
+		{time.Minute, time.Minute + nextSlack, 0},
+		{time.Minute, time.Hour, time.Minute + nextSlack - time.Hour},
+		{time.Minute, -time.Hour, time.Minute}, // by a clock that is ahead
+		{0, 0, 0},
+	} {
+		if got := stillLingers(c.linger, now.Add(-c.ago), now); got != c.want {
+			t.Errorf("%v ago, of %v: %v, want %v", c.ago, c.linger, got, c.want)
+		}
+	}
+}
+
 func TestLingeringPodsAreShown(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)

@@ -31,6 +31,7 @@ func (g *Gateway) agentOrder(w http.ResponseWriter, r *request) *api.Problem {
 	if o.Champion, p = g.championFor(r.Context(), run.ID, o.Plan.Champion); p != nil {
 		return p
 	}
+	g.hasBegun(r)
 	writeJSON(w, http.StatusOK, o)
 	return nil
 }

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
-	"strings"
 
+	"tidemill.dev/config"
 	"tidemill.dev/internal/access"
 	"tidemill.dev/internal/api"
 	"tidemill.dev/internal/store"
@@ -20,16 +21,40 @@ const (
 	mostFiles  = 10_000 // of any page
 )
 
-// keyOf is the key that a dataset belongs to: bot-42 of bots/bot-42.
-func keyOf(dataset string) string { return dataset[strings.LastIndex(dataset, "/")+1:] }
+// ownership is which keys datasets belong to, by the config that applied when it
+// was asked last.
+type ownership struct {
+	config *config.Config
+	owners *config.Owners
+}
 
-// mayTouch refuses a dataset whose key is not among the caller's.
-func mayTouch(r *request, role access.Role, dataset string) *api.Problem {
-	if r.caller.AllKeys(role) || r.caller.MayTouch(role, keyOf(dataset)) {
+// keysOf are the keys that a dataset belongs to: bot-42 of bots/bot-42.
+func (g *Gateway) keysOf(dataset string) []string {
+	c, is := g.opt.Config(), g.ownership.Load()
+	if is == nil || is.config != c {
+		is = &ownership{c, config.OwnersOf(c)}
+		g.ownership.Store(is)
+	}
+	return is.owners.Of(dataset)
+}
+
+// touches reports whether a caller has a role for a dataset: for each key that it
+// belongs to, since what is done to it is done to all of them.
+func (g *Gateway) touches(caller *access.Caller, role access.Role, dataset string) bool {
+	return caller.AllKeys(role) || !slices.ContainsFunc(g.keysOf(dataset), func(key string) bool { return !caller.MayTouch(role, key) })
+}
+
+// mayTouch refuses a dataset whose keys are not among the caller's.
+func (g *Gateway) mayTouch(r *request, role access.Role, dataset string) *api.Problem {
+	if g.touches(r.caller, role, dataset) {
 		return nil
 	}
+	keys := g.keysOf(dataset)
+	if len(keys) > 1 {
+		return forbidden(fmt.Sprintf("dataset %q belongs to the keys %q, by what recipes read and write, of which you may %s not all: have them added where your token is listed", clip(dataset), keys, role))
+	}
 	return forbidden(fmt.Sprintf("dataset %q belongs to the key %q, which is not among those that you may %s: have it added where your token is listed",
-		clip(dataset), clip(keyOf(dataset)), role))
+		clip(dataset), clip(keys[0]), role))
 }
 
 // dataQuery reads the parameters of a request about one dataset.
@@ -45,7 +70,7 @@ func (g *Gateway) dataQuery(r *request, known ...string) (*store.Store, url.Valu
 	if values.Get("dataset") == "" {
 		return nil, nil, badParameter("dataset", "name one; GET /api/v1/data/datasets lists them")
 	}
-	return s, values, mayTouch(r, access.Read, values.Get("dataset"))
+	return s, values, g.mayTouch(r, access.Read, values.Get("dataset"))
 }
 
 // commitAt is the head of a branch, or a commit by its id or the beginning of it.
@@ -91,9 +116,9 @@ func (g *Gateway) listDatasets(w http.ResponseWriter, r *request) *api.Problem {
 	if p != nil {
 		return p
 	}
-	all, every := api.Datasets{Datasets: []api.Dataset{}}, r.caller.AllKeys(access.Read)
+	all := api.Datasets{Datasets: []api.Dataset{}}
 	err := s.Datasets(r.Context(), values.Get("prefix"), func(d store.Dataset) error {
-		if every || r.caller.MayTouch(access.Read, keyOf(d.Name)) {
+		if g.touches(r.caller, access.Read, d.Name) {
 			all.Datasets = append(all.Datasets, api.Dataset{Name: d.Name, Branches: append([]string{}, d.Branches...)})
 		}
 		return nil

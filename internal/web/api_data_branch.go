@@ -26,7 +26,7 @@ func (g *Gateway) branch(w http.ResponseWriter, r *request) *api.Problem {
 	case asked.Branch == "":
 		return badParameter("branch", "give the new one a name")
 	}
-	if p := mayTouch(r, access.Operate, asked.Dataset); p != nil {
+	if p := g.mayTouch(r, access.Operate, asked.Dataset); p != nil {
 		return p
 	}
 	done, p := g.branchAt(r, s, asked)

@@ -166,9 +166,13 @@ func (c *changes) check(asked *api.CommitAsked) *api.Problem {
 		return badParameter("dataset", "name one, such as bots/bot-42")
 	}
 	asked.Branch = orElse(asked.Branch, mainBranch)
-	asked.Subject = orElse(asked.Subject, keyOf(asked.Dataset))
+	if keys := c.g.keysOf(asked.Dataset); asked.Subject == "" && len(keys) > 1 {
+		return badParameter("subject", fmt.Sprintf("the dataset belongs to the keys %q, by what recipes read and write: say which of them the commit is for", keys))
+	} else if asked.Subject == "" {
+		asked.Subject = keys[0]
+	}
 	asked.Request = orElse(asked.Request, rand.Text())
-	if p := mayTouch(c.r, access.Operate, asked.Dataset); p != nil {
+	if p := c.g.mayTouch(c.r, access.Operate, asked.Dataset); p != nil {
 		return p
 	}
 	if !c.r.caller.AllKeys(access.Operate) && !c.r.caller.MayTouch(access.Operate, asked.Subject) {

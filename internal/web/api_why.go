@@ -38,7 +38,8 @@ func (g *Gateway) showWhy(w http.ResponseWriter, r *request) *api.Problem {
 func (g *Gateway) whySources(caller *access.Caller) why.Sources {
 	all := caller.AllKeys(access.Read)
 	return why.Sources{Ledger: g.opt.Ledger, Broker: g.opt.Broker, Store: g.opt.Store, Names: g.names(), Config: g.opt.Config(),
-		MayRead: func(key string) bool { return all || caller.MayTouch(access.Read, key) }}
+		MayRead:     func(key string) bool { return all || caller.MayTouch(access.Read, key) },
+		MayReadData: func(dataset string) bool { return g.touches(caller, access.Read, dataset) }}
 }
 
 // untold is the problem of a why that could not be told.

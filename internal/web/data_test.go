@@ -12,11 +12,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"tidemill.dev"
+	"tidemill.dev/config"
 	"tidemill.dev/internal/api"
 	"tidemill.dev/internal/parcel"
 	"tidemill.dev/internal/store"
@@ -299,6 +301,49 @@ func TestDataOfSomeKeys(t *testing.T) {
 	if done := w.do(http.MethodGet, dataPath+"log?dataset=x/bot-3", "", some...); !strings.Contains(done.body, `"by":"some"`) {
 		t.Errorf("%s", done.body)
 	}
+}
+
+// A key may have slashes, and a template more behind the key. Whose a dataset is
+// follows from what recipes name it for: a caller whose key is only how the name
+// ends does not get at it, and one whose key it is does.
+func TestDataOfKeysWithSlashes(t *testing.T) {
+	t.Parallel()
+	heard := &crier{}
+	c := must1(config.Parse("c.yaml", []byte(testConfig+`recipes:
+  clean: {when: {type: a}, inputs: {raw: "bots/{key}"}, run: {dir: ., command: [c]}, makes: {dataset: "{key}/clean"}}
+  deep: {when: {type: a}, inputs: {raw: "bots/eu/{key}"}, run: {dir: ., command: [c]}}
+`)))(t)
+	w := newWorld(t, func(o *Options) {
+		withStore(t, heard)(o)
+		o.Config = func() *config.Config { return c }
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("all", "role: operate")+caller("shop", "role: operate, keys: [shop/bot-1]")+
+			caller("bot", "role: operate, keys: [bot-1, clean]")+caller("eu", "role: operate, keys: [eu/*]")+caller("both", "role: operate, keys: [eu/bot-1, bot-1]"))
+	})
+	for name, may := range map[string]string{"bots/shop/bot-1": "shop", "shop/bot-1/clean": "shop", "bots/bot-1": "bot both", "bots/eu/bot-1": "both", "eu/bot-1/clean": "eu both", "other/shop/bot-1": "bot both"} {
+		if r := w.commit(api.CommitAsked{Dataset: name, Subject: "s"}, map[string]string{"a": name}, as("all")...); r.StatusCode != 200 {
+			t.Fatalf("%s %s", r.Status, r.body)
+		}
+		for _, who := range []string{"shop", "bot", "eu", "both"} {
+			may := slices.Contains(strings.Fields(may), who)
+			if r := w.do(http.MethodGet, dataPath+"files?dataset="+name, "", as(who)...); r.StatusCode != 200 && r.StatusCode != 403 || (r.StatusCode == 200) != may {
+				t.Errorf("%s reads %s: %s %s", who, name, r.Status, r.body)
+			}
+			if r := w.do(http.MethodGet, dataPath+"datasets", "", as(who)...); strings.Contains(r.body, `"`+name+`"`) != may {
+				t.Errorf("%s sees %s: %s", who, name, r.body)
+			}
+			if r := w.post(dataPath+"branches", `{"dataset":"`+name+`","branch":"of-`+who+`"}`, as(who)...); (r.StatusCode < 300) != may || !may && r.StatusCode != 403 {
+				t.Errorf("%s writes %s: %s %s", who, name, r.Status, r.body)
+			}
+		}
+	}
+	if r := w.commit(api.CommitAsked{Dataset: "shop/bot-1/clean"}, map[string]string{"a": "new"}, as("shop")...); r.StatusCode != 200 {
+		t.Errorf("%s %s", r.Status, r.body)
+	}
+	if last := heard.heard[len(heard.heard)-1]; last.Subject != "shop/bot-1" {
+		t.Errorf("its event is of %q", last.Subject)
+	}
+	wantProblem(t, w.commit(api.CommitAsked{Dataset: "bots/eu/bot-1"}, map[string]string{"a": "new"}, as("both")...), http.StatusBadRequest, api.InvalidRequest, "say which of them")
+	wantProblem(t, w.do(http.MethodGet, dataPath+"files?dataset=bots/eu/bot-1", "", as("eu")...), http.StatusForbidden, api.Forbidden, "of which you may read not all")
 }
 
 func TestTreesOfRuns(t *testing.T) {

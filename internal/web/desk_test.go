@@ -71,9 +71,22 @@ func (w *world) undecodable(key string) string {
 // answer asks, and reads the answer.
 func answered[T any](w *world, method, path, body string, headers ...string) (to T) {
 	w.Helper()
-	r := w.do(method, path, body, headers...)
+	var r reply
+	w.until("it is answered", func() bool { // in five seconds a busy machine may know nothing yet
+		r = w.do(method, path, body, headers...)
+		return method != http.MethodGet || r.StatusCode != http.StatusServiceUnavailable
+	})
 	if r.StatusCode != http.StatusOK {
 		w.Fatalf("%s %s: %d %s", method, path, r.StatusCode, r.body)
+	}
+	return decoded[T](w, r)
+}
+
+// decoded is the body of an answer.
+func decoded[T any](w *world, r reply) (to T) {
+	w.Helper()
+	if r.StatusCode != http.StatusOK {
+		w.Fatalf("%d %s", r.StatusCode, r.body)
 	}
 	d := json.NewDecoder(strings.NewReader(r.body))
 	d.DisallowUnknownFields()

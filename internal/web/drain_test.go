@@ -187,6 +187,16 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 	w.must(<-closed)
 }
 
+// due says when it ends, and ends later: whoever goes by what it says is in time
+// on a busy machine too.
+type due struct {
+	context.Context
+	at time.Time
+}
+
+// Deadline is of Context.
+func (d due) Deadline() (time.Time, bool) { return d.at, true }
+
 // Kafka does not say before the time to close is over: whoever waits is told
 // that it is in doubt, and is not cut off.
 func TestCloseAnswersThoseWhoWaitForAStalledKafka(t *testing.T) {
@@ -200,12 +210,9 @@ func TestCloseAnswersThoseWhoWaitForAStalledKafka(t *testing.T) {
 	one := w.gateway.window.bytes()
 	callers.Go(func() { answers <- w.batch("/events", batchEvent("2", "test", "")) })
 	w.until("the batch is under way", func() bool { return w.gateway.window.bytes() > one })
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
 	defer cancel()
-	w.must(w.gateway.Close(ctx))
-	if ctx.Err() != nil {
-		t.Error("it took all the time there was")
-	}
+	w.must(w.gateway.Close(due{ctx, time.Now().Add(4 * time.Second)}))
 	callers.Wait()
 	close(answers)
 	for r := range answers {

@@ -86,7 +86,6 @@ type Gateway struct {
 	ofServer    trace.SpanStartOption
 	shown       http.Handler // the metrics
 	requests    sync.Pool    // of *request
-	ballast     []byte       // of the heap
 
 	planned   atomic.Pointer[plan]
 	outlets   outlets
@@ -99,6 +98,7 @@ type Gateway struct {
 	desk      desk
 	tails     *tails
 	attempts  attempts
+	ownership atomic.Pointer[ownership]
 
 	collecting sync.Mutex // one collection at a time
 
@@ -118,7 +118,7 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Limits = o.Limits.withDefaults()
-	g := &Gateway{opt: o, log: o.Logger, everyone: access.Everyone(), ballast: newBallast(), ending: make(chan struct{}), over: make(chan struct{}),
+	g := &Gateway{opt: o, log: o.Logger, everyone: access.Everyone(), ending: make(chan struct{}), over: make(chan struct{}),
 		outlets: outlets{of: map[string]*outlet{}}, window: window{free: o.Limits.Unacked}, patience: patience{while: o.Limits.Room}}
 	g.room = room{limits: &g.opt.Limits, callers: map[string]int64{}}
 	g.requests.New = func() any { return &request{buffer: make([]byte, 0, smallBody), post: newPost()} }

@@ -34,7 +34,7 @@ streams:
 
 // patience bounds every wait of the tests. It is there to end a hang, not to
 // measure.
-const patienceOfTests = 30 * time.Second
+const patienceOfTests = 2 * time.Minute
 
 // world is a gateway with everything behind it.
 type world struct {
@@ -72,7 +72,7 @@ func newWorldOf(t testing.TB, text string, servers embedded.Options, change func
 	w.broker = must1(broker.Open(t.Context(), broker.Options{Addr: w.servers.Kafka(), Names: names}))(t)
 	t.Cleanup(func() { w.must(w.broker.Close()) })
 	w.createStreams()
-	w.redis = redis.NewClient(&redis.Options{Addr: w.servers.Redis(), Protocol: 2, DisableIdentity: true})
+	w.redis = redis.NewClient(&redis.Options{Addr: w.servers.Redis(), Protocol: 2, DisableIdentity: true, ReadTimeout: time.Minute})
 	t.Cleanup(func() { w.must(w.redis.Close()) })
 	w.gateway = w.open(change)
 	w.url = "http://" + w.gateway.Addr()
@@ -233,8 +233,12 @@ func (w *world) apply(c *config.Config) { w.applied.Store(c) }
 // until waits for a condition.
 func (w *world) until(what string, ok func() bool) {
 	w.Helper()
-	for late := time.Now().Add(patienceOfTests); !ok(); {
-		if time.Now().After(late) {
+	tick := time.NewTicker(5 * time.Millisecond) // others need the processor for what is waited for
+	defer tick.Stop()
+	for late := time.After(patienceOfTests); !ok(); {
+		select {
+		case <-tick.C:
+		case <-late:
 			w.Fatalf("waited for this in vain: %s", what)
 		}
 	}

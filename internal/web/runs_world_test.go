@@ -165,6 +165,21 @@ func (w *runWorld) asks(path, body string, headers ...string) api.RunsDone {
 	return answered[api.RunsDone](w.world, http.MethodPost, path, body, headers...)
 }
 
+// asksOn asks until it is answered, by a name or for what it would do: a busy
+// machine may not be done in time with all that is asked of it.
+func (w *runWorld) asksOn(path, body string, headers ...string) (done api.RunsDone) {
+	w.Helper()
+	w.until("it is answered", func() bool {
+		r := w.post(path, body, headers...)
+		if r.StatusCode == http.StatusServiceUnavailable {
+			return false
+		}
+		done = decoded[api.RunsDone](w.world, r)
+		return true
+	})
+	return done
+}
+
 // start starts runs and returns their ids, by key.
 func (w *runWorld) start(recipe string, keys ...string) map[string]string {
 	w.Helper()

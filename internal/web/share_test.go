@@ -48,11 +48,11 @@ func TestRoomForAll(t *testing.T) {
 // Net/http's own limits are for bodies; Kafka may take longer.
 func TestAnAnswerMayTakeLongerThanABody(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(o *Options) { o.Limits.ReadHeader, o.Limits.BodyGrace = 50*time.Millisecond, 50*time.Millisecond })
+	w := newWorld(t, func(o *Options) { o.Limits.ReadHeader, o.Limits.BodyGrace = 2*time.Second, 2*time.Second })
 	release := w.stall(tidemill.StreamEvents)
 	answer := make(chan reply, 1)
 	go func() { answer <- w.post("/events", "hi", event("1")...) }()
-	held := time.NewTimer(500 * time.Millisecond)
+	held := time.NewTimer(4500 * time.Millisecond)
 	defer held.Stop()
 	<-held.C
 	release()

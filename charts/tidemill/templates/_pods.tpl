@@ -2,6 +2,8 @@
 {{- define "tidemill.reach" -}}
 - --config=/etc/tidemill/config
 - --data=/tmp/tidemill
+- --namespace={{ .Release.Namespace }}
+- --withhold={{ include "tidemill.withheld" . }}
 {{- with .Values.kafka }}
 - --kafka={{ .address }}
 {{- if .tls.enabled }}
@@ -166,7 +168,6 @@ spec:
         {{- end }}
         {{- if .token }}
         - --kubernetes
-        - --namespace={{ $root.Release.Namespace }}
         {{- end }}
         {{- if .launches }}
         - --agents-at={{ include "tidemill.agentsAt" $root }}

@@ -1,0 +1,109 @@
+package config
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tidemill.dev"
+)
+
+// placed is what is wrong with a config in a place.
+func placed(t *testing.T, place Place, text string) string {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "c.yaml"), text)
+	if _, err := NewReader(filepath.Join(dir, "c.yaml"), place).Load(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// What is the install's own is refused where it stands, however it is named.
+func TestARecipeNamesNothingOfTheInstalls(t *testing.T) {
+	withheld, err := ParseWithheld("secret/tidemill-*, secret/kafka-user,claim/state,secret/sh.helm.release.v1.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const recipe = "version: 1\nrecipes:\n  r:\n    run:\n      image: i\n      command: [c]\n"
+	for said, want := range map[string]string{
+		"secrets: {T: tidemill-run-secret/run-secret}":             "c.yaml:7: recipes.r.run.secrets.T: the Secret \"tidemill-run-secret\" is the install's own",
+		"secrets: {T: kafka-user/password}":                        "recipes.r.run.secrets.T: the Secret \"kafka-user\"",
+		"secrets: {T: 'sh.helm.release.v1.x.v1/release'}":          "the Secret \"sh.helm.release.v1.x.v1\"",
+		"secrets: {A: mine/a, T: kafka-user/password}":             "recipes.r.run.secrets.T: ",
+		"volumes: [{secret: tidemill-tokens, at: /x}]":             "recipes.r.run.volumes[0].secret: the Secret \"tidemill-tokens\"",
+		"volumes: [{claim: mine, at: /m}, {claim: state, at: /x}]": "recipes.r.run.volumes[1].claim: the PersistentVolumeClaim \"state\"",
+		"secrets: {T: kafka-user-2/password}":                      "",
+		"secrets: {T: tidemill/key}":                               "",
+		"volumes: [{claim: kafka-user, at: /x}]":                   "", // a claim is no Secret
+		"volumes: [{config: tidemill-config, at: /x}]":             "", // holds none
+		"pullSecrets: [tidemill-registry]":                         "", // no container sees it
+		"{}":                                                       "",
+	} {
+		text := recipe + "      " + said + "\n"
+		if said == "{}" {
+			text = recipe
+		}
+		got := placed(t, Place{Withheld: withheld}, text)
+		if want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", said, got, want)
+		}
+		if got := placed(t, Place{}, text); got != "" {
+			t.Errorf("%s, where nothing is withheld: %s", said, got)
+		}
+	}
+}
+
+// What the log says a run is given is looked at as what the file says.
+func TestFindWhatIsWithheld(t *testing.T) {
+	withheld := Withheld{"secret/a", "claim/b*"}
+	for want, c := range map[string]struct {
+		secrets map[string]string
+		volumes []tidemill.Volume
+	}{
+		"":                              {map[string]string{"X": "b/a"}, []tidemill.Volume{{Secret: "b"}, {Claim: "a"}, {Config: "a"}}},
+		"the Secret a":                  {map[string]string{"X": "a/b", "Y": "c/d"}, nil},
+		"the PersistentVolumeClaim b-1": {nil, []tidemill.Volume{{Config: "a"}, {Claim: "b-1"}}},
+	} {
+		if got := withheld.Find(c.secrets, tidemill.Inside{Volumes: c.volumes}); got != want {
+			t.Errorf("%+v: %q, want %q", c, got, want)
+		}
+	}
+	if got := withheld.Find(map[string]string{"X": "a"}, tidemill.Inside{}); got != "the Secret a" {
+		t.Errorf("without a key: %q", got)
+	}
+	all := Withheld{"secret/*"}
+	if got := all.Find(nil, tidemill.Inside{Volumes: []tidemill.Volume{{Config: "a"}, {Claim: "b"}}}); got != "" {
+		t.Errorf("without a Secret: %q", got)
+	}
+	if got := all.Find(nil, tidemill.Inside{Volumes: []tidemill.Volume{{Secret: "z"}}}); got != "the Secret z" {
+		t.Errorf("of all Secrets: %q", got)
+	}
+}
+
+func TestParseWithheld(t *testing.T) {
+	for text, good := range map[string]bool{"": true, "secret/a": true, " secret/a* , claim/b,": true, "secret/*": true, "a": false,
+		"secret/": false, "secrets/a": false, "configmap/a": false, "secret/a*b": false, "secret/a/b": false, "secret/**": false, "secret/a b": false} {
+		if w, err := ParseWithheld(text); (err == nil) != good {
+			t.Errorf("%q: %q, %v", text, w, err)
+		}
+	}
+}
+
+// A service that nobody here could ever find is refused with what to write.
+func TestAServiceOfAnotherNamespace(t *testing.T) {
+	for service, refused := range map[string]bool{"prices": false, "ml/prices": false, "shop/prices": true} {
+		text := "version: 1\ntriggers:\n  t:\n    when: {type: a}\n    to: {service: " + service + "}\n"
+		got := placed(t, Place{Namespace: "ml"}, text)
+		if want := `c.yaml:5: triggers.t.to.service: "shop/prices" lies in another namespace`; refused != strings.Contains(got, want) ||
+			refused != strings.Contains(got, "http://prices.shop.svc.cluster.local") || !refused && got != "" {
+			t.Errorf("%s: %q", service, got)
+		}
+		if got := placed(t, Place{}, text); got != "" {
+			t.Errorf("%s, in no namespace: %s", service, got)
+		}
+	}
+	if got := placed(t, Place{Namespace: "ml"}, "version: 1\ntriggers:\n  t:\n    when: {type: a}\n    to: {url: 'http://a.example'}\n"); got != "" {
+		t.Error(got)
+	}
+}
