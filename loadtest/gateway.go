@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"tidemill.dev/config"
+	"tidemill.dev/internal/heap"
 	"tidemill.dev/internal/platform"
 	"tidemill.dev/internal/telemetry"
 	"tidemill.dev/loadtest/internal/task"
@@ -45,6 +46,9 @@ func gateway(ctx context.Context, args []string, stdin io.Reader, stdout io.Writ
 	if err != nil {
 		return err
 	}
+	watched, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	go heap.Keep(watched, 32<<20) // as serve does for a gateway
 	served := make(chan error, 1)
 	go func() { served <- door.Serve(ctx) }()
 	fmt.Fprintln(stdout, door.Addr())

@@ -183,7 +183,7 @@ func (s *jobServer) differences(w io.Writer, told map[string]*jobMade) {
 // next waits for a Job.
 func (s *jobServer) next(t *testing.T) *jobMade {
 	t.Helper()
-	late := time.NewTimer(time.Minute)
+	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
 	case j := <-s.arrived:

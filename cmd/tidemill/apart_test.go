@@ -138,7 +138,7 @@ func TestTheLoopWithEveryRoleApart(t *testing.T) {
 	}
 	a.beKubelet(job)
 	eventually(t, func() bool {
-		return strings.Contains(ok(t, "models", "show", "intent/bot-1", "--url", a.url, "--token-file", reader), "champion")
+		return strings.Contains(call(t, "", "models", "show", "intent/bot-1", "--url", a.url, "--token-file", reader).out, "champion")
 	})
 	mention(t, "runs", ok(t, "runs", "--url", a.url, "--token-file", reader), "intent", "bot-1", "succeeded")
 	eventually(t, func() bool { return a.api.deleted(job.Name) })
@@ -220,20 +220,36 @@ func TestRolesSayWhatTheyLack(t *testing.T) {
 	dir := t.TempDir()
 	secret := leave(t, strings.Repeat("x", 32), dir, "secret")
 	for args, says := range map[string]string{
-		"gateway --functions ftp://x":      "--functions: give a URL such as",
-		"gateway --agents-at http://u:p@x": "without a user",
-		"function":                         "NAME is missing; name the function: train, promote, forget",
-		"function trian":                   "did you mean train?",
-		"function train --kafka x:1":       "give --redis and --store",
-		"function train --kafka x:1 --redis x:1 --store s3://x":                                     "give --run-secret, the same file as the dispatcher's",
-		"dispatcher --kafka x:1 --functions http://f":                                               "give --run-secret",
-		"dispatcher --kafka x:1 --functions knative --run-secret " + secret:                         "give --kubernetes, or --kubeconfig",
-		"keeper --kafka x:1 --kubernetes":                                                           "it takes --redis, --store, --run-secret, --agents-at, --image, too",
-		"keeper --kafka x:1 --kubernetes --redis x:1 --store s3://x --image i":                      "it takes --run-secret, --agents-at, too",
+		"gateway --functions ftp://x":                                          "--functions: give a URL such as",
+		"gateway --agents-at http://u:p@x":                                     "without a user",
+		"keeper --withhold configmap/x":                                        "--withhold: \"configmap/x\" names nothing",
+		"function":                                                             "NAME is missing; name the function: train, promote, forget",
+		"function trian":                                                       "did you mean train?",
+		"function train --kafka x:1":                                           "give --redis and --store",
+		"function train --kafka x:1 --redis x:1 --store s3://x":                "give --run-secret, the same file as the dispatcher's",
+		"dispatcher --kafka x:1 --functions http://f":                          "give --run-secret",
+		"dispatcher --kafka x:1 --functions knative --run-secret " + secret:    "give --kubernetes, or --kubeconfig",
+		"keeper --kafka x:1 --kubernetes":                                      "it takes --redis, --store, --run-secret, --agents-at, --image, too",
+		"keeper --kafka x:1 --kubernetes --redis x:1 --store s3://x --image i": "it takes --run-secret, --agents-at, too",
 		"function train --kafka x:1 --redis x:1 --store s3://x --kubernetes --run-secret " + secret: "it takes --agents-at, --image, too",
 	} {
 		if o := call(t, "", append([]string{"serve"}, strings.Fields(args)...)...); o.code != exitUsage || !strings.Contains(o.err, says) {
 			t.Errorf("serve %s: exit %d, %s", args, o.code, o.err)
+		}
+	}
+}
+
+// What a place withholds, and what it cannot see, no process takes from its config.
+func TestWhatAPlaceWithholds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := leave(t, "version: 1\nrecipes:\n  r:\n    run: {image: i, command: [c], secrets: {T: tidemill-run-secret/run-secret}}\ntriggers:\n  t:\n    when: {type: a}\n    to: {service: shop/prices}\n", dir, "c.yaml")
+	for _, role := range []string{"gateway", "dispatcher", "keeper"} {
+		o := call(t, "", "serve", role, "--kafka", "127.0.0.1:1", "-f", file, "--namespace", "ml", "--withhold", "secret/tidemill-*")
+		for _, want := range []string{"c.yaml:4: recipes.r.run.secrets.T: the Secret \"tidemill-run-secret\" is the install's own", "c.yaml:8: triggers.t.to.service: \"shop/prices\" lies in another"} {
+			if o.code != exitFailed || !strings.Contains(o.err, want) {
+				t.Errorf("%s: exit %d, %s", role, o.code, o.err)
+			}
 		}
 	}
 }

@@ -26,6 +26,7 @@ type connection struct {
 	security           broker.Security
 	redis              platform.RedisSecurity
 	log                string
+	place              config.Place // where the config applies
 }
 
 func (c *connection) flags(f *flagSet) {
@@ -89,7 +90,7 @@ func (c *connection) source() *configSource {
 	if source.path == "" {
 		source.path, source.optional = configFile, true
 	}
-	source.reader = config.NewReader(source.path)
+	source.reader = config.NewReader(source.path, c.place)
 	return source
 }
 

@@ -44,7 +44,7 @@ type dataPut struct {
 func (p *dataPut) flags(f *flagSet) {
 	f.text(&p.branch, "branch", "b", "BRANCH", "commit there (default main); one that is not there is made")
 	f.text(&p.message, "message", "m", "TEXT", "what for")
-	f.text(&p.subject, "subject", "s", "KEY", "the event's subject, if not the last segment of the dataset's name")
+	f.text(&p.subject, "subject", "s", "KEY", "the event's subject, if not the key that the dataset belongs to")
 	f.yes(&p.replace, "replace", "remove from the branch what is not put")
 	f.yes(&p.dryRun, "dry-run", "only say what would change")
 	f.text(&p.output, "output", "o", "FORMAT", "text or json")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -137,7 +136,7 @@ func TestInterruptedPut(t *testing.T) {
 	from := folder(t, files)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	var out, stderr bytes.Buffer
+	var out, stderr syncBuffer
 	err := run(ctx, []string{"data", "put", "d", from, "--data", data}, strings.NewReader(""), &out, &stderr)
 	if err == nil || !strings.Contains(err.Error(), "cancel") && !strings.Contains(err.Error(), "interrupted") {
 		t.Errorf("%v", err)

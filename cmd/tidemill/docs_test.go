@@ -1,10 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -273,9 +273,9 @@ func (d *document) curl(t *testing.T, args []string) {
 		t.Logf("not run, for there is no curl: curl %s", strings.Join(args, " "))
 		return
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if out, err := exec.CommandContext(ctx, "curl", append(args, "--fail-with-body", "--max-time", "20", "--noproxy", "*")...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "curl", append(args, "--fail-with-body", "--noproxy", "*")...).CombinedOutput(); err != nil {
 		t.Errorf("curl %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }
@@ -301,13 +301,13 @@ func (d *document) tidemill(t *testing.T, args []string) {
 		return
 	}
 	d.start(t)
-	var out, errs bytes.Buffer
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	var out, errs syncBuffer
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := run(ctx, args, strings.NewReader(""), &out, &errs); err != nil {
 		t.Errorf("tidemill %s: %v\n%s%s", strings.Join(args, " "), err, &out, &errs)
 	}
-	if out.Len() == 0 && errs.Len() == 0 && args[0] != "tail" {
+	if out.String()+errs.String() == "" && args[0] != "tail" {
 		t.Errorf("tidemill %s prints nothing", strings.Join(args, " "))
 	}
 }
@@ -322,7 +322,7 @@ func (d *document) start(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	told, ended := newFirstLine(), make(chan error, 1)
 	go func() {
-		ended <- run(ctx, []string{"up", "--kafka-port", "0", "--redis-port", "0", "--listen", "127.0.0.1:0"}, strings.NewReader(""), told, &bytes.Buffer{})
+		ended <- run(ctx, []string{"up", "--kafka-port", "0", "--redis-port", "0", "--listen", "127.0.0.1:0"}, strings.NewReader(""), told, io.Discard)
 	}()
 	t.Cleanup(func() {
 		stop()

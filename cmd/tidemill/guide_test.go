@@ -142,7 +142,7 @@ func (g *guide) up() {
 // until waits as the reader does: until what a command prints has all of these.
 func (g *guide) until(command string, want ...string) string {
 	g.Helper()
-	ctx, cancel := context.WithTimeout(g.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(g.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -162,7 +161,7 @@ func TestWaitingForReceiptsMayEnd(t *testing.T) {
 	ok(t, "triggers", "pause", "tell-crm", "--url", d.url)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var out bytes.Buffer
+	var out syncBuffer
 	var stderr syncBuffer
 	ended := make(chan error, 1)
 	go func() {

@@ -37,6 +37,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// patience ends what hangs; it measures nothing.
+const patience = 2 * time.Minute
+
 // outcome is what a call of the program left.
 type outcome struct {
 	out, err string
@@ -46,9 +49,9 @@ type outcome struct {
 // call runs the program in this process.
 func call(t *testing.T, stdin string, args ...string) outcome {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	var out, stderr bytes.Buffer
+	var out, stderr syncBuffer // a command that takes long worries aloud, from beside
 	code := report(&stderr, run(ctx, args, strings.NewReader(stdin), &out, &stderr))
 	return outcome{out.String(), stderr.String(), code}
 }
@@ -162,12 +165,12 @@ func eventually(t *testing.T, yes func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(30 * time.Second)
+	late := time.After(patience)
 	for !yes() {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatal("waited 30 s in vain")
+			t.Fatalf("waited %s in vain", patience)
 		}
 	}
 }

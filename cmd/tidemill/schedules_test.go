@@ -168,7 +168,7 @@ func TestOtherClocks(t *testing.T) {
 	}
 	g := startGateway(t, append(servers(t, embedded.Options{}), "-f", leave(t, "version: 1\n", t.TempDir(), "c.yaml"), "--listen", "127.0.0.1:0")...)
 	for range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		command := exec.CommandContext(ctx, containers[0].Command[0], append(containers[0].Command[1:], containers[0].Args...)...)
 		command.Env = append(os.Environ(), envURL+"="+g.url, envToken+"=", "no_proxy=*")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tidemill.dev/config"
+	"tidemill.dev/internal/heap"
 	"tidemill.dev/internal/platform"
 	"tidemill.dev/internal/telemetry"
 )
@@ -99,14 +100,17 @@ func (r *serving) flags(f *flagSet) {
 	r.connection.flags(f)
 }
 
-func (r *serving) accept(positional []string) error {
-	if err := r.acceptRole(positional); err != nil {
+func (r *serving) accept(positional []string) (err error) {
+	if err = r.acceptRole(positional); err != nil {
 		return err
 	}
 	if err := r.scoring.accept(); err != nil {
 		return err
 	}
 	if err := r.cluster.accept(); err != nil {
+		return err
+	}
+	if r.place, err = r.cluster.place(); err != nil {
 		return err
 	}
 	if r.door.listen == "" && r.role != functionRole {
@@ -203,7 +207,7 @@ func (r *serving) run(ctx context.Context, s *session, _ []string) error {
 	if err != nil {
 		return unlessInterrupted(ctx, log, fmt.Errorf("start: %w", err))
 	}
-	return stay(ctx, p, log, source, func(ctx context.Context) error {
+	return stay(ctx, p, log, source, r.block(), func(ctx context.Context) error {
 		return unlessInterrupted(ctx, log, r.open(ctx, s, p, log, source, began))
 	})
 }
@@ -285,9 +289,24 @@ func (r *serving) tell(s *session, p *platform.Platform, source *configSource, u
 	fmt.Fprintf(s.stdout, "  http    %s\n  kafka   %s\n  redis   %s\n  config  %s\n", url, a.Kafka, orNone(a.Redis), source.shown())
 }
 
+// doorBlock lets so much garbage of net/http come together in a gateway.
+const doorBlock = 32 << 20
+
+// block is what the role's heap is given while it has much to do; negative is that
+// nobody looks after it. A scorer's models do: see infer.Options.Collect.
+func (r *serving) block() int {
+	switch r.role {
+	case gatewayRole:
+		return doorBlock
+	case scorerRole:
+		return -1
+	}
+	return 0
+}
+
 // stay keeps the config applied and the platform open while something serves,
 // and stops it all in the stop order.
-func stay(ctx context.Context, p *platform.Platform, log *slog.Logger, source *configSource, do func(context.Context) error) (err error) {
+func stay(ctx context.Context, p *platform.Platform, log *slog.Logger, source *configSource, block int, do func(context.Context) error) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	defer func() {
@@ -297,6 +316,9 @@ func stay(ctx context.Context, p *platform.Platform, log *slog.Logger, source *c
 		err = errors.Join(err, closePlatform(ctx, p))
 	}()
 	watching.Go(func() { p.Watch(ctx, source.load, configEvery) })
+	if block >= 0 {
+		watching.Go(func() { heap.Keep(ctx, block) })
+	}
 	return do(ctx)
 }
 

@@ -14,6 +14,7 @@ type clusterFlags struct {
 	kubernetes                            bool
 	kubeconfig, namespace                 string
 	agentsAt, image, secret, functionsAre string
+	withhold                              string
 }
 
 func (c *clusterFlags) flags(f *flagSet) {
@@ -23,10 +24,12 @@ func (c *clusterFlags) flags(f *flagSet) {
 	f.text(&c.agentsAt, "agents-at", "", "URL", "where the agents of runs reach the gateway, from their pods")
 	f.text(&c.image, "image", "", "IMAGE", "Tidemill's own, which brings the agent into the pods of runs")
 	f.text(&c.secret, "run-secret", "", "FILE", "32 random bytes, raw or as base64, the same for all processes: attempts of runs and our functions know us by it")
+	f.text(&c.withhold, "withhold", "", "KIND/NAME,…", "what no recipe may name: secret/NAME and claim/NAME; a * at the end of a name stands for any rest")
 	f.text(&c.functionsAre, "functions", "", "knative|URL", "where the dispatcher finds train, promote and forget: Knative Services, or a URL, which may have {function} in it")
 	for flag, variable := range map[string]string{
 		"kubernetes": "TIDEMILL_KUBERNETES", "kubeconfig": "TIDEMILL_KUBECONFIG", "namespace": "TIDEMILL_NAMESPACE",
 		"agents-at": "TIDEMILL_AGENTS_AT", "image": "TIDEMILL_IMAGE", "run-secret": "TIDEMILL_RUN_SECRET_FILE", "functions": "TIDEMILL_FUNCTIONS",
+		"withhold": "TIDEMILL_WITHHOLD",
 	} {
 		f.fromEnv(flag, variable)
 	}
@@ -43,6 +46,15 @@ func (c *clusterFlags) accept() error {
 		return nil
 	}
 	return checkURL("--functions", platform.FunctionAt(c.functionsAre, "train"))
+}
+
+// place is what the cluster means for the config.
+func (c *clusterFlags) place() (config.Place, error) {
+	withheld, err := config.ParseWithheld(c.withhold)
+	if err != nil {
+		return config.Place{}, usagef("--withhold: %v", err)
+	}
+	return config.Place{Namespace: c.namespace, Withheld: withheld}, nil
 }
 
 // checkURL takes an address that others call; empty is none.
@@ -112,7 +124,7 @@ func (r *serving) options(a config.Addresses) platform.Options {
 	}
 	if r.launches() || r.role == dispatcherRole && r.cluster.kubernetes {
 		o.Cluster = &platform.ClusterOptions{Kubeconfig: r.cluster.kubeconfig, Namespace: r.cluster.namespace,
-			Gateway: r.cluster.agentsAt, Image: r.cluster.image}
+			Gateway: r.cluster.agentsAt, Image: r.cluster.image, Withheld: r.place.Withheld}
 	}
 	return o
 }

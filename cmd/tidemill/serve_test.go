@@ -289,8 +289,8 @@ func TestTwoReplicasShareOneMemory(t *testing.T) {
 	}
 	starting.Wait()
 	eventually(t, func() bool { // a Redis on a busy machine may be late
-		ok(t, "publish", "a", "--id", "1", "--url", all[0].url)
-		return strings.Contains(ok(t, "publish", "a", "--id", "1", "--url", all[1].url), "was here before")
+		call(t, "", "publish", "a", "--id", "1", "--url", all[0].url)
+		return strings.Contains(call(t, "", "publish", "a", "--id", "1", "--url", all[1].url).out, "was here before")
 	})
 }
 

@@ -113,7 +113,7 @@ func (u *up) run(ctx context.Context, s *session, _ []string) error {
 	if err != nil {
 		return unlessInterrupted(ctx, log, err)
 	}
-	return stay(ctx, p, log, source, func(ctx context.Context) error {
+	return stay(ctx, p, log, source, doorBlock, func(ctx context.Context) error {
 		if err := begin(ctx, p, log); err != nil {
 			return unlessInterrupted(ctx, log, err)
 		}

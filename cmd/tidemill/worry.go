@@ -55,7 +55,9 @@ func (w *worry) watch(out io.Writer, what string) (stop func()) {
 			case <-done:
 				return
 			case <-t.C:
-				fmt.Fprint(out, w.line(began, what))
+				if line := w.line(began, what); line != "" {
+					fmt.Fprint(out, line)
+				}
 			}
 		}
 	})

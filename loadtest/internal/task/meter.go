@@ -1,6 +1,7 @@
 package task
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,6 +30,9 @@ func (m *Meter) Start(t Task) error {
 			return fmt.Errorf("profile: %w", err)
 		}
 		m.profile = f
+		if err := writeAllocs(t, ".before"); err != nil {
+			return err
+		}
 		if err := pprof.StartCPUProfile(f); err != nil {
 			return fmt.Errorf("profile: %w", err)
 		}
@@ -55,15 +59,21 @@ func (m *Meter) Stop(t Task) (Result, error) {
 }
 
 func (m *Meter) writeProfiles(t Task) error {
-	f, err := os.Create(filepath.Join(t.Profile, t.Do+".alloc.prof"))
+	return errors.Join(writeAllocs(t, ""), m.profile.Close())
+}
+
+// writeAllocs writes what has been allocated since the process began. What was
+// before the meter was started is a file of its own, for pprof's -base.
+func writeAllocs(t Task, when string) error {
+	runtime.GC() // until which no allocation is in the profile
+	f, err := os.Create(filepath.Join(t.Profile, t.Do+when+".alloc.prof"))
+	if err == nil {
+		err = errors.Join(pprof.Lookup("allocs").WriteTo(f, 0), f.Close())
+	}
 	if err != nil {
 		return fmt.Errorf("profile: %w", err)
 	}
-	defer f.Close()
-	if err := pprof.Lookup("allocs").WriteTo(f, 0); err != nil {
-		return fmt.Errorf("profile: %w", err)
-	}
-	return m.profile.Close()
+	return nil
 }
 
 // processTime is the CPU time of this process, its own and the kernel's for it.
