@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"path/filepath"
@@ -17,6 +18,9 @@ func (c *child) serve(ctx context.Context) error {
 	began := time.Now()
 	s, err := embedded.Start(ctx, embedded.Options{Dir: data, Kafka: c.addr,
 		Logger: slog.New(slog.NewTextHandler(logFile{c}, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", errEarly, err)
+	}
 	if err != nil {
 		return err
 	}

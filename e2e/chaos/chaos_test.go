@@ -12,13 +12,9 @@ import (
 // TestChaos plays rounds and judges them. Ten suffice to see that nothing is
 // badly wrong; what is rare needs a thousand.
 func TestChaos(t *testing.T) {
-	rounds, first, atOnce := setting(t, "ROUNDS", 10), setting(t, "SEED", 1), setting(t, "AT_ONCE", 2)
-	if raceDetector { // it makes a round five times as dear, and looks for other things
-		rounds = min(rounds, 3)
-	}
-	if testing.Short() {
-		rounds = min(rounds, 2)
-	}
+	t.Parallel()
+	rounds, first := seeds(t, 10, 4)
+	atOnce := setting(t, "AT_ONCE", 2)
 	sum := &figures{counts: map[string]int{}}
 	t.Cleanup(func() { t.Logf("seeds %d to %d: %v", first, first+rounds-1, sum) })
 	places := make(chan struct{}, atOnce)
@@ -31,6 +27,19 @@ func TestChaos(t *testing.T) {
 			playRound(t, p, sum)
 		})
 	}
+}
+
+// seeds is how many rounds are played, and the first one's seed. The race detector
+// makes a round five times as dear, and looks for other things: one storm of each
+// test suffices it, and `make chaos` plays all without it.
+func seeds(t *testing.T, many, storm int) (rounds, first int) {
+	if raceDetector {
+		return setting(t, "ROUNDS", 1), setting(t, "SEED", storm)
+	}
+	if testing.Short() {
+		many = min(many, 2)
+	}
+	return setting(t, "ROUNDS", many), setting(t, "SEED", 1)
 }
 
 func setting(t *testing.T, name string, otherwise int) int {

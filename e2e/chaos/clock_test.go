@@ -20,13 +20,9 @@ import (
 // every second: each tick stands on the stream once, and a key's in their
 // order. It takes its settings as TestChaos does.
 func TestChaosOfTheClock(t *testing.T) {
-	rounds, first, atOnce := setting(t, "ROUNDS", 4), setting(t, "SEED", 1), setting(t, "AT_ONCE", 2)
-	if raceDetector { // it makes a round five times as dear, and looks for other things
-		rounds = min(rounds, 2)
-	}
-	if testing.Short() {
-		rounds = min(rounds, 2)
-	}
+	t.Parallel()
+	rounds, first := seeds(t, 4, 4)
+	atOnce := setting(t, "AT_ONCE", 2)
 	places := make(chan struct{}, atOnce)
 	for i := range rounds {
 		p := clockPlanOf(uint64(first + i))
@@ -106,7 +102,7 @@ func (r *clockRound) play(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, drainLimit)
 	defer cancel()
-	if err := r.awaitTick(ctx, b, time.Now()); err != nil {
+	if err := r.awaitTicks(ctx, b, time.Now()); err != nil {
 		return err
 	}
 	if err := r.fleet.stop(names("keeper", keepers)...); err != nil {
@@ -116,29 +112,38 @@ func (r *clockRound) play(ctx context.Context) error {
 	return errors.Join(err, r.fleet.stop(servers...))
 }
 
-// awaitTick waits until the clock has caught up with a time.
-func (r *clockRound) awaitTick(ctx context.Context, b *broker.Broker, at time.Time) error {
+// awaitTicks waits until the clock has caught up with a time for all keys.
+func (r *clockRound) awaitTicks(ctx context.Context, b *broker.Broker, at time.Time) error {
 	for {
 		all, err := readTicks(ctx, b)
-		if err == nil && slices.ContainsFunc(all, func(f firing) bool { return f.at.After(at) }) {
+		behind := slices.DeleteFunc(all, func(f firing) bool { return !f.at.After(at) })
+		if n := len(lanesOf(behind)); err == nil && n == clockLanes {
 			return nil
-		}
-		if wait(ctx, 100*time.Millisecond) != nil {
-			return fmt.Errorf("after %s no tick of a time behind the last blow: %w", drainLimit, err)
+		} else if wait(ctx, 100*time.Millisecond) != nil {
+			return fmt.Errorf("after %s %d of %d keys have a tick of a time behind the last blow: %w", drainLimit, n, clockLanes, err)
 		}
 	}
+}
+
+const clockLanes = 6 + 8 // the keys of both schedules
+
+// lanesOf are the ticks of each key of each schedule.
+func lanesOf(ticks []firing) map[string][]firing {
+	lanes := map[string][]firing{}
+	for _, t := range ticks {
+		name := t.schedule + "/" + t.key
+		lanes[name] = append(lanes[name], t)
+	}
+	return lanes
 }
 
 // judge: from each key's first tick to its last there is one for each time of
 // its schedule, and on its partition they stand in order.
 func (r *clockRound) judge() faults {
 	var f faults
-	lanes := map[string][]firing{}
-	for _, t := range r.ticks {
-		lanes[t.schedule+"/"+t.key] = append(lanes[t.schedule+"/"+t.key], t)
-	}
-	if len(lanes) != 6+8 {
-		f.add("%d of 14 keys have ticked", len(lanes))
+	lanes := lanesOf(r.ticks)
+	if len(lanes) != clockLanes {
+		f.add("%d of %d keys have ticked", len(lanes), clockLanes)
 	}
 	for name, all := range lanes {
 		step := time.Second

@@ -31,6 +31,9 @@ streams:
 // nobody asks anything.
 func (c *child) redis(ctx context.Context) error {
 	s, err := embedded.Start(ctx, embedded.Options{Redis: os.Getenv(envRedis)})
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", errEarly, err)
+	}
 	if err != nil {
 		return err
 	}

@@ -14,13 +14,9 @@ import (
 // TestChaosOfTheDoor kills gateways, broker and Redis while others publish over
 // HTTP: every 202 is on the stream. It takes its settings as TestChaos does.
 func TestChaosOfTheDoor(t *testing.T) {
-	rounds, first, atOnce := setting(t, "ROUNDS", 10), setting(t, "SEED", 1), setting(t, "AT_ONCE", 2)
-	if raceDetector { // it makes a round five times as dear, and looks for other things
-		rounds = min(rounds, 3)
-	}
-	if testing.Short() {
-		rounds = min(rounds, 2)
-	}
+	t.Parallel()
+	rounds, first := seeds(t, 10, 2)
+	atOnce := setting(t, "AT_ONCE", 2)
 	sum := &figures{counts: map[string]int{}}
 	t.Cleanup(func() { t.Logf("seeds %d to %d: %v", first, first+rounds-1, sum.counts) })
 	places := make(chan struct{}, atOnce)

@@ -14,9 +14,6 @@ import (
 	"tidemill.dev/triggers/deliver"
 )
 
-// session is short, so that a round is: who is killed is missed after it.
-const session = 1500 * time.Millisecond
-
 // dispatch is a dispatcher's process, wired as `tidemill serve dispatcher`
 // wires it but for the session. It starts when Kafka is there.
 func (c *child) dispatch(ctx context.Context) error {

@@ -13,13 +13,12 @@ import (
 // keep their order, and dead subscribers delay nobody and lose nothing. It
 // takes its settings as TestChaos does.
 func TestChaosOfTriggers(t *testing.T) {
-	rounds, first, atOnce := setting(t, "ROUNDS", 10), setting(t, "SEED", 1), setting(t, "AT_ONCE", 3)
+	t.Parallel()
+	rounds, first := seeds(t, 10, 1)
+	atOnce := setting(t, "AT_ONCE", 3)
 	fewer := 1
-	if raceDetector { // it makes a round five times as dear, and looks for other things
-		rounds, fewer = min(rounds, 3), 4
-	}
-	if testing.Short() {
-		rounds = min(rounds, 2)
+	if raceDetector {
+		fewer = 4
 	}
 	sum := &figures{counts: map[string]int{}}
 	t.Cleanup(func() { t.Logf("seeds %d to %d: %v", first, first+rounds-1, sum.counts) })

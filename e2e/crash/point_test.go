@@ -25,9 +25,12 @@ func (p point) String() string {
 	return fmt.Sprintf("%s %s write %d of %s", what, p.when, p.number, p.server)
 }
 
+// servers are those that the process writes to.
+var servers = []string{"kafka", "redis", "store"}
+
 // points are all there are, of so many writes.
 func points(writes map[string]int) (all []point) {
-	for _, server := range []string{"kafka", "redis", "store"} {
+	for _, server := range servers {
 		for n := 1; n <= writes[server]; n++ {
 			for _, when := range []moment{before, after} {
 				all = append(all, point{server, n, when, true, false}, point{server, n, when, true, true}, point{server, n, when, false, true})

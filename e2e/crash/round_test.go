@@ -74,7 +74,7 @@ type round struct {
 }
 
 // patience ends a round that hangs; it measures nothing.
-const patience = 90 * time.Second
+const patience = 2 * time.Minute
 
 func openRound(dir string, at point) (*round, error) {
 	r := &round{dir: dir, at: at}

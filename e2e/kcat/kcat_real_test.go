@@ -175,7 +175,7 @@ func kcatWrites(t *testing.T, addr, topic, codec, text string, args ...string) {
 // read counts so many events by their id, and checks them.
 func read(t *testing.T, b *broker.Broker, stream, group string, n int) map[string]int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	c, err := b.Consumer(ctx, broker.ConsumerOptions{Group: group, Streams: []string{stream}})
 	if err != nil {

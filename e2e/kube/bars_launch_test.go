@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"tidemill.dev"
 	"tidemill.dev/e2e/kube/images"
 )
 
@@ -23,15 +24,25 @@ const (
 )
 
 // barAwake is from the gateway's answer to the Job, train being awake. The pods
-// find no node: what they would do is not what is measured.
-func (w *world) barAwake(t *testing.T) bar {
-	b := bar{what: "event accepted → Job, train awake", floor: "a bare Job", wanted: "p50 ≤ 25ms, p99 ≤ 150ms"}
-	w.toJob(t, "bar-awake-warmup")
+// find no node: what they would do is not what is measured. An event comes when
+// the last one's pod has been told of, or as soon as it has its Job: then what the
+// cluster has to do for a pod competes with it for the processors.
+func (w *world) barAwake(t *testing.T, name string, rests bool) bar {
+	b := bar{what: "event accepted → Job, train awake, " + name, floor: "a bare Job", wanted: "p50 ≤ 25ms, p99 ≤ 150ms"}
+	w.toJob(t, "bar-awake-warmup-"+name)
+	way, before := stagesToJob(), spentSoFar()
 	for i := range awakeTimes {
-		b.is = append(b.is, w.toJob(t, fmt.Sprint("bar-awake-", i)))
+		asked := w.say(t, "placeless-asked", fmt.Sprint("bar-awake-", name, "-", i), "")
+		at := w.jobOf(t, asked.Subject)
+		b.is = append(b.is, at.Sub(asked.At))
+		way.toJob(t, w, asked, at)
+		if rests {
+			w.told.one(t, "what it waits for", of(tidemill.TypeRunSeen, asked.Subject))
+		}
 	}
+	b.more = way.String() + spentSoFar().since(before, awakeTimes)
 	for i := range awakeTimes {
-		b.floors = append(b.floors, w.bareJob(t, fmt.Sprint("bare-", i)))
+		b.floors = append(b.floors, w.bareJob(t, fmt.Sprint("bare-", name, "-", i)))
 	}
 	w.cancelAll(t, "placeless")
 	return b

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"tidemill.dev"
@@ -19,45 +20,52 @@ import (
 
 const (
 	goneTimes   = 8
-	swapTimes   = 30
+	swapTimes   = 100
 	scoreTimes  = 3
 	everyletter = 5 * time.Millisecond
 )
 
 // barPodGone is from what the command notes as its last moment until its pod has
 // gone.
-func (w *world) barPodGone(t *testing.T) bar {
-	b := bar{what: "last step → pod gone, no linger", wanted: "≤ 2s"}
+func (w *world) barPodGone(t *testing.T, recipe string) bar {
+	b := bar{what: "last step → pod gone, no linger: " + recipe, wanted: "≤ 2s"}
+	way := stagesToGone()
 	for i := range goneTimes {
-		key := fmt.Sprint("bar-gone-", i)
-		w.say(t, "brief-asked", key, "")
-		r := w.succeeds(t, "brief", key)
+		key := fmt.Sprint("bar-gone-", recipe, "-", i)
+		w.say(t, recipe+"-asked", key, "")
+		r := w.succeeds(t, recipe, key)
 		ended := time.UnixMilli(int64(r.Result.Metrics["ended"]))
-		w.seen.until(t, "its pod to go", func() (string, bool) {
+		w.seen.until(t, "its pod and its Job to go", func() (string, bool) {
 			pods := w.seen.allPods(labelled[*corev1.Pod](labelRun, r.ID))
-			if len(pods) == 0 || pods[0].Gone.IsZero() {
+			jobs := w.seen.allJobs(labelled[*batchv1.Job](labelRun, r.ID))
+			if len(pods) == 0 || pods[0].Gone.IsZero() || jobs[0].Gone.IsZero() {
 				return "it is there", false
 			}
 			b.is = append(b.is, pods[0].Gone.Sub(ended))
+			way.toGone(t, w, key, ended, &jobs[0], &pods[0])
 			return "", true
 		})
 	}
+	b.more = way.String()
 	return b
 }
 
 // barSwap is from a promotion on the log to the first event on the log that the
-// promoted version has scored, while events come in all the time.
+// promoted version has scored, while events come in all the time. The scorer is at
+// zero before the first of them: how long it takes from there is another bar.
 func (w *world) barSwap(t *testing.T) bar {
 	const bot = "bar-swap"
-	b := bar{what: "promotion → scored by it", wanted: "p99 ≤ 250ms"}
+	b := bar{what: "promotion → scored by it", wanted: "p99 ≤ 250ms", floor: "its announcement"}
 	w.say(t, tidemill.TypeBotCreated, bot, "")
 	w.succeeds(t, "intent", bot)
 	w.again(t, bot)
 	ctx, stop := context.WithCancel(t.Context())
 	failed := make(chan error, 1)
 	go func() { failed <- w.messages(ctx, bot) }()
+	w.told.one(t, "a score", of(tidemill.TypeScored, bot))
 	for i := range swapTimes {
-		b.is = append(b.is, w.swap(t, bot, 1+i%2))
+		scored, announced := w.swap(t, bot, 1+i%2)
+		b.is, b.floors = append(b.is, scored), append(b.floors, announced)
 	}
 	stop()
 	if err := <-failed; err != nil && !errors.Is(err, context.Canceled) {
@@ -93,31 +101,33 @@ func (w *world) messages(ctx context.Context, bot string) error {
 	}
 }
 
-// swap promotes a version by hand.
-func (w *world) swap(t *testing.T, bot string, version int) time.Duration {
+// swap promotes a version by hand. It tells how long it took from the proposal until
+// the version has scored, and until others were told of it.
+func (w *world) swap(t *testing.T, bot string, version int) (scored, announced time.Duration) {
 	t.Helper()
-	before := len(w.told.events(of(tidemill.TypeModelPromoted, bot)))
+	proposed, promoted := of(tidemill.TypeModelPromotionProposed, bot), of(tidemill.TypeModelPromoted, bot)
+	asked, told := len(w.told.events(proposed)), len(w.told.events(promoted))
 	done, err := w.door.Promote(t.Context(), tidemill.ActionPromote, api.PromotionAsked{Model: "intent/" + bot, Version: version, Force: true, Reason: "a bar"})
 	must(t, err)
 	if done.Refused {
 		t.Fatalf("promote version %d: %s", version, done.Done)
 	}
-	var at, scored time.Time
 	w.told.until(t, fmt.Sprint("version ", version, " to score"), func() (string, bool) {
-		promoted := w.told.events(of(tidemill.TypeModelPromoted, bot))
-		if len(promoted) <= before {
+		all, others := w.told.events(proposed), w.told.events(promoted)
+		if len(all) <= asked || len(others) <= told {
 			return "it is not promoted", false
 		}
-		at = promoted[len(promoted)-1].logged
+		at := all[len(all)-1].logged
+		announced = others[len(others)-1].logged.Sub(at)
 		for _, e := range w.told.events(of(tidemill.TypeScored, bot)) {
-			if e.logged.After(at) && e.attribute("modelversion") == strconv.Itoa(version) {
-				scored = e.logged
+			if !e.logged.Before(at) && e.attribute("modelversion") == strconv.Itoa(version) {
+				scored = e.logged.Sub(at)
 				return "", true
 			}
 		}
 		return "no event was scored by it", false
 	})
-	return scored.Sub(at)
+	return scored, announced
 }
 
 // barFirstScore is from the gateway's answer to the scored event on the log, the

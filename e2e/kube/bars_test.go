@@ -19,6 +19,7 @@ type bar struct {
 	floor  string
 	floors []time.Duration
 	wanted string
+	more   string // where it goes
 }
 
 // TestBars prints the bars. Nothing fails by how long it takes: that is for whoever
@@ -26,9 +27,11 @@ type bar struct {
 func TestBars(t *testing.T) {
 	w := cluster(t)
 	bars := []bar{
-		w.barAwake(t),
+		w.barAwake(t, "alone", true),
+		w.barAwake(t, "one-behind-another", false),
 		w.barFromZero(t),
-		w.barPodGone(t),
+		w.barPodGone(t, "brief"),
+		w.barPodGone(t, "short"),
 		w.barSwap(t),
 		w.barFirstScore(t),
 	}
@@ -40,6 +43,11 @@ func TestBars(t *testing.T) {
 			b.floor, quantile(b.floors, 50), quantile(b.floors, 99))
 	}
 	must(t, table.Flush())
+	for _, b := range bars {
+		if b.more != "" {
+			fmt.Fprintf(&out, "\n%s\n%s", b.what, b.more)
+		}
+	}
 	fmt.Fprintf(t.Output(), "%s\n%s", out.String(), w.idle(t))
 }
 

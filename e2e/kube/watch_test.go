@@ -13,6 +13,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -26,6 +27,7 @@ const patience = 3 * time.Minute
 type seen[T any] struct {
 	Name  string
 	Added time.Time // when the watch told of it
+	Told  time.Time // when it told that it shall go; zero: it may stay
 	Gone  time.Time // zero: it is there
 	Last  T
 }
@@ -74,6 +76,7 @@ func (r *recorder) close() {
 type object interface {
 	GetUID() types.UID
 	GetName() string
+	GetDeletionTimestamp() *metav1.Time
 }
 
 // follow keeps all that a watch tells in one map.
@@ -85,6 +88,9 @@ func follow[T object](r *recorder, all map[types.UID]*seen[T], also func(T)) cac
 				if s == nil {
 					s = &seen[T]{Name: t.GetName(), Added: now}
 					all[t.GetUID()] = s
+				}
+				if s.Told.IsZero() && t.GetDeletionTimestamp() != nil {
+					s.Told = now
 				}
 				s.Last = t
 				if also != nil {

@@ -37,7 +37,7 @@ type entry struct {
 }
 
 func TestRealPeersPostInAllModes(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	p, url := gateway(ctx, t)
 	python, err := realservers.Python(ctx, "testdata/post.py", url+"/events", "testdata/events.json")

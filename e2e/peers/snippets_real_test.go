@@ -17,7 +17,7 @@ import (
 // The programs of docs/publish.md publish what they say; what that document has
 // for a shell is run by cmd/tidemill's test of all documents.
 func TestRealSnippetsPublish(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	p, url := gateway(ctx, t)
 	dir := programs(t, "../../docs/publish.md")

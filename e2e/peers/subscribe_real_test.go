@@ -30,7 +30,7 @@ var answerModes = []string{"binary", "structured", "batch"}
 // what they answer, in every mode, arrives on its stream with an id that derives
 // from the cause.
 func TestRealPeersSubscribe(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	python, err := realservers.Python(ctx, "testdata/subscribe.py")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"tidemill.dev/internal/ledger"
 )
 
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // A census counts verdicts from when it was opened, whoever passed them, and tells
 // of nothing else on the facts' stream.

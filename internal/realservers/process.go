@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	stopWithin = 30 * time.Second
+	stopWithin = 2 * time.Minute
 	askEvery   = 25 * time.Millisecond
 	tailBytes  = 2000
 )

@@ -127,9 +127,20 @@ func TestLimit(t *testing.T) {
 // arrived waits until a gateway knows of a mark.
 func arrived(t *testing.T, m *repeats.Memory, stream, source, id string) {
 	t.Helper()
-	for !m.Seen(t.Context(), stream, window, source, id) {
-		if t.Context().Err() != nil {
-			t.Fatal("the mark does not arrive")
+	eventually(t, "the mark arrives", func() bool { return m.Seen(t.Context(), stream, window, source, id) })
+}
+
+// eventually waits until something is so, and leaves the processor to those who
+// bring it about.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(2 * time.Minute); !is(); {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("waited in vain: %s", what)
 		}
 	}
 }
@@ -155,7 +166,7 @@ func TestFlushInFullFlight(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var flusher, all sync.WaitGroup
 	flusher.Go(func() {
-		for ctx.Err() == nil {
+		for tick := time.NewTicker(time.Millisecond); ctx.Err() == nil; <-tick.C { // in between others have their turn
 			if err := client.FlushAll(t.Context()).Err(); err != nil {
 				t.Error(err)
 			}
@@ -207,8 +218,7 @@ func TestNeverSeenWhatWasNeverMarked(t *testing.T) {
 				marked[e] = streams[e[0]]
 				m.Mark(e[0], window, e[1], e[2])
 				for _, other := range gateways {
-					for !other.Seen(t.Context(), e[0], window, e[1], e[2]) {
-					}
+					arrived(t, other, e[0], e[1], e[2])
 				}
 				continue
 			}

@@ -50,7 +50,9 @@ func TestWhatProcessesWriteIsRead(t *testing.T) {
 	for _, id := range []string{"b", "a"} {
 		writing.Go(func() { s.Publish(ctx, id, func() Process { return of(id) }) })
 	}
-	for late := time.Now().Add(time.Minute); ; {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(2 * time.Minute); ; <-tick.C {
 		got, err := s.Read(t.Context())
 		if err == nil && reflect.DeepEqual(got, []Process{of("a"), of("b")}) {
 			break

@@ -83,7 +83,9 @@ func TestADispatcherThatStopsTakesItsPartAway(t *testing.T) {
 		})
 	})
 	<-asked
-	for late := time.Now().Add(time.Minute); ; {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(2 * time.Minute); ; <-tick.C {
 		if got, err := b.Read(t.Context()); err == nil && got.Dispatchers == 1 {
 			break
 		} else if time.Now().After(late) {

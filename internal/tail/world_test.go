@@ -15,7 +15,7 @@ import (
 )
 
 // patience ends a hang; it measures nothing.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // world is a laptop's Kafka with one stream.
 type world struct {

@@ -105,6 +105,7 @@ func TestParkedEventsOutliveTheDispatcher(t *testing.T) {
 	for name, abandon := range map[string]bool{"closed": false, "abandoned": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newInstall(t, 2)
+			w.session = 2 * time.Second // after which who was abandoned is missed
 			to := newSink(t, func(string, int) int { return 500 })
 			w.trigger("a", to.url, func(t *config.Trigger) {
 				t.Delivery.Attempts = 1000

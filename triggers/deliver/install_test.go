@@ -24,7 +24,7 @@ import (
 )
 
 // hangs ends a test that hangs; it measures nothing.
-const hangs = time.Minute
+const hangs = 5 * time.Minute
 
 // install is a Kafka with our streams on it, dispatchers and subscribers.
 type install struct {
@@ -44,7 +44,7 @@ type install struct {
 
 func newInstall(t testing.TB, partitions int) *install {
 	t.Helper()
-	w := &install{TB: t, options: embedded.Options{Dir: t.TempDir()}, config: config.Default(), session: 2 * time.Second}
+	w := &install{TB: t, options: embedded.Options{Dir: t.TempDir()}, config: config.Default(), session: 6 * time.Second} // a busy machine loses a shorter one
 	var cancel context.CancelFunc
 	w.ctx, cancel = context.WithTimeout(context.Background(), hangs)
 	t.Cleanup(cancel)

@@ -234,6 +234,7 @@ func TestAPausedTriggersLettersWait(t *testing.T) {
 // A dispatcher that dies in the middle has another go on.
 func TestAReplayOutlivesTheDispatcher(t *testing.T) {
 	w := newInstall(t, 3)
+	w.session = 2 * time.Second
 	to := newSink(t, nil)
 	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Concurrency = 8 })
 	d := w.open()

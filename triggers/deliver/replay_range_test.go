@@ -162,6 +162,7 @@ func TestWhatFailsInARangeIsTriedAgain(t *testing.T) {
 // Two dispatchers share a replay. One dies, and live events go on meanwhile.
 func TestARangesReplayOutlivesADispatcher(t *testing.T) {
 	w := newInstall(t, 4)
+	w.session = 2 * time.Second
 	before, to, other := newSink(t, nil), newSink(t, nil), newSink(t, nil)
 	w.trigger("a", before.url, nil)
 	w.trigger("b", other.url, nil)
@@ -173,7 +174,7 @@ func TestARangesReplayOutlivesADispatcher(t *testing.T) {
 	one := w.open()
 	two := w.open()
 	w.until("both have partitions", func() bool { return one.partitions() == 2 && two.partitions() == 2 })
-	act := w.replayRange("a", 100, w.past(0))
+	act := w.replayRange("a", 40, w.past(0)) // slow enough that it is seen under way
 	w.until("both replay", func() bool { return one.replaying(act) == 2 && two.replaying(act) == 2 && to.count() > 20 })
 	w.publish(20, 20)
 	w.until("live events come", func() bool { return other.count() == 180 })

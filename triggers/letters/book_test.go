@@ -15,7 +15,7 @@ import (
 )
 
 // patience ends a hang; it measures nothing.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // world is a laptop's Kafka with dead letters.
 type world struct {
@@ -110,7 +110,9 @@ func (w *world) open() *Book {
 // until waits for the open letters to be those of some keys.
 func (w *world) until(k *Book, keys ...string) {
 	w.Helper()
-	for ctx := w.ctx(); ; {
+	tick := time.NewTicker(5 * time.Millisecond) // others need the processor for what is waited for
+	defer tick.Stop()
+	for ctx := w.ctx(); ; <-tick.C {
 		var open []string
 		k.ByKey(Selection{}, func(e Entry) { open = append(open, e.Key) })
 		slices.Sort(open)

@@ -247,7 +247,7 @@ func follow(do func(io.Writer) error) *lines {
 	return l
 }
 
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 func (l *lines) until(t *testing.T, what string) {
 	t.Helper()

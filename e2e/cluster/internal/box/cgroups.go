@@ -110,8 +110,25 @@ func (h hierarchies) make(group string) error {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("make a cgroup: %w; this needs a root that may write to cgroups", err)
 		}
-		if err := inherit(mount, dir); err != nil {
+		if err := errors.Join(inherit(mount, dir), weigh(dir)); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// weigh gives a sandbox ten times what every other group has of the processors
+// and, on version 1, every program that is in none. On a node of its own all that
+// runs in pods has half of them at least; here, beside a compiler's processes, it
+// would have the share of one.
+func weigh(dir string) error {
+	for name, value := range map[string]string{"cpu.shares": "10240", "cpu.weight": "1000"} {
+		file := filepath.Join(dir, name)
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := os.WriteFile(file, []byte(value), 0o644); err != nil {
+			return fmt.Errorf("give a cgroup its share of the processors: %w", err)
 		}
 	}
 	return nil

@@ -65,6 +65,15 @@ func TestGroupsOnFolders(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(mount, "group", "cpuset.cpus")); string(got) != "0-1\n" {
 		t.Errorf("the new cpuset has %q, %v", got, err)
 	}
+	if err := os.WriteFile(filepath.Join(mount, "group", "cpu.shares"), []byte("1024"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.make("group"); err != nil { // it is there, with the kernel's file
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(mount, "group", "cpu.shares")); string(got) != "10240" {
+		t.Errorf("its share is %q, %v", got, err)
+	}
 	if err := removeTree(filepath.Join(mount, "group", "not-there"), 0); err != nil {
 		t.Error(err)
 	}

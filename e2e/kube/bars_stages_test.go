@@ -1,0 +1,84 @@
+//go:build cluster
+
+package kube
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"tidemill.dev"
+)
+
+// stages is where the time goes: between what is noted on the way anyway.
+type stages struct {
+	names []string
+	took  [][]time.Duration
+}
+
+func stagesOf(names ...string) *stages {
+	return &stages{names: names, took: make([][]time.Duration, len(names))}
+}
+
+// pass takes one way in: when it began, and when each stage had ended.
+func (s *stages) pass(began time.Time, ended ...time.Time) {
+	for i, at := range ended {
+		s.took[i] = append(s.took[i], at.Sub(began))
+		began = at
+	}
+}
+
+func stagesToJob() *stages {
+	return stagesOf(
+		"accepted → the wish is written", // dispatcher, Knative, train
+		"→ an attempt is proposed",       // log, fold, claim, plan
+		"→ its Job is seen")              // log, fold, API server, watch
+}
+
+// toJob takes the way of one event in. Both facts are on their stream when there
+// is a Job.
+func (s *stages) toJob(t *testing.T, w *world, asked accepted, job time.Time) {
+	t.Helper()
+	wish := w.told.one(t, "the wish", of(tidemill.TypeRunRequested, asked.Subject))
+	start := w.told.one(t, "the start", of(tidemill.TypeRunStarted, asked.Subject))
+	s.pass(asked.At, noted(t, wish), noted(t, start), job)
+}
+
+func stagesToGone() *stages {
+	return stagesOf(
+		"last step → the end is written", // output, log, digest
+		"→ the Job is gone",              // log, fold, keeper
+		"→ the pod is told to go",        // what it owned is collected
+		"→ the pod is gone")              // kubelet
+}
+
+// toGone takes the end of one run in.
+func (s *stages) toGone(t *testing.T, w *world, key string, ended time.Time, job *seen[*batchv1.Job], pod *seen[*corev1.Pod]) {
+	t.Helper()
+	end := w.told.one(t, "the end", of(tidemill.TypeRunFinished, key))
+	s.pass(ended, noted(t, end), job.Gone, pod.Told, pod.Gone)
+}
+
+// noted is when a fact was written, before it was sent.
+func noted(t *testing.T, e told) time.Time {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339Nano, e.Time)
+	must(t, err)
+	return at
+}
+
+func (s *stages) String() string {
+	var out strings.Builder
+	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "STAGE\tP50\tP99")
+	for i, name := range s.names {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", name, quantile(s.took[i], 50), quantile(s.took[i], 99))
+	}
+	_ = table.Flush() // of a buffer
+	return out.String()
+}
