@@ -18,6 +18,10 @@ type Options struct {
 	Names    tidemill.Names
 	Security Security
 	Logger   *slog.Logger
+
+	// TransactionTimeout is after which Kafka aborts a transaction: as long may one
+	// whose process has died hold up readers of committed events; 10 s.
+	TransactionTimeout time.Duration
 }
 
 // Broker is a connection to one Kafka under one install's name. It is safe for
@@ -33,11 +37,12 @@ type Broker struct {
 	cluster   cluster
 	reader    *Consumer // decodes what Read fetches
 
-	requestTimeout time.Duration
-	growthEvery    time.Duration   // how often streams are looked after for added partitions
-	missingFor     time.Duration   // after which a stream that is read is taken for deleted
-	life           context.Context // of the transport's own goroutines; ended by Close
-	stop           context.CancelCauseFunc
+	requestTimeout     time.Duration
+	transactionTimeout time.Duration
+	growthEvery        time.Duration   // how often streams are looked after for added partitions
+	missingFor         time.Duration   // after which a stream that is read is taken for deleted
+	life               context.Context // of the transport's own goroutines; ended by Close
+	stop               context.CancelCauseFunc
 }
 
 // Open connects to Kafka and checks that it speaks what we need.
@@ -69,7 +74,7 @@ func Open(ctx context.Context, o Options) (*Broker, error) {
 		IdleTimeout:    time.Minute,
 	}
 	b := &Broker{names: o.Names, log: o.Logger, dialer: d, addr: seedAddr(seeds), transport: t,
-		requestTimeout: 10 * time.Second, growthEvery: growthEvery, missingFor: missingFor, life: life, stop: stop,
+		requestTimeout: 10 * time.Second, transactionTimeout: orDefault(o.TransactionTimeout, defaultTransaction), growthEvery: growthEvery, missingFor: missingFor, life: life, stop: stop,
 		cluster: cluster{topics: map[string]*topicPlace{}, asking: map[string]*asking{}}}
 	b.client = &kafka.Client{Addr: b.addr, Transport: t, Timeout: b.requestTimeout}
 	b.reader = b.stillConsumer(ConsumerOptions{})

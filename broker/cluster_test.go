@@ -66,7 +66,7 @@ func TestLeadersOutlastsWhoeverAskedFirst(t *testing.T) {
 
 func asksFor(req kmsg.Request, topic string) bool {
 	topics := req.(*kmsg.MetadataRequest).Topics
-	return len(topics) == 1 && *topics[0].Topic == topic
+	return len(topics) == 1 && topics[0].Topic != nil && *topics[0].Topic == topic
 }
 
 func TestMetadataOfAllSparesAskingForEach(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 // still is to read.
 func TestRefusedCommitEndsReading(t *testing.T) {
 	h := newHostile(t, 1)
-	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: time.Second, CommitEvery: 10 * time.Millisecond})
+	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: hostileSession, CommitEvery: 10 * time.Millisecond})
 	h.must(err)
 	defer c.Close(h.ctx())
 	_, errs := h.publish(0, 4, ProducerOptions{})
@@ -34,10 +34,34 @@ func TestRefusedCommitEndsReading(t *testing.T) {
 	}
 }
 
+// Whoever closes with time to spare commits what has ended, though Kafka takes its
+// own: it would be done again.
+func TestCloseWaitsForTheLastCommit(t *testing.T) {
+	h := newHostile(t, 1)
+	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: hostileSession, CommitEvery: time.Hour})
+	h.must(err)
+	_, errs := h.publish(0, 4, ProducerOptions{})
+	h.must(errors.Join(errs...))
+	for n := 0; n < 4; {
+		d, err := c.Poll(h.ctx())
+		h.must(err)
+		n += len(d.Events)
+		d.Done()
+	}
+	h.kafka.ControlKey(int16(kmsg.OffsetCommit), func(kmsg.Request) (kmsg.Response, error, bool) {
+		h.kafka.SleepControl(func() { _ = sleep(h.ctx(), leaveTime*3/2) })
+		return nil, nil, false
+	})
+	h.must(c.Close(h.ctx()))
+	if at := h.committed("g"); at != 4 {
+		t.Errorf("closed, and the group is at %d of 4", at)
+	}
+}
+
 // A broker that takes less metadata than we have to say still takes the offset.
 func TestCommitWithoutMetadataWhereItIsTooLarge(t *testing.T) {
 	h := newHostile(t, 1)
-	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: time.Second, CommitEvery: 10 * time.Millisecond})
+	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: hostileSession, CommitEvery: 10 * time.Millisecond})
 	h.must(err)
 	h.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.OffsetMetadataTooLarge, Count: -1, When: func(r kmsg.Request) bool {
 		for _, topic := range r.(*kmsg.OffsetCommitRequest).Topics {

@@ -141,6 +141,10 @@ func (d *Delivery) Next() int64 { return d.next }
 func (d *Delivery) release() {
 	s, buffer, c := d.contents, d.buffer, d.c
 	clear(s.letters)
+	spoilEvents(d.Events)
+	for _, b := range s.unpack[:s.batches] {
+		spoil(b)
+	}
 	s.events, s.letters = d.Events[:0], s.letters[:0]
 	d.contents, d.buffer = nil, nil
 	held := s.held
@@ -180,6 +184,7 @@ func (f *fetchBuffer) drop() {
 		return
 	}
 	f.c.room.give(f.size())
+	spoil(f.bytes)
 	if f.pooled {
 		f.c.buffers.Put(f)
 	}

@@ -105,8 +105,8 @@ func (d *dialer) dialOne(ctx context.Context, address string) (net.Conn, error) 
 		return nil, fmt.Errorf("connect to Kafka: %w%s", err, d.dialHint(address))
 	}
 	conn, err := d.secure(ctx, raw, address)
-	if err == nil {
-		err = ctx.Err() // a deadline that struck at the very end may still be set on it
+	if ended := ctx.Err(); err == nil && ended != nil { // a deadline that struck at the very end may still be set on it
+		err = fmt.Errorf("connect to Kafka at %s: %w", address, ended)
 	}
 	if err != nil {
 		raw.Close()

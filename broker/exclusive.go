@@ -22,8 +22,8 @@ type Exclusive struct {
 
 // ErrSuperseded says that another has opened the same exclusive name, for good:
 // nothing can be committed under it here any more. Kafka says the same of a
-// transaction that it has ended for taking more than ten seconds; who still
-// ought to have the name opens it anew.
+// transaction that it has ended for taking longer than
+// Options.TransactionTimeout; who still ought to have the name opens it anew.
 var ErrSuperseded = errors.New("superseded by another holder of the name")
 
 // Exclusive takes a name from whoever has it. What they have left open is
@@ -89,12 +89,10 @@ func (e *Exclusive) Do(ctx context.Context, fn func(*ExclusiveTx) error) error {
 	return nil
 }
 
-// exclusiveTime is when a transaction is given up, while there is time to abort it:
-// one that Kafka has ended for its age looks like another's.
-const exclusiveTime = transactionTimeout * 4 / 5
-
 func (e *Exclusive) run(ctx context.Context, x *ExclusiveTx, fn func(*ExclusiveTx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, exclusiveTime)
+	// It is given up while there is time to abort it: one that Kafka has ended for
+	// its age looks like another's.
+	ctx, cancel := context.WithTimeout(ctx, e.p.b.transactionTimeout*4/5)
 	defer cancel()
 	if err := fn(x); err != nil {
 		return err
@@ -151,7 +149,7 @@ func (e *Exclusive) abort(ctx context.Context, cause error) error {
 	if cause = e.judge(cause); e.lost != nil {
 		return cause
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), transactionTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.p.b.transactionTimeout)
 	defer cancel()
 	defer context.AfterFunc(e.p.ctx, cancel)()
 	if again := e.begin(ctx); again != nil {

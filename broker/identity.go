@@ -69,7 +69,7 @@ func (i *identities) burn(used identity) {
 func (b *Broker) initProducer(ctx context.Context, transactional string, old identity) (identity, error) {
 	res, err := b.client.InitProducerID(ctx, &kafka.InitProducerIDRequest{
 		TransactionalID:      transactional,
-		TransactionTimeoutMs: int(transactionTimeout.Milliseconds()),
+		TransactionTimeoutMs: int(b.transactionTimeout.Milliseconds()),
 		ProducerID:           int(old.producer),
 		ProducerEpoch:        int(old.epoch),
 	})

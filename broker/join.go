@@ -175,7 +175,7 @@ func (m *member) placed(ctx context.Context, res *kafka.JoinGroupResponse, got *
 // fence aborts what the former holder of a slot left open.
 func (m *member) fence(ctx context.Context, slot int32) {
 	id := m.c.b.names.Transactional(m.c.opt.Group, int(slot))
-	ctx, cancel := context.WithTimeout(ctx, transactionTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.c.b.transactionTimeout)
 	defer cancel()
 	t := &transaction{b: m.c.b, id: id}
 	if err := t.open(ctx); err != nil && ctx.Err() == nil {

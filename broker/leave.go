@@ -102,17 +102,36 @@ func (m *member) depart(ctx context.Context) {
 	m.farewell(ctx, parting)
 	m.awaitDrained(ctx)
 	m.lost() // no more time for the hook
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-	defer cancel()
 	if m.id == "" {
 		return
 	}
+	ctx, done := m.lastMoments(ctx)
+	defer done()
 	if err := m.commitLast(ctx); err != nil {
 		m.c.b.log.Warn("the last offsets could not be committed; what lies behind them will be delivered again", "group", m.group, "reason", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, leaveTime)
+	defer cancel()
 	if _, err := m.c.b.client.LeaveGroup(ctx, &kafka.LeaveGroupRequest{GroupID: m.group,
 		Members: []kafka.LeaveGroupRequestMember{{ID: m.id}}}); err != nil {
 		m.c.b.log.Warn("could not leave; the group waits for the session to time out", "group", m.group, "reason", err)
+	}
+}
+
+// leaveTime is how long leaving goes on when Close has no more time.
+const leaveTime = 2 * time.Second
+
+// lastMoments are for the last commit: as long as a request may take while Close
+// has time, since what is not committed will be done again.
+func (m *member) lastMoments(ctx context.Context) (context.Context, func()) {
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.c.b.requestTimeout)
+	stop := context.AfterFunc(ctx, func() {
+		_ = sleep(last, leaveTime)
+		cancel()
+	})
+	return last, func() {
+		stop()
+		cancel()
 	}
 }
 

@@ -49,9 +49,17 @@ func TestMembersMakeRoom(t *testing.T) {
 	}
 }
 
+// Who waits is watched for a quarter more than a session, which is long enough
+// for a machine that is busy with something else meanwhile.
+const (
+	waitingSession = 4 * time.Second
+	beatsOfWaiting = heartbeatsInLife * 5 / 4
+)
+
 // Who waits for the leader's word shows that it lives: the word may come later
 // than a session is long.
 func TestMemberBeatsWhileItWaits(t *testing.T) {
+	t.Parallel()
 	b, c := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.dead-letters"), kfake.GroupMinSessionTimeout(time.Second))
 	leader := &rawMember{t: t, addr: c.ListenAddrs()[0]}
 	leader.join()
@@ -65,13 +73,13 @@ func TestMemberBeatsWhileItWaits(t *testing.T) {
 		case *kmsg.JoinGroupRequest:
 			joins.Add(1)
 		case *kmsg.HeartbeatRequest:
-			if r.MemberID != leaderID && beats.Add(1) == 30 {
+			if r.MemberID != leaderID && beats.Add(1) == beatsOfWaiting {
 				close(enough)
 			}
 		}
 		return nil, nil, false
 	})
-	member, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: time.Second})
+	member, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: waitingSession})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +92,7 @@ func TestMemberBeatsWhileItWaits(t *testing.T) {
 	leader.join()
 	before := joins.Load()
 	select {
-	case <-enough: // half as long again as a session
+	case <-enough:
 	case <-time.After(hostilePatience):
 		t.Fatalf("%d heartbeats come from who waits", beats.Load())
 	}
@@ -97,6 +105,7 @@ func TestMemberBeatsWhileItWaits(t *testing.T) {
 // Who waits for the others to join shows that it lives too: they may have died
 // in the middle of joining, and nobody may know for longer than a session.
 func TestMemberBeatsWhileItJoins(t *testing.T) {
+	t.Parallel()
 	b, c := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.dead-letters"), kfake.GroupMinSessionTimeout(time.Second))
 	var beats, joins atomic.Int32
 	var called atomic.Bool // for the rebalance that nobody else answers
@@ -109,13 +118,13 @@ func TestMemberBeatsWhileItJoins(t *testing.T) {
 				joins.Add(1)
 			}
 		case *kmsg.HeartbeatRequest:
-			if joins.Load() > 0 && beats.Add(1) == 30 {
+			if joins.Load() > 0 && beats.Add(1) == beatsOfWaiting {
 				close(enough)
 			}
 		}
 		return nil, nil, false
 	})
-	member, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: time.Second})
+	member, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: waitingSession})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +144,7 @@ func TestMemberBeatsWhileItJoins(t *testing.T) {
 		another.join()
 	}()
 	select {
-	case <-enough: // half as long again as a session
+	case <-enough:
 	case <-time.After(hostilePatience):
 		t.Errorf("%d heartbeats come from who waits, %d joins", beats.Load(), joins.Load())
 	}
@@ -163,7 +172,7 @@ func (m *rawMember) join() {
 	p.Name, p.Metadata = protocolName, meta.AppendTo(nil)
 	req := kmsg.NewPtrJoinGroupRequest()
 	req.SetVersion(5)
-	req.Group, req.ProtocolType, req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = "prod.g", protocolType, 60000, 10000
+	req.Group, req.ProtocolType, req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = "prod.g", protocolType, 60000, 60000
 	req.Protocols = append(req.Protocols, p)
 	resp := kmsg.NewPtrJoinGroupResponse()
 	for req.MemberID = m.id; ; req.MemberID = m.id {
@@ -303,7 +312,7 @@ func TestMemberBeatsThroughARebalance(t *testing.T) {
 	h := newHostile(t, 1)
 	f := h.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Err: kerr.RebalanceInProgress, TopLevel: true, Count: 5})
 	done := make(chan error, 1)
-	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: time.Second,
+	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: 10 * time.Second,
 		Assigned: func(ctx context.Context, _ []Position) ([]Position, error) {
 			ctx, cancel := context.WithTimeout(ctx, hostilePatience)
 			defer cancel()

@@ -43,7 +43,7 @@ func options(t *testing.T, addr string, s Security) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Options{Addr: addr, Names: names, Security: s}
+	return Options{Addr: addr, Names: names, Security: s, TransactionTimeout: hostilePatience}
 }
 
 // mustReach opens a broker and has kafka-go's transport ask it something.
@@ -288,18 +288,30 @@ func TestOpenNamesWhatIsWrong(t *testing.T) {
 	mustRefuse(t, "kafka", Security{}, "kafka", "host:port")
 	mustRefuse(t, "kafka://k:9092", Security{}, "host:port")
 
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := l.Addr().String()
-	l.Close()
+	closed := closedAddr(t)
 	mustRefuse(t, closed, Security{}, closed, "is Kafka running", "TIDEMILL_KAFKA")
 
 	old := fakeKafka(t, kfake.MaxVersions(kversion.V2_4_0()))
 	mustRefuse(t, old, Security{}, old, "OffsetFetch 7 (has 6)", "TxnOffsetCommit 3", "Kafka 2.5")
 	mustReach(t, fakeKafka(t, kfake.MaxVersions(kversion.V2_5_0())), Security{})
 	mustReach(t, closed+","+fakeKafka(t), Security{}) // the first address is down
+}
+
+// closedAddr is one where nobody listens, and nobody can until the test ends: the
+// near end of a connection.
+func closedAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	near, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { near.Close() })
+	return near.LocalAddr().String()
 }
 
 func TestOpenEndsWithItsContext(t *testing.T) {

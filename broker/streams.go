@@ -63,9 +63,9 @@ func (b *Broker) EnsureStreams(ctx context.Context, specs []StreamSpec, o Ensure
 	var (
 		changes []Change
 		w       backoff
-		began   = time.Now()
+		same    steadiness
 	)
-	for round := 1; ; round++ {
+	for {
 		found, err := persist(ctx, b.findStreams)
 		if err != nil {
 			return EnsureReport{}, fmt.Errorf("look at the streams: %w", err)
@@ -86,7 +86,7 @@ func (b *Broker) EnsureStreams(ctx context.Context, specs []StreamSpec, o Ensure
 		if err != nil && !passing(err) {
 			return report, err
 		}
-		if ended := w.wait(ctx); ended != nil || err == nil && round >= ensureRounds && time.Since(began) > ensureSettles {
+		if ended := w.wait(ctx); ended != nil || err == nil && same.still(todo) {
 			return report, unsettled(todo, errors.Join(err, ended))
 		}
 	}
@@ -94,13 +94,29 @@ func (b *Broker) EnsureStreams(ctx context.Context, specs []StreamSpec, o Ensure
 
 const (
 	// ensurePatience is how long EnsureStreams waits for what may pass.
-	ensurePatience = 30 * time.Second
+	ensurePatience = 90 * time.Second
 	// ensureRounds is how often a change is made that does not stay, and
 	// ensureSettles how long at least: a broker that has much to do tells of what
-	// it was just told some seconds later, and until then as it was before.
+	// it was just told many seconds later, and until then as it was before.
 	ensureRounds  = 12
-	ensureSettles = 15 * time.Second
+	ensureSettles = 45 * time.Second
 )
+
+// steadiness is since when, and for how many rounds, the same was left to do.
+type steadiness struct {
+	left   string
+	since  time.Time
+	rounds int
+}
+
+// still reports whether that has gone on for too long to pass.
+func (s *steadiness) still(todo actions) bool {
+	if left := fmt.Sprint(todo.changes()); left != s.left {
+		*s = steadiness{left: left, since: time.Now()}
+	}
+	s.rounds++
+	return s.rounds >= ensureRounds && time.Since(s.since) > ensureSettles
+}
 
 // unsettled says what kept the streams from being as they should.
 func unsettled(todo actions, err error) error {

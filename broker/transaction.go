@@ -10,9 +10,8 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// transactionTimeout bounds how long a dead member's open transaction holds up
-// readers of committed records.
-const transactionTimeout = 10 * time.Second
+// defaultTransaction is Options.TransactionTimeout.
+const defaultTransaction = 10 * time.Second
 
 // transaction is the transactional half of a producer: its id, its identity,
 // and which partitions the open transaction has been told of.

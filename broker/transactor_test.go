@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -118,13 +119,33 @@ func TestTransactionWhoseEventsAreRefused(t *testing.T) {
 	}
 }
 
+// What Kafka is told is what was asked for, or else ten seconds.
+func TestTransactionTimeout(t *testing.T) {
+	b, k := openFake(t)
+	var told atomic.Int32
+	k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Count: -1, Observe: true, TopLevel: true, When: func(r kmsg.Request) bool {
+		told.Store(r.(*kmsg.InitProducerIDRequest).TransactionTimeoutMillis)
+		return true
+	}})
+	for asked, want := range map[time.Duration]int32{0: 10_000, time.Minute: 60_000} {
+		b, err := Open(t.Context(), Options{Addr: b.addr.String(), Names: b.names, TransactionTimeout: asked})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.initProducer(t.Context(), "prod.tx", noIdentity); err != nil || told.Load() != want {
+			t.Errorf("asked for %s Kafka was told %d ms: %v", asked, told.Load(), err)
+		}
+		b.Close()
+	}
+}
+
 // A transaction that took too long says so, whatever Kafka calls it.
 func TestTransactionThatTookTooLong(t *testing.T) {
 	_, _, x, d := openTransaction(t)
 	if err := x.await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	tx := &Tx{t: x, began: time.Now().Add(-11 * time.Second), done: []*Delivery{d}}
+	tx := &Tx{t: x, began: time.Now().Add(-hostilePatience - time.Second), done: []*Delivery{d}}
 	err := x.abort(t.Context(), tx, kafka.InvalidProducerEpoch)
 	x.leave()
 	if !errors.Is(err, kafka.InvalidProducerEpoch) || !strings.Contains(err.Error(), "put less into one") {

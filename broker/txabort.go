@@ -22,13 +22,13 @@ func (t *Transactor) abort(ctx context.Context, x *Tx, cause error) error {
 	if errors.Is(cause, kafka.UnknownMemberId) {
 		t.c.member.startOver() // the group has said it here first
 	}
-	if took := time.Since(x.began); !x.began.IsZero() && took > transactionTimeout {
-		cause = fmt.Errorf("it took %s, and Kafka ends a transaction after %s; put less into one: %w", took.Round(time.Millisecond), transactionTimeout, cause)
+	if took := time.Since(x.began); !x.began.IsZero() && took > t.c.b.transactionTimeout {
+		cause = fmt.Errorf("it took %s, and Kafka ends a transaction after %s; put less into one: %w", took.Round(time.Millisecond), t.c.b.transactionTimeout, cause)
 	}
 	err := fmt.Errorf("%w: %w", ErrAborted, cause)
 	// A caller whose time is up has still to be rid of the transaction, or its
 	// events would be nobody's; a consumer that closes need not be.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), transactionTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.c.b.transactionTimeout)
 	defer cancel()
 	defer context.AfterFunc(t.c.ctx, cancel)()
 	if t.p.tx.id != "" {

@@ -10,7 +10,7 @@ import (
 
 // offsets puts offsets into the transaction, a group's at a time.
 func (t *transaction) offsets(ctx context.Context, groups ...groupCommit) error {
-	ctx, cancel := context.WithTimeout(ctx, transactionTimeout)
+	ctx, cancel := context.WithTimeout(ctx, t.b.transactionTimeout)
 	defer cancel()
 	for _, g := range groups {
 		if err := t.retry(ctx, func(ctx context.Context) error { return t.addOffsets(ctx, g.group) }); err != nil {
@@ -25,7 +25,7 @@ func (t *transaction) offsets(ctx context.Context, groups ...groupCommit) error 
 
 // commit ends the transaction for good.
 func (t *transaction) commit(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, transactionTimeout)
+	ctx, cancel := context.WithTimeout(ctx, t.b.transactionTimeout)
 	defer cancel()
 	doubt := false
 	err := t.retry(ctx, func(ctx context.Context) error {

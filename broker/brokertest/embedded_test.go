@@ -2,9 +2,11 @@ package brokertest
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,10 +41,19 @@ func TestEmbedded(t *testing.T) {
 	})
 }
 
+// startEmbedded waits for a port that it has left: another process may have been
+// given it meanwhile.
 func startEmbedded(t testing.TB, o embedded.Options) *embedded.Servers {
-	s, err := embedded.Start(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
+	ctx, cancel := closing()
+	defer cancel()
+	for {
+		s, err := embedded.Start(context.Background(), o)
+		if err == nil {
+			return s
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || ctx.Err() != nil {
+			t.Fatal(err)
+		}
+		<-time.After(50 * time.Millisecond)
 	}
-	return s
 }

@@ -22,6 +22,10 @@ import (
 // measure.
 const patience = 3 * time.Minute
 
+// transaction is longer than one of a case takes on a busy machine, and ends in
+// time for who waits for one that nobody else ends.
+const transaction = time.Minute
+
 // world is one case's install on the server.
 type world struct {
 	*testing.T
@@ -52,7 +56,7 @@ func newWorld(t *testing.T, s Server) *world {
 // open is another process's view of the same install.
 func (w *world) open() *broker.Broker {
 	w.Helper()
-	b, err := broker.Open(w.ctx(), broker.Options{Addr: w.srv.Addr, Names: w.names})
+	b, err := broker.Open(w.ctx(), broker.Options{Addr: w.srv.Addr, Names: w.names, TransactionTimeout: transaction})
 	w.must(err)
 	w.Cleanup(func() { w.must(b.Close()) })
 	return b

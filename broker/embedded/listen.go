@@ -23,7 +23,11 @@ func openDoors(o Options) ([]*door, error) {
 		if err != nil {
 			return doors, fmt.Errorf("listen for kafka on %s: %w", o.Kafka, err)
 		}
-		l, err := net.Listen("tcp", addr)
+		var l net.Listener
+		err = listenAt(addr, func(addr string) (err error) {
+			l, err = net.Listen("tcp", addr)
+			return err
+		})
 		if err != nil {
 			return doors, fmt.Errorf("listen for kafka: %w; give another address, or port 0 for a free one", err)
 		}

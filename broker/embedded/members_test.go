@@ -3,28 +3,32 @@ package embedded
 import (
 	"net"
 	"testing"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // A member that dies while it waits to join does not keep its place for ever.
 func TestDeadJoinerLeaves(t *testing.T) {
 	s := start(t, Options{})
-	living := joinRequest()
+	living := joinRequest(2 * time.Minute)
 	joined := kmsg.NewPtrJoinGroupResponse()
 	ask1(t, s.Kafka(), living, joined)
 	living.MemberID = joined.MemberID
 	ask1(t, s.Kafka(), living, joined)
 	syncAs(t, s.Kafka(), joined)
 
-	dead := joinRequest()
+	dead := joinRequest(time.Second)
 	ask1(t, s.Kafka(), dead, joined)
 	dead.MemberID = joined.MemberID
+	joins := s.Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Count: -1, Observe: true,
+		When: func(r kmsg.Request) bool { return r.(*kmsg.JoinGroupRequest).MemberID == dead.MemberID }})
 	conn, err := net.Dial("tcp", s.Kafka())
 	must(t, err)
 	_, err = conn.Write(kmsg.NewRequestFormatter().AppendRequest(nil, dead, 1))
 	must(t, err)
-	soon(t, "the other joins", func() bool { return len(s.Cluster().GroupInfo("g").Members) == 2 })
+	must(t, joins.Wait(t.Context(), 1))
 	must(t, conn.Close())
 	soon(t, "the server sees it go", func() bool { return s.doors[0].inside() == 0 })
 	ask1(t, s.Kafka(), living, joined)
@@ -46,10 +50,11 @@ func (d *door) inside() int {
 	return len(d.open)
 }
 
-func joinRequest() *kmsg.JoinGroupRequest {
+// joinRequest joins with a session, and as much time for a rebalance.
+func joinRequest(session time.Duration) *kmsg.JoinGroupRequest {
 	req := kmsg.NewPtrJoinGroupRequest()
 	req.SetVersion(5)
-	req.Group, req.ProtocolType, req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = "g", "consumer", 1000, 1000
+	req.Group, req.ProtocolType, req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = "g", "consumer", int32(session.Milliseconds()), int32(session.Milliseconds())
 	p := kmsg.NewJoinGroupRequestProtocol()
 	p.Name = "p"
 	req.Protocols = append(req.Protocols, p)

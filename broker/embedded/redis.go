@@ -22,7 +22,7 @@ func startRedis(o Options) (*miniredis.Miniredis, error) {
 		return nil, fmt.Errorf("listen for redis: %w", err)
 	}
 	m := miniredis.NewMiniRedis()
-	if err := m.StartAddr(o.Redis); err != nil {
+	if err := listenAt(o.Redis, m.StartAddr); err != nil {
 		return nil, fmt.Errorf("listen for redis: %w; give another address, or port 0 for a free one", err)
 	}
 	return m, nil

@@ -77,12 +77,15 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// patience ends a hang; it measures nothing.
+const patience = 2 * time.Minute
+
 // soon waits for what other goroutines bring about.
 func soon(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	limit := time.After(2 * time.Minute)
+	limit := time.After(patience)
 	for !done() {
 		select {
 		case <-tick.C:
@@ -96,7 +99,7 @@ func kafkaClient(t *testing.T, addr string) *kafka.Client {
 	t.Helper()
 	tr := &kafka.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &kafka.Client{Addr: kafka.TCP(addr), Transport: tr, Timeout: 10 * time.Second}
+	return &kafka.Client{Addr: kafka.TCP(addr), Transport: tr, Timeout: patience}
 }
 
 func createTopic(t *testing.T, c *kafka.Client, topic string, configs ...kafka.ConfigEntry) error {

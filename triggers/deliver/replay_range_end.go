@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"tidemill.dev"
@@ -130,7 +131,7 @@ func (d *Dispatcher) lettersOf(ctx context.Context, act tidemill.Replay) (int64,
 				return
 			}
 			if l, err := letters.Read(&in.View); err == nil && l.Replay == act.ID {
-				found[in.ID] = true
+				found[strings.Clone(in.ID)] = true
 			}
 		}); err != nil {
 			return 0, err

@@ -1,0 +1,49 @@
+package embedded
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+func TestListenAt(t *testing.T) {
+	refused := errors.New("refused")
+	for addr, want := range map[string]int{"127.0.0.1:0": portTries + 1, "127.0.0.1:9092": 1, "127.0.0.1": 1} {
+		var asked []string
+		err := listenAt(addr, func(addr string) error {
+			asked = append(asked, addr)
+			return refused
+		})
+		if err != refused || len(asked) != want || asked[want-1] != addr {
+			t.Errorf("%s: %v after %d addresses, the last %s", addr, err, len(asked), asked[len(asked)-1])
+		}
+		if slices.Contains(asked[:want-1], addr) {
+			t.Errorf("%s was left to the kernel at once", addr)
+		}
+	}
+	taken := 0
+	err := listenAt("127.0.0.1:0", func(string) error {
+		if taken++; taken < 3 {
+			return refused
+		}
+		return nil
+	})
+	if err != nil || taken != 3 {
+		t.Errorf("%v after %d", err, taken)
+	}
+}
+
+// What the kernel gives to whoever asks for any may be another's by the time that
+// a server comes back to it.
+func TestAFreePortIsNoneOfTheKernels(t *testing.T) {
+	s := start(t, Options{Brokers: 3})
+	for _, addr := range append(s.Cluster().ListenAddrs(), s.Redis()) {
+		_, text, err := net.SplitHostPort(addr)
+		must(t, err)
+		if port, err := strconv.Atoi(text); err != nil || port < firstPort || port >= firstPort+ports {
+			t.Errorf("listens on %s: %v", addr, err)
+		}
+	}
+}
