@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"tidemill.dev"
@@ -27,6 +28,7 @@ type attempt struct {
 
 	where   tidemill.Where
 	stages  []tidemill.Stage
+	telling atomic.Bool      // of the end
 	told    tidemill.Outcome // of the end; empty until then
 	ending  *ending          // nil until the command has ended
 	peak    int64

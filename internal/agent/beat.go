@@ -50,10 +50,18 @@ func (a *attempt) beatOn(ctx context.Context, every time.Duration) {
 	}
 }
 
-// beatOnce beats, and heeds what it hears.
+// beatOnce beats, and heeds what it hears. Who is telling of the end may hear that
+// the attempt counts no more because it has just been told of: what is true then,
+// the answer to that says.
 func (a *attempt) beatOnce(ctx context.Context, within time.Duration) error {
 	var b api.Beat
-	if err := a.door.once(ctx, within, said{"/beat" + a.party.says(), jsonType, nil}, into(&b)); err != nil {
+	door := *a.door
+	door.gone = func() {
+		if !a.telling.Load() {
+			a.door.gone()
+		}
+	}
+	if err := door.once(ctx, within, said{"/beat" + a.party.says(), jsonType, nil}, into(&b)); err != nil {
 		return err
 	}
 	if b.Cancel != "" {

@@ -107,14 +107,15 @@ func TestAnImageIsKilled(t *testing.T) {
 	if err := os.WriteFile(engine, []byte(fakeEngine), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	g := newGateway(t)
-	g.order.Plan.Image, g.order.Plan.Deadline, g.order.Plan.Grace = "trainer:3", stubbornTime, 300*time.Millisecond
-	g.sh(`trap "" TERM; echo $$; sleep 600; sleep 600`)
-	o := g.options()
-	o.Equip = equipped(engine)
-	f := g.run(o)
-	if f.Outcome != tidemill.OutcomeFailed || !strings.Contains(f.Reason, "deadline") {
-		t.Errorf("it ended so: %+v", f)
+	f, reason := tooLate(t, func(g *gateway) Options {
+		g.order.Plan.Image, g.order.Plan.Grace = "trainer:3", 300*time.Millisecond
+		g.sh(`trap "" TERM; echo $$; sleep 600; sleep 600`)
+		o := g.options()
+		o.Equip = equipped(engine)
+		return o
+	})
+	if f.Outcome != tidemill.OutcomeFailed || f.Reason != reason {
+		t.Errorf("it ended so: %+v, not by the %s", f, reason)
 	}
 	asked, err := os.ReadFile(engine + ".asked")
 	if err != nil || !strings.Contains(string(asked), "\nkill tidemill-run1-1\n") {
@@ -131,9 +132,6 @@ func TestNoEngine(t *testing.T) {
 		t.Errorf("it ended so: %+v", f)
 	}
 }
-
-// stubbornTime is for an engine and a command to begin, also on a busy machine.
-const stubbornTime = 3 * time.Second
 
 func equipped(engine string) func(context.Context, tidemill.Plan) (Equipment, error) {
 	return func(context.Context, tidemill.Plan) (Equipment, error) {

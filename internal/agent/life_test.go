@@ -22,14 +22,17 @@ import (
 // A run that nobody wants any more is asked to leave, may save, and is killed
 // with all of its group if it does not go.
 func TestCancel(t *testing.T) {
-	for what, c := range map[string]struct{ script, signal, saved string }{
-		"it leaves":   {`trap 'echo saved > $TIDEMILL_CHECKPOINT/s; exit 0' TERM; echo {} > $TIDEMILL_OUT/metrics.jsonl; sleep 600 & wait`, "", "saved\n"},
-		"it does not": {`trap "" TERM; (trap "" TERM; sleep 600) & echo {} > $TIDEMILL_OUT/metrics.jsonl; sleep 600; sleep 600`, "SIGKILL", ""},
+	for what, c := range map[string]struct {
+		script, signal, saved string
+		grace                 time.Duration
+	}{
+		"it leaves":   {`trap 'echo saved > $TIDEMILL_CHECKPOINT/s; exit 0' TERM; echo {} > $TIDEMILL_OUT/metrics.jsonl; sleep 600 & wait`, "", "saved\n", patience},
+		"it does not": {`trap "" TERM; (trap "" TERM; sleep 600) & echo {} > $TIDEMILL_OUT/metrics.jsonl; sleep 600; sleep 600`, "SIGKILL", "", time.Second},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			g := newGateway(t)
-			g.order.BeatSeconds, g.order.Plan.Grace = 0.02, time.Second
+			g.order.BeatSeconds, g.order.Plan.Grace = 0.02, c.grace
 			g.sh(c.script)
 			o := g.options()
 			group := 0
@@ -48,6 +51,29 @@ func TestCancel(t *testing.T) {
 				t.Errorf("what it saved at its end is %v", g.saved)
 			}
 			gone(t, "its group", func(state, pgrp string, pid int) bool { return pgrp == strconv.Itoa(group) })
+		})
+	}
+}
+
+// A command that takes too long is asked to leave, and killed if it does not go.
+func TestTooLate(t *testing.T) {
+	for what, c := range map[string]struct {
+		script, signal string
+		grace          time.Duration
+	}{
+		"it leaves":   {`echo begun; sleep 600; sleep 600`, "SIGTERM", patience},
+		"it does not": {`trap "" TERM; echo begun; sleep 600; sleep 600`, "SIGKILL", 300 * time.Millisecond},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			f, reason := tooLate(t, func(g *gateway) Options {
+				g.order.Plan.Grace = c.grace
+				g.sh(c.script)
+				return g.options()
+			})
+			if f.Outcome != tidemill.OutcomeFailed || f.Reason != reason || f.Permanent || f.Result.Exit != -1 || f.Result.Signal != c.signal || len(f.Files) > 0 {
+				t.Errorf("it ended so: %+v, not by the %s", f, reason)
+			}
 		})
 	}
 }
@@ -236,9 +262,10 @@ func TestALogWaitsForTheGateway(t *testing.T) {
 				n++
 			}
 		}
-		return n > 5
+		_, err := os.Stat(far)
+		return n > 5 && err == nil
 	})
-	if text, err := os.ReadFile(far); err != nil || strings.TrimSpace(string(text)) == "60" {
+	if text, err := os.ReadFile(far); err != nil || strings.TrimSpace(string(text)) == "60" { // it is made anew each time, and empty for a moment
 		t.Errorf("the command has not waited: it is at %q (%v)", text, err)
 	}
 	g.set(func() { away = false })
@@ -258,18 +285,20 @@ func TestALogWaitsForTheGateway(t *testing.T) {
 
 // A command whose words nobody takes still has a deadline.
 func TestADeadlineWhileTheLogWaits(t *testing.T) {
-	g := newGateway(t)
-	g.order.Plan.Deadline, g.order.Plan.Grace = 2*time.Second, 100*time.Millisecond // it needs a moment until it is stubborn
-	g.sh(`trap "" TERM; yes`)
-	g.fault = func(w http.ResponseWriter, r *http.Request, route string) bool {
-		if route == "/log" && count(g, "/log") < 8 {
-			problem(w, http.StatusServiceUnavailable, api.Unavailable)
-			return true
+	f, reason := tooLate(t, func(g *gateway) Options {
+		g.order.Plan.Grace = 100 * time.Millisecond
+		g.sh(`trap "" TERM; yes`)
+		g.fault = func(w http.ResponseWriter, r *http.Request, route string) bool {
+			if route == "/log" && count(g, "/log") < 8 {
+				problem(w, http.StatusServiceUnavailable, api.Unavailable)
+				return true
+			}
+			return false
 		}
-		return false
-	}
-	if f := g.run(g.options()); f.Result.Signal != "SIGKILL" || f.Reason != "deadline of 2s passed" {
-		t.Errorf("it ended so: %+v", f)
+		return g.options()
+	})
+	if f.Result.Signal != "SIGKILL" || f.Reason != reason {
+		t.Errorf("it ended so: %+v, not by the %s", f, reason)
 	}
 }
 
@@ -312,8 +341,12 @@ func TestCheckpointWhileItRuns(t *testing.T) {
 	g := newGateway(t)
 	flag := filepath.Join(t.TempDir(), "flag")
 	g.sh(`cd $TIDEMILL_CHECKPOINT; echo 1 > draft; mv draft state; while ! test -e ` + flag + `; do sleep 0.05; done; exit 1`)
-	ended := g.begin(t.Context(), g.options())
+	o := g.options()
+	knows := &hearing{what: func(res *http.Response) bool { return strings.HasSuffix(res.Request.URL.Path, "/checkpoint") }, heard: make(chan struct{})}
+	o.HTTP = &http.Client{Transport: knows}
+	ended := g.begin(t.Context(), o)
 	g.until("it has saved", func() bool { return len(g.saved) == 1 })
+	<-knows.heard // or it would be saved again: who is told in the end that he watches no more has not heard that it was
 	if err := os.WriteFile(flag, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -57,28 +58,27 @@ func reduce() error {
 		return fmt.Errorf("rank %d, %w, %+v", rank, err, tf)
 	}
 	for _, server := range tf.Cluster.PS {
-		if _, err := askAt(server, rank+1); err != nil {
+		if err := askAt(server, rank+1, func(int) {}); err != nil {
 			return err
 		}
 	}
-	sum := 0
 	meet := net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT"))
 	if rank == 0 {
-		sum, err = addUp(meet, len(tf.Cluster.Worker))
-	} else {
-		sum, err = askAt(meet, rank+1)
-	}
-	if err != nil {
-		return err
-	}
-	fmt.Println("the sum is", sum)
-	if rank == 0 {
+		sum, err := addUp(meet, len(tf.Cluster.Worker))
+		if err != nil {
+			return err
+		}
+		fmt.Println("the sum is", sum)
 		return os.WriteFile(filepath.Join(os.Getenv("TIDEMILL_OUT"), "sum"), []byte(strconv.Itoa(sum)), 0o600)
+	}
+	if err := askAt(meet, rank+1, func(sum int) { fmt.Println("the sum is", sum) }); err != nil {
+		return err
 	}
 	return os.WriteFile(filepath.Join(os.Getenv("TIDEMILL_OUT"), "not kept"), nil, 0o600)
 }
 
-// addUp hears a number of each worker, and tells all of them the sum.
+// addUp hears a number of each worker, tells all of them the sum, and waits until
+// they have said it: with the first worker the others end.
 func addUp(at string, many int) (sum int, err error) {
 	l, err := net.Listen("tcp", at)
 	if err != nil {
@@ -102,24 +102,34 @@ func addUp(at string, many int) (sum int, err error) {
 			return 0, err
 		}
 	}
+	for _, c := range all {
+		if _, err := io.Copy(io.Discard, c); err != nil {
+			return 0, err
+		}
+	}
 	return sum, nil
 }
 
-// askAt tells a number, and hears one. Who is asked may not listen yet.
-func askAt(at string, n int) (sum int, err error) {
+// askAt tells a number, hears one, and hangs up once that was said. Who is asked may
+// not listen yet.
+func askAt(at string, n int, say func(int)) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for late := time.Now().Add(patience); ; <-tick.C {
 		c, err := net.Dial("tcp", at)
 		if err == nil {
 			defer c.Close()
+			sum := 0
 			if _, err = fmt.Fprintln(c, n); err == nil {
 				_, err = fmt.Fscanln(bufio.NewReader(c), &sum)
 			}
-			return sum, err
+			if err == nil {
+				say(sum)
+			}
+			return err
 		}
 		if time.Now().After(late) {
-			return 0, err
+			return err
 		}
 	}
 }
@@ -151,17 +161,6 @@ type troupe struct {
 	all   map[string]Options
 }
 
-func addresses(t *testing.T, many int) (all []string) {
-	for range many {
-		port, err := freePort()
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, net.JoinHostPort(localhost, strconv.Itoa(port)))
-	}
-	return all
-}
-
 // newTroupe are so many, of whom none has begun.
 func newTroupe(t *testing.T, workers, servers int) *troupe {
 	g := newGateway(t)
@@ -171,7 +170,11 @@ func newTroupe(t *testing.T, workers, servers int) *troupe {
 	if servers > 0 {
 		g.order.Plan.Servers = &tidemill.Servers{Count: servers}
 	}
-	w, s := addresses(t, workers), addresses(t, servers)
+	at, err := Places(workers + servers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, s := at[:workers], at[workers:]
 	for i := range workers + servers {
 		o := g.options()
 		o.Workers, o.Servers, o.Part, o.Index = w, s, Worker, i
@@ -312,19 +315,41 @@ func TestOneIsKilled(t *testing.T) {
 // None begins before all are there, and that takes nothing of the deadline. What
 // the gateway forgets meanwhile they say again.
 func TestTheyGather(t *testing.T) {
+	for deadline := time.Second; !gathered(t, deadline); deadline *= 2 {
+		if deadline > patience/4 {
+			t.Fatal("the deadline passes while they gather")
+		}
+	}
+}
+
+// gathered has one wait for the other for longer than their deadline. It is false
+// where that is too short for what they do when they have gathered.
+func gathered(t *testing.T, deadline time.Duration) bool {
+	t.Helper()
 	r := newTroupe(t, 2, 0)
-	r.order.Plan.Deadline = 3 * time.Second
+	r.order.Plan.Deadline = deadline
 	r.order.BeatSeconds = 0.05
 	r.reduces()
 	r.start("w0")
 	from := time.Now()
-	r.until("it has waited longer than its deadline", func() bool { return time.Since(from) > 4*time.Second && r.parts["w0"] == "ready" })
+	r.until("it has waited longer than its deadline", func() bool {
+		return time.Since(from) > deadline+time.Second && r.parts["w0"] == "ready" || len(r.finished) > 0
+	})
 	r.set(func() { clear(r.parts) })
 	r.start("w1")
+	r.until("they have ended", func() bool { return len(r.finished) > 0 })
+	f := r.word()
+	if f.Reason == (&late{deadline}).Error() {
+		for _, ended := range r.ended {
+			_ = r.wait(ended) // superseded, most of them
+		}
+		return false
+	}
 	r.ends(nil)
-	if f := r.word(); f.Outcome != tidemill.OutcomeSucceeded {
+	if f.Outcome != tidemill.OutcomeSucceeded {
 		t.Errorf("%+v", f)
 	}
+	return true
 }
 
 // A cancelled attempt is told of once, and all are asked to leave.

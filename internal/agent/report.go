@@ -40,6 +40,7 @@ func (a *attempt) report(err error) error {
 // say tells of the end, and of a failure instead where the gateway does not take
 // that.
 func (a *attempt) say(word api.Finish) error {
+	a.telling.Store(true)
 	said := a.finish(word)
 	if r := new(refusal); errors.As(said, &r) && !a.ends.isDead() {
 		said = a.finish(instead(word, r))

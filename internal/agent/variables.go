@@ -41,14 +41,15 @@ const localhost = "127.0.0.1"
 // that is alone meets itself at a port, a free one if it is 0.
 func (a *attempt) meet(port int) (map[string]string, error) {
 	p, workers := &a.party, a.party.workers
-	if len(workers) == 0 {
-		if port == 0 {
-			var err error
-			if port, err = freePort(); err != nil {
-				return nil, err
-			}
-		}
+	switch {
+	case len(workers) > 0:
+	case port > 0:
 		workers = []string{net.JoinHostPort(localhost, strconv.Itoa(port))}
+	default:
+		var err error
+		if workers, err = Places(1); err != nil {
+			return nil, err
+		}
 	}
 	return meeting(p.part, p.index, workers, p.servers)
 }
@@ -138,16 +139,26 @@ const (
 	ports     = 12000
 )
 
-// freePort is one that nobody listens on now, for the workers of a run to meet
-// at. Each run gets its own: several are on one machine.
-func freePort() (int, error) {
-	var l net.Listener
-	var err error
+// Places are addresses of this machine where nobody listens now, for the workers
+// and servers of a run to meet at. Each run gets its own: several are on one machine.
+func Places(many int) (all []string, err error) {
+	for range many {
+		l, err := listenSomewhere()
+		if err != nil {
+			return nil, fmt.Errorf("find ports for the run's workers: %w", err)
+		}
+		defer l.Close() // all at once, so that none is found twice
+		all = append(all, l.Addr().String())
+	}
+	return all, nil
+}
+
+func listenSomewhere() (l net.Listener, err error) {
 	for range 100 {
 		port := firstPort + rand.IntN(ports)
 		if l, err = net.Listen("tcp", net.JoinHostPort(localhost, strconv.Itoa(port))); err == nil {
-			return port, l.Close()
+			break
 		}
 	}
-	return 0, fmt.Errorf("find a port for the run's workers: %w", err)
+	return l, err
 }

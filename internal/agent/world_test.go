@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +38,8 @@ const (
 type gateway struct {
 	t      *testing.T
 	server *httptest.Server
+	at     *porch
+	asking sync.WaitGroup
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed at each change
@@ -64,31 +67,43 @@ type gateway struct {
 func newGateway(t *testing.T) *gateway {
 	g := &gateway{t: t, changed: make(chan struct{}), objects: map[string][]byte{}, trees: map[string][]api.File{}, chunks: map[int][]byte{}}
 	g.order = api.Order{Run: "run1", Recipe: "intent", Key: "bot-42", Attempt: 1, Causes: 1, Event: json.RawMessage(`{"id":"e1"}`), BeatSeconds: 0.1,
-		Plan: tidemill.Plan{Dir: t.TempDir(), Pool: "default", Deadline: time.Minute, Grace: 30 * time.Second, MaxOutput: 1 << 30, MaxLog: 1 << 30}}
-	g.server = httptest.NewServer(g)
+		Plan: tidemill.Plan{Dir: t.TempDir(), Pool: "default", Deadline: patience, Grace: 30 * time.Second, MaxOutput: 1 << 30, MaxLog: 1 << 30}}
+	g.server = httptest.NewUnstartedServer(g)
+	g.at = &porch{Listener: g.server.Listener}
+	g.server.Listener = g.at
+	g.server.Start()
 	t.Cleanup(g.server.Close)
 	return g
 }
 
-// restart closes the door, and opens it again at the same address when the
-// result is called.
-func (g *gateway) restart() (again func()) {
-	at := g.server.Listener.Addr().String()
-	g.server.CloseClientConnections()
-	g.server.Close()
-	return func() {
-		l, err := net.Listen("tcp", at)
-		if err != nil {
-			g.t.Error(err)
-			return
+// porch is where the gateway is come to. While it is shut nobody gets in; the
+// address stays the gateway's, or another might have it by the time it opens.
+type porch struct {
+	net.Listener
+	shut atomic.Bool
+}
+
+func (p *porch) Accept() (net.Conn, error) {
+	for {
+		c, err := p.Listener.Accept()
+		if err != nil || !p.shut.Load() {
+			return c, err
 		}
-		s := &httptest.Server{Listener: l, Config: &http.Server{Handler: g}}
-		s.Start()
-		g.t.Cleanup(s.Close)
+		_ = c.Close()
 	}
 }
 
+// restart ends all connections and lets nobody in until the result is called.
+func (g *gateway) restart() (again func()) {
+	g.at.shut.Store(true)
+	g.server.CloseClientConnections()
+	g.asking.Wait()
+	return func() { g.at.shut.Store(false) }
+}
+
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.asking.Add(1)
+	defer g.asking.Done()
 	route, ok := strings.CutPrefix(r.URL.Path, "/agent/v1/attempts/"+name)
 	g.mu.Lock()
 	g.asked = append(g.asked, route)
@@ -374,6 +389,23 @@ func (g *gateway) run(o Options) api.Finish {
 		g.t.Errorf("the folder of the attempt is still there: %v", err)
 	}
 	return g.word()
+}
+
+// tooLate does a run with longer and longer deadlines until its command has said
+// something before it was too late: how long that takes the machine decides.
+func tooLate(t *testing.T, set func(*gateway) Options) (f api.Finish, reason string) {
+	t.Helper()
+	for deadline := 300 * time.Millisecond; deadline < 2*patience; deadline *= 2 {
+		g := newGateway(t)
+		o := set(g)
+		g.order.Plan.Deadline = deadline
+		f = g.run(o)
+		if f.Result.LastLines != "" && !strings.HasPrefix(f.Result.LastLines, "tidemill: ") {
+			return f, "deadline of " + short(deadline) + " passed"
+		}
+	}
+	t.Fatalf("the command has never begun: %+v", f)
+	return f, ""
 }
 
 func (g *gateway) word() api.Finish {

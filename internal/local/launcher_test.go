@@ -142,7 +142,9 @@ func TestKilledLauncher(t *testing.T) {
 	a := d.plan(t, "run1-1", brood(marks), nil)
 	launcher, guard := d.other(t, t.TempDir(), a)
 	d.says(t, a.Name, "at work")
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+	left := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
+	ignores(t, guard, left...)
+	for _, sig := range left {
 		if err := syscall.Kill(guard, sig); err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 
 	"tidemill.dev/internal/agent"
@@ -24,7 +23,7 @@ func (l *Launcher) together(ctx context.Context, a runs.Attempt) error {
 	if workers+servers == 1 {
 		return agent.Run(ctx, l.options(a, &gear{l: l, deal: d}))
 	}
-	at, err := places(workers + servers)
+	at, err := agent.Places(workers + servers)
 	if err != nil {
 		return err
 	}
@@ -46,19 +45,6 @@ func (l *Launcher) together(ctx context.Context, a runs.Attempt) error {
 		return errors.Join(errs[1:]...)
 	}
 	return errs[0]
-}
-
-// places are addresses where nobody listens now.
-func places(many int) (all []string, err error) {
-	for range many {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find ports for the run's workers: %w", err)
-		}
-		defer l.Close() // all at once, so that none is found twice
-		all = append(all, l.Addr().String())
-	}
-	return all, nil
 }
 
 // deal takes the cards of an attempt and hands each worker its own. All are taken

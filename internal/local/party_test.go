@@ -27,7 +27,8 @@ func TestWorkersOnOneMachine(t *testing.T) {
 	l := d.open(t, t.TempDir(), nil)
 	l.cards = newCards([]card{{index: 0, product: "A"}, {index: 1, product: "A"}, {index: 2, product: "A"}})
 	marks := t.TempDir()
-	a := d.plan(t, "run1-1", fmt.Sprintf(me, marks)+`if test $me = server; then sleep 600; fi; echo $me has all`, func(p *tidemill.Plan) { several(p); p.GPUs = 1 })
+	last := `; touch %[1]s/$me.said; if test $me = worker0; then while ! test -e %[1]s/worker1.said; do sleep 0.02; done; fi` // with it all end
+	a := d.plan(t, "run1-1", fmt.Sprintf(me+`if test $me = server; then sleep 600; fi; echo $me has all`+last, marks), func(p *tidemill.Plan) { several(p); p.GPUs = 1 })
 	launch(t, l, a, a)
 	w := d.word(t, a.Name)
 	l.all.Wait()

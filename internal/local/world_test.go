@@ -14,9 +14,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -195,7 +197,7 @@ func (d *door) says(t *testing.T, name, text string) {
 // plan has an attempt run a script.
 func (d *door) plan(t *testing.T, name, script string, change func(*tidemill.Plan)) runs.Attempt {
 	t.Helper()
-	p := tidemill.Plan{Dir: t.TempDir(), Command: []string{"sh", "-c", script}, Deadline: time.Minute, Grace: 10 * time.Second, MaxLog: 1 << 20, MaxOutput: 1 << 20}
+	p := tidemill.Plan{Dir: t.TempDir(), Command: []string{"sh", "-c", script}, Deadline: patience, Grace: 10 * time.Second, MaxLog: 1 << 20, MaxOutput: 1 << 20}
 	if change != nil {
 		change(&p)
 	}
@@ -258,6 +260,40 @@ func isAlive(pid int) bool {
 	}
 	_, rest, _ := strings.Cut(string(text), ") ")
 	return !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
+}
+
+// ignores waits until a process heeds none of some signals: it may have begun only
+// just now.
+func ignores(t *testing.T, pid int, all ...syscall.Signal) {
+	t.Helper()
+	for late := time.After(patience); ; {
+		mask := ignoredBy(t, pid)
+		if !slices.ContainsFunc(all, func(s syscall.Signal) bool { return mask&(1<<(s-1)) == 0 }) {
+			return
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-late:
+			t.Fatalf("process %d heeds some of %v", pid, all)
+		}
+	}
+}
+
+// ignoredBy is what Linux says of it, a bit a signal.
+func ignoredBy(t *testing.T, pid int) (mask uint64) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if bits, ok := strings.CutPrefix(line, "SigIgn:"); ok {
+			if mask, err = strconv.ParseUint(strings.TrimSpace(bits), 16, 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return mask
 }
 
 // pid reads the number that a script has written.

@@ -56,11 +56,12 @@ func TestWhoIsHeardOfIsNotLost(t *testing.T) {
 // A laptop that was killed goes on at once: nothing was left of what it ran.
 func TestARestartedLaptopGoesOnAtOnce(t *testing.T) {
 	w := newWorld(t, plain("intent"))
-	stop := w.watch(w.foreman(alone))
-	f := w.foreman(alone)
-	a := w.begun(f, wish("intent", "k", "1"))
+	before := w.foreman(alone)
+	stop := w.watch(before)
+	a := w.begun(before, wish("intent", "k", "1"))
 	stop()
 	w.launch.end(tidemill.AttemptName(a.Run, 1))
+	f := w.foreman(alone) // while one launches, another that is alone would take that for lost
 	w.watch(f)
 	w.soon("the next attempt is launched", func() bool { return len(w.launch.of(a.Run)) == 2 })
 	run := w.run(f, a.Run)

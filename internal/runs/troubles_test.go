@@ -61,7 +61,7 @@ func TestATroubleIsInNobodysWay(t *testing.T) {
 	w.put("bots/k", "a.csv", "1")
 	dir := w.block("bots")
 	f := w.foreman(nil)
-	w.watch(f)
+	stop := w.watch(f)
 	blocked := w.ask(f, wish("blocked", "k", "1"))
 	free := w.ask(f, wish("intent", "k", "1"))
 	w.soon("the other begins", func() bool { return len(w.launch.of(free.Run)) == 1 })
@@ -69,8 +69,10 @@ func TestATroubleIsInNobodysWay(t *testing.T) {
 	if err := f.Status().Err; !strings.Contains(err.Error(), "begin a run of recipe blocked: look the input examples up") {
 		t.Errorf("it is told as %v", err)
 	}
+	stop() // or it could look between the two, and find that there is no data
 	w.must(os.Remove(dir))
 	w.must(os.Rename(dir+".aside", dir))
+	w.watch(f)
 	w.soon("it begins", func() bool { return len(w.launch.of(blocked.Run)) == 1 })
 	w.soon("all is well", func() bool { s := f.Status(); return s.Err == nil && s.Watching })
 }
