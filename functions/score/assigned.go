@@ -35,6 +35,13 @@ func (s *session) assigned(ctx context.Context, at []broker.Position) ([]broker.
 	return nil, nil
 }
 
+// givenUp ends tenures. The pipeline is woken: what is held of them is another's to tell
+// of, although no event may come here any more.
+func (s *session) givenUp(at []broker.Position) {
+	s.tenures.gone(at)
+	s.bell.ring(nil)
+}
+
 // later is the later of two places of each partition.
 func later(a, b []int64) []int64 {
 	for i, x := range b {

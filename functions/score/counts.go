@@ -54,8 +54,8 @@ func (s *session) counted(b *batch, now time.Time) {
 	if letters := s.counts.toSay(n[dead], now); letters > 0 {
 		s.log.Warn("dead letters", "scorer", s.conf.Name, "stream", s.conf.From, "events", letters, "reason", reason)
 	}
-	s.counts.add(&n, all, now)
 	s.swapped(b, now)
+	s.counts.add(&n, all, now)
 }
 
 // sayDeadEvery keeps a publisher whose events are all bad from filling the log: a
@@ -75,8 +75,8 @@ func (c *counts) toSay(more uint64, now time.Time) (letters uint64) {
 	return letters
 }
 
+// add counts the events last: whoever finds them counted finds what became of them.
 func (c *counts) add(n *[verdicts]uint64, all uint64, now time.Time) {
-	c.events.Add(all)
 	c.scored.Add(n[scored])
 	c.passed.Add(n[passed] + n[passedOver])
 	c.dropped.Add(n[dropped])
@@ -87,6 +87,7 @@ func (c *counts) add(n *[verdicts]uint64, all uint64, now time.Time) {
 	c.mu.Lock()
 	c.rate.add(all, now)
 	c.mu.Unlock()
+	c.events.Add(all)
 }
 
 // swapped keeps the newest swaps.

@@ -7,15 +7,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 )
-
-// heldPatience ends a test that hangs; it measures nothing.
-const heldPatience = 2 * time.Minute
 
 // parkedKafka is a Kafka with a stream where events wait.
 type parkedKafka struct {
@@ -29,8 +25,7 @@ const parkedStream = "scorer.x.parked"
 
 func newParkedKafka(t testing.TB, partitions int) *parkedKafka {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), heldPatience)
-	t.Cleanup(cancel)
+	ctx := t.Context() // of forty stories perhaps, so that it has no end of its own
 	servers, err := embedded.Start(ctx, embedded.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

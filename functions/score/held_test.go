@@ -115,7 +115,7 @@ func TestAMillionThatWaitAreAnIndex(t *testing.T) {
 		h.park(t.Context(), &to, h.hold(key, &v, int64(i), 0), key, &v, 0)
 		h.committed(int64(i) + 1)
 	}
-	each := float64(inUse()-before) / events
+	each := (inUse() - before) / events
 	t.Logf("%d events of %d keys take %.1f bytes each", h.count(), keys, each)
 	if each > allowed {
 		t.Errorf("each takes %.1f bytes, allowed are %d", each, allowed)
@@ -155,9 +155,9 @@ func returnAll(t *testing.T, h *held, to *numbered) {
 	}
 }
 
-func inUse() uint64 {
+func inUse() float64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
+	return float64(m.HeapAlloc)
 }

@@ -82,8 +82,8 @@ func TestEventsAreParkedUntilTheirModelIsThere(t *testing.T) {
 			g.openAll()
 			w.publish(batchOf(400, 200, 4)...)
 			outputs := w.judge(600)
+			w.soon("all of it has been acknowledged", func() bool { at := p.s.Standing(); return at.Held == 0 && at.Scored >= 600 })
 			w.swapsAreTold(outputs, 4)
-			w.soon("nothing is held", func() bool { return p.s.Standing().Held == 0 })
 		})
 	}
 }

@@ -47,7 +47,7 @@ func TestEventsAreScored(t *testing.T) {
 			p := w.open(conf)
 			w.publish(batchOf(100, 900, 5)...)
 			w.judge(1000)
-			w.soon("the standing tells it", func() bool { return p.s.Standing().Scored == 1000 })
+			w.soon("the standing tells it", func() bool { at := p.s.Standing(); return at.Scored == 1000 && at.Events == 1000 })
 			at := p.s.Standing()
 			if at.Events != 1000 || at.Aborted != 0 || at.Skipped != 0 || at.Models != 5 || len(at.Swaps) != 5 || p.s.Check().Status != api.OK {
 				t.Errorf("the standing is %+v, the check %+v", at, p.s.Check())

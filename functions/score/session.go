@@ -89,7 +89,7 @@ func (s *session) join(ctx context.Context) (err error) {
 		start = broker.Latest()
 	}
 	s.c, err = s.o.Broker.Consumer(ctx, broker.ConsumerOptions{Group: Group(s.conf.Name), Streams: []string{s.conf.From}, Start: start, SessionTimeout: s.o.SessionTimeout,
-		Assigned: s.assigned, Gone: s.tenures.gone})
+		Assigned: s.assigned, Gone: s.givenUp})
 	if err != nil {
 		return fmt.Errorf("read stream %s: %w", s.conf.From, err)
 	}

@@ -54,8 +54,8 @@ func TestATornTransactionIsReadBack(t *testing.T) {
 		w.must(err)
 	}
 	again := w.open(scorer())
-	w.soon("the rest is scored", func() bool { return again.s.Standing().Events == 50 })
-	if at := again.s.Standing(); at.Skipped != 19 || at.Scored != 31 {
+	w.soon("the rest is scored", func() bool { at := again.s.Standing(); return at.Events >= 50 && at.Skipped+at.Scored >= 50 }) // some may have been parked first
+	if at := again.s.Standing(); at.Events != 50 || at.Skipped != 19 || at.Scored != 31 {
 		t.Errorf("the standing is %+v", at)
 	}
 	seen := map[string]int{}

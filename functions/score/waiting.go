@@ -99,6 +99,7 @@ func (s *session) collect(ctx context.Context, b *batch) error {
 		for _, t := range all {
 			s.know(t)
 		}
+		s.told()
 	}
 	for _, t := range woken {
 		t.watched = false

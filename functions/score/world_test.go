@@ -90,7 +90,7 @@ func (w *world) connect() {
 
 func openLedger(t testing.TB, b *broker.Broker, p *broker.Producer, names tidemill.Names, addr string) *ledger.Ledger {
 	t.Helper()
-	r := redis.NewClient(&redis.Options{Addr: addr})
+	r := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = r.Close() })
 	cluster, err := b.Cluster(t.Context())
 	if err != nil {

@@ -89,7 +89,7 @@ func (c *Cache) start(s *shard, k key, r *Ref) (*flight, error) {
 			err = ErrClosed
 		}
 		c.land(s, ref, f, m, err)
-		c.garbage.hold(c.held()) // nobody waits for it: it may have to wait for a collection
+		c.garbage.hold(c.held) // nobody waits for it: it may have to wait for a collection
 	})
 	return f, nil
 }

@@ -30,15 +30,16 @@ func newGarbage(set func(int) int) *garbage {
 	return g
 }
 
-// hold tells how many bytes of models there are.
-func (g *garbage) hold(bytes int64) {
+// hold says how many bytes of models there are. They are counted once it is our turn:
+// of two who come at once, the one that has counted first may be the last to say so.
+func (g *garbage) hold(bytes func() int64) {
 	if g.set == nil {
 		return
 	}
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	// Each call stops the world for a moment, so small steps are not made.
-	if want := percentFor(g.percent, bytes); want < g.now*9/10 || want > g.now*11/10+1 {
+	if want := percentFor(g.percent, bytes()); want < g.now*9/10 || want > g.now*11/10+1 {
 		g.set(want)
 		g.now = want
 	}

@@ -2,8 +2,10 @@ package native
 
 import (
 	"encoding/binary"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"tidemill.dev/internal/infer/tensor"
 )
@@ -23,13 +25,13 @@ func newGraph() *graph {
 func (g *graph) file() []byte {
 	var m message
 	m.number(1, 9).bytes(7, g.body)
-	for domain, version := range g.opset {
+	for _, domain := range slices.Sorted(maps.Keys(g.opset)) { // so that a file is the same in each run
 		var o message
-		m.bytes(8, *o.text(1, domain).number(2, version))
+		m.bytes(8, *o.text(1, domain).number(2, g.opset[domain]))
 	}
-	for k, v := range g.meta {
+	for _, k := range slices.Sorted(maps.Keys(g.meta)) {
 		var p message
-		m.bytes(14, *p.text(1, k).text(2, v))
+		m.bytes(14, *p.text(1, k).text(2, g.meta[k]))
 	}
 	return m
 }
@@ -74,8 +76,8 @@ func (g *graph) node(domain, op string, in, out []string, set attributes) *graph
 		m.text(2, s)
 	}
 	m.text(3, op+" "+out[0]).text(4, op).text(7, domain)
-	for name, v := range set {
-		m.bytes(5, attribute(name, v))
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		m.bytes(5, attribute(name, set[name]))
 	}
 	g.body.bytes(1, m)
 	return g

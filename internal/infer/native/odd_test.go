@@ -1,7 +1,9 @@
 package native
 
 import (
+	"maps"
 	"math"
+	"slices"
 
 	"tidemill.dev/internal/infer/tensor"
 )
@@ -17,24 +19,24 @@ func odd() []*question {
 		all = append(all, q)
 	}
 	blanks := texts("", " ", "a b", "  a  b c  ", "a\tb\nc d", "a b ", "abXab", "日 本")
-	for name, set := range map[string]attributes{
+	named(map[string]attributes{
 		"at blanks": {}, "at each blank": {"delimiter": " "}, "at nothing": {"delimiter": ""}, "once": {"delimiter": " ", "maxsplit": 1}, "at blanks, once": {"maxsplit": 1}, "never": {"maxsplit": 0}, "at ab": {"delimiter": "ab"},
-	} {
+	}, func(name string, set attributes) {
 		g := newGraph().input("x", tensor.String, tensor.Any).node("", "StringSplit", []string{"x"}, []string{"y", "n"}, set).
 			output("y", tensor.String, tensor.Any, tensor.Any).output("n", tensor.Int64, tensor.Any)
 		one("split "+name, g, blanks)
 		all[len(all)-1].outputs = 2
-	}
-	for name, set := range map[string]attributes{
+	})
+	named(map[string]attributes{
 		"lower":      {"case_change_action": "LOWER", "locale": "C"},
 		"upper":      {"case_change_action": "UPPER", "locale": "C"},
 		"stop words": {"case_change_action": "UPPER", "locale": "C", "stopwords": []string{"hi"}, "is_case_sensitive": 0},
 		"as written": {"stopwords": []string{"hi"}, "is_case_sensitive": 1, "locale": "C"},
 		"all":        {"stopwords": []string{"", "Äb Hi", "hi", "HI", "日本"}, "is_case_sensitive": 1, "locale": "C"},
-	} {
+	}, func(name string, set attributes) {
 		one("normalize "+name, newGraph().input("x", tensor.String, tensor.Any).node("", "StringNormalizer", []string{"x"}, []string{"y"}, set).output("y", tensor.String, tensor.Any),
 			texts("", "Äb Hi", "hi", "HI", "日本"))
-	}
+	})
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	edges := floats([]int{11}, 1, 0.1, 1e10, -3.25, 1e-7, nan, inf, -inf, 123456789, 16777216, 3.14159274)
 	for _, to := range []tensor.Type{tensor.String, tensor.Int32, tensor.Int64, tensor.Bool, tensor.Double} {
@@ -54,4 +56,12 @@ func odd() []*question {
 	one("probit", newGraph().input("x", tensor.Float, tensor.Any, 3).node(ml, "LinearRegressor", []string{"x"}, []string{"y"}, probit).output("y", tensor.Float, tensor.Any, 2),
 		floats([]int{2, 3}, 0.1, 0.2, 0.3, 1, 0.5, 1))
 	return append(all, sklearn()...)
+}
+
+// named goes through attributes in the order of their names, so that the questions are
+// the same in each run.
+func named(all map[string]attributes, fn func(name string, set attributes)) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		fn(name, all[name])
+	}
 }
