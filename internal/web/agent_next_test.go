@@ -26,17 +26,18 @@ func (m *mill) ended(key string) *tried {
 	return a
 }
 
-// gives gives the pod of an attempt another, as soon as it waits. The result
-// waits for that.
+// gives gives the pod of an attempt another, as soon as it waits. What it returns
+// is for when the pod has it, or never will.
 func (m *mill) gives(to, next string) (wait func()) {
 	shape := warm.Shape(m.planOf("boxed"))
+	ctx, stop := context.WithCancel(m.Context())
 	var giving sync.WaitGroup
 	giving.Go(func() {
 		look := time.NewTicker(10 * time.Millisecond)
 		defer look.Stop()
 		for {
 			select {
-			case <-m.Context().Done():
+			case <-ctx.Done():
 				return // the test tells that nothing was given
 			case <-look.C:
 			}
@@ -53,7 +54,7 @@ func (m *mill) gives(to, next string) (wait func()) {
 			return
 		}
 	})
-	return giving.Wait
+	return func() { stop(); giving.Wait() }
 }
 
 // planOf is what the attempts of a recipe have been launched with.

@@ -2,14 +2,9 @@ package web
 
 import (
 	"context"
-	"time"
 
 	"tidemill.dev/internal/api"
 )
-
-// sightTakes is how long a node may take to tell of a container that it has
-// begun, and a keeper to say so.
-const sightTakes = 2 * time.Second
 
 // awaitSight waits a little for what a keeper has seen of an attempt that ends
 // sooner than its node has told of it: what has ended changes no more, and a
@@ -19,7 +14,7 @@ func (g *Gateway) awaitSight(ctx context.Context, r *request, said *api.Finish) 
 	if !said.Inside || said.Where.Image != "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, sightTakes)
+	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Sight)
 	defer cancel()
 	for {
 		changed := g.opt.Ledger.Changed()

@@ -2,6 +2,7 @@ package web
 
 import (
 	"testing"
+	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/internal/api"
@@ -19,6 +20,7 @@ func TestAnEndWaitsForWhatTheKeeperSees(t *testing.T) {
 		a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeFailed, Permanent: true, Reason: "quick", Inside: true}, &done)
 		ended <- done.State
 	}()
+	m.until("the end is being told", func() bool { return m.gateway.room.bytes() > 0 })
 	m.must(m.foreman.Seen(t.Context(), m.runOf(a.run), 1, tidemill.RunSeen{Where: tidemill.Where{Node: "gpu-1", Image: "sha256:1"}}))
 	if state := <-ended; state != tidemill.RunFailed {
 		t.Errorf("it is %s", state)
@@ -31,7 +33,7 @@ func TestAnEndWaitsForWhatTheKeeperSees(t *testing.T) {
 // Where no keeper sees anything, the end is told all the same.
 func TestAnEndDoesNotWaitForEver(t *testing.T) {
 	t.Parallel()
-	m := newMill(t, nil)
+	m := newMill(t, func(o *Options) { o.Limits.Sight = 100 * time.Millisecond })
 	a := m.begin("boxed", "bot-1")
 	var done api.Finished
 	a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeFailed, Permanent: true, Reason: "quick", Inside: true}, &done)

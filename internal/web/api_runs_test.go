@@ -103,7 +103,7 @@ func TestRunsAreListed(t *testing.T) {
 func TestTheSameStartIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)
-	answered[api.Rested](w.world, http.MethodPost, "/api/v1/recipes/fraud/pause", "")
+	w.pause("/api/v1/recipes/fraud/pause")
 	const body = `{"recipe":"fraud","keys":["a","b","a"]}`
 	name := []string{api.HeaderIdempotencyKey, "of a test"}
 	first := w.asks("/api/v1/runs", body, name...)
@@ -131,7 +131,7 @@ func TestAStartOfAllComesInParts(t *testing.T) {
 	t.Parallel()
 	const keys = 2500
 	w := newRuns(t, func(o *Options) { o.Limits.Runs = 1500 })
-	answered[api.Rested](w.world, http.MethodPost, "/api/v1/recipes/fraud/pause", "")
+	w.pause("/api/v1/recipes/fraud/pause")
 	var many []string
 	for i := range keys {
 		many = append(many, fmt.Sprintf("shop-%04d", i))
@@ -311,9 +311,7 @@ func TestRecipesAndPoolsRest(t *testing.T) {
 	w := newRuns(t, func(o *Options) {
 		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("ada", "role: operate"))
 	})
-	set := func(path string) api.Rested {
-		return answered[api.Rested](w.world, http.MethodPost, path, "", as("ada")...)
-	}
+	set := func(path string) api.Rested { return w.pause(path, as("ada")...) }
 	if yes := set("/api/v1/recipes/fraud/pause"); !yes.Changed || yes.Name != "fraud" || yes.Position.Stream != tidemill.StreamActs {
 		t.Errorf("%+v", yes)
 	}

@@ -20,11 +20,9 @@ const scheduleConfig = testConfig + `schedules:
   often: {cron: "* * * * * *"}
 `
 
-func (w *world) schedules(path string, headers ...string) (all []api.Schedule) {
+func (w *world) schedules(path string, headers ...string) []api.Schedule {
 	w.Helper()
-	var body api.Schedules
-	w.must(json.Unmarshal([]byte(w.do(http.MethodGet, path, "", headers...).body), &body))
-	return body.Schedules
+	return answered[api.Schedules](w, http.MethodGet, path, "", headers...).Schedules
 }
 
 func TestSchedulesAreListed(t *testing.T) {

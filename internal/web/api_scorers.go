@@ -62,7 +62,7 @@ func (g *Gateway) showScorer(w http.ResponseWriter, r *request) *api.Problem {
 // lookAtScorers waits for nothing that it can do without.
 func (g *Gateway) lookAtScorers(ctx context.Context) *scorerLook {
 	look := &scorerLook{}
-	ctx, cancel := context.WithTimeout(ctx, min(soon, g.opt.Limits.Look))
+	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.soon())
 	defer cancel()
 	processes, err := g.opt.Scorers.Read(ctx)
 	switch {

@@ -65,7 +65,7 @@ func (g *Gateway) triggerToChange(r *request) (string, *api.Problem) {
 // untilRead waits a moment until an act that has been written has been read, so
 // that its author sees what he has done.
 func (g *Gateway) untilRead(ctx context.Context, f *acts.Follower, at broker.Position) {
-	ctx, cancel := context.WithTimeout(ctx, min(soon, g.opt.Limits.Look))
+	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
 	defer cancel()
 	for {
 		changed := f.Changed()

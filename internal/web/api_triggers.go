@@ -53,16 +53,13 @@ func (g *Gateway) showTrigger(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// soon is how long a look waits for what it can do without.
-const soon = time.Second
-
 func (g *Gateway) lookAtTriggers(ctx context.Context) (*triggerLook, *api.Problem) {
 	f, p := g.asked(ctx)
 	if p != nil {
 		return nil, p
 	}
 	look := &triggerLook{config: g.opt.Config(), acts: f.Now()}
-	ctx, cancel := context.WithTimeout(ctx, min(soon, g.opt.Limits.Look))
+	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.soon())
 	defer cancel()
 	if book, err := g.desk.book.get(ctx); err == nil {
 		look.letters = book.Counts()

@@ -1,8 +1,12 @@
 package web
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -21,7 +25,8 @@ import (
 // one before a real pair would.
 type balancer struct {
 	mu    sync.Mutex
-	ready []string // base URLs
+	ready []string       // base URLs
+	under map[string]int // requests on their way, by replica
 	turn  int
 }
 
@@ -59,21 +64,41 @@ func (b *balancer) has(replica string) bool {
 	return slices.Contains(b.ready, replica)
 }
 
+// turned tells whether it has turned away from a replica, and nothing is on its
+// way there.
+func (b *balancer) turned(replica string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !slices.Contains(b.ready, replica) && b.under[replica] == 0
+}
+
 func (b *balancer) rewrite(r *httputil.ProxyRequest) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.ready) > 0 {
 		b.turn++
-		to, _ := url.Parse(b.ready[b.turn%len(b.ready)])
+		replica := b.ready[b.turn%len(b.ready)]
+		b.under[replica]++
+		to, _ := url.Parse(replica)
 		r.SetURL(to)
 	}
 }
 
+// RoundTrip passes a request on.
+func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.under["http://"+r.URL.Host]--
+	}()
+	return http.DefaultTransport.RoundTrip(r)
+}
+
 func TestARestartBehindASecondReplica(t *testing.T) {
 	t.Parallel()
-	drain := func(o *Options) { o.Limits.DrainDelay = time.Second }
-	w := newWorld(t, drain)
-	b := &balancer{}
+	alone := func(o *Options) { o.Ready = readyOfTests }
+	w := newWorld(t, alone)
+	b := &balancer{under: map[string]int{}}
 	watching, stop := context.WithCancel(t.Context())
 	var watchers sync.WaitGroup
 	defer watchers.Wait()
@@ -83,15 +108,17 @@ func TestARestartBehindASecondReplica(t *testing.T) {
 		watchers.Go(func() { b.watch(watching, replica) })
 		w.until("the replica is ready", func() bool { return b.has(replica) })
 	}
-	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: b.rewrite})
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: b.rewrite, Transport: b})
 	defer proxy.Close()
 	join(w.gateway)
-	other := w.open(drain)
+	other := w.open(alone)
 	join(other)
 
 	end := w.publishAll(proxy.URL)
 	for _, g := range []*Gateway{w.gateway, other} {
-		next := w.open(drain)
+		next := w.open(alone)
+		g.draining.Store(true) // Close does it first, and goes on when its delay is over: here, when that was long enough
+		w.until("the balancer has turned away", func() bool { return b.turned("http://" + g.Addr()) })
 		w.must(g.Close(t.Context()))
 		join(next)
 	}
@@ -164,10 +191,42 @@ func TestDraining(t *testing.T) {
 		t.Error("whoever drains is alive")
 	}
 	w.must(w.gateway.Close(t.Context()))
-	if _, err := http.Get(w.url + "/healthz"); err == nil {
-		t.Error("a closed gateway answers")
+	if _, err := w.gateway.listener.Accept(); !errors.Is(err, net.ErrClosed) { // another may have its address by now
+		t.Errorf("who comes to a closed gateway meets %v", err)
 	}
 }
+
+// While it drains it goes on answering, and says that it is not ready: whoever
+// spreads requests has that long to notice.
+func TestWhoComesWhileItDrainsIsAnswered(t *testing.T) {
+	const delay = time.Minute
+	o := Options{Limits: Limits{DrainDelay: delay}, Ready: readyOfTests}
+	inBubble(t, o, func(t *testing.T, g *Gateway, dial func() net.Conn) {
+		ask := func(path string) reply {
+			c := dial()
+			go func() { _, _ = io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n") }()
+			return read(t, must1(http.ReadResponse(bufio.NewReader(c), nil))(t))
+		}
+		if r := ask("/readyz"); r.StatusCode != http.StatusOK || r.Close {
+			t.Errorf("before it, %d %s, and the connection ends: %t", r.StatusCode, r.body, r.Close)
+		}
+		began, closed := time.Now(), make(chan error, 1)
+		go func() { closed <- g.Close(t.Context()) }()
+		<-time.After(delay - 10*time.Second)
+		if r := ask("/readyz"); r.StatusCode != http.StatusServiceUnavailable || !strings.Contains(r.body, "draining") {
+			t.Errorf("%d %s", r.StatusCode, r.body)
+		}
+		if r := ask("/healthz"); r.StatusCode != http.StatusOK || !r.Close {
+			t.Errorf("%d, and the connection stays: %t", r.StatusCode, !r.Close)
+		}
+		if err := <-closed; err != nil || time.Since(began) < delay {
+			t.Errorf("it has closed after %s: %v", time.Since(began), err)
+		}
+	})
+}
+
+// readyOfTests is of a process that depends on nothing.
+func readyOfTests(context.Context) api.Readiness { return api.Readiness{Status: api.OK} }
 
 // What is under way when the door closes gets its answer.
 func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,6 +37,15 @@ streams:
 // patience bounds every wait of the tests. It is there to end a hang, not to
 // measure.
 const patienceOfTests = 2 * time.Minute
+
+// patientLimits are those of a gateway that gives up as late as the tests do: how
+// long a busy machine takes for anything is no matter of theirs. A test of a limit
+// sets it itself. What waits for Kafka's acknowledgement stays as it is: where Kafka
+// is away for good a test waits for that.
+func patientLimits() Limits {
+	return Limits{ReadHeader: patienceOfTests, BodyGrace: patienceOfTests, Room: patienceOfTests, Write: patienceOfTests,
+		Look: patienceOfTests, Soon: patienceOfTests, Sight: patienceOfTests}
+}
 
 // world is a gateway with everything behind it.
 type world struct {
@@ -96,7 +107,7 @@ func (w *world) open(change func(*Options)) *Gateway {
 	w.tel = must1(telemetry.Start(w.Context(), telemetry.Options{Name: "test", Getenv: func(string) string { return "" }}))(w)
 	w.memory = must1(repeats.Open(repeats.Options{Redis: w.redis, Names: names, Registerer: w.tel.Registry()}))(w)
 	memory := w.memory
-	o := Options{Listen: "127.0.0.1:0", Config: w.applied.Load, Broker: w.broker, Producer: producer,
+	o := Options{Listen: "127.0.0.1:0", Config: w.applied.Load, Broker: w.broker, Producer: producer, Limits: patientLimits(),
 		Repeats: memory, Telemetry: w.tel, Version: "test",
 		Ready: func(ctx context.Context) api.Readiness {
 			r := api.Readiness{Status: api.OK, Checks: []api.Check{{Name: "kafka", Status: api.OK, Detail: w.servers.Kafka()}}}
@@ -120,6 +131,20 @@ func (w *world) open(change func(*Options)) *Gateway {
 		w.must(memory.Close(ctx))
 	})
 	return g
+}
+
+// startAgain starts the servers where they were. While they were away a connection
+// of anybody's may have been given one of their ports, and keeps it for a while.
+func (w *world) startAgain(o embedded.Options) {
+	w.Helper()
+	w.until("the ports are free", func() bool {
+		s, err := embedded.Start(context.WithoutCancel(w.Context()), o)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return false
+		}
+		w.servers = must1(s, err)(w)
+		return true
+	})
 }
 
 func (w *world) must(err error) {
@@ -177,7 +202,28 @@ func (w *world) do(method, path, body string, headers ...string) reply {
 		}
 		req.Header.Add(headers[i], headers[i+1])
 	}
-	return read(w.TB, must1(http.DefaultClient.Do(req))(w))
+	return w.answer(req)
+}
+
+// answer sends a request and reads what is answered. Of a body that is refused unread
+// net/http takes no more half a second after it has answered: a busy machine may come
+// upon that before it comes upon the answer, and asks again.
+func (w *world) answer(req *http.Request) (r reply) {
+	w.Helper()
+	const unread = 256 << 10 // of less it reads the rest
+	w.until("it is answered", func() bool {
+		res, err := http.DefaultClient.Do(req)
+		if err == nil {
+			r = read(w.TB, res)
+			return true
+		}
+		if req.ContentLength <= unread || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+			w.Fatal(err)
+		}
+		req.Body = must1(req.GetBody())(w)
+		return false
+	})
+	return r
 }
 
 func read(t testing.TB, res *http.Response) reply {

@@ -25,6 +25,8 @@ type Limits struct {
 	Runs int // that one request starts, cancels or retries; 50,000
 
 	Look      time.Duration // Kafka may take to say how streams are; 5 s
+	Soon      time.Duration // and whoever knows what an answer can do without; 1 s
+	Sight     time.Duration // a node may take to tell of a container that has begun, and a keeper to say so; 2 s
 	Tails     int           // open at once; 64
 	OwnTails  int           // of those, of one caller with a name; half
 	Keepalive time.Duration // a tail is silent for no longer; 15 s
@@ -58,6 +60,8 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.Idle, 2*time.Minute)
 	setDefault(&l.Runs, 50_000)
 	setDefault(&l.Look, 5*time.Second)
+	setDefault(&l.Soon, time.Second)
+	setDefault(&l.Sight, 2*time.Second)
 	setDefault(&l.Tails, 64)
 	setDefault(&l.OwnTails, (l.Tails+1)/2)
 	setDefault(&l.Keepalive, 15*time.Second)
@@ -76,6 +80,9 @@ func (l *Limits) structured() int { return l.Event/3*4 + 64<<10 }
 
 // answer is how long a request may take once its body is here.
 func (l *Limits) answer() time.Duration { return l.Room + l.Ack + l.Write }
+
+// soon is how long a look waits for what it can do without.
+func (l *Limits) soon() time.Duration { return min(l.Soon, l.Look) }
 
 // body is when so many bytes of a body have to be here.
 func (l *Limits) body(began time.Time, bytes int) time.Time {

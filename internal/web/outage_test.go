@@ -45,9 +45,7 @@ func TestKafkaAwayAndBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w := newWorldOn(t, embedded.Options{Dir: dir}, func(o *Options) { o.Limits.Ack = time.Second })
-	if r := w.post("/events", "", event("before")...); r.StatusCode != http.StatusAccepted {
-		t.Fatal(r.body)
-	}
+	w.accepted("/events", "", event("before")...)
 	at := embedded.Options{Dir: dir, Kafka: w.servers.Kafka(), Redis: w.servers.Redis()}
 	w.must(w.servers.Close())
 
@@ -60,7 +58,7 @@ func TestKafkaAwayAndBack(t *testing.T) {
 		t.Error("the process is well")
 	}
 
-	w.servers = must1(embedded.Start(t.Context(), at))(t)
+	w.startAgain(at)
 	w.until("events are accepted again", func() bool { return w.post("/events", "", event("after")...).StatusCode == http.StatusAccepted })
 	w.until("readyz says so", func() bool { return w.do(http.MethodGet, "/readyz", "").StatusCode == http.StatusOK })
 	if got := ids(w.stored(tidemill.StreamEvents)); !slices.Contains(got, "before") || !slices.Contains(got, "after") {
@@ -112,6 +110,7 @@ func TestAStalledStreamBlocksNoOther(t *testing.T) {
 	w := newWorld(t, func(o *Options) {
 		o.Limits.Unacked, o.Limits.Ack, o.Limits.Room = 64<<10, 500*time.Millisecond, 50*time.Millisecond
 	})
+	w.accepted("/streams/messages", "", event("first")...) // whose stream Kafka had to be asked for
 	release := w.stall("messages")
 	data := strings.Repeat("x", 10<<10)
 	slugs := map[string]int{}
@@ -181,8 +180,8 @@ func TestAStalledPartitionBlocksNoOther(t *testing.T) {
 func TestABatchIsAnsweredInTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) {
-		o.Limits.Unacked, o.Limits.Ack, o.Limits.Room = 4<<10, 3*time.Second, time.Second
-		o.Limits.BodyGrace, o.Limits.Write = time.Second, 500*time.Millisecond
+		o.Limits.Unacked, o.Limits.Ack, o.Limits.Room = 4<<10, 2*time.Second, time.Second
+		o.Limits.BodyGrace, o.Limits.Write = 4*time.Second, 3*time.Second // it is cut off after ten seconds, and with room for all would take twenty
 	})
 	defer w.stall("messages")()
 	window, answered := &w.gateway.window, make(chan struct{})
@@ -201,7 +200,7 @@ func TestABatchIsAnsweredInTime(t *testing.T) {
 		}
 	})
 	var events []string
-	for i := range 50 {
+	for i := range 100 {
 		events = append(events, batchEvent(fmt.Sprint(i), "message", `,"subject":"a"`))
 	}
 	r := w.batch("/events", events...)
@@ -224,7 +223,8 @@ func TestNothingIsSentBehindWhatFailed(t *testing.T) {
 	})
 	w.keyOn("messages", 0)
 	window := &w.gateway.window
-	must1(window.take(t.Context(), window.open(), -1, window.free-1))(t) // there is room for one at a time
+	w.until("nothing is under way", func() bool { return window.bytes() == 0 })
+	must1(window.take(t.Context(), window.open(), -1, w.gateway.opt.Limits.Unacked-1))(t) // there is room for one at a time
 	defer w.stall("messages")()
 	var events []string
 	for i := range 4 {
@@ -260,6 +260,7 @@ func TestALateAcknowledgementIsRemembered(t *testing.T) {
 func TestABatchThatIsInDoubtSaysSo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.Limits.Ack = 300 * time.Millisecond })
+	w.accepted("/streams/messages", "", event("first")...)
 	defer w.stall("messages")()
 	var r reply
 	var all []api.Answer
@@ -293,8 +294,9 @@ func TestABatchThatFindsNoRoomKeepsTheOrder(t *testing.T) {
 	w := newWorld(t, func(o *Options) {
 		o.Limits.Unacked, o.Limits.Ack, o.Limits.Room = 64<<10, 300*time.Millisecond, 50*time.Millisecond
 	})
+	w.accepted("/streams/messages", "", event("first", "ce-subject", "bot-1")...)
 	release := w.stall("messages")
-	var events, want []string
+	events, want := []string(nil), []string{"first"}
 	for i := range 20 {
 		id := fmt.Sprint(i)
 		events = append(events, batchEvent(id, "message", `,"subject":"bot-1","data":"`+strings.Repeat("x", 10<<10)+`"`))

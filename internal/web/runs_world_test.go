@@ -79,6 +79,7 @@ type runWorld struct {
 	models    *models.Registrar
 	forgetter *forget.Forgetter
 	launcher  *launched
+	asked     *acts.Follower // the foreman's
 }
 
 func newRuns(t testing.TB, change func(*Options)) *runWorld {
@@ -104,6 +105,7 @@ func (w *runWorld) employ() {
 	w.Cleanup(func() { _ = w.ledger.Close(context.Background()) })
 	asked := must1(acts.Follow(w.Context(), w.broker, slog.New(slog.DiscardHandler)))(w)
 	w.Cleanup(func() { _ = asked.Close(context.Background()) })
+	w.asked = asked
 	w.launcher = &launched{at: map[string]runs.Attempt{}}
 	kept := must1(store.Open(w.Context(), store.Options{URL: w.TempDir()}))(w)
 	w.Cleanup(func() { w.must(kept.Close()) })
@@ -177,6 +179,17 @@ func (w *runWorld) asksOn(path, body string, headers ...string) (done api.RunsDo
 		done = decoded[api.RunsDone](w.world, r)
 		return true
 	})
+	return done
+}
+
+// pause pauses a recipe or a pool, and waits until the foreman has heard of it too:
+// who asked hears when his gateway has.
+func (w *runWorld) pause(path string, headers ...string) api.Rested {
+	w.Helper()
+	done := answered[api.Rested](w.world, http.MethodPost, path, "", headers...)
+	if done.Position != nil {
+		w.until("the foreman knows of it", func() bool { return w.asked.Now().Next() > done.Position.Offset })
+	}
 	return done
 }
 

@@ -34,10 +34,13 @@ func (g *Gateway) tail(w http.ResponseWriter, r *request) *api.Problem {
 	if err != nil {
 		return g.cannotTail(ctx, r.value, err)
 	}
-	defer func() { _ = reader.Close(context.WithoutCancel(ctx)) }() // it has no group, so nothing can fail
 	f := &follower{reader: reader, where: q.where, limit: q.limit, alive: g.opt.Limits.Keepalive, viewer: g.viewer(r), events: g.tails.events,
 		text: newEventText(r.value), out: newPatientWriter(w, g.opt.Limits.Write)}
-	defer f.out.endWith(ctx)()
+	last := f.out.endWith(ctx)
+	defer func() {
+		_ = reader.Close(context.WithoutCancel(ctx)) // it has no group, so nothing can fail
+		last()
+	}()
 	beginEvents(w)
 	reason = g.whyEnded(ctx, r, f.run(ctx))
 	return nil

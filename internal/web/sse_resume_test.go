@@ -35,7 +35,7 @@ func newDurableWorld(t testing.TB, change func(*Options)) (w *world, restart fun
 		t.Helper()
 		w.must(w.servers.Close())
 		away()
-		w.servers = must1(embedded.Start(context.WithoutCancel(t.Context()), o))(t)
+		w.startAgain(o)
 	}
 }
 
@@ -75,7 +75,8 @@ func TestTailGoesOnOverEveryRestart(t *testing.T) {
 			w, restart := newDurableWorld(t, nil)
 			random := rand.New(rand.NewPCG(seed, 7))
 			p := &published{there: map[string]string{}}
-			producer := w.producer
+			producer := must1(w.broker.Producer(broker.ProducerOptions{}))(t) // which has more patience than a gateway's
+			t.Cleanup(func() { _ = producer.Close(context.Background()) })
 			done := make(chan struct{})
 			go func() {
 				defer close(done)

@@ -74,12 +74,14 @@ func (t *tails) enter(caller string) *api.Problem {
 	return nil
 }
 
+// leave makes room for another. Whoever gets in by that finds the one before
+// counted.
 func (t *tails) leave(caller, reason string) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended.WithLabelValues(reason).Inc()
 	t.open--
 	if t.of[caller]--; t.of[caller] <= 0 {
 		delete(t.of, caller)
 	}
-	t.mu.Unlock()
-	t.ended.WithLabelValues(reason).Inc()
 }

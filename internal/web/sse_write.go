@@ -35,19 +35,20 @@ func newPatientWriter(w http.ResponseWriter, within time.Duration) *patientWrite
 
 // endWith bounds what is being written when the context ends, so that a slow
 // reader does not hold up the gateway's closing. Call what it returns when
-// nothing more is written: it bounds the little that net/http still sends.
-func (p *patientWriter) endWith(ctx context.Context) (release func()) {
-	stop := context.AfterFunc(ctx, p.hurry)
+// nothing more is written, and last of all: it bounds the little that net/http
+// still sends, which has that time for itself, however long it took to come there.
+func (p *patientWriter) endWith(ctx context.Context) (last func()) {
+	stop := context.AfterFunc(ctx, func() { p.hurry(false) })
 	return func() {
 		stop()
-		p.hurry()
+		p.hurry(true)
 	}
 }
 
-func (p *patientWriter) hurry() {
+func (p *patientWriter) hurry(last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.over {
+	if !p.over || last {
 		p.over = true
 		_ = p.c.SetWriteDeadline(time.Now().Add(writeGrace)) // a connection that knows none has gone
 	}
