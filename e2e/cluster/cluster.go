@@ -32,7 +32,7 @@ type cluster struct {
 }
 
 // patience is for a stage on a machine with much else to do.
-const patience = 5 * time.Minute
+const patience = 10 * time.Minute
 
 // start lets the node's components run.
 func (c *cluster) start(w wishes) error {
@@ -173,7 +173,7 @@ func (c *cluster) applyKnative(ctx context.Context) error {
 	if err := c.apply(ctx, c.cache.Types()); err != nil {
 		return err
 	}
-	if _, err := c.kubectl(ctx, nil, "wait", "--for=condition=Established", "--timeout=5m", "customresourcedefinitions", "--all"); err != nil {
+	if _, err := c.kubectl(ctx, nil, "wait", "--for=condition=Established", "--timeout="+patience.String(), "customresourcedefinitions", "--all"); err != nil {
 		return err
 	}
 	// An object's type may be established and yet unknown for a moment.
@@ -182,14 +182,14 @@ func (c *cluster) applyKnative(ctx context.Context) error {
 
 func (c *cluster) untilNode(ctx context.Context) error {
 	return until(ctx, func() error {
-		_, err := c.kubectl(ctx, nil, "wait", "--for=condition=Ready", "--timeout=5m", "node/"+c.node.Name)
+		_, err := c.kubectl(ctx, nil, "wait", "--for=condition=Ready", "--timeout="+patience.String(), "node/"+c.node.Name)
 		return err
 	})
 }
 
 func (c *cluster) untilKnative(ctx context.Context) error {
 	for _, namespace := range []string{"knative-serving", "tidemill-ingress"} {
-		_, err := c.kubectl(ctx, nil, "wait", "--for=condition=Available", "--timeout=5m", "--namespace", namespace, "deployments", "--all")
+		_, err := c.kubectl(ctx, nil, "wait", "--for=condition=Available", "--timeout="+patience.String(), "--namespace", namespace, "deployments", "--all")
 		if err != nil {
 			return err
 		}

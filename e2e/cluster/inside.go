@@ -51,7 +51,7 @@ func importImage(ctx context.Context, place box.Place, file string) ([]byte, err
 		return nil, fmt.Errorf("open an image: %w", err)
 	}
 	defer in.Close()
-	cmd, err := inside(ctx, place, "ctr", "--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io", "images", "import", "-")
+	cmd, err := inside(ctx, place, "ctr", "--connect-timeout", patience.String(), "--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io", "images", "import", "-")
 	if err != nil {
 		return nil, err
 	}

@@ -157,7 +157,11 @@ func untilClosed(stdin *os.File, cancel context.CancelCauseFunc) {
 }
 
 func build(ctx context.Context, stdout, stderr io.Writer) error {
-	cache, err := prepare(ctx, teller(stderr))
+	say := teller(stderr)
+	cache, err := prepare(ctx, say)
+	if err == nil {
+		_, err = prepareKwok(ctx, say) // else a test would, within its time
+	}
 	if err != nil {
 		return err
 	}

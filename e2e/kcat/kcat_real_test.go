@@ -51,7 +51,8 @@ func kafka(t *testing.T, streams ...string) (*broker.Broker, tidemill.Names, str
 }
 
 func kcat(ctx context.Context, stdin string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "kcat", args...)
+	// It waits 5 s for a broker's answer unless it is told otherwise.
+	cmd := exec.CommandContext(ctx, "kcat", append([]string{"-m", "120"}, args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

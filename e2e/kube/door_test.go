@@ -77,7 +77,7 @@ func (w *world) succeeds(t *testing.T, recipe, key string) api.RunShown {
 	t.Helper()
 	r := w.run(t, "its end", recipe, key, func(r api.RunShown) bool { return r.State.Ended() })
 	if r.State != tidemill.RunSucceeded {
-		t.Errorf("the run of %s for %s ended: %s", recipe, key, inWords(r))
+		t.Fatalf("the run of %s for %s ended: %s", recipe, key, inWords(r))
 	}
 	return r
 }

@@ -38,7 +38,7 @@ func buildHelm(ctx context.Context) (string, error) {
 // are further arguments of helm.
 func (w *world) upgrade(ctx context.Context, config string, more ...string) error {
 	args := append([]string{"upgrade", "--install", release, chart, "--namespace", namespace, "--kubeconfig", w.sandbox.Kubeconfig,
-		"--wait", "--timeout", "4m", "--values", valuesFile, "--values", w.addresses(), "--set-file", "configFile=" + config}, more...)
+		"--wait", "--timeout", "10m", "--values", valuesFile, "--values", w.addresses(), "--set-file", "configFile=" + config}, more...)
 	cmd := exec.CommandContext(ctx, w.helm, args...)
 	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+w.dir, "HELM_CONFIG_HOME="+w.dir, "HELM_DATA_HOME="+w.dir)
 	if said, err := cmd.CombinedOutput(); err != nil {
@@ -51,7 +51,7 @@ func (w *world) addresses() string { return filepath.Join(w.dir, "addresses.yaml
 
 // install puts Tidemill into the namespace.
 func (w *world) install(ctx context.Context) error {
-	bucket, err := w.s3.Bucket("mill")
+	store, err := w.s3.Bucket(bucket)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ store:
   env:
     - {name: AWS_ACCESS_KEY_ID, value: %q}
     - {name: AWS_SECRET_ACCESS_KEY, value: %q}
-`, images.Tidemill[:colon], images.Tidemill[colon+1:], w.kafka.Addr(), w.redis.Addr(), bucket, realservers.S3AccessKey, realservers.S3SecretKey)
+`, images.Tidemill[:colon], images.Tidemill[colon+1:], w.kafka.Addr(), w.redis.Addr(), store, realservers.S3AccessKey, realservers.S3SecretKey)
 	if err := os.WriteFile(w.addresses(), []byte(values), 0o600); err != nil {
 		return err
 	}

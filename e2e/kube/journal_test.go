@@ -111,25 +111,26 @@ func (j *journal) events(want func(told) bool) []told {
 // until waits for what the streams tell. The word says what is missing still.
 func (j *journal) until(t *testing.T, what string, met func() (word string, ok bool)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for {
-		j.mu.Lock()
-		changed, failure := j.changed, j.failure
-		j.mu.Unlock()
+	await(t, what, j.next, func() (string, bool) {
+		failed := j.failed()
 		word, ok := met()
-		switch {
-		case ok:
-			return
-		case failure != nil:
-			t.Fatalf("read the streams: %v", failure)
+		if !ok && failed != nil {
+			t.Fatalf("read the streams: %v", failed)
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			t.Fatalf("waited %v for %s: %s", patience, what, word)
-		}
-	}
+		return word, ok
+	})
+}
+
+func (j *journal) next() <-chan struct{} {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.changed
+}
+
+func (j *journal) failed() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.failure
 }
 
 // one waits for an event, and returns the first.

@@ -4,6 +4,7 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,13 +24,13 @@ func TestAnUpgradeUnderLoadLosesNothing(t *testing.T) {
 	l := w.under(t, "upgrade", upgradeBots, func(ctx context.Context, _ *load) error {
 		return w.upgrade(ctx, configFile, "--set-string", "pods.annotations.upgraded=yes")
 	})
-	for _, p := range w.seen.livePods(func(p *corev1.Pod) bool {
-		return ours(p) && p.DeletionTimestamp == nil && p.Annotations["upgraded"] != "yes"
-	}) {
-		if before[p.Last.UID] && components()[p.Last.Labels[labelComponent]] > 0 {
-			t.Errorf("the upgrade has not replaced %s", p.Name)
-		}
-	}
+	// helm has waited for the new ones, and not for the last of the old to be told.
+	w.seen.until(t, "the upgrade to replace all pods", func() (string, bool) {
+		left := w.seen.livePods(func(p *corev1.Pod) bool {
+			return before[p.UID] && p.DeletionTimestamp == nil && p.Annotations["upgraded"] != "yes" && components()[p.Labels[labelComponent]] > 0
+		})
+		return fmt.Sprint(len(left), " are those of before"), len(left) == 0
+	})
 	w.judge(t, "upgrade", l)
 	w.whole(t)
 }

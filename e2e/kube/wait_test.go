@@ -38,6 +38,30 @@ func until(ctx context.Context, ask func(ctx context.Context) error) error {
 	}
 }
 
+// await waits for what somebody tells of. The word says what is missing still; as
+// long as it changes, nobody knows how long all of it takes on this machine.
+func await(t *testing.T, what string, next func() <-chan struct{}, met func() (word string, ok bool)) {
+	t.Helper()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for last := ""; ; {
+		changed := next()
+		word, ok := met()
+		if ok {
+			return
+		}
+		if word != last {
+			last = word
+			late.Reset(patience)
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			t.Fatalf("waited %v for %s: %s", patience, what, word)
+		}
+	}
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// patience is how long a test waits for what shall come: long, as it says
-// nothing about how fast it is.
+// patience is how long a test waits for what shall come, or for the next of many:
+// long, as it says nothing about how fast they are.
 const patience = 3 * time.Minute
 
 // seen is one Job or Pod, from its first day to its last.
@@ -162,20 +162,11 @@ func listed[T any](r *recorder, all map[types.UID]*seen[T], want func(T) bool) [
 // until waits for what the watches tell. The word says what is missing still.
 func (r *recorder) until(t *testing.T, what string, met func() (word string, ok bool)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for {
-		r.mu.Lock()
-		changed := r.changed
-		r.mu.Unlock()
-		word, ok := met()
-		if ok {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			t.Fatalf("waited %v for %s: %s", patience, what, word)
-		}
-	}
+	await(t, what, r.next, met)
+}
+
+func (r *recorder) next() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed
 }

@@ -26,6 +26,7 @@ const (
 	namespace = "mill"
 	release   = "mill"
 	install   = "mill" // the name in testdata/tidemill.yaml
+	bucket    = "mill"
 	gpus      = 8
 	gpuLabel  = "e2e.tidemill.dev/gpus"
 )

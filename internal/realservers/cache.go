@@ -9,7 +9,8 @@ import (
 )
 
 // cached returns a folder of downloads and has it filled the first time. It
-// appears by a rename, so it is complete or absent, whoever else asks.
+// appears by a rename, so it is complete or absent, whoever else asks. One is
+// filled at a time: Maven's own folder is not for two at once.
 func cached(name string, fill func(dir string) error) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -23,6 +24,14 @@ func cached(name string, fill func(dir string) error) (string, error) {
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return "", fmt.Errorf("make the cache folder: %w", err)
 	}
+	release, err := alone(filepath.Join(home, "download-lock"))
+	if err != nil {
+		return "", fmt.Errorf("wait for other downloads: %w", err)
+	}
+	defer release()
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil // another was first
+	}
 	tmp, err := os.MkdirTemp(home, "download-")
 	if err != nil {
 		return "", fmt.Errorf("make a folder for %s: %w", name, err)
@@ -34,7 +43,7 @@ func cached(name string, fill func(dir string) error) (string, error) {
 	if err := fill(tmp); err != nil {
 		return "", err
 	}
-	if err := os.Rename(tmp, dir); err != nil && !errors.Is(err, fs.ErrExist) { // another was first
+	if err := os.Rename(tmp, dir); err != nil && !errors.Is(err, fs.ErrExist) { // another was first, where nobody can be alone
 		return "", fmt.Errorf("keep %s: %w", name, err)
 	}
 	return dir, nil

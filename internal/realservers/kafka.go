@@ -35,6 +35,7 @@ type KafkaOptions struct {
 type Kafka struct {
 	dir   string
 	certs *certs // nil unless secure
+	ports *ports
 	nodes []*Node
 }
 
@@ -83,7 +84,10 @@ func (k *Kafka) start(ctx context.Context, jars string, o KafkaOptions) (err err
 			return err
 		}
 	}
-	if k.nodes, err = newNodes(k.dir, jars, o); err != nil {
+	if k.ports, err = takePorts(o.Host, listeners(o.Secure)*o.Brokers); err != nil {
+		return err
+	}
+	if k.nodes, err = newNodes(k.dir, jars, k.ports.all, o); err != nil {
 		return err
 	}
 	for _, n := range k.nodes {
@@ -93,6 +97,9 @@ func (k *Kafka) start(ctx context.Context, jars string, o KafkaOptions) (err err
 	}
 	if err := k.Restart(ctx); err != nil {
 		return err
+	}
+	if !o.Secure {
+		return nil // nobody asks who they are
 	}
 	return k.enroll(ctx, o.Users)
 }
@@ -167,7 +174,7 @@ func (k *Kafka) Stop() error { return k.each((*Node).Stop) }
 func (k *Kafka) Kill() error { return k.each((*Node).Kill) }
 
 // Close ends every broker and removes what they wrote.
-func (k *Kafka) Close() error { return errors.Join(k.Kill(), os.RemoveAll(k.dir)) }
+func (k *Kafka) Close() error { return errors.Join(k.Kill(), k.ports.release(), os.RemoveAll(k.dir)) }
 
 func (k *Kafka) each(do func(*Node) error) error {
 	var errs []error

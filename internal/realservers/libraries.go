@@ -36,11 +36,16 @@ func PythonONNXRuntime(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	return pythonWith(ctx, args, onnxLibrary, onnxRuntime)
 }
 
-func pythonWith(ctx context.Context, args []string, libraries ...string) (*exec.Cmd, error) {
-	dir, err := cached("python-"+strings.Join(libraries, "-"), func(dir string) error {
+// pythonLibraries is the folder of some, which are got the first time.
+func pythonLibraries(ctx context.Context, libraries ...string) (string, error) {
+	return cached("python-"+strings.Join(libraries, "-"), func(dir string) error {
 		pip := []string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", dir}
 		return install(ctx, dir, "python3", append(pip, libraries...)...)
 	})
+}
+
+func pythonWith(ctx context.Context, args []string, libraries ...string) (*exec.Cmd, error) {
+	dir, err := pythonLibraries(ctx, libraries...)
 	if err != nil {
 		return nil, err
 	}

@@ -37,13 +37,9 @@ func (n *Node) Stop() error { return n.proc.stop() }
 // Kill ends the broker with SIGKILL.
 func (n *Node) Kill() error { return n.proc.kill() }
 
-// newNodes chooses the ports of all brokers, since each is told of all.
-func newNodes(dir, jars string, o KafkaOptions) ([]*Node, error) {
-	perNode := listeners(o.Secure)
-	ports, err := freePorts(o.Host, perNode*o.Brokers)
-	if err != nil {
-		return nil, err
-	}
+// newNodes gives all brokers their ports, since each is told of all.
+func newNodes(dir, jars string, ports []int, o KafkaOptions) ([]*Node, error) {
+	perNode := len(ports) / o.Brokers
 	nodes := make([]*Node, o.Brokers)
 	for i := range nodes {
 		n := &Node{id: i + 1, host: o.Host, dir: filepath.Join(dir, fmt.Sprint("node-", i+1)), ports: ports[i*perNode : (i+1)*perNode]}

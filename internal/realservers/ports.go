@@ -9,28 +9,57 @@ import (
 )
 
 // Ports below those that kernels give to outgoing connections: a server that
-// is down for a restart finds its port free again.
+// is down for a restart finds its port free again. They are given out in blocks.
+// Whoever has a block listens at its first port, so that of two test programs
+// beside each other none chooses what the other has chosen, and is yet to use.
 const (
 	firstPort = 20000
-	ports     = 12000
+	blocks    = 750
+	blockSize = 16
 )
 
-// freePorts are n ports of an address of this machine that nobody listens on now.
-func freePorts(host string, n int) ([]int, error) {
-	var found []int
+// ports are some of a block, for as long as it is held.
+type ports struct {
+	all  []int
+	held net.Listener
+}
+
+// takePorts takes n ports of an address of this machine that nobody listens on.
+func takePorts(host string, n int) (*ports, error) {
+	if n >= blockSize {
+		return nil, fmt.Errorf("find free ports: %d are more than a block has", n)
+	}
 	for range 1000 {
-		if len(found) == n {
-			return found, nil
-		}
-		p := firstPort + rand.IntN(ports)
-		l, err := net.Listen("tcp", at(host, p))
+		first := firstPort + rand.IntN(blocks)*blockSize
+		l, err := net.Listen("tcp", at(host, first))
 		if err != nil {
 			continue
 		}
-		defer l.Close() // held until all are found, so that they differ
-		found = append(found, p)
+		p := &ports{held: l}
+		for len(p.all) < n && free(host, first+1+len(p.all)) {
+			p.all = append(p.all, first+1+len(p.all))
+		}
+		if len(p.all) == n {
+			return p, nil
+		}
+		if err := p.release(); err != nil {
+			return nil, fmt.Errorf("find free ports: %w", err)
+		}
 	}
-	return nil, errors.New("find free ports: 1000 tries failed on " + host + fmt.Sprint(" between ", firstPort, " and ", firstPort+ports))
+	return nil, errors.New("find free ports: 1000 tries failed on " + host + fmt.Sprint(" between ", firstPort, " and ", firstPort+blocks*blockSize))
+}
+
+func free(host string, port int) bool {
+	l, err := net.Listen("tcp", at(host, port))
+	return err == nil && l.Close() == nil
+}
+
+// release lets others have the block. Nobody has nothing to release.
+func (p *ports) release() error {
+	if p == nil {
+		return nil
+	}
+	return p.held.Close()
 }
 
 // loopback is where servers listen unless a test says otherwise.

@@ -155,7 +155,8 @@ func kcat(t *testing.T, in string, args ...string) string {
 }
 
 func kcatTry(t *testing.T, in string, args ...string) (string, error) {
-	cmd := exec.CommandContext(limit(t), "kcat", args...)
+	// It waits 5 s for a broker's answer unless it is told otherwise.
+	cmd := exec.CommandContext(limit(t), "kcat", append([]string{"-m", "120"}, args...)...)
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errs
 	err := cmd.Run()

@@ -15,6 +15,7 @@ import (
 // any moment, so a restarted one is empty.
 type Redis struct {
 	dir, addr string
+	ports     *ports
 	proc      *process
 }
 
@@ -26,17 +27,17 @@ func StartRedis(ctx context.Context) (*Redis, error) { return StartRedisOn(ctx, 
 // reach its loopback, such as the pods of a sandbox. It asks for no password:
 // the address shall be one that only they reach.
 func StartRedisOn(ctx context.Context, host string) (*Redis, error) {
-	port, err := freePorts(host, 1)
+	ports, err := takePorts(host, 1)
 	if err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "tidemill-redis-")
 	if err != nil {
-		return nil, fmt.Errorf("make a folder for redis: %w", err)
+		return nil, errors.Join(fmt.Errorf("make a folder for redis: %w", err), ports.release())
 	}
-	r := &Redis{dir: dir, addr: at(host, port[0])}
+	r := &Redis{dir: dir, addr: at(host, ports.all[0]), ports: ports}
 	r.proc = &process{dir: dir, log: filepath.Join(dir, "log"), args: []string{"redis-server",
-		"--bind", host, "--protected-mode", "no", "--port", strconv.Itoa(port[0]), "--dir", dir, "--save", "", "--appendonly", "no"}}
+		"--bind", host, "--protected-mode", "no", "--port", strconv.Itoa(ports.all[0]), "--dir", dir, "--save", "", "--appendonly", "no"}}
 	if err := r.Restart(ctx); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -64,7 +65,9 @@ func (r *Redis) Stop() error { return r.proc.stop() }
 func (r *Redis) Kill() error { return r.proc.kill() }
 
 // Close ends it and removes what it wrote.
-func (r *Redis) Close() error { return errors.Join(r.proc.stop(), os.RemoveAll(r.dir)) }
+func (r *Redis) Close() error {
+	return errors.Join(r.proc.stop(), r.ports.release(), os.RemoveAll(r.dir))
+}
 
 func (r *Redis) ping(ctx context.Context) error {
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", r.addr)

@@ -23,6 +23,7 @@ const (
 // S3 is a running server that is compatible with S3.
 type S3 struct {
 	dir, addr string
+	ports     *ports
 	proc      *process
 }
 
@@ -30,9 +31,9 @@ type S3 struct {
 // first one ever builds it from the Go module proxy.
 func StartS3(ctx context.Context) (*S3, error) { return StartS3On(ctx, loopback) }
 
-// StartS3On does so on another address of this machine.
-func StartS3On(ctx context.Context, host string) (*S3, error) {
-	bin, err := cached("versitygw-v1.8.0", func(dir string) error {
+// gateway is the folder of the program, which is built the first time.
+func gateway(ctx context.Context) (string, error) {
+	return cached("versitygw-v1.8.0", func(dir string) error {
 		cmd := exec.CommandContext(ctx, "go", "install", versityGateway)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOBIN="+dir, "GOFLAGS=", "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -40,18 +41,23 @@ func StartS3On(ctx context.Context, host string) (*S3, error) {
 		}
 		return nil
 	})
+}
+
+// StartS3On does so on another address of this machine.
+func StartS3On(ctx context.Context, host string) (*S3, error) {
+	bin, err := gateway(ctx)
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePorts(host, 1)
+	ports, err := takePorts(host, 1)
 	if err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "tidemill-s3-")
 	if err != nil {
-		return nil, fmt.Errorf("make a folder for the S3 server: %w", err)
+		return nil, errors.Join(fmt.Errorf("make a folder for the S3 server: %w", err), ports.release())
 	}
-	s := &S3{dir: dir, addr: at(host, port[0])}
+	s := &S3{dir: dir, addr: at(host, ports.all[0]), ports: ports}
 	s.proc = &process{dir: dir, log: filepath.Join(dir, "log"), args: []string{filepath.Join(bin, "versitygw"),
 		"--access", S3AccessKey, "--secret", S3SecretKey, "--port", s.addr, "--quiet", "posix", filepath.Join(dir, "buckets")}}
 	if err := s.start(ctx); err != nil {
@@ -78,12 +84,16 @@ func (s *S3) start(ctx context.Context) error {
 
 // Bucket makes an empty bucket and is its URL, for gocloud.dev/blob.
 func (s *S3) Bucket(name string) (string, error) {
-	if err := os.Mkdir(filepath.Join(s.dir, "buckets", name), 0o700); err != nil {
+	if err := os.Mkdir(s.Folder(name), 0o700); err != nil {
 		return "", fmt.Errorf("make bucket %s: %w", name, err)
 	}
 	query := url.Values{"region": {"us-east-1"}, "endpoint": {"http://" + s.addr}, "use_path_style": {"true"}}
 	return "s3://" + name + "?" + query.Encode(), nil
 }
 
+// Folder is where a bucket's objects lie, each under its key, for those who wait
+// for one.
+func (s *S3) Folder(bucket string) string { return filepath.Join(s.dir, "buckets", bucket) }
+
 // Close ends it and removes what it kept.
-func (s *S3) Close() error { return errors.Join(s.proc.stop(), os.RemoveAll(s.dir)) }
+func (s *S3) Close() error { return errors.Join(s.proc.stop(), s.ports.release(), os.RemoveAll(s.dir)) }

@@ -6,22 +6,20 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/sha512"
-	"errors"
 	"fmt"
 	"hash"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl"
+	"github.com/segmentio/kafka-go/sasl/scram"
 )
 
 // iterations is the least that Kafka takes.
 const iterations = 4096
 
 // enroll gives the users their SCRAM credentials and waits until every broker
-// has them; they outlive restarts.
+// lets them in; they outlive restarts.
 func (k *Kafka) enroll(ctx context.Context, users map[string]string) error {
-	if len(users) == 0 {
-		return nil
-	}
 	for mechanism, h := range map[kafka.ScramMechanism]func() hash.Hash{
 		kafka.ScramMechanismSha256: sha256.New, kafka.ScramMechanismSha512: sha512.New} {
 		if err := k.enrollBy(ctx, mechanism, h, users); err != nil {
@@ -29,7 +27,7 @@ func (k *Kafka) enroll(ctx context.Context, users map[string]string) error {
 		}
 	}
 	for _, n := range k.nodes {
-		if err := n.proc.until(ctx, func(ctx context.Context) error { return n.knowsUsers(ctx, users) }); err != nil {
+		if err := n.proc.until(ctx, func(ctx context.Context) error { return n.letsIn(ctx, users) }); err != nil {
 			return err
 		}
 	}
@@ -67,21 +65,27 @@ func credential(name, password string, m kafka.ScramMechanism, h func() hash.Has
 		Salt: salt, SaltedPassword: salted}, err
 }
 
-func (n *Node) knowsUsers(ctx context.Context, users map[string]string) error {
-	req := &kafka.DescribeUserScramCredentialsRequest{}
-	for name := range users {
-		req.Users = append(req.Users, kafka.UserScramCredentialsUser{Name: name})
-	}
-	t := &kafka.Transport{}
-	defer t.CloseIdleConnections()
-	r, err := (&kafka.Client{Addr: n.kafkaAddr(), Transport: t}).DescribeUserScramCredentials(ctx, req)
-	if err != nil {
-		return err
-	}
-	for _, u := range r.Results {
-		if len(u.CredentialInfos) < 2 {
-			return errors.Join(fmt.Errorf("it does not know user %s", u.User), u.Error)
+// letsIn is nil if each user can log in by SCRAM. A broker that can describe its
+// users may not have told those who let them in.
+func (n *Node) letsIn(ctx context.Context, users map[string]string) error {
+	for name, password := range users {
+		for _, hash := range []scram.Algorithm{scram.SHA256, scram.SHA512} {
+			m, err := scram.Mechanism(hash, name, password)
+			if err == nil {
+				err = n.login(ctx, m)
+			}
+			if err != nil {
+				return fmt.Errorf("log in as %s: %w", name, err)
+			}
 		}
 	}
 	return nil
+}
+
+func (n *Node) login(ctx context.Context, m sasl.Mechanism) error {
+	t := &kafka.Transport{SASL: m}
+	defer t.CloseIdleConnections()
+	at := kafka.TCP(at(n.host, n.ports[saslPlain]))
+	_, err := (&kafka.Client{Addr: at, Transport: t}).Metadata(ctx, &kafka.MetadataRequest{Topics: []string{}})
+	return err
 }

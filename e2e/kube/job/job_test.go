@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -28,7 +29,7 @@ func TestWhatIsAskedFor(t *testing.T) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
-	for _, args := range [][]string{{"exit", "x"}, {"exit", "300"}, {"eat", "x"}, {"steps", "x", "1s"}, {"steps", "1", "0s"}, {"steps", "1", "1s"}, {"gather"}} {
+	for _, args := range [][]string{{"exit", "x"}, {"exit", "300"}, {"eat", "x"}, {"steps", "x", "1s"}, {"steps", "1", "1s", "x"}, {"steps", "1", "0s"}, {"steps", "1", "1s"}, {"gather"}} {
 		var code exitCode
 		if err := run(t.Context(), args, none, io.Discard); err == nil || errors.As(err, &code) {
 			t.Errorf("%v: %v", args, err)
@@ -81,6 +82,26 @@ func TestStepsGoOnWhereTheyWereLeft(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(out, "metrics.jsonl"))
 	if n := strings.Count(string(data), "\n"); err != nil || n != at+2 {
 		t.Errorf("%d lines of metrics, %v", n, err)
+	}
+}
+
+// Who begins waits at the step that is named, and who goes on does not.
+func TestStepsWaitUntilTheyAreLeft(t *testing.T) {
+	out, checkpoint := t.TempDir(), t.TempDir()
+	vars := variables(map[string]string{"TIDEMILL_OUT": out, "TIDEMILL_CHECKPOINT": checkpoint})
+	ctx, leave := context.WithCancel(t.Context())
+	args := []string{"steps", "6", "1ms", "4"}
+	lines := follow(func(w io.Writer) error { return run(ctx, args, vars, w) })
+	lines.until(t, "step 4 of 6")
+	leave()
+	if err := lines.end(t); err == nil || !strings.Contains(err.Error(), "asked to leave before step 5") {
+		t.Fatal(err)
+	}
+	if err := run(t.Context(), args, vars, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if got := metrics(t, out); got["resumed"] != 4 || got["steps"] != 6 {
+		t.Errorf("it left %v", got)
 	}
 }
 
@@ -141,12 +162,17 @@ func told(workers, servers []string, i int) map[string]string {
 	return vars
 }
 
+// freePorts are none of those that the kernel gives to whoever wants any: until
+// they are listened at, other tests ask it for thousands.
 func freePorts(t *testing.T, n int) (all []string) {
 	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for tries := 0; len(all) < n; tries++ {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(20000+rand.IntN(12000))))
 		if err != nil {
-			t.Fatal(err)
+			if tries > 1000 {
+				t.Fatal(err)
+			}
+			continue
 		}
 		defer l.Close()
 		all = append(all, l.Addr().String())

@@ -39,6 +39,7 @@ var errUsage = errors.New(`call it with one of
   print                print the variables, and end with success
   eat MIB              hold so much memory until SIGTERM
   steps COUNT EVERY    train in steps that are saved, such as steps 10 200ms, and leave a model
+  steps COUNT EVERY AT wait at that step until SIGTERM, unless it goes on from a step that was saved
   gather               meet the other workers and the parameter servers, and leave a model
   serve                answer each event with one, at PORT (8080)`)
 
@@ -53,7 +54,7 @@ func run(ctx context.Context, args []string, variable func(string) string, out i
 		return printVariables(os.Environ(), out)
 	case verb == "eat" && len(rest) == 1:
 		return eat(ctx, rest[0], out)
-	case verb == "steps" && len(rest) == 2:
+	case verb == "steps" && (len(rest) == 2 || len(rest) == 3):
 		return stepsOf(ctx, rest, variable, out)
 	case verb == "gather" && len(rest) == 0:
 		return gather(ctx, variable, out)
@@ -93,9 +94,15 @@ func stepsOf(ctx context.Context, args []string, variable func(string) string, o
 	if err != nil || every <= 0 {
 		return fmt.Errorf("read how long a step takes: %q is no duration", args[1])
 	}
+	wait := count // there is nothing left to wait for
+	if len(args) == 3 {
+		if wait, err = strconv.Atoi(args[2]); err != nil {
+			return fmt.Errorf("read at which step to wait: %w", err)
+		}
+	}
 	f, err := foldersOf(variable)
 	if err != nil {
 		return err
 	}
-	return f.train(ctx, count, every, out)
+	return f.train(ctx, training{count, wait, every}, out)
 }

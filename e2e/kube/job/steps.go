@@ -24,27 +24,38 @@ func foldersOf(variable func(string) string) (folders, error) {
 	return f, nil
 }
 
+// training is how it goes: who begins at the first step goes no further than to the
+// one at which it waits, so that whoever is to end it cannot come too late.
+type training struct {
+	count, wait int
+	every       time.Duration
+}
+
 // train goes on from the step that was saved last. What it leaves says from which.
-func (f folders) train(ctx context.Context, count int, every time.Duration, out io.Writer) error {
+func (f folders) train(ctx context.Context, t training, out io.Writer) error {
 	first, err := f.saved()
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "begin at step %d\n", first)
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(t.every)
 	defer tick.Stop()
-	for step := first + 1; step <= count; step++ {
+	for step := first + 1; step <= t.count; step++ {
+		next := tick.C
+		if first == 0 && step > t.wait {
+			next = nil
+		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("asked to leave before step %d", step)
-		case <-tick.C:
+		case <-next:
 		}
-		if err := f.step(step, count); err != nil {
+		if err := f.step(step, t.count); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "step %d of %d\n", step, count)
+		fmt.Fprintf(out, "step %d of %d\n", step, t.count)
 	}
-	return f.leave(map[string]float64{"accuracy": 0.9, "steps": float64(count), "resumed": float64(first), "ended": float64(time.Now().UnixMilli())})
+	return f.leave(map[string]float64{"accuracy": 0.9, "steps": float64(t.count), "resumed": float64(first), "ended": float64(time.Now().UnixMilli())})
 }
 
 func (f folders) saved() (int, error) {

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
-	"time"
 )
 
 // Box is a sandbox that this process keeps.
@@ -183,7 +182,7 @@ func Down(name string) error {
 		if err := syscall.Kill(r.Up, syscall.SIGTERM); err != nil && err != syscall.ESRCH {
 			return fmt.Errorf("ask process %d to end the sandbox %s: %w", r.Up, name, err)
 		}
-		if err := gone(r.Init, r.Started, time.Minute); err != nil {
+		if err := gone(r.Init, r.Started, patience); err != nil {
 			return err
 		}
 	}
@@ -202,7 +201,7 @@ func Down(name string) error {
 // inside went with its first process.
 func clear(place Place, cgroups hierarchies) error {
 	if r, err := place.read(); err == nil {
-		if err := gone(r.Init, r.Started, 30*time.Second); err != nil {
+		if err := gone(r.Init, r.Started, patience); err != nil {
 			return err
 		}
 	}

@@ -179,11 +179,11 @@ func inherit(parent, dir string) error {
 }
 
 // remove takes the sandbox's groups away, the deepest first. Their processes
-// have ended, but the kernel may need a moment to see it.
+// have ended, but the kernel may need a while to see it.
 func (h hierarchies) remove(group string) error {
 	var errs []error
 	for _, mount := range h.Dirs {
-		errs = append(errs, removeTree(filepath.Join(mount, group), 5*time.Second))
+		errs = append(errs, removeTree(filepath.Join(mount, group), patience))
 	}
 	return errors.Join(errs...)
 }

@@ -66,7 +66,7 @@ func reap(until int) error {
 // world makes the sandbox's mounts, name and network.
 func (p Plan) world() error {
 	steps := []func() error{
-		own, p.folders, p.bindPrograms, p.sysctls, p.share, p.hostname, p.join, p.settings,
+		own, p.folders, p.resolver, p.bindPrograms, p.sysctls, p.share, p.hostname, p.join, p.settings,
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -91,6 +91,16 @@ func (p Plan) folders() error {
 		mount(p.Place.Log(), "/var/log", "", syscall.MS_BIND, ""),
 		mount("tmpfs", "/run", "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV, "mode=755"),
 	)
+}
+
+// resolver has the node's programs ask the sandbox's name server. This machine's
+// cannot be reached from here, and who asks it waits for long.
+func (p Plan) resolver() error {
+	const path = "/etc/resolv.conf"
+	if exists(path) != nil {
+		return nil // it leads to where the sandbox has something else: nobody is asked
+	}
+	return mount(p.Place.Etc("resolv.conf"), path, "", syscall.MS_BIND, "")
 }
 
 // bindPrograms makes the cache seen wherever it is, and unwritable.

@@ -32,6 +32,10 @@ func startIn(stat []byte) (string, error) {
 	return string(fields[start]), nil
 }
 
+// patience is for the kernel to take away what was killed, which a machine with
+// much else to do lets wait.
+const patience = 2 * time.Minute
+
 // gone waits for a process of another parent to end.
 func gone(pid int, started string, patience time.Duration) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {

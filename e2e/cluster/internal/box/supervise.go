@@ -13,11 +13,12 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"sync"
 	"time"
 )
 
 // Supervise starts the plan's components, each when what it needs is there,
-// and returns as soon as one has ended: a cluster with a part missing fails in
+// and ends them all as soon as one has: a cluster with a part missing fails in
 // ways that nobody can read. It leaves the reason in the sandbox's folder, where
 // who keeps the sandbox reads it.
 func Supervise(planFile string) error {
@@ -43,15 +44,20 @@ func (p Plan) supervise(ctx context.Context) error {
 	trust := x509.NewCertPool()
 	trust.AppendCertsFromPEM(p.CA)
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trust}}}
-	ends := make(chan error, 2*len(p.Components))
+	ends := make(chan error, len(p.Components))
+	var running sync.WaitGroup
+	defer func() {
+		cancel()
+		running.Wait()
+	}()
 	for _, c := range p.Components {
-		go func() {
-			if err := c.wait(ctx, client); err != nil {
-				ends <- err
-				return
+		running.Go(func() {
+			err := c.wait(ctx, client)
+			if err == nil {
+				err = c.run(ctx, p.Place.Log(c.Name+".log"))
 			}
-			ends <- c.run(ctx, p.Place.Log(c.Name+".log"))
-		}()
+			ends <- err
+		})
 	}
 	return <-ends
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -39,10 +40,12 @@ func TestOneEndIsTheEndOfAll(t *testing.T) {
 }
 
 func TestComponentWaitsForWhatItNeeds(t *testing.T) {
-	answers := make(chan int, 2)
-	answers <- http.StatusServiceUnavailable
-	answers <- http.StatusOK
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(<-answers) }))
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
 	defer server.Close()
 	file := filepath.Join(t.TempDir(), "socket")
 	got, _ := supervised(t, Plan{Components: []Component{

@@ -25,10 +25,25 @@ func (m maker) debian(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := in(ctx, into, "apt-get", append([]string{"download"}, names...)...); err != nil {
+	if err := download(ctx, into, names); err != nil {
 		return err
 	}
 	return m.unpack(ctx, into)
+}
+
+// download may find that the mirror has not the files of the day any more on which
+// this machine has asked what there is.
+func download(ctx context.Context, into string, names []string) error {
+	get := append([]string{"download"}, names...)
+	_, err := in(ctx, into, "apt-get", get...)
+	if err == nil {
+		return nil
+	}
+	if _, unknown := in(ctx, "", "apt-get", "update"); unknown != nil {
+		return errors.Join(err, unknown)
+	}
+	_, err = in(ctx, into, "apt-get", get...)
+	return err
 }
 
 // wantedPackages are ours and what apt would install with them here.

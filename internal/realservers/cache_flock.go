@@ -1,0 +1,27 @@
+//go:build darwin || linux
+
+package realservers
+
+import (
+	"os"
+	"syscall"
+)
+
+// alone waits until nobody else has the lock. It ends with the process, too.
+func alone(path string) (release func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+		if err != syscall.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}

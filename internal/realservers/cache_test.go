@@ -1,0 +1,90 @@
+//go:build darwin || linux
+
+package realservers
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+)
+
+// Whoever asks at the same time gets one folder, which is filled once and by one.
+func TestAFolderIsFilledOnce(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", home)
+	t.Setenv("HOME", home)
+	var all sync.WaitGroup
+	var fills, inside atomic.Int32
+	for range 8 {
+		all.Go(func() {
+			dir, err := cached("a", func(dir string) error {
+				fills.Add(1)
+				if inside.Add(1) > 1 {
+					t.Error("two fill it at once")
+				}
+				defer inside.Add(-1)
+				runtime.Gosched()
+				return os.WriteFile(filepath.Join(dir, "file"), nil, 0o600)
+			})
+			if err == nil {
+				_, err = os.Stat(filepath.Join(dir, "file"))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := fills.Load(); n != 1 {
+		t.Errorf("it was filled %d times", n)
+	}
+}
+
+func TestAFolderThatCannotBeFilledIsNotThere(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", home)
+	t.Setenv("HOME", home)
+	away := errors.New("the registry is away")
+	if _, err := cached("a", func(string) error { return away }); !errors.Is(err, away) {
+		t.Fatal(err)
+	}
+	if _, err := cached("a", func(string) error { return nil }); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatFailsIsTriedAgain(t *testing.T) {
+	away := errors.New("the registry is away")
+	for _, c := range []struct {
+		name  string
+		fails []error
+		asked int
+		want  error
+	}{
+		{"at first", nil, 1, nil},
+		{"later", []error{away, away}, 3, nil},
+		{"never", []error{away, away, away, away, away}, tries, away},
+		{"without the program", []error{exec.ErrNotFound}, 1, exec.ErrNotFound},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			asked := 0
+			err := insist(t.Context(), func(context.Context) (string, error) {
+				asked++
+				if asked <= len(c.fails) {
+					return "", c.fails[asked-1]
+				}
+				return "", nil
+			})
+			if !errors.Is(err, c.want) || asked != c.asked {
+				t.Errorf("%s: %v after %d times, want %v after %d", c.name, err, asked, c.want, c.asked)
+			}
+		})
+	}
+}
