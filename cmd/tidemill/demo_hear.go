@@ -25,16 +25,17 @@ type demoHearing struct {
 	last     map[string]int  // message by bot, for the order
 	version  map[string]string
 	answers  int
-	early    time.Time // the first answer by the new version
-	first    string    // its id
-	byNew    int       // answers
+	early    time.Time     // the first answer by the new version
+	first    string        // its id
+	over     chan struct{} // closed by it
+	byNew    int           // answers
 	within   []time.Duration
 	swapped  bool // since the last line was written
 	problems []string
 }
 
 func newDemoHearing() *demoHearing {
-	return &demoHearing{seen: map[string]bool{}, last: map[string]int{}, version: map[string]string{}}
+	return &demoHearing{seen: map[string]bool{}, last: map[string]int{}, version: map[string]string{}, over: make(chan struct{})}
 }
 
 // swap makes version 2 the champion.
@@ -62,6 +63,7 @@ func (h *demoHearing) listen(ctx context.Context, r *broker.Consumer, talk *demo
 	for !h.whole(talk) {
 		wait, cancel := context.WithTimeout(ctx, demoGlance)
 		d, err := r.Poll(wait)
+		nothing := wait.Err() != nil
 		cancel()
 		switch {
 		case err == nil:
@@ -69,7 +71,7 @@ func (h *demoHearing) listen(ctx context.Context, r *broker.Consumer, talk *demo
 			d.Done()
 		case ctx.Err() != nil:
 			return fmt.Errorf("%d messages have been answered: %w", h.answers, context.Cause(ctx))
-		case wait.Err() == nil:
+		case !nothing:
 			return err
 		}
 		select {
@@ -105,6 +107,7 @@ func (h *demoHearing) take(d *broker.Delivery) {
 		if v.Subject == "bot-1" && version == "2" {
 			if h.byNew++; h.byNew == 1 {
 				h.early, h.first, h.swapped = now, strings.Clone(v.ID), true
+				close(h.over)
 			}
 		}
 	}

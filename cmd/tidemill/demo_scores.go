@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	demoTalk  = 5 * time.Second         // for so long people talk
+	demoTalk  = 5 * time.Second         // for so long people talk at the least
 	demoPace  = 2 * time.Millisecond    // between two handfuls of messages
 	demoAtOne = 8                       // messages in a handful: some thousands a second
 	demoSwap  = 2500 * time.Millisecond // into it
@@ -38,16 +38,28 @@ func playScores(ctx context.Context, p *platform.Platform, door *remote.Gateway,
 		return err
 	}
 	began := time.Now()
-	talk := &demoTalking{sent: make(chan struct{})}
-	talked, swapped := make(chan error, 1), make(chan error, 1)
-	go func() { talked <- talk.run(ctx, p) }()
 	heard := newDemoHearing()
-	go func() { swapped <- heard.swap(ctx, door, began.Add(demoSwap)) }()
-	err = heard.listen(ctx, reader, talk, began, out)
+	talk := &demoTalking{until: heard.over, sent: make(chan struct{})}
+	going, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	both := make(chan error, 2)
+	for _, do := range []func() error{
+		func() error { return talk.run(going, p) },
+		func() error { return heard.swap(going, door, began.Add(demoSwap)) },
+	} {
+		go func() {
+			err := do()
+			if err != nil {
+				giveUp(err) // what the other waits for may never come
+			}
+			both <- err
+		}()
+	}
+	err = heard.listen(going, reader, talk, began, out)
 	if err != nil {
 		return errors.Join(err, reader.Close(context.WithoutCancel(ctx)))
 	}
-	if err := errors.Join(<-talked, <-swapped, reader.Close(ctx)); err != nil {
+	if err := errors.Join(<-both, <-both, reader.Close(ctx)); err != nil {
 		return err
 	}
 	if err := heard.verdict(talk.count, out); err != nil {
@@ -86,8 +98,10 @@ func shortGraph(g *api.Graph) *api.Graph {
 	return &short
 }
 
-// demoTalking is what people say.
+// demoTalking is what people say. They talk until the new version has answered,
+// however long a busy machine takes to load it.
 type demoTalking struct {
+	until <-chan struct{}
 	count int           // of the messages that are on the stream; to be read when sent is closed
 	sent  chan struct{} // closed when they have stopped
 }
@@ -108,21 +122,8 @@ func (t *demoTalking) run(ctx context.Context, p *platform.Platform) (err error)
 			}
 		}
 	}
-	tick, stop := time.NewTicker(demoPace), time.After(demoTalk)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			for range demoAtOne {
-				producer.Send(ctx, "chat", demoMessage(t.count), done)
-				t.count++
-			}
-			continue
-		case <-stop:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		break
+	if err := t.talk(ctx, producer, done); err != nil {
+		return err
 	}
 	if err := producer.Flush(ctx); err != nil {
 		return err
@@ -132,6 +133,28 @@ func (t *demoTalking) run(ctx context.Context, p *platform.Platform) (err error)
 		return fmt.Errorf("say something: %w", err)
 	default:
 		return nil
+	}
+}
+
+// talk says something every few milliseconds, for as long as it has to.
+func (t *demoTalking) talk(ctx context.Context, producer *broker.Producer, done func(broker.Receipt, error)) error {
+	tick, least := time.NewTicker(demoPace), time.After(demoTalk)
+	defer tick.Stop()
+	var until <-chan struct{}
+	for {
+		select {
+		case <-tick.C:
+			for range demoAtOne {
+				producer.Send(ctx, "chat", demoMessage(t.count), done)
+				t.count++
+			}
+		case <-least:
+			until = t.until
+		case <-until:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 
