@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,9 +75,10 @@ type document struct {
 	targets []string
 	up      bool
 	url     string            // of its gateway
+	changed bool              // the config, since up was told of it last
 	letters int               // that were written for it
 	ports   map[string]string // those that programs of the document have here
-	port    string            // of the next program
+	port    string            // of the next program, as the document has it
 }
 
 type block struct{ language, file, text string }
@@ -104,6 +105,7 @@ func (d *document) check(t *testing.T, b block) {
 			t.Errorf("%s\n%v", b.text, err)
 		}
 		writeFile(t, "tidemill.yaml", b.text)
+		d.changed = d.up
 	case b.language == "sh":
 		text := strings.ReplaceAll(b.text, "\\\n", "")
 		for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
@@ -203,7 +205,7 @@ func (d *document) model(t *testing.T) (name string) {
 func (d *document) command(t *testing.T, args []string) {
 	switch {
 	case len(args) == 2 && args[0] == "export" && strings.HasPrefix(args[1], "PORT="):
-		d.movePort(t, strings.TrimPrefix(args[1], "PORT="))
+		d.port = strings.TrimPrefix(args[1], "PORT=")
 	case len(args) == 3 && args[0] == "go" && args[1] == "run" && strings.HasPrefix(args[2], "./examples/"):
 		d.program(t, args[2])
 	case len(args) == 0 || slices.Contains(notOurs, args[0]):
@@ -222,22 +224,10 @@ func (d *document) command(t *testing.T, args []string) {
 	}
 }
 
-// movePort gives a program of the document a free port instead of its own.
-func (d *document) movePort(t *testing.T, told string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, d.port, _ = net.SplitHostPort(l.Addr().String())
-	if d.ports == nil {
-		d.ports = map[string]string{}
-	}
-	d.ports[told] = d.port
-}
+var functionAt = regexp.MustCompile(`is up to=\S*:(\d+)`)
 
-// program builds and starts a program of this repository, and stops it with the
-// document's test.
+// program builds and starts a program of this repository, on a free port instead of
+// the document's, and stops it with the document's test.
 func (d *document) program(t *testing.T, name string) {
 	binary := filepath.Join(t.TempDir(), "program")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, name)
@@ -245,16 +235,23 @@ func (d *document) program(t *testing.T, name string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build %s: %v\n%s", name, err, out)
 	}
-	running := exec.Command(binary)
-	running.Env = append(os.Environ(), "PORT="+d.port)
+	running, stderr := exec.Command(binary), new(syncBuffer)
+	running.Env, running.Stderr = append(os.Environ(), "PORT=0"), stderr
 	if err := running.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = running.Process.Signal(os.Interrupt)
 		if err := running.Wait(); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v\n%s", name, err, stderr)
 		}
+	})
+	eventually(t, func() bool {
+		at := functionAt.FindStringSubmatch(stderr.String())
+		if at != nil {
+			d.ports = map[string]string{d.port: at[1]}
+		}
+		return at != nil
 	})
 }
 
@@ -301,6 +298,9 @@ func (d *document) tidemill(t *testing.T, args []string) {
 		return
 	}
 	d.start(t)
+	if name == "dead-letters replay" {
+		args = append(args, "--no-wait") // nobody is there who takes them
+	}
 	var out, errs syncBuffer
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -313,9 +313,13 @@ func (d *document) tidemill(t *testing.T, args []string) {
 }
 
 // start starts the document's `tidemill up`, once, and waits until it has told
-// its addresses.
+// its addresses. Where the document has changed the config since, it waits until
+// that has been taken up, as its reader does.
 func (d *document) start(t *testing.T) {
 	if d.up {
+		if d.changed {
+			d.apply(t)
+		}
 		return
 	}
 	d.up = true
@@ -340,6 +344,24 @@ func (d *document) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.url = running.URL
+}
+
+func (d *document) apply(t *testing.T) {
+	d.changed = false
+	var asItIs connection
+	c, err := asItIs.source().load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool {
+		res, err := http.Get(d.url + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer res.Body.Close()
+		says, err := io.ReadAll(res.Body)
+		return err == nil && strings.Contains(string(says), `"`+c.Hash()+`"`)
+	})
 }
 
 // firstLine tells when something has been written to it.

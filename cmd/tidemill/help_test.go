@@ -238,8 +238,11 @@ func TestVersion(t *testing.T) {
 
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	out := ok(t, "demo")
-	mention(t, "demo", out, "new-data", "bot-created", "bot-deleted", "schedule-tick", "messages, partition", poison, "dead-letters", "because:", "5 of 5 events arrived",
+	var printed, stderr syncBuffer
+	if err := run(t.Context(), []string{"demo"}, strings.NewReader(""), &printed, &stderr); err != nil { // it bounds itself
+		t.Fatalf("%v\n%s%s", err, &printed, &stderr)
+	}
+	mention(t, "demo", printed.String(), "new-data", "bot-created", "bot-deleted", "schedule-tick", "messages, partition", poison, "dead-letters", "because:", "5 of 5 events arrived",
 		"published to http://127.0.0.1:", "202, events, partition", "The first of them once more",
 		"intent/bot-1@1 promoted", "intent/bot-2@1 promoted", "intent/bot-3@1 refused", "intent/bot-1@2 promoted", "intent/bot-1@3 refused", "The champion of then, version 2, on the same data",
 		"intent/bot-1 has version 1 as its champion, before it was version 2", "Why is version 2 as it is?", "bots/bot-1",

@@ -18,6 +18,7 @@ func TestScoringIsFollowed(t *testing.T) {
 	g.do()
 	for _, bot := range []string{"bot-shop", "bot-bank"} {
 		g.until("models show intent/"+bot+"@1", ", champion:")
+		g.until("score intents --key "+bot+` -d {"text":"hi"}`, "(intent/"+bot+"@1)") // who scores follows by itself
 	}
 	g.do()
 	g.scored(2)

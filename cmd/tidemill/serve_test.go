@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
@@ -259,7 +260,19 @@ func (f *front) join(c net.Conn) {
 func TestServeGatewayDrains(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	r := startGateway(t, append(servers(t, embedded.Options{Dir: dir}), "--listen", "127.0.0.1:0", "-f", leave(t, "version: 1\n", dir, "c.yaml"), "--drain-delay", "2s")...)
+	flags := append(servers(t, embedded.Options{Dir: dir}), "--listen", "127.0.0.1:0", "-f", leave(t, "version: 1\n", dir, "c.yaml"))
+	for _, delay := range []time.Duration{2 * time.Second, longestDrain} { // a machine may be too busy to ask within the first
+		if drainSeen(t, startGateway(t, append(flags, "--drain-delay", delay.String())...), delay) {
+			return
+		}
+	}
+	t.Errorf("%s were over before anybody could ask", longestDrain)
+}
+
+// drainSeen stops a replica and asks it meanwhile. What comes when the delay may be
+// over says nothing, and is not seen.
+func drainSeen(t *testing.T, r *replica, delay time.Duration) bool {
+	t.Helper()
 	status := func(path string) int {
 		res, err := http.Get(r.url + path)
 		if err != nil {
@@ -269,13 +282,22 @@ func TestServeGatewayDrains(t *testing.T) {
 		return res.StatusCode
 	}
 	eventually(t, func() bool { return status("/readyz") == 200 })
+	began := time.Now()
+	over := func() bool { return time.Since(began) >= delay }
 	r.stop()
-	eventually(t, func() bool { return status("/readyz") == 503 })
-	if code := status("/healthz"); code != 200 {
-		t.Errorf("a caller who came while it drains got %d", code)
+	code := 200
+	eventually(t, func() bool {
+		code = status("/readyz")
+		return code != 200 || over()
+	})
+	health, published := status("/healthz"), call(t, "", "publish", "a", "--url", r.url)
+	if good := code == 503 && health == 200 && published.code == 0; !good && over() {
+		return false
+	} else if !good {
+		t.Errorf("while it drains it is ready with %d, healthy with %d, and who publishes gets %+v", code, health, published)
 	}
-	ok(t, "publish", "a", "--url", r.url)
 	<-r.done
+	return true
 }
 
 func TestTwoReplicasShareOneMemory(t *testing.T) {

@@ -69,12 +69,9 @@ type clockRound struct {
 }
 
 func (r *clockRound) play(ctx context.Context) error {
-	var addrs [2]string
-	for i := range addrs {
-		var err error
-		if addrs[i], err = freeAddr(); err != nil {
-			return err
-		}
+	addrs, err := freeAddrs(2)
+	if err != nil {
+		return err
 	}
 	r.fleet = newFleet(r.dir, addrs[0], r.plan.seed)
 	defer r.fleet.killAll()

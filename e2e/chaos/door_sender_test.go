@@ -22,7 +22,7 @@ import (
 const (
 	lanes      = 8
 	batchLimit = 20
-	postWithin = 10 * time.Second
+	postWithin = time.Minute // longer than a gateway takes to give up
 )
 
 // send posts on several lanes until it is told to stop. A lane has one key and

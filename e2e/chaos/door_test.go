@@ -63,12 +63,9 @@ func playDoor(t *testing.T, p plan, sum *figures) {
 
 // playDoor runs the plan to its end and reads what it has left.
 func (r *round) playDoor(ctx context.Context) error {
-	addrs := make([]string, 2+gateways)
-	for i := range addrs {
-		var err error
-		if addrs[i], err = freeAddr(); err != nil {
-			return err
-		}
+	addrs, err := freeAddrs(2 + gateways)
+	if err != nil {
+		return err
 	}
 	r.fleet = newFleet(r.dir, addrs[0], r.plan.seed)
 	r.fleet.env = []string{envRedis + "=" + addrs[1], envGateways + "=" + strings.Join(addrs[2:], ",")}

@@ -180,7 +180,7 @@ func (f *fleet) dump(name string) {
 }
 
 // stopLimit is how long any process may take to end politely.
-const stopLimit = 40 * time.Second
+const stopLimit = 2 * time.Minute
 
 // stop ends processes politely and waits for them.
 func (f *fleet) stop(names ...string) error {

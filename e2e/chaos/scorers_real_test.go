@@ -31,7 +31,7 @@ func TestRealChaosOfScorers(t *testing.T) {
 			r := newScorersRound(t, p)
 			r.fleet = newFleet(r.dir, kafka.Addr(), seed)
 			killed := make(chan error, 1)
-			go func() { killed <- killInTheMidst(t.Context(), kafka, p) }()
+			go func() { killed <- killInTheMidst(t.Context(), kafka, r) }()
 			playScorers(t, r, sum)
 			if err := <-killed; err != nil {
 				t.Error(err)
@@ -42,11 +42,14 @@ func TestRealChaosOfScorers(t *testing.T) {
 }
 
 // killInTheMidst kills Kafka in a round of kills.
-func killInTheMidst(ctx context.Context, kafka *realservers.Kafka, p scorersPlan) error {
-	if p.profile != scorersKill {
+func killInTheMidst(ctx context.Context, kafka *realservers.Kafka, r *scorersRound) error {
+	if r.plan.profile != scorersKill {
 		return nil
 	}
-	if err := wait(ctx, p.length); err != nil {
+	if err := awaitWord(ctx, r.dir, "scorer-0", "ready"); err != nil {
+		return err
+	}
+	if err := wait(ctx, r.plan.length/2); err != nil {
 		return err
 	}
 	if err := kafka.Kill(); err != nil {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"strconv"
 	"testing"
-	"time"
 
 	"tidemill.dev/internal/realservers"
 )
@@ -31,7 +30,7 @@ func TestRealChaosOfTriggers(t *testing.T) {
 			r := newTriggersRound(t, p)
 			r.fleet = newFleet(r.dir, kafka.Addr(), seed)
 			killed := make(chan error, 1)
-			go func() { killed <- killKafka(t.Context(), kafka, p) }()
+			go func() { killed <- killKafka(t.Context(), kafka, r) }()
 			playTriggers(t, r, sum)
 			if err := <-killed; err != nil {
 				t.Error(err)
@@ -42,11 +41,14 @@ func TestRealChaosOfTriggers(t *testing.T) {
 }
 
 // killKafka kills it in the middle of a round of kills.
-func killKafka(ctx context.Context, kafka *realservers.Kafka, p triggersPlan) error {
-	if p.profile != triggersKill {
+func killKafka(ctx context.Context, kafka *realservers.Kafka, r *triggersRound) error {
+	if r.plan.profile != triggersKill {
 		return nil
 	}
-	if err := wait(ctx, p.length/2+2*time.Second); err != nil {
+	if err := awaitWord(ctx, r.dir, "dispatcher-0", "ready"); err != nil {
+		return err
+	}
+	if err := wait(ctx, r.plan.length/2); err != nil {
 		return err
 	}
 	if err := kafka.Kill(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"tidemill.dev/broker"
@@ -69,40 +70,47 @@ func (r *triggersRound) begin(ctx context.Context) (err error) {
 	if err := r.fleet.start("dispatcher-0"); err != nil {
 		return err
 	}
-	err = await(ctx, func() (string, error) {
-		all, err := readJournals(r.dir, "dispatcher-0")
-		for _, e := range all {
-			if e.verb == "ready" {
-				return "", nil
-			}
-		}
-		return "the first dispatcher is not ready", err
-	})
-	if err != nil {
+	if err := awaitWord(ctx, r.dir, "dispatcher-0", "ready"); err != nil {
 		return err
 	}
 	r.writer, err = r.b.Producer(broker.ProducerOptions{Timeout: drainLimit})
 	return err
 }
 
-// awaitLimit is generous: keys wait for their slowest events, and a machine may
-// be busy.
-const awaitLimit = 2 * drainLimit
+// awaitLimit is for how long nothing may change in what is missing: how long all
+// of it takes is the machine's business, and that of who else is at work on it.
+const awaitLimit = drainLimit
 
-// await asks until nothing is missing.
+// await asks until nothing is missing. As long as what is missing changes, nobody
+// knows how long all of it takes on this machine.
 func await(ctx context.Context, missing func() (string, error)) error {
+	last := ""
 	for limit := time.Now().Add(awaitLimit); ; {
 		what, err := missing()
 		if what == "" && err == nil {
 			return nil
 		}
+		if what != last {
+			last, limit = what, time.Now().Add(awaitLimit)
+		}
 		if time.Now().After(limit) {
-			return errors.Join(fmt.Errorf("after %s: %s", awaitLimit, what), err)
+			return errors.Join(fmt.Errorf("for %s: %s", awaitLimit, what), err)
 		}
 		if err := wait(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}
+}
+
+// awaitWord waits until a child has written a word in its journal.
+func awaitWord(ctx context.Context, dir, name, verb string) error {
+	return await(ctx, func() (string, error) {
+		all, err := readJournals(dir, name+".")
+		if slices.ContainsFunc(all, func(e entry) bool { return e.verb == verb }) {
+			return "", nil
+		}
+		return fmt.Sprintf("%s has not said %q", name, verb), err
+	})
 }
 
 // drain waits for the living while the dead are dead: they hold up neither
@@ -122,7 +130,33 @@ func (r *triggersRound) drain(ctx context.Context) error {
 	}
 	err := await(ctx, func() (string, error) { return r.missing(ctx, true) })
 	r.revived = time.Since(began)
-	return err
+	if err != nil {
+		return err
+	}
+	asked := time.Now()
+	return await(ctx, func() (string, error) { return r.underWay(ctx, asked) })
+}
+
+// underWay says what has not ended for a dispatcher, by what each has noted since a
+// time: an answer that the sink has given is not yet one that was heard, and then
+// the event comes again, as it must.
+func (r *triggersRound) underWay(ctx context.Context, since time.Time) (string, error) {
+	for _, name := range names("dispatcher", dispatchers) {
+		all, err := readJournals(r.dir, name+".")
+		if err != nil {
+			return "", err
+		}
+		last := entry{}
+		for _, e := range all {
+			if e.verb == "underway" && e.at.After(last.at) {
+				last = e
+			}
+		}
+		if !last.at.After(since) || last.words[0] != "0" {
+			return fmt.Sprintf("%s has noted %v under way", name, last.words), nil
+		}
+	}
+	return r.lagging(ctx)
 }
 
 // missing says what the living, or the dead, have yet to get.
@@ -194,10 +228,10 @@ func (r *triggersRound) calm(ctx context.Context) error {
 
 // ownBroker starts the broker of a round that may kill it.
 func (r *triggersRound) ownBroker() error {
-	addr, err := freeAddr()
+	addrs, err := freeAddrs(1)
 	if err != nil {
 		return err
 	}
-	r.fleet = newFleet(r.dir, addr, r.plan.seed)
+	r.fleet = newFleet(r.dir, addrs[0], r.plan.seed)
 	return r.fleet.start(brokerName)
 }

@@ -88,7 +88,7 @@ triggers:
   hanging:
     when: {stream: in}
     to: {url: "http://%[4]s/hanging"}
-    delivery: {attempts: 100, backoff: {kind: linear, first: 100ms, cap: 1s, jitter: true}, timeout: 500ms, order: key, concurrency: 16}
+    delivery: {attempts: 1000, backoff: {kind: linear, first: 100ms, cap: 1s, jitter: true}, timeout: 500ms, order: key, concurrency: 16}
 `, partitions, typeEvent, typeReply, sink, refused, timeout, extOdd)
 }
 

@@ -36,10 +36,24 @@ func (c *child) dispatch(ctx context.Context) error {
 	if err == nil && d.Ready(ctx) == nil {
 		c.j.note("ready")
 	}
+	for err == nil && wait(ctx, 50*time.Millisecond) == nil {
+		c.j.note("underway", underWay(d))
+	}
 	<-ctx.Done()
 	until, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit-5*time.Second)
 	defer cancel()
 	return p.Close(until)
+}
+
+// underWay is how many events have not ended that are parked or being attempted,
+// and more where triggers have still to begin on some partition.
+func underWay(d *deliver.Dispatcher) (n int64) {
+	for _, s := range d.Standing() {
+		if n += s.Parked + s.InFlight; s.Starting {
+			n++
+		}
+	}
+	return n
 }
 
 // dispatcher opens one; the broker, which answered just now, may be down again.

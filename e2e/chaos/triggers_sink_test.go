@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -40,28 +39,18 @@ func openSink(seed uint64) (*sink, error) {
 	}
 	s.addr = l.Addr().String()
 	s.serve(l)
-	s.refused, err = deadAddr(seed)
-	return s, err
+	dead, err := freeAddrs(1)
+	if err != nil {
+		return s, err
+	}
+	s.refused = dead[0]
+	return s, nil
 }
 
 func (s *sink) serve(l net.Listener) {
 	one := &http.Server{Handler: s}
 	s.servers = append(s.servers, one)
 	s.serving.Go(func() { _ = one.Serve(l) })
-}
-
-// deadAddr finds one that no program is given for its own connections: who
-// dials such a one may well meet itself.
-func deadAddr(seed uint64) (string, error) {
-	const first, many = 20_000, 10_000
-	for i := range 100 {
-		addr := fmt.Sprintf("127.0.0.1:%d", first+(int(seed)*7919+i*101)%many)
-		l, err := net.Listen("tcp", addr)
-		if err == nil {
-			return addr, l.Close()
-		}
-	}
-	return "", errors.New("find an address where nobody listens: a hundred are taken")
 }
 
 // revive lets the dead subscribers answer like the others.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"tidemill.dev/internal/store"
@@ -38,23 +37,28 @@ func TestCrash(t *testing.T) {
 	}
 	some = min(some, len(all))
 	t.Logf("seed %d: %d of %d points", seed, some, len(all))
-	var played, came atomic.Int32
 	t.Run("points", func(t *testing.T) {
 		for _, at := range all[:some] {
 			t.Run(at.String(), func(t *testing.T) {
 				t.Parallel() // most of a round is waiting for who was killed to be missed
-				played.Add(1)
-				if playPoint(t, at).came() {
-					came.Add(1)
-				} else {
-					t.Logf("the point did not come")
-				}
+				playUntilItComes(t, at)
 			})
 		}
 	})
-	t.Logf("seed %d: of %d points that were played %d came", seed, played.Load(), came.Load())
-	if 2*came.Load() < played.Load() { // how many writes there are differs from round to round, and not by that much
-		t.Errorf("of %d points only %d came; this shows nothing", played.Load(), came.Load())
+}
+
+// playUntilItComes plays a point. How many writes there are differs from round to
+// round: on a busy machine more of them are one. Where the point does not come, it
+// is played again at a lesser number, for a round in which nothing happens shows
+// nothing.
+func playUntilItComes(t *testing.T, at point) {
+	t.Helper()
+	for !playPoint(t, at).came() {
+		if at.number == 1 {
+			t.Fatalf("the point does not come: %s", at)
+		}
+		t.Logf("the point did not come: %s", at)
+		at.number /= 2
 	}
 }
 

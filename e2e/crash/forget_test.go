@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -246,9 +247,7 @@ func (b *bots) holdsAll(there *tidemill.KeyForgotten, end tidemill.KeyForgotten)
 	if end.Reason == "" || end.Key != gone || end.Runs[0].At.Offset < 0 {
 		b.Errorf("the receipt is %+v", end)
 	}
-	if !b.to.has("/mourners " + gone) {
-		b.Error("who hears of the ends of bots did not hear of this one")
-	}
+	b.soon("who hears of the ends of bots hears of this one", func() bool { return b.to.has("/mourners " + gone) })
 }
 
 // foundNoMore looks for the bot on every stream, in every key of Redis and in
@@ -266,20 +265,34 @@ func (b *bots) foundNoMore(end tidemill.KeyForgotten) {
 			b.Errorf("the stream %s has something of the bot, and the receipt does not say so", info.Name)
 		}
 	}
-	for _, found := range b.inRedis(gone) {
-		if !places["the ledger"] || !strings.Contains(found, "intent/"+gone) {
-			b.Errorf("Redis has %s", found)
-		}
+	if !places["the ledger"] || !places["the store"] {
+		b.Errorf("the receipt speaks of %v", end.Remains)
 	}
-	if left := b.inStore(gone); !places["the store"] || slices.ContainsFunc(left, func(name string) bool {
-		return !strings.HasPrefix(name, "objects/") && !strings.HasPrefix(name, "trees/")
-	}) {
-		b.Errorf("the store has %v", left)
-	}
+	// The ledger follows the log, and the note of the forgetting goes behind the receipt.
+	b.soonNone("Redis", func() []string {
+		return slices.DeleteFunc(b.inRedis(gone), func(found string) bool { return strings.Contains(found, "intent/"+gone) })
+	})
+	b.soonNone("the store", func() []string {
+		return slices.DeleteFunc(b.inStore(gone), func(name string) bool {
+			return strings.HasPrefix(name, "objects/") || strings.HasPrefix(name, "trees/")
+		})
+	})
 	b.collect()
 	if left := b.inStore(gone); len(left) > 0 {
 		b.Errorf("behind a collection the store has %v", left)
 	}
+}
+
+// soonNone waits until nothing is left of what there may not be.
+func (b *bots) soonNone(place string, left func() []string) {
+	b.Helper()
+	var last []string
+	defer func() {
+		if len(last) > 0 {
+			b.Logf("%s has %q", place, last)
+		}
+	}()
+	b.soon("nothing is left in "+place, func() bool { last = left(); return len(last) == 0 })
 }
 
 func names(e *broker.Incoming, what string) bool {
@@ -333,16 +346,17 @@ func (b *bots) storeDir() string { return filepath.Join(b.dir, "data", "store") 
 func (b *bots) inStore(what string) (found []string) {
 	b.Helper()
 	must(b, filepath.WalkDir(b.storeDir(), func(at string, d fs.DirEntry, err error) error {
+		var data []byte
+		if err == nil && !d.IsDir() {
+			data, err = os.ReadFile(at)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it went meanwhile
+		}
 		if err != nil {
 			return err
 		}
 		name, _ := filepath.Rel(b.storeDir(), at)
-		var data []byte
-		if !d.IsDir() {
-			if data, err = os.ReadFile(at); err != nil {
-				return err
-			}
-		}
 		if strings.Contains(name, what) || strings.Contains(string(data), what) {
 			found = append(found, filepath.ToSlash(name))
 		}

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
+	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
@@ -98,8 +100,8 @@ func explains(v broker.View) error {
 // judgeVersions holds what people are shown against the log, and looks for the
 // files of each version.
 func (r *round) judgeVersions(ctx context.Context, m tidemill.Model) (found []string) {
-	var shown api.ModelWhole
-	if err := r.get(ctx, "/api/v1/model?model="+model, &shown); err != nil || shown.Champion != m.Champion || len(shown.All) != events {
+	shown, err := r.awaitShown(ctx, m)
+	if err != nil {
 		found = append(found, fmt.Sprintf("people are shown %+v, and the log says %+v: %v", shown, m, err))
 	}
 	s, err := openStore(ctx, r)
@@ -114,6 +116,28 @@ func (r *round) judgeVersions(ctx context.Context, m tidemill.Model) (found []st
 		found = append(found, filesOf(ctx, s, v)...)
 	}
 	return found
+}
+
+// awaitShown waits until people are shown the versions as the log tells of them:
+// what they are shown follows the log.
+func (r *round) awaitShown(ctx context.Context, m tidemill.Model) (shown api.ModelWhole, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for {
+		shown = api.ModelWhole{}
+		err = r.get(ctx, "/api/v1/model?model="+model, &shown)
+		unjudged := func(v api.ModelVersion) bool { return v.Judgement == nil }
+		if err == nil && shown.Champion == m.Champion && len(shown.All) == events && !slices.ContainsFunc(shown.All, unjudged) {
+			return shown, nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return shown, errors.Join(err, context.Cause(ctx))
+		}
+	}
 }
 
 func filesOf(ctx context.Context, s *store.Store, v api.ModelVersion) (found []string) {

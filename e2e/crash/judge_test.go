@@ -74,14 +74,15 @@ func (r *round) judgeLog(ctx context.Context, recipe string, runs []tidemill.Run
 	var m tidemill.Making
 	accepted := map[string]int{}
 	err = read(ctx, b, tidemill.StreamFacts, func(e *broker.Incoming) {
-		f := tidemill.Fact{Partition: runs[0].Partition, Offset: e.Offset, ID: e.ID, Type: e.Type, Key: e.Subject, At: e.Time, Data: e.Data}
-		f.Recipe, _ = e.Attribute(tidemill.AttrRecipe)
-		f.Run, _ = e.Attribute(tidemill.AttrRun)
-		if f.Recipe != recipe || !strings.HasPrefix(e.Type, "tidemill.run.") {
+		v := e.View.Clone() // the making and the count keep its words
+		f := tidemill.Fact{Partition: runs[0].Partition, Offset: e.Offset, ID: v.ID, Type: v.Type, Key: v.Subject, At: e.Time, Data: v.Data}
+		f.Recipe, _ = v.Attribute(tidemill.AttrRecipe)
+		f.Run, _ = v.Attribute(tidemill.AttrRun)
+		if f.Recipe != recipe || !strings.HasPrefix(v.Type, "tidemill.run.") {
 			return
 		}
-		if v := m.Apply(f); v.Result == tidemill.Accepted {
-			accepted[e.Type]++
+		if m.Apply(f).Result == tidemill.Accepted {
+			accepted[v.Type]++
 		}
 	})
 	if err != nil {
@@ -116,8 +117,8 @@ func (r *round) dial(ctx context.Context) (*broker.Broker, error) {
 func judgeNews(ctx context.Context, b *broker.Broker, runs []tidemill.Run) []string {
 	told := map[string]string{} // commits by the events' ids: an event may stand there twice
 	err := read(ctx, b, tidemill.StreamEvents, func(e *broker.Incoming) {
-		if e.Type == tidemill.TypeNewData {
-			told[e.ID], _ = e.Attribute(tidemill.AttrCommit)
+		if v := e.View.Clone(); v.Type == tidemill.TypeNewData {
+			told[v.ID], _ = v.Attribute(tidemill.AttrCommit)
 		}
 	})
 	commits := slices.Sorted(maps.Values(told))

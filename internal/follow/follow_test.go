@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,9 +51,18 @@ func newWorld(t *testing.T, o embedded.Options) *world {
 
 func (w *world) serve() {
 	w.Helper()
-	var err error
-	w.servers, err = embedded.Start(w.Context(), w.options)
-	w.must(err)
+	ctx := w.ctx()
+	for {
+		s, err := embedded.Start(w.Context(), w.options)
+		if err == nil {
+			w.servers = s
+			break
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || ctx.Err() != nil { // another process may have been given the port
+			w.Fatal(err)
+		}
+		<-time.After(50 * time.Millisecond)
+	}
 	w.options.Kafka, w.options.Redis = w.servers.Kafka(), w.servers.Redis()
 }
 
@@ -101,8 +111,12 @@ func (w *world) follow() *Follower {
 // has waits until so many events have been taken, each once.
 func (w *world) has(n int) {
 	w.Helper()
+	tick := time.NewTicker(2 * time.Millisecond) // leaves the processor to who takes them
+	defer tick.Stop()
 	for ctx := w.ctx(); w.count() < n; {
-		if ctx.Err() != nil {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
 			w.Fatalf("%d of %d events were taken", w.count(), n)
 		}
 	}

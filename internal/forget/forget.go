@@ -176,26 +176,31 @@ func (f *Forgetter) endRuns(ctx context.Context, o *Order, n *note) error {
 // awaitEnd waits until no attempt of the key is under way. One that takes longer
 // than our patience is looked for again when the event comes again.
 func (f *Forgetter) awaitEnd(ctx context.Context, o *Order, n *note) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, f.o.Patience, ErrLive)
+	patience, cancel := context.WithTimeoutCause(ctx, f.o.Patience, ErrLive)
 	defer cancel()
 	for recipe, run := range n.Live {
-		for {
-			changed := f.o.Ledger.Changed()
-			m, err := f.o.Ledger.Making(ctx, recipe, o.Key)
-			if err == nil && (m.Live == nil || m.Live.ID != run) {
-				break
-			}
-			if err != nil && context.Cause(ctx) == nil {
-				return err
-			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return fmt.Errorf("run %s of recipe %s: %w", run, recipe, context.Cause(ctx))
-			}
+		if err := f.awaitRun(ctx, patience, recipe, o.Key, run); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// awaitRun has patience for waiting alone: to ask whether the run has ended takes as
+// long as it takes, and who has no patience left has asked once.
+func (f *Forgetter) awaitRun(ctx, patience context.Context, recipe, key, run string) error {
+	for {
+		changed := f.o.Ledger.Changed()
+		m, err := f.o.Ledger.Making(ctx, recipe, key)
+		if err != nil || m.Live == nil || m.Live.ID != run {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-patience.Done():
+			return fmt.Errorf("run %s of recipe %s: %w", run, recipe, context.Cause(patience))
+		}
+	}
 }
 
 // retireModels ends the models. The marks keep out what a run of before still

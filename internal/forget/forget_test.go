@@ -96,7 +96,7 @@ func newWorld(t testing.TB) *world {
 	t.Cleanup(func() { _ = w.producer.Close(context.Background()) })
 	w.store, err = store.Open(t.Context(), store.Options{URL: w.dir, Watch: func(string) { w.told() }})
 	w.must(err)
-	client := redis.NewClient(&redis.Options{Addr: servers.Redis()})
+	client := redis.NewClient(&redis.Options{Addr: servers.Redis(), ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	w.ledger, err = ledger.Open(t.Context(), ledger.Options{Broker: w.b, Producer: w.producer, Names: w.names, Redis: client, Kafka: "k", Logger: log})

@@ -40,6 +40,13 @@ func (w *town) asked() (n int) {
 	return n
 }
 
+// listening is how many watches the server has.
+func (w *town) listening() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.watches)
+}
+
 func (w *town) seen(c *Cluster, attempt string) bool {
 	v := c.view.Load()
 	return v != nil && v.has(attempt)
@@ -59,7 +66,7 @@ func TestWhatIsSeenIsNotAskedFor(t *testing.T) {
 	c := w.watched()
 	name := w.begins("bot-1")
 	w.becomes(name, isRunning)
-	w.soon("it is seen", func() bool { return w.seen(c, name) })
+	w.soon("it is seen, and nothing is left to ask for", func() bool { return w.seen(c, name) && w.listening() == 2 })
 	before := w.asked()
 	if !w.finds(c, name) || w.asked() != before {
 		t.Errorf("what is seen is not there, or cost %d calls", w.asked()-before)

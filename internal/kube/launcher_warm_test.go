@@ -42,7 +42,7 @@ func newStove(t testing.TB, before func(w http.ResponseWriter, r *http.Request) 
 		t.Fatal(err)
 	}
 	s := &stove{redis: miniredis.RunT(t), calls: make(chan heard, 10)}
-	client := redis.NewClient(&redis.Options{Addr: s.redis.Addr(), Protocol: 2, DisableIdentity: true, MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{Addr: s.redis.Addr(), Protocol: 2, DisableIdentity: true, MaxRetries: -1, ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
 	s.book = warm.NewBook(client, names, "kafka")
 	s.yard = newYard(t, before, func(o *Options) { o.Warm = s.book })

@@ -81,7 +81,7 @@ func (w *town) process() (*runs.Foreman, *ledger.Ledger, *Cluster) {
 	p, err := b.Producer(broker.ProducerOptions{})
 	w.must(err)
 	w.Cleanup(func() { _ = p.Close(context.Background()) })
-	client := redis.NewClient(&redis.Options{Addr: w.servers.Redis()})
+	client := redis.NewClient(&redis.Options{Addr: w.servers.Redis(), ReadTimeout: time.Minute})
 	w.Cleanup(func() { _ = client.Close() })
 	l, err := ledger.Open(w.Context(), ledger.Options{Broker: b, Producer: p, Names: w.names, Redis: client, Kafka: "test", Logger: w.log})
 	w.must(err)

@@ -109,8 +109,8 @@ func (l *Ledger) write(ctx context.Context, due []*unwritten) error {
 		steps[i] = step{c.partition, c.next, c.states}
 		l.shelf(c.partition).unwritten = nil
 	}
+	l.metrics.facts.Add(float64(facts)) // before those are let go who wait for them
 	l.progress.advance(steps...)
-	l.metrics.facts.Add(float64(facts))
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -113,8 +114,7 @@ func TestRedisRestartsEmpty(t *testing.T) {
 // Until a flushed Redis holds all again, nothing is read and nothing decided.
 func TestNothingIsDecidedBeforeItHasCaughtUp(t *testing.T) {
 	dir := t.TempDir()
-	servers, err := embedded.Start(t.Context(), embedded.Options{Dir: dir})
-	must(t, err)
+	servers := startedAside(t, dir)
 	w := worldOn(t, servers.Kafka(), redisAlone(t), 2)
 	l, s := w.open(), &script{}
 	v, id := s.ask("intent", "bot-1", "c", nil)
@@ -157,7 +157,7 @@ func TestNothingIsDecidedBeforeItHasCaughtUp(t *testing.T) {
 	if err := l.CaughtUp(short); !errors.Is(err, ledger.ErrCatchingUp) {
 		t.Error(err)
 	}
-	servers, err = embedded.Start(ctx, embedded.Options{Dir: dir, Kafka: servers.Kafka()})
+	servers, err := embedded.Start(ctx, embedded.Options{Dir: dir, Kafka: servers.Kafka()})
 	must(t, err)
 	t.Cleanup(func() { _ = servers.Close() })
 	caughtUp(t, l)
@@ -166,6 +166,21 @@ func TestNothingIsDecidedBeforeItHasCaughtUp(t *testing.T) {
 	if r.State != tidemill.RunWaiting || l.Status().Behind != 0 {
 		t.Errorf("%+v, %+v", r, l.Status())
 	}
+}
+
+// startedAside starts a Kafka at a port below those that the kernel gives to whoever
+// asks for any: it is free again when the Kafka comes back.
+func startedAside(t testing.TB, dir string) *embedded.Servers {
+	t.Helper()
+	var s *embedded.Servers
+	var err error
+	for range 100 {
+		if s, err = embedded.Start(t.Context(), embedded.Options{Dir: dir, Kafka: fmt.Sprint("127.0.0.1:", 20000+rand.IntN(12000))}); err == nil {
+			break
+		}
+	}
+	must(t, err)
+	return s
 }
 
 func redisAlone(t testing.TB) string {
@@ -177,14 +192,13 @@ func redisAlone(t testing.TB) string {
 
 // An older copy of Redis in its place is found out and brought forward.
 func TestRedisFallsBack(t *testing.T) {
-	w, m := mini(t, 1)
+	w, _ := mini(t, 1)
 	l, s := w.open(), &script{}
 	v, id := s.ask("intent", "bot-1", "c", nil)
 	made := w.add(l, v)
 	old := w.held()
 	w.add(l, s.start(made.Waiting, "gpu"))
 	other := w.open()
-	m.FlushAll()
 	w.restore(old)
 	for _, l := range []*ledger.Ledger{l, other} {
 		until(t, l, "the run is still told to wait", func() bool {
@@ -202,10 +216,12 @@ func TestRedisFallsBack(t *testing.T) {
 	w.same(w.modelOf())
 }
 
-// restore writes back what Redis held.
+// restore puts what Redis held in the place of what it holds, at one moment: nobody
+// sees it empty, and begins to fill it in.
 func (w *world) restore(m model) {
 	w.t.Helper()
 	pipe := w.redis.TxPipeline()
+	pipe.FlushAll(w.t.Context())
 	for name, fields := range m {
 		key := w.prefix() + name
 		for field, value := range fields {

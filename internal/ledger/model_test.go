@@ -306,7 +306,7 @@ func (w *world) settled(through interface{ Changed() <-chan struct{} }) {
 	ends, err := w.broker.Ends(ctx, tidemill.StreamFacts)
 	must(w.t, err)
 	for {
-		changed := through.Changed()
+		changed := through.Changed() // or it has not noticed that others fill it in
 		at, err := w.redis.HGetAll(ctx, w.prefix()+"at").Result()
 		must(w.t, err)
 		done := at["ready"] == "1"
@@ -319,6 +319,7 @@ func (w *world) settled(through interface{ Changed() <-chan struct{} }) {
 		}
 		select {
 		case <-changed:
+		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
 			w.t.Fatalf("redis is at %v, the log at %v", at, ends)
 		}

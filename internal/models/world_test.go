@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -231,17 +232,29 @@ func (w *world) finish(r *Registrar, e end) {
 
 func (w *world) model(r *Registrar, name string) *tidemill.Model {
 	w.Helper()
-	w.must(r.o.Ledger.CaughtUp(w.ctx()))
-	m, err := r.o.Ledger.Model(w.ctx(), name)
-	w.must(err)
+	var m *tidemill.Model
+	w.whole(r, func(ctx context.Context) (err error) { m, err = r.o.Ledger.Model(ctx, name); return err })
 	return m
+}
+
+// whole asks a ledger that may have yet to notice that Redis was flushed.
+func (w *world) whole(r *Registrar, ask func(context.Context) error) {
+	w.Helper()
+	ctx, err := w.ctx(), error(nil)
+	for {
+		w.must(r.o.Ledger.CaughtUp(ctx))
+		if err = ask(ctx); !errors.Is(err, ledger.ErrCatchingUp) {
+			break
+		}
+	}
+	w.must(err)
 }
 
 // verdict is what was said of a version.
 func (w *world) verdict(r *Registrar, model string, number int) ledger.VersionRecord {
 	w.Helper()
-	all, err := r.o.Ledger.Versions(w.ctx(), model, number)
-	w.must(err)
+	var all []ledger.VersionRecord
+	w.whole(r, func(ctx context.Context) (err error) { all, err = r.o.Ledger.Versions(ctx, model, number); return err })
 	if len(all) != 1 {
 		w.Fatalf("of version %d of %s there are %d records", number, model, len(all))
 	}

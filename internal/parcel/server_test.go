@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -55,6 +56,17 @@ func newDepot(t testing.TB) *depot {
 	}))
 	t.Cleanup(d.Close)
 	return d
+}
+
+// twin is a depot that has the same objects, and of which nobody has asked anything:
+// requests that were given up may still arrive at the first.
+func (d *depot) twin(t testing.TB) *depot {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	other := newDepot(t)
+	other.objects = maps.Clone(d.objects)
+	return other
 }
 
 func (d *depot) client() *Client {

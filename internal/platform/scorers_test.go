@@ -35,6 +35,10 @@ func TestScorersFollowTheConfig(t *testing.T) {
 	}
 	w.must(w.apply(w.ctx(), parse(t, scorersOfTests)))
 	w.champion("intent/bot-1", 1, 0, twoLabels(true))
+	eventuallyTrue(t, func() bool { // an event that comes before its champion is known has none
+		now, _ := w.scores.champions.Champion("intent/bot-1")
+		return now.Version == 1
+	})
 	w.publish("messages", "1", "bot-1")
 	first := w.await("scored", 1, isScored)[0]
 	if w.attribute(&first, tidemill.AttrModelVersion) != "1" || w.attribute(&first, tidemill.AttrCausationID) != "1" || !strings.Contains(string(first.Data), `"label":"yes"`) {

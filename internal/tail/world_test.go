@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,6 +38,10 @@ const stream = "events"
 func serve(t *testing.T, o embedded.Options) *embedded.Servers {
 	t.Helper()
 	s, err := embedded.Start(t.Context(), o)
+	for late := time.Now().Add(patience); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(late); { // another process may have been given the port that we left
+		<-time.After(50 * time.Millisecond)
+		s, err = embedded.Start(t.Context(), o)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -38,15 +39,33 @@ func TestMetricsOfStreams(t *testing.T) {
 	}
 	values := []string{`tidemill_stream_partitions{stream="events"} 2`, `tidemill_stream_records{stream="events"} 1`, `tidemill_stream_written_total{stream="events"} 1`,
 		`tidemill_stream_bytes{stream="events"} `, `tidemill_stream_lag{group="g",stream="events"} 1`, `tidemill_stream_lost{group="g",stream="events"} 0`}
+	for scrape(t, tel.Metrics()); s.at.IsZero(); scrape(t, tel.Metrics()) { // a scrape does not wait for ever for Kafka's answer
+		s.asked = time.Time{}
+	}
 	mention(t, scrape(t, tel.Metrics()), append(values, "tidemill_stream_age_seconds ")...)
 	if err := servers.Close(); err != nil {
 		t.Fatal(err)
 	}
 	s.asked, s.at = s.asked.Add(-time.Hour), s.at.Add(-time.Hour)
-	mention(t, scrape(t, tel.Metrics()), append(values, "tidemill_stream_age_seconds 360")...)
+	text := scrape(t, tel.Metrics())
+	mention(t, text, values...)
+	if age := streamAge(t, text); age < 3600 {
+		t.Errorf("what is an hour old is %g s old", age)
+	}
 	if !s.failing {
 		t.Error("Kafka is away and was not asked")
 	}
+}
+
+func streamAge(t *testing.T, text string) float64 {
+	t.Helper()
+	_, rest, _ := strings.Cut(text, "\ntidemill_stream_age_seconds ")
+	rest, _, _ = strings.Cut(rest, "\n")
+	age, err := strconv.ParseFloat(rest, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return age
 }
 
 // lagging has a group take part in the stream and read nothing of it.

@@ -103,6 +103,22 @@ func TestPausedEventsWait(t *testing.T) {
 	to.inOrder()
 }
 
+// pauses tells whether a pause holds on all partitions, which comes behind its
+// being known.
+func (d *Dispatcher) pauses(trigger string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	holds := d.acts.Now().TriggerPaused(trigger)
+	for _, l := range d.lanes {
+		for _, s := range l.all() {
+			s.mu.Lock()
+			holds = holds && s.p.line(trigger).paused
+			s.mu.Unlock()
+		}
+	}
+	return holds
+}
+
 func TestRefusedEventsBecomeDeadLetters(t *testing.T) {
 	w := newInstall(t, 2)
 	to := newSink(t, func(id string, _ int) int {
@@ -172,7 +188,7 @@ func TestRepliesArePublished(t *testing.T) {
 				if ids[in.ID] || in.ID == "mine" || cause == "" {
 					t.Errorf("reply %s, caused by %q", in.ID, cause)
 				}
-				ids[in.ID] = true
+				ids[strings.Clone(in.ID)] = true
 			}
 		})
 		w.must(err)

@@ -48,7 +48,9 @@ func TestConnectionsAreKept(t *testing.T) {
 			}
 			posts.Wait()
 		}
-		if n := opened.Load(); n > most {
+		// Where nothing is kept there are three times as many. One or another may be
+		// lost: net/http keeps none whose writer has not said in time that it is done.
+		if n := opened.Load(); n >= 2*most {
 			t.Errorf("answering %d: %d connections for %d posts at once", status, n, most)
 		}
 	}

@@ -16,7 +16,7 @@ func TestNothingIsWrittenBeforeAPartitionIsRead(t *testing.T) {
 	d := w.open()
 	l := d.lane(tidemill.StreamEvents)
 	early := newPartition(tidemill.StreamEvents, 7, defaultBounds(), 0)
-	newFold(early, l.terms).finish(0, 0, momentOf(time.Now()))
+	newFold(early, l.now()).finish(0, 0, momentOf(time.Now()))
 	s := newShard(l, early) // it wants to write down what has begun, and is nobody's yet
 	l.install([]*shard{s})
 	w.publish(20, 5)
@@ -31,6 +31,13 @@ func TestNothingIsWrittenBeforeAPartitionIsRead(t *testing.T) {
 	if s.p.closed || s.p.wanted == nil {
 		t.Error("it was written for a partition that is not read yet, and is dead now")
 	}
+}
+
+// now are the lane's terms, which the dispatcher gives it anew as it begins.
+func (l *lane) now() *terms {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.terms
 }
 
 func (d *Dispatcher) lane(stream string) *lane {
@@ -66,7 +73,7 @@ func TestAPausedPartitionIsReadOnAfterARebuild(t *testing.T) {
 		l.c.Pause(tidemill.StreamEvents, 0)
 	})
 	fresh := newPartition(tidemill.StreamEvents, 0, defaultBounds(), 0)
-	f := newFold(fresh, l.terms)
+	f := newFold(fresh, l.now())
 	fresh.begun, f.begun, f.on = old.p.begun, old.p.begunAt, old.p.begunOn
 	f.finish(0, 0, momentOf(time.Now()))
 	l.install([]*shard{newShard(l, fresh)})
@@ -97,10 +104,12 @@ func TestAConfigThatChangesDuringARebuild(t *testing.T) {
 	p := newPartition(tidemill.StreamEvents, 7, defaultBounds(), 0)
 	newFold(p, lonePartition(0).terms).finish(0, 0, momentOf(time.Now()))
 	s := newShard(l, p)
+	d.mu.Lock() // else the config may change once more
+	defer d.mu.Unlock()
 	l.install([]*shard{s})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.terms != l.terms || p.bounds.retention != l.keeps {
+	if p.terms != l.now() || p.bounds.retention != l.keeps {
 		t.Error("it goes by the config of before")
 	}
 }

@@ -59,17 +59,17 @@ func (c *conn) post() error {
 	return nil
 }
 
-// saturate posts one request after the other.
+// saturate posts one request after the other, and at least one: of nothing
+// nothing can be told.
 func (c *conn) saturate(until time.Time) error {
-	for {
-		began := time.Now()
-		if !began.Before(until) {
-			return nil
-		}
+	for began := time.Now(); ; began = time.Now() {
 		if err := c.post(); err != nil {
 			return err
 		}
 		c.took = append(c.took, time.Since(began))
+		if !time.Now().Before(until) {
+			return nil
+		}
 	}
 }
 
