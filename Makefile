@@ -1,7 +1,7 @@
-# `make` alone says what there is.
+# `make` alone lists the targets.
 
 GO      ?= go
-# The race detector needs cgo and a C compiler; without one the tests run without it.
+# The race detector needs cgo and a C compiler. Without them the tests run without it.
 RACE    := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo -race)
 CACHE   := $(HOME)/.cache/tidemill
 ROUNDS  ?= 1000
@@ -13,80 +13,100 @@ FUZZTIME ?= 60s
 IMAGE   ?= dev.local/tidemill:v1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint test-real test-examples bench bench-smoke loadtest chaos soak soak-scorers crash fuzz build image onnxruntime clean cluster test-cluster bench-cluster
+.PHONY: help demo up test test-all lint tidy test-real test-examples bench bench-smoke loadtest chaos soak soak-scorers crash fuzz build image onnxruntime clean cluster test-cluster bench-cluster
 
-help: ## say what there is
+# Rigs are modules of their own, so that their dependencies stay out of the product.
+RIGS    := loadtest image e2e/kube
+# The race detector makes each process sleep for a second before it ends, and the
+# tests start hundreds. go vet is part of make lint.
+RACING  := GORACE="atexit_sleep_ms=50 $(GORACE)" $(GO) test $(RACE) -vet=off -timeout 30m
+CALM    := $(GO) test -vet=off -timeout 30m
+
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## start everything in this process, publish events, see them arrive
 	@$(GO) run ./cmd/tidemill demo
 
-up: ## run the laptop's Tidemill in .tidemill until Ctrl-C
+up: ## run Tidemill on this machine, in .tidemill, until Ctrl-C
 	@$(GO) run ./cmd/tidemill up
 
-cluster: ## a real Kubernetes with Knative in a sandbox until Ctrl-C, as root on Linux; then: export KUBECONFIG=/var/tmp/tidemill-cluster/tidemill/kubeconfig
+cluster: ## run a real Kubernetes with Knative in a sandbox until Ctrl-C, as root on Linux; then: export KUBECONFIG=/var/tmp/tidemill-cluster/tidemill/kubeconfig
 	@$(GO) run -C e2e/cluster . up --name tidemill --gpus 2
 
-# The race detector has each process sleep for a second before its end, and ours
-# start hundreds. The domain starts no goroutine, which imports_test.go holds it to,
-# and its properties are eight times as dear with it. What vet says is lint's to say.
-test: ## unit tests and tests against the embedded servers; needs only Go
-	@GO=$(GO) ./.ci/helm-install >/dev/null # which takes minutes the first time, and no test has them
-	$(GO) test -vet=off -timeout 30m .
-	GORACE="atexit_sleep_ms=50 $(GORACE)" $(GO) test $(RACE) -vet=off -timeout 30m $$($(GO) list ./... | grep -v '^tidemill.dev$$')
+# The race detector watches packages that start goroutines or hold locks; see
+# .ci/packages. The others are several times quicker without it.
+test: ## run unit tests and suites on embedded servers; needs only Go
+	$(CALM) -p 4 $$(./.ci/packages calm)
+	$(RACING) -p 4 $$(./.ci/packages racing)
 
-lint: ## gofmt, go vet, staticcheck
+test-all: ## run what make test leaves out: guides, documents, the chart, chaos, crash points, the rigs' own tests
+	@GO=$(GO) ./.ci/helm-install >/dev/null
+	$(CALM) -tags slow -run "$$(./.ci/packages tests slow)" $$(./.ci/packages slow | grep -v ^./e2e)
+	set -e; for rig in $(RIGS); do echo "in $$rig:"; (cd $$rig && GOWORK=off $(CALM) ./...); done
+	$(MAKE) chaos
+	$(RACING) -tags slow -run TestChaos ./e2e/chaos
+	$(RACING) -tags slow ./e2e/crash
+
+lint: ## run gofmt, go vet and staticcheck, and check for plain English
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	  test -z "$$unformatted" || { echo "run gofmt on:"; echo "$$unformatted"; exit 1; }
-	$(GO) vet ./...
-	$(GO) vet -tags real,torch,cluster ./...
-	$(GO) tool staticcheck -tags real,torch,cluster ./...
-	cd loadtest/franz && GOWORK=off $(GO) vet ./...
+	$(GO) vet -tags real,torch,slow ./...
+	$(GO) build -o bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+	bin/staticcheck -tags real,torch,slow ./...
+	set -e; for rig in $(RIGS); do echo "in $$rig:"; (cd $$rig && export GOWORK=off && $(GO) vet -tags real,cluster ./... && $(CURDIR)/bin/staticcheck -tags real,cluster ./...); done
+	$(GO) test ./.ci/prose
+	$(GO) run ./.ci/prose -limit 25 -strict=false
 	cd e2e/cluster && GOWORK=off CGO_ENABLED=0 $(GO) vet -trimpath . ./internal/... ./pause ./probe
 
-test-real: ## the same suite against a real Apache Kafka and Redis, which it installs and starts
+tidy: ## bring go.mod and go.sum of the product and of the rigs up to date
+	$(GO) mod tidy
+	set -e; for rig in $(RIGS); do (cd $$rig && GOWORK=off $(GO) mod tidy); done
+
+test-real: ## run the suites on a real Apache Kafka, Redis and S3, with clients of other languages; installs what is missing, as root
 	./.ci/real-servers-install
 	TIDEMILL_ONNXRUNTIME=$$(./.ci/onnxruntime-install) && export TIDEMILL_ONNXRUNTIME && \
-	  $(GO) test $(RACE) -tags real -run '^TestReal' -timeout 30m -count=1 ./broker/... ./internal/... ./e2e/... ./cmd/... ./examples/... ./image
+	  $(GO) test $(RACE) -vet=off -tags real -run '^TestReal' -timeout 30m -count=1 $$(./.ci/packages real) && \
+	  cd image && GOWORK=off $(GO) test -vet=off -tags real -run '^TestReal' -timeout 30m -count=1 .
 
-test-cluster: ## all of it by the chart in a real Kubernetes with Knative, which it brings up, as root on Linux; with KUBECONFIG in that one; RUN=TestFromZero for some
+test-cluster: ## run Tidemill by its chart in a real Kubernetes with Knative, which is built the first time; as root on Linux; KUBECONFIG for another cluster, RUN=TestFromZero for some tests
 	./.ci/real-servers-install
 	./.ci/helm-install
 	test -n "$$KUBECONFIG" || $(GO) run -C e2e/cluster . build
 	test -n "$${KUBECONFIG}$(RUN)" || (cd e2e/cluster && GOWORK=off CGO_ENABLED=0 $(GO) test -trimpath ./internal/... ./ingress) # of the sandbox itself
-	$(GO) test -tags cluster -run '$(or $(RUN),.)' $(if $(RUN),,-skip TestBars) -timeout 60m -count=1 -v ./e2e/kube
+	cd e2e/kube && GOWORK=off $(GO) test -tags cluster -run '$(or $(RUN),.)' $(if $(RUN),,-skip TestBars) -timeout 60m -count=1 -v .
 
-bench-cluster: ## what a cluster takes from an event to its Job, from a promotion to its score, and at rest, beside its floors
+bench-cluster: ## measure a cluster beside its floors: from an event to its Job, from a promotion to its score, and at rest
 	$(MAKE) test-cluster RUN=TestBars
 
-test-examples: ## the PyTorch trainer, in a virtual environment that is made here the first time: up to 6 GB
+test-examples: ## test the PyTorch trainer, in a virtual environment that is made the first time: up to 6 GB
 	TIDEMILL_TORCH=$$(./.ci/torch-install) && export TIDEMILL_TORCH && \
 	  $(GO) test -tags torch -run '^TestTorch' -timeout 20m -count=1 ./examples/...
 
-bench: ## our client beside franz-go's, the door and triggers beside bare net/http, runs beside bare processes, scorers beside their ceiling; prints the bars
-	$(GO) run ./loadtest
+bench: ## measure our client beside franz-go's, the gateway and triggers beside bare net/http, runs beside bare processes, scorers beside their ceiling
+	$(GO) run -C loadtest .
 
-bench-smoke: ## a short bench that fails only if something breaks
-	$(GO) run ./loadtest -smoke
+bench-smoke: ## run a short bench that fails only if something breaks
+	$(GO) run -C loadtest . -smoke
 
-loadtest: ## scorers beside their ceiling, plain Go and Python, as docs/loadtest.md says; SCENARIO=bots,swap for some; writes bin/loadtest.json and .svg
+loadtest: ## measure scorers beside their ceiling, plain Go and Python; SCENARIO=bots,swap for some; writes bin/loadtest.json and .svg
 	@mkdir -p bin
-	@TIDEMILL_ONNXRUNTIME=$${TIDEMILL_ONNXRUNTIME:-$$(./.ci/onnxruntime-install)} $(GO) run ./loadtest score -python -json bin/loadtest.json -svg bin/loadtest.svg $(if $(SCENARIO),-scenario $(SCENARIO))
+	@TIDEMILL_ONNXRUNTIME=$${TIDEMILL_ONNXRUNTIME:-$$(./.ci/onnxruntime-install)} $(GO) run -C loadtest . score -python -json $(CURDIR)/bin/loadtest.json -svg $(CURDIR)/bin/loadtest.svg $(if $(SCENARIO),-scenario $(SCENARIO))
 
-chaos: ## ten rounds each with fixed seeds: kill publishers, consumers, gateways, dispatchers, scorers and the broker; and ten points of make crash
-	$(GO) test -count=1 -timeout 40m -v -run $(CHAOS) ./e2e/chaos
+chaos: ## play ten rounds each with fixed seeds that kill publishers, consumers, gateways, dispatchers, scorers and the broker; and ten points of make crash
+	$(CALM) -tags slow -count=1 -v -run $(CHAOS) ./e2e/chaos
 ifeq ($(CHAOS),Chaos)
-	$(GO) test -count=1 -timeout 40m -v -run TestCrash ./e2e/crash
+	$(CALM) -tags slow -count=1 -v -run TestCrash ./e2e/crash
 endif
 
-soak: ## many rounds of chaos; ROUNDS=1000 SEED=1 CHAOS=ChaosOfTriggers
-	TIDEMILL_CHAOS_ROUNDS=$(ROUNDS) TIDEMILL_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run $(CHAOS) ./e2e/chaos
+soak: ## play many rounds of chaos; ROUNDS=1000 SEED=1 CHAOS=ChaosOfTriggers
+	TIDEMILL_CHAOS_ROUNDS=$(ROUNDS) TIDEMILL_CHAOS_SEED=$(SEED) $(GO) test -tags slow -count=1 -timeout 0 -v -run $(CHAOS) ./e2e/chaos
 
-soak-scorers: ## scorers under load and changing champions, nobody killed: memory, files and lag stay flat; MINUTES=60
+soak-scorers: ## run scorers under load while champions change, and check that memory, files and lag stay flat; MINUTES=60
 	TIDEMILL_SOAK_MINUTES=$(MINUTES) $(GO) test -count=1 -timeout 0 -v -run TestSoakOfScorers ./e2e/chaos
 
 crash: ## stop a tidemill, and flush its Redis, before and after each write from two events to their runs' ends; POINTS=50 SEED=2 for some
-	TIDEMILL_CRASH_POINTS=$(POINTS) TIDEMILL_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run TestCrash ./e2e/crash
+	TIDEMILL_CRASH_POINTS=$(POINTS) TIDEMILL_CHAOS_SEED=$(SEED) $(GO) test -tags slow -count=1 -timeout 0 -v -run TestCrash ./e2e/crash
 
 fuzz: ## run every fuzz target for FUZZTIME (60s)
 	@set -e; for pkg in $$($(GO) list ./...); do \
@@ -94,15 +114,15 @@ fuzz: ## run every fuzz target for FUZZTIME (60s)
 	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$pkg; \
 	  done; done
 
-# gRPC's tracing pages hold templates, which call methods by names that are made
-# up as they run: with them the linker keeps every method of every type, 18 MB.
-build: ## bin/tidemill
+# gRPC's tracing pages contain templates, which call methods by names that exist
+# only at run time. With them the linker keeps every method of every type: 18 MB.
+build: ## build bin/tidemill
 	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -ldflags='-s -w' -o bin/tidemill ./cmd/tidemill
 
-image: ## bin/tidemill-image.tar, an OCI image for containerd, Docker and Podman, built without any of them; on Debian or Ubuntu; IMAGE=registry.example/tidemill:v1
-	$(GO) run ./image -name $(IMAGE) -o bin/tidemill-image.tar
+image: ## build bin/tidemill-image.tar, an OCI image, without a container engine; on Debian or Ubuntu; IMAGE=registry.example/tidemill:v1
+	$(GO) run -C image . -name $(IMAGE) -o bin/tidemill-image.tar
 
-onnxruntime: ## fetch ONNX Runtime for the models that our own engine does not take, beside bin/tidemill; Linux, x86-64 or arm64
+onnxruntime: ## fetch ONNX Runtime next to bin/tidemill, for models that the built-in engine does not run; Linux, x86-64 or arm64
 	@mkdir -p bin
 	@library=$$(./.ci/onnxruntime-install) && cp $$library bin/libonnxruntime.so.part && mv bin/libonnxruntime.so.part bin/libonnxruntime.so && \
 	  echo "bin/tidemill finds bin/libonnxruntime.so; for others: export TIDEMILL_ONNXRUNTIME=$$library"

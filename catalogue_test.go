@@ -10,7 +10,7 @@ import (
 
 // Every entry is whole and agrees with the rules of names.
 func TestCatalogueIsSound(t *testing.T) {
-	streams := []string{StreamEvents, StreamFacts, StreamProgress, StreamDeadLetters, StreamActs, StreamClock}
+	streams := []string{StreamEvents, StreamFacts, StreamProgress, StreamDeadLetters, StreamCommands, StreamClock}
 	homeless := []string{TypeScored, TypeParkedBegun, TypeParkedSettled, TypeScorerReturned} // their stream depends on the input's
 	seen := map[string]bool{}
 	for _, e := range Catalogue() {

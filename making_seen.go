@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// sight takes in what a keeper has seen of the newest attempt of the live run.
-// Keepers look at the same pods, and none of them before it writes at what the
+// sight takes in what a controller has seen of the newest attempt of the live run.
+// Controllers look at the same pods, and none of them before it writes at what the
 // others have just written; so what is known already changes nothing, and what
 // comes late is taken for as long as it can only be of that attempt.
 func (m *Making) sight(f Fact, d RunSeen) Verdict {

@@ -67,7 +67,7 @@ func TestParked(t *testing.T) {
 func TestReservedStreams(t *testing.T) {
 	for stream, reserved := range map[string]bool{
 		"": false, StreamEvents: false, "messages": false, "parked": false,
-		StreamFacts: true, StreamProgress: true, StreamDeadLetters: true, StreamActs: true, StreamClock: true, Parked("messages"): true, Parked(StreamEvents): true,
+		StreamFacts: true, StreamProgress: true, StreamDeadLetters: true, StreamCommands: true, StreamClock: true, Parked("messages"): true, Parked(StreamEvents): true,
 	} {
 		if err := ReservedStream(stream); (err != nil) != reserved {
 			t.Errorf("%q: %v", stream, err)
@@ -76,7 +76,7 @@ func TestReservedStreams(t *testing.T) {
 }
 
 func TestBookmarked(t *testing.T) {
-	for stream, marks := range map[string]bool{StreamEvents: false, StreamFacts: false, StreamActs: false, StreamClock: true, Parked(StreamEvents): true} {
+	for stream, marks := range map[string]bool{StreamEvents: false, StreamFacts: false, StreamCommands: false, StreamClock: true, Parked(StreamEvents): true} {
 		if Bookmarked(stream) != marks {
 			t.Errorf("%q is taken for the other", stream)
 		}

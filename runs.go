@@ -244,7 +244,7 @@ type RunFinished struct {
 	Result
 }
 
-// RunSeen is the data of tidemill.run.seen: what a keeper has seen of an attempt
+// RunSeen is the data of tidemill.run.seen: what a controller has seen of an attempt
 // in the cluster, and its agent cannot tell.
 type RunSeen struct {
 	Attempt int    `json:"attempt"`

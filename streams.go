@@ -11,8 +11,8 @@ const (
 	StreamFacts       = "facts"        // what was asked and what happened; never expires
 	StreamProgress    = "progress"     // steps of runs
 	StreamDeadLetters = "dead-letters" // what could not be delivered; never expires
-	StreamActs        = "acts"         // what people asked for; never expires
-	StreamClock       = "clock"        // how far the keeper has come with the schedules
+	StreamCommands    = "commands"     // what people asked for; never expires
+	StreamClock       = "clock"        // how far the controller has come with the schedules
 )
 
 const parkedSuffix = ".parked"
@@ -38,7 +38,7 @@ func Bookmarked(stream string) bool {
 func ReservedStream(stream string) error {
 	_, parked := CutParked(stream)
 	switch stream {
-	case StreamFacts, StreamProgress, StreamDeadLetters, StreamActs, StreamClock:
+	case StreamFacts, StreamProgress, StreamDeadLetters, StreamCommands, StreamClock:
 	default:
 		if !parked {
 			return nil

@@ -2,13 +2,117 @@ package broker
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/segmentio/kafka-go"
 
 	"tidemill.dev"
 	"tidemill.dev/broker/internal/wire"
+	"tidemill.dev/broker/retry"
 )
+
+// lead shares the partitions out among the members.
+func (m *member) lead(ctx context.Context, res *kafka.JoinGroupResponse) ([]kafka.SyncGroupRequestAssignment, error) {
+	var claims []claimant
+	counts := map[string]int{}
+	for _, member := range res.Members {
+		c := claimant{id: member.ID, topics: member.Metadata.Topics, slot: -1, generation: -1}
+		var self introduction
+		if json.Unmarshal(member.Metadata.UserData, &self) == nil {
+			c.generation, c.slot, c.slots = self.Generation, self.Slot, self.Slots
+		}
+		for topic, parts := range member.Metadata.OwnedPartitions {
+			for _, p := range parts {
+				c.owned = append(c.owned, wire.TopicPartition{Topic: topic, Partition: int32(p)})
+			}
+		}
+		claims = append(claims, c)
+		for _, t := range c.topics {
+			counts[t] = 0
+		}
+	}
+	if err := m.c.b.count(ctx, counts); err != nil {
+		return nil, err
+	}
+	began, err := m.begun(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m.counts = counts
+	var all []kafka.SyncGroupRequestAssignment
+	for id, s := range assign(claims, counts) {
+		place, err := json.Marshal(placement{s.slot, s.slots, s.fence, began})
+		if err != nil {
+			return nil, err
+		}
+		parts := map[string][]int{}
+		for _, p := range s.partitions {
+			parts[p.Topic] = append(parts[p.Topic], int(p.Partition))
+		}
+		all = append(all, kafka.SyncGroupRequestAssignment{MemberID: id,
+			Assignment: kafka.GroupProtocolAssignment{AssignedPartitions: parts, UserData: place}})
+	}
+	return all, nil
+}
+
+// begun lists the topics that the group has begun to read, if it matters: a
+// partition of those without an offset has been added since. A group that
+// started behind the newest event must read it from its beginning, or what came
+// before anyone noticed it would be passed over. The leader looks, because as
+// soon as a generation stands its members write first offsets.
+func (m *member) begun(ctx context.Context) ([]string, error) {
+	if m.c.opt.Start.kind != atLatest {
+		return nil, nil
+	}
+	known, err := m.c.b.groupOffsets(ctx, m.group, nil, false)
+	began := map[string]bool{}
+	for tp, o := range known {
+		if o.Offset >= 0 {
+			began[tp.Topic] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(began)), err
+}
+
+// count fills in how many partitions each topic has; a topic that is not there
+// yet has none.
+func (b *Broker) count(ctx context.Context, counts map[string]int) error {
+	for topic := range counts {
+		leaders, err := b.leaders(ctx, topic, time.Second)
+		if err != nil && !errors.Is(err, kafka.UnknownTopicOrPartition) {
+			return err
+		}
+		counts[topic] = len(leaders)
+	}
+	return nil
+}
+
+// grown tells a leader that there is more to share out than it has shared.
+func (m *member) grown(ctx context.Context) bool {
+	if !m.leads {
+		return false
+	}
+	now := map[string]int{}
+	for topic := range m.counts {
+		now[topic] = 0
+	}
+	if m.c.b.count(ctx, now) != nil {
+		return false
+	}
+	for topic, n := range now {
+		if n > m.counts[topic] {
+			return true
+		}
+	}
+	return false
+}
 
 // claimant is a member of a group as it introduces itself when it joins.
 type claimant struct {
@@ -234,5 +338,78 @@ func slotShares(members []claimant, shares map[string]share) {
 			s.fence = fence
 		}
 		shares[m.id] = s
+	}
+}
+
+const (
+	growthEvery = 10 * time.Second
+	missingFor  = time.Minute // after which a stream that is not there is taken for deleted
+)
+
+// watch looks, for a consumer without a group, after partitions that are added
+// to its streams. They are read from their beginning.
+func (c *Consumer) watch(counts map[string]int) {
+	for retry.Sleep(c.ctx, c.b.growthEvery) == nil {
+		for topic, before := range counts {
+			n, err := c.grow(topic, before)
+			if err != nil && c.ctx.Err() == nil && !passing(err) {
+				c.fail(fmt.Errorf("look after added partitions: %w", err))
+			}
+			counts[topic] = n
+		}
+	}
+}
+
+// grow takes the partitions that a topic has beyond those that were there.
+func (c *Consumer) grow(topic string, before int) (int, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.b.requestTimeout)
+	defer cancel()
+	leaders, err := c.b.leaders(ctx, topic, fresh)
+	if err != nil || len(leaders) <= before {
+		return before, err
+	}
+	var added []wire.TopicPartition
+	for i := before; i < len(leaders); i++ {
+		added = append(added, wire.TopicPartition{Topic: topic, Partition: int32(i)})
+	}
+	places, err := c.b.startOffsets(ctx, added, Earliest())
+	if err != nil {
+		return before, err
+	}
+	return len(leaders), c.take(ctx, places)
+}
+
+// missing takes note whether Kafka knows a place. It may deny that it does
+// while a server restarts; a minute of that ends reading, which would otherwise
+// look in silence for a stream that has been deleted. A partition of -1 stands
+// for the whole topic.
+func (c *Consumer) missing(tp wire.TopicPartition, err error) {
+	c.mu.Lock()
+	if !errors.Is(err, kafka.UnknownTopicOrPartition) {
+		if err == nil {
+			delete(c.absent, tp)
+		}
+		c.mu.Unlock()
+		return
+	}
+	since, known := c.absent[tp]
+	if !known {
+		since = time.Now()
+		c.absent[tp] = since
+	}
+	c.mu.Unlock()
+	if gone := time.Since(since); gone >= c.b.missingFor {
+		stream, _ := c.b.names.Stream(tp.Topic)
+		c.fail(fmt.Errorf("read stream %s: it has not been there for %v and must have been deleted: %w", stream, gone.Round(time.Second), noStream(err)))
+	}
+}
+
+// lookAfter checks that the streams of a member are still there: of one that is
+// not it has no partitions to fail at.
+func (m *member) lookAfter(ctx context.Context) {
+	for _, s := range m.c.opt.Streams {
+		topic := m.c.b.names.Topic(s)
+		_, err := m.c.b.leaders(ctx, topic, m.c.b.growthEvery/2)
+		m.c.missing(wire.TopicPartition{Topic: topic, Partition: -1}, err)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemill.dev/broker/retry"
 )
 
 // A member learns from its heartbeat that another wants to join, and makes room
@@ -85,7 +87,7 @@ func TestMemberBeatsWhileItWaits(t *testing.T) {
 	}
 	defer member.Close(context.Background())
 	for c.GroupInfo("prod.g").State != "PreparingRebalance" {
-		if err := sleep(t.Context(), time.Millisecond); err != nil {
+		if err := retry.Sleep(t.Context(), time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -130,7 +132,7 @@ func TestMemberBeatsWhileItJoins(t *testing.T) {
 	}
 	defer member.Close(context.Background())
 	for g := c.GroupInfo("prod.g"); g == nil || g.State != "Stable"; g = c.GroupInfo("prod.g") { // or it would not lead
-		if err := sleep(t.Context(), time.Millisecond); err != nil {
+		if err := retry.Sleep(t.Context(), time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 	}

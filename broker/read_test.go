@@ -1,8 +1,13 @@
 package broker
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -10,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemill.dev"
+	"tidemill.dev/broker/retry"
 )
 
 // readIDs reads from an offset of the stream out once.
@@ -100,4 +106,171 @@ func BenchmarkRead(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+func publishAll(t *testing.T, b *Broker, stream string, ids ...string) {
+	t.Helper()
+	p, err := b.Producer(ProducerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		if _, err := p.Publish(t.Context(), stream, &View{ID: id, Source: "/x", Type: "t", Subject: "k"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readBack(t *testing.T, b *Broker, from Position) (ids []string, stopped Position) {
+	t.Helper()
+	all, err := b.ReadBack(t.Context(), []Position{from}, func(e *Incoming) { ids = append(ids, string([]byte(e.ID))) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids, all[0]
+}
+
+// Reading back sees what is committed, up to the end that the log had, also
+// where nothing but markers and aborted events lie before it; and goes on from
+// there.
+func TestReadBack(t *testing.T) {
+	b, _ := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.out", "prod.dead-letters"))
+	publishAll(t, b, "events", "a", "b")
+	c, x := openTransactor(t, b, nil)
+	d, err := c.Poll(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	copyOver := func(fail error) error {
+		return x.Do(t.Context(), func(tx *Tx) error {
+			for i := range d.Events {
+				tx.Send(t.Context(), "out", &d.Events[i].View)
+			}
+			if fail == nil {
+				tx.Done(d)
+			}
+			return errors.Join(x.p.Flush(t.Context()), fail)
+		})
+	}
+	if err := copyOver(errors.New("no")); !errors.Is(err, ErrAborted) {
+		t.Fatal("abort:", err)
+	}
+	if ids, _ := readBack(t, b, Position{Stream: "out"}); len(ids) > 0 {
+		t.Errorf("aborted events are read back: %v", ids)
+	}
+	if err := copyOver(nil); err != nil {
+		t.Fatal(err)
+	}
+	ids, stopped := readBack(t, b, Position{Stream: "out"})
+	if !slices.Equal(ids, []string{"a", "b"}) {
+		t.Errorf("read back %v", ids)
+	}
+	publishAll(t, b, "out", "c")
+	if ids, _ := readBack(t, b, stopped); !slices.Equal(ids, []string{"c"}) {
+		t.Errorf("read on from %v: %v", stopped, ids)
+	}
+}
+
+// What is open when reading back begins is waited for: its inputs may be passed
+// before its outputs can be seen.
+func TestReadBackWaitsForWhatIsOpen(t *testing.T) {
+	b, k := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.out", "prod.dead-letters"))
+	publishAll(t, b, "events", "a")
+	c, x := openTransactor(t, b, nil)
+	d := pollOne(t, c)
+	asked := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Count: -1, Observe: true})
+	back := make(chan []string)
+	err := x.Do(t.Context(), func(tx *Tx) error {
+		tx.Send(t.Context(), "out", &d.Events[0].View)
+		tx.Done(d)
+		if err := x.p.Flush(t.Context()); err != nil {
+			return err
+		}
+		go func() {
+			var ids []string
+			_, err := b.ReadBack(t.Context(), []Position{{Stream: "out"}}, func(e *Incoming) { ids = append(ids, string([]byte(e.ID))) })
+			if err != nil {
+				t.Error(err)
+			}
+			back <- ids
+		}()
+		return asked.Wait(t.Context(), 2) // for the start and for the end
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ids := <-back; !slices.Equal(ids, []string{"a"}) {
+		t.Errorf("read back %v", ids)
+	}
+}
+
+func openTransactor(t *testing.T, b *Broker, assigned func(context.Context, []Position) ([]Position, error)) (*Consumer, *Transactor) {
+	t.Helper()
+	c, err := b.Consumer(t.Context(), ConsumerOptions{Group: "g", Streams: []string{"events"}, CommitEvery: 10 * time.Millisecond, Assigned: assigned})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := c.Transactor(ProducerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(x.Close(context.Background()), c.Close(context.Background())); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, x
+}
+
+// The hook that knows what has been dealt with is asked again when a
+// transaction has failed, and what it skips the group is told.
+func TestAssignedAfterAbort(t *testing.T) {
+	b, _ := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.out", "prod.dead-letters"))
+	publishAll(t, b, "events", "a", "b", "c")
+	var failed atomic.Bool
+	c, x := openTransactor(t, b, func(_ context.Context, all []Position) ([]Position, error) {
+		if failed.Load() {
+			all[0].Offset = 2
+		}
+		return all, nil
+	})
+	d, err := c.Poll(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed.Store(true)
+	defer func() { d.Done() }()
+	if err := x.Do(t.Context(), func(tx *Tx) error { tx.Done(d); return errors.New("no") }); !errors.Is(err, ErrAborted) {
+		t.Fatal("abort:", err)
+	}
+	if d, err = c.Poll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprintf("%d %s", len(d.Events), d.Events[0].ID); got != "1 c" {
+		t.Errorf("after the abort Poll returns %s", got)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), hostilePatience)
+	defer cancel()
+	for group := committedBy(t, b); group != 2; group = committedBy(t, b) {
+		if err := retry.Sleep(ctx, 10*time.Millisecond); err != nil {
+			t.Fatalf("the group stands at %d and was told of 2", group)
+		}
+	}
+}
+
+func committedBy(t *testing.T, b *Broker) int64 {
+	t.Helper()
+	all, err := b.Streams(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		if s.Name == "events" && len(s.Groups) > 0 {
+			return s.Groups[0].Partitions[0].Committed
+		}
+	}
+	return -1
 }

@@ -5,11 +5,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/listgroups"
+
+	"tidemill.dev"
 	"tidemill.dev/broker/internal/wire"
 )
 
@@ -197,4 +203,190 @@ func retentionOf(settings map[string]setting) time.Duration {
 		return 0
 	}
 	return time.Duration(ms) * time.Millisecond
+}
+
+// commits are a group's committed offsets.
+type commits = map[wire.TopicPartition]wire.CommittedOffset
+
+// lags are those of the groups that have committed on a topic, by name.
+func (s survey) lags(stream, topic string, partitions []PartitionInfo, prefix string) []GroupLag {
+	var all []GroupLag
+	if tidemill.Bookmarked(stream) {
+		return nil
+	}
+	for _, group := range slices.Sorted(maps.Keys(s.commits)) {
+		of := s.commits[group]
+		g := GroupLag{Group: strings.TrimPrefix(group, prefix)}
+		reads := false
+		for _, p := range partitions {
+			committed := int64(-1)
+			if o, ok := of[wire.TopicPartition{Topic: topic, Partition: int32(p.Partition)}]; ok {
+				committed = o.Offset
+			}
+			reads = reads || committed >= 0
+			one := lag(p, committed)
+			g.Partitions = append(g.Partitions, one)
+			g.Lag += one.Lag
+			g.Lost += one.Lost
+		}
+		if reads {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+func lag(p PartitionInfo, committed int64) PartitionLag {
+	one := PartitionLag{Partition: p.Partition, Committed: committed}
+	next := max(committed, p.Start)
+	one.Lag = max(0, p.End-next)
+	if committed >= 0 {
+		one.Lost = next - committed
+	}
+	return one
+}
+
+// groupCommits are the committed offsets of this install's groups, by group.
+func (b *Broker) groupCommits(ctx context.Context, brokers []wire.BrokerNode) (map[string]commits, error) {
+	groups, err := b.groups(ctx, brokers)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		mu  sync.Mutex
+		all = make(map[string]commits, len(groups))
+	)
+	const workers = 8
+	next := make(chan string, len(groups))
+	for _, g := range groups {
+		next <- g
+	}
+	close(next)
+	read := func(ctx context.Context) error {
+		for group := range next {
+			// A lag is a look: it does not wait for a transaction to end.
+			of, err := b.groupOffsets(ctx, group, nil, false)
+			if isCode(err, kafka.GroupIdNotFound) {
+				continue // deleted since it was listed
+			}
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			all[group] = of
+			mu.Unlock()
+		}
+		return nil
+	}
+	return all, together(ctx, slices.Repeat([]func(context.Context) error{read}, min(workers, len(groups)))...)
+}
+
+// groups are the names of this install's groups. Each broker knows those that
+// it coordinates.
+func (b *Broker) groups(ctx context.Context, brokers []wire.BrokerNode) ([]string, error) {
+	var (
+		mu    sync.Mutex
+		all   []string
+		calls []func(context.Context) error
+	)
+	for _, broker := range brokers {
+		calls = append(calls, func(ctx context.Context) error {
+			some, err := b.groupsOn(ctx, broker.ID)
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, some...)
+			return err
+		})
+	}
+	err := together(ctx, calls...)
+	slices.Sort(all)
+	return slices.Compact(all), err
+}
+
+func (b *Broker) groupsOn(ctx context.Context, broker int32) ([]string, error) {
+	res, err := ask[*listgroups.Response](ctx, b, broker, new(listgroups.Request))
+	if err != nil {
+		return nil, err
+	}
+	if err := codeError(res.ErrorCode, ""); err != nil {
+		return nil, fmt.Errorf("list the groups on broker %d: %w", broker, err)
+	}
+	var ours []string
+	for _, g := range res.Groups {
+		if strings.HasPrefix(g.GroupID, b.names.Group("")) {
+			ours = append(ours, g.GroupID)
+		}
+	}
+	return ours, nil
+}
+
+// logSizes are the bytes of each partition on its leader's disk. It is nil
+// where Kafka does not let us ask, which takes a right over the whole cluster
+// that a shared Kafka may not give.
+func (b *Broker) logSizes(ctx context.Context, topics []wire.TopicMetadata) (map[wire.TopicPartition]int64, error) {
+	var (
+		mu    sync.Mutex
+		all   = map[wire.TopicPartition]int64{}
+		calls []func(context.Context) error
+	)
+	for node, led := range byLeader(topics) {
+		calls = append(calls, func(ctx context.Context) error {
+			some, err := b.logSizesOn(ctx, node, led)
+			mu.Lock()
+			defer mu.Unlock()
+			maps.Copy(all, some)
+			return err
+		})
+	}
+	err := together(ctx, calls...)
+	if isCode(err, kafka.ClusterAuthorizationFailed) || isCode(err, kafka.UnsupportedVersion) {
+		return nil, nil
+	}
+	return all, err
+}
+
+// byLeader are the partitions that each server leads.
+func byLeader(topics []wire.TopicMetadata) map[int32][]wire.TopicPartition {
+	all := map[int32][]wire.TopicPartition{}
+	for _, t := range topics {
+		for _, p := range t.Partitions {
+			if p.Leader >= 0 {
+				all[p.Leader] = append(all[p.Leader], wire.TopicPartition{Topic: t.Name, Partition: p.Index})
+			}
+		}
+	}
+	return all
+}
+
+func (b *Broker) logSizesOn(ctx context.Context, node int32, partitions []wire.TopicPartition) (map[wire.TopicPartition]int64, error) {
+	ctx, cancel := b.within(ctx)
+	defer cancel()
+	var frame wire.Frame
+	frame.LogDirs(b.names.Install(), partitions)
+	answer, err := b.call(ctx, node, &frame, nil)
+	if err == nil {
+		var dirs []wire.LogDir
+		if dirs, err = wire.ReadLogDirs(answer); err == nil {
+			return sumLogs(dirs)
+		}
+	}
+	return nil, fmt.Errorf("read the sizes of logs: %w", err)
+}
+
+func sumLogs(dirs []wire.LogDir) (map[wire.TopicPartition]int64, error) {
+	if len(dirs) == 0 { // how this version says that we may not ask
+		return nil, fmt.Errorf("read the sizes of logs: %w", kafka.ClusterAuthorizationFailed)
+	}
+	all := map[wire.TopicPartition]int64{}
+	for _, d := range dirs {
+		if code := kafka.Error(d.Error); code != 0 && code != kafka.KafkaStorageError { // a dead disk leads nothing
+			return nil, fmt.Errorf("read the sizes of logs: %w", code)
+		}
+		for _, l := range d.Logs {
+			if !l.Moving {
+				all[l.TopicPartition] += l.Bytes
+			}
+		}
+	}
+	return all, nil
 }

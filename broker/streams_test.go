@@ -2,10 +2,14 @@ package broker
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -202,5 +206,251 @@ func TestEnsureStreamsChecksItsSpecs(t *testing.T) {
 		if _, err := b.EnsureStreams(t.Context(), specs, EnsureOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}
+	}
+}
+
+// What is left to do is given up when it has been the same for long, counted from
+// when it became that; what becomes less is not.
+func TestSteadiness(t *testing.T) {
+	const rounds, every = 4 * ensureRounds, ensureSettles / 10
+	left := func(streams ...string) actions {
+		a := actions{}
+		for _, s := range streams {
+			a.alter = append(a.alter, alteredStream{name: s, settings: []wanted{{key: "max.message.bytes", value: "2"}}, from: []string{"1"}})
+		}
+		return a
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var s steadiness
+		ended := -1
+		for i := range rounds {
+			now := left("a", "b")
+			if i >= ensureRounds/2 {
+				now = left("b")
+			}
+			if s.still(now) {
+				ended = i
+				break
+			}
+			time.Sleep(every)
+		}
+		if want := ensureRounds/2 + ensureRounds - 1; ended != want {
+			t.Errorf("given up in round %d, not %d", ended, want)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		var s steadiness
+		for range rounds {
+			if s.still(left("a")) {
+				t.Fatal("given up at once")
+			}
+		}
+	})
+}
+
+// A parked companion follows its source as it is, not as the config wants it.
+func TestPlanCompanions(t *testing.T) {
+	week := StreamSpec{Name: "messages", Partitions: 8, Retention: 7 * 24 * time.Hour, KeyOrdered: true}
+	free := week
+	free.KeyOrdered = false
+	parked := StreamSpec{Name: "messages.parked", Partitions: 8, Retention: week.Retention, KeyOrdered: true, Builtin: true}
+	size := func(bytes string) wanted { return wanted{settingMessageSize, bytes} }
+
+	for name, c := range map[string]struct {
+		source  StreamSpec
+		found   map[string]foundStream
+		changes string
+		drift   string
+	}{
+		"both are missing": {source: week,
+			changes: "messages created: → 8 partitions, replication 3\nmessages.parked created: → 8 partitions, replication 3"},
+		"then its size is known": {source: week,
+			found:   map[string]foundStream{"messages": has(week, 8, 3, size("1000000")), "messages.parked": has(parked, 8, 3)},
+			changes: "messages.parked max.message.bytes: → 1065536"},
+		"as it should be": {source: week,
+			found: map[string]foundStream{"messages": has(week, 8, 3, size("1000000")), "messages.parked": has(parked, 8, 3, size("1065536"))}},
+		"larger than need be": {source: week,
+			found: map[string]foundStream{"messages": has(week, 8, 3, size("1000000")), "messages.parked": has(parked, 12, 3, size("2000000"))}},
+		"the largest there is": {source: week,
+			found: map[string]foundStream{"messages": has(week, 8, 3, size("2147483647")), "messages.parked": has(parked, 8, 3, size("2147483647"))}},
+		"the source has more than the config says": {source: week,
+			found:   map[string]foundStream{"messages": has(week, 48, 3, size("1000000"))},
+			changes: "messages.parked created: → 48 partitions, replication 3",
+			drift:   "messages partitions: want 8 have 48: … partitions: 48"},
+		"the source has more than its companion": {source: week,
+			found:   map[string]foundStream{"messages": has(week, 48, 3, size("1000000")), "messages.parked": has(parked, 8, 3, size("1065536"))},
+			changes: "messages.parked partitions: 8 → 48",
+			drift:   "messages partitions: want 8 have 48: … partitions: 48"},
+		"the source must not grow": {source: week,
+			found:   map[string]foundStream{"messages": has(week, 4, 3, size("1000000"))},
+			changes: "messages.parked created: → 4 partitions, replication 3",
+			drift:   "messages partitions: want 8 have 4: … --reorder"},
+		"the source grows": {source: free,
+			found:   map[string]foundStream{"messages": has(free, 4, 3, size("1000000")), "messages.parked": has(parked, 4, 3, size("1065536"))},
+			changes: "messages partitions: 4 → 8"},
+		"and it does in the next round": {source: free,
+			found:   map[string]foundStream{"messages": has(free, 8, 3, size("1000000")), "messages.parked": has(parked, 4, 3, size("1065536"))},
+			changes: "messages.parked partitions: 4 → 8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			todo, report, err := plan([]StreamSpec{c.source, parked}, foundStreams{brokers: 3, streams: c.found}, EnsureOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := printChanges(todo.changes()); got != c.changes {
+				t.Errorf("changes %q, not %q", got, c.changes)
+			}
+			checkDrift(t, report.Drift, c.drift)
+		})
+	}
+}
+
+// What has another name follows the stream that it says.
+func TestPlanBeside(t *testing.T) {
+	source := StreamSpec{Name: "messages", Partitions: 8, Retention: time.Hour, KeyOrdered: true}
+	held := StreamSpec{Name: "scorer.intents.parked", Partitions: 8, Retention: time.Hour, KeyOrdered: true, Builtin: true, Beside: "messages"}
+	todo, _, err := plan([]StreamSpec{source, held}, foundStreams{brokers: 3, streams: map[string]foundStream{
+		"messages": has(source, 48, 3, wanted{settingMessageSize, "1000000"})}}, EnsureOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := printChanges(todo.changes()); got != "scorer.intents.parked created: → 48 partitions, replication 3" {
+		t.Errorf("changes %q", got)
+	}
+	if !slices.Contains(todo.create[0].settings, wanted{settingMessageSize, "1065536"}) {
+		t.Errorf("the settings are %v", todo.create[0].settings)
+	}
+}
+
+// What a trigger left behind is not a stranger's.
+func TestPlanKnowsCompanions(t *testing.T) {
+	s := StreamSpec{Name: "messages", Partitions: 8, Retention: time.Hour}
+	_, report, err := plan([]StreamSpec{s}, foundStreams{brokers: 3, streams: map[string]foundStream{
+		"messages": has(s, 8, 3), "messages.parked": has(s, 8, 3), "other.parked": has(s, 8, 3),
+	}}, EnsureOptions{})
+	if err != nil || len(report.Unknown) != 1 || report.Unknown[0] != "other.parked" {
+		t.Errorf("unknown %q, %v", report.Unknown, err)
+	}
+}
+
+// has is a found stream that matches its spec but for what is given.
+func has(s StreamSpec, partitions, replication int, other ...wanted) foundStream {
+	f := foundStream{partitions: partitions, replication: replication, settings: map[string]setting{}}
+	for _, w := range append(settingsOf(s, replication), other...) {
+		f.settings[w.key] = setting{value: w.value, own: true}
+	}
+	return f
+}
+
+func TestPlan(t *testing.T) {
+	week := StreamSpec{Name: "messages", Partitions: 8, Retention: 7 * 24 * time.Hour, KeyOrdered: true}
+	free := StreamSpec{Name: "progress", Partitions: 8, Retention: time.Hour}
+	ever := StreamSpec{Name: "facts", Partitions: 8, KeyOrdered: true, Builtin: true}
+	inherited := has(ever, 8, 1)
+	inherited.settings = maps.Clone(inherited.settings)
+	inherited.settings["cleanup.policy"] = setting{value: "delete"}
+
+	for name, c := range map[string]struct {
+		spec    StreamSpec
+		found   map[string]foundStream
+		brokers int
+		o       EnsureOptions
+		changes string // each change, as printed below
+		drift   string
+		unknown string
+		warns   bool
+	}{
+		"missing, one broker": {spec: week, brokers: 1, warns: true,
+			changes: "messages created: → 8 partitions, replication 1"},
+		"missing, three brokers": {spec: week, brokers: 3,
+			changes: "messages created: → 8 partitions, replication 3"},
+		"missing, two asked for": {spec: week, brokers: 3, o: EnsureOptions{Replication: 2}, warns: true,
+			changes: "messages created: → 8 partitions, replication 2"},
+		"as it should be": {spec: week, brokers: 3, found: map[string]foundStream{"messages": has(week, 8, 3)}},
+		"never compact": {spec: ever, brokers: 3,
+			found:   map[string]foundStream{"facts": has(ever, 8, 3, wanted{"cleanup.policy", "compact"})},
+			changes: "facts cleanup.policy: compact → delete"},
+		"a default may change": {spec: ever, brokers: 1, warns: true,
+			found:   map[string]foundStream{"facts": inherited},
+			changes: "facts cleanup.policy: delete → delete"},
+		"retention": {spec: week, brokers: 3,
+			found:   map[string]foundStream{"messages": has(week, 8, 3, wanted{settingRetention, "-1"})},
+			changes: "messages retention.ms: -1 → 604800000"},
+		"stricter than we": {spec: ever, brokers: 5,
+			found: map[string]foundStream{"facts": has(ever, 8, 5, wanted{settingMinInsync, "3"})}},
+		"more in sync than replicas": {spec: ever, brokers: 1, warns: true,
+			found:   map[string]foundStream{"facts": has(ever, 8, 1, wanted{settingMinInsync, "2"})},
+			changes: "facts min.insync.replicas: 2 → 1"},
+		"grows without order": {spec: free, brokers: 3,
+			found:   map[string]foundStream{"progress": has(free, 4, 3)},
+			changes: "progress partitions: 4 → 8"},
+		"keeps order": {spec: week, brokers: 3,
+			found: map[string]foundStream{"messages": has(week, 4, 3)},
+			drift: "messages partitions: want 8 have 4: … --reorder"},
+		"reorders when told": {spec: week, brokers: 3, o: EnsureOptions{Reorder: true},
+			found:   map[string]foundStream{"messages": has(week, 4, 3)},
+			changes: "messages partitions: 4 → 8"},
+		"never shrinks": {spec: free, brokers: 3, o: EnsureOptions{Reorder: true},
+			found: map[string]foundStream{"progress": has(free, 9, 3)},
+			drift: "progress partitions: want 8 have 9: … partitions: 9"},
+		"too few replicas": {spec: free, brokers: 3,
+			found: map[string]foundStream{"progress": has(free, 8, 1)},
+			drift: "progress replication: want 3 have 1: … kafka-reassign-partitions"},
+		"unknown": {spec: free, brokers: 3,
+			found:   map[string]foundStream{"progress": has(free, 8, 3), "old": has(free, 8, 3)},
+			unknown: "old"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			todo, report, err := plan([]StreamSpec{c.spec}, foundStreams{brokers: c.brokers, streams: c.found}, c.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := printChanges(todo.changes()); got != c.changes {
+				t.Errorf("changes %q, not %q", got, c.changes)
+			}
+			checkDrift(t, report.Drift, c.drift)
+			if got := strings.Join(report.Unknown, " "); got != c.unknown {
+				t.Errorf("unknown %q, not %q", got, c.unknown)
+			}
+			if (len(report.Warnings) > 0) != c.warns {
+				t.Errorf("warnings %q", report.Warnings)
+			}
+		})
+	}
+}
+
+func printChanges(all []Change) string {
+	var lines []string
+	for _, c := range all {
+		from := c.From
+		if from != "" {
+			from += " "
+		}
+		lines = append(lines, fmt.Sprintf("%s %s: %s→ %s", c.Stream, c.What, from, c.To))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func checkDrift(t *testing.T, all []Drift, want string) {
+	t.Helper()
+	if want == "" {
+		if len(all) > 0 {
+			t.Errorf("drift %+v", all)
+		}
+		return
+	}
+	head, next, _ := strings.Cut(want, "… ")
+	if len(all) != 1 {
+		t.Fatalf("drift %+v", all)
+	}
+	d := all[0]
+	if got := fmt.Sprintf("%s %s: want %s have %s: ", d.Stream, d.What, d.Want, d.Have); got != head || !strings.Contains(d.Next, next) || d.Why == "" {
+		t.Errorf("drift %+v", d)
+	}
+}
+
+func TestPlanRefusesMoreReplicasThanBrokers(t *testing.T) {
+	if _, _, err := plan(nil, foundStreams{brokers: 2}, EnsureOptions{Replication: 3}); err == nil {
+		t.Error("no error")
 	}
 }

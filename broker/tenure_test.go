@@ -13,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemill.dev/broker/retry"
 )
 
 // diary notes what the hooks of a consumer are told, one line each, and can be
@@ -214,7 +216,7 @@ func TestGivenBackWhileItLeaves(t *testing.T) {
 	for ok := false; !ok; {
 		_, now, _, _ := first.member.snapshot()
 		if ok = now > generation; !ok {
-			if err := sleep(t.Context(), time.Millisecond); err != nil {
+			if err := retry.Sleep(t.Context(), time.Millisecond); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"tidemill.dev/broker/internal/wire"
+	"tidemill.dev/broker/retry"
 )
 
 // parkedFake has a stream of one partition and its companion.
@@ -99,7 +100,7 @@ func TestTransactionOfWhatHasEnded(t *testing.T) {
 	publishAll(t, b, "events", "d")
 	third := pollOne(t, c)
 	for at := int64(0); at != 3; at = standsAt(t, b, "events") {
-		if err := sleep(t.Context(), 1e6); err != nil {
+		if err := retry.Sleep(t.Context(), 1e6); err != nil {
 			t.Fatal(err)
 		}
 	}

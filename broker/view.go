@@ -1,6 +1,18 @@
 package broker
 
-import "tidemill.dev/broker/internal/wire"
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+
+	"tidemill.dev/broker/internal/wire"
+)
 
 // Header is a header of a Kafka record.
 type Header = wire.Header
@@ -122,4 +134,180 @@ func (v *View) recordKey() []byte {
 		return raw(v.Subject)
 	}
 	return nil
+}
+
+// Clone copies the view into memory of its own: three allocations at most,
+// however many attributes it has.
+func (v *View) Clone() View {
+	a := make(arena, 0, v.size())
+	c := View{
+		ID: a.text(v.ID), Source: a.text(v.Source), Type: a.text(v.Type), Subject: a.text(v.Subject),
+		DataContentType: a.text(v.DataContentType), DataSchema: a.text(v.DataSchema), Time: a.text(v.Time),
+		Data: a.bytes(v.Data), Key: a.bytes(v.Key),
+	}
+	if len(v.Extensions) > 0 {
+		c.Extensions = make([]Attribute, len(v.Extensions))
+	}
+	for i, x := range v.Extensions {
+		c.Extensions[i] = Attribute{a.text(x.Name), a.text(x.Value)}
+	}
+	if len(v.Foreign) > 0 {
+		c.Foreign = make([]Header, len(v.Foreign))
+	}
+	for i, h := range v.Foreign {
+		c.Foreign[i] = Header{Key: a.text(h.Key), Value: a.bytes(h.Value)}
+	}
+	return c
+}
+
+func (v *View) size() int {
+	n := len(v.ID) + len(v.Source) + len(v.Type) + len(v.Subject) +
+		len(v.DataContentType) + len(v.DataSchema) + len(v.Time) + len(v.Data) + len(v.Key)
+	for _, x := range v.Extensions {
+		n += len(x.Name) + len(x.Value)
+	}
+	for _, h := range v.Foreign {
+		n += len(h.Key) + len(h.Value)
+	}
+	return n
+}
+
+// arena is one allocation that many copies share. It is made large enough for
+// all of them, so that no append moves what was handed out.
+type arena []byte
+
+func (a *arena) text(s string) string {
+	if s == "" {
+		return ""
+	}
+	start := len(*a)
+	*a = append(*a, s...)
+	return text((*a)[start:])
+}
+
+// bytes caps what it returns, so that an append to it cannot reach its
+// neighbour. Nil stays nil: no data is not empty data.
+func (a *arena) bytes(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	start := len(*a)
+	*a = append(*a, b...)
+	return (*a)[start:len(*a):len(*a)]
+}
+
+// AttributeError says which attribute of an event is at fault. Whoever answers
+// a publisher asks for the name alone, with [errors.As] and an interface that
+// has the method Attribute.
+type AttributeError struct {
+	Name string // as it was met, so it may be hostile
+	Err  error
+}
+
+func attributeError(name string, err error) error { return &AttributeError{Name: name, Err: err} }
+
+// Error shows a name that no attribute can have quoted and cut.
+func (e *AttributeError) Error() string {
+	name := e.Name
+	if nameFault(name) != nil {
+		name = clip(name)
+	}
+	return "attribute " + name + ": " + e.Err.Error()
+}
+
+// Unwrap is what is wrong with it.
+func (e *AttributeError) Unwrap() error { return e.Err }
+
+// Attribute is the name; of one that no attribute can have, the beginning.
+func (e *AttributeError) Attribute() string {
+	if nameFault(e.Name) == nil || len(e.Name) <= nameOfNoEventShown {
+		return strings.ToValidUTF8(e.Name, "\uFFFD")
+	}
+	return strings.ToValidUTF8(e.Name[:nameOfNoEventShown], "\uFFFD") + "…"
+}
+
+// FromEvent turns an sdk-go event into a view with memory of its own. What it
+// returns passes [View.Validate]. Extensions come in the order of their names,
+// and in text form whatever their type.
+func FromEvent(e event.Event) (View, error) {
+	c, ok := e.Context.(*event.EventContextV1)
+	if !ok {
+		return View{}, contextFault(e.Context)
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.FieldErrors)) {
+		return View{}, attributeError(name, e.FieldErrors[name]) // a setter refused it
+	}
+	v := View{ID: c.ID, Source: c.Source.String(), Type: c.Type, Data: bytes.Clone(e.DataEncoded)}
+	if c.Subject != nil {
+		v.Subject = *c.Subject
+	}
+	if c.DataContentType != nil {
+		v.DataContentType = *c.DataContentType
+	}
+	if c.DataSchema != nil {
+		v.DataSchema = c.DataSchema.String()
+	}
+	if c.Time != nil && !c.Time.IsZero() {
+		v.Time = c.Time.String()
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Extensions)) {
+		value, err := types.Format(c.Extensions[name])
+		if err != nil {
+			return View{}, attributeError(name, err)
+		}
+		v.Extensions = append(v.Extensions, Attribute{name, value})
+	}
+	return v, v.Validate()
+}
+
+func contextFault(c event.EventContext) error {
+	if c == nil {
+		return versionFault("")
+	}
+	return versionFault(c.GetSpecVersion())
+}
+
+// Event is the view as an sdk-go event, which outlives the bytes that the view
+// points into. Extensions are strings. The record's key and its foreign headers
+// have no place in it.
+func (v *View) Event() (event.Event, error) {
+	v = new(v.Clone())
+	source, err := url.Parse(v.Source)
+	if err != nil {
+		return event.Event{}, attributeError("source", errReference)
+	}
+	c := &event.EventContextV1{ID: v.ID, Type: v.Type, Source: types.URIRef{URL: *source},
+		Subject: optional(v.Subject), DataContentType: optional(v.DataContentType)}
+	if c.DataSchema = types.ParseURI(v.DataSchema); c.DataSchema == nil && v.DataSchema != "" {
+		return event.Event{}, attributeError("dataschema", errAbsolute)
+	}
+	if c.Time, err = types.ParseTimestamp(strings.ToUpper(v.Time)); err != nil {
+		return event.Event{}, attributeError("time", fmt.Errorf("%w: %s", errTime, clip(v.Time)))
+	}
+	for _, x := range v.Extensions {
+		if err := c.SetExtension(x.Name, x.Value); err != nil {
+			return event.Event{}, attributeError(x.Name, err)
+		}
+	}
+	return event.Event{Context: c, DataEncoded: v.Data, DataBase64: v.needsBase64()}, nil
+}
+
+// needsBase64 tells sdk-go how to write the data as JSON, should it come to
+// that. It takes +json types for text, which base64 avoids.
+func (v *View) needsBase64() bool {
+	switch v.dataForm() {
+	case formBinary:
+		return true
+	case formJSON:
+		media, _ := mediaType(v.DataContentType)
+		return strings.HasSuffix(media, "+json")
+	}
+	return false
+}
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
 }

@@ -1,3 +1,5 @@
+//go:build slow
+
 package charts_test
 
 import (
@@ -23,7 +25,7 @@ func alertsOf(t *testing.T, name string) (all []alert) {
 	return all
 }
 
-// What an alert goes by is told by somebody: cmd/tidemill holds docs/metrics.md
+// What an alert goes by is told by somebody: internal/cli holds docs/metrics.md
 // against what processes export, and this holds the alerts against that page.
 func TestAlertsGoByWhatThereIs(t *testing.T) {
 	text, err := os.ReadFile("../docs/metrics.md")
@@ -80,7 +82,7 @@ func labelsIn(expr, metric string) (labels []string) {
 	return labels
 }
 
-// Every alert has a page, and every page an alert. cmd/tidemill tries what the
+// Every alert has a page, and every page an alert. internal/cli tries what the
 // pages say.
 func TestAlertsHaveRunbooks(t *testing.T) {
 	var wanted []string

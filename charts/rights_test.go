@@ -1,3 +1,5 @@
+//go:build slow
+
 package charts_test
 
 import (
@@ -23,7 +25,7 @@ func rights() map[string][]string {
 			"services: create",
 		},
 		"dispatcher": {"serving.knative.dev/services: list watch"},
-		"keeper": {
+		"controller": {
 			"apps/deployments/scale: patch",
 			"apps/deployments: list watch",
 			"batch/jobs: create delete get list watch",

@@ -1,3 +1,5 @@
+//go:build slow
+
 package charts_test
 
 import (
@@ -215,9 +217,9 @@ func restricted(s *corev1.SecurityContext) error {
 	return nil
 }
 
-// The keeper scales the scorers: whatever else said how many there are would set
+// The controller scales the scorers: whatever else said how many there are would set
 // them back at the next upgrade.
-func TestNobodyButTheKeeperScalesScorers(t *testing.T) {
+func TestNobodyButTheControllerScalesScorers(t *testing.T) {
 	found := 0
 	for name := range cases(t) {
 		all := rendered(t, name)

@@ -1,3 +1,5 @@
+//go:build slow
+
 package charts_test
 
 import (
@@ -18,7 +20,7 @@ func TestNoRunIsGivenWhatIsOurs(t *testing.T) {
 	for name := range cases(t) {
 		all := rendered(t, name)
 		withheld := withheldBy(t, name, all)
-		named := map[string]bool{"secret/sh.helm.release.v1.tidemill.v7": true, "secret/tidemill-keeper-token-x2f": name != "everything" && name != "secrets"}
+		named := map[string]bool{"secret/sh.helm.release.v1.tidemill.v7": true, "secret/tidemill-controller-token-x2f": name != "everything" && name != "secrets"}
 		for _, s := range of[*corev1.Secret](all) {
 			named["secret/"+s.Name] = true
 		}

@@ -2,10 +2,19 @@ package config
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"tidemill.dev"
 )
 
 // Access is who may do what at the door: another file than the config, because
@@ -93,4 +102,195 @@ func (a *Access) Token(name string) (Token, bool) {
 		}
 	}
 	return Token{}, false
+}
+
+// maxPatterns bounds what each request is held against.
+const maxPatterns = 1000
+
+func (r *Rights) fields() []field {
+	return []field{
+		{"role", r.readRoles},
+		{"types", func(v value) { r.Types = readPatterns(v, reservedType) }},
+		{"sources", func(v value) { r.Sources = readPatterns(v, reservedSource) }},
+		{"keys", func(v value) { r.Keys = readPatterns(v, nil) }},
+	}
+}
+
+// readRoles reads one role or a list of them.
+func (r *Rights) readRoles(v value) {
+	if v.node.Kind != yaml.SequenceNode {
+		if role, ok := v.oneOf(AccessRoles()...); ok {
+			r.Roles = []string{role}
+		}
+		return
+	}
+	if len(v.node.Content) == 0 {
+		v.problem("is an empty list; write one or more of %s", strings.Join(AccessRoles(), ", "))
+	}
+	for _, item := range v.items() {
+		if role, ok := item.oneOf(AccessRoles()...); ok && !slices.Contains(r.Roles, role) {
+			r.Roles = append(r.Roles, role)
+		}
+	}
+}
+
+// readPatterns reads a list that limits. An empty one is refused, because it
+// might mean all or nothing.
+func readPatterns(v value, reserved func(string) bool) []string {
+	items := v.items()
+	switch {
+	case v.node.Kind == yaml.SequenceNode && len(items) == 0:
+		v.problem("is an empty list; remove the key to allow everything")
+	case len(items) > maxPatterns:
+		v.problem("has more than %d items; use prefixes, such as shop-*", maxPatterns)
+		return nil
+	}
+	var all []string
+	for _, item := range items {
+		p, ok := item.text()
+		switch {
+		case !ok:
+		case strings.Contains(strings.TrimSuffix(p, "*"), "*"):
+			item.problem("%s has a * that is not its end; a trailing * stands for any rest, and nothing else does", show(p))
+		case reserved != nil && reserved(p):
+			item.problem("%s is Tidemill's own, which nobody may publish from outside; remove it", show(p))
+		default:
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func reservedType(pattern string) bool { return tidemill.ReservedType(pattern) }
+
+func reservedSource(pattern string) bool { return tidemill.Reserved("", pattern) != nil }
+
+const hashPrefix = "sha256:"
+
+// callerName keeps names to what fits a header, a log line and an attribute.
+var callerName = shaped(100, `^[A-Za-z0-9][A-Za-z0-9._@-]*$`)
+
+func (a *Access) readTokens(v value) {
+	hashed := map[[sha256.Size]byte]Problem{}
+	for key, child := range v.pairs() {
+		if !callerName.fits(key.Value) {
+			child.problemAt(key, "a caller's name is 1 to 100 letters, digits and . _ @ -, and begins with a letter or digit")
+		}
+		t := Token{Name: key.Value, Line: key.Line}
+		t.read(key, child)
+		if first, again := hashed[t.Hash]; again && t.Hash != [sha256.Size]byte{} {
+			child.problemAt(key, "has the hash of %s in %s: one token would have two names; make a token for each", first.Path, first.at())
+		}
+		hashed[t.Hash] = Problem{File: v.file, Line: key.Line, Path: child.path}
+		a.Tokens = append(a.Tokens, t)
+	}
+	slices.SortFunc(a.Tokens, func(a, b Token) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func (t *Token) read(key *yaml.Node, v value) {
+	given := v.given(append(t.Rights.fields(),
+		field{"hash", t.readHash},
+		field{"expires", t.readExpires},
+	)...)
+	v.require(key, given, "hash", "make it with `tidemill token new`")
+	v.require(key, given, "role", "write one or more of "+strings.Join(AccessRoles(), ", "))
+}
+
+// readHash repeats nothing of what stands there: it may well be a token.
+func (t *Token) readHash(v value) {
+	text, ok := v.scalar()
+	if !ok {
+		return
+	}
+	digits, prefixed := strings.CutPrefix(text, hashPrefix)
+	sum, err := hex.DecodeString(digits)
+	if !prefixed || err != nil || len(sum) != len(t.Hash) {
+		v.problem("must be %s and the 64 hex digits of the token's SHA-256, never the token itself; "+
+			"`tidemill token new` writes it. If this is a token, it is no secret any more: make a new one", hashPrefix)
+		return
+	}
+	copy(t.Hash[:], sum)
+}
+
+// readExpires takes a date as the beginning of that day, so that a token never
+// outlives what its reader takes the date for.
+func (t *Token) readExpires(v value) {
+	text, ok := v.scalar()
+	if !ok {
+		return
+	}
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if at, err := time.Parse(layout, text); err == nil {
+			t.Expires = at.UTC()
+			return
+		}
+	}
+	v.problem("must be a date such as 2027-01-31, from whose beginning in UTC the token is refused, or a time such as 2027-01-31T18:00:00Z, not %s", show(text))
+}
+
+// defaultNameClaim is the one that an issuer never gives to another.
+const defaultNameClaim = "sub"
+
+func (a *Access) readOIDC(v value) {
+	if isNull(v.node) {
+		return // all beneath is commented out
+	}
+	o := &OIDC{Name: defaultNameClaim}
+	a.OIDC = o
+	given := v.given(
+		field{"issuer", o.readIssuer},
+		field{"audience", func(v value) { o.Audience, _ = v.text() }},
+		field{"name", func(v value) { o.Name, _ = v.text() }},
+		field{"roles", o.readRoles},
+	)
+	v.require(v.node, given, "issuer", "write the issuer's URL, as its tokens name it")
+	v.require(v.node, given, "audience", "write what the issuer's tokens for this door have in aud; without it a token for any other program would do")
+	v.require(v.node, given, "roles", "without it a JWT may do nothing: write a list such as [{claim: groups, value: ml-ops, role: operate}]")
+}
+
+// readIssuer wants TLS, for whoever can change the issuer's answers on their
+// way can open the door.
+func (o *OIDC) readIssuer(v value) {
+	text, ok := v.text()
+	if !ok {
+		return
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		v.problem("%s is not a URL; write it like https://id.example", show(text))
+	case u.RawQuery != "" || u.Fragment != "" || u.User != nil:
+		v.problem("%s has more than a host and a path; write the issuer as its tokens name it", show(text))
+	case u.Scheme == "http" && !isLoopback(u.Hostname()):
+		v.problem("%s is not https; without TLS anyone on the way could make keys of their own (http does for loopback)", show(text))
+	default:
+		o.Issuer = text
+	}
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (o *OIDC) readRoles(v value) {
+	items := v.items()
+	if v.node.Kind == yaml.SequenceNode && len(items) == 0 {
+		v.problem("is an empty list; without a role a JWT may do nothing")
+	}
+	for _, item := range items {
+		var c ClaimRights
+		c.read(item)
+		o.Roles = append(o.Roles, c)
+	}
+}
+
+func (c *ClaimRights) read(v value) {
+	given := v.given(append([]field{
+		{"claim", func(v value) { c.Claim, _ = v.text() }},
+		{"value", func(v value) { c.Value, _ = v.text() }},
+	}, c.Rights.fields()...)...)
+	v.require(v.node, given, "claim", "name the claim that gives the role")
+	v.require(v.node, given, "value", "say what the claim must be, or hold")
+	v.require(v.node, given, "role", "write one or more of "+strings.Join(AccessRoles(), ", "))
 }

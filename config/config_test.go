@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/config/spelling"
 )
 
 func sameStream(a, b Stream) bool { return reflect.DeepEqual(a, b) }
@@ -32,8 +33,8 @@ func TestDefaults(t *testing.T) {
 	}
 	day := 24 * time.Hour
 	want := []Stream{
-		{Name: "acts", Partitions: 1, Retention: Forever, Builtin: true, KeyOrdered: true},
 		{Name: "clock", Partitions: 1, Retention: 30 * day, Builtin: true, KeyOrdered: true},
+		{Name: "commands", Partitions: 1, Retention: Forever, Builtin: true, KeyOrdered: true},
 		{Name: "dead-letters", Partitions: 6, Retention: Forever, Builtin: true, KeyOrdered: true},
 		{Name: "events", Partitions: 12, Retention: 7 * day, Builtin: true, KeyOrdered: true, Dedupe: 10 * time.Minute},
 		{Name: "facts", Partitions: 24, Retention: Forever, Builtin: true, KeyOrdered: true},
@@ -262,8 +263,8 @@ func TestNearest(t *testing.T) {
 		"partition": "partitions", "Partitions": "partitions", "paritions": "partitions", "retnetion": "retention",
 		"type": "types", "tpyes": "types", "ordre": "order", "zzz": "", "": "", "replication": "",
 	} {
-		if got, _ := nearest(key, known); got != want {
-			t.Errorf("nearest(%q) = %q, want %q", key, got, want)
+		if got, _ := spelling.Nearest(key, known); got != want {
+			t.Errorf("the nearest of (%q) = %q, want %q", key, got, want)
 		}
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"unicode/utf8"
 
 	"tidemill.dev"
-	"tidemill.dev/internal/cron"
-	"tidemill.dev/internal/gate"
+	"tidemill.dev/config/cron"
+	"tidemill.dev/config/gate"
 )
 
 // Hostile bytes are problems, each on one line of bounded length; what is

@@ -5,7 +5,46 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
+
+// DefaultPool is the pool of recipes that name none. Every config has it.
+const DefaultPool = "default"
+
+// Pool is a kind of hardware.
+type Pool struct {
+	Name     string
+	Resource string        // of a GPU, such as nvidia.com/gpu
+	Slots    int           // attempts at once; 0 is as many as the machine has processors
+	Linger   time.Duration // how long an idle pod stays
+	Cards    Cards
+
+	// What a cluster has to say of it; a laptop has no use for these.
+	Nodes         map[string]string // labels that its nodes bear
+	Tolerations   []Toleration      // of the taints that keep others off its nodes
+	PriorityClass string
+	Queue         string // of Kueue; empty is none
+	RuntimeClass  string // such as nvidia
+}
+
+// Toleration is a taint of nodes that a pool's pods bear, as Kubernetes writes it.
+type Toleration struct{ Key, Operator, Value, Effect string }
+
+// Cards tell new hardware from old.
+type Cards struct {
+	Label       string // of nodes
+	NewestFirst []string
+}
+
+// Pool finds a pool by its name.
+func (c *Config) Pool(name string) (Pool, bool) {
+	i := slices.IndexFunc(c.Pools, func(p Pool) bool { return p.Name == name })
+	if i < 0 {
+		return Pool{}, false
+	}
+	return c.Pools[i], true
+}
 
 const (
 	maxSlots  = 100_000
@@ -93,6 +132,112 @@ func (c *Cards) readOrder(v value) {
 			item.problem("%s stands twice; keep one", show(text))
 		default:
 			c.NewestFirst = append(c.NewestFirst, text)
+		}
+	}
+}
+
+// What stands here is Kubernetes' own, in its words and bounds, so that a file
+// which is read is one whose pods the API server takes.
+
+const (
+	maxNodeLabels  = 50
+	maxTolerations = 50
+)
+
+// kubernetesName is what most objects of Kubernetes can be called.
+var kubernetesName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
+
+// readObject reads the name of an object of Kubernetes; what says of which.
+func readObject(to *string, what string, most int) func(value) {
+	return func(v value) {
+		if text, ok := v.shaped(kubernetesName, most, "is no name of a "+what+", which has a-z, 0-9 and, inside, '-' and '.'"); ok {
+			*to = text
+		}
+	}
+}
+
+// nodeFields are what a pool says of the nodes of a cluster.
+func (p *Pool) nodeFields() []field {
+	return []field{
+		{"nodes", p.readNodes},
+		{"tolerations", p.readTolerations},
+		{"priorityClass", readObject(&p.PriorityClass, "PriorityClass", maxResource)},
+		{"queue", readObject(&p.Queue, "queue of Kueue", maxKubernetes)}, // it becomes a label's value
+		{"runtimeClass", readObject(&p.RuntimeClass, "RuntimeClass", maxResource)},
+	}
+}
+
+// readNodes reads labels with their values, of which a role of nodes has none.
+func (p *Pool) readNodes(v value) {
+	for key, child := range v.pairs() {
+		if len(p.Nodes) == maxNodeLabels {
+			child.problemAt(key, "is one label more than %d", maxNodeLabels)
+			return
+		}
+		if len(key.Value) > maxResource || !kubernetesLabel.MatchString(key.Value) {
+			child.problemAt(key, "%s is no label of nodes; write it like nvidia.com/gpu.product", show(key.Value))
+			continue
+		}
+		if text, ok := child.labelValue("is no value that a label of nodes can have"); ok {
+			put(&p.Nodes, key.Value, text)
+		}
+	}
+}
+
+// labelValue reads a label's value, which may be empty.
+func (v value) labelValue(wrong string) (string, bool) {
+	if v.node.Kind == yaml.ScalarNode && v.node.ShortTag() == "!!str" && v.node.Value == "" {
+		return "", true
+	}
+	return v.shaped(kubernetesValue, maxKubernetes, wrong)
+}
+
+// The words of a toleration.
+const (
+	tolerateEqual  = "Equal" // the default, as in Kubernetes
+	tolerateExists = "Exists"
+)
+
+func (p *Pool) readTolerations(v value) {
+	items := v.items()
+	if len(items) > maxTolerations {
+		v.problem("has more than %d tolerations", maxTolerations)
+		return
+	}
+	for _, item := range items {
+		t, wrong := Toleration{Operator: tolerateEqual}, v.to.count()
+		given := item.given(
+			field{"key", func(v value) {
+				if text, ok := v.shaped(kubernetesLabel, maxResource, "is no key of a taint; write it like nvidia.com/gpu"); ok {
+					t.Key = text
+				}
+			}},
+			field{"operator", readOneOf(&t.Operator, tolerateEqual, tolerateExists)},
+			field{"value", func(v value) { t.Value, _ = v.labelValue("is no value of a taint") }},
+			field{"effect", readOneOf(&t.Effect, "NoSchedule", "PreferNoSchedule", "NoExecute")},
+		)
+		t.check(item, given)
+		if v.to.count() == wrong && slices.Contains(p.Tolerations, t) {
+			item.problem("stands twice; keep one")
+		}
+		p.Tolerations = append(p.Tolerations, t)
+	}
+}
+
+func (t Toleration) check(v value, given map[string]bool) {
+	switch {
+	case t.Operator == tolerateExists && given["value"]:
+		v.at1("value").problem("goes with operator: %s; %s takes every value", tolerateEqual, tolerateExists)
+	case t.Operator == tolerateEqual:
+		v.require(v.node, given, "key", "name the taint's, or write operator: "+tolerateExists+" for every taint")
+	}
+}
+
+// readOneOf reads one of some words.
+func readOneOf(to *string, words ...string) func(value) {
+	return func(v value) {
+		if word, ok := v.oneOf(words...); ok {
+			*to = word
 		}
 	}
 }

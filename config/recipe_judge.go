@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"tidemill.dev"
-	"tidemill.dev/internal/gate"
+	"tidemill.dev/config/gate"
 )
 
 // The words of gateOn.

@@ -161,7 +161,7 @@ func TestNoLoops(t *testing.T) {
 	for _, when := range []string{
 		`{type: new-data, where: "dataset LIKE 'raw/%'"}`, `{type: new-data, where: "branch = 'side'"}`, `{type: new-data, where: "dataset <> 'features/x'"}`,
 		`{type: new-data, where: "dataset LIKE 'features/%' AND EXISTS authid"}`, `{type: tidemill.run.finished, where: "recipe = 'other'"}`,
-		`{type: tidemill.run.finished, where: "recipe = 'a' AND outcome = 'failed'"}`, `{type: tidemill.run.cancelled}`, `{stream: acts}`, `{type: t}`,
+		`{type: tidemill.run.finished, where: "recipe = 'a' AND outcome = 'failed'"}`, `{type: tidemill.run.cancelled}`, `{stream: commands}`, `{type: t}`,
 		`{type: new-data, where: "dataset LIKE 'features\\_%'"}`, `{type: new-data, where: "subject = 'x'"}`,
 	} {
 		mustParse(t, "version: 1\nrecipes: {a: {when: "+strings.ReplaceAll(when, `\\`, `\\\\`)+", run: {image: a}, makes: {dataset: 'features/{key}'}}}")

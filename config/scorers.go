@@ -11,6 +11,52 @@ import (
 	"tidemill.dev"
 )
 
+// Scorer scores the events of a stream.
+type Scorer struct {
+	Name     string
+	From, To string   // streams
+	Types    []string // of the events that are scored, sorted; none is every type that is not ours
+	Key      string   // as a recipe's
+	Model    string   // template, such as intent/{key}
+	Map      []Mapped // by input
+	NoModel  NoModel
+	// AtLeastOnce trades exactly once for a little speed.
+	AtLeastOnce bool
+	Latest      bool          // a group that begins reads from the end; else from the beginning
+	Hold        time.Duration // how long an event waits for its model before it is parked
+	MaxBatch    int           // events
+	Engine      string        // auto, go, onnxruntime
+	Top         int           // scores in an answer, the highest; 0 is all
+	Replicas    Replicas
+}
+
+// Replicas bound how many processes of a scorer run in a cluster, by its lag.
+type Replicas struct {
+	Min, Max int
+	Lag      int64         // events behind for which one more is worth it
+	Idle     time.Duration // without events until there are Min again
+}
+
+// Mapped is an input of the model and the path of what it gets.
+type Mapped struct{ Input, Path string }
+
+// NoModel is what becomes of an event whose key has no champion.
+type NoModel struct {
+	Action NoModelAction
+	Model  string // of NoModelUse
+}
+
+// NoModelAction is one of these.
+type NoModelAction string
+
+// The actions.
+const (
+	NoModelDeadLetter NoModelAction = "dead-letter"
+	NoModelDrop       NoModelAction = "drop"
+	NoModelPass       NoModelAction = "pass"  // it goes to the output as it came
+	NoModelUse        NoModelAction = "model" // another model answers
+)
+
 const (
 	maxScorers = 200 // each is a group of its own, with a stream for what waits
 	maxMapped  = 64  // inputs of a model
@@ -196,4 +242,112 @@ func (s *Scorer) readEngine(v value) {
 	if word, ok := v.oneOf(engineAuto, engineGo, engineONNXRuntime); ok {
 		s.Engine = word
 	}
+}
+
+const (
+	maxReplicas    = 1000
+	maxLag         = 1_000_000_000
+	minIdle        = time.Second
+	maxIdle        = 24 * time.Hour
+	fewReplicas    = 8 // at most, where the file does not say
+	replicasPerLag = 1000
+	defaultIdle    = time.Minute
+)
+
+// defaultReplicas are those of a scorer that says nothing of them: none while
+// there is nothing to do, and no more than there are partitions to share out.
+func defaultReplicas(partitions int) Replicas {
+	return Replicas{Max: min(fewReplicas, partitions), Lag: replicasPerLag, Idle: defaultIdle}
+}
+
+func (r *Replicas) read(v value) {
+	lag := int(r.Lag)
+	given := v.given(
+		field{"min", readInteger(&r.Min, 0, maxReplicas)},
+		field{"max", readInteger(&r.Max, 1, maxReplicas)},
+		field{"lag", readInteger(&lag, 1, maxLag)},
+		field{"idle", readWait(&r.Idle, minIdle, maxIdle)},
+	)
+	r.Lag = int64(lag)
+	if given["max"] && r.Min > r.Max {
+		v.at1("max").problem("%d is less than min, which is %d", r.Max, r.Min)
+	}
+}
+
+// settle fills in how many a scorer has at most, which its stream says if the
+// file does not.
+func (r *Replicas) settle(partitions int) {
+	if r.Max == 0 {
+		r.Max = max(r.Min, defaultReplicas(partitions).Max)
+	}
+}
+
+// checkScorerLoop finds a scorer whose output comes back to its input for ever,
+// by way of others or not. What goes round is a score, where all of them score
+// scores; or what came in, where all of them pass on what has no model.
+func (d *draft) checkScorerLoop(key *yaml.Node, v value, s Scorer) {
+	if s.From == s.To { // reported, or not read
+		return
+	}
+	if way := d.loop(s, func(o Scorer) bool { return o.takes(tidemill.TypeScored) }); way != nil {
+		v.problemAt(key, "scores its own scores for ever, by way of %s; remove %s from its types", strings.Join(way, ", "), tidemill.TypeScored)
+		return
+	}
+	for _, typ := range d.passable(s) {
+		if way := d.loop(s, func(o Scorer) bool { return o.passes(typ) }); way != nil {
+			v.problemAt(key, "gets back for ever what it passes on, by way of %s; have one of them dead-letter or drop what has no model", strings.Join(way, ", "))
+			return
+		}
+	}
+}
+
+// takes tells whether a scorer scores events of a type; "" is any that no file
+// names.
+func (s Scorer) takes(typ string) bool {
+	if len(s.Types) == 0 {
+		return !tidemill.ReservedType(typ)
+	}
+	return slices.Contains(s.Types, typ)
+}
+
+func (s Scorer) passes(typ string) bool { return s.NoModel.Action == NoModelPass && s.takes(typ) }
+
+// passable are the types that tell the ways of a scorer's events apart.
+func (d *draft) passable(s Scorer) []string {
+	if s.NoModel.Action != NoModelPass {
+		return nil
+	}
+	all := []string{""}
+	for _, o := range d.scorers {
+		all = append(all, o.Types...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// loop is a way from a scorer's output back to its input, by the names of the
+// streams; nil if there is none among those that count.
+func (d *draft) loop(s Scorer, counts func(Scorer) bool) []string {
+	if !counts(s) {
+		return nil
+	}
+	before := map[string]string{s.To: ""}
+	for next := []string{s.To}; len(next) > 0; next = next[1:] {
+		for _, o := range d.scorers {
+			if _, seen := before[o.To]; o.From != next[0] || seen || !counts(o) {
+				continue
+			}
+			before[o.To] = next[0]
+			next = append(next, o.To)
+		}
+	}
+	if _, back := before[s.From]; !back {
+		return nil
+	}
+	var way []string
+	for at := s.From; at != ""; at = before[at] {
+		way = append(way, at)
+	}
+	slices.Reverse(way)
+	return way
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -28,14 +29,14 @@ func builtins() []Stream {
 		{Name: tidemill.StreamProgress, Partitions: 12, Retention: day, Builtin: true, KeyOrdered: false},
 		{Name: tidemill.StreamDeadLetters, Partitions: 6, Retention: Forever, Builtin: true, KeyOrdered: true},
 		// What people ask for is little, and has one order.
-		{Name: tidemill.StreamActs, Partitions: 1, Retention: Forever, Builtin: true, KeyOrdered: true},
+		{Name: tidemill.StreamCommands, Partitions: 1, Retention: Forever, Builtin: true, KeyOrdered: true},
 		{Name: tidemill.StreamClock, Partitions: 1, Retention: 30 * day, Builtin: true, KeyOrdered: true},
 	}
 }
 
 // mustNotExpire are the streams that others are rebuilt from.
 func mustNotExpire(stream string) bool {
-	return stream == tidemill.StreamFacts || stream == tidemill.StreamDeadLetters || stream == tidemill.StreamActs
+	return stream == tidemill.StreamFacts || stream == tidemill.StreamDeadLetters || stream == tidemill.StreamCommands
 }
 
 func (d *draft) readStreams(v value) {
@@ -143,4 +144,148 @@ func (d *draft) readType(v value) (string, bool) {
 	}
 	d.claimed[typ] = Problem{File: v.file, Line: v.node.Line, Path: v.path}
 	return typ, true
+}
+
+const (
+	off           = "off"
+	defaultDedupe = 10 * time.Minute
+	minDedupe     = time.Second
+	maxDedupe     = 24 * time.Hour // what is remembered lies in Redis's memory
+)
+
+// takesOutside says whether a stream is home to events from outside. What we
+// write ourselves is idempotent by its id, and the door refuses it from others.
+func takesOutside(s Stream) bool { return !s.Builtin || s.Name == tidemill.StreamEvents }
+
+// dedupe is what the files say of a stream, or its default. It is asked when
+// all files are read, for a default may depend on what another of them says.
+func (d *draft) dedupe(s Stream) time.Duration {
+	if said, ok := d.dedupes[s.Name]; ok {
+		return said
+	}
+	return dedupeOf(s)
+}
+
+// dedupeOf is the default of a stream.
+func dedupeOf(s Stream) time.Duration {
+	if !takesOutside(s) {
+		return 0
+	}
+	return defaultDedupe
+}
+
+func (d *draft) readDedupe(v value, s Stream) {
+	if !takesOutside(s) {
+		v.problem("the built-in stream %s takes no events from outside, so none of them repeat; remove the key", s.Name)
+		return
+	}
+	text, ok := v.scalar()
+	if !ok {
+		return
+	}
+	window, err := parseDedupe(text)
+	if err != nil {
+		v.problem("%s", err)
+		return
+	}
+	d.dedupes[s.Name] = window
+}
+
+// parseDedupe reads whole numbers with units, such as 10m, or "off". Helm makes
+// "false" of a plain off, so both mean the same.
+func parseDedupe(s string) (time.Duration, error) {
+	if s == off || s == "false" {
+		return 0, nil
+	}
+	if !startsWithDigit(s) {
+		return 0, fmt.Errorf("must be a time such as 10m, or off, not %s", show(s))
+	}
+	sum, err := sumSpans(s, maxDedupe, "is more than a day; write 24h or less", "write 24h or less")
+	if err == nil && sum < minDedupe {
+		err = fmt.Errorf("%s is less than a second; write 1s or more, or off", show(s))
+	}
+	return sum, err
+}
+
+// hashedDedupe is empty where a stream has its default, whether or not a file
+// says so: the hash is of the meaning.
+func hashedDedupe(s Stream) string {
+	switch s.Dedupe {
+	case dedupeOf(s):
+		return ""
+	case 0:
+		return off
+	}
+	return showSpan(s.Dedupe)
+}
+
+// Parked is the stream where this one's events wait that could not yet be
+// delivered. It has the same partitions, and grows when this one does: what
+// waits is written to the partition that it came from.
+func (s Stream) Parked() Stream {
+	return Stream{Name: tidemill.Parked(s.Name), Partitions: s.Partitions, Retention: s.Retention,
+		Builtin: true, KeyOrdered: s.KeyOrdered}
+}
+
+// Parked are the streams that the triggers need beside those that they read, by
+// name. They are not among Streams, for there are none without triggers.
+func (c *Config) Parked() []Stream {
+	read := map[string]bool{}
+	homes := map[string]string{} // of types, for thousands of triggers may name the same few
+	for _, t := range c.Triggers {
+		for _, w := range t.When {
+			if w.Stream != "" {
+				read[w.Stream] = true
+				continue
+			}
+			for _, typ := range w.Types {
+				home, known := homes[typ]
+				if !known {
+					home = c.StreamFor(typ)
+					homes[typ] = home
+				}
+				read[home] = true
+			}
+		}
+	}
+	var all []Stream
+	for _, s := range c.Streams {
+		if read[s.Name] {
+			all = append(all, s.Parked())
+		}
+	}
+	slices.SortFunc(all, func(a, b Stream) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// HeldFor are the streams where events wait for the models that the scorers have
+// yet to load, by name, and beside each the stream that it is for: it has as many
+// partitions, for what waits stays in its own.
+func (c *Config) HeldFor() (all []Held) {
+	for _, s := range c.Scorers {
+		from, ok := c.Stream(s.From)
+		if !ok {
+			continue // never: a config without it is refused
+		}
+		held := from.Parked()
+		held.Name = tidemill.ScorerParked(s.Name)
+		all = append(all, Held{Stream: held, From: s.From, Scorer: s.Name})
+	}
+	return all
+}
+
+// Held is a stream where a scorer's events wait.
+type Held struct {
+	Stream
+	From   string // the stream that they came from
+	Scorer string
+}
+
+// Scorer finds a scorer by its name.
+func (c *Config) Scorer(name string) (Scorer, bool) {
+	i := slices.IndexFunc(c.Scorers, func(s Scorer) bool { return s.Name == name })
+	if i < 0 {
+		return Scorer{}, false
+	}
+	return c.Scorers[i], true
 }

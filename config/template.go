@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"tidemill.dev/config/spelling"
 )
 
 // Expand fills a template in: each {name} becomes its value, {{ and }} are
@@ -119,7 +121,7 @@ func (v value) template(fault func(field string) string) (string, bool) {
 
 // unknownField says what a field of a template could have been.
 func unknownField(field string, known []string) string {
-	if near, ok := nearest(field, known); ok {
+	if near, ok := spelling.Nearest(field, known); ok {
 		return fmt.Sprintf("there is no field %s; did you mean {%s}?", show(field), near)
 	}
 	braced := make([]string, len(known))

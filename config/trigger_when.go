@@ -9,7 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"tidemill.dev"
-	"tidemill.dev/internal/cesql"
+	"tidemill.dev/config/cesql"
+	"tidemill.dev/config/spelling"
 )
 
 const (
@@ -93,7 +94,7 @@ func (d *draft) checkSource(v value, name string) {
 		known = append(known, s)
 	}
 	slices.Sort(known)
-	if near, ok := nearest(name, known); ok {
+	if near, ok := spelling.Nearest(name, known); ok {
 		v.problem("there is no stream %s; did you mean %q?", show(name), near)
 		return
 	}
@@ -165,7 +166,7 @@ func unknownType(typ string) string {
 			known = append(known, e.Type)
 		}
 	}
-	if near, ok := nearest(typ, known); ok {
+	if near, ok := spelling.Nearest(typ, known); ok {
 		return show(typ) + " is no type of Tidemill's own; did you mean " + show(near) + "?"
 	}
 	return show(typ) + " is no type of Tidemill's own, and no other may begin with tidemill.; those there are: " + strings.Join(known, ", ")

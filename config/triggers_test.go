@@ -143,12 +143,12 @@ triggers:
 	if got := cfg.StreamsOf(cfg.Triggers[0]); !slices.Equal(got, []string{"events", "facts", "messages", "scored"}) {
 		t.Errorf("a reads %v", got)
 	}
-	if got := cfg.StreamsOf(cfg.Triggers[1]); !slices.Equal(got, []string{"acts", "facts", "scored"}) {
+	if got := cfg.StreamsOf(cfg.Triggers[1]); !slices.Equal(got, []string{"commands", "facts", "scored"}) {
 		t.Errorf("b reads %v", got)
 	}
 	week := 7 * 24 * time.Hour
 	want := []Stream{
-		{Name: "acts.parked", Partitions: 1, Builtin: true, KeyOrdered: true},
+		{Name: "commands.parked", Partitions: 1, Builtin: true, KeyOrdered: true},
 		{Name: "events.parked", Partitions: 12, Retention: week, Builtin: true, KeyOrdered: true},
 		{Name: "facts.parked", Partitions: 24, Builtin: true, KeyOrdered: true},
 		{Name: "messages.parked", Partitions: 3, Retention: time.Hour, Builtin: true},
@@ -263,7 +263,7 @@ triggers:
 	}
 	try("version: 1")
 	for _, c := range [][2]string{
-		{"a:", "b:"}, {"t, u", "t"}, {"a = 'b'", "a = 'c'"}, {"stream: facts", "stream: acts"},
+		{"a:", "b:"}, {"t, u", "t"}, {"a = 'b'", "a = 'c'"}, {"stream: facts", "stream: commands"},
 		{"https://a.example", "https://b.example"}, {`url: "https://a.example"`, "service: a"}, {`url: "https://a.example"`, "function: a"},
 		{`example"}`, `example", bearerFile: a}`}, {`example"}`, `example", basicFile: a}`}, {`example"}`, `example", header: a, headerFile: a}`},
 		{`example"}`, `example", header: a, headerFile: b}`}, {`example"}`, `example", caFile: a}`}, {`example"}`, `example", certFile: a, keyFile: a}`},

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -247,3 +248,17 @@ func (v value) item(i int, n *yaml.Node) value {
 }
 
 var plainKey = shaped(60, `^[A-Za-z0-9_-]+$`)
+
+// shape is how a text is written that has no more than so many letters. The bound
+// is not part of the expression: an {0,200} is written out two hundred times when it
+// is compiled, at the start of every process and for as long as it lives.
+type shape struct {
+	most int
+	as   *regexp.Regexp
+}
+
+func shaped(most int, as string) shape { return shape{most, regexp.MustCompile(as)} }
+
+func (s shape) fits(text string) bool {
+	return utf8.RuneCountInString(text) <= s.most && s.as.MatchString(text)
+}

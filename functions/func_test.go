@@ -36,7 +36,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// await waits until the log says something.
+// await waits until the log contains a text.
 func (l *lines) await(text string) {
 	for !strings.Contains(l.String(), text) {
 		<-l.wrote
@@ -192,7 +192,7 @@ func TestTheTimeIsBounded(t *testing.T) {
 	}
 }
 
-// Who hangs up does not want the answer, and the function hears of it.
+// A function's context ends when the caller closes the connection.
 func TestTheCallerHangsUp(t *testing.T) {
 	t.Parallel()
 	began, ended := make(chan struct{}), make(chan error, 1)

@@ -15,8 +15,8 @@ import (
 	oracle "github.com/cloudevents/sdk-go/v2/protocol/http"
 )
 
-// What sdk-go's client sends arrives as it was made, in both modes, and the
-// client reads what the function replies.
+// Events from sdk-go's client arrive unchanged in both modes, and the client can read
+// the function's replies.
 func TestTheOracleCalls(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(Handler(func(_ context.Context, e event.Event) ([]event.Event, error) {
@@ -36,7 +36,7 @@ func TestTheOracleCalls(t *testing.T) {
 	e.SetID("1")
 	e.SetSource("https://shop.example/?a=1")
 	e.SetType("order-placed")
-	e.SetSubject("merchant-7") // what a header must encode, sdk-go does not decode
+	e.SetSubject("merchant-7") // without characters that a header must encode, because sdk-go does not decode them
 	e.SetTime(time.Date(2026, 3, 1, 12, 0, 0, 123_000_000, time.UTC))
 	e.SetDataSchema("https://shop.example/order/1")
 	e.SetExtension("partitionkey", "k")

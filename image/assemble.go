@@ -10,7 +10,9 @@ import (
 	"runtime"
 	"strings"
 
-	"tidemill.dev/internal/ocitar"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"tidemill.dev/image/archive"
 )
 
 // owner is the user in whose name the image runs: the number by which others'
@@ -26,37 +28,37 @@ const (
 )
 
 // assemble gathers all that the image holds.
-func assemble(ctx context.Context, name string) (ocitar.Image, error) {
+func assemble(ctx context.Context, name string) (archive.Image, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return ocitar.Image{}, fmt.Errorf("find the cache of downloads: %w", err)
+		return archive.Image{}, fmt.Errorf("find the cache of downloads: %w", err)
 	}
 	programs, made, err := buildAll(ctx, filepath.Join("bin", "image"))
 	if err != nil {
-		return ocitar.Image{}, err
+		return archive.Image{}, err
 	}
 	engine, err := onnxRuntime(ctx)
 	if err != nil {
-		return ocitar.Image{}, err
+		return archive.Image{}, err
 	}
 	base, packages, err := debian(ctx, filepath.Join(cache, "tidemill", "debian"))
 	if err != nil {
-		return ocitar.Image{}, err
+		return archive.Image{}, err
 	}
-	return ocitar.Image{
+	return archive.Image{
 		Name: name, Architecture: runtime.GOARCH, Created: made.created,
 		Config: config(made, packages),
-		Layers: []ocitar.Layer{{Note: layerBase, Files: base}, {Note: layerRuntime, Files: engine}, {Note: layerPrograms, Files: programs}},
+		Layers: []archive.Layer{{Note: layerBase, Files: base}, {Note: layerRuntime, Files: engine}, {Note: layerPrograms, Files: programs}},
 	}, nil
 }
 
 // config is how the image runs. The Dockerfile says the same.
-func config(made provenance, packages []deb) ocitar.Config {
+func config(made provenance, packages []deb) v1.Config {
 	var versions []string
 	for _, p := range packages {
 		versions = append(versions, p.name+"="+p.version)
 	}
-	return ocitar.Config{
+	return v1.Config{
 		User:       fmt.Sprintf("%d:%d", owner, owner),
 		Entrypoint: []string{entrypoint},
 		WorkingDir: "/",
@@ -73,36 +75,36 @@ func config(made provenance, packages []deb) ocitar.Config {
 
 // save writes the image, reads back what has been written, and only then gives
 // it its place.
-func save(path string, im ocitar.Image) (ocitar.Content, error) {
+func save(path string, im archive.Image) (archive.Content, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return ocitar.Content{}, err
+		return archive.Content{}, err
 	}
 	part := path + ".part"
 	f, err := os.Create(part)
 	if err != nil {
-		return ocitar.Content{}, err
+		return archive.Content{}, err
 	}
-	_, err = ocitar.Write(f, im)
+	_, err = archive.Write(f, im)
 	if err := errors.Join(err, f.Close()); err != nil {
-		return ocitar.Content{}, errors.Join(err, os.Remove(part))
+		return archive.Content{}, errors.Join(err, os.Remove(part))
 	}
 	c, err := read(part)
 	if err != nil {
-		return ocitar.Content{}, errors.Join(fmt.Errorf("check what was written: %w", err), os.Remove(part))
+		return archive.Content{}, errors.Join(fmt.Errorf("check what was written: %w", err), os.Remove(part))
 	}
 	return c, os.Rename(part, path)
 }
 
-func read(path string) (ocitar.Content, error) {
+func read(path string) (archive.Content, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return ocitar.Content{}, err
+		return archive.Content{}, err
 	}
-	c, err := ocitar.Read(f)
+	c, err := archive.Read(f)
 	return c, errors.Join(err, f.Close())
 }
 
-func report(w io.Writer, path string, c ocitar.Content) error {
+func report(w io.Writer, path string, c archive.Content) error {
 	var small, whole int64
 	for _, l := range c.Layers {
 		small, whole = small+l.Size, whole+int64(len(l.Tar))

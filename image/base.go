@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"tidemill.dev/internal/ocitar"
+	"tidemill.dev/image/archive"
 )
 
 // certificates is where programs look for those of authorities.
@@ -25,13 +25,13 @@ func packages() []string {
 
 // debian is the layer below all others: the C library and its loader, the
 // certificates of authorities, users, and each one's licence.
-func debian(ctx context.Context, cache string) ([]ocitar.File, []deb, error) {
+func debian(ctx context.Context, cache string) ([]archive.File, []deb, error) {
 	taken, err := fetch(ctx, cache, packages()...)
 	if err != nil {
 		return nil, nil, err
 	}
 	files := ours()
-	var authorities []ocitar.File
+	var authorities []archive.File
 	for i := 0; i < len(taken); i++ {
 		all, err := taken[i].files(ctx)
 		if err != nil {
@@ -53,7 +53,7 @@ func debian(ctx context.Context, cache string) ([]ocitar.File, []deb, error) {
 	}
 	slices.SortFunc(taken, func(a, b deb) int { return strings.Compare(a.name, b.name) })
 	controls, err := describe(ctx, taken)
-	return slices.Concat(files, controls, []ocitar.File{ocitar.Regular(certificates, bundle(authorities))}), taken, err
+	return slices.Concat(files, controls, []archive.File{archive.Regular(certificates, bundle(authorities))}), taken, err
 }
 
 // withPackage adds the package in which another's licence is, once.
@@ -66,26 +66,26 @@ func withPackage(ctx context.Context, cache string, taken []deb, name string) ([
 }
 
 // describe says what was taken, where scanners for known holes look for it.
-func describe(ctx context.Context, taken []deb) ([]ocitar.File, error) {
-	var files []ocitar.File
+func describe(ctx context.Context, taken []deb) ([]archive.File, error) {
+	var files []archive.File
 	for _, p := range taken {
 		control, err := command(ctx, "", "dpkg-deb", "--field", p.path)
 		if err != nil {
 			return nil, fmt.Errorf("read what %s is: %w", p.path, err)
 		}
-		files = append(files, ocitar.Regular("var/lib/dpkg/status.d/"+p.name, control))
+		files = append(files, archive.Regular("var/lib/dpkg/status.d/"+p.name, control))
 	}
 	return files, nil
 }
 
 // ours are the files that no package has. Folders that Debian keeps below /usr
 // are links there, as on every Debian.
-func ours() []ocitar.File {
-	return []ocitar.File{
-		ocitar.Link("lib", "usr/lib"), ocitar.Link("lib64", "usr/lib64"), ocitar.Folder("usr/lib64"),
-		ocitar.Regular("etc/passwd", fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\ntidemill:x:%d:%d:tidemill:/tmp:/sbin/nologin\n", owner, owner)),
-		ocitar.Regular("etc/group", fmt.Appendf(nil, "root:x:0:\ntidemill:x:%d:\n", owner)),
-		ocitar.Regular("etc/nsswitch.conf", []byte("hosts: files dns\n")),
+func ours() []archive.File {
+	return []archive.File{
+		archive.Link("lib", "usr/lib"), archive.Link("lib64", "usr/lib64"), archive.Folder("usr/lib64"),
+		archive.Regular("etc/passwd", fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\ntidemill:x:%d:%d:tidemill:/tmp:/sbin/nologin\n", owner, owner)),
+		archive.Regular("etc/group", fmt.Appendf(nil, "root:x:0:\ntidemill:x:%d:\n", owner)),
+		archive.Regular("etc/nsswitch.conf", []byte("hosts: files dns\n")),
 		{Path: "tmp", Mode: fs.ModeDir | fs.ModeSticky | 0o777},
 	}
 }
@@ -106,7 +106,7 @@ func libraries() []string {
 	return []string{"ld-linux-*.so.*", "libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0", "libgcc_s.so.1", "libstdc++.so.6*"}
 }
 
-func what(f ocitar.File) use {
+func what(f archive.File) use {
 	dir, name := path.Split(f.Path)
 	switch {
 	case strings.HasPrefix(dir, "usr/lib") && !strings.Contains(dir, "/gconv"):
@@ -136,8 +136,8 @@ func isLibrary(name string) bool {
 }
 
 // bundle is all certificates in one file, as programs look for them.
-func bundle(authorities []ocitar.File) []byte {
-	slices.SortFunc(authorities, func(a, b ocitar.File) int { return strings.Compare(a.Path, b.Path) })
+func bundle(authorities []archive.File) []byte {
+	slices.SortFunc(authorities, func(a, b archive.File) int { return strings.Compare(a.Path, b.Path) })
 	var all bytes.Buffer
 	for _, f := range authorities {
 		all.Write(bytes.TrimSpace(f.Data))
@@ -147,12 +147,12 @@ func bundle(authorities []ocitar.File) []byte {
 }
 
 // files are all of the package's, but folders, where they are in a merged /usr.
-func (p deb) files(ctx context.Context) ([]ocitar.File, error) {
+func (p deb) files(ctx context.Context) ([]archive.File, error) {
 	raw, err := command(ctx, "", "dpkg-deb", "--fsys-tarfile", p.path)
 	if err != nil {
 		return nil, fmt.Errorf("unpack %s: %w", p.path, err)
 	}
-	var all []ocitar.File
+	var all []archive.File
 	for in := tar.NewReader(bytes.NewReader(raw)); ; {
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) {
@@ -164,13 +164,13 @@ func (p deb) files(ctx context.Context) ([]ocitar.File, error) {
 		name := merged(h.Name)
 		switch h.Typeflag {
 		case tar.TypeSymlink:
-			all = append(all, ocitar.Link(name, h.Linkname))
+			all = append(all, archive.Link(name, h.Linkname))
 		case tar.TypeReg:
 			data, err := io.ReadAll(in)
 			if err != nil {
 				return nil, fmt.Errorf("unpack %s of %s: %w", h.Name, p.path, err)
 			}
-			all = append(all, ocitar.File{Path: name, Mode: fs.FileMode(h.Mode).Perm(), Data: data})
+			all = append(all, archive.File{Path: name, Mode: fs.FileMode(h.Mode).Perm(), Data: data})
 		}
 	}
 }

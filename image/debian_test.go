@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"tidemill.dev/internal/ocitar"
+	"tidemill.dev/image/archive"
 )
 
 func TestWhatAptOffers(t *testing.T) {
@@ -57,17 +57,17 @@ func TestWhatIsTakenOfAPackage(t *testing.T) {
 		"usr/share/doc/a/examples/copyright":                      left,
 		"usr/share/ca-certificates/mozilla/ACCVRAIZ1.crt":         authority,
 	} {
-		if got := what(ocitar.Regular(name, nil)); got != want {
+		if got := what(archive.Regular(name, nil)); got != want {
 			t.Errorf("%s: %d, not %d", name, got, want)
 		}
 	}
-	if got := what(ocitar.Link("usr/share/doc/libgcc-s1", "gcc-12-base")); got != elsewhere {
+	if got := what(archive.Link("usr/share/doc/libgcc-s1", "gcc-12-base")); got != elsewhere {
 		t.Errorf("a folder of licences that is another's: %d", got)
 	}
 }
 
 func TestCertificatesAreOneFile(t *testing.T) {
-	got := bundle([]ocitar.File{ocitar.Regular("b", []byte("B\n\n")), ocitar.Regular("a", []byte("A"))})
+	got := bundle([]archive.File{archive.Regular("b", []byte("B\n\n")), archive.Regular("a", []byte("A"))})
 	if string(got) != "A\nB\n" {
 		t.Errorf("%q", got)
 	}

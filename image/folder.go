@@ -6,11 +6,11 @@ import (
 	"os"
 	"path/filepath"
 
-	"tidemill.dev/internal/ocitar"
+	"tidemill.dev/image/archive"
 )
 
 // unpack writes each layer as a folder of its name, for the Dockerfile to copy.
-func unpack(folder string, layers []ocitar.Layer) error {
+func unpack(folder string, layers []archive.Layer) error {
 	var all error
 	for _, l := range layers {
 		for _, f := range l.Files {
@@ -20,7 +20,7 @@ func unpack(folder string, layers []ocitar.Layer) error {
 	return all
 }
 
-func place(path string, f ocitar.File) error {
+func place(path string, f archive.File) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"tidemill.dev/internal/ocitar"
+	"tidemill.dev/image/archive"
 )
 
 func TestWhatAnImageSaysItIs(t *testing.T) {
@@ -53,7 +53,7 @@ func TestTheDockerfileMeansTheSame(t *testing.T) {
 	if got := strings.Split(strings.TrimSpace(final), "\n"); !slices.Equal(got, want) {
 		t.Errorf("it ends with\n%s\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if !strings.Contains(build, "\nRUN go run ./image -folder /image\n") {
+	if !strings.Contains(build, "\nRUN go run -C image . -folder /image\n") {
 		t.Errorf("it gathers its files in another way:\n%s", build)
 	}
 	if from := "FROM golang:" + goVersion(t) + "-"; !strings.Contains(build, "\n"+from) {
@@ -94,7 +94,7 @@ func goVersion(t *testing.T) string {
 
 func TestLayersAsFolders(t *testing.T) {
 	dir := t.TempDir()
-	layers := []ocitar.Layer{{Note: "base", Files: append(ours(), ocitar.Program("usr/bin/x", []byte("x")))}, {Note: "top", Files: []ocitar.File{ocitar.Regular("y", nil)}}}
+	layers := []archive.Layer{{Note: "base", Files: append(ours(), archive.Program("usr/bin/x", []byte("x")))}, {Note: "top", Files: []archive.File{archive.Regular("y", nil)}}}
 	if err := unpack(dir, layers); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestAnImageThatCannotBeSaved(t *testing.T) {
 	if err := os.WriteFile(path, []byte("the one before"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := save(path, ocitar.Image{Name: "without a tag"}); err == nil {
+	if _, err := save(path, archive.Image{Name: "without a tag"}); err == nil {
 		t.Fatal("it was saved")
 	}
 	left, err := os.ReadDir(filepath.Dir(path))

@@ -1,5 +1,6 @@
 // Command image builds Tidemill's container image as a tar file, without a
-// container engine: make image. What is in it, and why, stands in README.md.
+// container engine: make image. README.md describes the contents and gives the
+// reasons.
 package main
 
 import (
@@ -15,7 +16,13 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+	// go run -C image starts the program in its own folder. The paths that it is
+	// given, and those that it reads, start at the repository's root.
+	err := os.Chdir("..")
+	if err == nil {
+		err = run(ctx, os.Args[1:], os.Stdout)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}

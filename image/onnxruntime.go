@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"tidemill.dev/internal/ocitar"
+	"tidemill.dev/image/archive"
 )
 
 // library is where ONNX Runtime is in the image.
@@ -17,7 +17,7 @@ const library = "usr/lib/libonnxruntime.so"
 
 // onnxRuntime is the layer of ONNX Runtime and its licences, which lie beside it
 // in the cache.
-func onnxRuntime(ctx context.Context) ([]ocitar.File, error) {
+func onnxRuntime(ctx context.Context) ([]archive.File, error) {
 	cmd := exec.CommandContext(ctx, "./.ci/onnxruntime-install")
 	cmd.Stderr = os.Stderr
 	said, err := cmd.Output()
@@ -26,7 +26,7 @@ func onnxRuntime(ctx context.Context) ([]ocitar.File, error) {
 	}
 	path := strings.TrimSpace(string(said))
 	const doc = "usr/share/doc/onnxruntime/"
-	var files []ocitar.File
+	var files []archive.File
 	for from, to := range map[string]string{
 		path: library,
 		filepath.Join(filepath.Dir(path), "LICENSE"):               doc + "LICENSE",
@@ -34,7 +34,7 @@ func onnxRuntime(ctx context.Context) ([]ocitar.File, error) {
 	} {
 		data, readErr := os.ReadFile(from)
 		err = errors.Join(err, readErr)
-		files = append(files, ocitar.Regular(to, data))
+		files = append(files, archive.Regular(to, data))
 	}
 	return files, err
 }

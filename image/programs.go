@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"tidemill.dev/internal/ocitar"
+	"tidemill.dev/image/archive"
 )
 
 // provenance is what the toolchain noted in the programs.
@@ -39,9 +39,9 @@ func buildCommand(folder, name string) []string {
 
 // buildAll builds the programs into a folder that stays, so that one that has not
 // changed is not linked again.
-func buildAll(ctx context.Context, folder string) ([]ocitar.File, provenance, error) {
+func buildAll(ctx context.Context, folder string) ([]archive.File, provenance, error) {
 	var (
-		files []ocitar.File
+		files []archive.File
 		made  provenance
 	)
 	for i, p := range programs() {
@@ -49,7 +49,7 @@ func buildAll(ctx context.Context, folder string) ([]ocitar.File, provenance, er
 		if err != nil {
 			return nil, made, err
 		}
-		files = append(files, ocitar.Program(p.path, data))
+		files = append(files, archive.Program(p.path, data))
 		if i > 0 {
 			continue
 		}

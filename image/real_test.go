@@ -16,9 +16,10 @@ import (
 	"syscall"
 	"testing"
 
-	"tidemill.dev/internal/infer/ort"
-	"tidemill.dev/internal/infer/tensor"
-	"tidemill.dev/internal/ocitar"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"tidemill.dev/internal/scoring/infer/ort"
+	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
 // inside is set where this test program is run in the image.
@@ -119,7 +120,7 @@ func sameAsFolders(t *testing.T, root string) {
 
 // ranInside runs the image's programs, and this one, which asks ONNX Runtime, as
 // the image's user and with its variables.
-func ranInside(t *testing.T, root string, c ocitar.Config) {
+func ranInside(t *testing.T, root string, c v1.Config) {
 	t.Helper()
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {

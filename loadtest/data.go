@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"tidemill.dev/internal/api"
-	"tidemill.dev/internal/parcel"
-	"tidemill.dev/internal/remote"
+	"tidemill.dev/api"
+	"tidemill.dev/internal/data/transfer"
+	"tidemill.dev/internal/gateway/client"
 )
 
 const smallFile = 3000 // bytes of each file that is put
@@ -36,7 +36,7 @@ func (l *laptopBench) data(ctx context.Context, folder string) (m dataMeasured, 
 		return m, err
 	}
 	m.copied = time.Since(began)
-	door, err := remote.Dial(ctx, remote.Options{URL: l.url})
+	door, err := client.Dial(ctx, client.Options{URL: l.url})
 	if err != nil {
 		return m, err
 	}
@@ -66,9 +66,9 @@ func writeFiles(dir string, n int) error {
 	return nil
 }
 
-func putFolder(ctx context.Context, door *remote.Gateway, dir string) ([]api.File, error) {
+func putFolder(ctx context.Context, door *client.Gateway, dir string) ([]api.File, error) {
 	nobody := func(int, int64) {}
-	files, err := parcel.Scan(ctx, dir, nobody)
+	files, err := transfer.Scan(ctx, dir, nobody)
 	if err == nil {
 		err = door.Carrier().Put(ctx, dir, files, nobody)
 	}
@@ -88,7 +88,7 @@ func changesOf(files []api.File) []api.Change {
 
 // addOne makes a dataset of many files, which share their bytes, for it is the
 // tree that is measured, and commits one more again and again.
-func (l *laptopBench) addOne(ctx context.Context, door *remote.Gateway, like api.File, n int) (sample, error) {
+func (l *laptopBench) addOne(ctx context.Context, door *client.Gateway, like api.File, n int) (sample, error) {
 	many := make([]api.File, n)
 	for i := range many {
 		many[i] = like

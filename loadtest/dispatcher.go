@@ -8,8 +8,8 @@ import (
 	"io"
 
 	"tidemill.dev/config"
+	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/platform"
-	"tidemill.dev/internal/telemetry"
 	"tidemill.dev/loadtest/internal/task"
 )
 

@@ -8,9 +8,9 @@ import (
 	"io"
 
 	"tidemill.dev/config"
-	"tidemill.dev/internal/heap"
+	"tidemill.dev/internal/ops/gctune"
+	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/platform"
-	"tidemill.dev/internal/telemetry"
 	"tidemill.dev/loadtest/internal/task"
 )
 
@@ -48,7 +48,7 @@ func gateway(ctx context.Context, args []string, stdin io.Reader, stdout io.Writ
 	}
 	watched, unwatch := context.WithCancel(ctx)
 	defer unwatch()
-	go heap.Keep(watched, 32<<20) // as serve does for a gateway
+	go gctune.Keep(watched, 32<<20) // as serve does for a gateway
 	served := make(chan error, 1)
 	go func() { served <- door.Serve(ctx) }()
 	fmt.Fprintln(stdout, door.Addr())

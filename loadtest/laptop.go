@@ -10,8 +10,8 @@ import (
 
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/platform"
-	"tidemill.dev/internal/telemetry"
 	"tidemill.dev/loadtest/internal/task"
 )
 
@@ -57,7 +57,7 @@ func openLaptop(ctx context.Context, p *platform.Platform) (addr string, served 
 		err = d.Ready(ctx)
 	}
 	if err == nil {
-		_, err = p.Keeper(ctx)
+		_, err = p.Controller(ctx)
 	}
 	if err != nil {
 		return "", nil, err

@@ -23,7 +23,7 @@ import (
 	"os/signal"
 	"time"
 
-	"tidemill.dev/internal/local"
+	"tidemill.dev/internal/runs/local"
 	"tidemill.dev/loadtest/internal/task"
 )
 

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"tidemill.dev/internal/realservers"
+	"tidemill.dev/broker/brokertest/realservers"
 	"tidemill.dev/loadtest/internal/task"
 )
 

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"tidemill.dev/internal/infer"
+	"tidemill.dev/internal/scoring/infer"
 	"tidemill.dev/loadtest/internal/fleet"
 )
 

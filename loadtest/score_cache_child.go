@@ -11,9 +11,9 @@ import (
 	"slices"
 	"time"
 
-	"tidemill.dev/internal/infer"
-	"tidemill.dev/internal/infer/tensor"
-	"tidemill.dev/internal/store"
+	"tidemill.dev/internal/data/store"
+	"tidemill.dev/internal/scoring/infer"
+	"tidemill.dev/internal/scoring/infer/tensor"
 	"tidemill.dev/loadtest/internal/fleet"
 	"tidemill.dev/loadtest/internal/task"
 )

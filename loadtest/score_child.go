@@ -15,8 +15,8 @@ import (
 
 	"tidemill.dev/config"
 	"tidemill.dev/functions/score"
+	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/platform"
-	"tidemill.dev/internal/telemetry"
 	"tidemill.dev/loadtest/internal/task"
 )
 

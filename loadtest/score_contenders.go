@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"tidemill.dev/internal/infer/ort"
+	"tidemill.dev/internal/scoring/infer/ort"
 	"tidemill.dev/loadtest/internal/task"
 )
 

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/api"
 	"tidemill.dev/loadtest/internal/fleet"
 )
 

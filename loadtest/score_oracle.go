@@ -7,8 +7,8 @@ import (
 	"os"
 
 	"tidemill.dev/functions/score"
-	"tidemill.dev/internal/infer/native"
-	"tidemill.dev/internal/infer/tensor"
+	"tidemill.dev/internal/scoring/infer/native"
+	"tidemill.dev/internal/scoring/infer/tensor"
 	"tidemill.dev/loadtest/internal/fleet"
 )
 

@@ -2,8 +2,8 @@ package main
 
 import (
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/infer/tensor"
-	"tidemill.dev/internal/pick"
+	"tidemill.dev/internal/scoring/features"
+	"tidemill.dev/internal/scoring/infer/tensor"
 	"tidemill.dev/loadtest/internal/fleet"
 	"tidemill.dev/loadtest/internal/task"
 )
@@ -15,7 +15,7 @@ func measureParsing(t inferTask) (r task.Result, err error) {
 	if t.Fleet.Kind != fleet.KindText {
 		spec = tensor.Spec{Name: fleet.Input, Type: tensor.Float, Shape: []int{tensor.Any, t.Fleet.Network[0]}}
 	}
-	plan, err := pick.New(nil, []tensor.Spec{spec})
+	plan, err := features.New(nil, []tensor.Spec{spec})
 	if err != nil {
 		return r, err
 	}
@@ -35,7 +35,7 @@ func measureParsing(t inferTask) (r task.Result, err error) {
 }
 
 type parser struct {
-	plan   *pick.Plan
+	plan   *features.Plan
 	in     []tensor.Tensor
 	bodies []fleet.Body
 }

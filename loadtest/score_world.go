@@ -9,8 +9,8 @@ import (
 
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/platform"
-	"tidemill.dev/internal/store"
 	"tidemill.dev/loadtest/internal/fleet"
 	"tidemill.dev/loadtest/internal/scenario"
 )

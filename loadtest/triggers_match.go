@@ -6,7 +6,7 @@ import (
 
 	"tidemill.dev/broker"
 	"tidemill.dev/loadtest/internal/task"
-	"tidemill.dev/triggers/match"
+	"tidemill.dev/triggers/filter"
 )
 
 // matching is what it takes to find an event's triggers.
@@ -24,7 +24,7 @@ func measureMatching(smoke bool) (m matching, err error) {
 	if smoke {
 		times /= 20
 	}
-	f, err := match.Compile(measuredFilter)
+	f, err := filter.Compile(measuredFilter)
 	if err != nil {
 		return m, err
 	}
@@ -62,16 +62,16 @@ func views() []broker.View {
 
 // manyTriggers are all for one type, each with a filter of its own that is
 // asked.
-func manyTriggers(n int) (*match.Index, error) {
-	rules := make([]match.Rule, n)
+func manyTriggers(n int) (*filter.Index, error) {
+	rules := make([]filter.Rule, n)
 	for i := range rules {
-		f, err := match.Compile(fmt.Sprintf("subject LIKE 'bot-%d%%' AND branch = 'main'", i))
+		f, err := filter.Compile(fmt.Sprintf("subject LIKE 'bot-%d%%' AND branch = 'main'", i))
 		if err != nil {
 			return nil, err
 		}
-		rules[i] = match.Rule{Types: []string{"new-data"}, Where: f}
+		rules[i] = filter.Rule{Types: []string{"new-data"}, Where: f}
 	}
-	return match.NewIndex(rules), nil
+	return filter.NewIndex(rules), nil
 }
 
 // timed gives the time and the allocations of one call.

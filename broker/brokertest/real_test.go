@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"tidemill.dev/internal/realservers"
+	"tidemill.dev/broker/brokertest/realservers"
 )
 
 func TestRealKafka(t *testing.T) {

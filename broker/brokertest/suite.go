@@ -1,13 +1,25 @@
-// Package brokertest is the suite that any Kafka must pass: the embedded one
-// on every test run, Apache's with the build tag real.
-//
-// A case is a function and a line in cases. It gets an install of its own, so
-// that cases share a server and leave each other alone.
 package brokertest
 
 import (
+	"context"
+	"encoding/base32"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
 )
 
 // Server is a running Kafka.
@@ -109,5 +121,264 @@ func Run(t *testing.T, s Server) {
 	}
 	for _, c := range disturbed() {
 		t.Run(c.name, func(t *testing.T) { c.run(newWorld(t, s)) })
+	}
+}
+
+// patience bounds every wait of the suite. It is there to end a hang, not to
+// measure.
+const patience = 3 * time.Minute
+
+// transaction is longer than one of a case takes on a busy machine, and ends in
+// time for who waits for one that nobody else ends.
+const transaction = time.Minute
+
+// world is one case's install on the server.
+type world struct {
+	*testing.T
+	srv    Server
+	b      *broker.Broker
+	names  tidemill.Names
+	client *kafka.Client
+}
+
+func newWorld(t *testing.T, s Server) *world {
+	t.Helper()
+	h := fnv.New64a()
+	fmt.Fprint(h, t.Name(), time.Now().UnixNano())
+	name := strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(h.Sum(nil)))
+	names, err := tidemill.NewNames("t" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{T: t, srv: s, names: names}
+	w.b = w.open()
+	transport := &kafka.Transport{MetadataTTL: 100 * time.Millisecond}
+	t.Cleanup(transport.CloseIdleConnections)
+	w.client = &kafka.Client{Addr: kafka.TCP(s.Addr), Transport: transport}
+	w.streams(broker.StreamSpec{Name: tidemill.StreamDeadLetters, Partitions: 1, MaxMessageBytes: 4 << 20})
+	return w
+}
+
+// open is another process's view of the same install.
+func (w *world) open() *broker.Broker {
+	w.Helper()
+	b, err := broker.Open(w.ctx(), broker.Options{Addr: w.srv.Addr, Names: w.names, TransactionTimeout: transaction})
+	w.must(err)
+	w.Cleanup(func() { w.must(b.Close()) })
+	return b
+}
+
+// ctx ends with the case or with its patience.
+func (w *world) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	w.Cleanup(cancel)
+	return ctx
+}
+
+// closing is a context for clean-up, which runs after the case's own has ended.
+func closing() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), patience)
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) streams(specs ...broker.StreamSpec) {
+	w.Helper()
+	_, err := w.b.EnsureStreams(w.ctx(), specs, broker.EnsureOptions{})
+	w.must(err)
+}
+
+func (w *world) stream(name string, partitions int) {
+	w.Helper()
+	w.streams(broker.StreamSpec{Name: name, Partitions: partitions})
+}
+
+func (w *world) producer(o broker.ProducerOptions) *broker.Producer {
+	w.Helper()
+	p, err := w.b.Producer(o)
+	w.must(err)
+	w.Cleanup(func() {
+		ctx, cancel := closing()
+		defer cancel()
+		if err := p.Close(ctx); err != nil {
+			w.Errorf("close the producer: %v", err)
+		}
+	})
+	return p
+}
+
+func (w *world) consumer(o broker.ConsumerOptions) *broker.Consumer {
+	w.Helper()
+	o.SessionTimeout = max(o.SessionTimeout, w.srv.Session)
+	c, err := w.b.Consumer(w.ctx(), o)
+	w.must(err)
+	w.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // a case closes what it cares for; here events may be open
+		_ = c.Close(ctx)
+	})
+	return c
+}
+
+func (w *world) close(c *broker.Consumer) {
+	w.Helper()
+	w.must(c.Close(w.ctx()))
+}
+
+// event is number n of its key. Its id says both.
+func event(key string, n int) *broker.View {
+	return &broker.View{ID: key + "/" + strconv.Itoa(n), Source: "/suite", Type: "suite.event", Subject: key,
+		Data: []byte("event " + strconv.Itoa(n))}
+}
+
+// keyAndNumber undoes event.
+func keyAndNumber(id string) (key string, n int) {
+	key, number, _ := strings.Cut(id, "/")
+	n, _ = strconv.Atoi(number)
+	return key, n
+}
+
+func key(i int) string { return "key-" + strconv.Itoa(i) }
+
+// sent remembers what became of each event that was published.
+type sent struct {
+	mu   sync.Mutex
+	all  map[string]broker.Receipt
+	errs map[string]error
+	wg   sync.WaitGroup
+}
+
+func newSent() *sent { return &sent{all: map[string]broker.Receipt{}, errs: map[string]error{}} }
+
+// send publishes and notes the outcome, which wait waits for.
+func (s *sent) send(ctx context.Context, p *broker.Producer, stream string, v *broker.View) {
+	s.wg.Add(1)
+	id := v.ID
+	p.Send(ctx, stream, v, func(r broker.Receipt, err error) {
+		defer s.wg.Done()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err != nil {
+			s.errs[id] = err
+			return
+		}
+		s.all[id] = r
+	})
+}
+
+// wait waits for all outcomes, none of which may be an error.
+func (s *sent) wait(w *world) {
+	w.Helper()
+	s.wg.Wait()
+	for id, err := range s.errs {
+		w.Fatalf("event %s: %v", id, err)
+	}
+}
+
+// publish publishes n events of each of some keys and waits for them.
+func (w *world) publish(stream string, keys, n int) *sent {
+	w.Helper()
+	p := w.producer(broker.ProducerOptions{})
+	s := newSent()
+	for i := range n {
+		for k := range keys {
+			s.send(w.ctx(), p, stream, event(key(k), i))
+		}
+	}
+	s.wait(w)
+	return s
+}
+
+// soon polls for a state of the server that nobody announces.
+func (w *world) soon(what string, ok func() bool) {
+	w.Helper()
+	ctx := w.ctx()
+	for tick := time.NewTicker(50 * time.Millisecond); !ok(); {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			w.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// info is a stream as the broker describes it.
+func (w *world) info(stream string) broker.StreamInfo {
+	w.Helper()
+	all, err := w.b.Streams(w.ctx())
+	w.must(err)
+	for _, s := range all {
+		if s.Name == stream {
+			return s
+		}
+	}
+	w.Fatalf("stream %s is not there", stream)
+	return broker.StreamInfo{}
+}
+
+// lag is how far a group is behind, and how far it has committed.
+func (w *world) lag(stream, group string) broker.GroupLag {
+	w.Helper()
+	for _, g := range w.info(stream).Groups {
+		if g.Group == group {
+			return g
+		}
+	}
+	return broker.GroupLag{Lag: -1}
+}
+
+// wantErr fails unless err wraps want.
+func (w *world) wantErr(err, want error) {
+	w.Helper()
+	if !errors.Is(err, want) {
+		w.Fatalf("error is %v, want %v", err, want)
+	}
+}
+
+// ask sends a request that kafka-go does not know to the server. Its answer
+// comes in the form that the request has for it.
+func (w *world) ask(req kmsg.Request) kmsg.Response {
+	w.Helper()
+	conn, err := net.Dial("tcp", w.srv.Addr)
+	w.must(err)
+	defer conn.Close()
+	w.must(conn.SetDeadline(time.Now().Add(patience)))
+	_, err = conn.Write(kmsg.NewRequestFormatter(kmsg.FormatterClientID("suite")).AppendRequest(nil, req, 1))
+	w.must(err)
+	var size [4]byte
+	_, err = io.ReadFull(conn, size[:])
+	w.must(err)
+	answer := make([]byte, binary.BigEndian.Uint32(size[:]))
+	_, err = io.ReadFull(conn, answer)
+	w.must(err)
+	head := 4 // the correlation
+	if req.IsFlexible() {
+		head++
+	}
+	res := req.ResponseKind()
+	w.must(res.ReadFrom(answer[head:]))
+	return res
+}
+
+// trim deletes what lies below an offset.
+func (w *world) trim(stream string, partition int32, to int64) {
+	w.Helper()
+	req := kmsg.NewPtrDeleteRecordsRequest()
+	req.SetVersion(2)
+	req.TimeoutMillis = 10_000
+	topic := kmsg.NewDeleteRecordsRequestTopic()
+	topic.Topic = w.names.Topic(stream)
+	p := kmsg.NewDeleteRecordsRequestTopicPartition()
+	p.Partition, p.Offset = partition, to
+	topic.Partitions = append(topic.Partitions, p)
+	req.Topics = append(req.Topics, topic)
+	res := w.ask(req).(*kmsg.DeleteRecordsResponse)
+	if code := res.Topics[0].Partitions[0].ErrorCode; code != 0 {
+		w.Fatalf("delete records of %s: error %d", stream, code)
 	}
 }

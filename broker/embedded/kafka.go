@@ -2,15 +2,22 @@ package embedded
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
+	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -122,4 +129,202 @@ func place(o Options) string {
 		return "memory"
 	}
 	return "folder " + kafkaDir(o.Dir)
+}
+
+const cleanupPolicy = "cleanup.policy"
+
+// refuseCompaction answers every request that would turn compaction on with
+// POLICY_VIOLATION. A request is refused whole: a control answers for the
+// cluster or leaves the request to it, it cannot share the work.
+func refuseCompaction(c *kfake.Cluster) {
+	keep := func(k kmsg.Key, refuse func(kmsg.Request) kmsg.Response) {
+		c.ControlKey(int16(k), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			resp := refuse(req)
+			if resp == nil {
+				return nil, nil, false
+			}
+			c.KeepControl()
+			return resp, nil, true
+		})
+	}
+	keep(kmsg.CreateTopics, refuseCreate)
+	keep(kmsg.AlterConfigs, refuseAlter)
+	keep(kmsg.IncrementalAlterConfigs, refuseIncremental)
+}
+
+func refuseCreate(r kmsg.Request) kmsg.Response {
+	req, ok := r.(*kmsg.CreateTopicsRequest)
+	if !ok {
+		return nil
+	}
+	var offender string
+	for _, t := range req.Topics {
+		for _, c := range t.Configs {
+			if compacts(c.Name, c.Value) {
+				offender = t.Topic
+			}
+		}
+	}
+	if offender == "" {
+		return nil
+	}
+	resp := req.ResponseKind().(*kmsg.CreateTopicsResponse)
+	for _, t := range req.Topics {
+		a := kmsg.NewCreateTopicsResponseTopic()
+		a.Topic, a.ErrorCode, a.ErrorMessage = t.Topic, kerr.PolicyViolation.Code, whyNot(offender)
+		resp.Topics = append(resp.Topics, a)
+	}
+	return resp
+}
+
+func refuseAlter(r kmsg.Request) kmsg.Response {
+	req, ok := r.(*kmsg.AlterConfigsRequest)
+	if !ok {
+		return nil
+	}
+	var offender string
+	for _, t := range req.Resources {
+		for _, c := range t.Configs {
+			if compacts(c.Name, c.Value) {
+				offender = t.ResourceName
+			}
+		}
+	}
+	if offender == "" {
+		return nil
+	}
+	resp := req.ResponseKind().(*kmsg.AlterConfigsResponse)
+	for _, t := range req.Resources {
+		a := kmsg.NewAlterConfigsResponseResource()
+		a.ResourceType, a.ResourceName = t.ResourceType, t.ResourceName
+		a.ErrorCode, a.ErrorMessage = kerr.PolicyViolation.Code, whyNot(offender)
+		resp.Resources = append(resp.Resources, a)
+	}
+	return resp
+}
+
+func refuseIncremental(r kmsg.Request) kmsg.Response {
+	req, ok := r.(*kmsg.IncrementalAlterConfigsRequest)
+	if !ok {
+		return nil
+	}
+	var offender string
+	for _, t := range req.Resources {
+		for _, c := range t.Configs {
+			if compacts(c.Name, c.Value) && c.Op != kmsg.IncrementalAlterConfigOpDelete &&
+				c.Op != kmsg.IncrementalAlterConfigOpSubtract {
+				offender = t.ResourceName
+			}
+		}
+	}
+	if offender == "" {
+		return nil
+	}
+	resp := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
+	for _, t := range req.Resources {
+		a := kmsg.NewIncrementalAlterConfigsResponseResource()
+		a.ResourceType, a.ResourceName = t.ResourceType, t.ResourceName
+		a.ErrorCode, a.ErrorMessage = kerr.PolicyViolation.Code, whyNot(offender)
+		resp.Resources = append(resp.Resources, a)
+	}
+	return resp
+}
+
+func compacts(name string, value *string) bool {
+	return name == cleanupPolicy && value != nil && strings.Contains(*value, "compact")
+}
+
+func whyNot(topic string) *string {
+	s := fmt.Sprintf("topic %q asks for %s=compact, which the embedded server refuses because its compaction can lose keys;"+
+		" leave the setting out and use retention.ms, or run Apache Kafka", topic, cleanupPolicy)
+	return &s
+}
+
+// kfake writes a batch and then, in another file, a line about it, by which it
+// knows after a kill that the batch belongs to a transaction. Killed between
+// the two it would take what nobody committed for committed, and the lines that
+// follow for those of the batches before. What is missing is in the batches'
+// own heads, so it is written here.
+
+const (
+	indexLine    = 15
+	indexVersion = 1
+)
+
+// completeIndexes gives the last segment of every partition the lines that a
+// kill kept it from getting.
+func completeIndexes(dir string) error {
+	partitions, err := os.ReadDir(filepath.Join(dir, "partitions"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, p := range partitions {
+		all := segments(filepath.Join(dir, "partitions", p.Name()))
+		if len(all) == 0 {
+			continue
+		}
+		if err := completeIndex(all[len(all)-1]); err != nil {
+			return fmt.Errorf("complete the index of partition %s: %w", p.Name(), err)
+		}
+	}
+	return nil
+}
+
+func completeIndex(segment string) error {
+	var lines []byte
+	if err := eachHead(segment, math.MaxInt64, func(head [batchHead]byte, _ int64) { lines = append(lines, lineOf(head)...) }); err != nil {
+		return err
+	}
+	name := strings.TrimSuffix(segment, ".dat") + ".idx"
+	info, err := os.Stat(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var have int64
+	if err == nil {
+		have = info.Size() / indexLine * indexLine
+	}
+	if have >= int64(len(lines)) {
+		return nil
+	}
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(lines[have:], have)
+	return errors.Join(err, f.Close())
+}
+
+// lineOf is kfake's line about a batch. The time in it is worked out anew when
+// the folder is opened.
+func lineOf(head [batchHead]byte) []byte {
+	const transactional, control = 1 << 4, 1 << 5
+	line := make([]byte, indexLine)
+	line[0] = indexVersion
+	binary.LittleEndian.PutUint32(line[2:], binary.BigEndian.Uint32(head[12:])) // the leader's epoch
+	if a := binary.BigEndian.Uint16(head[21:]); a&transactional != 0 && a&control == 0 {
+		line[14] = 1
+	}
+	line[1] = byte(crc32.Checksum(line[2:], crc32.MakeTable(crc32.Castagnoli)))
+	return line
+}
+
+// bridge hands kfake's log lines to slog.
+type bridge struct{ log *slog.Logger }
+
+var _ kfake.Logger = bridge{}
+
+// Logf logs what kfake has to say. Its info is a line a request, which is our
+// debug.
+func (b bridge) Logf(l kfake.LogLevel, format string, args ...any) {
+	level := slog.LevelDebug
+	switch l {
+	case kfake.LogLevelError:
+		level = slog.LevelError
+	case kfake.LogLevelWarn:
+		level = slog.LevelWarn
+	}
+	if ctx := context.Background(); b.log.Enabled(ctx, level) {
+		b.log.Log(ctx, level, fmt.Sprintf(format, args...))
+	}
 }

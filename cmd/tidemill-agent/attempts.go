@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"tidemill.dev/internal/agent"
+	"tidemill.dev/internal/runs/agent"
 )
 
 const (

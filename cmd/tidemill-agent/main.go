@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 
-	"tidemill.dev/internal/agent"
+	"tidemill.dev/internal/runs/agent"
 )
 
 // The exit codes. Whoever watches pods tells from them whether the attempt has

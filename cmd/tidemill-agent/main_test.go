@@ -22,7 +22,7 @@ import (
 	"testing"
 	"time"
 
-	"tidemill.dev/internal/agent"
+	"tidemill.dev/internal/runs/agent"
 )
 
 const patience = 2 * time.Minute

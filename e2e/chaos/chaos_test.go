@@ -29,11 +29,12 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// seeds is how many rounds are played, and the first one's seed. The race detector
-// makes a round five times as dear, and looks for other things: one storm of each
-// test suffices it, and `make chaos` plays all without it.
+// seeds returns the number of rounds and the seed of the first. `make test` plays
+// one storm of each test. `make chaos` plays many rounds without the race
+// detector, which makes a round five times as slow, and `make test-all` plays one
+// storm of each with it.
 func seeds(t *testing.T, many, storm int) (rounds, first int) {
-	if raceDetector {
+	if raceDetector || !allRounds {
 		return setting(t, "ROUNDS", 1), setting(t, "SEED", storm)
 	}
 	if testing.Short() {

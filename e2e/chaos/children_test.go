@@ -98,7 +98,7 @@ func newChild(name string) (*child, error) {
 func (c *child) roles() map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"broker": c.serve, "publisher": c.publish, "consumer": c.consume, "processor": c.process,
-		"redis": c.redis, "gateway": c.gateway, "sender": c.sendHTTP, "keeper": c.keeper, "dispatcher": c.dispatch,
+		"redis": c.redis, "gateway": c.gateway, "sender": c.sendHTTP, "controller": c.controller, "dispatcher": c.dispatch,
 		"scorer": c.score, "hanger": c.hang,
 	}
 }

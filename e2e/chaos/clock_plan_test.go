@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-const keepers = 2
+const controllers = 2
 
 // What a round of the clock is about.
 const (
-	clockStorm  profile = "clock storm"  // keepers, broker and Redis, SIGKILL mostly
+	clockStorm  profile = "clock storm"  // controllers, broker and Redis, SIGKILL mostly
 	clockHammer profile = "clock hammer" // the broker alone, by SIGKILL again and again: transactions may tear
-	clockKill   profile = "clock kill"   // keepers by SIGKILL; the broker stands
-	clockAlone  profile = "clock alone"  // no Redis at all: keepers take the clock from each other
+	clockKill   profile = "clock kill"   // controllers by SIGKILL; the broker stands
+	clockAlone  profile = "clock alone"  // no Redis at all: controllers take the clock from each other
 )
 
 // clockPlanOf is a round's schedule. It depends on the seed alone.
@@ -23,13 +23,13 @@ func clockPlanOf(seed uint64) plan {
 	p := plan{seed: seed, profile: []profile{clockStorm, clockHammer, clockKill, clockAlone}[seed%4], length: ms(r, 4500, 5500)}
 	switch p.profile {
 	case clockStorm:
-		p.clockBlows(r, 7, append(names("keeper", keepers), redisName, brokerName))
+		p.clockBlows(r, 7, append(names("controller", controllers), redisName, brokerName))
 	case clockHammer:
 		for at := ms(r, 700, 1100); at < p.length; at += ms(r, 500, 1100) {
 			p.blows = append(p.blows, blow{at, brokerName, false, ms(r, 10, 300)})
 		}
 	case clockKill, clockAlone:
-		p.clockBlows(r, 7, names("keeper", keepers))
+		p.clockBlows(r, 7, names("controller", controllers))
 	}
 	slices.SortFunc(p.blows, func(a, b blow) int { return int(a.at - b.at) })
 	return p

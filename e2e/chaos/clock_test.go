@@ -16,7 +16,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// TestChaosOfTheClock kills keepers, broker and Redis while two schedules tick
+// TestChaosOfTheClock kills controllers, broker and Redis while two schedules tick
 // every second: each tick stands on the stream once, and a key's in their
 // order. It takes its settings as TestChaos does.
 func TestChaosOfTheClock(t *testing.T) {
@@ -94,7 +94,7 @@ func (r *clockRound) play(ctx context.Context) error {
 		{Name: tidemill.StreamClock, Partitions: 1, KeyOrdered: true}}, broker.EnsureOptions{}); err != nil {
 		return err
 	}
-	if err := r.strike(names("keeper", keepers)); err != nil {
+	if err := r.strike(names("controller", controllers)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, drainLimit)
@@ -102,7 +102,7 @@ func (r *clockRound) play(ctx context.Context) error {
 	if err := r.awaitTicks(ctx, b, time.Now()); err != nil {
 		return err
 	}
-	if err := r.fleet.stop(names("keeper", keepers)...); err != nil {
+	if err := r.fleet.stop(names("controller", controllers)...); err != nil {
 		return err
 	}
 	r.ticks, err = readTicks(ctx, b)
@@ -163,9 +163,9 @@ func (r *clockRound) judge() faults {
 	return f
 }
 
-// takeovers counts how often a keeper became the active one.
+// takeovers counts how often a controller became the active one.
 func (r *clockRound) takeovers() (n int) {
-	for _, name := range names("keeper", keepers) {
+	for _, name := range names("controller", controllers) {
 		for life := range r.fleet.lives[name] {
 			text, err := os.ReadFile(fmt.Sprintf("%s/%s.%d.log", r.dir, name, life))
 			if err == nil {

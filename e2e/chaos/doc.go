@@ -11,7 +11,7 @@
 //
 // A round of the door has a broker, a Redis, two gateways and senders that
 // publish over HTTP; see door_plan_test.go. A round of the clock has a broker, a
-// Redis and two keepers; see clock_plan_test.go.
+// Redis and two controllers; see clock_plan_test.go.
 //
 // A round of triggers has a broker and three dispatchers; their subscribers are
 // a sink in the test's own process, which answers as its seed says and writes

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"tidemill.dev/internal/api"
+	"tidemill.dev/api"
 )
 
 const (

@@ -10,9 +10,9 @@ import (
 
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/gateway"
+	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/platform"
-	"tidemill.dev/internal/telemetry"
-	"tidemill.dev/internal/web"
 )
 
 // What the parent tells the children of a round of the door.
@@ -61,7 +61,7 @@ func (c *child) gateway(ctx context.Context) error {
 		}
 	}
 	listen := strings.Split(os.Getenv(envGateways), ",")[c.index]
-	g, err := p.Gateway(ctx, platform.GatewayOptions{Listen: listen, Limits: web.Limits{DrainDelay: drainFor}})
+	g, err := p.Gateway(ctx, platform.GatewayOptions{Listen: listen, Limits: gateway.Limits{DrainDelay: drainFor}})
 	if err != nil {
 		return errors.Join(err, p.Close(context.WithoutCancel(ctx)))
 	}

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/api"
-	"tidemill.dev/internal/store"
+	"tidemill.dev/internal/data/store"
 )
 
 // models are those of a round, as their only author knows them.

@@ -13,7 +13,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/functions/score"
-	"tidemill.dev/internal/store"
+	"tidemill.dev/internal/data/store"
 )
 
 const scorerName = "bots"

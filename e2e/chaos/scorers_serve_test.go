@@ -11,8 +11,8 @@ import (
 
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/platform"
-	"tidemill.dev/internal/telemetry"
 )
 
 // envMemory is how many bytes of models a scorer may have.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"testing"
 
-	"tidemill.dev/internal/realservers"
+	"tidemill.dev/broker/brokertest/realservers"
 )
 
 // The same on Apache Kafka: a round in which dispatchers are killed, and Kafka

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"tidemill.dev/config"
+	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/platform"
-	"tidemill.dev/internal/telemetry"
 	"tidemill.dev/triggers/deliver"
 )
 

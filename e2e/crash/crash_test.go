@@ -1,3 +1,5 @@
+//go:build slow
+
 package crash
 
 import (
@@ -10,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"tidemill.dev/internal/store"
+	"tidemill.dev/internal/data/store"
 )
 
 func openStore(ctx context.Context, r *round) (*store.Store, error) {

@@ -1,3 +1,5 @@
+//go:build slow
+
 package crash
 
 import (
@@ -19,9 +21,9 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/api"
-	"tidemill.dev/internal/store"
+	"tidemill.dev/internal/data/store"
 )
 
 // everything gives a bot all that one can have. Its trainer saves a checkpoint,

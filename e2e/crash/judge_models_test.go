@@ -1,3 +1,5 @@
+//go:build slow
+
 package crash
 
 import (
@@ -11,9 +13,9 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/api"
-	"tidemill.dev/internal/store"
+	"tidemill.dev/internal/data/store"
 )
 
 // modelNow folds the facts of the model anew.

@@ -1,3 +1,5 @@
+//go:build slow
+
 package crash
 
 import (
@@ -16,9 +18,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"tidemill.dev/config"
-	"tidemill.dev/internal/local"
+	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/platform"
-	"tidemill.dev/internal/telemetry"
+	"tidemill.dev/internal/runs/local"
 )
 
 // What the parent tells the process that it stops.
@@ -86,7 +88,7 @@ func serve(ctx context.Context, p *platform.Platform) error {
 		err = d.Ready(ctx)
 	}
 	if err == nil {
-		_, err = p.Keeper(ctx)
+		_, err = p.Controller(ctx)
 	}
 	if err != nil {
 		return err

@@ -1,3 +1,5 @@
+//go:build slow
+
 package crash
 
 import (
@@ -18,8 +20,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker/embedded"
-	"tidemill.dev/internal/api"
 )
 
 // conf has two recipes, so that there is an effect of every kind: the runs of one

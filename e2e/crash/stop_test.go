@@ -1,3 +1,5 @@
+//go:build slow
+
 package crash
 
 import (
@@ -14,11 +16,11 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/api"
+	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/platform"
-	"tidemill.dev/internal/telemetry"
 )
 
 // slow has a trainer that, asked to leave, keeps how far it came, and goes on
@@ -101,7 +103,7 @@ func openLife(t *testing.T, dir string) *life {
 		err = d.Ready(t.Context()) // before it a new trigger gets nothing
 	}
 	if err == nil {
-		_, err = p.Keeper(t.Context())
+		_, err = p.Controller(t.Context())
 	}
 	if err != nil {
 		t.Fatal(err)

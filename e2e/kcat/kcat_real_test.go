@@ -14,7 +14,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/realservers"
+	"tidemill.dev/broker/brokertest/realservers"
 )
 
 const perCodec = 50

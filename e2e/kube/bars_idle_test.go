@@ -16,7 +16,7 @@ func (w *world) idle(t *testing.T) string {
 	t.Helper()
 	w.atRest(t)
 	var text strings.Builder
-	fmt.Fprintln(&text, "AT REST (wanted: gateway, dispatcher, keeper, ≤ 60 MB each)")
+	fmt.Fprintln(&text, "AT REST (wanted: gateway, dispatcher, controller, ≤ 60 MB each)")
 	for _, p := range w.seen.livePods(ours) {
 		rss, err := residentOf(string(p.Last.UID))
 		if err != nil {

@@ -14,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"tidemill.dev"
-	"tidemill.dev/internal/api"
-	"tidemill.dev/internal/remote"
+	"tidemill.dev/api"
+	"tidemill.dev/internal/gateway/client"
 )
 
 const (
@@ -77,7 +77,7 @@ func (w *world) barSwap(t *testing.T) bar {
 // again makes another version.
 func (w *world) again(t *testing.T, bot string) {
 	t.Helper()
-	_, err := w.door.StartRuns(t.Context(), remote.NewAsking(), api.RunsAsked{Recipe: "intent", Keys: []string{bot}})
+	_, err := w.door.StartRuns(t.Context(), client.NewAsking(), api.RunsAsked{Recipe: "intent", Keys: []string{bot}})
 	must(t, err)
 	w.told.until(t, "a second version", func() (string, bool) {
 		n := len(w.told.events(of(tidemill.TypeModelPromoted, bot)))

@@ -52,7 +52,7 @@ func (s *stages) toJob(t *testing.T, w *world, asked accepted, job time.Time) {
 func stagesToGone() *stages {
 	return stagesOf(
 		"last step → the end is written", // output, log, digest
-		"→ the Job is gone",              // log, fold, keeper
+		"→ the Job is gone",              // log, fold, controller
 		"→ the pod is told to go",        // what it owned is collected
 		"→ the pod is gone")              // kubelet
 }

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"tidemill.dev"
-	"tidemill.dev/internal/api"
+	"tidemill.dev/api"
 )
 
 const heldAt = 10 // the step at which the first attempt waits to be killed
@@ -22,7 +22,7 @@ const heldAt = 10 // the step at which the first attempt waits to be killed
 func TestARunGoesOnFromItsCheckpoint(t *testing.T) {
 	w := cluster(t)
 	w.say(t, "steps-asked", "steps-0", "")
-	// What image it has is seen by a keeper, who says so only of a run that goes on.
+	// What image it has is seen by a controller, who says so only of a run that goes on.
 	r := w.run(t, fmt.Sprintf("step %d, and the digest of its image", heldAt), "steps", "steps-0", func(r api.RunShown) bool {
 		return r.Progress != nil && r.Progress.Step == heldAt && strings.Contains(r.Attempts[0].Image, "sha256:")
 	})

@@ -14,7 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"tidemill.dev/internal/api"
+	"tidemill.dev/api"
 )
 
 const wholeLog = 5000 // lines

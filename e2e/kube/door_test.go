@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/api"
-	"tidemill.dev/internal/remote"
+	"tidemill.dev/internal/gateway/client"
 )
 
 // source is whose events the test publishes.
@@ -48,7 +48,7 @@ func (w *world) say(t *testing.T, kind, subject, data string) accepted {
 
 // runsOf are a recipe's runs of a key, newest first.
 func (w *world) runsOf(ctx context.Context, recipe, key string) ([]api.RunShown, error) {
-	page, err := w.door.Runs(ctx, remote.RunQuery{Recipe: recipe, Key: key})
+	page, err := w.door.Runs(ctx, client.RunQuery{Recipe: recipe, Key: key})
 	return page.Runs, err
 }
 

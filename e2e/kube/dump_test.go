@@ -15,7 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"tidemill.dev/internal/remote"
+	"tidemill.dev/internal/gateway/client"
 )
 
 const (
@@ -97,7 +97,7 @@ func (w *world) dumpRuns(ctx context.Context, to io.Writer) {
 	if w.door == nil {
 		return
 	}
-	page, err := w.door.Runs(ctx, remote.RunQuery{Limit: runsShown})
+	page, err := w.door.Runs(ctx, client.RunQuery{Limit: runsShown})
 	if err != nil {
 		fmt.Fprintln(to, "the runs cannot be listed:", err)
 	}

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"tidemill.dev/broker/brokertest/realservers"
 	"tidemill.dev/e2e/kube/images"
-	"tidemill.dev/internal/realservers"
 )
 
 // The repository, as its tests see it from this folder.

@@ -28,7 +28,9 @@ const (
 )
 
 // components are those of the chart that always run, and how many of each.
-func components() map[string]int { return map[string]int{"gateway": 2, "dispatcher": 2, "keeper": 2} }
+func components() map[string]int {
+	return map[string]int{"gateway": 2, "dispatcher": 2, "controller": 2}
+}
 
 // labelled wants what bears a label: of a value, or of any if that is empty.
 func labelled[T interface{ GetLabels() map[string]string }](name, value string) func(T) bool {

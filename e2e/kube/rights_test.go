@@ -27,7 +27,7 @@ func rights() map[string]map[string]string {
 			"/pods":      "get list patch",
 			"/services":  "create",
 		},
-		"keeper": {
+		"controller": {
 			"batch/jobs":             "create delete get list watch",
 			"/pods":                  "get list patch watch",
 			"/services":              "create",

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"tidemill.dev"
-	"tidemill.dev/internal/api"
+	"tidemill.dev/api"
 )
 
 // What no agent can report stands on the run in words.

@@ -15,10 +15,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"tidemill.dev/broker/brokertest/realservers"
 	"tidemill.dev/config"
 	"tidemill.dev/e2e/kube/sandbox"
-	"tidemill.dev/internal/realservers"
-	"tidemill.dev/internal/remote"
+	"tidemill.dev/internal/gateway/client"
 )
 
 // The names of what is installed.
@@ -52,7 +52,7 @@ type world struct {
 	s3      *realservers.S3
 	helm    string    // where the program is
 	seen    *recorder // from before the chart is installed
-	door    *remote.Gateway
+	door    *client.Gateway
 	token   config.Secret // the operator's
 	told    *journal
 
@@ -224,7 +224,7 @@ func (w *world) dial(ctx context.Context) error {
 	dialing, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := until(dialing, func(ctx context.Context) (err error) {
-		w.door, err = remote.Dial(ctx, remote.Options{URL: way.url(), Token: func() (config.Secret, error) { return w.token, nil }})
+		w.door, err = client.Dial(ctx, client.Options{URL: way.url(), Token: func() (config.Secret, error) { return w.token, nil }})
 		return err
 	}); err != nil {
 		return err

@@ -17,10 +17,10 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/brokertest/realservers"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/platform"
-	"tidemill.dev/internal/realservers"
-	"tidemill.dev/internal/telemetry"
 )
 
 //go:embed testdata/events.json

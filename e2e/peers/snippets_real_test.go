@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"tidemill.dev/internal/realservers"
+	"tidemill.dev/broker/brokertest/realservers"
 )
 
 // The programs of docs/publish.md publish what they say; what that document has
-// for a shell is run by cmd/tidemill's test of all documents.
+// for a shell is run by internal/cli's test of all documents.
 func TestRealSnippetsPublish(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()

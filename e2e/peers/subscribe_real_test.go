@@ -18,10 +18,10 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/brokertest/realservers"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/platform"
-	"tidemill.dev/internal/realservers"
-	"tidemill.dev/internal/telemetry"
 )
 
 var answerModes = []string{"binary", "structured", "batch"}

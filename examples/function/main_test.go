@@ -8,25 +8,31 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// The program itself: it is built, serves on $PORT, and ends well when it is
-// told to.
+// asProgram makes the test binary run the program instead of the tests.
+const asProgram = "TEST_AS_FUNCTION"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// The program serves on $PORT, and exits without an error after SIGTERM.
 func TestTheProgramRuns(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds a program")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
-	bin := filepath.Join(t.TempDir(), "function")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	cmd := exec.CommandContext(t.Context(), bin)
-	cmd.Env = append(os.Environ(), "PORT=0")
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), "PORT=0", asProgram+"=yes")
 	cmd.WaitDelay = 10 * time.Second
 	errs, err := cmd.StderrPipe()
 	if err != nil {

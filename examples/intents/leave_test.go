@@ -13,21 +13,29 @@ import (
 	"time"
 )
 
-// The program itself, asked to leave as the agent asks it.
+// asProgram makes the test binary run the trainer instead of the tests.
+const asProgram = "TEST_AS_TRAINER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// The agent asks the program to exit by SIGTERM.
 func TestTheProgramLeavesOnSIGTERM(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("builds a program")
-	}
-	bin := filepath.Join(t.TempDir(), "intents")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
 	f := newRun(t, filepath.Join("data", "bot-shop"))
 	var said bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), bin)
+	cmd := exec.CommandContext(t.Context(), self)
 	cmd.Stdout, cmd.Stderr = &said, &said
-	cmd.Env = []string{"TIDEMILL_IN=" + f.in, "TIDEMILL_OUT=" + f.out, "TIDEMILL_CHECKPOINT=" + f.checkpoint, "EPOCHS=100000000"}
+	cmd.Env = []string{"TIDEMILL_IN=" + f.in, "TIDEMILL_OUT=" + f.out, "TIDEMILL_CHECKPOINT=" + f.checkpoint, "EPOCHS=100000000", asProgram + "=yes"}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"tidemill.dev/internal/realservers"
+	"tidemill.dev/broker/brokertest/realservers"
 )
 
 // ONNX's checker finds nothing wrong with the file, and ONNX Runtime makes of

@@ -1,8 +1,7 @@
-// Package forget is the function of ours that ends keys: it hears that one has
-// gone, or that somebody wants it forgotten, and has all that belongs to it taken
-// away.
+// Package forget is Tidemill's own function that forgets keys. It receives events that
+// a key has gone or shall be forgotten, and has all data of the key deleted.
 //
-// An event from outside only becomes our fact tidemill.key.forgetting, at once:
-// that fact is the key's end, and the rest is named after it and done by it, as
-// often as it takes.
+// An event from outside is only turned into the fact tidemill.key.forgetting, at once.
+// That fact is the end of the key. The deletion is named after it, and repeated until
+// it is done.
 package forget

@@ -7,43 +7,37 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cloudevents/sdk-go/v2/event"
-
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/functions"
-	"tidemill.dev/internal/forget"
+	"tidemill.dev/internal/models/erase"
 )
 
-// Forgetter ends keys.
+// Forgetter forgets keys.
 type Forgetter interface {
-	Ask(context.Context, forget.Ask) (id string, err error)
-	Forget(context.Context, forget.Order) (tidemill.KeyForgotten, error)
+	Ask(context.Context, erase.Ask) (id string, err error)
+	Forget(context.Context, erase.Order) (tidemill.KeyForgotten, error)
 }
 
-// again is how long a fact stays away while an attempt ends, or the ledger is
-// filled.
+// again is after how long a fact comes again while an attempt ends or the ledger is
+// catching up.
 const again = 5 * time.Second
 
-// New is the function.
-func New(f Forgetter) functions.Func {
-	return func(ctx context.Context, e event.Event) ([]event.Event, error) {
-		v, err := broker.FromEvent(e)
-		if err != nil {
-			return nil, functions.Permanent(err)
-		}
+// New returns the function.
+func New(f Forgetter) functions.ViewFunc {
+	return func(ctx context.Context, v *broker.View) (err error) {
 		if v.Type == tidemill.TypeKeyForgetting {
-			_, err = f.Forget(ctx, orderOf(&v))
+			_, err = f.Forget(ctx, orderOf(v))
 		} else {
-			_, err = f.Ask(ctx, askOf(&v))
+			_, err = f.Ask(ctx, askOf(v))
 		}
-		return nil, marked(err)
+		return marked(err)
 	}
 }
 
-// askOf is the wish that an event from outside is.
-func askOf(v *broker.View) forget.Ask {
-	a := forget.Ask{Key: v.Subject, Reason: fmt.Sprintf("event %s of type %s", v.ID, v.Type), Cause: tidemill.Cause{Source: v.Source, ID: v.ID}}
+// askOf returns the request of an event from outside.
+func askOf(v *broker.View) erase.Ask {
+	a := erase.Ask{Key: v.Subject, Reason: fmt.Sprintf("event %s of type %s", v.ID, v.Type), Cause: tidemill.Cause{Source: v.Source, ID: v.ID}}
 	a.By, _ = v.Attribute(tidemill.AttrAuthID)
 	a.Trace, _ = v.Attribute(tidemill.AttrTraceParent)
 	if a.Correlation, _ = v.Attribute(tidemill.AttrCorrelationID); a.Correlation == "" {
@@ -52,10 +46,10 @@ func askOf(v *broker.View) forget.Ask {
 	return a
 }
 
-func orderOf(v *broker.View) forget.Order {
+func orderOf(v *broker.View) erase.Order {
 	var d tidemill.KeyForgetting
-	_ = json.Unmarshal(v.Data, &d) // without a reason it is forgotten all the same
-	o := forget.Order{ID: v.ID, Source: v.Source, Key: v.Subject, Reason: d.Reason}
+	_ = json.Unmarshal(v.Data, &d) // without a reason the key is forgotten, too
+	o := erase.Order{ID: v.ID, Source: v.Source, Key: v.Subject, Reason: d.Reason}
 	o.At, _ = time.Parse(time.RFC3339Nano, v.Time)
 	o.By, _ = v.Attribute(tidemill.AttrAuthID)
 	o.Correlation, _ = v.Attribute(tidemill.AttrCorrelationID)
@@ -63,12 +57,12 @@ func orderOf(v *broker.View) forget.Order {
 	return o
 }
 
-// marked says of an error whether the event shall come again.
+// marked marks an error by whether the event shall come again.
 func marked(err error) error {
 	switch {
-	case errors.Is(err, forget.ErrKey):
+	case errors.Is(err, erase.ErrKey):
 		return functions.Permanent(err)
-	case errors.Is(err, forget.ErrLive), errors.Is(err, forget.ErrCatchingUp):
+	case errors.Is(err, erase.ErrLive), errors.Is(err, erase.ErrCatchingUp):
 		return functions.RetryAfter(err, again)
 	}
 	return err

@@ -11,33 +11,33 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/functions"
-	"tidemill.dev/internal/forget"
+	"tidemill.dev/internal/models/erase"
 )
 
-// desk takes down what is asked of it.
+// desk records requests.
 type desk struct {
-	asks   []forget.Ask
-	orders []forget.Order
+	asks   []erase.Ask
+	orders []erase.Order
 	fails  error
 }
 
-func (d *desk) Ask(_ context.Context, a forget.Ask) (string, error) {
+func (d *desk) Ask(_ context.Context, a erase.Ask) (string, error) {
 	d.asks = append(d.asks, a)
 	return "id", d.fails
 }
 
-func (d *desk) Forget(_ context.Context, o forget.Order) (tidemill.KeyForgotten, error) {
+func (d *desk) Forget(_ context.Context, o erase.Order) (tidemill.KeyForgotten, error) {
 	d.orders = append(d.orders, o)
 	return tidemill.KeyForgotten{}, d.fails
 }
 
-// status is what the dispatcher gets to see.
+// status returns the answer that the dispatcher gets.
 func (d *desk) status(t *testing.T, event string) (int, string) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(event))
 	r.Header.Set("Content-Type", "application/cloudevents+json")
 	w := httptest.NewRecorder()
-	functions.Handler(New(d), functions.Options{}).ServeHTTP(w, r)
+	functions.ViewHandler(New(d), functions.Options{}).ServeHTTP(w, r)
 	return w.Code, w.Header().Get("Retry-After")
 }
 
@@ -69,9 +69,9 @@ func TestWhatComesAgain(t *testing.T) {
 		code  int
 		after string
 	}{
-		{forget.ErrLive, http.StatusServiceUnavailable, "5"},
-		{forget.ErrCatchingUp, http.StatusServiceUnavailable, "5"},
-		{forget.ErrKey, http.StatusUnprocessableEntity, ""},
+		{erase.ErrLive, http.StatusServiceUnavailable, "5"},
+		{erase.ErrCatchingUp, http.StatusServiceUnavailable, "5"},
+		{erase.ErrKey, http.StatusUnprocessableEntity, ""},
 		{broker.ErrInDoubt, http.StatusInternalServerError, ""},
 		{errors.New("away"), http.StatusInternalServerError, ""},
 	} {

@@ -1,7 +1,7 @@
-// Package promote is the function of ours that judges: a run's end in, on the log
-// the version that it made, what its gate says of it, and, if the log agrees, a
-// new champion. It answers with no events, as what it says are facts.
+// Package promote is Tidemill's own function that judges models. When a run ends it
+// writes the new version, the gate's verdict and, if the gate passes, the new champion
+// to the log. It returns no events, because these are facts.
 //
-// What it says follows from the event and the log alone, and every fact is named
-// after what it follows from: the same end, delivered again, changes nothing.
+// The facts follow from the event and the log alone, and their ids derive from what
+// they follow from. An event that is delivered again therefore changes nothing.
 package promote

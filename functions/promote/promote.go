@@ -5,42 +5,36 @@ import (
 	"errors"
 	"time"
 
-	"github.com/cloudevents/sdk-go/v2/event"
-
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/functions"
-	"tidemill.dev/internal/models"
+	"tidemill.dev/internal/models/registry"
 )
 
-// Options say what to work with.
+// Options configure the function.
 type Options struct {
-	Models *models.Registrar
+	Models *registry.Registrar
 }
 
-// New is the function. It takes ends of runs and passes over everything else.
-func New(o Options) functions.Func {
-	return func(ctx context.Context, e event.Event) ([]event.Event, error) {
-		if e.Type() != tidemill.TypeRunFinished {
-			return nil, nil
+// New returns the function. It handles ends of runs and ignores other events.
+func New(o Options) functions.ViewFunc {
+	return func(ctx context.Context, v *broker.View) error {
+		if v.Type != tidemill.TypeRunFinished {
+			return nil
 		}
-		v, err := broker.FromEvent(e)
-		if err != nil {
-			return nil, functions.Permanent(err)
-		}
-		return nil, marked(o.Models.Finished(ctx, &v))
+		return marked(o.Models.Finished(ctx, v))
 	}
 }
 
-// catchingUp is how long an event stays away while the ledger is filled.
+// catchingUp is after how long an event comes again while the ledger is catching up.
 const catchingUp = 2 * time.Second
 
-// marked says of an error whether the event shall come again.
+// marked marks an error by whether the event shall come again.
 func marked(err error) error {
 	switch {
-	case models.Hopeless(err):
+	case registry.Hopeless(err):
 		return functions.Permanent(err)
-	case errors.Is(err, models.ErrCatchingUp):
+	case errors.Is(err, registry.ErrCatchingUp):
 		return functions.RetryAfter(err, catchingUp)
 	}
 	return err

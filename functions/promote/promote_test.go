@@ -8,16 +8,14 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/cloudevents/sdk-go/v2/event"
-
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/functions"
-	"tidemill.dev/internal/models"
+	"tidemill.dev/internal/models/registry"
 )
 
-// What the dispatcher is answered decides whether the event comes again. Against
-// the real registrar the function is tested where that is.
+// The answer to the dispatcher decides whether the event comes again. The registrar's
+// own tests run the function against a real one.
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -26,21 +24,20 @@ func TestMarks(t *testing.T) {
 	}{
 		"done":        {nil, http.StatusNoContent},
 		"passes":      {errors.New("kafka is away"), http.StatusInternalServerError},
-		"catching up": {fmt.Errorf("look up: %w", models.ErrCatchingUp), http.StatusServiceUnavailable},
+		"catching up": {fmt.Errorf("look up: %w", registry.ErrCatchingUp), http.StatusServiceUnavailable},
 		"too large":   {fmt.Errorf("put it: %w", broker.ErrTooLarge), http.StatusUnprocessableEntity},
 	} {
-		h := functions.Handler(func(context.Context, event.Event) ([]event.Event, error) { return nil, marked(c.err) }, functions.Options{})
+		h := functions.ViewHandler(func(context.Context, *broker.View) error { return marked(c.err) }, functions.Options{})
 		if got := call(t, h, "x"); got != c.status {
 			t.Errorf("%s: %d", name, got)
 		}
 	}
 }
 
-// What is no run's end is passed over, and what cannot be read is a dead letter
-// at once.
+// Other events are ignored. An event that cannot be read is a dead letter at once.
 func TestOtherEvents(t *testing.T) {
 	t.Parallel()
-	h := functions.Handler(New(Options{Models: &models.Registrar{}}), functions.Options{})
+	h := functions.ViewHandler(New(Options{Models: &registry.Registrar{}}), functions.Options{})
 	if got := call(t, h, "new-data"); got != http.StatusNoContent {
 		t.Errorf("another event: %d", got)
 	}

@@ -1,117 +1,124 @@
 package score
 
 import (
+	"errors"
+	"fmt"
+	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/infer"
+	"tidemill.dev/internal/scoring/features"
+	"tidemill.dev/internal/scoring/infer"
+	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// batch is what goes through the pipeline at once. Its memory is used again.
+// batch is a set of events that goes through the pipeline together. Its memory is
+// reused.
 type batch struct {
-	seq    uint64
-	began  time.Time
-	stamp  []byte // the time as an attribute
-	facts  string // of the notes
-	items  []item
-	order  []int32 // indices of items, by group
-	groups []group
-	units  []unit
-	next   atomic.Int32 // unit to be computed
-	arenas [][]byte     // what workers have written
-	parts  []part
-	ends   []*turn
-	drops  []*broker.Delivery // whose tenure has ended: for their memory's sake
-	swaps  []swap
-	bytes  int
-	events int
+	seq     uint64
+	began   time.Time
+	stamp   []byte // present time, as an attribute
+	facts   string // facts of the notes
+	items   []item
+	order   []int32 // indexes of items, by group
+	groups  []group
+	units   []unit
+	next    atomic.Int32 // next unit to be computed
+	arenas  [][]byte     // outputs of the workers
+	parts   []part
+	ends    []*inFlight
+	foreign []*broker.Delivery // deliveries whose assignment has ended; they are ended to free their memory
+	swaps   []swap
+	bytes   int
+	events  int
 
-	left   atomic.Int32 // outputs that have no answer yet, without transactions
+	left   atomic.Int32 // outputs that are not acknowledged yet, without transactions
 	failed atomic.Bool
 	told   func(broker.Receipt, error)
 }
 
-// item is an event on its way.
+// item is an event in a batch.
 type item struct {
-	v       *broker.View
-	offset  int64
-	logged  int64 // milliseconds
-	since   time.Time
-	turn    *turn
-	key     *keyed
-	held    *heldEvent // it has been parked, and comes back
-	seq     uint64     // of what is parked
-	reason  error
-	group   int32
-	verdict verdict
-	worker  uint8
-	from    uint32 // in the worker's arena
-	to      uint32
+	v        *broker.View
+	offset   int64
+	logged   int64 // time in milliseconds
+	since    time.Time
+	delivery *inFlight
+	key      *keyEntry
+	held     *heldEvent // the event, if it was parked and comes back
+	seq      uint64     // sequence number of a parked event
+	reason   error
+	group    int32
+	verdict  verdict
+	worker   uint8
+	from     uint32 // position in the worker's arena
+	to       uint32
 }
 
-// verdict is what becomes of an event.
+// verdict is what happens to an event.
 type verdict uint8
 
 const (
 	scoring    verdict = iota // its group is to be computed
 	scored                    // the output is in an arena
-	passedOver                // it is not meant for the scorer
-	passed                    // it goes to the output as it came
+	passedOver                // not for this scorer
+	passed                    // goes to the output unchanged
 	dropped
-	dead    // with a reason
-	skipped // a former owner has dealt with it
-	waiting // in a later batch
-	parked
-	lost // its tenure has ended: it comes again, here or elsewhere
+	dead    // becomes a dead letter, with a reason
+	skipped // a former owner has handled it
+	waiting // comes in a later batch
+	postponed
+	lost // its assignment has ended; it comes again, here or elsewhere
 	verdicts
 )
 
 // group is the items of one model.
 type group struct {
 	target *target
-	model  *infer.Model // nil if none answers
-	does   verdict      // what becomes of its items without
+	model  *infer.Model // nil if there is none
+	does   verdict      // verdict of its items if there is no model
 	reason error
 	first  int32 // in the batch's order
 	n      int32
 	plan   *plan
 
-	ref     *infer.Ref // what has answered
+	ref     *infer.Ref // version that has answered
 	version string
 }
 
-// part is a tenure's part of a batch.
+// part is an assignment's part of a batch.
 type part struct {
-	tenure *tenure
-	turn   *turn // some delivery of it, if there is any, to ask whether it is current
-	next   int64 // behind the last delivery that ends; 0 if none does
-	live   bool  // the tenure has not ended
-	whole  bool  // all of the tenure's deliveries end with this batch
+	of    *assignment
+	from  *inFlight // one of its deliveries, if there is one, to check whether it is current
+	next  int64     // offset after the last delivery that ends; 0 if none does
+	live  bool      // whether the assignment has not ended
+	whole bool      // whether all of the assignment's deliveries end with this batch
 }
 
 func (b *batch) reset(seq uint64) {
 	b.seq, b.began, b.bytes, b.events = seq, time.Time{}, 0, 0
-	clear(b.items) // they hold on to deliveries
+	clear(b.items) // because they refer to deliveries
 	clear(b.groups)
 	clear(b.parts)
 	clear(b.ends)
-	clear(b.drops)
+	clear(b.foreign)
 	clear(b.swaps)
 	b.items, b.order, b.groups, b.units, b.parts = b.items[:0], b.order[:0], b.groups[:0], b.units[:0], b.parts[:0]
-	b.ends, b.drops, b.swaps = b.ends[:0], b.drops[:0], b.swaps[:0]
+	b.ends, b.foreign, b.swaps = b.ends[:0], b.foreign[:0], b.swaps[:0]
 	for i := range b.arenas {
 		b.arenas[i] = b.arenas[i][:0]
 	}
 }
 
-// empty tells whether there is nothing to commit.
+// empty reports whether there is nothing to commit.
 func (b *batch) empty() bool {
-	return len(b.items) == 0 && len(b.ends) == 0 && len(b.drops) == 0
+	return len(b.items) == 0 && len(b.ends) == 0 && len(b.foreign) == 0
 }
 
-// idle tells whether nothing follows from the batch: all of it waits.
+// idle reports whether all of the batch waits, so that it has no results.
 func (b *batch) idle() bool {
 	return len(b.ends) == 0 && !slices.ContainsFunc(b.items, func(it item) bool { return it.verdict != waiting })
 }
@@ -126,8 +133,7 @@ func (b *batch) join(it *item, t *target) {
 	b.groups[t.group].n++
 }
 
-// sort puts the items that are to be scored in order, by group and within it as
-// they came.
+// sort orders the items to be scored by group, and within a group by arrival.
 func (b *batch) sort() {
 	at := int32(0)
 	for i := range b.groups {
@@ -148,10 +154,10 @@ func (b *batch) sort() {
 	}
 }
 
-// of are the indices of a group's items.
+// of returns the indexes of a group's items.
 func (b *batch) of(g *group) []int32 { return b.order[g.first : g.first+g.n] }
 
-// release gives the models back.
+// release releases the models.
 func (b *batch) release() {
 	for i := range b.groups {
 		if m := b.groups[i].model; m != nil {
@@ -159,4 +165,177 @@ func (b *batch) release() {
 			b.groups[i].model = nil
 		}
 	}
+}
+
+const (
+	// unitRows is how many events a model scores at once: enough to share its weights,
+	// and few enough that all cores end at about the same time.
+	unitRows = 256
+	// alone is how many events one core scores in the time that it takes to wake
+	// another.
+	alone = 48
+)
+
+// unit is some items of one group.
+type unit struct {
+	group int32
+	first int32 // in the batch's order
+	n     int32
+}
+
+// compute scores the batch on all cores.
+func (s *session) compute(b *batch) {
+	b.cut()
+	b.next.Store(0)
+	n := min(len(b.units), len(s.workers))
+	if len(b.order) <= alone {
+		n = min(n, 1)
+	}
+	var others sync.WaitGroup
+	for i := 1; i < n; i++ {
+		others.Go(func() { s.workers[i].work(b, i) })
+	}
+	if n > 0 {
+		s.workers[0].work(b, 0)
+	}
+	others.Wait()
+	s.speak(b)
+	b.release()
+}
+
+// cut divides the groups to be scored into units.
+func (b *batch) cut() {
+	for i := range b.groups {
+		g := &b.groups[i]
+		if g.model == nil {
+			continue
+		}
+		rows := int32(unitRows)
+		if most := g.model.MaxRows(); most > 0 && most < unitRows {
+			rows = int32(most)
+		}
+		for at := int32(0); at < g.n; at += rows {
+			b.units = append(b.units, unit{int32(i), g.first + at, min(rows, g.n-at)})
+		}
+	}
+}
+
+func newWorkers(top int) []*worker {
+	all := make([]*worker, runtime.GOMAXPROCS(0))
+	for i := range all {
+		all[i] = &worker{top: top}
+	}
+	return all
+}
+
+// worker scores units of a batch, one at a time. Its memory is reused.
+type worker struct {
+	top     int
+	in, out []tensor.Tensor
+	rows    []int32 // item of each row
+}
+
+// work takes units until none is left. Its outputs go into the batch's arena of its
+// number.
+func (w *worker) work(b *batch, number int) {
+	for {
+		i := int(b.next.Add(1)) - 1
+		if i >= len(b.units) {
+			return
+		}
+		u := b.units[i]
+		w.unit(b, &b.groups[u.group], b.order[u.first:u.first+u.n], number)
+	}
+}
+
+// unit scores some items of a group, together where they fit together.
+func (w *worker) unit(b *batch, g *group, items []int32, number int) {
+	for len(items) > 0 {
+		n := w.read(b, g, items)
+		w.run(b, g, items[:n], number)
+		items = items[n:]
+	}
+}
+
+// run scores the rows that were read. If the model refuses them together, each is
+// scored alone, so that one event does not fail the others.
+func (w *worker) run(b *batch, g *group, items []int32, number int) {
+	if len(w.rows) == 0 {
+		return
+	}
+	err := w.ask(g.model)
+	switch {
+	case err == nil:
+		w.write(b, g, number)
+	case len(items) == 1:
+		it := &b.items[items[0]]
+		it.verdict, it.reason = dead, fmt.Errorf("model %s, version %d: %w", g.model.Ref().Model, g.model.Ref().Version, err)
+	default:
+		for i := range items {
+			if b.items[items[i]].verdict == scoring {
+				w.unit(b, g, items[i:i+1], number)
+			}
+		}
+	}
+}
+
+// ask runs the model and turns a panic into an error. Otherwise one event could end the
+// process again and again.
+func (w *worker) ask(m *infer.Model) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the engine failed: %v", r)
+		}
+	}()
+	if err := m.Run(w.in, w.out); err != nil {
+		return err
+	}
+	return m.Whole(w.out, len(w.rows))
+}
+
+// read makes rows of items and returns how many items it has read. Where the model
+// leaves an array's length open, an item of another length than the first begins new
+// rows.
+func (w *worker) read(b *batch, g *group, items []int32) (n int) {
+	w.in = sized(w.in, len(g.plan.inputs))
+	w.out = sized(w.out, len(g.model.Outputs()))
+	w.rows = w.rows[:0]
+	g.plan.Begin(w.in, len(items))
+	for ; n < len(items); n++ {
+		it := &b.items[items[n]]
+		err := g.plan.Read(it.v, w.in, len(w.rows))
+		if errors.Is(err, features.ErrLength) {
+			break
+		}
+		if err != nil {
+			it.verdict, it.reason = dead, err
+			continue
+		}
+		w.rows = append(w.rows, items[n])
+	}
+	g.plan.End(w.in, len(w.rows))
+	return n
+}
+
+func (w *worker) write(b *batch, g *group, number int) {
+	arena := b.arenas[number]
+	for row, i := range w.rows {
+		it := &b.items[i]
+		from := len(arena)
+		a := g.model.Answer(w.out, row)
+		if arena = appendScored(arena, &a, w.top); len(arena)-from+carriedBytes(it.v) > mostSent {
+			it.verdict, it.reason, arena = dead, errTooLarge, arena[:from]
+			continue
+		}
+		it.verdict, it.worker, it.from, it.to = scored, uint8(number), uint32(from), uint32(len(arena))
+	}
+	b.arenas[number] = arena
+}
+
+// sized returns n tensors and reuses the memory of the given ones.
+func sized(t []tensor.Tensor, n int) []tensor.Tensor {
+	for len(t) < n {
+		t = append(t[:cap(t)], tensor.Tensor{})
+	}
+	return t[:n]
 }

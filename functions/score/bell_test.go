@@ -5,16 +5,16 @@ import "testing"
 // A batch that grows while the committer is busy is woken when it is free, and at
 // once if it is free already.
 func TestTheBellTellsWhenTheCommitterIsFree(t *testing.T) {
-	var l bell
+	var l wakeup
 	woken := 0
 	wake := func() { woken++ }
-	l.listen(wake, true)()
+	l.onWake(wake, true)()
 	if woken != 1 || l.committing() {
 		t.Errorf("without a batch: woken %d times, committing: %t", woken, l.committing())
 	}
 	l.commits(1) // one is committed
 	l.commits(1) // and one waits to be
-	unlisten := l.listen(wake, true)
+	unlisten := l.onWake(wake, true)
 	l.commits(-1)
 	if woken != 1 || !l.committing() {
 		t.Errorf("with a batch left: woken %d times, committing: %t", woken, l.committing())
@@ -29,7 +29,7 @@ func TestTheBellTellsWhenTheCommitterIsFree(t *testing.T) {
 	if woken != 2 {
 		t.Error("nobody listens, and it wakes")
 	}
-	l.listen(wake, false)()
+	l.onWake(wake, false)()
 	if woken != 2 {
 		t.Error("who does not ask for the committer is woken by it")
 	}

@@ -15,9 +15,9 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/infer"
-	"tidemill.dev/internal/infer/tensor"
-	"tidemill.dev/internal/pick"
+	"tidemill.dev/internal/scoring/features"
+	"tidemill.dev/internal/scoring/infer"
+	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
 const (
@@ -195,7 +195,7 @@ func (w *world) inferAlone(b *testing.B, n int) {
 		groups[m] = append(groups[m], i)
 	}
 	conf := scorer()
-	plan, err := pick.New(fieldsOf(&conf), models[0].Inputs())
+	plan, err := features.New(fieldsOf(&conf), models[0].Inputs())
 	w.must(err)
 	meter(b, n, func() {
 		for range n / batch {

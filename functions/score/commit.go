@@ -2,27 +2,32 @@ package score
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
+	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/retry"
+	"tidemill.dev/triggers/deadletters"
 )
 
 // committer commits batches in the order in which they were computed.
 func (s *session) committer() {
 	for b := range s.computed {
 		b.stamp = time.Now().UTC().AppendFormat(b.stamp[:0], time.RFC3339Nano)
-		if err := s.hand(b); err != nil {
+		if err := s.finishBatch(b); err != nil {
 			s.end(err)
 			return
 		}
-		s.bell.commits(-1)
+		s.wake.commits(-1)
 	}
 }
 
-// hand sees a batch to its end, or to its answers.
-func (s *session) hand(b *batch) (err error) {
+// finishBatch commits or sends a batch.
+func (s *session) finishBatch(b *batch) (err error) {
 	switch {
 	case b.idle():
 	case s.p != nil:
@@ -36,28 +41,27 @@ func (s *session) hand(b *batch) (err error) {
 	return err
 }
 
-// release gives the memory of a batch back, and that of deliveries that nobody
-// else ends.
+// release frees the memory of a batch and of deliveries that have no other owner.
 func (s *session) release(b *batch) {
-	for _, d := range b.drops {
+	for _, d := range b.foreign {
 		d.Done()
 	}
 	for _, t := range b.ends {
-		t.d.Done() // once more, where it has been committed
+		t.d.Done() // a second time, if it has been committed
 	}
 	s.free <- b
 }
 
-// commit commits a batch in one transaction. What has been taken away since it
-// was computed is left out: it comes again, here or elsewhere. If the transaction
-// fails all of its partitions are read anew; if it could not even begin, none is,
-// and the batch is tried again.
+// commit commits a batch in one transaction. Parts whose assignment has ended since are
+// left out: they come again, here or elsewhere. If the transaction fails, all of its
+// partitions are read again. If it could not even begin, none is, and the batch is
+// tried again.
 func (s *session) commit(b *batch) error {
 	for {
-		if !s.sift(b) {
+		if !s.dropLost(b) {
 			return nil
 		}
-		if err := s.announce(b); err != nil {
+		if err := s.noteFirst(b); err != nil {
 			return err
 		}
 		called, err := s.do(b, s.fill)
@@ -74,32 +78,32 @@ func (s *session) commit(b *batch) error {
 	}
 }
 
-// succeeded takes in that a batch has been committed.
+// succeeded updates the state after a commit.
 func (s *session) succeeded(b *batch) {
 	s.aborts = 0
 	s.committed.Store(b.seq)
 	for i := range b.parts {
 		if p := &b.parts[i]; p.live {
-			p.tenure.offset = max(p.tenure.offset, p.next)
-			p.tenure.passed(p.tenure.sent, p.whole)
+			p.of.offset = max(p.of.offset, p.next)
+			p.of.passed(p.of.sent, p.whole)
 		}
 	}
 	s.counted(b, time.Now())
 }
 
-// sift finds the parts of a batch that are still ours, and tells whether there
-// are any.
-func (s *session) sift(b *batch) bool {
+// dropLost marks the parts of a batch that are no longer ours and reports whether any
+// is left.
+func (s *session) dropLost(b *batch) bool {
 	any := false
 	for i := range b.parts {
 		p := &b.parts[i]
 		p.live = s.current(p)
-		p.tenure.live, p.tenure.sent, p.tenure.last, p.tenure.back = p.live, 0, -1, p.tenure.back[:0]
+		p.of.live, p.of.sent, p.of.last, p.of.back = p.live, 0, -1, p.of.back[:0]
 		any = any || p.live
 	}
 	for i := range b.items {
 		it := &b.items[i]
-		switch t := it.turn.tenure; {
+		switch t := it.delivery.of; {
 		case !t.live:
 			it.verdict = lost
 		case it.verdict == scored || it.verdict == passed:
@@ -112,20 +116,20 @@ func (s *session) sift(b *batch) bool {
 	return any
 }
 
-// current tells whether a part's tenure has not ended. A delivery knows it first;
-// a tenure that has none knows it before another can take its place.
+// current reports whether a part's assignment has not ended. A delivery learns that
+// first. An assignment without one learns it before another can replace it.
 func (s *session) current(p *part) bool {
-	return !s.tenures.ended(p.tenure) && (p.turn.d == nil || p.turn.d.Current())
+	return !s.assignments.ended(p.of) && (p.from.d == nil || p.from.d.Current())
 }
 
-// announce commits a note for partitions that have none before anything is sent
-// for them. Without it a successor would not know from where to read back what
-// was sent but never committed.
-func (s *session) announce(b *batch) error {
+// noteFirst commits a note for partitions without one before anything is sent for them.
+// Otherwise a successor would not know from where to read back outputs that were sent
+// but never committed.
+func (s *session) noteFirst(b *batch) error {
 	for {
-		var first []*tenure
+		var first []*assignment
 		for i := range b.parts {
-			if t := b.parts[i].tenure; t.live && !t.noted {
+			if t := b.parts[i].of; t.live && !t.noted {
 				first = append(first, t)
 			}
 		}
@@ -133,7 +137,7 @@ func (s *session) announce(b *batch) error {
 			return nil
 		}
 		_, err := s.do(b, func(_ context.Context, tx *broker.Tx, b *batch) error {
-			return s.notes(tx, b, func(t *tenure) bool { return !t.noted })
+			return s.notes(tx, b, func(t *assignment) bool { return !t.noted })
 		})
 		if err == nil {
 			for _, t := range first {
@@ -144,14 +148,14 @@ func (s *session) announce(b *batch) error {
 		if err := s.aborted(err); err != nil {
 			return err
 		}
-		s.sift(b)
+		s.dropLost(b)
 	}
 }
 
-// do runs a transaction, and tells whether it got as far as to have anything.
+// do runs a transaction and reports whether its function was called.
 func (s *session) do(b *batch, fill func(context.Context, *broker.Tx, *batch) error) (called bool, err error) {
-	s.tenures.enter()
-	defer s.tenures.leave()
+	s.assignments.enter()
+	defer s.assignments.leave()
 	err = s.t.Do(s.life, func(tx *broker.Tx) error {
 		called = true
 		return fill(s.life, tx, b)
@@ -159,8 +163,8 @@ func (s *session) do(b *batch, fill func(context.Context, *broker.Tx, *batch) er
 	return called, err
 }
 
-// aborted counts a transaction that failed, and waits a little if it was not the
-// first. An error that it returns is for good.
+// aborted counts a failed transaction, and waits a little if it was not the first. An
+// error that it returns is permanent.
 func (s *session) aborted(err error) error {
 	if !errors.Is(err, broker.ErrAborted) || s.life.Err() != nil {
 		return fmt.Errorf("commit what was scored: %w", err)
@@ -168,30 +172,24 @@ func (s *session) aborted(err error) error {
 	s.counts.aborted.Add(1)
 	s.failing(err)
 	s.log.Warn("a transaction was aborted, and its events are scored again", "group", Group(s.conf.Name), "reason", err)
-	wait := time.NewTimer(min(50*time.Millisecond<<min(s.aborts, 6), 2*time.Second))
-	defer wait.Stop()
-	if s.aborts++; s.aborts == 1 {
-		return nil
-	}
-	select {
-	case <-wait.C:
-	case <-s.life.Done():
+	if s.aborts++; s.aborts > 1 {
+		_ = retry.Sleep(s.life, retry.Backoff{First: 100 * time.Millisecond, Cap: 2 * time.Second}.After(s.aborts-1))
 	}
 	return nil
 }
 
-// notes says, of each partition that is ours, what its next owner must know. All
-// are said before any of it fails: a partition that the transaction has nothing of
-// is not taken back with it, and its deliveries would end unscored with the batch.
-func (s *session) notes(tx *broker.Tx, b *batch, which func(*tenure) bool) error {
+// notes writes for each of our partitions what its next owner must know. It writes all
+// notes before it returns an error: a partition without a part in the transaction would
+// not be taken back with it, and its deliveries would end unscored with the batch.
+func (s *session) notes(tx *broker.Tx, b *batch, which func(*assignment) bool) error {
 	var err error
 	for i := range b.parts {
 		p := &b.parts[i]
-		if !p.tenure.live || !which(p.tenure) {
+		if !p.of.live || !which(p.of) {
 			continue
 		}
-		tx.Note(s.conf.From, p.tenure.partition, p.tenure.note().text(b.facts))
-		if !s.current(p) { // or the note would be that of another tenure
+		tx.Note(s.conf.From, p.of.partition, p.of.note().text(b.facts))
+		if !s.current(p) { // the note would be that of another assignment
 			err = errTakenAway
 		}
 	}
@@ -199,3 +197,152 @@ func (s *session) notes(tx *broker.Tx, b *batch, which func(*tenure) bool) error
 }
 
 var errTakenAway = errors.New("a partition was taken away")
+
+// output is a transaction or a producer.
+type output interface {
+	outbox
+	Send(ctx context.Context, stream string, v *broker.View)
+}
+
+// fill fills a transaction with a batch. The deliveries come first, because after that
+// a failure takes all of them back. Then it sends the outputs. The notes are written
+// again at the end, when it is known which parked events have come back.
+func (s *session) fill(ctx context.Context, tx *broker.Tx, b *batch) error {
+	all := func(*assignment) bool { return true }
+	if err := s.notes(tx, b, all); err != nil {
+		return err
+	}
+	for _, t := range b.ends {
+		if t.of.live {
+			tx.Done(t.d)
+		}
+	}
+	if err := s.put(ctx, tx, b); err != nil {
+		return err
+	}
+	return s.notes(tx, b, all)
+}
+
+// put sends the results of a batch.
+func (s *session) put(ctx context.Context, to output, b *batch) error {
+	if err := s.putLate(ctx, to, b); err != nil {
+		return err
+	}
+	if err := b.park(ctx, to); err != nil {
+		return err
+	}
+	for i := range b.items {
+		it := &b.items[i]
+		if err := s.putItem(ctx, to, b, int32(i), it); err != nil {
+			return err
+		}
+		if it.held != nil && it.verdict != waiting && it.verdict != lost {
+			t := it.delivery.of
+			t.back = append(t.back, it.held)
+		}
+	}
+	for i := range b.parts {
+		if t := b.parts[i].of; b.parts[i].live {
+			if err := t.held.returned(ctx, to, s.source, t.back); err != nil {
+				return err
+			}
+		}
+	}
+	return s.tell(b, func(v *broker.View) { to.Send(ctx, tidemill.StreamProgress, v) })
+}
+
+func (s *session) putItem(ctx context.Context, to output, b *batch, i int32, it *item) error {
+	t := it.delivery.of
+	switch it.verdict {
+	case scored:
+		to.SendTo(ctx, s.conf.To, t.to, s.out.scored(b, it), s.receipt(t, i))
+	case passed:
+		to.SendTo(ctx, s.conf.To, t.to, s.out.passed(it), s.receipt(t, i))
+	case dead:
+		return s.putDead(ctx, to, it)
+	}
+	return nil
+}
+
+// putDead writes a dead letter once the event's delivery ends. A new owner reads
+// outputs back, but not dead letters. If a dead letter were on the log before the
+// group's offset passed its event, it would be written again, or the event would even
+// be scored because its model has come meanwhile. An event that was parked gets its
+// dead letter at once.
+func (s *session) putDead(ctx context.Context, to output, it *item) error {
+	if it.delivery.d != nil && !it.delivery.ends {
+		it.delivery.letters = append(it.delivery.letters, *it) // the delivery keeps the item's memory
+		return nil
+	}
+	v, err := s.letter(it)
+	if err == nil {
+		to.Send(ctx, tidemill.StreamDeadLetters, &v)
+	}
+	return err
+}
+
+// putLate writes the dead letters of deliveries that end with the batch.
+func (s *session) putLate(ctx context.Context, to output, b *batch) error {
+	for _, t := range b.ends {
+		t.ends = true
+		for i := range t.letters {
+			if !t.of.live {
+				break
+			}
+			if err := s.putDead(ctx, to, &t.letters[i]); err != nil {
+				return err
+			}
+		}
+		t.letters = nil
+	}
+	return nil
+}
+
+// receipt returns a function that notes where the last output of a partition is; the
+// others are before it. Without transactions nothing is read back.
+func (s *session) receipt(t *assignment, i int32) func(broker.Receipt) {
+	if i != t.last || s.p != nil {
+		return nil
+	}
+	return func(r broker.Receipt) { t.sent = r.Offset + 1 }
+}
+
+// tell publishes which versions have begun to score.
+func (s *session) tell(b *batch, send func(*broker.View)) error {
+	now := time.Now()
+	for i := range b.swaps {
+		if w := &b.swaps[i]; !w.lost {
+			v, err := w.event(s.o.Names, s.conf.Name, s.conf.From, now)
+			if err != nil {
+				return err
+			}
+			send(&v)
+		}
+	}
+	return nil
+}
+
+// letter returns the dead letter of an event that cannot be scored. Its id derives from
+// the event and its place, so a repeated one has the same id.
+func (s *session) letter(it *item) (broker.View, error) {
+	if it.held != nil && it.held.err != nil {
+		return s.gone(it)
+	}
+	place := broker.Position{Stream: s.conf.From, Partition: it.delivery.of.partition, Offset: it.offset}
+	return deadletters.New(s.o.Names, place, it.v, deadletters.Details{Scorer: s.conf.Name, Group: Group(s.conf.Name), Reason: it.reason.Error()}, time.Now())
+}
+
+// gone returns the dead letter of an event that was parked and can no longer be read.
+// It names the event's original place.
+func (s *session) gone(it *item) (broker.View, error) {
+	t := it.delivery.of
+	data, err := json.Marshal(deadletters.Letter{Scorer: s.conf.Name, DeadLetter: broker.DeadLetter{Stream: s.conf.From, Partition: t.partition,
+		Offset: it.offset, Last: it.offset, Group: Group(s.conf.Name), Reason: it.reason.Error()}})
+	if err != nil {
+		return broker.View{}, fmt.Errorf("write a dead letter: %w", err)
+	}
+	return broker.View{ID: tidemill.ID("dead-letter", Group(s.conf.Name), s.conf.From, strconv.Itoa(int(t.partition)), strconv.FormatInt(it.offset, 10)),
+		Source: s.source, Type: tidemill.TypeEventDeadLettered, Time: time.Now().UTC().Format(time.RFC3339Nano), DataContentType: "application/json",
+		DataSchema: tidemill.Schema(tidemill.TypeEventDeadLettered), Data: data,
+		Extensions: []broker.Attribute{{Name: tidemill.AttrScorer, Value: s.conf.Name}}}, nil
+}

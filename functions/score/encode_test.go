@@ -9,7 +9,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"tidemill.dev/internal/infer"
+	"tidemill.dev/internal/scoring/infer"
 )
 
 func TestScoredIsWritten(t *testing.T) {

@@ -3,22 +3,23 @@ package score
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
+	"tidemill.dev"
 	"tidemill.dev/broker"
 )
 
-// mostBytes is how much a batch may carry, and mostEvents how many events where
-// the config does not say.
+// mostBytes bounds the bytes of a batch, and mostEvents its events if the config does
+// not.
 const (
 	mostBytes  = 16 << 20
 	mostEvents = 8192
 )
 
-// gather takes what there is, up to a batch: a single event at once if nothing
-// is behind it, and as many as came meanwhile if the batch before took its time.
-// It waits only for the first. The batch stays empty if there was something
-// else to see to.
+// gather collects what there is, up to a full batch: a single event at once if no other
+// follows, or all that came while the last batch was processed. It waits only for the
+// first delivery. The batch stays empty if there was something else to do.
 func (s *session) gather(ctx context.Context, b *batch) error {
 	if err := s.collect(ctx, b); err != nil {
 		return err
@@ -33,7 +34,7 @@ func (s *session) gather(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// poll is the next delivery; none if the batch need not wait for it.
+// poll returns the next delivery; nil if the batch need not wait for it.
 func (s *session) poll(ctx context.Context, b *batch) (*broker.Delivery, error) {
 	d, err := s.c.Poll(s.already)
 	switch {
@@ -44,19 +45,19 @@ func (s *session) poll(ctx context.Context, b *batch) (*broker.Delivery, error) 
 	case !errors.Is(err, context.Canceled):
 		return nil, err
 	}
-	grows := b.events > 0 && b.events < early && s.bell.committing()
+	grows := b.events > 0 && b.events < early && s.wake.committing()
 	if !b.empty() && !grows || s.closing {
 		return nil, nil
 	}
 	return s.wait(ctx, grows)
 }
 
-// early is a batch that is large enough to be computed while another is committed.
-// A smaller one is done in no time, and would only wait: it grows instead until
-// the committer is free, so that no event waits for two commits before its own.
+// early is a batch size that is worth computing while another batch is committed. A
+// smaller batch would only wait after that. It grows until the committer is free, so
+// that no event waits for two other commits.
 const early = 256
 
-// wait waits for a delivery, for the bell, or for the committer to become free.
+// wait waits for a delivery, for a wakeup or for the committer to become free.
 func (s *session) wait(ctx context.Context, committer bool) (*broker.Delivery, error) {
 	quiet, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -64,14 +65,14 @@ func (s *session) wait(ctx context.Context, committer bool) (*broker.Delivery, e
 		quiet, cancel = context.WithDeadline(quiet, at)
 		defer cancel()
 	}
-	defer s.bell.listen(cancel, committer)()
+	defer s.wake.onWake(cancel, committer)()
 	d, err := s.c.Poll(quiet)
 	switch {
 	case d != nil:
 		return d, nil
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case quiet.Err() != nil, errors.Is(err, broker.ErrClosed): // which the next poll says again
+	case quiet.Err() != nil, errors.Is(err, broker.ErrClosed): // the next poll returns that again
 		return nil, nil
 	}
 	return nil, err
@@ -79,46 +80,45 @@ func (s *session) wait(ctx context.Context, committer bool) (*broker.Delivery, e
 
 // take adds a delivery's events to the batch.
 func (s *session) take(b *batch, d *broker.Delivery) {
-	t := s.tenures.of(d)
+	t := s.assignments.of(d)
 	if t == nil {
-		b.drops = append(b.drops, d)
+		b.foreign = append(b.foreign, d)
 		return
 	}
-	s.know(t)
-	one := &turn{d: d, tenure: t}
-	t.turns = append(t.turns, one)
+	s.begin(t)
+	one := &inFlight{d: d, of: t}
+	t.deliveries = append(t.deliveries, one)
 	b.touch(one)
 	b.events += len(d.Events)
 	for i := range d.Events {
 		e := &d.Events[i]
 		b.bytes += len(e.Data)
-		s.choose(b, item{v: &e.View, offset: e.Offset, logged: e.Time.UnixMilli(), turn: one})
+		s.choose(b, item{v: &e.View, offset: e.Offset, logged: e.Time.UnixMilli(), delivery: one})
 	}
 	if n := len(d.Events); n > 0 && t.found != nil && d.Events[n-1].Offset >= t.found.last {
 		t.found = nil
 	}
 }
 
-// touch notes that the batch has something of a tenure.
-func (b *batch) touch(t *turn) {
+// touch notes that the batch has a part of an assignment.
+func (b *batch) touch(t *inFlight) {
 	if b.began.IsZero() {
 		b.began = time.Now()
 	}
 	for i := range b.parts {
-		if p := &b.parts[i]; p.tenure == t.tenure {
-			if p.turn.d == nil {
-				p.turn = t
+		if p := &b.parts[i]; p.of == t.of {
+			if p.from.d == nil {
+				p.from = t
 			}
 			return
 		}
 	}
-	b.parts = append(b.parts, part{tenure: t.tenure, turn: t})
+	b.parts = append(b.parts, part{of: t.of, from: t})
 }
 
-// know begins to keep books on a tenure, and ends those of the tenures that have
-// ended. What versions a partition has been scored by outlives an aborted
-// transaction, as far as it was committed.
-func (s *session) know(t *tenure) {
+// begin starts to track an assignment. The versions that have scored a partition
+// survive an aborted transaction, as far as they were committed.
+func (s *session) begin(t *assignment) {
 	if t.known {
 		return
 	}
@@ -133,4 +133,50 @@ func (s *session) know(t *tenure) {
 		t.before = nil
 	}
 	s.active = append(s.active, t)
+}
+
+// choose adds an event to the batch and finds its model.
+func (s *session) choose(b *batch, it item) {
+	t := it.delivery.of
+	switch {
+	case !selects(s.conf.Types, it.v.Type):
+		it.verdict = passedOver
+	case t.found != nil && t.found.has(it.v, it.offset), it.offset < t.ahead && t.held.seen(it.v, it.offset):
+		it.verdict = skipped
+	default:
+		s.address(b, &it)
+	}
+	b.items = append(b.items, it)
+}
+
+// address finds the key and the model. Events that already wait for the model come
+// first.
+func (s *session) address(b *batch, it *item) {
+	key, err := s.place.of(it.v)
+	if err == nil {
+		it.key, err = s.cache.of(key)
+	}
+	if err != nil {
+		it.verdict, it.reason = dead, err
+		return
+	}
+	if one := it.delivery.of; one.holding && it.held == nil && one.held.waits(key) {
+		s.hold(it)
+		return
+	}
+	t := it.key.target
+	if len(t.waiting) > 0 && t.batch != b.seq {
+		s.pull(b, t)
+	}
+	b.join(it, t)
+}
+
+// selects reports whether events of a type are scored: those of the list, or without a
+// list all types but Tidemill's.
+func selects(types []string, typ string) bool {
+	if len(types) == 0 {
+		return !tidemill.ReservedType(typ)
+	}
+	_, found := slices.BinarySearch(types, typ)
+	return found
 }

@@ -2,22 +2,23 @@ package score
 
 import (
 	"container/heap"
+	"sort"
 	"sync"
 
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/parked"
 )
 
-// held are the events of one partition that wait for their models on the parked
-// stream, beside which only an index of them is in memory.
+// held is the index of one partition's events that wait for their models on the parked
+// stream. Their contents are mostly not in memory.
 //
-// The pipeline decides: it holds events, asks for keys' models, opens the keys
-// whose models have come, and takes their events, each key's in order. The
-// committer writes what was decided into transactions, in the order of the
-// decisions, and says which have been committed. A transaction that fails ends the
-// tenure, and what is held with it: the next owner rebuilds it from the log.
+// The pipeline decides: it parks events, asks for the models of keys, opens keys whose
+// models are loaded, and takes their events in the order of each key. The committer
+// writes these decisions into transactions, in their order, and reports which are
+// committed. A transaction that fails ends the assignment and this index with it; the
+// next owner rebuilds it from the log.
 //
-// What is on the log of a transaction that was torn does not count by itself:
-// see rebuild.
+// Records of a torn transaction do not count by themselves: see rebuild.
 type held struct {
 	b         *broker.Broker
 	stream    string
@@ -27,31 +28,28 @@ type held struct {
 	mu      sync.Mutex
 	log     heldLog
 	keys    map[string]*heldKey
-	closed  keyHeap // nobody has asked for their models
-	open    keyHeap // their events may be taken
-	kept    shelf   // contents of what was parked lately
-	loaded  shelf   // contents of what was read lately
-	waiting int     // events that have not been taken
+	closed  keyHeap   // keys whose models have not been asked for
+	open    keyHeap   // keys whose events may be taken
+	kept    *contents // of events that were parked lately
+	loaded  *contents // of events that were read lately
+	waiting int       // number of events that have not been taken
 
-	serial   int64            // of the last returned record
-	noted    int64            // of the last that counts
-	void     []int64          // returned records that do not count, and that no record has said so of
-	ahead    map[int64]uint32 // input offsets that the group has yet to pass, by what is there
-	passed   int64            // the group's offset is this or beyond it
-	end      int64            // of the parked partition, as far as it is known here
-	patience int              // how long the log was when nothing could be parked anew
-	owed     []int64          // places of events that were returned, which no record has said yet
-	fold     *heldFold        // while it is rebuilt
+	serial   int64            // serial number of the last returned record
+	noted    int64            // serial number of the last returned record that counts
+	void     []int64          // returned records that do not count and that no other record has declared void
+	ahead    map[int64]uint32 // parked input offsets that the group has yet to pass, with the identity of their events
+	passed   int64            // the group's offset, or a lower one
+	end      int64            // end of the parked partition, as far as it is known
+	patience int              // length of the log when a renewal was last not possible
+	owed     []int64          // places of returned events that no record lists yet
+	fold     *heldFold        // set during a rebuild
 }
 
-// heldOptions bound what is in memory besides the index.
+// heldOptions bound the memory besides the index.
 type heldOptions struct {
-	Kept int // bytes of events, from when they are parked
-	Read int // bytes that are read at once, and kept until others are
-	// Renew is how many entries the index has at least before events are parked anew.
-	Renew int
-	// Share is how many times as long as what waits the index must be for that.
-	Share int
+	Kept  int // bytes of recently parked events
+	Read  int // bytes that are read at once, and kept until the next read
+	Renew parked.Renewal
 }
 
 func (o heldOptions) withDefaults() heldOptions {
@@ -61,33 +59,35 @@ func (o heldOptions) withDefaults() heldOptions {
 	if o.Read == 0 {
 		o.Read = 1 << 20
 	}
-	if o.Renew == 0 {
-		o.Renew = 8 << 10
-	}
-	if o.Share == 0 {
-		o.Share = 4
+	if o.Renew == (parked.Renewal{}) {
+		o.Renew = parked.Renewal{Least: 8 << 10, Share: 4}
 	}
 	return o
 }
 
-// heldEvent is an event that was held.
+// contents are events in memory, by their entries' sequence numbers.
+type contents = parked.Cache[uint64, *heldEvent]
+
+func newContents() *contents { return parked.NewCache[uint64, *heldEvent](0) }
+
+// heldEvent is an event that was parked.
 type heldEvent struct {
-	view   broker.View // its own memory
+	view   broker.View // with memory of its own
 	key    string
-	offset int64 // of the input
-	logged int64 // milliseconds, when it reached the input
-	err    error // it cannot be read any more; view has nothing then
+	offset int64 // offset on the input
+	logged int64 // time when it reached the input, in milliseconds
+	err    error // reason why it can no longer be read; then view is empty
 
 	seq  uint64
 	size int
 }
 
-// heldKey is a key that has events to be taken.
+// heldKey is a key with events that have not been taken.
 type heldKey struct {
 	name       string
-	head, tail uint64 // sequence numbers
+	head, tail uint64 // sequence numbers of its first and last event
 	state      keyState
-	at         int // in its heap
+	at         int // index in its heap
 }
 
 type keyState int8
@@ -99,26 +99,27 @@ const (
 )
 
 func openHeld(b *broker.Broker, stream string, partition int32, o heldOptions) *held {
-	return &held{b: b, stream: stream, partition: partition, o: o.withDefaults(), keys: map[string]*heldKey{}, ahead: map[int64]uint32{}}
+	return &held{b: b, stream: stream, partition: partition, o: o.withDefaults(), keys: map[string]*heldKey{}, ahead: map[int64]uint32{},
+		kept: newContents(), loaded: newContents()}
 }
 
-// waits tells whether an event of the key has yet to be taken, so that a later
-// one must be held, too.
+// waits reports whether an event of the key has yet to be taken, so that later ones
+// must be parked, too.
 func (h *held) waits(key string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.keys[key] != nil
 }
 
-// count is how many events wait.
+// count returns the number of waiting events.
 func (h *held) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.waiting
 }
 
-// seen tells whether an event that is read from the input was parked already, by
-// an owner whose offset did not come to count. It is not to be dealt with again.
+// seen reports whether an event of the input is already parked by an owner whose offset
+// was not committed. Such an event is skipped.
 func (h *held) seen(v *broker.View, offset int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,8 +127,8 @@ func (h *held) seen(v *broker.View, offset int64) bool {
 	return is && what == identity(v.Source, v.ID)
 }
 
-// identity tells events apart that a log gave the same offset, having lost its end
-// in between.
+// identity distinguishes events that have the same offset because a log has lost its
+// end in between.
 func identity(source, id string) uint32 {
 	const prime = 16777619
 	n := uint32(2166136261)
@@ -139,19 +140,19 @@ func identity(source, id string) uint32 {
 	return n
 }
 
-// hold decides that an event waits. What it returns is for park.
+// hold decides that an event is parked. The result is for park.
 func (h *held) hold(key string, v *broker.View, offset, logged int64) (seq uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	seq = h.log.add(heldEntry{at: uncommitted, from: offset, what: identity(v.Source, v.ID)})
 	k := h.append(key, seq)
-	if size := sizeOf(v); h.kept.size+size <= h.o.Kept {
-		h.kept.put(&heldEvent{view: v.Clone(), key: k.name, offset: offset, logged: logged, seq: seq, size: size})
+	if size := parked.Size(v); h.kept.Size()+size <= h.o.Kept {
+		h.kept.Put(seq, &heldEvent{view: v.Clone(), key: k.name, offset: offset, logged: logged, seq: seq, size: size}, size)
 	}
 	return seq
 }
 
-// append puts an entry behind those of its key.
+// append adds an entry to the end of its key.
 func (h *held) append(key string, seq uint64) *heldKey {
 	h.waiting++
 	k := h.keys[key]
@@ -166,8 +167,8 @@ func (h *held) append(key string, seq uint64) *heldKey {
 	return k
 }
 
-// ask is the key that has waited longest of those whose models nobody has asked
-// for; false if there is none. It is asked for from now on: open it, or close it.
+// ask returns the key that has waited longest of those whose models have not been asked
+// for; false if there is none. The caller then calls unlock or close.
 func (h *held) ask() (key string, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -179,10 +180,10 @@ func (h *held) ask() (key string, ok bool) {
 	return k.name, true
 }
 
-// unlock has a key's events taken from now on.
+// unlock allows to take a key's events.
 func (h *held) unlock(key string) { h.turn(key, keyOpen) }
 
-// close has nobody take a key's events, and its model asked for again.
+// close stops the taking of a key's events and has its model asked for again.
 func (h *held) close(key string) { h.turn(key, keyClosed) }
 
 func (h *held) turn(key string, to keyState) {
@@ -200,7 +201,7 @@ func (h *held) turn(key string, to keyState) {
 	}
 }
 
-// leave takes a key out of the heap that it is in.
+// leave removes a key from its heap.
 func (h *held) leave(k *heldKey) {
 	switch k.state {
 	case keyOpen:
@@ -210,7 +211,7 @@ func (h *held) leave(k *heldKey) {
 	}
 }
 
-// keyHeap has the key first whose next event is the oldest.
+// keyHeap orders keys by their oldest event.
 type keyHeap []*heldKey
 
 func (q keyHeap) Len() int           { return len(q) }
@@ -220,17 +221,87 @@ func (q keyHeap) Swap(i, j int) {
 	q[i].at, q[j].at = i, j
 }
 
-// Push is heap.Interface's.
+// Push implements heap.Interface.
 func (q *keyHeap) Push(x any) {
 	k := x.(*heldKey)
 	k.at = len(*q)
 	*q = append(*q, k)
 }
 
-// Pop is heap.Interface's.
+// Pop implements heap.Interface.
 func (q *keyHeap) Pop() any {
 	last := len(*q) - 1
 	k := (*q)[last]
 	(*q)[last], *q = nil, (*q)[:last]
 	return k
+}
+
+// heldEntry is the index entry of a parked event. There may be a million of them.
+type heldEntry struct {
+	at    int64  // offset on the parked partition; uncommitted until it is known
+	from  int64  // offset on the input
+	next  uint32 // distance to the key's next entry; 0 if there is none
+	what  uint32 // identity of the event
+	state heldState
+	copy  uint16 // number of earlier copies of the event; see renew
+}
+
+const uncommitted = -1
+
+type heldState uint8
+
+const (
+	heldWaiting heldState = iota
+	heldTaken
+	heldReturned // handled, or a record that does not count
+)
+
+// heldLog has the entries in the order in which they were parked, which is the order of
+// their offsets. Their sequence numbers never change. It grows and shrinks by blocks,
+// so that it takes no more memory than it needs.
+type heldLog struct {
+	blocks [][]heldEntry
+	first  uint64 // sequence number of the first entry
+	begun  uint64 // sequence number of the first entry of the first block
+	behind uint64 // sequence number after the last entry
+}
+
+const heldBlock = 1024
+
+func (l *heldLog) len() int { return int(l.behind - l.first) }
+
+func (l *heldLog) add(e heldEntry) (seq uint64) {
+	n := len(l.blocks)
+	if n == 0 || len(l.blocks[n-1]) == heldBlock {
+		l.blocks = append(l.blocks, make([]heldEntry, 0, heldBlock))
+		n++
+	}
+	l.blocks[n-1] = append(l.blocks[n-1], e)
+	l.behind++
+	return l.behind - 1
+}
+
+// of returns the entry of a sequence number in the log.
+func (l *heldLog) of(seq uint64) *heldEntry {
+	i := seq - l.begun
+	return &l.blocks[i/heldBlock][i%heldBlock]
+}
+
+// drop removes the first entry.
+func (l *heldLog) drop() {
+	if l.first++; l.first-l.begun == heldBlock {
+		l.blocks[0] = nil
+		l.blocks = l.blocks[1:]
+		l.begun = l.first
+	}
+}
+
+// find returns the sequence number of the entry at an offset of the parked partition.
+func (l *heldLog) find(at int64) (seq uint64, ok bool) {
+	i := sort.Search(l.len(), func(i int) bool {
+		e := l.of(l.first + uint64(i))
+		return e.at == uncommitted || e.at >= at
+	})
+	seq = l.first + uint64(i)
+	return seq, i < l.len() && l.of(seq).at == at
 }

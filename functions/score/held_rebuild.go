@@ -2,36 +2,95 @@ package score
 
 import (
 	"cmp"
+	"container/heap"
 	"context"
+	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/parked"
 )
 
-// rebuild reads the parked partition from a note's mark. offset is the group's.
-// Then scored is told what outputs there are, and settle ends it.
+// headerHeld marks an event on a scorer's parked stream as waiting. It is a header of
+// the record and no attribute, so the event itself is unchanged.
+const headerHeld = "tidemill-held"
+
+const heldVersion = 1
+
+// heldHeader is that header: the event's offset on the input, the time when it came
+// there, the number of earlier copies, and its key.
+type heldHeader struct {
+	offset int64
+	logged int64 // time in milliseconds
+	copy   uint16
+	key    string
+}
+
+func (x *heldHeader) encode() []byte {
+	b := append(make([]byte, 0, 24+len(x.key)), heldVersion)
+	for _, n := range [...]int64{int64(x.copy), x.offset, x.logged} {
+		b = parked.AppendNumber(b, n)
+	}
+	return append(b, x.key...)
+}
+
+func readHeldHeader(b []byte) (heldHeader, error) {
+	r := parked.Read(b, heldVersion)
+	x := heldHeader{copy: uint16(r.Number()), offset: r.Number(), logged: r.Number()}
+	x.key = string(r.Rest())
+	return x, r.Err()
+}
+
+// returnedData is the data of tidemill.scorer.returned: the parked events that were
+// handled in the same transaction. It counts if the note's serial number has reached
+// its own, and if no later record declares it void.
+type returnedData struct {
+	Serial  int64      `json:"serial"`
+	Offsets [][2]int64 `json:"offsets"`        // first and last offsets on the same partition
+	Void    []int64    `json:"void,omitempty"` // offsets of such records
+}
+
+func readReturned(data []byte) (r returnedData, err error) {
+	if err := json.Unmarshal(data, &r); err != nil {
+		return r, fmt.Errorf("read which parked events have been dealt with: %w", err)
+	}
+	return r, nil
+}
+
+// ranges sorts offsets and joins adjacent ones.
+func ranges(offsets []int64) (all [][2]int64) {
+	slices.Sort(offsets)
+	for _, at := range offsets {
+		if n := len(all); n > 0 && all[n-1][1]+1 >= at {
+			all[n-1][1] = at
+			continue
+		}
+		all = append(all, [2]int64{at, at})
+	}
+	return all
+}
+
+// rebuild reads the parked partition from a note's mark. offset is the group's. After
+// it, scored is called for the outputs that exist, and settle ends the rebuild.
 //
-// A server that dies in the middle of a transaction's end may show some partitions
-// what the others will never see, while the group's offsets, and the notes beside
-// them, are written last. So an event that is parked beyond the group's offset is
-// parked for good, and seen says so. But a record of returned events counts only
-// if the note has come to its serial number: the outputs that belong to it may have
-// been lost. The next such record says that this one is void.
+// A server that dies at a transaction's end may show some partitions records that the
+// others never get, and it writes the group's offsets and notes last. So an event that
+// is parked after the group's offset is parked for good, and seen reports it. A
+// returned record counts only if the note has reached its serial number, because its
+// outputs may have been lost. Otherwise the next such record declares it void.
 func (h *held) rebuild(ctx context.Context, m heldMark, offset int64) error {
 	h.passed, h.serial, h.noted = offset, m.serial, m.serial
-	if m.at == uncommitted { // nobody has parked anything that counts
+	if m.at == uncommitted { // nothing is parked that counts
 		return h.begin(ctx)
 	}
 	f := &heldFold{h: h}
 	from := []broker.Position{{Stream: h.stream, Partition: h.partition, Offset: m.at}}
-	stopped, err := h.b.ReadBack(ctx, from, f.add)
-	if err == nil {
-		err = f.err
-	}
+	stopped, err := parked.Rebuild(ctx, h.b, from, f.add)
 	if err != nil {
-		return fmt.Errorf("read which events wait on %s/%d: %w", h.stream, h.partition, err)
+		return fmt.Errorf("find which events wait: %w", err)
 	}
 	h.end, h.fold = stopped[0].Offset, f
 	f.count()
@@ -51,15 +110,14 @@ func (h *held) begin(ctx context.Context) error {
 	return nil
 }
 
-// heldFold is a rebuild under way.
+// heldFold is the state of a rebuild.
 type heldFold struct {
 	h       *held
 	names   map[string]uint32
 	texts   []string
-	keyOf   []uint32 // by entry
+	keyOf   []uint32 // number of the key of each entry
 	records []foundRecord
-	sorted  []uint64 // entries, by where and what their events are
-	err     error
+	sorted  []uint64 // entries, ordered by input offset and identity
 }
 
 type foundRecord struct {
@@ -67,22 +125,16 @@ type foundRecord struct {
 	returnedData
 }
 
-func (f *heldFold) add(in *broker.Incoming) {
-	if f.err != nil {
-		return
+func (f *heldFold) add(in *broker.Incoming) error {
+	if header := parked.Find(&in.View, headerHeld); header != nil {
+		return f.item(in, header)
 	}
-	header := headerOf(&in.View)
-	switch {
-	case header == nil && in.Type == tidemill.TypeScorerReturned:
-		var r returnedData
-		r, f.err = readReturned(in.Data)
-		f.records = append(f.records, foundRecord{in.Offset, r})
-	case header != nil:
-		f.err = f.item(in, header)
+	if in.Type != tidemill.TypeScorerReturned {
+		return nil
 	}
-	if f.err != nil {
-		f.err = fmt.Errorf("offset %d: %w", in.Offset, f.err)
-	}
+	r, err := readReturned(in.Data)
+	f.records = append(f.records, foundRecord{in.Offset, r})
+	return err
 }
 
 func (f *heldFold) item(in *broker.Incoming, header []byte) error {
@@ -103,7 +155,7 @@ func (f *heldFold) item(in *broker.Incoming, header []byte) error {
 	return nil
 }
 
-// count finds which records count, and what they say.
+// count finds which returned records count, and applies them.
 func (f *heldFold) count() {
 	h := f.h
 	void := map[int64]bool{}
@@ -127,7 +179,7 @@ func (f *heldFold) count() {
 	f.once()
 }
 
-// drop takes some entries for returned.
+// drop marks entries as returned.
 func (h *held) drop(offsets [][2]int64) {
 	for _, r := range offsets {
 		for seq, _ := h.log.find(r[0]); seq < h.log.behind && h.log.of(seq).at <= r[1]; seq++ {
@@ -136,9 +188,9 @@ func (h *held) drop(offsets [][2]int64) {
 	}
 }
 
-// once leaves one entry of each event, for it may have been parked twice: by two
-// owners where there are no transactions, or anew by renew. Of copies the newest
-// counts; if any of that kind was returned, all are.
+// once leaves one entry for each event. An event may be parked twice: by two owners
+// without transactions, or by renew. The newest copy counts. If one entry of that copy
+// was returned, all of them are.
 func (f *heldFold) once() {
 	l := &f.h.log
 	f.sorted = make([]uint64, l.len())
@@ -161,8 +213,7 @@ func (e *heldEntry) compare(from int64, what uint32) int {
 	return cmp.Or(cmp.Compare(e.from, from), cmp.Compare(e.what, what))
 }
 
-// scored says that the output of an event is on the log. If the event still waits
-// it need not any more.
+// scored reports that the output of an event exists. The event no longer has to wait.
 func (h *held) scored(offset int64, what uint32) {
 	if h.fold == nil {
 		return
@@ -181,7 +232,7 @@ func (h *held) scored(offset int64, what uint32) {
 	}
 }
 
-// settle ends a rebuild: what still waits waits for its model from now on.
+// settle ends a rebuild. The remaining events wait for their models.
 func (h *held) settle() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -201,8 +252,8 @@ func (h *held) settle() {
 	}
 }
 
-// aheadTo is behind the last input offset that was parked and that the group has
-// yet to pass; 0 if there is none.
+// aheadTo returns the offset after the last parked input offset that the group has yet
+// to pass; 0 if there is none.
 func (h *held) aheadTo() (behind int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -210,4 +261,107 @@ func (h *held) aheadTo() (behind int64) {
 		behind = max(behind, offset+1)
 	}
 	return behind
+}
+
+// renewal is an event that is parked again. The same transaction returns the old entry
+// and parks the new one.
+type renewal struct {
+	old *heldEvent
+	seq uint64 // sequence number for park
+}
+
+// renew parks events again that keep the mark where it is: those of a key whose model
+// does not come, while many others come and go. Otherwise the index and the time of a
+// rebuild would grow for as long as one model is missing. All events of a key move
+// together, because their order would be lost otherwise. Mostly there is nothing to do.
+//
+// The copy number distinguishes the new event from the old one. If a renewal is torn,
+// both exist and the newer one counts.
+func (h *held) renew(ctx context.Context) (all []renewal, err error) {
+	k, events, err := h.stale(ctx)
+	if k == nil || err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range events {
+		old := h.log.of(e.seq)
+		old.state, old.next = heldTaken, 0
+		seq := h.log.add(heldEntry{at: uncommitted, from: old.from, what: old.what, copy: old.copy + 1})
+		all = append(all, renewal{old: e, seq: seq})
+	}
+	for i, r := range all[1:] {
+		h.log.of(all[i].seq).next = uint32(r.seq - all[i].seq)
+	}
+	h.patience = 0
+	k.head, k.tail = all[0].seq, all[len(all)-1].seq
+	switch k.state {
+	case keyOpen:
+		heap.Fix(&h.open, k.at)
+	case keyClosed:
+		heap.Fix(&h.closed, k.at)
+	}
+	return all, nil
+}
+
+// stale returns the key whose events are to be parked again, with their contents; nil
+// if there is none or they cannot be read now.
+func (h *held) stale(ctx context.Context) (k *heldKey, events []*heldEvent, err error) {
+	k, seqs := h.oldest()
+	size := 0
+	for _, seq := range seqs {
+		h.mu.Lock()
+		e, at := h.content(seq), h.log.of(seq).at
+		h.mu.Unlock()
+		if e == nil && at != uncommitted {
+			e, err = h.fetch(ctx, seq, at)
+		}
+		if e == nil || e.err != nil || err != nil || size > parked.RenewBytes {
+			h.notNow(events)
+			return nil, nil, err
+		}
+		e.key = k.name
+		events, size = append(events, e), size+e.size
+	}
+	return k, events, nil
+}
+
+// notNow gives back contents that were not used. The next renewal waits until the index
+// has grown.
+func (h *held) notNow(events []*heldEvent) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range events {
+		h.loaded.Put(e.seq, e, e.size)
+	}
+	h.patience = h.log.len()
+}
+
+// oldest returns the key of the first waiting entry with all its entries, if a renewal
+// is due.
+func (h *held) oldest() (k *heldKey, seqs []uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.o.Renew.Due(h.log.len(), h.waiting, h.patience) {
+		return nil, nil
+	}
+	for _, other := range h.keys {
+		if k == nil || other.head < k.head {
+			k = other
+		}
+	}
+	if k.head != h.log.first {
+		return nil, nil // the first entry has been taken
+	}
+	for seq := k.head; ; {
+		seqs = append(seqs, seq)
+		e := h.log.of(seq)
+		if e.copy == math.MaxUint16 || e.at == uncommitted || len(seqs) > parked.RenewRecords {
+			return nil, nil
+		}
+		if e.next == 0 {
+			return k, seqs
+		}
+		seq += uint64(e.next)
+	}
 }

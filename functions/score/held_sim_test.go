@@ -11,6 +11,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
+	"tidemill.dev/broker/parked"
 )
 
 // parkedKafka is a Kafka with a stream where events wait.
@@ -123,7 +124,7 @@ func tell(k *parkedKafka, seed uint64, events, keys int) *story {
 // the note's place.
 func (s *story) begin() {
 	s.Helper()
-	s.h = openHeld(s.b, parkedStream, s.partition, heldOptions{Kept: 1 + s.r.IntN(8)*700, Read: 1 + s.r.IntN(8)*700, Renew: 1 + s.r.IntN(20), Share: 1 + s.r.IntN(3)})
+	s.h = openHeld(s.b, parkedStream, s.partition, heldOptions{Kept: 1 + s.r.IntN(8)*700, Read: 1 + s.r.IntN(8)*700, Renew: parked.Renewal{Least: 1 + s.r.IntN(20), Share: 1 + s.r.IntN(3)}})
 	s.must(s.h.rebuild(s.ctx, s.mark, int64(s.offset)))
 	s.found = map[int]bool{}
 	for _, o := range s.outputs[s.from:] {

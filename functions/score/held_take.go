@@ -3,27 +3,31 @@ package score
 import (
 	"container/heap"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
+	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/parked"
 )
 
-// errHeldGone says that an event that was parked is on its stream no more.
+// errHeldGone reports that a parked event is no longer on its stream.
 var errHeldGone = errors.New("it waited for its model for longer than the stream where it waited keeps events; give its input a longer retention")
 
-// errHeldBooks says that the log has something that the books on it do not: they
-// are made anew then.
+// errHeldBooks reports that the log does not match the index. Then the index is
+// rebuilt.
 var errHeldBooks = errors.New("what is parked is not where the books say")
 
-// take is the oldest events of the keys that are open, in the order in which they
-// were parked, up to so many of them or so many bytes. What is not in memory is
-// read again, a stretch of the log at once, which is then what comes next mostly.
-// It may be fewer than there are, since what was parked a moment ago may not be
+// take returns the oldest events of the open keys, in the order in which they were
+// parked, up to a number of events and bytes. Contents that are not in memory are read
+// again, together with the records after them, which mostly come next. It may return
+// fewer events than there are, because a record that was just parked may not be
 // readable yet.
 //
-// A later event of a key may be dealt with once all of these have been taken, if
-// its output goes behind theirs.
+// Later events of a key may be handled after all of these have been taken, if their
+// outputs come after.
 func (h *held) take(ctx context.Context, events, bytes int) (all []*heldEvent, err error) {
 	var later []*heldKey
 	for events > 0 && bytes > 0 {
@@ -47,20 +51,20 @@ func (h *held) take(ctx context.Context, events, bytes int) (all []*heldEvent, e
 		h.resume(k)
 	}
 	if len(all) > 0 {
-		err = nil // it comes again
+		err = nil // the error comes again
 	}
 	return all, err
 }
 
-// ready tells whether there is an event to be taken, perhaps not yet readable.
+// ready reports whether there is an event to be taken, which may not be readable yet.
 func (h *held) ready() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.open) > 0
 }
 
-// next is the next event of the oldest open key: its content if that is in memory,
-// and else its place.
+// next returns the next event of the oldest open key: its content if that is in memory,
+// and its place.
 func (h *held) next() (e *heldEvent, at int64, k *heldKey) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -71,15 +75,16 @@ func (h *held) next() (e *heldEvent, at int64, k *heldKey) {
 	return h.content(k.head), h.log.of(k.head).at, k
 }
 
-// content takes what is in memory of an event; nil if nothing is.
+// content takes the content of an event out of memory; nil if it is not there.
 func (h *held) content(seq uint64) *heldEvent {
-	if e := h.kept.take(seq); e != nil {
+	if e, ok := h.kept.Take(seq); ok {
 		return e
 	}
-	return h.loaded.take(seq)
+	e, _ := h.loaded.Take(seq)
+	return e
 }
 
-// setAside takes a key out of the heap for a moment, and resume puts it back.
+// setAside takes a key out of the heap for a moment; resume puts it back.
 func (h *held) setAside(k *heldKey) *heldKey {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,7 +100,7 @@ func (h *held) resume(k *heldKey) {
 	heap.Push(&h.open, k)
 }
 
-// pop moves a key on behind an event that is taken.
+// pop moves a key past an event that is taken.
 func (h *held) pop(k *heldKey, e *heldEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -112,8 +117,8 @@ func (h *held) pop(k *heldKey, e *heldEvent) {
 	heap.Fix(&h.open, k.at)
 }
 
-// putBack undoes the taking of the newest events that were taken of a key, in
-// their order. The key is asked for again.
+// putBack undoes the taking of the newest taken events of a key, in their order. The
+// key's model is asked for again.
 func (h *held) putBack(events []*heldEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,7 +127,7 @@ func (h *held) putBack(events []*heldEvent) {
 		entry := h.log.of(e.seq)
 		entry.state = heldWaiting
 		h.waiting++
-		h.loaded.put(e)
+		h.loaded.Put(e.seq, e, e.size)
 		k := h.keys[e.key]
 		if k == nil {
 			k = &heldKey{name: e.key, tail: e.seq}
@@ -137,12 +142,11 @@ func (h *held) putBack(events []*heldEvent) {
 	}
 }
 
-// fetch reads the stretch of the log that begins with an event, and returns that
-// event, nil if it cannot be read yet: a transaction that has been committed is
-// not visible at once.
+// fetch reads the log from an event on and returns that event. It returns nil if the
+// event cannot be read yet, because a committed transaction is not visible at once.
 func (h *held) fetch(ctx context.Context, seq uint64, at int64) (*heldEvent, error) {
 	h.mu.Lock()
-	h.loaded.clear()
+	h.loaded.Clear()
 	h.mu.Unlock()
 	there := false
 	var odd error
@@ -151,14 +155,14 @@ func (h *held) fetch(ctx context.Context, seq uint64, at int64) (*heldEvent, err
 		if err := h.load(in); err != nil && in.Offset == at {
 			odd = err
 		}
-		return h.loaded.size < h.o.Read
+		return h.loaded.Size() < h.o.Read
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read a parked event again: %w", err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e := h.loaded.take(seq)
+	e, _ := h.loaded.Take(seq)
 	switch {
 	case e != nil || next == at:
 		return e, nil
@@ -173,20 +177,149 @@ func (h *held) fetch(ctx context.Context, seq uint64, at int64) (*heldEvent, err
 
 // load keeps the content of an event that waits.
 func (h *held) load(in *broker.Incoming) error {
-	header := headerOf(&in.View)
+	header := parked.Find(&in.View, headerHeld)
 	if in.Err != nil || header == nil {
 		return in.Err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	seq, is := h.log.find(in.Offset)
-	if !is || h.log.of(seq).state != heldWaiting || h.kept.events[seq] != nil {
+	if !is || h.log.of(seq).state != heldWaiting || h.kept.Has(seq) {
 		return nil
 	}
 	x, err := readHeldHeader(header)
 	if err != nil {
 		return err
 	}
-	h.loaded.put(&heldEvent{view: withoutHeader(in.Clone()), key: x.key, offset: x.offset, logged: x.logged, seq: seq, size: sizeOf(&in.View)})
+	v, err := parked.Unwrap(in.Clone(), headerHeld)
+	if err != nil {
+		return err
+	}
+	size := parked.Size(&v)
+	h.loaded.Put(seq, &heldEvent{view: v, key: x.key, offset: x.offset, logged: x.logged, seq: seq, size: size}, size)
 	return nil
+}
+
+// outbox is a transaction or a producer.
+type outbox interface {
+	SendTo(ctx context.Context, stream string, partition int32, v *broker.View, done func(broker.Receipt))
+}
+
+// park sends an event that hold has decided on, in the order of the decisions. Its
+// offset is known when done is called, which must be before the next transaction
+// begins.
+func (h *held) park(ctx context.Context, to outbox, seq uint64, key string, v *broker.View, logged int64) error {
+	h.mu.Lock()
+	entry := h.log.of(seq)
+	x := heldHeader{offset: entry.from, logged: logged, copy: entry.copy, key: key}
+	h.mu.Unlock()
+	w, err := parked.Wrap(v, headerHeld, x.encode())
+	if err != nil {
+		return err
+	}
+	to.SendTo(ctx, h.stream, h.partition, &w, func(r broker.Receipt) {
+		h.mu.Lock()
+		h.log.of(seq).at = r.Offset
+		h.end = max(h.end, r.Offset+1)
+		h.mu.Unlock()
+	})
+	return nil
+}
+
+// returned writes which events have been handled, in the transaction with their
+// results. It must be part of every transaction that has a note of the partition.
+func (h *held) returned(ctx context.Context, to outbox, source string, events []*heldEvent) error {
+	data, first, err := h.record(events)
+	if data == nil && err == nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("say which parked events of %s/%d have been dealt with: %w", h.stream, h.partition, err)
+	}
+	v := broker.View{
+		ID: tidemill.ID("returned", source, fmt.Sprint(h.partition), fmt.Sprint(first), string(data)), Source: source, Type: tidemill.TypeScorerReturned,
+		Time: time.Now().UTC().Format(time.RFC3339Nano), DataSchema: tidemill.Schema(tidemill.TypeScorerReturned), DataContentType: "application/json", Data: data,
+	}
+	to.SendTo(ctx, h.stream, h.partition, &v, func(r broker.Receipt) {
+		h.mu.Lock()
+		h.end = max(h.end, r.Offset+1)
+		h.mu.Unlock()
+	})
+	return nil
+}
+
+// record encodes the data and marks the events as returned.
+func (h *held) record(events []*heldEvent) (data []byte, first int64, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	offsets := h.owed
+	for _, e := range events {
+		entry := h.log.of(e.seq)
+		if entry.at == uncommitted {
+			return nil, 0, fmt.Errorf("the event from offset %d is returned before it has been parked", entry.from)
+		}
+		offsets = append(offsets, entry.at)
+		entry.state = heldReturned
+	}
+	if len(offsets) == 0 {
+		return nil, 0, nil
+	}
+	h.owed = nil
+	h.serial++
+	r := returnedData{Serial: h.serial, Offsets: ranges(offsets), Void: h.void}
+	h.noted = h.serial
+	data, err = json.Marshal(r)
+	return data, offsets[0], err
+}
+
+// heldMark is the part of the note that rebuild needs.
+type heldMark struct {
+	at     int64 // lowest offset of the parked partition that is needed
+	serial int64 // serial number of the newest returned record that counts
+}
+
+// noMark is the mark of a partition without a note.
+var noMark = heldMark{at: uncommitted}
+
+// mark returns the mark of the transaction whose events returned has written.
+func (h *held) mark() heldMark {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := heldMark{at: h.end, serial: h.noted}
+	for seq := h.log.first; seq < h.log.behind; seq++ {
+		if e := h.log.of(seq); !h.over(e) {
+			if e.at != uncommitted {
+				m.at = e.at
+			}
+			break
+		}
+	}
+	return m
+}
+
+// over reports whether a successor does not need an entry: the event has been handled,
+// and the group will not read it again.
+func (h *held) over(e *heldEntry) bool {
+	return e.state == heldReturned && e.from < h.passed
+}
+
+// committed reports that the last transaction is committed, and that the group's offset
+// is this or a later one.
+func (h *held) committed(offset int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.noted == h.serial {
+		h.void = nil
+	}
+	if offset > h.passed {
+		h.passed = offset
+		for at := range h.ahead {
+			if at < offset {
+				delete(h.ahead, at)
+			}
+		}
+	}
+	for h.log.len() > 0 && h.over(h.log.of(h.log.first)) {
+		h.log.drop()
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/parked"
 )
 
 // parkNow holds events and parks them.
@@ -83,7 +84,7 @@ func TestHeadersAreReadAsTheyAreWritten(t *testing.T) {
 		t.Errorf("read %+v: %v", got, err)
 	}
 	for _, b := range [][]byte{nil, {}, {2, 0, 1, 1}, {1}, {1, 0}, {1, 0, 0xff}, {1, 0, 1, 0xff}} {
-		if _, err := readHeldHeader(b); !errors.Is(err, errHeld) {
+		if _, err := readHeldHeader(b); !errors.Is(err, parked.ErrHeader) {
 			t.Errorf("header %v: %v", b, err)
 		}
 	}
@@ -121,8 +122,8 @@ func TestAMillionThatWaitAreAnIndex(t *testing.T) {
 		t.Errorf("each takes %.1f bytes, allowed are %d", each, allowed)
 	}
 	returnAll(t, h, &to)
-	if n := h.log.len(); n != 0 || len(h.log.blocks) > 1 || len(h.keys) != 0 || h.kept.size != 0 {
-		t.Errorf("when all have been returned %d entries in %d blocks and %d keys are left, and %d bytes of contents", n, len(h.log.blocks), len(h.keys), h.kept.size)
+	if n := h.log.len(); n != 0 || len(h.log.blocks) > 1 || len(h.keys) != 0 || h.kept.Size() != 0 {
+		t.Errorf("when all have been returned %d entries in %d blocks and %d keys are left, and %d bytes of contents", n, len(h.log.blocks), len(h.keys), h.kept.Size())
 	}
 }
 

@@ -9,9 +9,10 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/api"
-	"tidemill.dev/triggers/letters"
+	"tidemill.dev/broker/parked"
+	"tidemill.dev/triggers/deadletters"
 )
 
 // shop is a store of models that may be away, for one model or for all.
@@ -214,7 +215,7 @@ func TestWhatWaitsForAModelThatIsRetired(t *testing.T) {
 	w.fact(tidemill.TypeModelRetired, "m/bot-1", "", tidemill.ModelRetired{Asked: time.Now(), Marks: []tidemill.Mark{{Offset: 1 << 40}}})
 	dead := w.settled(tidemill.StreamDeadLetters, 10)
 	for i, d := range dead {
-		l, err := letters.Read(&d.View)
+		l, err := deadletters.Read(&d.View)
 		w.must(err)
 		if l.Offset != int64(2*i+1) || l.Stream != streamIn || l.Scorer != "s" || l.Reason == "" {
 			t.Errorf("letter %d is %+v", i, l)
@@ -234,7 +235,7 @@ func TestOneMissingModelDoesNotHoldTheMark(t *testing.T) {
 	var store shop
 	conf := scorer()
 	conf.Hold = time.Millisecond
-	p := &process{w: w, fetch: store.without("").fetch, held: heldOptions{Kept: 1, Read: 1 << 16, Renew: 100}}
+	p := &process{w: w, fetch: store.without("").fetch, held: heldOptions{Kept: 1, Read: 1 << 16, Renew: parked.Renewal{Least: 100, Share: 4}}}
 	p.start(conf)
 	w.publish(batchOf(0, 2000, 20)...)
 	p.parks(2000)

@@ -39,20 +39,20 @@ func TestAPartitionThatIsLostAsATransactionBeginsCostsNoEvents(t *testing.T) {
 	b.sort()
 	s.resolve(b)
 	s.finish(b)
-	if !s.sift(b) {
+	if !s.dropLost(b) {
 		t.Fatal("nothing is ours")
 	}
-	w.must(s.announce(b))
+	w.must(s.noteFirst(b))
 	first, second := &b.parts[0], &b.parts[1]
-	s.tenures.gone([]broker.Position{{Stream: streamIn, Partition: first.tenure.partition}})
+	s.assignments.gone([]broker.Position{{Stream: streamIn, Partition: first.of.partition}})
 	called, err := s.do(b, s.fill)
 	if !called || !errors.Is(err, errTakenAway) {
 		t.Fatalf("%v, %v", called, err)
 	}
-	if s.current(second) || second.turn.d.Current() {
+	if s.current(second) || second.from.d.Current() {
 		t.Error("the other partition goes on behind events that were not committed")
 	}
-	if s.tenures.all[second.tenure.partition] == nil { // nobody has said a fact yet, and a note says so
+	if s.assignments.all[second.of.partition] == nil { // nobody has said a fact yet, and a note says so
 		t.Error("the other partition was not read on")
 	}
 }
@@ -68,14 +68,14 @@ func TestANoteFromBeforeTheFirstFactIsRead(t *testing.T) {
 // Nobody says when what was parked a moment ago can be read.
 func TestWhatCannotBeReadYetIsAskedForAgain(t *testing.T) {
 	s := (&Scorer{conf: scorer(), most: 64}).newSession()
-	x := newTenure(streamIn, 0, 0)
+	x := newAssignment(streamIn, 0, 0)
 	x.held = openHeld(nil, "parked", 0, heldOptions{Kept: 1})
-	s.active = []*tenure{x}
+	s.active = []*assignment{x}
 	v := message("a", 1)
 	x.held.hold("a", &v, 1, 0)
 	x.held.unlock("a")
 	b := s.newBatch()
-	if err := s.comeBack(t.Context(), b); err != nil || !b.empty() {
+	if err := s.takeParked(t.Context(), b); err != nil || !b.empty() {
 		t.Fatalf("%v; the batch has %d", err, len(b.items))
 	}
 	if at, some := s.due(); !some || time.Until(at) > time.Second {
@@ -101,7 +101,7 @@ func TestAnOutputThatWouldBeTooLarge(t *testing.T) {
 // are that are still to be passed.
 func TestWhatWasFoundKeepsItsPartition(t *testing.T) {
 	x := tenureOf(0, 3)
-	x.found = newFound("in/0/")
+	x.found = newEarlierOutputs("in/0/")
 	x.found.causes[50] = 1
 	x.resume(40, note{to: 1, from: 10}, []broker.Position{{Partition: 1, Offset: 80}, {Partition: 3, Offset: 5}})
 	if n := x.note(); n.to != 1 || n.from != 10 || x.end != 80 || x.to != 1 {

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// latencies counts numbers by how large they are, in buckets a quarter as wide as
-// they are large: for ever, and for the last while.
+// latencies counts numbers by size, in buckets that are a quarter as wide as the
+// number: in total, and for the recent past.
 type latencies struct {
 	mu   sync.Mutex
 	all  [buckets]uint64
 	sum  uint64
-	turn [2][buckets]uint64 // the present while and the one before
-	last time.Time          // when the present one began
+	turn [2][buckets]uint64 // present period and the one before
+	last time.Time          // beginning of the present period
 }
 
 const (
@@ -22,8 +22,8 @@ const (
 	bucketShift = 2
 )
 
-// bucketOf is where a number is counted: itself where it is small, else by its
-// highest bits.
+// bucketOf returns the bucket of a number: the number itself if it is small, otherwise
+// by its highest bits.
 func bucketOf(n int64) int {
 	if n < 1<<bucketShift {
 		return int(max(n, 0))
@@ -32,7 +32,7 @@ func bucketOf(n int64) int {
 	return min(buckets-1, (shift+1)<<bucketShift+int(n>>shift)&(1<<bucketShift-1))
 }
 
-// bucketTop is the largest number of a bucket.
+// bucketTop returns the largest number of a bucket.
 func bucketTop(b int) int64 {
 	if b < 1<<bucketShift {
 		return int64(b)
@@ -41,7 +41,7 @@ func bucketTop(b int) int64 {
 	return (int64(1<<bucketShift+b&(1<<bucketShift-1))+1)<<shift - 1
 }
 
-// begin lets add be called until end: a batch takes the lock once.
+// begin allows calls of add until end, so that a batch takes the lock once.
 func (l *latencies) begin() {
 	l.mu.Lock()
 	l.move(time.Now())
@@ -74,8 +74,7 @@ func (l *latencies) move(now time.Time) {
 	l.last = now
 }
 
-// quantile is a number that so many of the numbers of the last while do not
-// exceed.
+// quantile returns a number that a share q of the recent numbers does not exceed.
 func (l *latencies) quantile(q float64) int64 {
 	l.begin()
 	defer l.end()
@@ -94,7 +93,7 @@ func (l *latencies) quantile(q float64) int64 {
 	return 0
 }
 
-// histogram is how many numbers did not exceed each of some bounds.
+// histogram returns how many numbers did not exceed each of some bounds.
 func (l *latencies) histogram(bounds []int64) (counts []uint64, n, sum uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

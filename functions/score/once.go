@@ -9,21 +9,36 @@ import (
 
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/infer"
-	"tidemill.dev/internal/infer/tensor"
-	"tidemill.dev/internal/pick"
-	"tidemill.dev/internal/served"
+	"tidemill.dev/internal/scoring/features"
+	"tidemill.dev/internal/scoring/infer"
+	"tidemill.dev/internal/scoring/infer/tensor"
+	"tidemill.dev/internal/scoring/serving"
 )
 
-// ErrNoModel says that no champion answers for an event's key.
+// Scored is the data of tidemill.scored.
+type Scored struct {
+	Label  string             `json:"label,omitempty"`
+	Score  float64            `json:"score,omitempty"`  // score of the label
+	Scores map[string]float64 `json:"scores,omitempty"` // scores by label, or by number
+	Values []float64          `json:"values,omitempty"` // outputs of a model that is no classifier
+}
+
+// Result is the score of one event.
+type Result struct {
+	Model   string `json:"model"`
+	Version int    `json:"version"`
+	Scored
+}
+
+// ErrNoModel reports that an event's key has no champion.
 var ErrNoModel = errors.New("has no champion")
 
-// ErrUnscorable says that an event does not have what the model or its name needs.
+// ErrUnscorable reports that an event lacks fields that the model or its name needs.
 var ErrUnscorable = errors.New("the event cannot be scored")
 
-// Once scores one event that is on no stream, and publishes nothing. It waits for
-// a model that is loading as long as the context allows.
-func Once(ctx context.Context, c config.Scorer, m *served.Models, v *broker.View) (Result, error) {
+// Once scores one event and publishes nothing. It waits for a model that is loading as
+// long as the context allows.
+func Once(ctx context.Context, c config.Scorer, m *serving.Models, v *broker.View) (Result, error) {
 	place := newKeyPlace(c.Key, c.Model)
 	key, err := place.of(v)
 	if err != nil {
@@ -48,14 +63,14 @@ func Once(ctx context.Context, c config.Scorer, m *served.Models, v *broker.View
 	return r, nil
 }
 
-// failedEvery is how often somebody who waits for a model sees whether its load has
-// failed: he is told why, rather than left to wait for a store that is away.
+// failedEvery is how often await checks whether a load has failed. Then it returns the
+// reason and does not wait for a store that is away.
 const failedEvery = 100 * time.Millisecond
 
-// await is a model's version that answers, once there is one. Who is patient waits
-// for a store that is away, too.
-func await(ctx context.Context, m *served.Models, name string, patient bool) (*infer.Model, error) {
-	if !m.Known(name) { // a slot stays, and names may come from anybody
+// await waits for a model's version and returns it. If patient is set, it also waits
+// for a store that is away.
+func await(ctx context.Context, m *serving.Models, name string, patient bool) (*infer.Model, error) {
+	if !m.Known(name) { // a slot is never removed, and any name may be asked for
 		return nil, fmt.Errorf("model %s %w: train it, or promote one of its versions", name, ErrNoModel)
 	}
 	slot := m.Slot(name)
@@ -64,19 +79,19 @@ func await(ctx context.Context, m *served.Models, name string, patient bool) (*i
 	for {
 		model, state := slot.Use()
 		switch state {
-		case served.Ready:
+		case serving.Ready:
 			return model, nil
-		case served.Missing:
+		case serving.Missing:
 			return nil, fmt.Errorf("model %s %w: train it, or promote one of its versions", name, ErrNoModel)
-		case served.Broken:
+		case serving.Broken:
 			return nil, fmt.Errorf("model %s: %w: %w", name, errUnloadable, slot.Err())
 		}
-		if err := slot.Err(); err != nil && !patient && !errors.Is(err, infer.ErrUnfit) { // unfit is the newer one, and the one before is being loaded
+		if err := slot.Err(); err != nil && !patient && !errors.Is(err, infer.ErrUnfit) { // a newer version does not fit, and the one before is being loaded
 			return nil, fmt.Errorf("model %s cannot be loaded now: %w", name, err)
 		}
 		select {
 		case <-slot.Waiter():
-		case <-look.C: // a try that failed wakes nobody
+		case <-look.C: // a failed load wakes no waiter
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait for model %s to be loaded: %w", name, errors.Join(context.Cause(ctx), slot.Err()))
 		}
@@ -84,7 +99,7 @@ func await(ctx context.Context, m *served.Models, name string, patient bool) (*i
 }
 
 func answer(c *config.Scorer, m *infer.Model, v *broker.View) (Result, error) {
-	plan, err := pick.New(fieldsOf(c), m.Inputs())
+	plan, err := features.New(fieldsOf(c), m.Inputs())
 	if err != nil {
 		return Result{}, err
 	}

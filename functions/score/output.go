@@ -1,16 +1,19 @@
 package score
 
 import (
+	"math"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 	"unsafe"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/scoring/infer"
 )
 
-// outputs writes events that follow from items. The event it returns is good
-// until the next: whoever sends it copies it.
+// outputs makes the events that follow from items. A returned event is valid until the
+// next one; sending it copies it.
 type outputs struct {
 	source string
 	schema string
@@ -24,13 +27,13 @@ func newOutputs(source string) *outputs {
 	return &outputs{source: source, schema: tidemill.Schema(tidemill.TypeScored)}
 }
 
-// text is bytes as text, without a copy: for as long as the bytes stay.
+// text returns bytes as text without a copy, valid as long as the bytes are.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// scored is what is said of an event that was scored.
+// scored returns the output of a scored event.
 func (o *outputs) scored(b *batch, it *item) *broker.View {
 	g := &b.groups[it.group]
-	o.id = strconv.AppendInt(append(o.id[:0], it.turn.tenure.prefix...), it.offset, 10)
+	o.id = strconv.AppendInt(append(o.id[:0], it.delivery.of.prefix...), it.offset, 10)
 	o.ext = append(o.ext[:0],
 		broker.Attribute{Name: tidemill.AttrModel, Value: g.ref.Model},
 		broker.Attribute{Name: tidemill.AttrModelVersion, Value: g.version},
@@ -47,7 +50,7 @@ func (o *outputs) scored(b *batch, it *item) *broker.View {
 	return &o.view
 }
 
-// carriedBytes is about how much of an event its output repeats.
+// carriedBytes returns about how many bytes of an event its output repeats.
 func carriedBytes(v *broker.View) int {
 	n := len(v.ID) + len(v.Source) + len(v.Subject) + len(v.Key)
 	for i := range v.Extensions {
@@ -58,8 +61,8 @@ func carriedBytes(v *broker.View) int {
 	return n
 }
 
-// carried tells what goes on from an event to what follows from it: the name of
-// the chain, its trace, the length of its loop, and what keys it.
+// carried reports whether an output repeats an attribute of its event: correlation,
+// trace, hops and keys.
 func carried(name string) bool {
 	switch name {
 	case tidemill.AttrCorrelationID, tidemill.AttrTraceParent, tidemill.AttrTraceState, tidemill.AttrHops, tidemill.AttrPartitionKey:
@@ -68,14 +71,186 @@ func carried(name string) bool {
 	return false
 }
 
-// passed is an event that goes on as it came. Beside it stands where it lay, for
-// whoever has to find out whether it has gone on.
+// passed returns an event that goes on unchanged. A header next to it has the event's
+// position, so that a new owner can find out whether it has gone on.
 func (o *outputs) passed(it *item) *broker.View {
-	o.id = append(append(append(o.id[:0], o.source...), '#'), it.turn.tenure.prefix...)
+	o.id = append(append(append(o.id[:0], o.source...), '#'), it.delivery.of.prefix...)
 	o.id = strconv.AppendInt(o.id, it.offset, 10)
 	o.extra = slices.DeleteFunc(append(o.extra[:0], it.v.Foreign...), func(h broker.Header) bool { return h.Key == passedHeader })
 	o.extra = append(o.extra, broker.Header{Key: passedHeader, Value: o.id})
 	o.view = *it.v
 	o.view.Foreign = o.extra
 	return &o.view
+}
+
+// appendScored appends the data of tidemill.scored as JSON: see Scored. If top is above
+// 0 it writes that many scores, the highest first, and otherwise all in the order of
+// the labels. NaN and infinity become null.
+func appendScored(dst []byte, a *infer.Answer, top int) []byte {
+	if len(a.Scores) == 0 && a.Label == "" {
+		return appendValues(dst, a.Values)
+	}
+	dst = append(dst, '{')
+	if a.Label != "" {
+		dst = append(dst, `"label":`...)
+		dst = appendText(dst, a.Label)
+		if i := scoreOf(a); i >= 0 {
+			dst = append(dst, `,"score":`...)
+			dst = appendScore(dst, a.Scores[i])
+		}
+	}
+	if len(a.Scores) > 0 {
+		if a.Label != "" {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `"scores":`...)
+		dst = appendScores(dst, a, top)
+	}
+	return append(dst, '}')
+}
+
+// scoreOf returns the index of the label's score; -1 if it has none. A model that does
+// not name its labels has chosen the highest score.
+func scoreOf(a *infer.Answer) int {
+	i := below(a.Scores, -1)
+	if a.Labels == nil || i >= 0 && i < len(a.Labels) && a.Labels[i] == a.Label {
+		return i
+	}
+	for i = range min(len(a.Labels), len(a.Scores)) {
+		if a.Labels[i] == a.Label {
+			return i
+		}
+	}
+	return -1
+}
+
+// below returns the index of the next lower score; the highest after -1. Of equal
+// scores the first comes first. -1 means that there is none.
+func below(scores []float32, after int) int {
+	best := -1
+	for i, s := range scores {
+		if after >= 0 && (s > scores[after] || s == scores[after] && i <= after) {
+			continue
+		}
+		if s == s && (best < 0 || s > scores[best]) {
+			best = i
+		}
+	}
+	return best
+}
+
+func appendScores(dst []byte, a *infer.Answer, top int) []byte {
+	dst = append(dst, '{')
+	if top <= 0 || top >= len(a.Scores) {
+		for i := range a.Scores {
+			dst = appendLabelled(dst, a, i)
+		}
+		return append(dst, '}')
+	}
+	for i := below(a.Scores, -1); i >= 0 && top > 0; top-- {
+		dst = appendLabelled(dst, a, i)
+		i = below(a.Scores, i)
+	}
+	return append(dst, '}')
+}
+
+func appendLabelled(dst []byte, a *infer.Answer, i int) []byte {
+	if dst[len(dst)-1] != '{' {
+		dst = append(dst, ',')
+	}
+	if i < len(a.Labels) {
+		dst = appendText(dst, a.Labels[i])
+	} else {
+		dst = append(dst, '"')
+		dst = strconv.AppendInt(dst, int64(i), 10)
+		dst = append(dst, '"')
+	}
+	dst = append(dst, ':')
+	return appendScore(dst, a.Scores[i])
+}
+
+func appendValues(dst []byte, values []float32) []byte {
+	dst = append(dst, `{"values":[`...)
+	for i, v := range values {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendValue(dst, v)
+	}
+	return append(dst, "]}"...)
+}
+
+// appendScore appends a number with six decimals. Scores are mostly probabilities: more
+// digits would be noise, and they would cost as much as the rest of the output.
+func appendScore(dst []byte, v float32) []byte {
+	const million, most = 1e6, 1 << 32
+	f := float64(v)
+	if f < 0 {
+		f = -f
+	}
+	if !(f < most) {
+		return appendLarge(dst, v)
+	}
+	n := uint64(f*million + 0.5)
+	if v < 0 && n > 0 {
+		dst = append(dst, '-')
+	}
+	whole, part := n/million, uint32(n%million)
+	if whole < 10 {
+		dst = append(dst, byte('0'+whole))
+	} else {
+		dst = strconv.AppendUint(dst, whole, 10)
+	}
+	a, b, c := part/10000*2, part/100%100*2, part%100*2
+	return append(dst, '.', pairs[a], pairs[a+1], pairs[b], pairs[b+1], pairs[c], pairs[c+1])
+}
+
+// appendLarge appends a number for which six decimals make no sense.
+func appendLarge(dst []byte, v float32) []byte {
+	if f := float64(v); !math.IsNaN(f) && !math.IsInf(f, 0) {
+		return strconv.AppendFloat(dst, f, 'g', -1, 32)
+	}
+	return append(dst, "null"...)
+}
+
+// appendValue appends a number that is no score and so may be small: six decimals if
+// these have at least four digits, otherwise as many as needed.
+func appendValue(dst []byte, v float32) []byte {
+	if v != 0 && v > -0.001 && v < 0.001 {
+		return appendLarge(dst, v)
+	}
+	return appendScore(dst, v)
+}
+
+// pairs are the numbers from 00 to 99.
+const pairs = "00010203040506070809" + "10111213141516171819" + "20212223242526272829" + "30313233343536373839" + "40414243444546474849" +
+	"50515253545556575859" + "60616263646566676869" + "70717273747576777879" + "80818283848586878889" + "90919293949596979899"
+
+// appendText appends a text as JSON. Labels hardly ever need escapes. Invalid UTF-8
+// becomes U+FFFD.
+func appendText(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			return appendEscaped(append(dst, s[:i]...), s[i:])
+		}
+	}
+	dst = append(dst, s...)
+	return append(dst, '"')
+}
+
+// appendEscaped appends the rest of a text and its closing quote.
+func appendEscaped(dst []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			dst = append(dst, '\\', byte(r))
+		case r < ' ':
+			dst = append(dst, '\\', 'u', '0', '0', hex[r>>4], hex[r&0xF])
+		default:
+			dst = utf8.AppendRune(dst, r) // the error rune for invalid UTF-8
+		}
+	}
+	return append(dst, '"')
 }

@@ -7,12 +7,12 @@ import (
 	"tidemill.dev/broker"
 )
 
-// send is commit without transactions: what a batch ends ends when all that it
-// sends has been acknowledged. Several batches are on their way at once, but for
-// those with something that is parked or comes back: what is known of that must
-// not run ahead of the log.
+// send is commit without transactions: the deliveries of a batch end when all its
+// outputs are acknowledged. Several batches may be on their way at once, except those
+// with events that are parked or come back, because the index must not run ahead of the
+// log.
 func (s *session) send(b *batch) error {
-	s.sift(b)
+	s.dropLost(b)
 	alone := b.parks()
 	if alone {
 		if err := s.p.Flush(s.life); err != nil {
@@ -28,23 +28,23 @@ func (s *session) send(b *batch) error {
 	return err
 }
 
-// parks tells whether anything is parked or comes back.
+// parks reports whether events of the batch are parked or come back.
 func (b *batch) parks() bool {
 	for i := range b.items {
-		if it := &b.items[i]; it.held != nil || it.verdict == parked {
+		if it := &b.items[i]; it.held != nil || it.verdict == postponed {
 			return true
 		}
 	}
 	return false
 }
 
-// plain is a producer as a sink: each output is answered by itself.
+// plain is a producer as an output. Each event is acknowledged by itself.
 type plain struct {
 	p *broker.Producer
 	b *batch
 }
 
-// Send sends an event that its batch waits for.
+// Send sends an event that the batch waits for.
 func (o plain) Send(ctx context.Context, stream string, v *broker.View) {
 	o.b.left.Add(1)
 	o.p.Send(ctx, stream, v, o.b.told)
@@ -65,7 +65,7 @@ func (o plain) SendTo(ctx context.Context, stream string, partition int32, v *br
 	})
 }
 
-// newBatch is one whose outputs' answers are counted.
+// newBatch returns a batch that counts the acknowledgements of its outputs.
 func (s *session) newBatch() *batch {
 	b := &batch{arenas: make([][]byte, len(s.workers))}
 	b.told = func(_ broker.Receipt, err error) {
@@ -80,26 +80,26 @@ func (s *session) newBatch() *batch {
 	return b
 }
 
-// acknowledged ends a batch whose outputs all have their answers. Batches end in
-// any order; the group's offset moves past them in theirs.
+// acknowledged ends a batch when all its outputs are acknowledged. Batches end in any
+// order; the group's offset passes them in theirs.
 func (s *session) acknowledged(b *batch) {
 	s.noteAlone(b)
 	s.counted(b, time.Now())
 	s.release(b)
 }
 
-// noteAlone lets the next commits say what a successor must know. An older batch
-// that ends behind a newer one says nothing: what is said must not go back.
+// noteAlone sets the note for the next commits. An older batch that ends after a newer
+// one sets none, because a note must not go back.
 func (s *session) noteAlone(b *batch) {
 	s.noting.Lock()
 	defer s.noting.Unlock()
 	for i := range b.parts {
 		p := &b.parts[i]
-		if t := p.tenure; p.live && t.said < b.seq {
-			t.said = b.seq
+		if t := p.of; p.live && t.notedBatch < b.seq {
+			t.notedBatch = b.seq
 			t.offset = max(t.offset, p.next)
 			t.held.committed(t.offset)
-			// A partition that is gone takes with it what could be said of it.
+			// The note of a partition that is gone is not needed.
 			_ = s.c.Note(s.conf.From, t.partition, t.note().text(b.facts))
 		}
 	}

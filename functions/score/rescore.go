@@ -9,58 +9,59 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/champions"
-	"tidemill.dev/internal/served"
-	"tidemill.dev/triggers/letters"
+	"tidemill.dev/internal/models/champions"
+	"tidemill.dev/internal/scoring/serving"
+	"tidemill.dev/triggers/deadletters"
 )
 
-// Rescoring says what is scored once more, by what, and where the answers go.
+// Rescoring says which events are scored again, by which versions, and where the
+// outputs go.
 type Rescoring struct {
 	Broker    *broker.Broker
 	Names     tidemill.Names
 	Config    config.Scorer
 	Champions *champions.Table
-	Models    *served.Models
+	Models    *serving.Models
 
-	Ranges  []tidemill.Range // of the scorer's stream
-	Version string           // of each model: a number, champion or previous
-	Stream  string           // that the answers go to; it is not the scorer's own
-	// Resume is the id of one that was cut off, which goes on as it was begun: the
-	// three before it do not count then.
+	Ranges  []tidemill.Range // ranges of the scorer's stream
+	Version string           // version of each model: a number, champion or previous
+	Stream  string           // stream of the outputs, which is not the scorer's own
+	// Resume is the id of an interrupted rescoring that goes on as it was begun. Then
+	// the three fields above do not count.
 	Resume string
-	// Told is told how far it is, now and then. An error from it ends it.
+	// Told is called with the progress from time to time. An error from it ends the
+	// rescoring.
 	Told func(Rescored) error
 }
 
-// Rescored is how far it is. The counts are of this part of it: where one was
-// resumed, not of what was done before.
+// Rescored is the progress. After a resume, the counts only cover the part since then.
 type Rescored struct {
 	ID       string            `json:"id"`
-	Records  int64             `json:"records"` // to be read in all
-	Left     int64             `json:"left"`    // of them
+	Records  int64             `json:"records"` // records to be read
+	Left     int64             `json:"left"`    // records that are left
 	Scored   int64             `json:"scored"`
-	Passed   int64             `json:"passed"`            // not events that the scorer scores
-	Skipped  int64             `json:"skipped"`           // scored before it was cut off
-	Unscored int64             `json:"unscored"`          // that no model could answer
-	Reasons  map[string]string `json:"reasons,omitempty"` // why some of them were not, by position
+	Passed   int64             `json:"passed"`            // records that are not events for the scorer
+	Skipped  int64             `json:"skipped"`           // events that were scored before the interruption
+	Unscored int64             `json:"unscored"`          // events that no model could score
+	Reasons  map[string]string `json:"reasons,omitempty"` // reasons for some of these, by position
 }
 
 const mostReasons = 5
 
-// ErrRescore says that what is asked for cannot be done, or not any more.
+// ErrRescore reports that a rescoring is impossible, or no longer possible.
 var ErrRescore = errors.New("cannot be scored once more")
 
-// Rescore scores a part of a scorer's stream once more, and has the answers on
-// another stream, each once: answers and how far it has come are one transaction.
-// What was cut off is resumed by its id, by whoever has it last. Nothing else
-// hears of it: no offsets of the scorer move, and nothing becomes a dead letter.
+// Rescore scores a part of a scorer's stream again and writes each output once to
+// another stream: outputs and progress are one transaction. An interrupted one is
+// resumed by its id, in any process. It has no other effects: the scorer's offsets do
+// not move, and no event becomes a dead letter.
 func Rescore(ctx context.Context, o Rescoring) (done Rescored, err error) {
 	r, err := planned(ctx, o)
 	if err != nil {
 		return Rescored{}, err
 	}
 	r.told.ID = r.id
-	if r.x, err = o.Broker.Exclusive(ctx, rescoreName(r.id), broker.ProducerOptions{AsRead: true, MaxEvent: letters.MaxBytes}); err != nil {
+	if r.x, err = o.Broker.Exclusive(ctx, rescoreName(r.id), broker.ProducerOptions{AsRead: true, MaxEvent: deadletters.MaxBytes}); err != nil {
 		return r.told, fmt.Errorf("score %s once more: %w", o.Config.From, err)
 	}
 	defer func() { err = errors.Join(err, r.x.Close(context.WithoutCancel(ctx))) }()
@@ -70,19 +71,20 @@ func Rescore(ctx context.Context, o Rescoring) (done Rescored, err error) {
 	return r.told, nil
 }
 
-// rescoreName names the transactions, and the group that keeps the places, of one.
+// rescoreName is the name of a rescoring's transactions and of the group that stores
+// its progress.
 func rescoreName(id string) string { return "rescore." + id }
 
-// rescore is one that is under way.
+// rescore is a rescoring under way.
 type rescore struct {
 	Rescoring
 	id      string
 	note    rescoreNote
 	x       *broker.Exclusive
-	to      int32 // partitions of the answers
-	stretch []stretch
+	to      int32 // number of the output's partitions
+	stretch []rescoreRange
 	told    Rescored
-	done    map[int32]*found // answers of before it was cut off
+	done    map[int32]*earlierOutputs // outputs from before the interruption
 
 	place   keyPlace
 	cache   *cache
@@ -92,11 +94,11 @@ type rescore struct {
 	batch   *batch
 }
 
-// stretch is what is left of a partition.
-type stretch struct {
+// rescoreRange is the part of a partition that is left.
+type rescoreRange struct {
 	partition int32
 	next, end int64
-	answers   []int64 // as its note has them
+	answers   []int64 // offsets of outputs, as in the note
 }
 
 func (r *rescore) run(ctx context.Context) error {
@@ -117,8 +119,8 @@ func (r *rescore) run(ctx context.Context) error {
 	return nil
 }
 
-// round scores some of each partition, in turn: so the notes of all of them are
-// young, and what has to be read back is little.
+// round scores some events of each partition in turn. So the notes of all partitions
+// stay recent, and little has to be read back.
 func (r *rescore) round(ctx context.Context) error {
 	for i := range r.stretch {
 		s := &r.stretch[i]
@@ -135,7 +137,7 @@ func (r *rescore) round(ctx context.Context) error {
 	return nil
 }
 
-// begin writes down what is to be done, or finds what has been.
+// begin writes down what is to be done, or finds what was done.
 func (r *rescore) begin(ctx context.Context) error {
 	ends, err := r.Broker.Ends(ctx, r.Stream)
 	if err != nil {
@@ -157,13 +159,13 @@ func (r *rescore) begin(ctx context.Context) error {
 	return r.findDone(ctx, source, ends)
 }
 
-// findDone reads the answers back that were sent before it was cut off: the
-// laptop's broker can keep them and forget how far it had come.
+// findDone reads back the outputs from before the interruption, because the laptop's
+// broker can keep outputs and forget the progress.
 func (r *rescore) findDone(ctx context.Context, source string, ends []broker.Position) error {
-	r.done = map[int32]*found{}
+	r.done = map[int32]*earlierOutputs{}
 	from := slices.Clone(ends)
 	for _, s := range r.stretch {
-		f := newFound(newTenure(r.Config.From, s.partition, 0).prefix)
+		f := newEarlierOutputs(newAssignment(r.Config.From, s.partition, 0).prefix)
 		f.floor = s.next
 		if s.next == s.end {
 			continue
@@ -181,17 +183,16 @@ func (r *rescore) findDone(ctx context.Context, source string, ends []broker.Pos
 	return err
 }
 
-// answered is where the answers of a partition of theirs lie that may have been
-// sent behind the note.
-func (s *stretch) answered(partition int) int64 {
+// answered returns from where outputs to a partition may have been sent after the note.
+func (s *rescoreRange) answered(partition int) int64 {
 	if partition < len(s.answers) {
 		return s.answers[partition]
 	}
 	return 0
 }
 
-// mark keeps how far a stretch has come.
-func (r *rescore) mark(tx *broker.ExclusiveTx, s stretch) {
+// mark stores the progress of a range.
+func (r *rescore) mark(tx *broker.ExclusiveTx, s rescoreRange) {
 	note := r.note
 	note.End = s.end
 	tx.Mark(rescoreName(r.id), broker.Position{Stream: r.Config.From, Partition: s.partition, Offset: s.next, Note: note.String()})

@@ -71,7 +71,7 @@ func planned(ctx context.Context, o Rescoring) (*rescore, error) {
 		r.note.Answers = append(r.note.Answers, e.Offset)
 	}
 	for _, s := range o.Ranges {
-		r.stretch = append(r.stretch, stretch{partition: s.Partition, next: s.From, end: s.To})
+		r.stretch = append(r.stretch, rescoreRange{partition: s.Partition, next: s.From, end: s.To})
 		r.note.Records += s.To - s.From
 	}
 	return r, nil
@@ -112,7 +112,7 @@ func (r *rescore) left(p broker.Position) error {
 	if err := json.Unmarshal([]byte(p.Note), &n); err != nil {
 		return fmt.Errorf("%w as %s: what lies beside its places is of another version of Tidemill: %w", ErrRescore, r.id, err)
 	}
-	r.stretch = append(r.stretch, stretch{p.Partition, p.Offset, n.End, slices.Clone(n.Answers)})
+	r.stretch = append(r.stretch, rescoreRange{p.Partition, p.Offset, n.End, slices.Clone(n.Answers)})
 	for i := range min(len(n.Answers), len(r.note.Answers)) { // each note knows of the answers before it
 		n.Answers[i] = max(n.Answers[i], r.note.Answers[i])
 	}

@@ -9,19 +9,20 @@ import (
 	"time"
 
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/champions"
-	"tidemill.dev/internal/infer"
+	"tidemill.dev/broker/retry"
+	"tidemill.dev/internal/models/champions"
+	"tidemill.dev/internal/scoring/infer"
 )
 
-// rescoreBytes is how much of the log goes into one transaction.
+// rescoreBytes is how much of the log is read for one transaction.
 const rescoreBytes = 1 << 20
 
-// some scores the next of a stretch.
-func (r *rescore) some(ctx context.Context, s *stretch) error {
+// some scores the next events of a range.
+func (r *rescore) some(ctx context.Context, s *rescoreRange) error {
 	b := r.batch
 	b.reset(b.seq + 1)
 	b.stamp = time.Now().UTC().AppendFormat(b.stamp[:0], time.RFC3339Nano)
-	t := newTenure(r.Config.From, s.partition, s.partition%r.to)
+	t := newAssignment(r.Config.From, s.partition, s.partition%r.to)
 	next, err := r.Broker.Read(ctx, broker.Position{Stream: r.Config.From, Partition: s.partition, Offset: s.next}, rescoreBytes, func(e *broker.Incoming) bool {
 		if e.Offset >= s.next && e.Offset < s.end {
 			r.choose(b, e, t)
@@ -44,15 +45,15 @@ func (r *rescore) some(ctx context.Context, s *stretch) error {
 	return r.commit(ctx, b, s, next)
 }
 
-// ended is called where nothing can be read: the log has lost its end, so that the
-// rest of the range is gone, or just does not show it yet.
-func (r *rescore) ended(ctx context.Context, s *stretch) error {
+// ended handles a read without records: the log has lost its end, so that the rest of
+// the range is gone, or the records are not visible yet.
+func (r *rescore) ended(ctx context.Context, s *rescoreRange) error {
 	ends, err := r.Broker.Ends(ctx, r.Config.From)
 	if err != nil {
 		return err
 	}
 	if int(s.partition) < len(ends) && ends[s.partition].Offset >= s.end {
-		wait(ctx, unseen)
+		_ = retry.Sleep(ctx, unseen)
 		return ctx.Err()
 	}
 	r.told.Left -= s.end - s.next
@@ -60,12 +61,12 @@ func (r *rescore) ended(ctx context.Context, s *stretch) error {
 	return nil
 }
 
-// unseen is how long it waits for what is on the log and cannot be read yet.
+// unseen is how long to wait for records that are not visible yet.
 const unseen = 50 * time.Millisecond
 
-// choose adds an event to the batch. It is copied: what is read is good for the
-// moment.
-func (r *rescore) choose(b *batch, e *broker.Incoming, t *tenure) {
+// choose adds an event to the batch. It copies the event, because the read's memory is
+// reused.
+func (r *rescore) choose(b *batch, e *broker.Incoming, t *assignment) {
 	switch f := r.done[t.partition]; {
 	case e.Err != nil || !selects(r.Config.Types, e.Type):
 		r.told.Passed++
@@ -75,7 +76,7 @@ func (r *rescore) choose(b *batch, e *broker.Incoming, t *tenure) {
 		return
 	}
 	v := e.View.Clone()
-	it := item{v: &v, offset: e.Offset, turn: &turn{tenure: t}}
+	it := item{v: &v, offset: e.Offset, delivery: &inFlight{of: t}}
 	key, err := r.place.of(&v)
 	if err == nil {
 		it.key, err = r.cache.of(key)
@@ -88,8 +89,7 @@ func (r *rescore) choose(b *batch, e *broker.Incoming, t *tenure) {
 	b.items = append(b.items, it)
 }
 
-// resolve finds the version that answers for each model, and waits for it: there
-// is no hurry here.
+// resolve finds the version of each model and waits until it is loaded.
 func (r *rescore) resolve(ctx context.Context, b *batch) error {
 	for i := range b.groups {
 		g := &b.groups[i]
@@ -115,7 +115,7 @@ func (r *rescore) resolve(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// forGood tells whether trying again is of no use.
+// forGood reports whether a retry is useless.
 func forGood(err error) bool {
 	return errors.Is(err, ErrNoModel) || errors.Is(err, errUnloadable) || errors.Is(err, infer.ErrUnfit) || errors.Is(err, champions.ErrNoVersion)
 }
@@ -149,13 +149,13 @@ func (r *rescore) compute(b *batch) {
 	b.release()
 }
 
-// commit writes the answers, and how far it has come.
-func (r *rescore) commit(ctx context.Context, b *batch, s *stretch, next int64) error {
-	at := stretch{partition: s.partition, next: next, end: s.end}
+// commit writes the outputs and the progress.
+func (r *rescore) commit(ctx context.Context, b *batch, s *rescoreRange, next int64) error {
+	at := rescoreRange{partition: s.partition, next: next, end: s.end}
 	err := r.x.Do(ctx, func(tx *broker.ExclusiveTx) error {
 		for i := range b.items {
 			if it := &b.items[i]; it.verdict == scored {
-				tx.SendTo(ctx, r.Stream, it.turn.tenure.to, r.out.scored(b, it), r.lies)
+				tx.SendTo(ctx, r.Stream, it.delivery.of.to, r.out.scored(b, it), r.lies)
 			}
 		}
 		r.mark(tx, at)
@@ -172,7 +172,7 @@ func (r *rescore) commit(ctx context.Context, b *batch, s *stretch, next int64) 
 	return nil
 }
 
-// lies notes where an answer lies that has been committed.
+// lies stores the offset of a committed output.
 func (r *rescore) lies(at broker.Receipt) {
 	for len(r.note.Answers) <= int(at.Partition) {
 		r.note.Answers = append(r.note.Answers, 0)
@@ -180,7 +180,7 @@ func (r *rescore) lies(at broker.Receipt) {
 	r.note.Answers[at.Partition] = max(r.note.Answers[at.Partition], at.Offset+1)
 }
 
-func (r *rescore) count(s *stretch, it *item) {
+func (r *rescore) count(s *rescoreRange, it *item) {
 	if it.verdict == scored {
 		r.told.Scored++
 		return

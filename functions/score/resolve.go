@@ -1,20 +1,28 @@
 package score
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"time"
 
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/parked"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/infer"
-	"tidemill.dev/internal/served"
+	"tidemill.dev/internal/scoring/features"
+	"tidemill.dev/internal/scoring/infer"
+	"tidemill.dev/internal/scoring/infer/tensor"
+	"tidemill.dev/internal/scoring/serving"
 )
 
-// resolve asks once a batch which version of each model answers. What changes
-// meanwhile counts from the next batch on: that is how versions are swapped.
+// resolve finds, once a batch, which version of each model answers. A version that
+// changes meanwhile counts from the next batch on: that is how versions are swapped.
 //
-// The places among the facts are asked behind it. Every version was known at
-// them or before, so a successor that waits for them cannot know an older one.
+// The places among the facts are read after that. Every version was known at these
+// places or earlier, so a successor that waits for them cannot know an older version.
 func (s *session) resolve(b *batch) {
 	for i := range b.groups {
 		g := &b.groups[i]
@@ -30,23 +38,23 @@ func (s *session) resolve(b *batch) {
 	s.unkeep()
 }
 
-// answers finds the model of a group, or what becomes of it without.
+// answers finds the model of a group, or the verdict of its items without one.
 func (s *session) answers(g *group) {
 	slot, m, state := s.find(g.target)
 	switch state {
-	case served.Missing:
+	case serving.Missing:
 		s.without(g)
-	case served.Loading:
+	case serving.Loading:
 		g.does = waiting
 		s.watch(g.target, slot)
-	case served.Broken:
+	case serving.Broken:
 		g.does, g.reason = dead, fmt.Errorf("%w: %w", errUnloadable, slot.Err())
 	default:
 		s.ready(g, m)
 	}
 }
 
-// ready finds how events are read for a model that answers.
+// ready finds the plan for reading events for a model.
 func (s *session) ready(g *group, m *infer.Model) {
 	if g.plan, g.reason = s.plans.of(m); g.reason != nil {
 		m.Release()
@@ -56,27 +64,27 @@ func (s *session) ready(g *group, m *infer.Model) {
 	g.model = m
 }
 
-// find is the version that answers for a model now, which may be that of the
-// model that stands in for it.
-func (s *session) find(t *target) (*served.Slot, *infer.Model, served.State) {
+// find returns the version that answers for a model now. It may be a version of the
+// model that noModel names.
+func (s *session) find(t *target) (*serving.Slot, *infer.Model, serving.State) {
 	slot, m, state := s.use(t)
-	if state == served.Missing && s.conf.NoModel.Action == config.NoModelUse {
+	if state == serving.Missing && s.conf.NoModel.Action == config.NoModelUse {
 		slot, m, state = s.use(s.cache.target(s.conf.NoModel.Model))
 	}
-	if state == served.Loading {
+	if state == serving.Loading {
 		if m = s.kept(t); m != nil {
-			state = served.Ready
+			state = serving.Ready
 		}
 	}
 	return slot, m, state
 }
 
-// use is the version of a model that answers now. Whether there is such a model
-// is asked of the champions first: a slot stays, and names may come from anybody.
-func (s *session) use(t *target) (*served.Slot, *infer.Model, served.State) {
+// use returns the version of a model that answers now. It checks the champions first,
+// because a slot is never removed and an event may name any model.
+func (s *session) use(t *target) (*serving.Slot, *infer.Model, serving.State) {
 	if t.slot == nil {
 		if _, ok := s.o.Champions.Champion(t.name); !ok {
-			return nil, nil, served.Missing
+			return nil, nil, serving.Missing
 		}
 		t.slot = s.o.Models.Slot(t.name)
 	}
@@ -86,13 +94,13 @@ func (s *session) use(t *target) (*served.Slot, *infer.Model, served.State) {
 
 var errUnloadable = errors.New("its model cannot be loaded")
 
-// mostSent is how large an output may be. Kafka would refuse a larger one, and its
-// whole transaction, again and again.
+// mostSent is the size limit of an output. Kafka would refuse a larger one, and with it
+// the whole transaction, again and again.
 const mostSent = 1<<20 - 64<<10
 
 var errTooLarge = errors.New("what follows from it is too large for a stream; where the model has that many scores, set the scorer's top")
 
-// without is what becomes of events whose model has no champion.
+// without sets the verdict for events whose model has no champion.
 func (s *session) without(g *group) {
 	switch s.conf.NoModel.Action {
 	case config.NoModelDrop:
@@ -106,16 +114,127 @@ func (s *session) without(g *group) {
 	}
 }
 
-// settle gives the items of a group that is not scored what becomes of them.
+// settle sets the verdict for the items of a group that is not scored.
 func (s *session) settle(b *batch, g *group) {
 	if g.does == waiting {
-		s.stall(b, g)
+		s.parkLate(b, g)
 		return
 	}
 	for _, i := range b.of(g) {
 		it := &b.items[i]
-		if it.verdict, it.reason = g.does, g.reason; it.verdict == passed && sizeOf(it.v) > mostSent {
+		if it.verdict, it.reason = g.does, g.reason; it.verdict == passed && parked.Size(it.v) > mostSent {
 			it.verdict, it.reason = dead, errTooLarge
 		}
 	}
+}
+
+// plan says how events are read for models with the same inputs.
+type plan struct {
+	inputs []tensor.Spec
+	*features.Plan
+}
+
+// plans are the plans in use. Models of one recipe have the same inputs, so there are
+// few.
+type plans struct {
+	fields []features.Field
+	all    []*plan
+}
+
+const mostPlans = 64
+
+func fieldsOf(c *config.Scorer) []features.Field {
+	fields := make([]features.Field, len(c.Map))
+	for i, m := range c.Map {
+		fields[i] = features.Field{Input: m.Input, Path: m.Path}
+	}
+	return fields
+}
+
+// of returns the plan for a model.
+func (p *plans) of(m *infer.Model) (*plan, error) {
+	inputs := m.Inputs()
+	for _, one := range p.all {
+		if slices.EqualFunc(one.inputs, inputs, sameInput) {
+			return one, nil
+		}
+	}
+	made, err := features.New(p.fields, inputs)
+	if err != nil {
+		return nil, fmt.Errorf("model %s, version %d: %w", m.Ref().Model, m.Ref().Version, err)
+	}
+	if len(p.all) == mostPlans {
+		p.all = nil
+	}
+	one := &plan{inputs, made}
+	p.all = append(p.all, one)
+	return one, nil
+}
+
+func sameInput(a, b tensor.Spec) bool {
+	return a.Name == b.Name && a.Type == b.Type && slices.Equal(a.Shape, b.Shape)
+}
+
+// swap is the first event of a partition that a version scores.
+type swap struct {
+	tenure          *assignment
+	model           string
+	before, version int
+	offset          int64
+	lost            bool // whether its assignment has ended
+}
+
+// speak finds the versions that score events of a partition for the first time. A key
+// whose last event was scored here by the same version needs no check.
+func (s *session) speak(b *batch) {
+	for n := range b.groups {
+		g := &b.groups[n]
+		if g.model == nil {
+			continue
+		}
+		g.ref = g.model.Ref()
+		g.version = g.target.textOf(g.ref.Version)
+		for _, i := range b.of(g) {
+			it := &b.items[i]
+			if k := it.key; it.verdict == scored && (it.held != nil || k.tenure != it.delivery.of || k.version != g.ref.Version || k.model != g.ref.Model) {
+				k.tenure, k.version, k.model = it.delivery.of, g.ref.Version, g.ref.Model
+				b.swap(it, k)
+			}
+		}
+	}
+}
+
+func (b *batch) swap(it *item, k *keyEntry) {
+	t := it.delivery.of
+	last, known := t.versions[k.model]
+	same := known && last.version == k.version
+	if same && it.offset >= last.offset { // a parked event may be from before
+		return
+	}
+	if same {
+		last.version = 0
+	}
+	t.versions[k.model] = usedVersion{k.version, b.seq, it.offset}
+	b.swaps = append(b.swaps, swap{tenure: t, model: k.model, before: last.version, version: k.version, offset: it.offset})
+}
+
+// textOf returns a version as an attribute.
+func (t *target) textOf(version int) string {
+	if t.text == "" || t.version != version {
+		t.version, t.text = version, strconv.Itoa(version)
+	}
+	return t.text
+}
+
+// event returns a swap as an event. Its id derives from its content, so a repeated one
+// has the same id.
+func (w *swap) event(names tidemill.Names, scorer, stream string, now time.Time) (broker.View, error) {
+	data, err := json.Marshal(tidemill.ScorerSwappedData{Scorer: scorer, Stream: stream, Partition: w.tenure.partition, Offset: w.offset, Before: w.before})
+	version := strconv.Itoa(w.version)
+	return broker.View{
+		ID:     tidemill.ID("swap", scorer, w.model, version, stream, strconv.Itoa(int(w.tenure.partition)), strconv.FormatInt(w.offset, 10)),
+		Source: names.Source("scorer/" + scorer), Type: tidemill.TypeScorerSwapped, Time: now.UTC().Format(time.RFC3339Nano),
+		DataContentType: "application/json", DataSchema: tidemill.Schema(tidemill.TypeScorerSwapped), Key: []byte(w.model), Data: data,
+		Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: w.model}, {Name: tidemill.AttrModelVersion, Value: version}},
+	}, err
 }

@@ -11,46 +11,47 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/retry"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/api"
-	"tidemill.dev/internal/champions"
-	"tidemill.dev/internal/served"
+	"tidemill.dev/internal/models/champions"
+	"tidemill.dev/internal/scoring/serving"
 )
 
-// Options say what to score, and by what.
+// Options configure a scorer.
 type Options struct {
 	Broker     *broker.Broker
 	Names      tidemill.Names
 	Config     config.Scorer
 	Champions  *champions.Table
-	Models     *served.Models
+	Models     *serving.Models
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 
-	SessionTimeout time.Duration // after which a silent process is taken for dead; the broker's default
+	SessionTimeout time.Duration // time after which a silent process counts as dead; 0 is the broker's default
 
-	held heldOptions // of tests that have little to hold
+	held heldOptions // limits for tests, which park few events
 }
 
-// Scorer scores one stream, together with all others of its name: each has some
+// Scorer scores one stream together with all scorers of its name. Each has some
 // partitions of it.
 type Scorer struct {
 	o         Options
 	conf      config.Scorer
 	source    string
-	most      int // events a batch
+	most      int // largest number of events of a batch
 	log       *slog.Logger
 	counts    counts
 	collector *collector
 
 	mu      sync.Mutex
-	session *session // nil between two
+	session *session // nil between two sessions
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
-// Open joins the scorer's group and begins.
+// Open joins the scorer's group and starts to score.
 func Open(ctx context.Context, o Options) (*Scorer, error) {
 	s := &Scorer{o: o, conf: o.Config, source: o.Names.Source("scorer/" + o.Config.Name), most: o.Config.MaxBatch, log: o.Logger}
 	s.counts.latency, s.counts.sizes = &latencies{}, &latencies{}
@@ -76,7 +77,7 @@ func Open(ctx context.Context, o Options) (*Scorer, error) {
 	return s, nil
 }
 
-// keep joins the group anew when a session has failed, until the scorer closes.
+// keep joins the group again when a session has failed, until the scorer is closed.
 func (s *Scorer) keep(life context.Context) {
 	for {
 		s.mu.Lock()
@@ -96,7 +97,7 @@ func (s *Scorer) keep(life context.Context) {
 	}
 }
 
-// again is how long a scorer rests before it begins anew.
+// again is how long a scorer waits before it starts again.
 const again = time.Second
 
 // fresh ends a session that has failed and opens the next.
@@ -110,7 +111,7 @@ func (s *Scorer) fresh(life context.Context, old *session) {
 	}
 	cancel()
 	for life.Err() == nil {
-		wait(life, again)
+		_ = retry.Sleep(life, again)
 		next, err := s.open(life)
 		if err == nil {
 			s.mu.Lock()
@@ -123,17 +124,8 @@ func (s *Scorer) fresh(life context.Context, old *session) {
 	}
 }
 
-func wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
-// Close ends what has begun, commits, and leaves the group. What it cannot end
-// in time is left for others.
+// Close ends the batches under way, commits, and leaves the group. Other scorers handle
+// the events of batches that do not end in time.
 func (s *Scorer) Close(ctx context.Context) error {
 	s.stop()
 	s.running.Wait()
@@ -147,12 +139,12 @@ func (s *Scorer) Close(ctx context.Context) error {
 	return one.close(ctx)
 }
 
-// heldUp is for how long a load that failed counts: it is tried again sooner.
+// heldUp is how long a failed load counts. The next try comes sooner.
 const heldUp = time.Minute
 
-// Check tells whether it is ready. It is also where events are held because models
-// cannot be loaded, but says so; which they are is in its standing, since a model's
-// name has a key in it and readiness is for many.
+// Check returns the readiness. A scorer is ready but degraded while events wait because
+// models cannot be loaded. The models are listed in its status only: their names
+// contain keys, and many can read the readiness.
 func (s *Scorer) Check() api.Check {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +161,7 @@ func (s *Scorer) Check() api.Check {
 	return c
 }
 
-// leave gives up what has begun.
+// leave gives up the batches under way.
 func (s *session) leave(ctx context.Context) error {
 	if s.end != nil {
 		s.end(broker.ErrClosed)
@@ -177,8 +169,7 @@ func (s *session) leave(ctx context.Context) error {
 	return errors.Join(s.shut(ctx))
 }
 
-// close ends what has begun: the consumer hands out nothing more, what it has
-// handed out goes on to its commit, and then the group is left.
+// close stops the consumer, commits the batches under way, and leaves the group.
 func (s *session) close(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })
 	defer stop()
@@ -201,4 +192,39 @@ func (s *session) shut(ctx context.Context) error {
 		err = errors.Join(err, s.p.Close(ctx))
 	}
 	return err
+}
+
+// lookEvery is how often the end of the stream is read.
+const lookEvery = 2 * time.Second
+
+// look keeps the lag up to date.
+func (s *Scorer) look(life context.Context) {
+	for life.Err() == nil {
+		_ = retry.Sleep(life, lookEvery)
+		s.mu.Lock()
+		one := s.session
+		s.mu.Unlock()
+		if one == nil {
+			continue
+		}
+		if lag, err := one.lag(life); err == nil { // otherwise the next look tries again
+			s.counts.lag.Store(lag)
+		}
+	}
+}
+
+func (s *session) lag(ctx context.Context) (int64, error) {
+	ends, err := s.o.Broker.Ends(ctx, s.conf.From)
+	if err != nil {
+		return 0, err
+	}
+	behind := int64(0)
+	for _, p := range s.c.Positions() {
+		for _, end := range ends {
+			if end.Partition == p.Partition {
+				behind += max(0, end.Offset-p.Offset)
+			}
+		}
+	}
+	return behind, nil
 }

@@ -11,10 +11,10 @@ import (
 	"testing"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/api"
-	"tidemill.dev/triggers/letters"
+	"tidemill.dev/triggers/deadletters"
 )
 
 // batchOf are events of some keys in turn.
@@ -197,7 +197,7 @@ func TestEventsThatCannotBeScored(t *testing.T) {
 		if who, _ := d.Attribute(tidemill.AttrScorer); who != "s" || d.Source != w.names.Source("scorer/s") {
 			t.Errorf("a letter is %s's, from %s", who, d.Source)
 		}
-		l, err := letters.Read(&d.View)
+		l, err := deadletters.Read(&d.View)
 		w.must(err)
 		original, err := l.Original()
 		w.must(err)

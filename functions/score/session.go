@@ -8,54 +8,54 @@ import (
 	"sync/atomic"
 
 	"tidemill.dev/broker"
-	"tidemill.dev/triggers/letters"
+	"tidemill.dev/triggers/deadletters"
 )
 
-// session is a scorer's place in its group, from joining until it leaves or
-// fails. Two goroutines pass batches on to each other: the pipeline gathers and
-// computes, the committer sends and commits. There are a few batches and no
-// more, so that neither runs ahead.
+// session is a scorer's membership in its group, until it leaves or fails. Two
+// goroutines pass batches to each other: the pipeline gathers and computes, the
+// committer sends and commits. The number of batches is fixed, so that neither runs
+// ahead.
 type session struct {
 	*Scorer
 	c *broker.Consumer
 	t *broker.Transactor
-	p *broker.Producer // without transactions
+	p *broker.Producer // producer; set without transactions
 
-	already   context.Context // that has ended: for what must not wait
-	life      context.Context
-	end       context.CancelCauseFunc
-	running   sync.WaitGroup // of those two, and of what waits for models
-	tenures   *tenures
-	bell      bell
-	free      chan *batch
-	computed  chan *batch
-	committed atomic.Uint64 // the last batch that has been
+	already     context.Context // ended context, for polls that must not wait
+	life        context.Context
+	end         context.CancelCauseFunc
+	running     sync.WaitGroup // these two goroutines and those that wait for models
+	assignments *assignments
+	wake        wakeup
+	free        chan *batch
+	computed    chan *batch
+	committed   atomic.Uint64 // number of the last committed batch
 
-	// The pipeline's.
+	// Used by the pipeline only.
 	place   keyPlace
 	cache   *cache
 	plans   plans
 	workers []*worker
-	active  []*tenure
-	queues  []*target     // that events wait for
-	keeps   []*target     // with models that are kept
-	asking  int           // keys whose models are being loaded
-	over    chan struct{} // closed when it has ended
-	seen    uint64        // of the tenures' changes
-	places  []int64       // among the facts, that facts says
+	active  []*assignment
+	queues  []*target     // models that events wait for
+	keeps   []*target     // models that are kept for the batch
+	asking  int           // number of keys whose models are being loaded
+	over    chan struct{} // closed when the pipeline has ended
+	seen    uint64        // count of changed assignments that was seen
+	places  []int64       // places among the facts, as facts encodes them
 	facts   string
-	last    uint64 // batch
-	unread  bool   // something that comes back cannot be read yet
+	last    uint64 // number of the last batch
+	unread  bool   // whether parked events cannot be read yet
 	closing bool
 
-	// The committer's.
+	// Used by the committer only.
 	out    *outputs
-	aborts int // in a row
+	aborts int // number of aborts in a row
 	noting sync.Mutex
 }
 
-// batches is how many there are: one is gathered and computed while another is
-// committed, and one lies between them.
+// batches is the number of batches: one is gathered and computed, one is committed, and
+// one is between them.
 const batches = 3
 
 // open joins the group.
@@ -71,7 +71,7 @@ func (s *Scorer) open(ctx context.Context) (*session, error) {
 }
 
 func (s *Scorer) newSession() *session {
-	one := &session{Scorer: s, tenures: newTenures(), free: make(chan *batch, batches), computed: make(chan *batch), over: make(chan struct{}),
+	one := &session{Scorer: s, assignments: newAssignments(), free: make(chan *batch, batches), computed: make(chan *batch), over: make(chan struct{}),
 		place: newKeyPlace(s.conf.Key, s.conf.Model), cache: newCache(s.conf.Model, mostKeys), plans: plans{fields: fieldsOf(&s.conf)},
 		workers: newWorkers(s.conf.Top), out: newOutputs(s.source), facts: factsText(nil)}
 	already, over := context.WithCancel(context.Background())
@@ -93,9 +93,9 @@ func (s *session) join(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("read stream %s: %w", s.conf.From, err)
 	}
-	// Readers bear with more than publishers may write, and an output carries what
-	// its input has.
-	o := broker.ProducerOptions{AsRead: true, MaxEvent: letters.MaxBytes}
+	// An output carries attributes of its input, and inputs may have attributes that a
+	// publisher may not write.
+	o := broker.ProducerOptions{AsRead: true, MaxEvent: deadletters.MaxBytes}
 	if s.t, err = s.c.Transactor(o); err != nil || !s.conf.AtLeastOnce {
 		return err
 	}
@@ -106,7 +106,7 @@ func (s *session) join(ctx context.Context) (err error) {
 // Group is the consumer group of a scorer.
 func Group(scorer string) string { return "scorer." + scorer }
 
-// pipeline gathers and computes, until nothing comes any more.
+// pipeline gathers and computes until no more events come.
 func (s *session) pipeline() {
 	defer close(s.over)
 	defer close(s.computed)
@@ -126,7 +126,7 @@ func (s *session) pipeline() {
 	}
 }
 
-// batch makes one, and tells whether it was the last.
+// batch makes one batch and reports whether it was the last.
 func (s *session) batch(b *batch) (done bool, err error) {
 	b.reset(s.last + 1)
 	for b.empty() {
@@ -142,8 +142,8 @@ func (s *session) batch(b *batch) (done bool, err error) {
 	s.resolve(b)
 	s.compute(b)
 	s.finish(b)
-	s.told()
-	s.bell.commits(1)
+	s.reportHeld()
+	s.wake.commits(1)
 	select {
 	case s.computed <- b:
 		return false, nil
@@ -152,8 +152,8 @@ func (s *session) batch(b *batch) (done bool, err error) {
 	}
 }
 
-// told counts what is known of models.
-func (s *session) told() {
+// reportHeld updates the counts of models and parked events.
+func (s *session) reportHeld() {
 	held := 0
 	for _, t := range s.active {
 		held += t.held.count()
@@ -162,18 +162,18 @@ func (s *session) told() {
 	s.counts.models.Store(int64(len(s.cache.targets)))
 }
 
-// finish finds the deliveries that end with the batch: of each tenure those
-// before the first that still waits.
+// finish finds the deliveries that end with the batch: those of each assignment before
+// the first that still waits.
 func (s *session) finish(b *batch) {
 	for i := range b.parts {
 		p := &b.parts[i]
-		t := p.tenure
-		for len(t.turns) > 0 && t.turns[0].waiting == 0 {
-			p.next = t.turns[0].d.Next()
-			b.ends = append(b.ends, t.turns[0])
-			t.turns[0] = nil
-			t.turns = t.turns[1:]
+		t := p.of
+		for len(t.deliveries) > 0 && t.deliveries[0].waiting == 0 {
+			p.next = t.deliveries[0].d.Next()
+			b.ends = append(b.ends, t.deliveries[0])
+			t.deliveries[0] = nil
+			t.deliveries = t.deliveries[1:]
 		}
-		p.whole = len(t.turns) == 0 && t.found == nil
+		p.whole = len(t.deliveries) == 0 && t.found == nil
 	}
 }

@@ -1,31 +1,33 @@
 package score
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
 	"time"
 
-	"tidemill.dev/internal/served"
+	"tidemill.dev/internal/scoring/infer"
+	"tidemill.dev/internal/scoring/serving"
 )
 
-// bell wakes the pipeline: some model may have been loaded, or a partition come,
-// or the committer may have become free.
-type bell struct {
-	mu    sync.Mutex
-	woken []*target
-	rung  bool
-	busy  int // batches that the committer has, or is about to be given
-	wake  context.CancelFunc
+// wakeup wakes the pipeline when a model may have been loaded, a partition has come, or
+// the committer is free.
+type wakeup struct {
+	mu      sync.Mutex
+	targets []*target
+	pending bool
+	busy    int // batches that the committer has or is about to get
+	wake    context.CancelFunc
 }
 
-// listen calls wake when the bell is rung, at once if it has been since it was
-// last taken, or if there is no committer to wait for. The returned function ends
-// that.
-func (l *bell) listen(wake context.CancelFunc, committer bool) func() {
+// onWake sets the function that notify calls. It is called at once if notify was called
+// since the last take, or if the committer is free and the caller waits for it. The
+// returned function ends that.
+func (l *wakeup) onWake(wake context.CancelFunc, committer bool) func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.rung || committer && l.busy == 0 {
+	if l.pending || committer && l.busy == 0 {
 		wake()
 	}
 	l.wake = wake
@@ -36,8 +38,8 @@ func (l *bell) listen(wake context.CancelFunc, committer bool) func() {
 	}
 }
 
-// commits says that the committer has a batch more, or one less.
-func (l *bell) commits(more int) {
+// commits changes the number of batches that the committer has.
+func (l *wakeup) commits(more int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.busy += more; l.busy == 0 && l.wake != nil {
@@ -45,35 +47,35 @@ func (l *bell) commits(more int) {
 	}
 }
 
-func (l *bell) committing() bool {
+func (l *wakeup) committing() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.busy > 0
 }
 
-// ring wakes the pipeline, for a model if there is one.
-func (l *bell) ring(t *target) {
+// notify wakes the pipeline, for a model if one is given.
+func (l *wakeup) notify(t *target) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.rung = true; t != nil {
-		l.woken = append(l.woken, t)
+	if l.pending = true; t != nil {
+		l.targets = append(l.targets, t)
 	}
 	if l.wake != nil {
 		l.wake()
 	}
 }
 
-// taken are the targets that it was rung for.
-func (l *bell) taken() []*target {
+// take returns the models for which notify was called.
+func (l *wakeup) take() []*target {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	woken := l.woken
-	l.woken, l.rung = nil, false
+	woken := l.targets
+	l.targets, l.pending = nil, false
 	return woken
 }
 
-// watch rings when a slot that is loading may be otherwise.
-func (s *session) watch(t *target, slot *served.Slot) {
+// watch calls notify when a slot that is loading has changed.
+func (s *session) watch(t *target, slot *serving.Slot) {
 	if t.watched {
 		return
 	}
@@ -82,24 +84,24 @@ func (s *session) watch(t *target, slot *served.Slot) {
 	s.running.Go(func() {
 		select {
 		case <-changed:
-			s.bell.ring(t)
+			s.wake.notify(t)
 		case <-s.life.Done():
 		case <-s.over:
 		}
 	})
 }
 
-// collect begins a batch with what has waited: for models that may be there now,
-// or for long enough. Once nothing more comes nothing waits any longer.
+// collect begins a batch with waiting events whose models may be loaded now, or that
+// have waited long enough. When no more events come, none waits any longer.
 func (s *session) collect(ctx context.Context, b *batch) error {
-	woken := s.bell.taken() // first: what rings from here on is seen next time
-	if now, all := s.tenures.changed(s.seen); now != s.seen {
+	woken := s.wake.take() // first, so that a later notify counts next time
+	if now, all := s.assignments.changed(s.seen); now != s.seen {
 		s.seen = now
-		s.reap(b)
+		s.forgetEnded(b)
 		for _, t := range all {
-			s.know(t)
+			s.begin(t)
 		}
-		s.told()
+		s.reportHeld()
 	}
 	for _, t := range woken {
 		t.watched = false
@@ -116,14 +118,14 @@ func (s *session) collect(ctx context.Context, b *batch) error {
 		t.queued = len(t.waiting) > 0
 		return !t.queued
 	})
-	return s.comeBack(ctx, b)
+	return s.takeParked(ctx, b)
 }
 
-// pull puts what waits for a model into the batch, before anything newer.
+// pull puts the events that wait for a model into the batch, before any newer ones.
 func (s *session) pull(b *batch, t *target) {
 	for _, it := range t.waiting {
-		it.turn.waiting--
-		b.touch(it.turn)
+		it.delivery.waiting--
+		b.touch(it.delivery)
 		b.join(&it, t)
 		b.items = append(b.items, it)
 	}
@@ -131,38 +133,36 @@ func (s *session) pull(b *batch, t *target) {
 	t.waiting = t.waiting[:0]
 }
 
-// reap forgets tenures that have ended. Their deliveries are ended for their
-// memory's sake, by the committer, which may still be busy with what points into
-// them.
-func (s *session) reap(b *batch) {
-	over := map[*tenure]bool{}
-	s.active = slices.DeleteFunc(s.active, func(t *tenure) bool {
-		if !s.tenures.ended(t) {
+// forgetEnded forgets assignments that have ended. The committer ends their deliveries
+// to free the memory, because it may still be working with it.
+func (s *session) forgetEnded(b *batch) {
+	over := map[*assignment]bool{}
+	s.active = slices.DeleteFunc(s.active, func(t *assignment) bool {
+		if !s.assignments.ended(t) {
 			return false
 		}
 		over[t] = true
-		for _, one := range t.turns {
-			b.drops = append(b.drops, one.d)
+		for _, one := range t.deliveries {
+			b.foreign = append(b.foreign, one.d)
 		}
-		t.turns = nil
+		t.deliveries = nil
 		return true
 	})
 	for _, t := range s.queues {
-		t.waiting = slices.DeleteFunc(t.waiting, func(it item) bool { return over[it.turn.tenure] })
+		t.waiting = slices.DeleteFunc(t.waiting, func(it item) bool { return over[it.delivery.of] })
 	}
 }
 
-// expired tells whether an item has waited for long enough.
+// expired reports whether an item has waited long enough.
 func (s *session) expired(it *item, now time.Time) bool {
 	return s.closing || now.Sub(it.since) >= s.conf.Hold
 }
 
-// unreadFor is how long it takes until what is parked is asked for once more that
-// could not be read. Nobody says when it can: its transaction has been committed
-// by then, and Kafka gets round to telling readers.
+// unreadFor is the time until parked events that could not be read are tried again.
+// Their transaction has been committed, but Kafka does not say when readers can see it.
 const unreadFor = 20 * time.Millisecond
 
-// due is when the pipeline has something to do although nothing comes.
+// due returns when the pipeline has something to do even if no event comes.
 func (s *session) due() (at time.Time, some bool) {
 	if s.unread {
 		at, some = time.Now().Add(unreadFor), true
@@ -175,4 +175,203 @@ func (s *session) due() (at time.Time, some bool) {
 		}
 	}
 	return at, some
+}
+
+// mostAsked is how many keys' models are loaded at once for parked events. If all were
+// loaded at once, some would be evicted before they are used.
+const mostAsked = 256
+
+// askedKey is a key whose model is being loaded.
+type askedKey struct {
+	tenure *assignment
+	key    string
+}
+
+// parkLate handles items whose model is loading. They wait, or they have waited long
+// enough and are parked together with later events of their keys. Parked events that
+// were taken too early go back first.
+func (s *session) parkLate(b *batch, g *group) {
+	back := map[*assignment][]*heldEvent{}
+	for _, i := range b.of(g) {
+		if it := &b.items[i]; it.held != nil {
+			back[it.delivery.of] = append(back[it.delivery.of], it.held)
+			it.verdict = waiting
+		}
+	}
+	for t, events := range back {
+		t.held.putBack(events)
+		t.holding = true
+	}
+	now := time.Now()
+	for _, i := range b.of(g) {
+		it := &b.items[i]
+		if it.held != nil {
+			continue
+		}
+		if it.since.IsZero() {
+			it.since = now
+		}
+		if t := it.delivery.of; s.expired(it, now) || t.holding && t.held.waits(it.key.key) {
+			s.hold(it)
+			continue
+		}
+		it.verdict = waiting
+		s.queue(g.target, it)
+	}
+}
+
+// hold parks an item.
+func (s *session) hold(it *item) {
+	t := it.delivery.of
+	it.verdict = postponed
+	it.seq = t.held.hold(it.key.key, it.v, it.offset, it.logged)
+	t.holding = true
+}
+
+// park sends the parked items in the order of the decisions, which is not that of the
+// items, because it was decided model by model.
+func (b *batch) park(ctx context.Context, to output) error {
+	var all []*item
+	for i := range b.items {
+		if it := &b.items[i]; it.verdict == postponed {
+			all = append(all, it)
+		}
+	}
+	slices.SortFunc(all, func(x, y *item) int { return cmp.Compare(x.seq, y.seq) })
+	for _, it := range all {
+		if err := it.delivery.of.held.park(ctx, to, it.seq, it.key.key, it.v, it.logged); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// queue makes an item wait for its model.
+func (s *session) queue(t *target, it *item) {
+	if !t.queued {
+		t.queued = true
+		s.queues = append(s.queues, t)
+	}
+	kept := *it
+	kept.verdict = scoring
+	t.waiting = append(t.waiting, kept)
+	it.delivery.waiting++
+}
+
+// takeParked puts parked events into the batch if their models are loaded. They leave
+// room for events of the stream, so that a long queue of one does not hold up the
+// other.
+func (s *session) takeParked(ctx context.Context, b *batch) error {
+	if s.unread = false; s.closing {
+		return nil
+	}
+	for _, t := range s.active {
+		if t.holding = t.held.count() > 0; !t.holding {
+			continue
+		}
+		s.ask(t)
+		events, err := t.held.take(ctx, s.most/2-b.events, mostBytes/2-b.bytes)
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			s.addParked(b, t, e)
+		}
+		s.unread = s.unread || t.held.ready()
+		anew, err := t.held.renew(ctx)
+		if err != nil {
+			return err
+		}
+		for _, r := range anew {
+			b.touch(t.own)
+			b.items = append(b.items, item{v: &r.old.view, offset: r.old.offset, logged: r.old.logged, delivery: t.own, held: r.old,
+				key: &keyEntry{key: r.old.key}, verdict: postponed, seq: r.seq})
+		}
+		t.holding = t.held.count() > 0
+	}
+	return nil
+}
+
+// addParked puts an event that was parked into the batch.
+func (s *session) addParked(b *batch, t *assignment, e *heldEvent) {
+	b.touch(t.own)
+	b.events++
+	b.bytes += e.size
+	it := item{v: &e.view, offset: e.offset, logged: e.logged, delivery: t.own, held: e}
+	if e.err != nil {
+		it.verdict, it.reason = dead, e.err
+	} else {
+		s.address(b, &it)
+	}
+	b.items = append(b.items, it)
+}
+
+// ask opens the keys whose models are loaded and starts to load others. A key whose
+// model cannot come is opened too, because its events can be handled without it.
+func (s *session) ask(t *assignment) {
+	for s.asking < mostAsked {
+		key, some := t.held.ask()
+		if !some {
+			return
+		}
+		k, err := s.cache.of(key)
+		if err != nil || s.there(k.target) {
+			t.held.unlock(key)
+			continue
+		}
+		k.target.asked = append(k.target.asked, askedKey{t, key})
+		s.asking++
+	}
+}
+
+// there reports whether a model need not be waited for. It keeps a model that has just
+// been loaded for this batch, because the cache may evict it.
+func (s *session) there(t *target) bool {
+	if t.kept != nil {
+		return true
+	}
+	slot, m, state := s.find(t)
+	if state == serving.Loading {
+		s.watch(t, slot)
+		return false
+	}
+	if t.kept = m; m != nil {
+		s.keeps = append(s.keeps, t)
+	}
+	return true
+}
+
+// reask checks the keys of a model again that may have been loaded.
+func (s *session) reask(t *target) {
+	for _, a := range t.asked {
+		a.tenure.held.close(a.key)
+	}
+	s.asking -= len(t.asked)
+	t.asked = nil
+}
+
+// kept returns the model that was kept for this batch, if it is still the right
+// version.
+func (s *session) kept(t *target) *infer.Model {
+	m := t.kept
+	if m == nil {
+		return nil
+	}
+	if now, ok := s.o.Champions.Champion(m.Ref().Model); !ok || now.Version != m.Ref().Version {
+		return nil
+	}
+	t.kept = nil
+	return m
+}
+
+// unkeep releases kept models that were not needed.
+func (s *session) unkeep() {
+	for _, t := range s.keeps {
+		if t.kept != nil {
+			t.kept.Release()
+			t.kept = nil
+		}
+	}
+	clear(s.keeps)
+	s.keeps = s.keeps[:0]
 }

@@ -18,10 +18,10 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/champions"
-	"tidemill.dev/internal/infer"
-	"tidemill.dev/internal/ledger"
-	"tidemill.dev/internal/served"
+	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/models/champions"
+	"tidemill.dev/internal/scoring/infer"
+	"tidemill.dev/internal/scoring/serving"
 )
 
 // patience is how long a test waits for what must come; it measures nothing.
@@ -135,7 +135,7 @@ type process struct {
 	b     *broker.Broker
 	cache *infer.Cache
 	table *champions.Table
-	m     *served.Models
+	m     *serving.Models
 	s     *Scorer
 	log   *slog.Logger
 	fetch func(artifact string) error // before a file is fetched
@@ -178,7 +178,7 @@ func (p *process) open(c config.Scorer) {
 	p.table, err = champions.Open(w.Context(), champions.Options{Broker: p.b, Ledger: w.l, Logger: log,
 		Changed: func(model string, now champions.Champion) { changed(model, now) }})
 	w.must(err)
-	p.m, err = served.Open(served.Options{Cache: p.cache, Champions: p.table, Engine: c.Engine, Logger: log})
+	p.m, err = serving.Open(serving.Options{Cache: p.cache, Champions: p.table, Engine: c.Engine, Logger: log})
 	w.must(err)
 	changed = p.m.Changed
 	p.log = log

@@ -1,8 +1,7 @@
-// Package train is the function of ours that asks for runs: an event in, a
-// run.requested on the log for each key that it concerns. It answers with no
-// events, as what it says is a fact.
+// Package train is Tidemill's own function that requests runs: for each key that an
+// event concerns it writes a run.requested to the log. It returns no events, because a
+// request is a fact.
 //
-// What an event asks for follows from the event and the config alone, and a
-// request is named after its event: the same event, delivered again, asks for
-// nothing new.
+// The requests follow from the event and the config alone, and a request's id derives
+// from its event. An event that is delivered again therefore requests nothing new.
 package train

@@ -9,15 +9,15 @@ import (
 
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/runs"
+	"tidemill.dev/internal/runs/scheduler"
 )
 
-// eachAtOnce is how many wishes of one tick are under way: enough for the log to
-// write them in batches.
+// eachAtOnce is how many requests of one tick are sent at once: enough to be written in
+// batches.
 const eachAtOnce = 128
 
-// takeEach asks for every key that the recipe knows. If it is cut short the tick
-// comes again, and those that it has asked for already are known.
+// takeEach requests a run for every key that the recipe knows. If it is interrupted the
+// tick comes again, and the requests that were written already are known by their ids.
 func (t *trainer) takeEach(ctx context.Context, v *broker.View, w config.RecipeWhen) error {
 	keys, err := t.keys(ctx)
 	if err != nil {
@@ -32,7 +32,7 @@ func (t *trainer) takeEach(ctx context.Context, v *broker.View, w config.RecipeW
 		askers.Go(func() {
 			for key := range todo {
 				if err := t.askOne(ctx, event, key, w.Spread); err != nil {
-					cancel(fmt.Errorf("for key %s: %w", key, err)) // the first counts
+					cancel(fmt.Errorf("for key %s: %w", key, err)) // the first error counts
 				}
 			}
 		})
@@ -53,7 +53,7 @@ func hand(ctx context.Context, todo chan<- string, keys []string) {
 	}
 }
 
-func (t *trainer) askOne(ctx context.Context, r runs.Request, key string, spread time.Duration) error {
+func (t *trainer) askOne(ctx context.Context, r scheduler.Request, key string, spread time.Duration) error {
 	r.Key, r.Delay = key, place(key, spread)
 	_, err := t.opt.Asker.Request(ctx, r)
 	return err
@@ -67,8 +67,8 @@ func (t *trainer) keys(ctx context.Context) (all []string, err error) {
 	return all, err
 }
 
-// place lays a key into a spread: always the same key at the same place, so that
-// a nightly run comes a day after the last one, and evenly, as hashes are.
+// place returns the delay of a key within a spread. It is a hash of the key, so the
+// delays are even, and a key has the same delay every night.
 func place(key string, spread time.Duration) time.Duration {
 	if spread <= 0 {
 		return 0
@@ -78,8 +78,8 @@ func place(key string, spread time.Duration) time.Duration {
 	return time.Duration(mix(h.Sum64()) % uint64(spread))
 }
 
-// mix spreads what FNV leaves close together for keys that differ in their last
-// letter alone; it is the finalizer of MurmurHash3.
+// mix spreads the close results that FNV has for keys which differ only in their last
+// letter. It is the finalizer of MurmurHash3.
 func mix(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd

@@ -19,27 +19,27 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
 	"tidemill.dev/functions"
-	"tidemill.dev/internal/runs"
+	"tidemill.dev/internal/runs/scheduler"
 )
 
 // desk takes wishes down. Against the real foreman the function is tested where
 // that is.
 type desk struct {
 	mu    sync.Mutex
-	asked []runs.Request
-	fail  func(n int, r runs.Request) error // of the nth wish, from 1
+	asked []scheduler.Request
+	fail  func(n int, r scheduler.Request) error // of the nth wish, from 1
 	keys  []string
 	lists error
 }
 
-func (d *desk) Request(_ context.Context, r runs.Request) (runs.Answer, error) {
+func (d *desk) Request(_ context.Context, r scheduler.Request) (scheduler.Answer, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asked = append(d.asked, r)
 	if d.fail != nil {
-		return runs.Answer{}, d.fail(len(d.asked), r)
+		return scheduler.Answer{}, d.fail(len(d.asked), r)
 	}
-	return runs.Answer{Run: "x"}, nil
+	return scheduler.Answer{Run: "x"}, nil
 }
 
 func (d *desk) Keys(_ context.Context, recipe string, fn func(string) bool) error {
@@ -51,7 +51,7 @@ func (d *desk) Keys(_ context.Context, recipe string, fn func(string) bool) erro
 	return d.lists
 }
 
-func (d *desk) train(r config.Recipe) functions.Func {
+func (d *desk) train(r config.Recipe) functions.ViewFunc {
 	c := &config.Config{Recipes: []config.Recipe{r}}
 	return New(Options{Config: func() *config.Config { return c }, Asker: d, Keys: d.Keys}, "intent")
 }
@@ -64,7 +64,7 @@ func types(all ...string) config.RecipeWhen {
 	return config.RecipeWhen{When: config.When{Types: all}}
 }
 
-func happened(typ, subject string, set func(*event.Event)) event.Event {
+func happened(typ, subject string, set func(*event.Event)) *broker.View {
 	e := event.New()
 	e.SetID("1")
 	e.SetSource("/crm")
@@ -75,7 +75,11 @@ func happened(typ, subject string, set func(*event.Event)) event.Event {
 	if set != nil {
 		set(&e)
 	}
-	return e
+	v, err := broker.FromEvent(e)
+	if err != nil {
+		panic(err)
+	}
+	return &v
 }
 
 func data(contentType, text string) func(*event.Event) {
@@ -83,16 +87,12 @@ func data(contentType, text string) func(*event.Event) {
 }
 
 // status is what the dispatcher gets to see of an error.
-func status(t *testing.T, f functions.Func, e event.Event) int {
+func status(t *testing.T, f functions.ViewFunc, v *broker.View) int {
 	t.Helper()
-	v, err := broker.FromEvent(e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(string(broker.MarshalStructured(&v))))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(string(broker.MarshalStructured(v))))
 	r.Header.Set("Content-Type", "application/cloudevents+json")
 	w := httptest.NewRecorder()
-	functions.Handler(f, functions.Options{}).ServeHTTP(w, r)
+	functions.ViewHandler(f, functions.Options{}).ServeHTTP(w, r)
 	return w.Code
 }
 
@@ -106,7 +106,7 @@ func TestKeys(t *testing.T) {
 		name  string
 		place string
 		when  config.RecipeWhen
-		e     event.Event
+		e     *broker.View
 		key   string // or
 		fails string
 	}{
@@ -129,7 +129,7 @@ func TestKeys(t *testing.T) {
 	} {
 		d := &desk{}
 		f := d.train(recipe(c.place, c.when))
-		_, err := f(t.Context(), c.e)
+		err := f(t.Context(), c.e)
 		switch {
 		case c.fails == "" && (err != nil || len(d.asked) != 1 || d.asked[0].Key != c.key || d.asked[0].Recipe != "intent"):
 			t.Errorf("%s: %v, asked %+v", c.name, err, d.asked)
@@ -148,12 +148,12 @@ func TestTheMostImpatientEntryCounts(t *testing.T) {
 	all := config.RecipeWhen{When: config.When{Stream: "orders"}, Debounce: 2 * time.Minute}
 	d := &desk{}
 	f := d.train(recipe("subject", patient, urgent, all))
-	for _, e := range []event.Event{
+	for _, e := range []*broker.View{
 		happened("new-data", "b", nil),
 		happened("new-data", "b", func(e *event.Event) { e.SetExtension("urgent", true) }),
 		happened("order-paid", "b", nil),
 	} {
-		if _, err := f(t.Context(), e); err != nil {
+		if err := f(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -175,8 +175,8 @@ func TestWhatARequestCarries(t *testing.T) {
 		e.SetExtension(tidemill.AttrTraceParent, trace)
 		_ = e.SetData("text/plain", []byte(strings.Repeat("x", maxData+1)))
 	})
-	for _, e := range []event.Event{plain, chained} {
-		if _, err := f(t.Context(), e); err != nil {
+	for _, e := range []*broker.View{plain, chained} {
+		if err := f(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -210,12 +210,12 @@ func TestWhoComesAgain(t *testing.T) {
 	}{
 		{"nothing is wrong", nil, recipe("subject", types("a")), 204},
 		{"the log is away", away, recipe("subject", types("a")), 500},
-		{"the ledger is behind", fmt.Errorf("ask: %w", runs.ErrCatchingUp), recipe("subject", types("a")), 503},
+		{"the ledger is behind", fmt.Errorf("ask: %w", scheduler.ErrCatchingUp), recipe("subject", types("a")), 503},
 		{"the fact is too large", fmt.Errorf("put: %w", broker.ErrTooLarge), recipe("subject", types("a")), 422},
 		{"nobody wants it", nil, recipe("subject", types("b")), 500},
 		{"the recipe has gone", nil, config.Recipe{Name: "other"}, 500},
 	} {
-		d := &desk{fail: func(int, runs.Request) error { return c.fail }}
+		d := &desk{fail: func(int, scheduler.Request) error { return c.fail }}
 		if got := status(t, d.train(c.r), happened("a", "b", nil)); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
@@ -227,11 +227,11 @@ func TestAChangedConfigCounts(t *testing.T) {
 	d := &desk{}
 	now := &config.Config{Recipes: []config.Recipe{recipe("subject", types("a"))}}
 	f := New(Options{Config: func() *config.Config { return now }, Asker: d, Keys: d.Keys}, "intent")
-	if _, err := f(t.Context(), happened("b", "k", nil)); !errors.Is(err, errStale) {
+	if err := f(t.Context(), happened("b", "k", nil)); !errors.Is(err, errStale) {
 		t.Errorf("an event that nobody wants: %v", err)
 	}
 	now = &config.Config{Recipes: []config.Recipe{recipe("subject", types("b"))}}
-	if _, err := f(t.Context(), happened("b", "k", nil)); err != nil || len(d.asked) != 1 {
+	if err := f(t.Context(), happened("b", "k", nil)); err != nil || len(d.asked) != 1 {
 		t.Errorf("after the change: %v, asked %+v", err, d.asked)
 	}
 }
@@ -248,7 +248,7 @@ func eachNight(spread time.Duration) config.Recipe {
 		Schedule: "nightly", Each: true, Spread: spread, Priority: 3})
 }
 
-func tick() event.Event {
+func tick() *broker.View {
 	return happened(tidemill.TypeScheduleTick, "", func(e *event.Event) { e.SetExtension("schedule", "nightly") })
 }
 
@@ -256,7 +256,7 @@ func TestATickAsksForEveryKeyOnce(t *testing.T) {
 	t.Parallel()
 	d := &desk{keys: everybody(20_000)}
 	f := d.train(eachNight(2 * time.Hour))
-	if _, err := f(t.Context(), tick()); err != nil {
+	if err := f(t.Context(), tick()); err != nil {
 		t.Fatal(err)
 	}
 	var keys []string
@@ -282,7 +282,7 @@ func TestATickAsksForEveryKeyOnce(t *testing.T) {
 		places[r.Key] = r.Delay
 	}
 	d.asked = nil
-	if _, err := f(t.Context(), tick()); err != nil {
+	if err := f(t.Context(), tick()); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range d.asked {
@@ -296,8 +296,8 @@ func TestATickForOneKeyIsForThatKey(t *testing.T) {
 	t.Parallel()
 	d := &desk{keys: everybody(10)}
 	one := tick()
-	one.SetSubject("bot-3")
-	if _, err := d.train(eachNight(time.Hour))(t.Context(), one); err != nil || len(d.asked) != 1 || d.asked[0].Key != "bot-3" {
+	one.Subject = "bot-3"
+	if err := d.train(eachNight(time.Hour))(t.Context(), one); err != nil || len(d.asked) != 1 || d.asked[0].Key != "bot-3" {
 		t.Errorf("%v, asked %+v", err, d.asked)
 	}
 }
@@ -305,14 +305,14 @@ func TestATickForOneKeyIsForThatKey(t *testing.T) {
 func TestATickThatIsCutShortComesAgain(t *testing.T) {
 	t.Parallel()
 	away := errors.New("kafka is away")
-	d := &desk{keys: everybody(10_000), fail: func(n int, _ runs.Request) error {
+	d := &desk{keys: everybody(10_000), fail: func(n int, _ scheduler.Request) error {
 		if n > 100 {
 			return away
 		}
 		return nil
 	}}
 	f := d.train(eachNight(0))
-	if _, err := f(t.Context(), tick()); !errors.Is(err, away) || !strings.Contains(err.Error(), "for key bot-") {
+	if err := f(t.Context(), tick()); !errors.Is(err, away) || !strings.Contains(err.Error(), "for key bot-") {
 		t.Errorf("it says %v", err)
 	}
 	if n := len(d.asked); n > 100+2*eachAtOnce {
@@ -320,17 +320,17 @@ func TestATickThatIsCutShortComesAgain(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	d = &desk{keys: everybody(10_000)}
-	d.fail = func(n int, _ runs.Request) error {
+	d.fail = func(n int, _ scheduler.Request) error {
 		if n == 50 {
 			cancel()
 		}
 		return nil
 	}
-	if _, err := d.train(eachNight(0))(ctx, tick()); !errors.Is(err, context.Canceled) {
+	if err := d.train(eachNight(0))(ctx, tick()); !errors.Is(err, context.Canceled) {
 		t.Errorf("who is not waited for any more says %v", err)
 	}
 	d = &desk{keys: everybody(3), lists: away}
-	if _, err := d.train(eachNight(0))(t.Context(), tick()); !errors.Is(err, away) || len(d.asked) > 0 {
+	if err := d.train(eachNight(0))(t.Context(), tick()); !errors.Is(err, away) || len(d.asked) > 0 {
 		t.Errorf("of keys that cannot be listed: %v, asked %d", err, len(d.asked))
 	}
 }

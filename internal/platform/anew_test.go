@@ -8,10 +8,10 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/api"
-	"tidemill.dev/internal/telemetry"
+	"tidemill.dev/internal/ops/telemetry"
 )
 
 // A 202 says that the event is on the stream, also where the stream was deleted

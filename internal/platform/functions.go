@@ -2,6 +2,7 @@ package platform
 
 import (
 	"context"
+	"crypto/hmac"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,10 +12,14 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"tidemill.dev/config"
 	"tidemill.dev/functions"
+	"tidemill.dev/functions/train"
+	"tidemill.dev/internal/runs/kube"
+	"tidemill.dev/triggers/deliver"
 )
 
 // openFunctions serves the functions of ours that triggers name, on loopback:
@@ -95,4 +100,182 @@ func (p *Platform) thoseThereAre() string {
 		return "it has none yet: say where ours are with --functions, or give the trigger a url"
 	}
 	return "those there are: " + strings.Join(slices.Sorted(maps.Keys(p.functions)), ", ")
+}
+
+const (
+	functionHeaders = 10 * time.Second
+	functionBody    = time.Minute
+	// functionIdle is longer than the dispatcher keeps a connection, so that it
+	// never posts on one that is just being closed.
+	functionIdle = 2 * time.Minute
+)
+
+// Function serves one function of ours to dispatchers in other processes, and
+// the probes beside it. Who calls must know the secret that all processes share:
+// a cluster's network is open to many. It returns where it listens; the stop
+// order closes it, after the calls under way. The platform must have been opened
+// with Runs, Telemetry and Secret.
+func (p *Platform) Function(ctx context.Context, name, listen string) (string, error) {
+	switch {
+	case !slices.Contains(Functions(), name):
+		return "", fmt.Errorf("there is no function %q; those there are: %s", name, strings.Join(Functions(), ", "))
+	case p.works == nil || p.telemetry == nil:
+		return "", fmt.Errorf("serve the function %s: the platform was opened without runs or telemetry", name)
+	}
+	token, err := p.functionsToken()
+	if err != nil {
+		return "", fmt.Errorf("serve the function %s: %w", name, err)
+	}
+	ours, mux := http.NewServeMux(), http.NewServeMux()
+	p.serveOurs(ours, name)
+	p.addProbes(mux)
+	mux.Handle("/", calledWith(token, ours))
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return "", fmt.Errorf("serve the function %s on %q: %w", name, listen, err)
+	}
+	p.serveFunction(l, mux)
+	return l.Addr().String(), nil
+}
+
+// serveFunction speaks HTTP/1.1 and, as Knative may be asked to, HTTP/2 without
+// TLS.
+func (p *Platform) serveFunction(l net.Listener, h http.Handler) {
+	server := &http.Server{Handler: h, Protocols: new(http.Protocols), ReadHeaderTimeout: functionHeaders, ReadTimeout: functionBody,
+		IdleTimeout: functionIdle, ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	p.AtStop(Doors, "the function", func(ctx context.Context) error {
+		err := errors.Join(server.Shutdown(ctx), server.Close()) // what is cut off comes again
+		if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
+			err = errors.Join(err, served)
+		}
+		return err
+	})
+}
+
+// calledWith answers who knows the token alone.
+func calledWith(token string, functions http.Handler) http.Handler {
+	want := []byte("Bearer " + token)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !hmac.Equal([]byte(r.Header.Get("Authorization")), want) {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "these functions are called by Tidemill's dispatcher alone, which shares a secret with them (--run-secret); post to the gateway", http.StatusUnauthorized)
+			return
+		}
+		functions.ServeHTTP(w, r)
+	})
+}
+
+// Knative is what Options.FunctionsAt says where our functions are Knative
+// Services, named after the install: NAME-train and so on.
+const Knative = "knative"
+
+// Functions are those of ours that a process of their own can be for.
+func Functions() []string { return []string{trainFunction, promoteFunction, config.FunctionForget} }
+
+// serveOurs adds a function of ours. It needs the runs.
+func (p *Platform) serveOurs(mux *http.ServeMux, name string) {
+	switch name {
+	case trainFunction:
+		mux.HandleFunc("POST /"+trainFunction+"/{recipe}", p.train)
+	case promoteFunction:
+		mux.Handle("POST /"+promoteFunction, p.promote())
+	case config.FunctionForget:
+		mux.Handle("POST /"+config.FunctionForget, p.forget())
+	}
+}
+
+// ourPath is where a function of ours is called; empty if it is none.
+func ourPath(to config.Target) string {
+	switch {
+	case usesTrain(to):
+		return "/" + to.Function + "/" + to.Recipe
+	case usesPromote(to), usesForget(to):
+		return "/" + to.Function
+	}
+	return ""
+}
+
+// resolveElsewhere finds a function of ours that is another process.
+func (p *Platform) resolveElsewhere(to config.Target) (*url.URL, error) {
+	path := ourPath(to)
+	if path == "" {
+		return nil, fmt.Errorf("there is no function %q among ours: give the trigger a url, or a service", to.Function)
+	}
+	base, err := p.baseOf(to.Function)
+	if err != nil {
+		return nil, err
+	}
+	base.Path = strings.TrimSuffix(base.Path, "/") + path
+	return base, nil
+}
+
+func (p *Platform) baseOf(function string) (*url.URL, error) {
+	if p.functionsAt == Knative {
+		return p.resolveService(p.names.Install() + "-" + function)
+	}
+	return url.Parse(FunctionAt(p.functionsAt, function))
+}
+
+// FunctionAt is where a function is, of an address that may name it: each may
+// be a process of its own.
+func FunctionAt(address, function string) string {
+	return strings.ReplaceAll(address, "{function}", function)
+}
+
+// resolveService finds a Knative Service. One that is not ready is waited for,
+// and so is one that nobody has made so far.
+func (p *Platform) resolveService(name string) (*url.URL, error) {
+	if p.services == nil {
+		return nil, fmt.Errorf("there is no cluster here to find the service %s in: give the trigger a url, or run the dispatcher with --kubernetes", name)
+	}
+	all := p.services.known()
+	if all == nil {
+		return nil, fmt.Errorf("%w: the config that names the service is still being applied", deliver.ErrNotYet)
+	}
+	at, err := all.Resolve(name)
+	switch {
+	case errors.Is(err, kube.ErrElsewhere):
+		return nil, err // to wait for it would be to wait for ever
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", deliver.ErrNotYet, err)
+	}
+	return at, nil
+}
+
+const trainFunction = "train"
+
+// usesTrain reports whether a trigger's target is the function of ours that asks
+// for runs.
+func usesTrain(to config.Target) bool { return to.Function == trainFunction && to.Recipe != "" }
+
+// trains are the functions that ask for runs, one a recipe.
+type trains struct {
+	mu  sync.Mutex
+	all map[string]http.Handler
+}
+
+// train calls the function of the recipe that the path names.
+func (p *Platform) train(w http.ResponseWriter, r *http.Request) {
+	p.trainOf(r.PathValue("recipe")).ServeHTTP(w, r)
+}
+
+// trainOf makes none for what is no recipe: the path is anybody's who calls.
+func (p *Platform) trainOf(recipe string) http.Handler {
+	if _, ok := p.Config().Recipe(recipe); !ok {
+		return http.NotFoundHandler()
+	}
+	p.trains.mu.Lock()
+	defer p.trains.mu.Unlock()
+	if p.trains.all == nil {
+		p.trains.all = map[string]http.Handler{}
+	}
+	if p.trains.all[recipe] == nil {
+		f := train.New(train.Options{Config: p.Config, Asker: p.works.foreman, Keys: p.works.ledger.Keys}, recipe)
+		p.trains.all[recipe] = functions.ViewHandler(f, functions.Options{Logger: p.log})
+	}
+	return p.trains.all[recipe]
 }

@@ -4,17 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/access"
-	"tidemill.dev/internal/muster"
-	"tidemill.dev/internal/repeats"
-	"tidemill.dev/internal/standing"
-	"tidemill.dev/internal/telemetry"
-	"tidemill.dev/internal/web"
+	"tidemill.dev/broker/dedupe"
+	"tidemill.dev/broker/follow"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/gateway"
+	"tidemill.dev/internal/gateway/access"
+	"tidemill.dev/internal/ops/status"
+	"tidemill.dev/internal/ops/telemetry"
+	"tidemill.dev/internal/runs/rendezvous"
 )
 
 // GatewayOptions say where the door is and who may come in.
@@ -22,7 +26,7 @@ type GatewayOptions struct {
 	Listen            string // host:port; port 0 is a free one
 	CertFile, KeyFile string // PEM; empty is plain HTTP
 	AccessFile        string // who may do what; empty is everybody, on loopback alone
-	Limits            web.Limits
+	Limits            gateway.Limits
 }
 
 // The gateway must hear from its producer that an event failed before its own
@@ -35,7 +39,7 @@ const (
 // Gateway opens the HTTP door on top of Kafka, Redis and the config. Nobody is
 // answered before its Serve; the stop order closes it. The platform must have
 // been opened with Telemetry.
-func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*web.Gateway, error) {
+func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gateway, error) {
 	if p.telemetry == nil {
 		return nil, errors.New("open the gateway: the platform was opened without telemetry")
 	}
@@ -55,15 +59,15 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*web.Gateway,
 	if err != nil {
 		return nil, err
 	}
-	wo := web.Options{
+	wo := gateway.Options{
 		Listen: o.Listen, CertFile: o.CertFile, KeyFile: o.KeyFile,
 		Config: p.Config, Broker: p.broker, Producer: producer,
-		Repeats: memory, Standing: standing.NewBoard(p.redis, p.names, p.kafka), Access: guard, Telemetry: p.telemetry,
-		Scorers: standing.NewScorers(p.redis, p.names, p.kafka),
+		Repeats: memory, Standing: status.NewBoard(p.redis, p.names, p.kafka), Access: guard, Telemetry: p.telemetry,
+		Scorers: status.NewScorers(p.redis, p.names, p.kafka),
 		Ready:   p.Ready, Limits: o.Limits, Logger: p.log, Version: p.version,
 	}
 	if w := p.works; w != nil {
-		wo.Warm, wo.Muster = p.warm, muster.NewRoll(p.redis, p.names, p.kafka)
+		wo.Warm, wo.Muster = p.warm, rendezvous.NewRoll(p.redis, p.names, p.kafka)
 		wo.Runs, wo.Ledger, wo.Store, wo.Tokens, wo.Announce, wo.Inside = w.foreman, w.ledger, w.store, w.tokens, p.announce, w.inside
 		wo.Models, wo.Forgetter = w.models, w.forgetter
 		if w.local != nil {
@@ -73,7 +77,7 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*web.Gateway,
 	if p.canScore() {
 		wo.Score, wo.Rescore, wo.Inference = p.scoreOnce, p.rescore, p.inference()
 	}
-	g, err := web.Open(ctx, wo)
+	g, err := gateway.Open(ctx, wo)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +85,7 @@ func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*web.Gateway,
 	return g, nil
 }
 
-func (p *Platform) gatewayProducer(l web.Limits) (*broker.Producer, error) {
+func (p *Platform) gatewayProducer(l gateway.Limits) (*broker.Producer, error) {
 	producer, err := p.Producer(broker.ProducerOptions{Timeout: min(publishWithin, l.Ack*5/6), MaxEvent: l.Event})
 	if err != nil {
 		return nil, err
@@ -100,8 +104,8 @@ func (p *Platform) measure(collectors ...prometheus.Collector) error {
 
 // openRepeats gives nil without Redis. It is closed after the producers: what
 // they still acknowledge is still marked.
-func (p *Platform) openRepeats() (*repeats.Memory, error) {
-	memory, err := repeats.Open(repeats.Options{Redis: p.redis, Names: p.names, Kafka: p.kafka, Registerer: p.telemetry.Registry(), Logger: p.log})
+func (p *Platform) openRepeats() (*dedupe.Memory, error) {
+	memory, err := dedupe.Open(dedupe.Options{Redis: p.redis, Names: p.names, Kafka: p.kafka, Registerer: p.telemetry.Registry(), Logger: p.log})
 	if err != nil {
 		return nil, fmt.Errorf("open the memory of repeats: %w", err)
 	}
@@ -125,4 +129,68 @@ func (p *Platform) openAccess(ctx context.Context, file string) (*access.Guard, 
 	}
 	p.AtStop(Doors, "the access file", guard.Close)
 	return guard, nil
+}
+
+// recallWithin bounds what a start may spend on remembering.
+const recallWithin = 10 * time.Second
+
+// recallMost is as many of a stream as are remembered. The newest are read: they
+// are the ones that are repeated.
+const recallMost = 1_000_000
+
+// recallRepeats has a gateway that starts know again what is on the streams
+// since their dedupe began, where Redis does not: a laptop's Redis forgets all
+// when it stops, and any Redis may. It reads the log, which forgets nothing.
+func (p *Platform) recallRepeats(ctx context.Context, memory *dedupe.Memory) {
+	if memory == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, recallWithin)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, s := range p.Config().Streams {
+		if s.Dedupe == 0 {
+			continue
+		}
+		all.Go(func() {
+			n, err := p.recall(ctx, memory, s)
+			switch {
+			case err != nil:
+				p.log.Warn("some repeats of earlier events may be stored again", "stream", s.Name, "events", n, "reason", err)
+			case n > 0:
+				p.log.Info("earlier events are recognised again", "stream", s.Name, "events", n)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// recall reads one stream, and counts what it has the memory remember.
+func (p *Platform) recall(ctx context.Context, memory *dedupe.Memory, s config.Stream) (n int, err error) {
+	if known, err := memory.Known(ctx, s.Name); err == nil && known {
+		return 0, nil
+	}
+	r, err := follow.OpenReader(ctx, p.broker, follow.ReaderOptions{Stream: s.Name, Start: broker.Since(time.Now().Add(-s.Dedupe)), ToEnd: true, Newest: recallMost})
+	if errors.Is(err, broker.ErrNoStream) {
+		return 0, nil // nothing can be on it
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, r.Close(context.WithoutCancel(ctx))) }()
+	for {
+		batch, err := r.Next(ctx)
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+		for i := range batch {
+			if e := &batch[i]; e.Err == nil {
+				memory.Recall(s.Name, s.Dedupe, e.Source, e.ID, e.Received)
+				n++
+			}
+		}
+	}
 }

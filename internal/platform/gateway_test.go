@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"tidemill.dev/api"
 	"tidemill.dev/broker/embedded"
-	"tidemill.dev/internal/api"
-	"tidemill.dev/internal/telemetry"
+	"tidemill.dev/internal/ops/telemetry"
 )
 
 func quiet() *telemetry.Options {

@@ -1,29 +1,32 @@
-// Package platform opens what every process of Tidemill stands on. It is the
-// one place that knows a laptop from a cluster: on a laptop it starts the
-// embedded servers, in a cluster it takes addresses, and what comes after is the
-// same.
 package platform
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"os"
+	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/dedupe"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
 	"tidemill.dev/functions"
-	"tidemill.dev/internal/kube"
-	"tidemill.dev/internal/ledger"
-	"tidemill.dev/internal/repeats"
-	"tidemill.dev/internal/store"
-	"tidemill.dev/internal/telemetry"
-	"tidemill.dev/internal/warm"
+	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/store"
+	"tidemill.dev/internal/ops/telemetry"
+	"tidemill.dev/internal/runs/kube"
+	"tidemill.dev/internal/runs/warmpods"
 )
 
 // Options say what to open.
@@ -78,9 +81,9 @@ type Platform struct {
 
 	functionsAt string
 	secretFile  string
-	cluster     *kube.Cluster // nil outside one
-	services    *services     // of the dispatcher; nil outside a cluster
-	warm        *warm.Book    // nil without Redis
+	cluster     *kube.Cluster  // nil outside one
+	services    *services      // of the dispatcher; nil outside a cluster
+	warm        *warmpods.Book // nil without Redis
 	stops       stopOrder
 	works       *works // nil without runs
 	models      ScoringOptions
@@ -90,9 +93,9 @@ type Platform struct {
 	mu      sync.Mutex
 	config  *config.Config
 	parts   []part
-	repeats *repeats.Memory // of the gateway; nil without one
-	scorers *scorers        // nil without any
-	refused error           // why a later config does not apply
+	repeats *dedupe.Memory // of the gateway; nil without one
+	scorers *scorers       // nil without any
+	refused error          // why a later config does not apply
 
 	scoringLock sync.Mutex
 	scores      *scoring       // nil until somebody asks models
@@ -238,3 +241,128 @@ func (p *Platform) Consumer(ctx context.Context, o broker.ConsumerOptions) (*bro
 
 // Embedded says whether the servers run in this process, on a laptop.
 func (p *Platform) Embedded() bool { return p.servers != nil }
+
+// part is something that runs on the platform and lives through changes of the
+// config.
+type part struct {
+	name  string
+	apply func(context.Context, *config.Config) error // nil if the config does not concern it
+	check func(context.Context) api.Check             // nil if it is always ready
+}
+
+// add has a part told of each new config, and asked whether it is ready.
+func (p *Platform) add(with part) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.parts = append(p.parts, with)
+}
+
+func (p *Platform) allParts() []part {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.parts[:len(p.parts):len(p.parts)]
+}
+
+// applyToParts stops at the first part that cannot have the config; the watcher
+// tries again, so a part must bear to be told the same config twice.
+func (p *Platform) applyToParts(ctx context.Context, c *config.Config) error {
+	for _, each := range p.allParts() {
+		if each.apply == nil {
+			continue
+		}
+		if err := each.apply(ctx, c); err != nil {
+			return fmt.Errorf("apply the config to %s: %w", each.name, err)
+		}
+	}
+	return nil
+}
+
+// checks are the probes of the parts that have one.
+func (p *Platform) checks() []func(context.Context) api.Check {
+	var all []func(context.Context) api.Check
+	for _, each := range p.allParts() {
+		if each.check != nil {
+			all = append(all, each.check)
+		}
+	}
+	return all
+}
+
+// RedisSecurity is how we speak to a Redis that does not let everybody in.
+type RedisSecurity struct {
+	TLS          bool
+	CAFile       string // PEM; empty is the system's
+	User         string // empty is the default user
+	PasswordFile string // read again for every new connection when it has changed
+}
+
+// redisOptions leave out what go-redis asks a server for on every new
+// connection and only some servers know.
+func redisOptions(addresses string, s RedisSecurity) (*redis.Options, error) {
+	first, _, _ := strings.Cut(addresses, ",")
+	o := &redis.Options{
+		Addr:                     first,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if err := s.dress(o); err != nil {
+		return nil, fmt.Errorf("speak to Redis at %s: %w", first, err)
+	}
+	return o, nil
+}
+
+func (s RedisSecurity) dress(o *redis.Options) (err error) {
+	if s.CAFile != "" && !s.TLS {
+		return errors.New("--redis-ca says whom to trust, and without --redis-tls nobody is asked: give both")
+	}
+	if s.User != "" && s.PasswordFile == "" {
+		return errors.New("--redis-user has no password: give --redis-password-file")
+	}
+	if s.TLS {
+		if o.TLSConfig, err = s.tls(o.Addr); err != nil {
+			return err
+		}
+	}
+	if s.PasswordFile == "" {
+		return nil
+	}
+	password, err := config.OpenSecret(s.PasswordFile)
+	if err != nil {
+		return fmt.Errorf("read its password: %w", err)
+	}
+	o.CredentialsProviderContext = func(context.Context) (string, string, error) {
+		now, err := password.Get() // what was there last, where it cannot be read now
+		if err != nil && now.IsZero() {
+			return "", "", err
+		}
+		return s.User, now.Reveal(), nil
+	}
+	return nil
+}
+
+func (s RedisSecurity) tls(addr string) (*tls.Config, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host}
+	if s.CAFile == "" {
+		return c, nil
+	}
+	text, err := os.ReadFile(s.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("read whom to trust: %w", err)
+	}
+	c.RootCAs = x509.NewCertPool()
+	if !c.RootCAs.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("read whom to trust: %s holds no certificate in PEM", s.CAFile)
+	}
+	return c, nil
+}
+
+// silence keeps go-redis from writing to standard error, past every logger: what
+// it says there it also returns as errors.
+type silence struct{}
+
+// Printf says nothing.
+func (silence) Printf(context.Context, string, ...any) {}

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/api"
 )
 
 func parse(t *testing.T, text string) *config.Config {
@@ -82,7 +82,7 @@ func TestWhoDoesNotOwnStreamsCreatesNone(t *testing.T) {
 		t.Errorf("%d streams, %v", len(infos), err)
 	}
 	r := p.Ready(t.Context())
-	if r.Status != api.Failed || !strings.Contains(check(r, "streams").Detail, "missing: acts, clock, dead-letters, events, facts, progress") {
+	if r.Status != api.Failed || !strings.Contains(check(r, "streams").Detail, "missing: clock, commands, dead-letters, events, facts, progress") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -2,13 +2,23 @@ package platform
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
 	"math"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/api"
 )
 
 // Ready asks everything that the process depends on, now and at once.
@@ -123,4 +133,112 @@ func (p *Platform) checkConfig(context.Context) api.Check {
 		return api.Check{Name: "config", Status: api.Degraded, Detail: fmt.Sprintf("the file does not apply and the config %s before it stays in force: %v", p.config.Hash(), p.refused)}
 	}
 	return api.Check{Name: "config", Status: api.OK, Detail: p.config.Hash()}
+}
+
+const probeWithin = 5 * time.Second
+
+// Probes serves what a process without a door still has to answer: /healthz,
+// /readyz and /metrics, for Kubernetes and Prometheus. It has no tokens, and
+// tells nothing but states and numbers. It returns where it listens; the stop
+// order closes it.
+func (p *Platform) Probes(ctx context.Context, listen string) (string, error) {
+	if p.telemetry == nil {
+		return "", errors.New("serve the probes: the platform was opened without telemetry")
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return "", fmt.Errorf("listen for probes on %q: %w", listen, err)
+	}
+	mux := http.NewServeMux()
+	p.addProbes(mux)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: probeWithin, IdleTimeout: time.Minute,
+		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	// Whoever drains is still asked how it is, so the probes are not a door.
+	p.AtStop(clients, "the probes", func(context.Context) error {
+		err := server.Close()
+		if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
+			err = errors.Join(err, served)
+		}
+		return err
+	})
+	return l.Addr().String(), nil
+}
+
+func (p *Platform) addProbes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", p.probeReady)
+	mux.Handle("GET /metrics", p.telemetry.Metrics())
+}
+
+func (p *Platform) probeReady(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), probeWithin)
+	defer cancel()
+	state := p.Ready(ctx)
+	for i := range state.Checks {
+		state.Checks[i].Detail = "" // it names servers and files, and whoever asks may be anybody
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if state.Status == api.Failed {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(state) // who asked has gone
+}
+
+// Running says where a laptop's Tidemill can be reached. It lies in the data
+// folder, so that commands find it without being told.
+type Running struct {
+	PID    int    `json:"pid"`
+	Name   string `json:"name"`
+	Kafka  string `json:"kafka"`
+	Redis  string `json:"redis"`
+	HTTP   string `json:"http"`
+	URL    string `json:"url"`    // of the gateway, as a client on this machine calls it
+	Config string `json:"config"` // absolute path; there need be no such file
+}
+
+// AddressFile is where a data folder keeps the addresses.
+func AddressFile(dir string) string { return filepath.Join(dir, "addresses.json") }
+
+// Write leaves the addresses in a data folder, whole or not at all.
+func (r Running) Write(dir string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	file := AddressFile(dir)
+	if err := os.WriteFile(file+".new", append(text, '\n'), 0o600); err != nil {
+		return fmt.Errorf("write the addresses: %w", err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return fmt.Errorf("write the addresses: %w", err)
+	}
+	return nil
+}
+
+// Forget takes the addresses away.
+func Forget(dir string) error {
+	err := os.Remove(AddressFile(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Find reads the addresses from a data folder. It is false if there are none:
+// nothing runs there, or it was stopped in good order.
+func Find(dir string) (Running, bool, error) {
+	var r Running
+	text, err := os.ReadFile(AddressFile(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	if err != nil {
+		return r, false, fmt.Errorf("read the addresses: %s: %w; start tidemill up again, or say where the gateway is with --url", AddressFile(dir), err)
+	}
+	return r, true, nil
 }

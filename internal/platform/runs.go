@@ -1,23 +1,30 @@
 package platform
 
 import (
+	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
 
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/acts"
-	"tidemill.dev/internal/api"
-	"tidemill.dev/internal/forget"
-	"tidemill.dev/internal/ledger"
-	"tidemill.dev/internal/local"
-	"tidemill.dev/internal/models"
-	"tidemill.dev/internal/runs"
-	"tidemill.dev/internal/store"
+	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/store"
+	"tidemill.dev/internal/models/erase"
+	"tidemill.dev/internal/models/registry"
+	"tidemill.dev/internal/runs/local"
+	"tidemill.dev/internal/runs/scheduler"
+	"tidemill.dev/triggers/commands"
 )
 
 // RunsOptions say where runs and what they leave behind lie.
@@ -38,14 +45,14 @@ const storeFolder = "store"
 type works struct {
 	store     *store.Store
 	ledger    *ledger.Ledger
-	foreman   *runs.Foreman
-	models    *models.Registrar
-	forgetter *forget.Forgetter
+	foreman   *scheduler.Foreman
+	models    *registry.Registrar
+	forgetter *erase.Forgetter
 	letters   *lazyLetters // of the forgetter
-	tokens    *runs.Tokens
-	local     *local.Launcher // nil where no attempt runs on this machine
-	launcher  runs.Launcher   // that one, or the cluster's; nil where nothing is launched
-	asked     *acts.Follower
+	tokens    *scheduler.Tokens
+	local     *local.Launcher    // nil where no attempt runs on this machine
+	launcher  scheduler.Launcher // that one, or the cluster's; nil where nothing is launched
+	asked     *commands.Follower
 	inside    net.Listener // where the agents of this process find the gateway
 }
 
@@ -58,7 +65,7 @@ func (p *Platform) openRuns(ctx context.Context, o RunsOptions) (err error) {
 	if w.store, err = p.openStore(ctx, o); err != nil {
 		return err
 	}
-	if w.asked, err = acts.Follow(ctx, p.broker, p.log); err != nil {
+	if w.asked, err = commands.Follow(ctx, p.broker, p.log); err != nil {
 		return fmt.Errorf("read what is paused: %w", err)
 	}
 	p.AtStop(Consumers, "what people have asked of runs", w.asked.Close)
@@ -71,7 +78,7 @@ func (p *Platform) openRuns(ctx context.Context, o RunsOptions) (err error) {
 	if err := p.openLauncher(ctx, w, o); err != nil {
 		return err
 	}
-	if w.foreman, err = runs.New(p.foremanOptions(w, o)); err != nil {
+	if w.foreman, err = scheduler.New(p.foremanOptions(w, o)); err != nil {
 		return fmt.Errorf("open the runs: %w", err)
 	}
 	if err := p.openModels(w); err != nil {
@@ -86,8 +93,8 @@ func (p *Platform) openRuns(ctx context.Context, o RunsOptions) (err error) {
 	return nil
 }
 
-func (p *Platform) foremanOptions(w *works, o RunsOptions) runs.Options {
-	f := runs.Options{Ledger: w.ledger, Store: w.store, Broker: p.broker, Names: p.names, Config: p.Config, Asked: w.asked.Now,
+func (p *Platform) foremanOptions(w *works, o RunsOptions) scheduler.Options {
+	f := scheduler.Options{Ledger: w.ledger, Store: w.store, Broker: p.broker, Names: p.names, Config: p.Config, Asked: w.asked.Now,
 		Announce: p.announce, Tokens: w.tokens, Dir: o.Recipes, Logger: p.log}
 	if w.launcher != nil {
 		f.Launcher, f.Alone = w.launcher, w.local != nil && (o.Alone || p.Embedded())
@@ -221,7 +228,7 @@ func (w *works) check(ctx context.Context) api.Check {
 func (p *Platform) Launches() bool { return p.works != nil && p.works.local != nil }
 
 // Foreman is what asks for runs and starts them; nil without runs.
-func (p *Platform) Foreman() *runs.Foreman {
+func (p *Platform) Foreman() *scheduler.Foreman {
 	if p.works == nil {
 		return nil
 	}
@@ -242,4 +249,112 @@ func (p *Platform) Store() *store.Store {
 		return nil
 	}
 	return p.works.store
+}
+
+const (
+	secretFile = "run-secret"
+	// secretSpace keeps what our functions know the dispatcher by from ever being
+	// an attempt's token.
+	secretSpace = "functions"
+)
+
+// openTokens reads the secret that attempts' tokens are made with. Where none is
+// given one is made in the data folder; a process with neither lets no agent in.
+func (p *Platform) openTokens(w *works, o RunsOptions) error {
+	var (
+		secret []byte
+		err    error
+	)
+	switch {
+	case p.secretFile != "":
+		secret, err = ReadSecret(p.secretFile)
+	case o.Data != "":
+		secret, err = ownSecret(o.Data)
+	default:
+		return nil
+	}
+	if err == nil {
+		w.tokens, err = scheduler.NewTokens(secret)
+	}
+	return err
+}
+
+// bearer is what our functions know the dispatcher by, where they are processes
+// of their own.
+func (p *Platform) bearer() (string, error) {
+	if p.functionsAt == "" {
+		return "", nil
+	}
+	return p.functionsToken()
+}
+
+func (p *Platform) functionsToken() (string, error) {
+	if p.secretFile == "" {
+		return "", errors.New("call functions of ours in other processes: it takes the secret that they share; give --run-secret")
+	}
+	secret, err := ReadSecret(p.secretFile)
+	if err != nil {
+		return "", err
+	}
+	h := hmac.New(sha256.New, secret)
+	h.Write([]byte(secretSpace))
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// ReadSecret reads 32 bytes from a file, as they are or as base64.
+func ReadSecret(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the secret of runs: %w", err)
+	}
+	if len(text) == scheduler.SecretSize {
+		return text, nil
+	}
+	coded := bytes.TrimRight(bytes.TrimSpace(text), "=")
+	for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		secret, err := alphabet.AppendDecode(nil, coded)
+		if err == nil && len(secret) == scheduler.SecretSize {
+			return secret, nil
+		}
+	}
+	return nil, fmt.Errorf("read the secret of runs: %s has %d bytes, which are neither %d nor the base64 of so many: write it with openssl rand -base64 %d",
+		path, len(text), scheduler.SecretSize, scheduler.SecretSize)
+}
+
+// ownSecret reads the secret of a data folder, and makes one where there is none
+// yet.
+func ownSecret(dir string) ([]byte, error) {
+	path := filepath.Join(dir, secretFile)
+	secret, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		secret, err = newSecret(dir, path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the secret of runs: %w", err)
+	}
+	if len(secret) != scheduler.SecretSize {
+		return nil, fmt.Errorf("read the secret of runs: %s has %d bytes, not %d; remove it, and attempts under way start again", path, len(secret), scheduler.SecretSize)
+	}
+	return secret, nil
+}
+
+// newSecret is in its place whole or not at all.
+func newSecret(dir, path string) ([]byte, error) {
+	secret := make([]byte, scheduler.SecretSize)
+	rand.Read(secret) // it never fails
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(dir, secretFile+"-")
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.Write(secret)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(f.Name()))
+	}
+	return secret, nil
 }

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"sync"
 
+	"tidemill.dev/api"
 	"tidemill.dev/config"
 	"tidemill.dev/functions/score"
-	"tidemill.dev/internal/api"
-	"tidemill.dev/internal/served"
+	"tidemill.dev/internal/scoring/serving"
 )
 
 // scorers are those that run here.
@@ -29,7 +29,7 @@ type scorers struct {
 // scorer is one that runs.
 type scorer struct {
 	config config.Scorer
-	models *served.Models
+	models *serving.Models
 	score  *score.Scorer
 }
 
@@ -144,7 +144,7 @@ func (s *scorers) begin(ctx context.Context) error {
 func (s *scorers) open(ctx context.Context, c config.Scorer) (*scorer, error) {
 	on := s.on
 	running := &scorer{config: c}
-	models, err := served.Open(served.Options{Cache: on.cache, Champions: on.champions, Engine: c.Engine, Logger: s.p.log,
+	models, err := serving.Open(serving.Options{Cache: on.cache, Champions: on.champions, Engine: c.Engine, Logger: s.p.log,
 		Unloadable: func(model string, version, kept int, reason error) {
 			s.p.sayUnloadable(on, unloadable{scorer: c.Name, model: model, version: version, kept: kept, reason: reason})
 		}})

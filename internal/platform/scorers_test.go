@@ -13,15 +13,15 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/follow"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/api"
-	"tidemill.dev/internal/champions"
-	"tidemill.dev/internal/infer"
-	"tidemill.dev/internal/standing"
-	"tidemill.dev/internal/tail"
-	"tidemill.dev/internal/telemetry"
-	"tidemill.dev/internal/web"
+	"tidemill.dev/internal/gateway"
+	"tidemill.dev/internal/models/champions"
+	"tidemill.dev/internal/ops/status"
+	"tidemill.dev/internal/ops/telemetry"
+	"tidemill.dev/internal/scoring/infer"
 )
 
 // A config without scorers follows no champions, until one comes; one that has
@@ -78,7 +78,7 @@ func TestAChampionThatCannotBeLoadedIsToldOf(t *testing.T) {
 	w.publish("messages", "1", "bot-1")
 	w.await("scored", 1, isScored)
 	w.champion("intent/bot-1", 2, 1, []byte("no model"))
-	told := w.await(tidemill.StreamFacts, 1, func(e *tail.Event) bool { return e.Type == tidemill.TypeModelUnloadable })[0]
+	told := w.await(tidemill.StreamFacts, 1, func(e *follow.Event) bool { return e.Type == tidemill.TypeModelUnloadable })[0]
 	var data tidemill.ModelUnloadable
 	w.must(json.Unmarshal(told.Data, &data))
 	if data.Scorer != "intents" || data.Version != 2 || data.Kept != 1 || data.Error == "" || told.Subject != "bot-1" || w.attribute(&told, tidemill.AttrModel) != "intent/bot-1" {
@@ -118,10 +118,10 @@ func TestAScorerOfItsOwn(t *testing.T) {
 	w.must(own.Scorers(w.ctx(), "intents"))
 	w.publish("messages", "1", "bot-1")
 	w.await("scored", 1, isScored)
-	board := standing.NewScorers(w.redis, w.names, w.kafka)
+	board := status.NewScorers(w.redis, w.names, w.kafka)
 	for ctx := w.ctx(); ; {
 		all, err := board.Read(ctx)
-		if whole, n := standing.Of(all, "intents"); err == nil && n == 1 && whole.Scored == 1 && len(whole.Swaps) == 1 && all[0].Cache.Models == 1 {
+		if whole, n := status.Of(all, "intents"); err == nil && n == 1 && whole.Scored == 1 && len(whole.Swaps) == 1 && all[0].Cache.Models == 1 {
 			break
 		}
 		if ctx.Err() != nil {
@@ -148,7 +148,7 @@ func TestScoringOnce(t *testing.T) {
 	if err != nil || done.Model != "intent/bot-1" || done.Version != 1 || done.Label != "yes" || done.Score < 0.99 || len(done.Scores) != 2 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	var u *web.Unanswered
+	var u *gateway.Unanswered
 	if _, err := ask("bot-2", `{"x":[1,0]}`); !errors.As(err, &u) || !u.NoChampion {
 		t.Errorf("a key without a champion: %v", err)
 	}

@@ -2,23 +2,31 @@ package platform
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"tidemill.dev/internal/champions"
-	"tidemill.dev/internal/infer"
-	"tidemill.dev/internal/ledger"
-	"tidemill.dev/internal/served"
-	"tidemill.dev/internal/store"
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/functions/score"
+	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/store"
+	"tidemill.dev/internal/models/champions"
+	"tidemill.dev/internal/ops/status"
+	"tidemill.dev/internal/scoring/infer"
+	"tidemill.dev/internal/scoring/serving"
 )
 
 // ScoringOptions say what the models that answer here may take.
@@ -47,19 +55,19 @@ type scoring struct {
 // ears are those who are told of changed champions.
 type ears struct {
 	mu  sync.Mutex
-	all []*served.Models
+	all []*serving.Models
 }
 
-func (e *ears) add(m *served.Models) {
+func (e *ears) add(m *serving.Models) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.all = append(e.all[:len(e.all):len(e.all)], m)
 }
 
-func (e *ears) remove(m *served.Models) {
+func (e *ears) remove(m *serving.Models) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	left := make([]*served.Models, 0, len(e.all))
+	left := make([]*serving.Models, 0, len(e.all))
 	for _, one := range e.all {
 		if one != m {
 			left = append(left, one)
@@ -189,4 +197,86 @@ func modelDir(o Options) string {
 		return o.Scoring.Dir
 	}
 	return filepath.Join(o.Runs.Data, modelFolder)
+}
+
+// publishScoring tells gateways how the scorers stand here.
+func (p *Platform) publishScoring(ctx context.Context, s *scorers) {
+	board := status.NewScorers(p.redis, p.names, p.kafka)
+	telling, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	host, _ := os.Hostname() // without one it is known by its id
+	began := time.Now().UTC()
+	id := tidemill.ID("scorer", began.String(), host, p.addresses.Kafka)[:8]
+	running.Go(func() {
+		board.Publish(telling, id, func() status.Process {
+			told := status.Process{ID: id, Host: cmp.Or(host, id), Began: began, Cache: cacheStanding(s.on.cache.Stats())}
+			for _, one := range s.list() {
+				told.Scorers = append(told.Scorers, scorerStanding(one.score.Standing()))
+			}
+			return told
+		})
+	})
+	p.AtStop(Consumers, "the word of how the scorers stand", func(context.Context) error {
+		stop()
+		running.Wait()
+		return nil
+	})
+}
+
+func cacheStanding(s infer.Stats) status.Cache {
+	return status.Cache{Models: s.Models, Bytes: s.Bytes, Budget: s.Budget, Hits: s.Hits, Misses: s.Misses, Evicted: s.Evicted}
+}
+
+func scorerStanding(s score.Standing) status.Scorer {
+	told := status.Scorer{Name: s.Name, Events: s.Events, Scored: s.Scored, Passed: s.Passed, Dropped: s.Dropped,
+		DeadLettered: s.DeadLettered, Held: s.Held, Skipped: s.Skipped, Aborted: s.Aborted, Rate: s.Rate, Lag: s.Lag, P50: s.P50, P99: s.P99,
+		Models: s.Models, LastError: s.LastError, LastErrorAt: s.LastErrorAt}
+	for _, swap := range s.Swaps {
+		told.Swaps = append(told.Swaps, status.Swap(swap))
+	}
+	return told
+}
+
+// unloadableWithin is for how long it is tried to say that a champion cannot be
+// loaded. The log has it besides.
+const unloadableWithin = 30 * time.Second
+
+// unloadable is what is to be said of a champion.
+type unloadable struct {
+	scorer, model string
+	version, kept int
+	champion      champions.Champion
+	reason        error
+}
+
+// view is the fact. Its id follows from what it says, so that of several processes
+// of a scorer each says the same; a version that is promoted again is another.
+func (u unloadable) view(names tidemill.Names, at time.Time) (broker.View, error) {
+	data, err := json.Marshal(tidemill.ModelUnloadable{Scorer: u.scorer, Version: u.version, Kept: u.kept, Error: u.reason.Error()})
+	if err != nil {
+		return broker.View{}, err
+	}
+	id := tidemill.ID(tidemill.TypeModelUnloadable, u.scorer, u.model, strconv.Itoa(u.version), strconv.FormatInt(u.champion.Turn, 10))
+	return broker.View{ID: id, Source: names.Source("scorer/" + u.scorer), Type: tidemill.TypeModelUnloadable, Subject: u.champion.Key,
+		Time: at.UTC().Format(time.RFC3339Nano), DataSchema: tidemill.Schema(tidemill.TypeModelUnloadable),
+		DataContentType: "application/json", Data: data, Key: []byte(tidemill.ModelKey(u.model)),
+		Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: u.model}, {Name: tidemill.AttrModelVersion, Value: strconv.Itoa(u.version)},
+			{Name: tidemill.AttrCorrelationID, Value: id}}}, nil
+}
+
+// sayUnloadable publishes it, and waits for nobody: who tells of it loads models.
+func (p *Platform) sayUnloadable(on *scoring, u unloadable) {
+	u.champion, _ = on.champions.Champion(u.model)
+	v, err := u.view(p.names, time.Now())
+	if err != nil {
+		p.log.Error("a champion that cannot be loaded is not told of", "model", u.model, "version", u.version, "reason", err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), unloadableWithin)
+	p.announcer.Send(ctx, tidemill.StreamFacts, &v, func(_ broker.Receipt, err error) {
+		cancel()
+		if err != nil {
+			p.log.Error("a champion that cannot be loaded is not told of", "model", u.model, "version", u.version, "reason", err)
+		}
+	})
 }

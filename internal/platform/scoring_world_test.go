@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
-	"tidemill.dev/internal/api"
-	"tidemill.dev/internal/tail"
-	"tidemill.dev/internal/telemetry"
+	"tidemill.dev/broker/follow"
+	"tidemill.dev/internal/ops/telemetry"
 )
 
 const scorersOfTests = `version: 1
@@ -99,9 +99,9 @@ func (w *scoringWorld) publish(stream, id, key string) {
 
 // await reads a stream from its beginning until there are n events that count,
 // and returns those.
-func (w *scoringWorld) await(stream string, n int, counts func(*tail.Event) bool) (all []tail.Event) {
+func (w *scoringWorld) await(stream string, n int, counts func(*follow.Event) bool) (all []follow.Event) {
 	w.Helper()
-	r, err := tail.Open(w.ctx(), w.broker, tail.Options{Stream: stream, Start: broker.Earliest()})
+	r, err := follow.OpenReader(w.ctx(), w.broker, follow.ReaderOptions{Stream: stream, Start: broker.Earliest()})
 	w.must(err)
 	defer func() { _ = r.Close(context.WithoutCancel(w.Context())) }()
 	ctx := w.ctx()
@@ -120,9 +120,9 @@ func (w *scoringWorld) await(stream string, n int, counts func(*tail.Event) bool
 	return all
 }
 
-func isScored(e *tail.Event) bool { return e.Type == tidemill.TypeScored }
+func isScored(e *follow.Event) bool { return e.Type == tidemill.TypeScored }
 
-func (w *scoringWorld) attribute(e *tail.Event, name string) string {
+func (w *scoringWorld) attribute(e *follow.Event, name string) string {
 	value, _ := e.Attribute(name)
 	return value
 }

@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/api"
 )
 
 const reading = "version: 1\nstreams: {messages: {partitions: 3, types: [message]}}\n" +

@@ -17,7 +17,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
-	"tidemill.dev/internal/telemetry"
+	"tidemill.dev/internal/ops/telemetry"
 )
 
 // A caller's trace goes on through the door's span into the event on Kafka, and

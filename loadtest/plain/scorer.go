@@ -8,7 +8,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/segmentio/kafka-go"
 
-	"tidemill.dev/internal/infer/tensor"
+	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
 // scorer is what one goroutine uses again and again.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"sync"
 
-	"tidemill.dev/internal/infer/native"
-	"tidemill.dev/internal/infer/ort"
-	"tidemill.dev/internal/infer/tensor"
+	"tidemill.dev/internal/scoring/infer/native"
+	"tidemill.dev/internal/scoring/infer/ort"
+	"tidemill.dev/internal/scoring/infer/tensor"
 	"tidemill.dev/loadtest/internal/task"
 )
 

@@ -1,26 +1,239 @@
 package deliver
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"tidemill.dev/broker"
-	"tidemill.dev/triggers/letters"
+	"tidemill.dev/broker/retry"
+	"tidemill.dev/config"
+	"tidemill.dev/triggers/deadletters"
 )
 
-// Attempt is one try to deliver an event, as its dead letter will tell of it.
-// It holds no credential of ours: what a subscriber repeats of them is blotted
-// out.
-type Attempt = letters.Attempt
+// Attempt is one try to deliver an event, as its dead letter lists it. It holds no
+// credential: any that a subscriber repeats is removed.
+type Attempt = deadletters.Attempt
 
-// outcome is what came of an attempt.
-type outcome struct {
+// attemptResult is the outcome of an attempt.
+type attemptResult struct {
 	kind    verdict
-	replies []broker.View // ready to be published; their memory is their own
-	after   time.Duration // how long the subscriber asks to be left alone at least
+	replies []broker.View // events to be published; they have memory of their own
+	after   time.Duration // how long the subscriber asks not to be called
 	attempt Attempt
 }
 
-// fail ends an attempt that did not deliver. What was to be published is not.
-func (o *outcome) fail(kind verdict, reason string) {
+// fail ends an attempt that did not deliver the event. Its replies are not published.
+func (o *attemptResult) fail(kind verdict, reason string) {
 	o.kind, o.replies, o.attempt.Error = kind, nil, reason
+}
+
+// attempt makes one attempt for an item and handles its outcome.
+func (d *Dispatcher) attempt(s *sender, i *item) {
+	h := i.part.home
+	started := false
+	h.do(func(p *partition, now millis) { started = p.start(i, now) })
+	if !started {
+		return
+	}
+	if d.passed(i) {
+		d.pass(i)
+		return
+	}
+	to := s.to.Load()
+	if why := doomed(i, to, h); why != "" {
+		d.bury(s, i, nil, why)
+		return
+	}
+	o := to.subscriber.post(h.ctx, &i.event.view, i.tries+1)
+	if h.ctx.Err() != nil && o.kind != delivered {
+		return // the new owner of its partition tries again
+	}
+	if o.kind == notYet {
+		d.targetMissing(s.name, errors.New(o.attempt.Error))
+		h.do(func(p *partition, now millis) { p.postponed(i, expectEvery, now) })
+		return
+	}
+	if o.kind == delivered && len(o.replies) > 0 {
+		if err := d.replies.publish(h.ctx, o.replies); err != nil {
+			if h.ctx.Err() != nil {
+				return
+			}
+			o.fail(refused, "its reply cannot be published: "+err.Error())
+		}
+	}
+	s.attempted(&o)
+	switch {
+	case o.kind == delivered:
+		d.over(s, i)
+	case o.kind == refused:
+		d.bury(s, i, &o.attempt, fmt.Sprintf("trigger %s: its subscriber refused the event: %s", s.name, o.attempt.Error))
+	case i.tries+1 >= to.trigger.Delivery.Attempts:
+		d.bury(s, i, &o.attempt, fmt.Sprintf("trigger %s: its subscriber did not take the event in %d attempts: %s", s.name, i.tries+1, o.attempt.Error))
+	default:
+		wait := delay(to.trigger.Delivery.Backoff, i.tries+1, random(), o.after)
+		h.do(func(p *partition, now millis) { p.failed(i, o.attempt, wait, now) })
+	}
+}
+
+// doomed returns why an item need not be attempted; empty if it shall be.
+func doomed(i *item, to *target, h *assignment) string {
+	switch {
+	case i.lost != "":
+		return i.lost
+	case i.event.unfit != "":
+		return fmt.Sprintf("trigger %s: %s", i.queue.trigger.name, i.event.unfit)
+	case to.subscriber == nil:
+		return fmt.Sprintf("trigger %s is no longer in the config: put it back and replay the event, or drop it", i.queue.trigger.name)
+	case i.expired:
+		return fmt.Sprintf("trigger %s: the event has waited longer than half of its stream's retention", i.queue.trigger.name)
+	}
+	return ""
+}
+
+func (d *Dispatcher) over(s *sender, i *item) {
+	s.delivered(time.Since(i.event.logged.time()))
+	if err := d.resolve(i, deadletters.Receipt{Outcome: deadletters.Delivered}); err != nil {
+		return // the new owner of its partition delivers it
+	}
+	i.part.home.do(func(p *partition, now millis) { p.ended(i, now) })
+}
+
+// bury ends an item with a dead letter.
+func (d *Dispatcher) bury(s *sender, i *item, last *Attempt, reason string) {
+	h := i.part.home
+	letter, err := d.deadLetters.write(h, i, last, reason)
+	if err == nil {
+		err = d.resolve(i, deadletters.Receipt{Outcome: deadletters.FailedAgain, Reason: reason, NewLetter: letter})
+	}
+	if err != nil {
+		return // the new owner of its partition writes the dead letter
+	}
+	s.deadLettered(reason)
+	h.do(func(p *partition, now millis) { p.ended(i, now) })
+}
+
+// send hands an item to its sender, or to the sender of orphans if its trigger is gone.
+func (d *Dispatcher) send(i *item) {
+	if !d.senderOf(i.queue.trigger.name).offer(i) {
+		d.orphans.offer(i)
+	}
+}
+
+// place returns the place of the item's event for its dead letter.
+func place(i *item) broker.Position {
+	return broker.Position{Stream: i.part.stream, Partition: i.part.number, Offset: i.ref.source}
+}
+
+func details(i *item, last *Attempt, group, reason string) deadletters.Details {
+	d := deadletters.Details{Trigger: i.queue.trigger.name, Group: group, Reason: reason, Tried: i.tries, Replay: actOf(i.replay), Letter: i.letter}
+	d.Attempts = i.past
+	if last != nil {
+		d.Tried++
+		d.Attempts = append(append([]Attempt{}, i.past...), *last)
+	}
+	return d
+}
+
+// verdict is what happens to an event after an attempt.
+type verdict int
+
+const (
+	delivered verdict = iota
+	again             // try again later
+	refused           // would fail the same way every time
+	notYet            // there was no subscriber to call
+)
+
+// String returns the verdict's name.
+func (v verdict) String() string {
+	switch v {
+	case delivered:
+		return "delivered"
+	case again:
+		return "again"
+	case notYet:
+		return "not yet"
+	}
+	return "refused"
+}
+
+// judge implements Knative's data-plane contract; 408 is retried as well. A status that
+// the contract does not list is retried, as it says.
+func judge(status int) verdict {
+	switch status {
+	case http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return again // 404 may be a function that has yet to start or a route that has yet to spread
+	}
+	switch status / 100 {
+	case 2:
+		return delivered
+	case 1, 3, 4:
+		return refused
+	}
+	return again
+}
+
+// longestAfter bounds a Retry-After. A subscriber that is away for longer is called
+// once in that time. So an error in its clock or units does not hold up events for
+// days.
+const longestAfter = time.Hour
+
+// retryAfter parses a Retry-After: seconds or a date. A value that cannot be parsed or
+// has passed is no wait.
+func retryAfter(value string, now time.Time) time.Duration {
+	value = strings.TrimSpace(value)
+	if isDigits(value) {
+		seconds, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || seconds > int64(longestAfter/time.Second) { // digits fail to parse only if there are too many
+			return longestAfter
+		}
+		return time.Duration(seconds) * time.Second
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	return min(max(at.Sub(now), 0), longestAfter)
+}
+
+func isDigits(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// replier publishes the events that subscribers reply with, each to the stream of its
+// type.
+type replier struct {
+	p      *broker.Producer
+	config atomic.Pointer[config.Config]
+}
+
+// publish returns when all events are acknowledged. It retries temporary failures as
+// long as the context allows. A repeated event has the same id, because the id derives
+// from its cause.
+func (r *replier) publish(ctx context.Context, replies []broker.View) error {
+	c := r.config.Load()
+	for n := range replies {
+		for {
+			_, err := r.p.Publish(ctx, c.StreamFor(replies[n].Type), &replies[n])
+			if err == nil {
+				break
+			}
+			if hopeless(err) || retry.Sleep(ctx, publishAgain) != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// hopeless reports whether no stream will ever accept an event.
+func hopeless(err error) bool {
+	var attribute *broker.AttributeError
+	return errors.Is(err, broker.ErrTooLarge) || errors.Is(err, broker.ErrNoStream) || errors.As(err, &attribute)
 }

@@ -12,49 +12,17 @@ import (
 
 func TestChainHeap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	var h chainHeap
-	var want []moment
+	var h queueHeap
+	var want []millis
 	for range 5000 {
-		due := moment(rng.IntN(1000))
+		due := millis(rng.IntN(1000))
 		want = append(want, due)
-		h.push(&chain{due: due})
+		h.push(&keyQueue{due: due})
 	}
 	slices.Sort(want)
 	for n, due := range want {
 		if c := h.pop(); c.due != due || c.at != loading {
 			t.Fatalf("the %dth is due at %d, want %d", n, c.due, due)
-		}
-	}
-}
-
-func TestLedger(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	var l ledger
-	held := map[int64]bool{}
-	for n := range 20_000 {
-		at := int64(5000 + n)
-		if n < 100 {
-			at = int64(rng.IntN(5000)) // as in a rebuild, in any order
-		}
-		if !held[at] {
-			l.add(at)
-			held[at] = true
-		}
-		for len(held) > 300 {
-			for at := range held {
-				l.remove(at)
-				delete(held, at)
-				break
-			}
-		}
-		if n%97 == 0 {
-			low := int64(1 << 40)
-			for at := range held {
-				low = min(low, at)
-			}
-			if got := l.low(1 << 40); got != low || l.n != len(held) || !l.has(low) || l.has(low-1) {
-				t.Fatalf("low is %d of %d, want %d of %d", got, l.n, low, len(held))
-			}
 		}
 	}
 }
@@ -65,7 +33,7 @@ func lonePartition(retention time.Duration) *partition {
 	b := defaultBounds()
 	b.retention = retention
 	p := newPartition("s", 0, b, 0)
-	newFold(p, &terms{plan: &plan{triggers: []string{"t"}, match: func(_ *broker.View, dst []int) []int { return append(dst, 0) }},
+	newRebuiltState(p, &triggerSettings{plan: &plan{triggers: []string{"t"}, match: func(_ *broker.View, dst []int) []int { return append(dst, 0) }},
 		triggers: map[string]*config.Trigger{"t": tr}, paused: func(string) bool { return false }}).finish(0, 0, 0)
 	p.open(0)
 	return p
@@ -74,10 +42,10 @@ func lonePartition(retention time.Duration) *partition {
 // quiet runs a partition against a log that never fails, until nothing is left.
 type quiet struct {
 	p       *partition
-	now     moment
+	now     millis
 	log     []broker.Incoming
 	ended   func(i *item)
-	fails   func(i *item, now moment) bool
+	fails   func(i *item, now millis) bool
 	backoff config.Backoff
 }
 
@@ -91,7 +59,7 @@ func (x *quiet) run(t *testing.T, done func() bool) {
 		x.load(t)
 		x.send()
 		next := x.p.deadline(x.now)
-		for _, l := range x.p.lines {
+		for _, l := range x.p.states {
 			next = min(next, l.nextLoad())
 		}
 		x.now = max(x.now, next)
@@ -138,9 +106,9 @@ func (x *quiet) write(t *testing.T) {
 }
 
 func (x *quiet) load(t *testing.T) {
-	for _, l := range x.p.lines {
+	for _, l := range x.p.states {
 		for _, d := range x.p.load(l, 64, x.now) {
-			r := readRecord(&x.log[d.rec.at])
+			r := readRecord(&x.log[d.ref.at])
 			if r.err != nil {
 				t.Fatal(r.err)
 			}
@@ -151,7 +119,7 @@ func (x *quiet) load(t *testing.T) {
 
 func (x *quiet) take(n, keys int) {
 	for from := 0; from < n; from += 100 {
-		s := &slab{next: int64(from + 100), end: func(int) {}}
+		s := &sourceBatch{next: int64(from + 100), end: func(int) {}}
 		for o := from; o < min(from+100, n); o++ {
 			s.events = append(s.events, broker.Incoming{Offset: int64(o), View: broker.View{ID: "x", Source: "/x", Type: "t", Key: []byte{byte(o % keys), byte(o % keys >> 8)}}})
 		}
@@ -165,12 +133,12 @@ func TestTenMinutesOfOutageOfTenThousandEvents(t *testing.T) {
 	back := x.now.after(10 * time.Minute)
 	last := map[int64]int64{}
 	n := 0
-	x.fails = func(_ *item, now moment) bool { return now < back }
+	x.fails = func(_ *item, now millis) bool { return now < back }
 	x.ended = func(i *item) {
-		if key := i.rec.source % 500; last[key] > i.rec.source {
-			t.Errorf("offset %d came behind %d", i.rec.source, last[key])
+		if key := i.ref.source % 500; last[key] > i.ref.source {
+			t.Errorf("offset %d came behind %d", i.ref.source, last[key])
 		} else {
-			last[key] = i.rec.source
+			last[key] = i.ref.source
 		}
 		n++
 	}
@@ -185,7 +153,7 @@ func TestTenMinutesOfOutageOfTenThousandEvents(t *testing.T) {
 func TestParkedEventsExpire(t *testing.T) {
 	x := &quiet{p: lonePartition(time.Hour), now: 1_000_000, backoff: config.Backoff{Kind: config.Constant, First: 50 * time.Minute}}
 	began, expired := x.now, 0
-	x.fails = func(i *item, _ moment) bool { return !i.expired }
+	x.fails = func(i *item, _ millis) bool { return !i.expired }
 	x.ended = func(*item) { expired++ }
 	x.take(100, 100)
 	x.run(t, func() bool { return expired == 100 })
@@ -198,7 +166,7 @@ func TestParkedEventsExpire(t *testing.T) {
 func TestFortyAttemptsOfAParkedEvent(t *testing.T) {
 	x := &quiet{p: lonePartition(config.Forever), now: 1_000_000, backoff: config.Backoff{Kind: config.Exponential, First: time.Second, Cap: 5 * time.Minute}}
 	began, ended := x.now, 0
-	x.fails = func(i *item, _ moment) bool { return i.tries+1 < 40 }
+	x.fails = func(i *item, _ millis) bool { return i.tries+1 < 40 }
 	x.ended = func(i *item) {
 		ended++
 		if len(i.past) != 2*keepInHistory {
@@ -221,11 +189,11 @@ func TestFortyAttemptsOfAParkedEvent(t *testing.T) {
 func TestANewerConfigIsAwaited(t *testing.T) {
 	p := lonePartition(config.Forever)
 	p.bounds.skew = time.Minute
-	p.begun = begun{From: map[string]int64{"t": 0, "newer": 0}}
-	p.ledger.add(0)
-	p.begunAt, p.skewed = 0, moment(0).after(time.Minute)
+	p.begun = triggerStarts{From: map[string]int64{"t": 0, "newer": 0}}
+	p.needed.Add(0)
+	p.begunAt, p.skewed = 0, millis(0).after(time.Minute)
 	p.reckon()
-	p.take(&slab{next: 1, end: func(int) {}, events: []broker.Incoming{{View: broker.View{ID: "x"}}}}, 1)
+	p.take(&sourceBatch{next: 1, end: func(int) {}, events: []broker.Incoming{{View: broker.View{ID: "x"}}}}, 1)
 	if w := p.plan(newAllowance(), 1, false); w != nil || len(p.handOut()) > 0 || p.deadline(1) != p.skewed {
 		t.Errorf("it went on: %+v", w)
 	}

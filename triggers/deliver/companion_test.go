@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/api"
 )
 
 // A source that was grown by hand has a partition with nowhere to park: it alone

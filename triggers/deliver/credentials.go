@@ -4,29 +4,31 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"tidemill.dev/config"
 )
 
-// credentials sign a trigger's requests with what lies in a file.
+// credentials sign a trigger's requests with the content of a file.
 type credentials struct {
-	header string // in canonical form
+	header string // header name in canonical form
 	file   *secretFile
 	form   func(secret string) (signature, error)
 	last   atomic.Pointer[signature]
 }
 
-// signature is a header's value, made once for as long as its secret stays.
+// signature is a header's value, computed once for each secret.
 type signature struct {
 	secret string
-	values []string // of the header
+	values []string // values of the header
 	hidden secrets
 }
 
-// newCredentials is nil for a subscriber that asks for none.
+// newCredentials returns nil for a subscriber without credentials.
 func newCredentials(c config.Credentials) *credentials {
 	switch {
 	case c.BearerFile != "":
@@ -39,7 +41,7 @@ func newCredentials(c config.Credentials) *credentials {
 	return nil
 }
 
-// sign sets the header, and returns what must be shown to nobody.
+// sign sets the header and returns the secrets that must not be shown.
 func (c *credentials) sign(h http.Header) (secrets, error) {
 	if c == nil {
 		return nil, nil
@@ -61,7 +63,7 @@ func (c *credentials) sign(h http.Header) (secrets, error) {
 	return s.hidden, nil
 }
 
-// make also keeps a file of several lines from becoming several headers.
+// make also prevents that a file of several lines becomes several headers.
 func (c *credentials) make(secret string) (signature, error) {
 	for i := range len(secret) {
 		if b := secret[i]; b < ' ' && b != '\t' || b == 0x7f {
@@ -91,4 +93,74 @@ func basic(pair string) (signature, error) {
 
 func plain(value string) (signature, error) {
 	return signature{values: []string{value}, hidden: secrets{value}}, nil
+}
+
+// secretFile is a file that a trigger's credentials name. It is opened when it is first
+// needed, so that a missing file only affects its own trigger.
+type secretFile struct {
+	field string // field of the config, such as bearerFile
+	path  string
+
+	mu   sync.Mutex
+	file *config.SecretFile
+}
+
+func newSecretFile(field, path string) *secretFile {
+	if path == "" {
+		return nil
+	}
+	return &secretFile{field: field, path: path}
+}
+
+// get returns the file's present content. If the file cannot be read, the last content
+// counts: a secret that is being replaced may be missing for a moment, and the
+// subscriber rejects one that is too old.
+func (f *secretFile) get() (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.file == nil {
+		file, err := config.OpenSecret(f.path)
+		if err != nil {
+			return "", f.trouble(err)
+		}
+		f.file = file
+	}
+	secret, _ := f.file.Get() // with an error it is the last content that could be read
+	return secret.Reveal(), nil
+}
+
+// trouble names the field but not the path. Many people read dead letters, and if the
+// config has the secret in place of the path, the path is the secret.
+func (f *secretFile) trouble(err error) error {
+	if cause := new(fs.PathError); errors.As(err, &cause) {
+		err = cause.Err
+	}
+	said := strings.ReplaceAll(err.Error(), f.path, "the file")
+	return fmt.Errorf("read the trigger's %s: %s: give the path of a file that the dispatcher can read", f.field, said)
+}
+
+// secrets are texts that a subscriber knows and that must not be shown to others.
+type secrets []string
+
+// redact removes the secrets from a text of others.
+func (s secrets) redact(text string) string {
+	for _, secret := range s {
+		if secret != "" {
+			text = strings.ReplaceAll(text, secret, "[secret]")
+		}
+	}
+	return text
+}
+
+// trim removes an end that may be the beginning of a secret, for a text that was cut.
+func (s secrets) trim(text string) string {
+	for _, secret := range s {
+		for n := min(len(secret), len(text)); n > 0; n-- {
+			if strings.HasSuffix(text, secret[:n]) {
+				text = text[:len(text)-n]
+				break
+			}
+		}
+	}
+	return text
 }

@@ -148,7 +148,7 @@ func echoIsClean(t *testing.T, name string, of config.Credentials, echo http.Han
 		t.Fatal(err)
 	}
 	w := newRecorded(req, echo)
-	var o outcome
+	var o attemptResult
 	a := readAnswer(w, maxAnswer)
 	s.conclude(t.Context(), posted(), &a, hidden, &o)
 	for _, shown := range known {

@@ -3,54 +3,56 @@ package deliver
 import (
 	"cmp"
 	"slices"
+
+	"tidemill.dev/broker/parked"
 )
 
-// write is what one transaction does for a partition.
-type write struct {
-	slabs   []*slab // of the window's front; their deliveries become part of the transaction
-	parks   []parked
-	settled []ending
-	begun   *begun
-	begins  bool // triggers begin or end with it
-	intake  *intake
-	// of the parks the last so many are letters that are taken in
-	recalled int
-	next     int64 // the source offset that it commits up to
-	mark     int64 // what lies below on the parked log is needed no more
+// partitionWrite is a partition's part of one transaction.
+type partitionWrite struct {
+	batches  []*sourceBatch // batches of the window's front; the transaction ends their deliveries
+	parks    []recordWrite
+	settled  []endedItem
+	begun    *triggerStarts
+	begins   bool // whether triggers begin or end with it
+	replayed *replayBatch
+	renewed  int   // number of renewals, which come first in parks
+	replays  int   // number of replayed dead letters, which come last in parks
+	next     int64 // source offset that it commits up to
+	mark     int64 // lowest offset of the parked log that is still needed
 }
 
-// parked is a record to be written, and then where it lies.
-type parked struct {
+// recordWrite is a record to be written, and its offset once it is written.
+type recordWrite struct {
 	item   *item
 	record record
 	at     int64
 }
 
-// allowance is what a transaction may still hold, of all its partitions. Kafka
-// ends one that takes longer than ten seconds.
+// allowance is the room that a transaction still has for all its partitions. Kafka
+// aborts a transaction that takes longer than ten seconds.
 type allowance struct{ records, bytes int }
 
 func newAllowance() *allowance { return &allowance{records: 5000, bytes: 4 << 20} }
 
 func (a *allowance) spent() bool { return a.records <= 0 || a.bytes <= 0 }
 
-// maxSettled keeps what is said to be over in one event of a fair size.
+// maxSettled bounds the number of ended items in one event.
 const maxSettled = 20_000
 
-// ending is an item that is over and still stands on the parked log.
-type ending struct {
-	line *line
-	rec  rec
+// endedItem is an item that has ended and still has a record on the parked log.
+type endedItem struct {
+	trigger *triggerState
+	ref     recordRef
 }
 
-// settle remembers to write down that a parked item is over.
+// settle queues the note that a parked item has ended.
 func (p *partition) settle(i *item) {
-	p.settled = append(p.settled, ending{i.chain.line, i.rec})
+	p.settled = append(p.settled, endedItem{i.queue.trigger, i.ref})
 }
 
-// cutAt is how many slabs of the window's front are to be parked: the shortest
-// prefix with all that must be, unless that is more than a transaction takes.
-func (p *partition) cutAt(now moment, force bool) int {
+// cutAt returns how many batches of the window's front are to be parked: the shortest
+// prefix that contains all that must be, unless a transaction takes less.
+func (p *partition) cutAt(now millis, force bool) int {
 	end := 0
 	crowded := p.crowded()
 	for at, s := range p.window {
@@ -61,37 +63,37 @@ func (p *partition) cutAt(now moment, force bool) int {
 	return end
 }
 
-// ripe tells whether a slab has to be parked now. What must be parked waits a
-// little for company: most of what is beside it ends meanwhile.
-func (p *partition) ripe(s *slab, now moment) bool {
+// ripe reports whether a batch has to be parked now. An item that must be parked waits
+// a little, because most other items of its batch end meanwhile.
+func (p *partition) ripe(s *sourceBatch, now millis) bool {
 	return s.open > 0 && (s.born.after(p.bounds.patience) <= now || s.must > 0 && s.since.after(p.bounds.linger) <= now)
 }
 
-// plan is what the next transaction shall write for the partition; nil is
-// nothing. Until commit, or until the partition is closed, what it holds is not
-// touched by anyone else.
-func (p *partition) plan(room *allowance, now moment, force bool) *write {
+// plan returns what the next transaction writes for the partition; nil is nothing.
+// Nothing else changes it until commit or until the partition is closed.
+func (p *partition) plan(room *allowance, now millis, force bool) *partitionWrite {
 	if p.writing != nil || p.closed || p.missing || room.spent() {
 		return nil
 	}
-	w := &write{}
+	w := &partitionWrite{}
+	p.planRenewals(w, room)
 	p.planRewrites(w, room)
 	p.planCut(w, p.cutAt(now, force), now, room)
 	p.planSettled(w, room)
-	p.planIntake(w, now, room)
+	p.planReplay(w, now, room)
 	p.planBegun(w, now)
-	if len(w.slabs) == 0 && len(w.parks) == 0 && len(w.settled) == 0 && w.begun == nil {
+	if len(w.batches) == 0 && len(w.parks) == 0 && len(w.settled) == 0 && w.begun == nil {
 		return nil
 	}
-	if n := len(w.slabs); n > 0 {
-		w.next = w.slabs[n-1].next
+	if n := len(w.batches); n > 0 {
+		w.next = w.batches[n-1].next
 	}
-	w.mark = p.ledger.low(p.logEnd)
+	w.mark = p.needed.Low(p.logEnd)
 	p.writing = w
 	return w
 }
 
-func (p *partition) planRewrites(w *write, room *allowance) {
+func (p *partition) planRewrites(w *partitionWrite, room *allowance) {
 	n := 0
 	for _, i := range p.rewrites {
 		if room.spent() {
@@ -106,31 +108,31 @@ func (p *partition) planRewrites(w *write, room *allowance) {
 	}
 }
 
-// planCut parks everything that is not over in the first slabs, whatever it is
-// doing: an attempt that is under way then ends what was parked.
-func (p *partition) planCut(w *write, slabs int, now moment, room *allowance) {
+// planCut parks every item of the first batches that has not ended, whatever its stage.
+// An attempt under way then ends a parked item.
+func (p *partition) planCut(w *partitionWrite, slabs int, now millis, room *allowance) {
 	for _, s := range p.window[:slabs] {
 		if s.unfit > 0 {
 			break
 		}
 		if s.open > 0 {
-			if len(w.slabs) > 0 && (room.records < len(s.items) || room.bytes < s.bytes) {
+			if len(w.batches) > 0 && (room.records < len(s.items) || room.bytes < s.bytes) {
 				break
 			}
 			p.freeze(w, s, now, room)
 		}
-		w.slabs = append(w.slabs, s)
+		w.batches = append(w.batches, s)
 	}
 }
 
-func (p *partition) freeze(w *write, s *slab, now moment, room *allowance) {
+func (p *partition) freeze(w *partitionWrite, s *sourceBatch, now millis, room *allowance) {
 	s.frozen = true
 	for _, i := range s.items {
 		if i.stage == over {
 			continue
 		}
-		if i.rec.first == 0 {
-			i.rec.first, i.first = uint32(now/1000), now
+		if i.ref.first == 0 {
+			i.ref.first, i.first = uint32(now/1000), now
 		}
 		due := now
 		if i.stage == parking || i.stage == resting {
@@ -140,23 +142,23 @@ func (p *partition) freeze(w *write, s *slab, now moment, room *allowance) {
 	}
 }
 
-func (p *partition) planPark(w *write, i *item, due moment, room *allowance) {
+func (p *partition) planPark(w *partitionWrite, i *item, due millis, room *allowance) {
 	i.written = i.tries
 	if i.recorded() {
-		p.ledger.remove(i.rec.at)
+		p.needed.Remove(i.ref.at)
 	}
 	past := i.past
-	if viewSize(&i.event.view) > p.bounds.event {
-		past = nil // it was parked when more could be; without its history it still can
+	if parked.Size(&i.event.view) > p.bounds.event {
+		past = nil // it was parked when larger events could be; without its history it still can be
 	}
-	w.parks = append(w.parks, parked{item: i, at: none, record: record{
-		trigger: i.chain.line.name, source: i.rec.source, first: i.first, due: due, tries: i.tries, past: past,
-		replay: p.replays.name(i.rec.replay), letter: i.letter}})
+	w.parks = append(w.parks, recordWrite{item: i, at: none, record: record{
+		trigger: i.queue.trigger.name, source: i.ref.source, first: i.first, due: due, tries: i.tries, past: past,
+		replay: p.replays.name(i.ref.replay), letter: i.letter}})
 	room.records--
-	room.bytes -= viewSize(&i.event.view)
+	room.bytes -= parked.Size(&i.event.view)
 }
 
-func (p *partition) planSettled(w *write, room *allowance) {
+func (p *partition) planSettled(w *partitionWrite, room *allowance) {
 	n := min(len(p.settled), maxSettled)
 	w.settled = slices.Clone(p.settled[:n])
 	p.settled = slices.Delete(p.settled, 0, n)
@@ -164,15 +166,15 @@ func (p *partition) planSettled(w *write, room *allowance) {
 		p.settled = nil
 	}
 	for _, e := range w.settled {
-		p.ledger.remove(e.rec.at)
+		p.needed.Remove(e.ref.at)
 	}
-	slices.SortFunc(w.settled, func(a, b ending) int {
-		return cmp.Or(cmp.Compare(a.line.name, b.line.name), cmp.Compare(a.rec.replay, b.rec.replay), cmp.Compare(a.rec.source, b.rec.source))
+	slices.SortFunc(w.settled, func(a, b endedItem) int {
+		return cmp.Or(cmp.Compare(a.trigger.name, b.trigger.name), cmp.Compare(a.ref.replay, b.ref.replay), cmp.Compare(a.ref.source, b.ref.source))
 	})
 }
 
-// commit says that a transaction has been committed, and where its records lie.
-func (p *partition) commit(w *write, begunAt, end int64, now moment) {
+// commit reports that a transaction has been committed, and the offsets of its records.
+func (p *partition) commit(w *partitionWrite, begunAt, end int64, now millis) {
 	if p.closed || p.writing != w {
 		return
 	}
@@ -181,53 +183,119 @@ func (p *partition) commit(w *write, begunAt, end int64, now moment) {
 	if w.begun != nil {
 		p.begin(w.begun, begunAt, now)
 	}
-	for range w.slabs {
+	for range w.batches {
 		p.shift()
 	}
 	p.trim()
-	cut := len(w.parks) - w.recalled
-	for n := range cut {
+	cut := len(w.parks) - w.replays
+	for n := range w.renewed {
+		p.settleRenewal(&w.parks[n])
+		p.stirred = true // the loader looks for more
+	}
+	for n := w.renewed; n < cut; n++ {
 		p.settleCut(&w.parks[n], now)
 	}
-	if w.intake != nil {
-		p.settleIntake(w, w.parks[cut:], now)
+	if w.replayed != nil {
+		p.settleReplay(w, w.parks[cut:], now)
 	}
 	p.release(now)
 }
 
 // settleCut goes on with an item whose record has been written.
-func (p *partition) settleCut(k *parked, now moment) {
+func (p *partition) settleCut(k *recordWrite, now millis) {
 	i := k.item
 	anew := i.recorded()
 	if anew {
-		i.chain.recs[0].at = k.at
+		i.queue.refs[0].at = k.at
 	}
-	i.rec.at = k.at
-	p.ledger.add(k.at)
+	i.ref.at = k.at
+	p.needed.Add(k.at)
 	i.event.slab = nil
 	i.must = false
 	if !anew && i.stage != over {
-		i.chain.add(i.rec)
+		i.queue.add(i.ref)
 	}
-	c := i.chain
+	c := i.queue
 	switch i.stage {
-	case over: // while it was being written
+	case over: // it ended while its record was being written
 		p.settle(i)
 	case parking:
 		c.putAway(i, now)
 	case flying, ready, resting, waiting:
-		if i.until <= now || c.cold() || c.line.held() {
-			p.letGo(i, now)
+		if i.until <= now || c.mustReload() || c.trigger.holdsBack() {
+			p.drop(i, now)
 		} else {
 			p.kept = append(p.kept, i)
 		}
 	}
 }
 
-// evictThrough forgets live items up to one. What lies before it is parked,
-// because whatever is read before an item is parked with it or before.
-func (c *chain) evictThrough(i *item) {
+// evictThrough forgets live items up to one. The items before it are parked, because an
+// item is never parked later than those that were read after it.
+func (c *keyQueue) evictThrough(i *item) {
 	for i.stage == waiting {
 		c.evict()
 	}
+}
+
+// An item that a cut parks because of others stays in memory until its own patience is
+// over: its turn may come at any moment, and reading it back costs more. It does not
+// stay longer, because a subscriber that hangs would then fill the memory, cut by cut.
+
+// waits reports whether an item is not to be sent now. An item that only needs a dead
+// letter does not wait for the end of a pause, because the log would have lost it by
+// then.
+func (i *item) waits() bool {
+	return i.queue.trigger.holdsBack() && i.queue.trigger.trigger != nil && !i.expired && i.lost == "" && i.event.unfit == ""
+}
+
+// obsolete reports whether sending an item has no use: only its record is left, or the
+// partition has another owner by now.
+func (i *item) obsolete() bool {
+	return i.gone.Load() || i.part.home != nil && i.part.home.ctx.Err() != nil
+}
+
+// forget keeps only the record of an item. Its sender may still have the item in a
+// queue, but without its event.
+func (i *item) forget() {
+	i.stage, i.event = evicted, nil
+	i.gone.Store(true)
+}
+
+// dropKept drops kept items that have run out of patience.
+func (p *partition) dropKept(now millis) {
+	n := 0
+	for n < len(p.kept) && p.kept[n].until <= now {
+		p.drop(p.kept[n], now)
+		p.kept[n] = nil
+		n++
+	}
+	if p.kept = p.kept[n:]; len(p.kept) == 0 {
+		p.kept = nil
+	}
+}
+
+// drop keeps only the record of a parked item, unless it is being sent.
+func (p *partition) drop(i *item, now millis) {
+	switch c := i.queue; i.stage {
+	case ready, resting:
+		if i.stage == ready {
+			i.due = now
+		}
+		i.stage = parking
+		c.putAway(i, now)
+		c.parkAll(now)
+	case waiting:
+		c.evictThrough(i)
+	}
+}
+
+// putAway keeps only the record of a parked head if the record has all its attempts.
+// Otherwise the record is written again first.
+func (c *keyQueue) putAway(i *item, now millis) {
+	if i.written == i.tries {
+		c.leave(i.due, now)
+		return
+	}
+	c.trigger.part.rewrites = append(c.trigger.part.rewrites, i)
 }

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/cehttp"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/cehttp"
 )
 
 // counting is a subscriber that only counts.

@@ -1,53 +1,57 @@
-// Package deliver sends the events that triggers want to their subscribers: in
-// order per key, tried again as the policy says, parked where they must wait,
-// and dead-lettered in the end. See DESIGN.md.
+// Package deliver sends events to the subscribers of triggers. It keeps the order of
+// each key, retries as the policy says, parks events that have to wait, and writes a
+// dead letter for an event that cannot be delivered. See DESIGN.md.
 package deliver
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/acts"
-	"tidemill.dev/triggers/letters"
+	"tidemill.dev/triggers/commands"
+	"tidemill.dev/triggers/deadletters"
 )
 
-// Dispatcher delivers events to triggers, together with all other dispatchers
-// of the install: each has some partitions of every stream that a trigger reads.
+// Dispatcher delivers events to triggers together with the other dispatchers of the
+// install. Each has some partitions of every stream that a trigger reads.
 type Dispatcher struct {
 	o     Options
 	names tidemill.Names
 
-	acts       *acts.Follower
-	letters    *undertaking
-	replies    *replier
-	senders    atomic.Pointer[map[string]*sender]
-	undertaker *sender // of items whose trigger is gone
-	counts     counts
-	clock      watch
+	commands    *commands.Follower
+	deadLetters *deadLetterWriter
+	replies     *replier
+	senders     atomic.Pointer[map[string]*sender]
+	orphans     *sender // sender of items whose trigger is gone
+	counts      counts
+	clock       steadyClock
 
-	mu     sync.Mutex
-	plans  map[string]*plan
-	config *config.Config
-	lanes  map[string]*lane
-	faults map[string]error // why streams are not served
-	heard  int64            // of the acts, whether they need lanes that there are not
-	ranges ranges
-	mend   chan struct{}
-	absent absent
+	mu          sync.Mutex
+	plans       map[string]*plan
+	config      *config.Config
+	pipelines   map[string]*pipeline
+	faults      map[string]error // reason why each stream is not served
+	firstUnread int64            // first command that was not yet checked for streams without a pipeline
+	ranges      ranges
+	repair      chan struct{}
+	missing     missingTargets
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	working sync.WaitGroup // senders' workers
+	working sync.WaitGroup // workers of the senders
 }
 
-// Open begins to deliver. Close the dispatcher.
+// Open starts to deliver. The caller closes the dispatcher.
 func Open(ctx context.Context, o Options) (*Dispatcher, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -56,9 +60,9 @@ func Open(ctx context.Context, o Options) (*Dispatcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the dispatcher: %w", err)
 	}
-	d := &Dispatcher{o: o, names: names, lanes: map[string]*lane{}, faults: map[string]error{}, mend: make(chan struct{}, 1), ranges: newRanges(), absent: newAbsent()}
+	d := &Dispatcher{o: o, names: names, pipelines: map[string]*pipeline{}, faults: map[string]error{}, repair: make(chan struct{}, 1), ranges: newRanges(), missing: newMissingTargets()}
 	d.senders.Store(&map[string]*sender{})
-	d.undertaker = newSender(d, "", &target{trigger: config.Trigger{Delivery: config.Delivery{Concurrency: 4, Rate: 500}}})
+	d.orphans = newSender(d, "", &target{trigger: config.Trigger{Delivery: config.Delivery{Concurrency: 4, Rate: 500}}})
 	if err := d.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the dispatcher: %w", err), d.Close(ctx))
 	}
@@ -66,17 +70,17 @@ func Open(ctx context.Context, o Options) (*Dispatcher, error) {
 }
 
 func (d *Dispatcher) open(ctx context.Context) error {
-	written, err := d.o.Broker.Producer(broker.ProducerOptions{MaxEvent: letters.MaxBytes, Compression: broker.Zstd, AsRead: true})
+	written, err := d.o.Broker.Producer(broker.ProducerOptions{MaxEvent: deadletters.MaxBytes, Compression: broker.Zstd, AsRead: true})
 	if err != nil {
 		return err
 	}
-	d.letters = &undertaking{p: written, names: d.names, log: d.o.Logger}
+	d.deadLetters = &deadLetterWriter{p: written, names: d.names, log: d.o.Logger}
 	replies, err := d.o.Broker.Producer(broker.ProducerOptions{})
 	if err != nil {
 		return err
 	}
 	d.replies = &replier{p: replies}
-	if d.acts, err = acts.Follow(ctx, d.o.Broker, d.o.Logger); err != nil {
+	if d.commands, err = commands.Follow(ctx, d.o.Broker, d.o.Logger); err != nil {
 		return err
 	}
 	if err := d.register(); err != nil {
@@ -88,12 +92,12 @@ func (d *Dispatcher) open(ctx context.Context) error {
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stop = stop
 	d.running.Go(func() { d.run(life) })
-	d.running.Go(func() { d.expect(life) })
+	d.running.Go(func() { d.retryMissing(life) })
 	return nil
 }
 
-// Apply makes a config the one that holds, for events to come and for all that
-// wait. If it cannot, the one before goes on.
+// Apply applies a config to future and waiting events. If it fails, the config before
+// stays in force.
 func (d *Dispatcher) Apply(ctx context.Context, c *config.Config) error {
 	plans, err := compilePlans(c)
 	if err != nil {
@@ -110,43 +114,43 @@ func (d *Dispatcher) Apply(ctx context.Context, c *config.Config) error {
 	d.replies.config.Store(c)
 	dismissed := d.aim(targets)
 	if first {
-		d.heard = d.acts.Now().Next() // what was asked before is found with what is left
+		d.firstUnread = d.commands.Now().Next() // findLeft finds the streams of earlier commands
 		d.findLeft(ctx)
 	}
-	for stream, l := range d.lanes {
+	for stream, l := range d.pipelines {
 		if d.plans[stream] == nil {
 			d.plans[stream] = deserted()
 		}
-		l.apply(d.terms(stream), d.keeps(l))
+		l.apply(d.settingsOf(stream), d.retentionOf(l))
 	}
 	d.ranges.changed = time.Now()
 	d.applyRanges()
-	d.dismiss(dismissed) // what waits with them finds its trigger gone
+	d.dismiss(dismissed) // the items that wait with them find their trigger gone
 	d.reconcile(ctx)
 	return nil
 }
 
-// terms are what holds on a stream now. Called with the lock held.
-func (d *Dispatcher) terms(stream string) *terms {
-	now := d.acts.Now()
+// settingsOf returns the settings of a stream. Called with the lock held.
+func (d *Dispatcher) settingsOf(stream string) *triggerSettings {
+	now := d.commands.Now()
 	p := d.plans[stream]
 	if p == nil {
 		p = deserted()
 	}
-	return &terms{plan: p, triggers: byName(d.config), paused: func(trigger string) bool { return now.TriggerPaused(trigger) || d.absent.has(trigger) }}
+	return &triggerSettings{plan: p, triggers: byName(d.config), paused: func(trigger string) bool { return now.TriggerPaused(trigger) || d.missing.has(trigger) }}
 }
 
-// keeps is how long a lane's stream is kept, by the config of now. Called with the
-// lock held.
-func (d *Dispatcher) keeps(l *lane) time.Duration {
+// retentionOf returns the retention of a pipeline's stream by the present config.
+// Called with the lock held.
+func (d *Dispatcher) retentionOf(l *pipeline) time.Duration {
 	if s, known := d.config.Stream(l.stream.Name); known {
 		return s.Retention
 	}
 	return l.stream.Retention
 }
 
-// findLeft finds streams that no trigger reads any more, and where something
-// may still be parked: it must not be forgotten.
+// findLeft finds streams that no trigger reads any more but that may have parked
+// events.
 func (d *Dispatcher) findLeft(ctx context.Context) {
 	for _, s := range d.config.Streams {
 		if d.plans[s.Name] != nil {
@@ -162,7 +166,7 @@ func (d *Dispatcher) findLeft(ctx context.Context) {
 	}
 }
 
-// left tells whether a stream's triggers ever parked anything.
+// left reports whether a stream's triggers have ever parked anything.
 func (d *Dispatcher) left(ctx context.Context, s config.Stream) (bool, error) {
 	of := make([]broker.Position, s.Partitions)
 	for n := range of {
@@ -177,21 +181,21 @@ func (d *Dispatcher) left(ctx context.Context, s config.Stream) (bool, error) {
 	return false, err
 }
 
-// reconcile opens the lanes that are wanted and not there, mends those that
-// have failed, and ends those that nobody needs. Called with the lock held.
+// reconcile opens missing pipelines, replaces failed ones and closes those that are no
+// longer needed. Called with the lock held.
 func (d *Dispatcher) reconcile(ctx context.Context) {
 	for stream := range d.plans {
-		l := d.lanes[stream]
+		l := d.pipelines[stream]
 		if l != nil && l.failed() {
 			d.drop(ctx, l)
 			l = nil
 		}
 		if l == nil {
-			d.openLane(ctx, stream)
+			d.openPipeline(ctx, stream)
 		}
 	}
-	for stream, l := range d.lanes {
-		l.seek(ctx)
+	for stream, l := range d.pipelines {
+		l.checkParkedPartitions(ctx)
 		if len(d.plans[stream].triggers) == 0 && l.empty() {
 			d.drop(ctx, l)
 			delete(d.plans, stream)
@@ -201,25 +205,25 @@ func (d *Dispatcher) reconcile(ctx context.Context) {
 	d.replayRanges(ctx)
 }
 
-func (d *Dispatcher) openLane(ctx context.Context, stream string) {
+func (d *Dispatcher) openPipeline(ctx context.Context, stream string) {
 	s, known := d.config.Stream(stream)
 	if !known {
 		d.faults[stream] = fmt.Errorf("stream %s is not in the config", stream)
 		return
 	}
-	l, err := openLane(ctx, d, s, d.terms(stream))
+	l, err := openPipeline(ctx, d, s, d.settingsOf(stream))
 	if err != nil {
 		d.faults[stream] = err
 		d.o.Logger.Warn("a stream's triggers cannot be served yet", "stream", stream, "reason", err)
 		return
 	}
 	delete(d.faults, stream)
-	d.lanes[stream] = l
+	d.pipelines[stream] = l
 }
 
-// drop closes a lane. Called with the lock held.
-func (d *Dispatcher) drop(ctx context.Context, l *lane) {
-	delete(d.lanes, l.stream.Name)
+// drop closes a pipeline. Called with the lock held.
+func (d *Dispatcher) drop(ctx context.Context, l *pipeline) {
+	delete(d.pipelines, l.stream.Name)
 	ctx, cancel := context.WithTimeout(ctx, dropWithin)
 	defer cancel()
 	if err := l.close(ctx); err != nil {
@@ -229,22 +233,22 @@ func (d *Dispatcher) drop(ctx context.Context, l *lane) {
 
 const (
 	mendEvery = time.Second
-	// dropWithin is for how long a lane that has failed may finish what it began.
-	// Everything else of the dispatcher waits meanwhile.
+	// dropWithin is how long a failed pipeline may take to close. The rest of the
+	// dispatcher waits meanwhile.
 	dropWithin = 4 * time.Second
 )
 
-// run follows what people ask for, and mends what has failed.
+// run follows the commands and repairs failed pipelines.
 func (d *Dispatcher) run(ctx context.Context) {
 	t := time.NewTicker(mendEvery)
 	defer t.Stop()
-	var known *tidemill.Acts
+	var known *tidemill.Commands
 	for {
-		changed := d.acts.Changed() // before they are looked at, lest one that comes meanwhile be missed
+		changed := d.commands.Changed() // before the commands are read, so that none is missed
 		d.mu.Lock()
-		if now := d.acts.Now(); now != known {
+		if now := d.commands.Now(); now != known {
 			known = now
-			d.heed(ctx)
+			d.followCommands(ctx)
 		}
 		if ctx.Err() == nil {
 			d.reconcile(ctx)
@@ -252,7 +256,7 @@ func (d *Dispatcher) run(ctx context.Context) {
 		d.mu.Unlock()
 		select {
 		case <-changed:
-		case <-d.mend:
+		case <-d.repair:
 		case <-t.C:
 		case <-ctx.Done():
 			return
@@ -260,23 +264,23 @@ func (d *Dispatcher) run(ctx context.Context) {
 	}
 }
 
-// heed has what people ask for hold everywhere. Called with the lock held.
-func (d *Dispatcher) heed(ctx context.Context) {
+// followCommands applies the commands everywhere. Called with the lock held.
+func (d *Dispatcher) followCommands(ctx context.Context) {
 	d.findAsked(ctx)
 	d.applyRanges()
-	for _, l := range d.lanes {
-		l.apply(d.terms(l.stream.Name), d.keeps(l))
+	for _, l := range d.pipelines {
+		l.apply(d.settingsOf(l.stream.Name), d.retentionOf(l))
 	}
 }
 
-// fail says that a lane reads no more.
+// fail reports that a pipeline has stopped reading.
 func (d *Dispatcher) fail(stream string, err error) {
 	d.o.Logger.Error("a stream's triggers are served no more; it is tried anew", "stream", stream, "reason", err)
-	poke(d.mend)
+	notify(d.repair)
 }
 
-// Close stops in order: nothing more is read, what is under way ends or is
-// parked, that is committed, the groups are left, and all connections close.
+// Close stops in this order: reading ends, attempts end or their items are parked, the
+// results are committed, the groups are left, and all connections close.
 func (d *Dispatcher) Close(ctx context.Context) error {
 	if d.stop != nil {
 		d.stop()
@@ -287,26 +291,26 @@ func (d *Dispatcher) Close(ctx context.Context) error {
 	for _, r := range d.ranges.running {
 		d.leaveRange(r)
 	}
-	errs := d.closeLanes(ctx)
+	errs := d.closePipelines(ctx)
 	d.dismiss(d.aim(nil))
-	d.undertaker.end()
+	d.orphans.end()
 	d.working.Wait()
 	if d.replies != nil {
 		errs = append(errs, d.replies.p.Close(ctx))
 	}
-	if d.letters != nil {
-		errs = append(errs, d.letters.p.Close(ctx))
+	if d.deadLetters != nil {
+		errs = append(errs, d.deadLetters.p.Close(ctx))
 	}
-	if d.acts != nil {
-		errs = append(errs, d.acts.Close(ctx))
+	if d.commands != nil {
+		errs = append(errs, d.commands.Close(ctx))
 	}
 	d.unregister()
 	return errors.Join(errs...)
 }
 
-func (d *Dispatcher) closeLanes(ctx context.Context) []error {
-	all := d.lanes
-	d.lanes = map[string]*lane{}
+func (d *Dispatcher) closePipelines(ctx context.Context) []error {
+	all := d.pipelines
+	d.pipelines = map[string]*pipeline{}
 	errs := make(chan error, len(all))
 	for _, l := range all {
 		go func() { errs <- l.close(ctx) }()
@@ -316,4 +320,33 @@ func (d *Dispatcher) closeLanes(ctx context.Context) []error {
 		failed = append(failed, <-errs)
 	}
 	return failed
+}
+
+// Options configure a dispatcher.
+type Options struct {
+	Broker     *broker.Broker
+	Config     *config.Config // first config; see Dispatcher.Apply
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // may be nil
+	Tracer     trace.Tracer          // may be nil
+	Resolve    Resolver              // may be nil; then attempts to a service or a function fail
+	// Bearer is the token that only Tidemill's own functions get; empty sends none.
+	Bearer  string
+	Version string // version of Tidemill, for User-Agent
+	// Skew is how long another dispatcher may have a newer config than this one. For
+	// that time an unknown trigger does not count as removed.
+	Skew time.Duration
+	// SessionTimeout is after how long a silent dispatcher counts as dead; 0 is the
+	// broker's default.
+	SessionTimeout time.Duration
+}
+
+func (o *Options) check() error {
+	if o.Broker == nil || o.Config == nil {
+		return errors.New("open the dispatcher: it needs a broker and a config")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
 }

@@ -63,7 +63,7 @@ func TestARemovedTriggersEventsBecomeDeadLetters(t *testing.T) {
 	w.until("nobody reads the stream", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		return len(d.lanes) == 0
+		return len(d.pipelines) == 0
 	})
 }
 
@@ -87,7 +87,7 @@ func TestPausedEventsWait(t *testing.T) {
 	w.trigger("a", to.url, nil)
 	d := w.open()
 	w.pause("a", true)
-	w.until("it is known", func() bool { return d.acts.Now().TriggerPaused("a") })
+	w.until("it is known", func() bool { return d.commands.Now().TriggerPaused("a") })
 	w.publish(50, 5)
 	w.until("all is parked", func() bool { return parkedOf(d, "a") == 50-int64(to.count()) && w.committed() })
 	w.close(d)
@@ -108,11 +108,11 @@ func TestPausedEventsWait(t *testing.T) {
 func (d *Dispatcher) pauses(trigger string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	holds := d.acts.Now().TriggerPaused(trigger)
-	for _, l := range d.lanes {
+	holds := d.commands.Now().TriggerPaused(trigger)
+	for _, l := range d.pipelines {
 		for _, s := range l.all() {
 			s.mu.Lock()
-			holds = holds && s.p.line(trigger).paused
+			holds = holds && s.p.triggerState(trigger).paused
 			s.mu.Unlock()
 		}
 	}

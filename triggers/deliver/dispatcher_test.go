@@ -137,7 +137,7 @@ func (d *Dispatcher) abandon() {
 	defer d.mu.Unlock()
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, l := range d.lanes {
+	for _, l := range d.pipelines {
 		l.stop()
 		_ = l.c.Close(gone)
 		for _, s := range l.all() {
@@ -167,7 +167,7 @@ func TestTwoDispatchersShareAndTakeOver(t *testing.T) {
 func (d *Dispatcher) partitions() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, l := range d.lanes {
+	for _, l := range d.pipelines {
 		n += len(l.all())
 	}
 	return n
@@ -177,15 +177,15 @@ func (d *Dispatcher) partitions() (n int) {
 func (d *Dispatcher) tell(t testing.TB) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, l := range d.lanes {
+	for _, l := range d.pipelines {
 		for _, s := range l.all() {
 			s.mu.Lock()
 			p := s.p
 			t.Logf("%s/%d: opened %v closed %v leaving %v window %d (%d events) backlog %d flying %d resting %d rewrites %d settled %d writing %v wanted %v next %d: %s",
 				p.stream, p.number, p.opened, p.closed, p.leaving, len(p.window), p.events, len(p.backlog), p.flying, len(p.resting), len(p.rewrites), len(p.settled), p.writing != nil, p.wanted != nil, p.next, shape(p))
-			for name, l := range p.lines {
-				for _, c := range l.queue {
-					t.Logf("  %s: %d records, due in %d ms", name, len(c.recs), c.due-momentOf(time.Now()))
+			for name, l := range p.states {
+				for _, c := range l.heap {
+					t.Logf("  %s: %d records, due in %d ms", name, len(c.refs), c.due-millisOf(time.Now()))
 				}
 			}
 			s.mu.Unlock()

@@ -30,7 +30,7 @@ func TestPostEndsAtAnAnswerThatSwitchesProtocols(t *testing.T) {
 			held <- conn
 		}, func(c *config.Trigger) { c.Delivery.Timeout = 5 * time.Second })
 		defer func() { _ = (<-held).Close() }()
-		ended := make(chan outcome, 1)
+		ended := make(chan attemptResult, 1)
 		go func() { ended <- s.post(t.Context(), posted(), 1) }()
 		time.Sleep(6 * time.Second)
 		select {

@@ -19,8 +19,8 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/acts"
-	"tidemill.dev/triggers/letters"
+	"tidemill.dev/triggers/commands"
+	"tidemill.dev/triggers/deadletters"
 )
 
 // hangs ends a test that hangs; it measures nothing.
@@ -97,7 +97,7 @@ func (w *install) ensure() {
 	w.Helper()
 	var specs []broker.StreamSpec
 	for _, s := range w.config.Streams {
-		if s.Name == tidemill.StreamEvents || s.Name == tidemill.StreamDeadLetters || s.Name == tidemill.StreamActs {
+		if s.Name == tidemill.StreamEvents || s.Name == tidemill.StreamDeadLetters || s.Name == tidemill.StreamCommands {
 			specs = append(specs, broker.StreamSpec{Name: s.Name, Partitions: s.Partitions, Retention: s.Retention})
 		}
 		if s.Name == tidemill.StreamEvents {
@@ -168,14 +168,14 @@ func (w *install) publish(n, keys int) {
 }
 
 // letters are the dead letters so far.
-func (w *install) letters() (all []*letters.Letter) {
+func (w *install) letters() (all []*deadletters.Letter) {
 	w.Helper()
 	for p := range int32(6) {
 		_, err := w.b.ReadBack(w.ctx, []broker.Position{{Stream: tidemill.StreamDeadLetters, Partition: p}}, func(in *broker.Incoming) {
 			if in.Type != tidemill.TypeEventDeadLettered {
 				return
 			}
-			l, err := letters.Read(&in.View)
+			l, err := deadletters.Read(&in.View)
 			w.must(err)
 			all = append(all, l)
 		})
@@ -186,12 +186,12 @@ func (w *install) letters() (all []*letters.Letter) {
 
 func (w *install) pause(trigger string, paused bool) {
 	w.Helper()
-	by := acts.Author{Names: w.names, By: "ada", Now: time.Now()}
+	by := commands.Author{Names: w.names, By: "ada", Now: time.Now()}
 	v := by.ResumeTrigger(trigger)
 	if paused {
 		v = by.PauseTrigger(trigger)
 	}
-	_, err := acts.Publish(w.ctx, w.p, &v)
+	_, err := commands.Publish(w.ctx, w.p, &v)
 	w.must(err)
 }
 
@@ -206,7 +206,7 @@ func (w *install) until(what string, holds func() bool) {
 		case <-w.ctx.Done():
 			for _, d := range w.opened {
 				d.tell(w)
-				w.Logf("paused %v next %d", d.acts.Now().TriggerPaused("a"), d.acts.Now().Next())
+				w.Logf("paused %v next %d", d.commands.Now().TriggerPaused("a"), d.commands.Now().Next())
 			}
 			buf := make([]byte, 1<<20)
 			w.Logf("%s", buf[:runtime.Stack(buf, true)])

@@ -1,82 +1,323 @@
 package deliver
 
-import "tidemill.dev/broker"
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
 
-// load is a parked item that is due: its record has to be read.
-type load struct {
-	chain *chain
-	rec   rec
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/parked"
+)
+
+// loadLoop reads parked records that are due, as far as senders have room for them.
+func (pl *pipeline) loadLoop() {
+	t := time.NewTimer(0)
+	defer t.Stop()
+	kept := parked.NewCache[recordPlace, *parkedRecord](shelfBytes)
+	for pl.life.Err() == nil {
+		next := pl.loadDue(kept)
+		t.Reset(next.in(pl.d.clock.now(), rest))
+		select {
+		case <-t.C:
+		case <-pl.due:
+		case <-pl.life.Done():
+		}
+	}
 }
 
-// load takes the chains of a trigger that are due, n at most.
-func (p *partition) load(l *line, n int, now moment) []load {
+// loadDue loads the records that are due and returns when the next one is.
+func (pl *pipeline) loadDue(kept *recordCache) millis {
+	next := never
+	for _, s := range pl.all() {
+		if loads := pl.gather(s, &next); len(loads) > 0 {
+			pl.loadAll(s, loads, kept)
+			next = 0 // more may be due by now
+		}
+		pl.renew(s, kept)
+	}
+	return next
+}
+
+// renew reads records that are to be written again.
+func (pl *pipeline) renew(s *assignment, kept *recordCache) {
+	var all []loadRequest
+	s.do(func(p *partition, _ millis) {
+		for _, d := range p.renew(renewAtOnce) {
+			all = append(all, loadRequest{load: d})
+		}
+	})
+	pl.loadAll(s, all, kept)
+}
+
+// loadRequest is a record to be read, and the sender that has reserved room for it.
+type loadRequest struct {
+	load
+	to *sender // nil for a renewal
+}
+
+// free gives the sender's room back.
+func (w loadRequest) free() {
+	if w.to != nil {
+		w.to.unreserve(1)
+	}
+}
+
+// gather takes the records of a partition that are due.
+func (pl *pipeline) gather(s *assignment, next *millis) []loadRequest {
+	var all []loadRequest
+	s.do(func(p *partition, now millis) {
+		if p.closed {
+			return
+		}
+		for _, line := range p.states {
+			due := line.nextLoad()
+			if due > now {
+				*next = min(*next, due)
+				continue
+			}
+			to := pl.d.senderOf(line.name)
+			n := to.reserve(pl)
+			loads := p.load(line, n, now)
+			to.unreserve(n - len(loads))
+			for _, one := range loads {
+				all = append(all, loadRequest{one, to})
+			}
+			if due := line.nextLoad(); due > now {
+				*next = min(*next, due)
+			}
+		}
+	})
+	slices.SortFunc(all, func(a, b loadRequest) int { return cmp.Compare(a.ref.at, b.ref.at) })
+	return all
+}
+
+const (
+	loadBytes = 1 << 20 // bytes of one read of the parked log
+	loadAgain = time.Second
+)
+
+// loadAll reads records, in the order of the log.
+func (pl *pipeline) loadAll(s *assignment, all []loadRequest, kept *recordCache) {
+	for len(all) > 0 {
+		if r, ok := kept.Take(recordPlace{s.p.number, all[0].ref.at}); ok {
+			pl.hand(s, all[0], r)
+			all = all[1:]
+			continue
+		}
+		done, err := pl.loadSome(s, all, kept)
+		all = all[done:]
+		if err != nil {
+			if pl.life.Err() == nil && s.ctx.Err() == nil {
+				pl.d.o.Logger.Warn("what is parked cannot be read yet", "stream", pl.stream.Name, "partition", s.p.number, "reason", err)
+			}
+			pl.putOff(s, all)
+			return
+		}
+	}
+}
+
+// putOff tries to read records again in a moment.
+func (pl *pipeline) putOff(s *assignment, all []loadRequest) {
+	s.do(func(p *partition, now millis) {
+		for _, one := range all {
+			if one.to != nil {
+				p.unloaded(one.load, now.after(loadAgain), now)
+			}
+		}
+	})
+	for _, one := range all {
+		one.free()
+	}
+}
+
+// loadSome reads the log from the first record on, and hands on at least that record.
+// It also hands on or caches other records that are still needed.
+func (pl *pipeline) loadSome(s *assignment, all []loadRequest, kept *recordCache) (done int, err error) {
+	from := broker.Position{Stream: pl.parked(), Partition: s.p.number, Offset: all[0].ref.at}
+	ctx, cancel := context.WithTimeout(s.ctx, transactionTime)
+	defer cancel()
+	next, err := pl.d.o.Broker.Read(ctx, from, loadBytes, func(in *broker.Incoming) bool {
+		for done < len(all) && all[done].ref.at < in.Offset {
+			pl.missing(s, all[done])
+			done++
+		}
+		switch {
+		case done < len(all) && all[done].ref.at == in.Offset:
+			pl.hand(s, all[done], readRecord(in))
+			done++
+		case s.needs(in.Offset) && recordOf(&in.View) != nil:
+			r := readRecord(in)
+			kept.Put(recordPlace{s.p.number, in.Offset}, r, r.bytes)
+		}
+		return true
+	})
+	switch {
+	case err != nil || done > 0:
+		return done, err
+	case next > all[0].ref.at:
+		pl.missing(s, all[0])
+		return 1, nil
+	}
+	return 0, fmt.Errorf("read %s/%d at offset %d: the log ends before it", from.Stream, from.Partition, from.Offset)
+}
+
+// needs reports whether an offset of the parked log is still needed.
+func (as *assignment) needs(offset int64) bool {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	return as.p.needed.Has(offset)
+}
+
+// hand gives a record to the queue that it was read for.
+func (pl *pipeline) hand(s *assignment, one loadRequest, r *parkedRecord) {
+	s.do(func(p *partition, now millis) {
+		switch {
+		case one.to == nil && r.err == nil:
+			p.renewed(one.load, &r.record, &r.view)
+		case one.to == nil: // when it is due, the item becomes a dead letter
+		case r.err != nil:
+			p.lost(one.load, r.err.Error(), now)
+		default:
+			p.loaded(one.load, &r.record, &r.view, now)
+		}
+	})
+	one.free()
+}
+
+func (pl *pipeline) missing(s *assignment, one loadRequest) {
+	if one.to == nil {
+		return
+	}
+	s.do(func(p *partition, now millis) {
+		p.lost(one.load, fmt.Sprintf("what was parked at offset %d of %s/%d is not there any more", one.ref.at, pl.parked(), p.number), now)
+	})
+	one.to.unreserve(1)
+}
+
+// load is a parked item whose record is to be read.
+type load struct {
+	queue *keyQueue
+	ref   recordRef
+}
+
+// load takes at most n queues of a trigger that are due.
+func (p *partition) load(l *triggerState, n int, now millis) []load {
 	var all []load
 	if p.closed || p.leaving || l.trigger == nil && p.skewing(now) {
 		return nil
 	}
-	for len(all) < n && len(l.queue) > 0 && l.queue[0].due <= now {
-		c := l.queue.pop()
-		if l.paused && l.trigger != nil && p.expiry(c.recs[0]) > now {
-			c.due = p.expiry(c.recs[0])
-			l.queue.push(c)
+	for len(all) < n && len(l.heap) > 0 && l.heap[0].due <= now {
+		c := l.heap.pop()
+		if l.paused && l.trigger != nil && p.expiry(c.refs[0]) > now {
+			c.due = p.expiry(c.refs[0])
+			l.heap.push(c)
 			continue
 		}
-		all = append(all, load{c, c.recs[0]})
+		all = append(all, load{c, c.refs[0]})
 	}
 	return all
 }
 
-// nextLoad is when a line's first chain is due.
-func (l *line) nextLoad() moment {
-	if len(l.queue) == 0 {
+// nextLoad returns when the trigger's first queue is due.
+func (ts *triggerState) nextLoad() millis {
+	if len(ts.heap) == 0 {
 		return never
 	}
-	return l.queue[0].due
+	return ts.heap[0].due
 }
 
-// holds tells whether a load is still wanted.
-func (p *partition) holds(d load) bool {
-	return !p.closed && d.chain.at == loading && len(d.chain.recs) > 0 && d.chain.recs[0] == d.rec
+// holds reports whether a record that was to be read is still wanted. If it has been
+// renewed meanwhile, its queue waits for the new record.
+func (p *partition) holds(d load, now millis) bool {
+	if p.closed || d.queue.at != loading || len(d.queue.refs) == 0 || !d.queue.refs[0].same(d.ref) {
+		return false
+	}
+	if d.queue.refs[0].at != d.ref.at {
+		d.queue.wait(now, now)
+		return false
+	}
+	return true
 }
 
-// loaded goes on with a record that has been read. Its event must be the
-// item's own.
-func (p *partition) loaded(d load, r *record, v *broker.View, now moment) {
-	if !p.holds(d) {
+// loaded goes on with a record that has been read. The item keeps the event, so its
+// memory must not be reused.
+func (p *partition) loaded(d load, r *record, v *broker.View, now millis) {
+	if !p.holds(d, now) {
 		return
 	}
-	expired := p.expiry(d.rec) <= now
-	if l := d.chain.line; l.trigger != nil && !expired && (r.due > now || l.held()) {
-		d.chain.wait(max(r.due, now), now)
+	expired := p.expiry(d.ref) <= now
+	if l := d.queue.trigger; l.trigger != nil && !expired && (r.due > now || l.holdsBack()) {
+		d.queue.wait(max(r.due, now), now)
 		return
 	}
 	i := p.awaken(d, now)
-	i.event = &arrival{view: *v, open: 1, logged: r.first}
+	i.event = &sourceEvent{view: *v, open: 1, logged: r.first}
 	i.first, i.tries, i.written, i.past, i.letter = r.first, r.tries, r.tries, r.past, r.letter
 	if expired {
 		i.expired = true
 	}
 }
 
-// lost goes on without a record that is not there any more.
-func (p *partition) lost(d load, reason string, now moment) {
-	if p.holds(d) {
+// lost goes on without a record that no longer exists.
+func (p *partition) lost(d load, reason string, now millis) {
+	if p.holds(d, now) {
 		i := p.awaken(d, now)
-		i.event, i.lost, i.first = &arrival{open: 1}, reason, moment(d.rec.first)*1000
+		i.event, i.lost, i.first = &sourceEvent{open: 1}, reason, millis(d.ref.first)*1000
 	}
 }
 
-// awaken makes the first record of a chain its head.
-func (p *partition) awaken(d load, now moment) *item {
-	i := &item{part: p, chain: d.chain, rec: d.rec, parked: true, replay: p.replays.name(d.rec.replay), stage: ready, until: now.after(p.bounds.patience)}
-	d.chain.head, d.chain.at = i, idle
+// awaken makes the first record of a queue its head.
+func (p *partition) awaken(d load, now millis) *item {
+	i := &item{part: p, queue: d.queue, ref: d.ref, parked: true, replay: p.replays.name(d.ref.replay), stage: ready, until: now.after(p.bounds.patience)}
+	d.queue.head, d.queue.at = i, idle
 	p.out = append(p.out, i)
 	return i
 }
 
-// unloaded puts a load back that could not be read for now.
-func (p *partition) unloaded(d load, due, now moment) {
-	if p.holds(d) {
-		d.chain.wait(due, now)
+// unloaded puts back a record that could not be read for now.
+func (p *partition) unloaded(d load, due, now millis) {
+	if p.holds(d, now) {
+		d.queue.wait(due, now)
 	}
+}
+
+// recordPlace is the place of a record on the parked stream.
+type recordPlace struct {
+	partition int32
+	offset    int64
+}
+
+// parkedRecord is a record with memory of its own.
+type parkedRecord struct {
+	record record
+	view   broker.View
+	err    error
+	bytes  int
+}
+
+// shelfBytes is what the loader keeps of records that are not wanted yet: a read
+// returns thousands of records, and senders have room for a few.
+const shelfBytes = 8 << 20
+
+// recordCache is the loader's cache of records.
+type recordCache = parked.Cache[recordPlace, *parkedRecord]
+
+// readRecord copies a record from the log.
+func readRecord(in *broker.Incoming) *parkedRecord {
+	r := &parkedRecord{err: in.Err}
+	if r.err == nil {
+		r.err = r.record.decode(recordOf(&in.View))
+	}
+	if r.err == nil {
+		r.err = r.record.history()
+	}
+	var err error
+	if r.view, err = parked.Unwrap(in.View.Clone(), headerParked); r.err == nil {
+		r.err = err
+	}
+	r.view.Foreign = parked.Strip(r.view.Foreign, headerParked)
+	r.bytes = parked.Size(&r.view) + len(r.record.rest)
+	return r
 }

@@ -12,13 +12,13 @@ import (
 // parkedMany is a partition with n parked events that share some keys.
 func parkedMany(t testing.TB, n, keys int) (*partition, uint64) {
 	tr := &config.Trigger{Name: "t", Delivery: config.Delivery{Ordered: true}}
-	ts := &terms{plan: &plan{triggers: []string{"t"}, match: func(*broker.View, []int) []int { return nil }},
+	ts := &triggerSettings{plan: &plan{triggers: []string{"t"}, match: func(*broker.View, []int) []int { return nil }},
 		triggers: map[string]*config.Trigger{"t": tr}, paused: func(string) bool { return false }}
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	p := newPartition("s", 0, defaultBounds(), 0)
-	f := newFold(p, ts)
+	f := newRebuiltState(p, ts)
 	for i := range n {
 		r := record{trigger: "t", source: int64(i), first: 1_700_000_000_000, due: 1_700_000_000_000, next: int64(i)}
 		v := broker.View{ID: "1", Source: "/x", Type: "t", Key: fmt.Appendf(nil, "k%d", i%keys)}
@@ -46,8 +46,8 @@ func TestMemoryOfWhatIsParked(t *testing.T) {
 		if each > c.most {
 			t.Errorf("%d events of %d keys take %d bytes each, want at most %d", n, c.keys, each, c.most)
 		}
-		if p.lines["t"].parked != n {
-			t.Errorf("%d are parked", p.lines["t"].parked)
+		if p.states["t"].parked != n {
+			t.Errorf("%d are parked", p.states["t"].parked)
 		}
 	}
 }

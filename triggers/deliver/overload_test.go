@@ -25,7 +25,7 @@ func TestWhatIsParkedInPassingDoesNotStay(t *testing.T) {
 	deliver := config.Delivery{Ordered: true}
 	all := map[string]*config.Trigger{"dead": {Name: "dead", Delivery: deliver}, "slow": {Name: "slow", Delivery: deliver}}
 	p := newPartition("s", 0, defaultBounds(), 0)
-	newFold(p, &terms{plan: &plan{triggers: []string{"dead", "slow"}, match: func(_ *broker.View, dst []int) []int { return append(dst, 0, 1) }},
+	newRebuiltState(p, &triggerSettings{plan: &plan{triggers: []string{"dead", "slow"}, match: func(_ *broker.View, dst []int) []int { return append(dst, 0, 1) }},
 		triggers: all, paused: func(string) bool { return false }}).finish(0, 0, 0)
 	p.open(0)
 	x := &quiet{p: p, now: 1_000_000}
@@ -34,9 +34,9 @@ func TestWhatIsParkedInPassingDoesNotStay(t *testing.T) {
 	most := 0
 	for o := range int64(5000) {
 		x.now += 5
-		p.take(&slab{next: o + 1, end: func(int) {}, events: []broker.Incoming{{Offset: o, View: broker.View{ID: "x", Source: "/x", Type: "t", Key: []byte{byte(o), byte(o >> 8)}}}}}, x.now)
+		p.take(&sourceBatch{next: o + 1, end: func(int) {}, events: []broker.Incoming{{Offset: o, View: broker.View{ID: "x", Source: "/x", Type: "t", Key: []byte{byte(o), byte(o >> 8)}}}}}, x.now)
 		for _, i := range p.handOut() {
-			if i.chain.line.name == "slow" { // its workers all hang
+			if i.queue.trigger.name == "slow" { // its workers all hang
 				slow = append(slow, i)
 			} else if p.start(i, x.now) {
 				p.failed(i, Attempt{}, time.Hour, x.now)
@@ -78,7 +78,7 @@ func TestAnOverloadedSenderForgets(t *testing.T) {
 func (d *Dispatcher) kept() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, l := range d.lanes {
+	for _, l := range d.pipelines {
 		for _, s := range l.all() {
 			s.mu.Lock()
 			n += len(s.p.kept)

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"tidemill.dev/config"
-	"tidemill.dev/triggers/letters"
+	"tidemill.dev/triggers/deadletters"
 )
 
 // A recipe's trigger has a dot in its name, which those of people cannot have,
@@ -38,7 +38,7 @@ func TestARecipesTriggerIsLikeAnyOther(t *testing.T) {
 		}
 	}
 	to.set(nil)
-	w.replay(name, 0, byKey(book, letters.Selection{Trigger: name}))
+	w.replay(name, 0, byKey(book, deadletters.Selection{Trigger: name}))
 	w.until("they have come after all", func() bool { return to.count() == 25 && len(w.receipts()) == 5 })
 	to.inOrder()
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/parked"
 )
 
 func someRecord() record {
@@ -50,7 +51,7 @@ func TestRecordIsOurs(t *testing.T) {
 	if err := got.decode(recordOf(&w)); err != nil || got.trigger != r.trigger {
 		t.Errorf("trigger %q, error %v", got.trigger, err)
 	}
-	if left := strip(w.Foreign); len(left) != 1 || left[0].Key != "x" {
+	if left := parked.Strip(w.Foreign, headerParked, parked.HeaderOdd); len(left) != 1 || left[0].Key != "x" {
 		t.Errorf("left is %v", left)
 	}
 	if string(v.Foreign[0].Value) != "forged" || len(v.Foreign) != 2 {
@@ -64,7 +65,7 @@ func TestRecordHidesWhatIsOdd(t *testing.T) {
 	for n := range 247 {
 		many.Extensions = append(many.Extensions, broker.Attribute{Name: fmt.Sprint("a", n), Value: "b"})
 	}
-	forged := []broker.Header{{Key: headerOdd, Value: []byte("{}")}, {Key: headerParked, Value: []byte("forged")}}
+	forged := []broker.Header{{Key: parked.HeaderOdd, Value: []byte("{}")}, {Key: headerParked, Value: []byte("forged")}}
 	for name, v := range map[string]broker.View{
 		"many":                     many,
 		"subject":                  {ID: "1\x01", Source: "a b", Type: "t", Subject: "\u0085", DataContentType: "json", Data: []byte("d")},
@@ -84,8 +85,8 @@ func TestRecordHidesWhatIsOdd(t *testing.T) {
 		}
 		got := readRecord(&broker.Incoming{View: w})
 		want := v.Clone()
-		want.Foreign = strip(v.Foreign)
-		if grown := viewSize(&w) - viewSize(&v) - len(recordOf(&w)); grown > 16<<10 {
+		want.Foreign = parked.Strip(v.Foreign, headerParked, parked.HeaderOdd)
+		if grown := parked.Size(&w) - parked.Size(&v) - len(recordOf(&w)); grown > 16<<10 {
 			t.Errorf("%s takes %d bytes more", name, grown)
 		}
 		if got.err != nil || got.record.trigger != r.trigger || !reflect.DeepEqual(tidy(got.view), tidy(want)) || !bytes.Equal(w.Key, v.Key) {

@@ -1,45 +1,48 @@
 package deliver
 
 import (
+	"context"
 	"maps"
 	"strings"
+	"time"
 
+	"tidemill.dev"
 	"tidemill.dev/broker"
 )
 
-// Dead letters that are to be replayed are taken in as if their events had been
-// parked. An act names letters, and each partition has its own of them, in the
-// act's order. It takes some in at a time, in one transaction with begun, where
-// it stands how far it has come with which act: so each is taken in once,
-// whoever has the partition, and whatever becomes of him.
+// Dead letters that are replayed are handled as if their events had been parked. A
+// command names dead letters; each partition takes its own, in the command's order. It
+// takes some in one transaction, together with begun, which stores how far the
+// partition has come with which command. So each is taken once, whichever dispatcher
+// owns the partition and whenever it dies.
 
-// hearing is how far a partition has come with what people ask to be replayed.
-type hearing struct {
-	next    int64         // acts that lie before it are known
-	open    map[int64]int // of those, by offset: how many letters were taken in, where that is not all
-	unsaved int           // acts that had something for us and are known to nobody else yet
+// commandProgress is how far a partition has come with commands to replay dead letters.
+type commandProgress struct {
+	next    int64         // offset up to which commands are known
+	open    map[int64]int // number of dead letters taken of each command that has more, by the command's offset
+	unsaved int           // commands with dead letters for us that no state on the log mentions yet
 }
 
-// recalled is a dead letter's event.
-type recalled struct {
+// replayedLetter is a dead letter's event.
+type replayedLetter struct {
 	trigger string
 	replay  string // see replayName
 	letter  string // see letterRef
 	source  int64
-	view    broker.View // its own copy
+	view    broker.View // own copy
 }
 
-// intake is what a transaction is to take in of an act.
-type intake struct {
+// replayBatch is the dead letters of a command that a transaction takes.
+type replayBatch struct {
 	act  int64
-	upTo int  // so many of the act's letters are done then
-	last bool // these are all
-	all  []recalled
+	upTo int  // number of the command's dead letters that are done then
+	last bool // whether no more follow
+	all  []replayedLetter
 }
 
-// replayName names a replay among a partition's items. One act may replay
-// several letters of one event, where each came from a replay of its own; they
-// are told apart by that.
+// replayName names a replay among a partition's items. One command may replay several
+// dead letters of one event if each came from an earlier replay; that replay
+// distinguishes them.
 func replayName(act, former string) string {
 	if former == "" {
 		return act
@@ -47,103 +50,153 @@ func replayName(act, former string) string {
 	return act + "/" + former
 }
 
-// actOf is the act of a replay.
+// actOf returns the command of a replay.
 func actOf(name string) string {
 	act, _, _ := strings.Cut(name, "/")
 	return act
 }
 
-// hears tells whether the partition may take letters in now.
-func (p *partition) hears(now moment) bool {
-	return p.opened && !p.closed && !p.leaving && p.begunAt != none && p.intake == nil && p.writing == nil && !p.skewing(now)
+// readsCommands reports whether the partition may take dead letters now.
+func (p *partition) readsCommands(now millis) bool {
+	return p.opened && !p.closed && !p.leaving && p.begunAt != none && p.replayed == nil && p.writing == nil && !p.skewing(now)
 }
 
-// hear notes acts that lie before an offset; those given have letters here.
-func (p *partition) hear(next int64, acts ...int64) {
+// commandsRead notes that commands up to an offset are known; those given have dead
+// letters here.
+func (p *partition) commandsRead(next int64, acts ...int64) {
 	if p.closed {
 		return
 	}
 	for _, act := range acts {
-		if _, known := p.heard.open[act]; !known && act >= p.heard.next {
-			p.heard.open[act] = 0
-			p.heard.unsaved++
+		if _, known := p.progress.open[act]; !known && act >= p.progress.next {
+			p.progress.open[act] = 0
+			p.progress.unsaved++
 		}
 	}
-	p.heard.next = max(p.heard.next, next)
+	p.progress.next = max(p.progress.next, next)
 }
 
-// takeIn has the next transaction take in the letters of an act, in the order of
-// the act. Where there are none, because they are resolved already, it is noted
-// at once.
-func (p *partition) takeIn(in *intake, now moment) bool {
-	if done, open := p.heard.open[in.act]; !p.hears(now) || !open || done > in.upTo {
+// replay has the next transaction take dead letters of a command, in its order. If all
+// of them are resolved already, that is noted at once.
+func (p *partition) replay(in *replayBatch, now millis) bool {
+	if done, open := p.progress.open[in.act]; !p.readsCommands(now) || !open || done > in.upTo {
 		return false
 	}
 	if len(in.all) == 0 {
-		p.heard.advance(in)
+		p.progress.advance(in)
 		return true
 	}
-	p.intake = in
+	p.replayed = in
 	return true
 }
 
-func (h *hearing) advance(in *intake) {
-	h.open[in.act] = in.upTo
+func (cp *commandProgress) advance(in *replayBatch) {
+	cp.open[in.act] = in.upTo
 	if in.last {
-		delete(h.open, in.act)
+		delete(cp.open, in.act)
 	}
 }
 
-// written is how far the partition will have come once a transaction is
-// committed.
-func (h *hearing) written(in *intake) (acts int64, letters map[int64]int) {
-	after := hearing{open: maps.Clone(h.open)}
+// written returns the progress after a transaction is committed.
+func (cp *commandProgress) written(in *replayBatch) (acts int64, letters map[int64]int) {
+	after := commandProgress{open: maps.Clone(cp.open)}
 	if in != nil {
 		after.advance(in)
 	}
-	return h.next, after.open
+	return cp.next, after.open
 }
 
-// planIntake parks the letters' events. They join their chains once they are.
-func (p *partition) planIntake(w *write, now moment, room *allowance) {
-	if p.intake == nil || p.skewing(now) || room.spent() {
+// planReplay parks the events of the dead letters. They join their queues after the
+// commit.
+func (p *partition) planReplay(w *partitionWrite, now millis, room *allowance) {
+	if p.replayed == nil || p.skewing(now) || room.spent() {
 		return
 	}
-	w.intake = p.intake
-	for n := range w.intake.all {
-		one := &w.intake.all[n]
-		l := p.line(one.trigger)
-		i := &item{part: p, chain: &chain{line: l, at: lonely}, event: &arrival{view: one.view}, letter: one.letter, first: now,
-			rec: rec{source: one.source, at: none, first: uint32(now / 1000), replay: p.replays.number(one.replay)}}
+	w.replayed = p.replayed
+	for n := range w.replayed.all {
+		one := &w.replayed.all[n]
+		l := p.triggerState(one.trigger)
+		i := &item{part: p, queue: &keyQueue{trigger: l, at: lonely}, event: &sourceEvent{view: one.view}, letter: one.letter, first: now,
+			ref: recordRef{source: one.source, at: none, first: uint32(now / 1000), replay: p.replays.number(one.replay)}}
 		p.planPark(w, i, now, room)
 	}
-	w.recalled = len(w.intake.all)
+	w.replays = len(w.replayed.all)
 }
 
-// settleIntake lets what was taken in wait for its turn.
-func (p *partition) settleIntake(w *write, parks []parked, now moment) {
-	p.intake = nil
-	p.heard.advance(w.intake)
+// settleReplay adds the events that were taken to their queues.
+func (p *partition) settleReplay(w *partitionWrite, parks []recordWrite, now millis) {
+	p.replayed = nil
+	p.progress.advance(w.replayed)
 	for n := range parks {
 		i := parks[n].item
-		i.rec.at = parks[n].at
-		p.ledger.add(i.rec.at)
-		l, key := i.chain.line, i.event.view.Key
+		i.ref.at = parks[n].at
+		p.needed.Add(i.ref.at)
+		l, key := i.queue.trigger, i.event.view.Key
 		keyed := key != nil && (l.trigger == nil || l.trigger.Delivery.Ordered)
-		c := l.of(p.hash(key), keyed)
-		c.recall(i.rec, now)
+		c := l.queueOf(p.hash(key), keyed)
+		c.insertReplay(i.ref, now)
 	}
 }
 
-// recall adds a record that is due now. It does not overtake what is on its way.
-func (c *chain) recall(r rec, now moment) {
+// insertReplay adds a record that is due now. It does not overtake an item on its way.
+func (c *keyQueue) insertReplay(r recordRef, now millis) {
 	c.add(r)
 	switch {
 	case c.at == lonely:
 		c.wait(now, now)
-	case c.at >= 0 && c.recs[0].same(r) && c.due > now:
+	case c.at >= 0 && c.refs[0].same(r) && c.due > now:
 		c.due = now
-		c.line.queue.up(int(c.at))
-		c.line.part.stirred = true
+		c.trigger.heap.up(int(c.at))
+		c.trigger.part.stirred = true
 	}
+}
+
+// pace computes when a command's dead letters are due, so that all partitions together
+// keep its rate without talking to each other: the index of a dead letter in the whole
+// command gives its time.
+type pace struct {
+	act  *tidemill.LetterReplay
+	late time.Duration // delay of everything after what was asked
+}
+
+// lateness is how late a dead letter may be before the rest is delayed, too. So a
+// partition that stood still for an hour does not catch up all at once.
+const lateness = time.Second
+
+// longestPace keeps times within the range of a duration, however small a rate is.
+const longestPace = 100 * 365 * 24 * time.Hour
+
+// due returns when the dead letter of an index may be taken.
+func (p *pace) due(index int) time.Time {
+	if p.act.Rate <= 0 {
+		return p.act.At
+	}
+	seconds := min(float64(p.act.First+index)/p.act.Rate, longestPace.Seconds())
+	return p.act.At.Add(p.late + time.Duration(seconds*float64(time.Second)))
+}
+
+// goOn starts the dead letter of an index now, if it is due.
+func (p *pace) goOn(index int, now time.Time) {
+	if behind := now.Sub(p.due(index)); p.act.Rate > 0 && behind > lateness {
+		p.late += behind
+	}
+}
+
+// findAsked finds streams without triggers whose dead letters are to be replayed.
+// Called with the lock held.
+func (d *Dispatcher) findAsked(ctx context.Context) {
+	acts := d.commands.Now()
+	for _, act := range acts.LetterReplays(d.firstUnread) {
+		for _, stream := range act.Streams {
+			if _, known := d.config.Stream(stream); d.plans[stream] != nil || !known {
+				continue
+			}
+			if _, err := d.o.Broker.Ends(ctx, tidemill.Parked(stream)); err != nil {
+				d.o.Logger.Warn("dead letters cannot be replayed", "stream", stream, "reason", err)
+				continue // no trigger has ever read it
+			}
+			d.plans[stream] = deserted()
+		}
+	}
+	d.firstUnread = acts.Next()
 }

@@ -31,7 +31,7 @@ func newSimActs() *simActs {
 
 // bury writes the letter of an item that did not get through.
 func (w *world) bury(i *item) {
-	l := simLetter{trigger: i.chain.line.name, source: i.rec.source, replay: actOf(i.replay)}
+	l := simLetter{trigger: i.queue.trigger.name, source: i.ref.source, replay: actOf(i.replay)}
 	l.id = fmt.Sprintf("%s/%d/%s/%s", l.trigger, l.source, l.replay, i.letter)
 	if !w.asks.known[l.id] {
 		w.asks.known[l.id] = true
@@ -59,30 +59,30 @@ func (w *world) ask() {
 // heed takes some letters in, as the clerk would.
 func (w *world) heed(o *owner) {
 	p := o.p
-	if !p.hears(w.now) {
+	if !p.readsCommands(w.now) {
 		return
 	}
-	for act := p.heard.next; act < int64(len(w.asks.acts)); act++ {
-		p.hear(act+1, act)
+	for act := p.progress.next; act < int64(len(w.asks.acts)); act++ {
+		p.commandsRead(act+1, act)
 	}
 	for act, letters := range w.asks.acts {
-		done, open := p.heard.open[int64(act)]
+		done, open := p.progress.open[int64(act)]
 		if !open || w.terms.paused(letters[0].trigger) {
 			continue
 		}
-		in := &intake{act: int64(act), upTo: min(done+1+w.rng.IntN(3), len(letters))}
+		in := &replayBatch{act: int64(act), upTo: min(done+1+w.rng.IntN(3), len(letters))}
 		in.last = in.upTo == len(letters)
 		for _, l := range letters[done:in.upTo] {
 			if w.asks.resolved[l.id] {
 				continue
 			}
-			one := recalled{trigger: l.trigger, source: l.source, letter: l.id, replay: replayName(fmt.Sprint("act", act), l.replay), view: broker.View{ID: fmt.Sprint(l.source), Source: "/x", Type: "t"}}
+			one := replayedLetter{trigger: l.trigger, source: l.source, letter: l.id, replay: replayName(fmt.Sprint("act", act), l.replay), view: broker.View{ID: fmt.Sprint(l.source), Source: "/x", Type: "t"}}
 			if key := w.source[l.source]; key != "" {
 				one.view.Key = []byte(key)
 			}
 			in.all = append(in.all, one)
 		}
-		if p.takeIn(in, w.now) {
+		if p.replay(in, w.now) {
 			w.say("%d: takes in letters %d to %d of act %d, %d of them open", o.epoch, done, in.upTo, act, len(in.all))
 			return
 		}
@@ -90,11 +90,11 @@ func (w *world) heed(o *owner) {
 }
 
 // learnIntake checks that each letter is taken in once.
-func (w *world) learnIntake(k *parked) {
+func (w *world) learnIntake(k *recordWrite) {
 	if k.record.replay == "" || k.item.recorded() {
 		return
 	}
-	place := placeOf(k.item.chain.line.name, k.item.rec.source, k.record.replay)
+	place := placeOf(k.item.queue.trigger.name, k.item.ref.source, k.record.replay)
 	if w.asks.taken[place] {
 		w.t.Fatalf("%s is taken in twice", place)
 	}
@@ -108,27 +108,27 @@ func placeOf(trigger string, source int64, replay string) string {
 // endReplay writes the receipt.
 func (w *world) endReplay(i *item) {
 	w.asks.resolved[i.letter] = true
-	w.asks.ended[placeOf(i.chain.line.name, i.rec.source, i.replay)] = true
+	w.asks.ended[placeOf(i.queue.trigger.name, i.ref.source, i.replay)] = true
 }
 
 // checkReplayOrder is the promise: letters of one key and act go in the order of
 // their events.
 func (w *world) checkReplayOrder(i *item) {
-	name := i.chain.line.name
-	if name == "c" || name == "a" && w.fickle || w.source[i.rec.source] == "" {
+	name := i.queue.trigger.name
+	if name == "c" || name == "a" && w.fickle || w.source[i.ref.source] == "" {
 		return
 	}
 	var act int
 	fmt.Sscanf(actOf(i.replay), "act%d", &act)
 	for _, l := range w.asks.acts[act] {
-		if l.source < i.rec.source && w.source[l.source] == w.source[i.rec.source] && !w.asks.resolved[l.id] {
-			w.t.Fatalf("%s gets the letter of offset %d of key %s before that of %d has ended", name, i.rec.source, w.source[l.source], l.source)
+		if l.source < i.ref.source && w.source[l.source] == w.source[i.ref.source] && !w.asks.resolved[l.id] {
+			w.t.Fatalf("%s gets the letter of offset %d of key %s before that of %d has ended", name, i.ref.source, w.source[l.source], l.source)
 		}
 	}
 }
 
 func (w *world) allReplayed(o *owner) bool {
-	return o.p.heard.next == int64(len(w.asks.acts)) && len(o.p.heard.open) == 0 && o.p.intake == nil
+	return o.p.progress.next == int64(len(w.asks.acts)) && len(o.p.progress.open) == 0 && o.p.replayed == nil
 }
 
 func (w *world) checkReplays() {

@@ -10,37 +10,37 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/acts"
-	"tidemill.dev/triggers/letters"
+	"tidemill.dev/triggers/commands"
+	"tidemill.dev/triggers/deadletters"
 )
 
 // book is the dead letters as people see them.
-func (w *install) book() *letters.Book {
+func (w *install) book() *deadletters.Book {
 	w.Helper()
-	book, err := letters.Open(w.ctx, w.b, w.log)
+	book, err := deadletters.Open(w.ctx, w.b, w.log)
 	w.must(err)
 	w.Cleanup(func() { _ = book.Close(w.ctx) })
 	return book
 }
 
 // replay asks to replay letters, as the API does.
-func (w *install) replay(trigger string, rate float64, all []letters.Entry) string {
+func (w *install) replay(trigger string, rate float64, all []deadletters.Entry) string {
 	w.Helper()
 	act := tidemill.LetterReplayData{Trigger: trigger, Rate: rate}
 	for _, e := range all {
 		act.Letters = append(act.Letters, e.Ref())
 	}
-	v, err := acts.Author{Names: w.names, By: "ada", Now: time.Now()}.ReplayLetters(act)
+	v, err := commands.Author{Names: w.names, By: "ada", Now: time.Now()}.ReplayLetters(act)
 	w.must(err)
-	_, err = acts.Publish(w.ctx, w.p, &v)
+	_, err = commands.Publish(w.ctx, w.p, &v)
 	w.must(err)
 	return v.ID
 }
 
 // receipts are those so far, by letter; each letter may have one.
-func (w *install) receipts() map[string]*letters.Receipt {
+func (w *install) receipts() map[string]*deadletters.Receipt {
 	w.Helper()
-	all := map[string]*letters.Receipt{}
+	all := map[string]*deadletters.Receipt{}
 	for p := range int32(6) {
 		at := map[string]bool{}
 		_, err := w.b.ReadBack(w.ctx, []broker.Position{{Stream: tidemill.StreamDeadLetters, Partition: p}}, func(in *broker.Incoming) {
@@ -48,7 +48,7 @@ func (w *install) receipts() map[string]*letters.Receipt {
 				at[strings.Clone(in.ID)] = true
 				return
 			}
-			r, err := letters.ReadReceipt(&in.View)
+			r, err := deadletters.ReadReceipt(&in.View)
 			w.must(err)
 			if !at[r.Letter] || r.Partition != p {
 				w.Errorf("the receipt of %s lies on partition %d, beside other letters", r.Letter, p)
@@ -64,7 +64,7 @@ func (w *install) receipts() map[string]*letters.Receipt {
 }
 
 // failing is a trigger with n dead letters.
-func (w *install) failing(to *sink, n, keys int) *letters.Book {
+func (w *install) failing(to *sink, n, keys int) *deadletters.Book {
 	w.Helper()
 	to.set(func(string, int) int { return 400 })
 	w.publish(n, keys)
@@ -81,7 +81,7 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 	d := w.open()
 	book := w.failing(to, 60, 7)
 	tried := to.attempts()
-	all := byKey(book, letters.Selection{Trigger: "a"})
+	all := byKey(book, deadletters.Selection{Trigger: "a"})
 	act := w.replay("a", 0, all)
 	w.until("all are resolved", func() bool { return book.Counts()["a"] == 0 })
 	to.inOrder()
@@ -91,7 +91,7 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 	receipts := w.receipts()
 	for _, e := range all {
 		r := receipts[e.ID]
-		if r == nil || r.Action != letters.Replayed || r.Outcome != letters.Delivered || r.By != "ada" || r.Act != act || r.Offset != e.At.Offset {
+		if r == nil || r.Action != deadletters.Replayed || r.Outcome != deadletters.Delivered || r.By != "ada" || r.Command != act || r.Offset != e.At.Offset {
 			t.Fatalf("letter %s has the receipt %+v", e.ID, r)
 		}
 	}
@@ -111,7 +111,7 @@ func TestWhatHasAReceiptIsNotReplayed(t *testing.T) {
 	w.trigger("a", to.url, nil)
 	d := w.open()
 	book := w.failing(to, 20, 5)
-	all := byKey(book, letters.Selection{Trigger: "a"})
+	all := byKey(book, deadletters.Selection{Trigger: "a"})
 	w.replay("a", 0, all[:12])
 	w.until("some are resolved", func() bool { return book.Counts()["a"] == 8 })
 	tried := to.attempts()
@@ -131,21 +131,21 @@ func TestAPartitionThatForgotHearsAllActsAgain(t *testing.T) {
 	w.trigger("a", to.url, nil)
 	d := w.open()
 	book := w.failing(to, 20, 5)
-	w.replay("a", 0, byKey(book, letters.Selection{Trigger: "a"}))
+	w.replay("a", 0, byKey(book, deadletters.Selection{Trigger: "a"}))
 	w.until("all are resolved", func() bool { return book.Counts()["a"] == 0 && parkedOf(d, "a") == 0 })
 	tried := to.attempts()
 	d.mu.Lock()
-	l := d.lanes[tidemill.StreamEvents]
+	l := d.pipelines[tidemill.StreamEvents]
 	d.mu.Unlock()
 	for _, s := range l.all() {
-		s.do(func(p *partition, _ moment) { p.heard = hearing{open: map[int64]int{}} })
+		s.do(func(p *partition, _ millis) { p.progress = commandProgress{open: map[int64]int{}} })
 	}
-	poke(l.asked)
+	notify(l.commandsRead)
 	w.until("all acts are known again", func() bool {
 		known := true
 		for _, s := range l.all() {
 			s.mu.Lock()
-			known = known && s.p.heard.next == d.acts.Now().Next() && len(s.p.heard.open) == 0
+			known = known && s.p.progress.next == d.commands.Now().Next() && len(s.p.progress.open) == 0
 			s.mu.Unlock()
 		}
 		return known
@@ -174,14 +174,14 @@ func TestAReplayThatFailsIsALetterAgain(t *testing.T) {
 	w.open()
 	book := w.failing(to, 6, 2)
 	to.set(func(string, int) int { return 403 })
-	old := byKey(book, letters.Selection{})
+	old := byKey(book, deadletters.Selection{})
 	act := w.replay("a", 0, old)
-	receipts := map[string]*letters.Receipt{}
+	receipts := map[string]*deadletters.Receipt{}
 	w.until("all have failed again", func() bool { receipts = w.receipts(); return len(receipts) == 6 && anew(book, old, 6) })
 	for _, e := range old {
 		r := receipts[e.ID]
 		again, err := book.Find(r.NewLetter)
-		if err != nil || r.Outcome != letters.FailedAgain || again.ID == e.ID || again.Source != e.Source || again.Replay != "" {
+		if err != nil || r.Outcome != deadletters.FailedAgain || again.ID == e.ID || again.Source != e.Source || again.Replay != "" {
 			t.Errorf("%+v has the receipt %+v and became %+v, %v", e, r, again, err)
 		}
 	}
@@ -191,7 +191,7 @@ func TestAReplayThatFailsIsALetterAgain(t *testing.T) {
 		}
 	}
 	to.set(nil)
-	w.replay("a", 0, byKey(book, letters.Selection{}))
+	w.replay("a", 0, byKey(book, deadletters.Selection{}))
 	w.until("the new ones are replayed", func() bool { return book.Counts()["a"] == 0 })
 	to.inAll(w, 6)
 	to.inOrder()
@@ -204,7 +204,7 @@ func TestAReplaysRateIsHeld(t *testing.T) {
 	w.open()
 	book := w.failing(to, 30, 10)
 	began := time.Now()
-	w.replay("a", 20, byKey(book, letters.Selection{}))
+	w.replay("a", 20, byKey(book, deadletters.Selection{}))
 	w.publish(30, 10)
 	w.until("live events come", func() bool { return to.count() >= 30 })
 	w.until("all are resolved", func() bool { return book.Counts()["a"] == 0 })
@@ -223,7 +223,7 @@ func TestAPausedTriggersLettersWait(t *testing.T) {
 	w.pause("a", true)
 	w.until("it holds", func() bool { return d.pauses("a") })
 	tried := to.attempts()
-	w.replay("a", 0, byKey(book, letters.Selection{}))
+	w.replay("a", 0, byKey(book, deadletters.Selection{}))
 	w.publish(20, 3)
 	w.until("the other has its events", func() bool { return other.count() == 30 })
 	if to.attempts() != tried {
@@ -241,7 +241,7 @@ func TestAReplayOutlivesTheDispatcher(t *testing.T) {
 	w.trigger("a", to.url, func(t *config.Trigger) { t.Delivery.Concurrency = 8 })
 	d := w.open()
 	book := w.failing(to, 100, 15)
-	w.replay("a", 100, byKey(book, letters.Selection{}))
+	w.replay("a", 100, byKey(book, deadletters.Selection{}))
 	for range 3 {
 		had := to.count()
 		w.until("some have come", func() bool { return to.count() >= min(had+15, 100) })
@@ -264,7 +264,7 @@ func TestLettersOfATriggerThatIsGone(t *testing.T) {
 	w.remove("a")
 	w.must(d.Apply(w.ctx, w.config))
 	w.until("nobody reads the stream", func() bool { return d.laneCount() == 0 })
-	old := byKey(book, letters.Selection{})
+	old := byKey(book, deadletters.Selection{})
 	w.replay("a", 0, old)
 	w.until("there are receipts", func() bool { return len(w.receipts()) == 8 })
 	w.until("there are new letters", func() bool { return anew(book, old, 8) })
@@ -272,30 +272,30 @@ func TestLettersOfATriggerThatIsGone(t *testing.T) {
 	w.trigger("a", to.url, nil)
 	w.must(d.Apply(w.ctx, w.config))
 	w.must(d.Ready(w.ctx))
-	w.replay("a", 0, byKey(book, letters.Selection{}))
+	w.replay("a", 0, byKey(book, deadletters.Selection{}))
 	w.until("they come after all", func() bool { return to.count() == 8 && book.Counts()["a"] == 0 })
 }
 
 // anew tells whether so many letters are open, and none of the old ones. The book
 // follows the log: that new ones lie there says nothing of what it has.
-func anew(book *letters.Book, old []letters.Entry, n int) bool {
-	return book.Counts()["a"] == n && !slices.ContainsFunc(old, func(e letters.Entry) bool { return book.IsOpen(e.ID) })
+func anew(book *deadletters.Book, old []deadletters.Entry, n int) bool {
+	return book.Counts()["a"] == n && !slices.ContainsFunc(old, func(e deadletters.Entry) bool { return book.IsOpen(e.ID) })
 }
 
 func (d *Dispatcher) laneCount() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.lanes)
+	return len(d.pipelines)
 }
 
-// Acts that name what is not there hold up nobody.
+// Commands that name what is not there hold up nobody.
 func TestStrangeActsArePassedOver(t *testing.T) {
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, nil)
 	w.open()
 	book := w.failing(to, 4, 2)
-	all := byKey(book, letters.Selection{})
+	all := byKey(book, deadletters.Selection{})
 	strange := slices.Clone(all)
 	strange[0].At.Offset = 1 << 40
 	strange[1].At.Partition = 77
@@ -351,7 +351,7 @@ func TestLetterRef(t *testing.T) {
 	}
 }
 
-func byKey(book *letters.Book, of letters.Selection) (all []letters.Entry) {
-	book.ByKey(of, func(e letters.Entry) { all = append(all, e) })
+func byKey(book *deadletters.Book, of deadletters.Selection) (all []deadletters.Entry) {
+	book.ByKey(of, func(e deadletters.Entry) { all = append(all, e) })
 	return all
 }

@@ -3,6 +3,7 @@ package deliver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -14,32 +15,31 @@ import (
 	"tidemill.dev/config"
 )
 
-// rangeReplay sends a past range of a stream's events to one trigger, together
-// with the other dispatchers: they share its partitions in a group of its own,
-// whose offsets say how far it has come.
+// rangeReplay sends a past range of a stream's events to one trigger, together with the
+// other dispatchers. They share its partitions in a consumer group of its own, whose
+// offsets are the progress.
 //
-// It delivers with the same partitions as a lane, only that these never park:
-// what fails rests in memory, and the reading waits for it. Nobody else's events
-// wait behind it.
+// It uses the same partitions as a pipeline, but these never park: failed items rest in
+// memory, and the reading waits for them. No other events wait for it.
 type rangeReplay struct {
 	d   *Dispatcher
 	act tidemill.Replay
 	of  map[address]tidemill.Range
 	c   *broker.Consumer
 
-	missing int64 // records of streams that are not there
-	told    bool  // that it has ended; run's
+	missing int64 // records of streams that no longer exist
+	told    bool  // whether its end has been reported; used by run only
 
 	mu     sync.Mutex
-	lanes  map[string]*lane // of each stream; they hold terms and shards, and run nothing
-	shards map[address]*shard
-	ours   map[address]bool // partitions that we have, dealt with or not
-	queue  fifo             // to be sent, when there is room
+	lanes  map[string]*pipeline // pipelines of each stream; they only hold settings and assignments
+	shards map[address]*assignment
+	ours   map[address]bool // our partitions, also those without assignment
+	queue  fifo             // items to be sent when there is room
 	pace   *bucket
 
 	wake    chan struct{}
 	closing atomic.Bool
-	fault   atomic.Bool // nothing is read any more
+	fault   atomic.Bool // whether reading has stopped
 	left    chan struct{}
 	life    context.Context
 	stop    context.CancelFunc
@@ -57,16 +57,16 @@ func addressOf(at broker.Position) address { return address{at.Stream, at.Partit
 // replayGroup is the group of a trigger's replay.
 func replayGroup(act string) string { return "replay." + act }
 
-// newRangeReplay makes a replay that does nothing yet.
-func newRangeReplay(d *Dispatcher, act tidemill.Replay, terms map[string]*terms) *rangeReplay {
-	r := &rangeReplay{d: d, act: act, of: map[address]tidemill.Range{}, lanes: map[string]*lane{}, shards: map[address]*shard{}, ours: map[address]bool{},
+// newRangeReplay returns a replay that is not started.
+func newRangeReplay(d *Dispatcher, act tidemill.Replay, terms map[string]*triggerSettings) *rangeReplay {
+	r := &rangeReplay{d: d, act: act, of: map[address]tidemill.Range{}, lanes: map[string]*pipeline{}, shards: map[address]*assignment{}, ours: map[address]bool{},
 		pace: newBucket(0), wake: make(chan struct{}, 1), left: make(chan struct{})}
 	r.act.Streams = map[string][]tidemill.Range{}
 	r.life, r.stop = context.WithCancel(context.Background())
 	for stream, all := range act.Streams {
 		if t := terms[stream]; t != nil {
 			r.act.Streams[stream] = all
-			r.lanes[stream] = &lane{d: r.d, stream: config.Stream{Name: stream}, group: replayGroup(r.act.ID), terms: t, work: r.wake, due: r.wake, life: r.life}
+			r.lanes[stream] = &pipeline{d: r.d, stream: config.Stream{Name: stream}, group: replayGroup(r.act.ID), settings: t, work: r.wake, due: r.wake, life: r.life}
 		}
 		for _, one := range all {
 			switch {
@@ -81,8 +81,8 @@ func newRangeReplay(d *Dispatcher, act tidemill.Replay, terms map[string]*terms)
 }
 
 const (
-	rangeWindow = 1024    // events of a partition that are read and not over
-	rangeBytes  = 8 << 20 // of them
+	rangeWindow = 1024    // events of a partition that are read and have not ended
+	rangeBytes  = 8 << 20 // bytes of these events
 	rangeAgain  = time.Second
 )
 
@@ -99,45 +99,45 @@ func (r *rangeReplay) start(ctx context.Context) error {
 	return nil
 }
 
-// apply gives the replay the terms that hold from now on.
-func (r *rangeReplay) apply(terms map[string]*terms) {
+// apply gives the replay new settings.
+func (r *rangeReplay) apply(terms map[string]*triggerSettings) {
 	r.mu.Lock()
 	for stream, l := range r.lanes {
 		if t := terms[stream]; t != nil {
-			l.terms = t
+			l.settings = t
 		}
 	}
 	all := maps.Clone(r.shards)
 	r.mu.Unlock()
 	for at, s := range all {
 		if t := terms[at.stream]; t != nil {
-			s.do(func(p *partition, now moment) { p.applyPast(t, now) })
+			s.do(func(p *partition, now millis) { p.applyPast(t, now) })
 		}
 	}
-	poke(r.wake)
+	notify(r.wake)
 }
 
-// halt lets nothing more begin. What waits with the sender must not become dead
-// letters when the sender ends, for others go on with it.
+// halt stops new attempts. Items that wait with the sender must not become dead letters
+// when the sender ends, because another dispatcher goes on with them.
 func (r *rangeReplay) halt() {
 	r.closing.Store(true)
 	r.mu.Lock()
 	all := maps.Clone(r.shards)
 	r.mu.Unlock()
 	for _, s := range all {
-		s.do(func(p *partition, _ moment) { p.leaving = true })
+		s.do(func(p *partition, _ millis) { p.leaving = true })
 	}
 }
 
-// close leaves the group. What flies may end for a moment; the rest is for who
-// goes on with it.
+// close leaves the group. Attempts under way may end for a moment; the next owner sends
+// the rest.
 func (r *rangeReplay) close(ctx context.Context) error {
 	var err error
 	if r.c != nil {
 		ctx, cancel := context.WithTimeout(ctx, leaveGrace)
 		defer cancel()
 		if err = r.c.Close(ctx); errors.Is(err, context.DeadlineExceeded) {
-			err = nil // what has ended is committed all the same
+			err = nil // offsets of ended items are committed nevertheless
 		}
 	}
 	r.stop()
@@ -150,7 +150,7 @@ func (r *rangeReplay) close(ctx context.Context) error {
 	return err
 }
 
-// run sends what is read, wakes what rests, and notices the end.
+// run sends items, wakes those that rest, and notices the end.
 func (r *rangeReplay) run() {
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -170,14 +170,14 @@ func (r *rangeReplay) run() {
 	}
 }
 
-// look wakes what has rested enough, and tells when more has.
+// look wakes items that have rested long enough and returns when to look again.
 func (r *rangeReplay) look() time.Duration {
 	r.mu.Lock()
 	all := maps.Clone(r.shards)
 	r.mu.Unlock()
 	wait := rest
 	for at, s := range all {
-		s.do(func(p *partition, now moment) {
+		s.do(func(p *partition, now millis) {
 			p.wake(now)
 			if len(p.resting) > 0 {
 				wait = p.resting[0].due.in(now, wait)
@@ -194,21 +194,21 @@ func (r *rangeReplay) look() time.Duration {
 	return wait
 }
 
-// enqueue takes what a partition wants sent.
+// enqueue accepts an item that a partition wants to send.
 func (r *rangeReplay) enqueue(i *item) {
 	r.mu.Lock()
 	r.queue.push(i)
 	r.mu.Unlock()
-	poke(r.wake)
+	notify(r.wake)
 }
 
-// pump gives the trigger's sender as much as it has room for and the replay's
-// rate allows, and tells when it allows more. An event that is tried again was
-// counted when it was tried first.
+// pump gives the trigger's sender as many items as it has room for and the replay's
+// rate allows. It returns when the rate allows more. A retry does not count for the
+// rate.
 func (r *rangeReplay) pump() time.Duration {
 	s := (*r.d.senders.Load())[r.act.Trigger]
-	if s == nil || r.closing.Load() || r.d.acts.Now().TriggerPaused(r.act.Trigger) || r.d.absent.has(r.act.Trigger) {
-		return rest // a change of any wakes
+	if s == nil || r.closing.Load() || r.d.commands.Now().TriggerPaused(r.act.Trigger) || r.d.missing.has(r.act.Trigger) {
+		return rest // any change wakes us
 	}
 	for {
 		i, wait := r.pop(s)
@@ -217,12 +217,12 @@ func (r *rangeReplay) pump() time.Duration {
 		}
 		if !s.offer(i) {
 			r.enqueue(i)
-			return rangeAgain // the trigger is going
+			return rangeAgain // the trigger is being removed
 		}
 	}
 }
 
-// pop takes the next item that may be sent now.
+// pop returns the next item that may be sent now.
 func (r *rangeReplay) pop(s *sender) (*item, time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,7 +230,7 @@ func (r *rangeReplay) pop(s *sender) (*item, time.Duration) {
 		return nil, rest
 	}
 	if !s.room(r.wake) {
-		return nil, rest // it wakes us
+		return nil, rest // the sender wakes us
 	}
 	if r.queue.ring[r.queue.head].tries == 0 {
 		if ok, next := r.pace.take(time.Now()); !ok {
@@ -240,7 +240,7 @@ func (r *rangeReplay) pop(s *sender) (*item, time.Duration) {
 	return r.queue.pop(), 0
 }
 
-// read takes in what lies in the range.
+// read accepts the events of the range.
 func (r *rangeReplay) read() {
 	for {
 		d, err := r.c.Poll(r.life)
@@ -248,10 +248,157 @@ func (r *rangeReplay) read() {
 			if r.life.Err() == nil && !errors.Is(err, broker.ErrClosed) {
 				r.d.o.Logger.Error("a replay is not read any more; it is tried anew", "trigger", r.act.Trigger, "event", r.act.ID, "reason", err)
 				r.fault.Store(true)
-				poke(r.d.mend)
+				notify(r.d.repair)
 			}
 			return
 		}
 		r.take(d)
 	}
+}
+
+// ranges are the range replays that a dispatcher takes part in, by their commands. The
+// dispatcher's lock guards them.
+type ranges struct {
+	running map[string]*rangeReplay
+	failed  map[string]time.Time // time of the next try
+	leaving map[string]*rangeReplay
+	ending  map[string]bool // replays whose trigger is gone
+	changed time.Time       // time of the last config change
+}
+
+func newRanges() ranges {
+	return ranges{running: map[string]*rangeReplay{}, failed: map[string]time.Time{}, leaving: map[string]*rangeReplay{}, ending: map[string]bool{}}
+}
+
+// replayRanges joins the replays that are asked for and leaves those that have ended or
+// whose trigger is gone. Called with the lock held.
+func (d *Dispatcher) replayRanges(ctx context.Context) {
+	maps.DeleteFunc(d.ranges.leaving, func(_ string, r *rangeReplay) bool { return isClosed(r.left) })
+	asked := map[string]bool{}
+	for _, act := range d.commands.Now().Replays() {
+		asked[act.ID] = true
+		r, at := d.ranges.running[act.ID], d.rangeTerms(act)
+		switch {
+		case at != nil && r != nil && r.fault.Load():
+			d.leaveRange(r)
+			d.ranges.failed[act.ID] = time.Now().Add(rangeAgain)
+		case at != nil && r != nil:
+			// it is under way
+		case at != nil && d.ranges.leaving[act.ID] == nil && time.Now().After(d.ranges.failed[act.ID]):
+			d.startRange(ctx, act, at)
+		case at == nil && r != nil:
+			d.leaveRange(r)
+		case at == nil:
+			d.abandonRange(ctx, act)
+		}
+	}
+	for id, r := range d.ranges.running {
+		if !asked[id] {
+			d.leaveRange(r)
+		}
+	}
+}
+
+// rangeTerms returns a replay's settings for each of its streams that exists; nil if
+// there are none or the config does not have its trigger. Called with the lock held.
+func (d *Dispatcher) rangeTerms(act tidemill.Replay) map[string]*triggerSettings {
+	t, known := d.config.Trigger(act.Trigger)
+	if !known {
+		return nil
+	}
+	alone := *d.config
+	alone.Triggers = []config.Trigger{t}
+	plans, err := compilePlans(&alone)
+	if err != nil {
+		return nil // cannot happen, because the config was compiled before
+	}
+	all := map[string]*triggerSettings{}
+	for stream := range act.Streams {
+		if _, known := d.config.Stream(stream); !known {
+			continue
+		}
+		p := plans[stream]
+		if p == nil {
+			p = deserted()
+		}
+		all[stream] = &triggerSettings{plan: p, triggers: byName(&alone), paused: d.commands.Now().TriggerPaused}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}
+
+func (d *Dispatcher) startRange(ctx context.Context, act tidemill.Replay, all map[string]*triggerSettings) {
+	r := newRangeReplay(d, act, all)
+	if err := r.start(ctx); err != nil {
+		d.ranges.failed[act.ID] = time.Now().Add(rangeAgain)
+		d.o.Logger.Warn("a replay cannot be begun yet", "trigger", act.Trigger, "event", act.ID, "reason", err)
+		return
+	}
+	delete(d.ranges.failed, act.ID)
+	d.ranges.running[act.ID] = r
+}
+
+// applyRanges gives the replays the present config and pauses. Called with the lock
+// held.
+func (d *Dispatcher) applyRanges() {
+	for _, r := range d.ranges.running {
+		if all := d.rangeTerms(r.act); all != nil {
+			r.apply(all)
+		} else {
+			d.leaveRange(r)
+		}
+	}
+}
+
+// leaveRange ends our part in a replay, in the background. Called with the lock held.
+func (d *Dispatcher) leaveRange(r *rangeReplay) {
+	delete(d.ranges.running, r.act.ID)
+	d.ranges.leaving[r.act.ID] = r
+	r.halt()
+	d.working.Go(func() {
+		defer close(r.left)
+		ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+		defer cancel()
+		if err := r.close(ctx); err != nil {
+			d.o.Logger.Warn("a replay was left untidily", "trigger", r.act.Trigger, "event", r.act.ID, "reason", err)
+		}
+	})
+}
+
+// abandonRange ends a replay whose trigger is in no config any more. Called with the
+// lock held.
+func (d *Dispatcher) abandonRange(ctx context.Context, act tidemill.Replay) {
+	since := d.ranges.changed
+	if act.At.After(since) {
+		since = act.At
+	}
+	if time.Since(since) < d.o.Skew || d.ranges.ending[act.ID] || d.ranges.leaving[act.ID] != nil {
+		return // a newer config may have it, or our own progress is not committed yet
+	}
+	d.ranges.ending[act.ID] = true
+	d.running.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		err := d.endAbandoned(ctx, act)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.ranges.ending, act.ID)
+		if err != nil && ctx.Err() == nil {
+			d.o.Logger.Warn("a replay cannot be ended yet", "trigger", act.Trigger, "event", act.ID, "reason", err)
+		}
+	})
+}
+
+// endAbandoned reports the end of a replay that no dispatcher goes on with.
+func (d *Dispatcher) endAbandoned(ctx context.Context, act tidemill.Replay) error {
+	left, err := d.leftOf(ctx, act)
+	if err != nil {
+		return err
+	}
+	if err := d.endRange(ctx, act, nil, left); err != nil {
+		return fmt.Errorf("tell of the %d records that are left: %w", left, err)
+	}
+	return nil
 }

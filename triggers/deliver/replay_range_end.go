@@ -11,18 +11,18 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/acts"
-	"tidemill.dev/triggers/letters"
+	"tidemill.dev/triggers/commands"
+	"tidemill.dev/triggers/deadletters"
 )
 
-// finish ends the replay when all of it has ended. Of all dispatchers the one
-// does that has its first partition.
+// finish ends the replay when all of it has ended. The dispatcher with its first
+// partition does that.
 func (r *rangeReplay) finish() {
 	r.mu.Lock()
 	first := len(r.of) == 0 || r.ours[r.firstPlace()]
 	plans := map[string]*plan{}
 	for stream, l := range r.lanes {
-		plans[stream] = l.terms.plan
+		plans[stream] = l.settings.plan
 	}
 	r.mu.Unlock()
 	if !first || r.told || r.closing.Load() {
@@ -46,7 +46,7 @@ func (r *rangeReplay) firstPlace() address {
 	})[0]
 }
 
-// leftOf is how much of a replay's range its group has not come past.
+// leftOf returns how much of a replay's range its group has not passed.
 func (d *Dispatcher) leftOf(ctx context.Context, act tidemill.Replay) (left int64, err error) {
 	for stream, ranges := range act.Streams {
 		at := make([]broker.Position, len(ranges))
@@ -64,9 +64,9 @@ func (d *Dispatcher) leftOf(ctx context.Context, act tidemill.Replay) (left int6
 	return left, nil
 }
 
-// endRange tells that a replay has come to its end, and how. The counts are
-// taken from the logs: no process saw all of it, and some that did may be dead.
-// So all who tell it tell the same, and under one id.
+// endRange reports the end of a replay with its counts. The counts are taken from the
+// logs, because no process saw all of the replay, and some that saw a part may be dead.
+// So every report is the same, under one id.
 func (d *Dispatcher) endRange(ctx context.Context, act tidemill.Replay, plans map[string]*plan, left int64) error {
 	matched, err := d.matchedIn(ctx, act, plans)
 	if err != nil {
@@ -77,19 +77,19 @@ func (d *Dispatcher) endRange(ctx context.Context, act tidemill.Replay, plans ma
 		return err
 	}
 	end := tidemill.ReplayedData{Delivered: max(matched-failed, 0), Failed: failed, Left: left}
-	v, err := acts.Replayed(d.names, act, end, time.Now())
+	v, err := commands.Replayed(d.names, act, end, time.Now())
 	if err != nil {
 		return err
 	}
-	if _, err = acts.Publish(ctx, d.replies.p, &v); err != nil {
+	if _, err = commands.Publish(ctx, d.replies.p, &v); err != nil {
 		return err
 	}
 	d.o.Logger.Info("a replay has ended", "trigger", act.Trigger, "event", act.ID, "events", end.Delivered, "reason", fmt.Sprintf("%d became dead letters, %d records are left", failed, left))
 	return nil
 }
 
-// matchedIn counts the events that the replay had to deliver: of what lies in
-// its range, what has been passed and what the trigger wants.
+// matchedIn counts the events that the replay had to deliver: those of its range that
+// the group has passed and that the trigger wants.
 func (d *Dispatcher) matchedIn(ctx context.Context, act tidemill.Replay, plans map[string]*plan) (n int64, err error) {
 	var matched []int
 	for stream, ranges := range act.Streams {
@@ -111,10 +111,10 @@ func (d *Dispatcher) matchedIn(ctx context.Context, act tidemill.Replay, plans m
 	return n, nil
 }
 
-// letterMargin is by how much the clocks of a gateway and of Kafka may differ.
+// letterMargin is how much the clocks of a gateway and of Kafka may differ.
 const letterMargin = 5 * time.Minute
 
-// lettersOf counts the dead letters that a replay has led to.
+// lettersOf counts the dead letters of a replay.
 func (d *Dispatcher) lettersOf(ctx context.Context, act tidemill.Replay) (int64, error) {
 	found := map[string]bool{}
 	ends, err := d.o.Broker.Ends(ctx, tidemill.StreamDeadLetters)
@@ -130,7 +130,7 @@ func (d *Dispatcher) lettersOf(ctx context.Context, act tidemill.Replay) (int64,
 			if in.Type != tidemill.TypeEventDeadLettered {
 				return
 			}
-			if l, err := letters.Read(&in.View); err == nil && l.Replay == act.ID {
+			if l, err := deadletters.Read(&in.View); err == nil && l.Replay == act.ID {
 				found[strings.Clone(in.ID)] = true
 			}
 		}); err != nil {
@@ -140,7 +140,7 @@ func (d *Dispatcher) lettersOf(ctx context.Context, act tidemill.Replay) (int64,
 	return int64(len(found)), nil
 }
 
-// each reads a stretch of a log, of what is left of it.
+// each reads a part of a log, as far as it still exists.
 func (d *Dispatcher) each(ctx context.Context, from broker.Position, to int64, fn func(*broker.Incoming)) error {
 	for from.Offset < to {
 		next, err := d.o.Broker.Read(ctx, from, lettersBytes, func(in *broker.Incoming) bool {

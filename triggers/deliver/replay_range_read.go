@@ -8,8 +8,8 @@ import (
 	"tidemill.dev/broker"
 )
 
-// assigned finds where partitions are read from: the range begins there, or the
-// group has come so far.
+// assigned returns where partitions are read from: the beginning of the range, or the
+// group's offset.
 func (r *rangeReplay) assigned(ctx context.Context, at []broker.Position) ([]broker.Position, error) {
 	starts := map[string][]broker.Position{}
 	for n, p := range at {
@@ -24,7 +24,7 @@ func (r *rangeReplay) assigned(ctx context.Context, at []broker.Position) ([]bro
 			}
 			starts[p.Stream] = all
 		}
-		on := passOver(of, p.Offset, endOf(starts[p.Stream], p))
+		on := rangeStartOf(of, p.Offset, endOf(starts[p.Stream], p))
 		if at[n].Offset = on.from; on.lost > 0 {
 			r.skip(at[n], on.lost)
 		}
@@ -41,48 +41,47 @@ func (r *rangeReplay) assigned(ctx context.Context, at []broker.Position) ([]bro
 	return at, nil
 }
 
-// skip tells of a part of the range that nobody can read any more.
+// skip counts a part of the range that can no longer be read.
 func (r *rangeReplay) skip(to broker.Position, lost int64) {
 	r.d.counts.skipped(r.act.Trigger, lost)
 	r.d.o.Logger.Warn("a replay passes over what its stream holds no more", "trigger", r.act.Trigger, "stream", to.Stream, "partition", to.Partition,
 		"offset", to.Offset, "events", lost)
 }
 
-// passage is where a range goes on.
-type passage struct {
+// rangeStart is where a range goes on.
+type rangeStart struct {
 	from int64
-	lost int64 // offsets before that, which are gone
+	lost int64 // number of offsets before that which have been cut
 }
 
-// passOver finds where a range goes on whose group has come to an offset, in a
-// log that begins at another.
-func passOver(of tidemill.Range, committed, start int64) passage {
+// rangeStartOf returns where a range goes on, given the group's offset and the
+// beginning of the log.
+func rangeStartOf(of tidemill.Range, committed, start int64) rangeStart {
 	from := max(committed, of.From)
 	if from >= of.To || start <= from {
-		return passage{from: from}
+		return rangeStart{from: from}
 	}
-	return passage{min(start, of.To), min(start, of.To) - from}
+	return rangeStart{min(start, of.To), min(start, of.To) - from}
 }
 
 // install makes a partition ready. Called with the lock held.
 func (r *rangeReplay) install(at broker.Position) {
 	l := r.lanes[at.Stream]
-	b := bounds{patience: 1 << 62, window: rangeWindow, bytes: rangeBytes} // what rests, rests in memory
+	b := bounds{patience: 1 << 62, window: rangeWindow, bytes: rangeBytes} // failed items rest in memory
 	p := newPartition(at.Stream, at.Partition, b, at.Offset)
 	p.begunAt, p.opened, p.leaving = 0, true, r.closing.Load()
 	p.past = p.replays.number(r.act.ID)
-	s := newShard(l, p)
+	s := newAssignment(l, p)
 	s.send = r.enqueue
 	if old := r.shards[addressOf(at)]; old != nil {
 		old.end()
 	}
 	r.shards[addressOf(at)] = s
-	p.applyPast(l.terms, 0)
+	p.applyPast(l.settings, 0)
 }
 
-// applyPast is apply for a partition of a replay: the trigger has always been
-// there.
-func (p *partition) applyPast(t *terms, now moment) {
+// applyPast is apply for a partition of a replay, where the trigger has always existed.
+func (p *partition) applyPast(t *triggerSettings, now millis) {
 	p.begun.From = map[string]int64{}
 	for _, name := range t.plan.triggers {
 		p.begun.From[name] = 0
@@ -90,7 +89,7 @@ func (p *partition) applyPast(t *terms, now moment) {
 	p.apply(t, now)
 }
 
-// gone ends partitions that others may have by now.
+// gone ends partitions that others may own by now.
 func (r *rangeReplay) gone(at []broker.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +103,7 @@ func (r *rangeReplay) gone(at []broker.Position) {
 	r.share()
 }
 
-// share reckons our part of the rate. Called with the lock held.
+// share computes our part of the rate. Called with the lock held.
 func (r *rangeReplay) share() {
 	ours := 0
 	for at := range r.of {
@@ -119,8 +118,8 @@ func (r *rangeReplay) share() {
 	}
 }
 
-// take takes in the part of a delivery that lies in the range. Behind the range
-// nothing is read any more.
+// take accepts the part of a delivery that is in the range. After the range nothing
+// more is read.
 func (r *rangeReplay) take(d *broker.Delivery) {
 	at := address{d.Stream, d.Partition}
 	r.mu.Lock()
@@ -128,7 +127,7 @@ func (r *rangeReplay) take(d *broker.Delivery) {
 	r.mu.Unlock()
 	of := r.of[at]
 	if s == nil || !d.Current() {
-		d.Done() // nothing of it is in the range, or in vain
+		d.Done() // none of it is in the range, or it is no longer ours
 		if s == nil {
 			r.c.Pause(at.stream, at.number)
 		}
@@ -137,8 +136,8 @@ func (r *rangeReplay) take(d *broker.Delivery) {
 	n, _ := slices.BinarySearchFunc(d.Events, of.To, func(e broker.Incoming, to int64) int { return int(min(max(e.Offset-to, -1), 1)) })
 	events := d.Events
 	if n > 0 {
-		taken := &slab{events: events[:n], next: min(d.Next(), of.To), end: func(at int) { events[at].Done() }, discard: d.Done}
-		s.do(func(p *partition, now moment) {
+		taken := &sourceBatch{events: events[:n], next: min(d.Next(), of.To), end: func(at int) { events[at].Done() }, discard: d.Done}
+		s.do(func(p *partition, now millis) {
 			if p.closed {
 				d.Done()
 				return

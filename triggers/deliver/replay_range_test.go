@@ -11,8 +11,8 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/acts"
-	"tidemill.dev/triggers/letters"
+	"tidemill.dev/triggers/commands"
+	"tidemill.dev/triggers/deadletters"
 )
 
 // past is what lies on the events now, less the first so many of each partition.
@@ -30,9 +30,9 @@ func (w *install) past(skip int64) map[string][]tidemill.Range {
 // replayRange asks for a replay of a range, as the API does.
 func (w *install) replayRange(trigger string, rate float64, streams map[string][]tidemill.Range) string {
 	w.Helper()
-	v, err := acts.Author{Names: w.names, By: "ada", Now: time.Now()}.Replay(tidemill.Replay{Trigger: trigger, Rate: rate, Streams: streams, From: "beginning", To: "end"})
+	v, err := commands.Author{Names: w.names, By: "ada", Now: time.Now()}.Replay(tidemill.Replay{Trigger: trigger, Rate: rate, Streams: streams, From: "beginning", To: "end"})
 	w.must(err)
-	_, err = acts.Publish(w.ctx, w.p, &v)
+	_, err = commands.Publish(w.ctx, w.p, &v)
 	w.must(err)
 	return v.ID
 }
@@ -42,7 +42,7 @@ func (w *install) ends() map[string]tidemill.ReplayedData {
 	w.Helper()
 	all := map[string]tidemill.ReplayedData{}
 	ids := map[string]string{}
-	_, err := w.b.ReadBack(w.ctx, []broker.Position{{Stream: tidemill.StreamActs}}, func(in *broker.Incoming) {
+	_, err := w.b.ReadBack(w.ctx, []broker.Position{{Stream: tidemill.StreamCommands}}, func(in *broker.Incoming) {
 		if in.Type != tidemill.TypeTriggerReplayed {
 			return
 		}
@@ -156,7 +156,7 @@ func TestWhatFailsInARangeIsTriedAgain(t *testing.T) {
 	}
 	book := w.book()
 	again.set(nil)
-	all := byKey(book, letters.Selection{Trigger: "a"})
+	all := byKey(book, deadletters.Selection{Trigger: "a"})
 	w.replay("a", 0, all)
 	w.until("its letters are replayed", func() bool { return book.Counts()["a"] == 0 && again.count() == 60 })
 }
@@ -262,10 +262,10 @@ func (d *Dispatcher) resting(act string) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	rests := d.acts.Now().TriggerPaused(r.act.Trigger)
+	rests := d.commands.Now().TriggerPaused(r.act.Trigger)
 	for _, s := range r.shards {
 		s.mu.Lock()
-		rests = rests && s.p.line(r.act.Trigger).paused
+		rests = rests && s.p.triggerState(r.act.Trigger).paused
 		s.mu.Unlock()
 	}
 	return rests
@@ -305,20 +305,20 @@ func TestPassOver(t *testing.T) {
 	of := tidemill.Range{From: 10, To: 20}
 	for name, c := range map[string]struct {
 		committed, start int64
-		want             passage
+		want             rangeStart
 	}{
-		"fresh":                     {0, 0, passage{10, 0}},
-		"half way":                  {15, 0, passage{15, 0}},
-		"over":                      {20, 0, passage{20, 0}},
-		"behind it":                 {33, 0, passage{33, 0}},
-		"retention is behind":       {15, 12, passage{15, 0}},
-		"retention took some":       {12, 14, passage{14, 2}},
-		"retention took the rest":   {12, 30, passage{20, 8}},
-		"retention took it, ended":  {20, 30, passage{20, 0}},
-		"retention took all of it":  {0, 99, passage{20, 10}},
-		"retention is where it was": {0, 10, passage{10, 0}},
+		"fresh":                     {0, 0, rangeStart{10, 0}},
+		"half way":                  {15, 0, rangeStart{15, 0}},
+		"over":                      {20, 0, rangeStart{20, 0}},
+		"behind it":                 {33, 0, rangeStart{33, 0}},
+		"retention is behind":       {15, 12, rangeStart{15, 0}},
+		"retention took some":       {12, 14, rangeStart{14, 2}},
+		"retention took the rest":   {12, 30, rangeStart{20, 8}},
+		"retention took it, ended":  {20, 30, rangeStart{20, 0}},
+		"retention took all of it":  {0, 99, rangeStart{20, 10}},
+		"retention is where it was": {0, 10, rangeStart{10, 0}},
 	} {
-		if got := passOver(of, c.committed, c.start); got != c.want {
+		if got := rangeStartOf(of, c.committed, c.start); got != c.want {
 			t.Errorf("%s: %+v, not %+v", name, got, c.want)
 		}
 	}

@@ -3,7 +3,9 @@ package deliver
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,21 +13,21 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/cehttp"
+	"tidemill.dev/broker/cehttp"
 )
 
 const (
-	// maxReplies is what one event may be answered with. All of them become
-	// visible with the event's end, in one transaction.
+	// maxReplies bounds the replies to one event. All of them become visible with the
+	// event's end, in one transaction.
 	maxReplies = 1000
-	// maxHops bounds a loop of triggers that answer each other.
+	// maxHops bounds a loop of triggers that reply to each other.
 	maxHops = 64
 )
 
 var errNoReply = errors.New("the answer has a body that is no CloudEvent; a subscriber that answers 200 with a body of its own, as plain webhooks do, needs `delivery: {replies: ignore}` in its trigger")
 
-// readReplies reads the events that a 200 carries, if any. They point into the
-// headers and the body.
+// readReplies reads the events of a 200, if any. They point into the headers and the
+// body.
 func readReplies(h http.Header, body []byte) ([]broker.View, error) {
 	mode, err := cehttp.ModeOf(h)
 	if err != nil {
@@ -44,8 +46,8 @@ func readReplies(h http.Header, body []byte) ([]broker.View, error) {
 	return nil, nil
 }
 
-// hasAttributes tells an answer that wants to be an event in binary mode. One
-// that lacks just its ce-specversion is a mistake to be told, and no silence.
+// hasAttributes reports whether an answer is meant as an event in binary mode. An
+// answer that only lacks ce-specversion is reported as an error and not ignored.
 func hasAttributes(h http.Header) bool {
 	for key := range h {
 		if strings.HasPrefix(key, "Ce-") {
@@ -63,8 +65,8 @@ func readOne(read func(http.Header, []byte, *broker.View) error, h http.Header, 
 	return one, nil
 }
 
-// readBatch takes all events or none: who answers with a batch of which one is
-// broken gets the whole of it to mend.
+// readBatch accepts all events or none, so that a batch with one broken event can be
+// corrected as a whole.
 func readBatch(h http.Header, body []byte) ([]broker.View, error) {
 	var all []broker.View
 	var fault error
@@ -85,33 +87,32 @@ func readBatch(h http.Header, body []byte) ([]broker.View, error) {
 	return all, nil
 }
 
-// descent is what the replies to an event have in common: where they come from.
-type descent struct {
+// causation is what all replies to an event have in common.
+type causation struct {
 	trigger     string
-	own         bool // the function is ours, and may speak as Tidemill
+	own         bool // whether the function is Tidemill's own and may publish Tidemill's types
 	cause       tidemill.Cause
 	correlation string
 	hops        string
 	time        string
 }
 
-// descend tells what follows from an event. It refuses the reply to an event
-// that so many replies have led to that they must be running in a circle.
-func descend(v *broker.View, trigger string, own bool, now time.Time) (descent, error) {
+// causationOf returns the causation of replies to an event. It refuses if so many
+// replies have led to the event that they must run in a circle.
+func causationOf(v *broker.View, trigger string, own bool, now time.Time) (causation, error) {
 	hops := hopsOf(v)
 	if hops >= maxHops {
-		return descent{}, fmt.Errorf("refuse the reply: %d replies in a row have led to this event, so triggers answer each other in a circle: let one of them match less, or set its `delivery: {replies: ignore}`", hops)
+		return causation{}, fmt.Errorf("refuse the reply: %d replies in a row have led to this event, so triggers answer each other in a circle: let one of them match less, or set its `delivery: {replies: ignore}`", hops)
 	}
 	correlation, _ := v.Attribute(tidemill.AttrCorrelationID)
 	if correlation == "" {
 		correlation = v.ID
 	}
-	return descent{trigger: trigger, own: own, cause: tidemill.Cause{Source: v.Source, ID: v.ID}, correlation: correlation,
+	return causation{trigger: trigger, own: own, cause: tidemill.Cause{Source: v.Source, ID: v.ID}, correlation: correlation,
 		hops: strconv.Itoa(hops + 1), time: now.UTC().Format(time.RFC3339Nano)}, nil
 }
 
-// hopsOf reads what may be an outside publisher's, who may have written
-// anything there.
+// hopsOf reads an attribute that an outside publisher may have written.
 func hopsOf(v *broker.View) int {
 	text, _ := v.Attribute(tidemill.AttrHops)
 	n, err := strconv.Atoi(text)
@@ -121,39 +122,149 @@ func hopsOf(v *broker.View) int {
 	return n
 }
 
-// stamp makes a reply ready to be published. Its id becomes one that derives
-// from the event, the trigger and the reply's index, and the function's own is
-// lost: most functions take a random one, and an event that is delivered twice
-// must have the same replies both times. Key, subject and source stay the
-// function's. Who did it does not: a function answers for nobody but itself,
-// also where it only copied that from the event.
-func (d *descent) stamp(index int, reply *broker.View) error {
-	if err := tidemill.Reserved(reply.Type, reply.Source); err != nil && !d.own {
+// stamp makes a reply ready to be published. Its id derives from the event, the trigger
+// and the reply's index, and the function's own id is lost: most functions use a random
+// one, but an event that is delivered twice must have the same replies both times. Key,
+// subject and source stay the function's. The author does not, because a function
+// speaks only for itself, even if it copied the author from the event.
+func (c *causation) stamp(index int, reply *broker.View) error {
+	if err := tidemill.Reserved(reply.Type, reply.Source); err != nil && !c.own {
 		return fmt.Errorf("refuse the reply: %w", err)
 	}
-	reply.ID = d.cause.Derive("reply", d.trigger, strconv.Itoa(index))
+	reply.ID = c.cause.Derive("reply", c.trigger, strconv.Itoa(index))
 	reply.Key, reply.Foreign = nil, nil
-	if !d.own {
-		unsign(reply)
+	if !c.own {
+		withoutSignature(reply)
 	}
 	if reply.Time == "" {
-		reply.Time = d.time
+		reply.Time = c.time
 	}
 	for _, a := range [...]broker.Attribute{
-		{Name: tidemill.AttrCausationID, Value: d.cause.ID},
-		{Name: tidemill.AttrCausationSource, Value: d.cause.Source},
-		{Name: tidemill.AttrCorrelationID, Value: d.correlation},
-		{Name: tidemill.AttrTrigger, Value: d.trigger},
-		{Name: tidemill.AttrHops, Value: d.hops},
+		{Name: tidemill.AttrCausationID, Value: c.cause.ID},
+		{Name: tidemill.AttrCausationSource, Value: c.cause.Source},
+		{Name: tidemill.AttrCorrelationID, Value: c.correlation},
+		{Name: tidemill.AttrTrigger, Value: c.trigger},
+		{Name: tidemill.AttrHops, Value: c.hops},
 	} {
 		if err := reply.Set(a.Name, a.Value); err != nil {
 			return err
 		}
 	}
-	return reply.Validate() // with what was added it may have too many
+	return reply.Validate() // with the attributes added it may have too many
 }
 
-// unsign takes off who did it.
-func unsign(v *broker.View) {
+// withoutSignature removes the author's attributes.
+func withoutSignature(v *broker.View) {
 	v.Extensions = slices.DeleteFunc(v.Extensions, func(a broker.Attribute) bool { return a.Name == tidemill.AttrAuthID })
+}
+
+const (
+	maxReply  = 1 << 20 // bytes of an answer with replies, and of its headers
+	maxAnswer = 1 << 10 // bytes that are kept of any other answer
+	// maxDrained is how much of the rest is read to keep the connection. For more than
+	// that a new connection is cheaper.
+	maxDrained = 64 << 10
+)
+
+// answer is a subscriber's answer, as far as it counts.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+	broken error // error while the body was read
+	long   bool  // whether the body is longer than what was read
+}
+
+// readAnswer reads at most most bytes of the body and closes it.
+func readAnswer(res *http.Response, most int) answer {
+	defer res.Body.Close()
+	a := answer{status: res.StatusCode, header: res.Header}
+	if res.ContentLength == 0 {
+		return a
+	}
+	a.body, a.broken = readUpTo(res.Body, most+1, res.ContentLength)
+	if a.long = len(a.body) > most; a.long {
+		a.body = a.body[:most]
+	}
+	if a.broken == nil && a.long {
+		_, a.broken = io.CopyN(io.Discard, res.Body, maxDrained)
+		if errors.Is(a.broken, io.EOF) {
+			a.broken = nil
+		}
+	}
+	return a
+}
+
+// readUpTo trusts a Content-Length only for a small first buffer: a hostile one must
+// not take memory for bytes that never come.
+func readUpTo(r io.Reader, most int, length int64) ([]byte, error) {
+	const believed = 8 << 10
+	room := 512
+	if length > 0 {
+		room = int(min(length+1, believed)) // one more, to see the end without growing
+	}
+	b := make([]byte, 0, min(room, most))
+	for len(b) < most {
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+		n, err := r.Read(b[len(b):min(cap(b), most)])
+		b = b[:len(b)+n]
+		if err == io.EOF {
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// shown returns the beginning of the answer as text for a dead letter.
+func (a *answer) shown(hidden secrets) string {
+	body := a.body[:min(len(a.body), maxAnswer)]
+	text := hidden.redact(strings.ToValidUTF8(string(body), "\uFFFD"))
+	if a.long || a.broken != nil || len(body) < len(a.body) {
+		text = hidden.trim(text)
+	}
+	if len(text) > maxAnswer {
+		text = strings.ToValidUTF8(text[:maxAnswer], "") // without half a character at the end
+	}
+	return text
+}
+
+// errorOf returns why an answer of this status is no delivery.
+func errorOf(a *answer) string {
+	said := fmt.Sprintf("answered %d %s", a.status, http.StatusText(a.status))
+	said = strings.TrimSpace(said)
+	if a.status/100 != 3 {
+		return said
+	}
+	said += ": redirects are not followed, for the event would go to whom the config does not name"
+	if to := location(a.header); to != "" {
+		return said + ": give " + to + " as the trigger's url, if that is where it shall go"
+	}
+	return said + ": give the final address as the trigger's url"
+}
+
+// location returns where a redirect leads, without parts that may be secret.
+func location(h http.Header) string {
+	const longest = 200
+	to, err := url.Parse(h.Get("Location"))
+	if err != nil || to.String() == "" {
+		return ""
+	}
+	to = &url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}
+	if text := to.String(); len(text) <= longest {
+		return text
+	}
+	return ""
+}
+
+// shorten bounds text of others in a dead letter.
+func shorten(s string) string {
+	if len(s) <= maxAnswer {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxAnswer], "") + "…"
 }

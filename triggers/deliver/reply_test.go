@@ -1,18 +1,27 @@
 package deliver
 
 import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
+	"unicode/utf8"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/cehttp"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/cehttp"
 )
 
 const (
@@ -84,7 +93,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: %s with %d replies, %q, want %s, %d, %q", c.name, o.kind, len(o.replies), o.attempt.Error, c.want, c.replies, c.says)
 		}
 		if o.kind != delivered && !strings.HasPrefix(c.body, o.attempt.Answer) || len(o.attempt.Answer) > maxAnswer || o.kind != delivered && c.body != "" && o.attempt.Answer == "" {
-			t.Errorf("%s: the answer is kept as %q", c.name, clip(o.attempt.Answer))
+			t.Errorf("%s: the answer is kept as %q", c.name, shorten(o.attempt.Answer))
 		}
 		trigger.Delivery.Replies = false
 		o = newPoster(t, trigger, subscriberOptions{}).post(t.Context(), posted(), 1)
@@ -155,7 +164,7 @@ func TestARepliesAuthorIsNobody(t *testing.T) {
 	t.Parallel()
 	forged := broker.View{ID: "r", Source: "/f", Type: "answer", Extensions: []broker.Attribute{{Name: "authid", Value: "ada"}, {Name: "model", Value: "m"}}}
 	for _, own := range []bool{false, true} {
-		d, err := descend(posted(), "tell-shop", own, time.Now())
+		d, err := causationOf(posted(), "tell-shop", own, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +218,7 @@ func TestACircleOfTriggersEnds(t *testing.T) {
 func TestOurFunctionsMayReplyWithOurTypes(t *testing.T) {
 	t.Parallel()
 	v := broker.View{ID: "r", Source: "/tidemill/prod/train", Type: "tidemill.run.requested"}
-	d, err := descend(posted(), "train", true, time.Now())
+	d, err := causationOf(posted(), "train", true, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +241,7 @@ func TestARepliesAttributesAreBounded(t *testing.T) {
 	if err := v.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	d, err := descend(posted(), "train", false, time.Now())
+	d, err := causationOf(posted(), "train", false, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,6 +273,132 @@ func TestStampingLeavesTheNeighboursAlone(t *testing.T) {
 		}
 		if want := slices.Repeat([]string{strconv.Itoa(n)}, n); !slices.Equal(own, want) {
 			t.Errorf("reply %d has %q, want %q", n, own, want)
+		}
+	}
+}
+
+// newRecorded is what a handler answers, without a network.
+func newRecorded(r *http.Request, h http.HandlerFunc) *http.Response {
+	w := httptest.NewRecorder()
+	h(w, r)
+	return w.Result()
+}
+
+func TestReadUpTo(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{0, 1, 511, 512, 513, 1024, 1025, 8192, 100_000} {
+		for _, length := range []int64{-1, 0, int64(size), 1 << 60} {
+			want := bytes.Repeat([]byte{7}, size)
+			for name, r := range map[string]io.Reader{"at once": bytes.NewReader(want), "byte by byte": iotest.OneByteReader(bytes.NewReader(want)), "with its end": iotest.DataErrReader(bytes.NewReader(want))} {
+				const most = 1025
+				got, err := readUpTo(r, most, length)
+				if err != nil || !bytes.Equal(got, want[:min(size, most)]) {
+					t.Errorf("%s, %d bytes, said to be %d: %d, %v", name, size, length, len(got), err)
+				}
+			}
+		}
+	}
+	got, err := readUpTo(io.MultiReader(strings.NewReader("half"), iotest.ErrReader(errors.New("broken"))), 100, -1)
+	if string(got) != "half" || err == nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestShownIsShortText(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("sec", 200)
+	for name, body := range map[string]string{
+		"nothing":      "",
+		"binary":       "\x00\xff\xfe\x80",
+		"cut in two":   strings.Repeat("x", maxAnswer-1) + "€",
+		"all of it":    strings.Repeat("€", 1000),
+		"the secret":   strings.Repeat("secret", 500),
+		"half of it":   strings.Repeat("x", maxAnswer-3) + "secret",
+		"that shrinks": strings.Repeat("x", 50) + strings.Repeat(long, 9),
+		"only invalid": strings.Repeat("\xff", 5000),
+	} {
+		got := (&answer{body: []byte(body)}).shown(secrets{"secret", long})
+		if len(got) > maxAnswer || !utf8.ValidString(got) || strings.Contains(strings.ReplaceAll(got, "[secret]", ""), "sec") || got == "" && body != "" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// Where nothing was cut an end that looks like a secret's beginning is none.
+func TestShownKeepsItsEnd(t *testing.T) {
+	t.Parallel()
+	hidden := secrets{"secret"}
+	if got := (&answer{body: []byte("sec")}).shown(hidden); got != "sec" {
+		t.Errorf("%q", got)
+	}
+	if got := (&answer{body: []byte("a sec"), broken: io.ErrUnexpectedEOF}).shown(hidden); got != "a " {
+		t.Errorf("%q", got)
+	}
+}
+
+// FuzzAnswer lets a hostile subscriber answer with whatever bytes: no crash,
+// and whatever comes of it is fit to be stored.
+func FuzzAnswer(f *testing.F) {
+	const event = "Content-Type: application/cloudevents+json\r\nContent-Length: " // and what good is long
+	for _, answer := range []string{
+		"", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\n" + event + strconv.Itoa(len(good)) + "\r\n\r\n" + good,
+		"HTTP/1.1 200 OK\r\nContent-Type: application/cloudevents-batch+json\r\n\r\n[" + good + "," + good + "]",
+		"HTTP/1.0 200 OK\r\nce-specversion: 1.0\r\nce-id: 1\r\nce-source: /s\r\nce-type: t\r\nce-hops: 9\r\nce-time: x\r\n\r\nbody",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nCe-Id: trailer\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n\x1f\x8b", "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\nx",
+		"HTTP/1.1 503 Busy\r\nRetry-After: 99999999999999999999\r\n\r\nhunter2", "HTTP/1.1 429 \r\nRetry-After: Fri, 01 Mar 9999 12:00:00 GMT\r\n\r\n",
+		"HTTP/1.1 301 Moved\r\nLocation: http://[::1%25hunter2]:x/\r\n\r\n", "HTTP/1.1 307 x\r\nLocation: //a@b/\x80?hunter2\r\n\r\n",
+		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", "HTTP/1.1 000 \r\n\r\n",
+	} {
+		f.Add([]byte(answer))
+	}
+	path := secretIn(f, f.TempDir(), "token", "hunter2")
+	age(f, path)
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		trigger := triggerTo("http://subscriber.example/")
+		trigger.To.Credentials.BearerFile = path
+		s := newPoster(t, trigger, subscriberOptions{})
+		transport, err := s.connections.current()
+		if err != nil {
+			t.Fatal(err)
+		}
+		transport.Proxy = nil
+		transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			go say(theirs, raw)
+			return ours, nil
+		}
+		checkOutcome(t, s.post(t.Context(), posted(), 1))
+	})
+}
+
+// say answers whatever is asked, and hangs up.
+func say(c net.Conn, raw []byte) {
+	defer c.Close()
+	if r, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}
+	_, _ = c.Write(raw)
+}
+
+func checkOutcome(t *testing.T, o attemptResult) {
+	a := o.attempt
+	if o.kind != delivered && a.Error == "" || o.kind == delivered && (a.Error != "" || a.Answer != "") || o.kind != delivered && o.replies != nil {
+		t.Fatalf("it is %s with %d replies: %+v", o.kind, len(o.replies), a)
+	}
+	if o.kind != again && o.after != 0 || o.after < 0 || o.after > longestAfter || a.Took < 0 {
+		t.Fatalf("it is %s, to be tried after %s, and took %s", o.kind, o.after, a.Took)
+	}
+	for _, text := range []string{a.Error, a.Answer} {
+		if !utf8.ValidString(text) || len(text) > maxAnswer+3 || strings.Contains(text, "hunter2") {
+			t.Fatalf("the attempt says %q", text)
+		}
+	}
+	cause := tidemill.Cause{Source: "/shop", ID: "order-1"}
+	for i, r := range o.replies {
+		if err := r.Validate(); err != nil || r.ID != cause.Derive("reply", "tell-shop", strconv.Itoa(i)) || tidemill.Reserved(r.Type, r.Source) != nil {
+			t.Fatalf("reply %d: %v of %+v", i, err, r)
 		}
 	}
 }

@@ -9,47 +9,47 @@ import (
 	"tidemill.dev/config"
 )
 
-// sender makes a trigger's attempts, as many at once and as many a second as its
-// policy allows. What was just read, what was parked and what is replayed take
-// turns, so that none waits for the end of another.
+// sender makes a trigger's attempts: as many at once and as many a second as its policy
+// allows. New, parked and replayed items take turns, so that none waits for the end of
+// another kind.
 //
-// Workers are goroutines that live as long as there is something to send. The
-// sender's lock is held for moments only, and never together with a shard's.
+// Workers are goroutines that live as long as there is something to send. The sender's
+// lock is held for moments only, and never together with an assignment's.
 type sender struct {
 	d    *Dispatcher
 	name string
 	to   atomic.Pointer[target]
-	tally
+	attemptCounts
 
 	mu       sync.Mutex
-	fresh    fifo // read from the stream
-	parked   fifo // read from where it was parked
-	past     fifo // of a replay
-	turn     int  // of these three
+	fresh    fifo // items that were just read from the stream
+	parked   fifo // items that were read from the parked log
+	past     fifo // items of a range replay
+	turn     int  // which of these three is next
 	workers  int
-	reserved int // loads under way
-	hungry   map[*lane]struct{}
+	reserved int // room reserved for records that are being read
+	hungry   map[*pipeline]struct{}
 	eager    map[chan struct{}]struct{} // replays that wait for room
 	pace     *bucket
-	timer    *time.Timer // until the pace allows more
-	waits    bool        // for the timer
+	timer    *time.Timer // fires when the pace allows more
+	waits    bool        // whether the timer is set
 	ended    bool
-	share    float64 // of the stream's partitions that are ours, and so of the rate
+	share    float64 // our share of the stream's partitions, and so of the rate
 }
 
-// target is where a sender sends, and how.
+// target is where and how a sender sends.
 type target struct {
-	subscriber *subscriber // nil: what comes here only becomes dead letters
+	subscriber *subscriber // nil if items only become dead letters
 	trigger    config.Trigger
 }
 
 func newSender(d *Dispatcher, name string, to *target) *sender {
-	s := &sender{d: d, name: name, hungry: map[*lane]struct{}{}, eager: map[chan struct{}]struct{}{}, pace: newBucket(0), share: 1}
+	s := &sender{d: d, name: name, hungry: map[*pipeline]struct{}{}, eager: map[chan struct{}]struct{}{}, pace: newBucket(0), share: 1}
 	s.aim(to)
 	return s
 }
 
-// aim makes the sender send elsewhere or otherwise from now on.
+// aim sets a new target.
 func (s *sender) aim(to *target) {
 	old := s.to.Swap(to)
 	if old != nil && old.subscriber != nil && old.subscriber != to.subscriber {
@@ -61,8 +61,8 @@ func (s *sender) aim(to *target) {
 	s.mu.Unlock()
 }
 
-// setShare says which part of the trigger's rate is ours: the others belong to
-// those who have the other partitions.
+// setShare sets our part of the trigger's rate. The rest belongs to the owners of the
+// other partitions.
 func (s *sender) setShare(share float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,15 +77,15 @@ func (s *sender) setPace() {
 	rate := s.to.Load().trigger.Delivery.Rate * s.share
 	if rate != s.pace.rate {
 		s.pace = newBucket(rate)
-		s.pace.tokens = min(s.pace.tokens, 1) // no burst for those who change
+		s.pace.tokens = min(s.pace.tokens, 1) // a change gives no burst
 		if s.waits {
-			s.timer.Stop() // it may be set for hours
+			s.timer.Stop() // it may be set for hours ahead
 			s.waits = false
 		}
 	}
 }
 
-// offer takes an item to be sent.
+// offer accepts an item to be sent.
 func (s *sender) offer(i *item) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,8 +104,8 @@ func (s *sender) offer(i *item) bool {
 	return true
 }
 
-// hire starts workers while there is work that none is on its way to. Called
-// with the lock held.
+// hire starts workers while there are more items than workers on their way. Called with
+// the lock held.
 func (s *sender) hire() {
 	if s.waits || s.ended {
 		return
@@ -117,7 +117,7 @@ func (s *sender) hire() {
 	}
 }
 
-// work sends until nothing is left.
+// work sends items until none is left.
 func (s *sender) work() {
 	for {
 		i := s.next()
@@ -129,7 +129,7 @@ func (s *sender) work() {
 	}
 }
 
-// next takes the next item; without one the worker ends.
+// next returns the next item; without one the worker ends.
 func (s *sender) next() *item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,10 +151,11 @@ func (s *sender) next() *item {
 	}
 }
 
-// waiting is how many items are still to be sent. Called with the lock held.
+// waiting returns the number of items still to be sent. Called with the lock held.
 func (s *sender) waiting() int { return s.fresh.n + s.parked.n + s.past.n }
 
-// room tells whether a replay may offer an item, or wakes it when it may.
+// room reports whether a replay may offer an item. If not, the replay is woken when it
+// may.
 func (s *sender) room(wake chan struct{}) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +166,7 @@ func (s *sender) room(wake chan struct{}) bool {
 	return true
 }
 
-// may asks the pace. If it is not yet time, a timer hires anew when it is.
+// may asks the pace for permission. If it is too early, a timer calls hire again.
 // Called with the lock held.
 func (s *sender) may() bool {
 	if s.waits {
@@ -185,9 +186,9 @@ func (s *sender) may() bool {
 	return false
 }
 
-// reserve makes room for items that are to be loaded: about so many as keep all
-// workers busy until the next. A lane that gets none is woken when there is.
-func (s *sender) reserve(l *lane) int {
+// reserve makes room for items to be loaded: about as many as keep all workers busy
+// until the next load. A pipeline that gets no room is woken when there is some.
+func (s *sender) reserve(l *pipeline) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := max(2*s.to.Load().trigger.Delivery.Concurrency-s.parked.n-s.reserved, 0)
@@ -198,7 +199,7 @@ func (s *sender) reserve(l *lane) int {
 	return n
 }
 
-// unreserve gives room back that was not needed, or that is taken now.
+// unreserve gives back room that was not needed or is now used.
 func (s *sender) unreserve(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,11 +209,11 @@ func (s *sender) unreserve(n int) {
 	}
 }
 
-// feed wakes lanes that wait for room. Called with the lock held.
+// feed wakes pipelines that wait for room. Called with the lock held.
 func (s *sender) feed() {
 	if len(s.eager) > 0 && s.past.n <= s.to.Load().trigger.Delivery.Concurrency/2 {
 		for wake := range s.eager {
-			poke(wake)
+			notify(wake)
 		}
 		clear(s.eager)
 	}
@@ -220,12 +221,12 @@ func (s *sender) feed() {
 		return
 	}
 	for l := range s.hungry {
-		poke(l.due)
+		notify(l.due)
 	}
 	clear(s.hungry)
 }
 
-// end stops the sender and returns what it has not begun to send.
+// end stops the sender and returns the items that it has not begun to send.
 func (s *sender) end() []*item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,15 +241,15 @@ func (s *sender) end() []*item {
 		}
 	}
 	for l := range s.hungry {
-		poke(l.due)
+		notify(l.due)
 	}
 	return left
 }
 
-// random is from 0 to 1, for the jitter of delays.
+// random returns a number in [0, 1) for the jitter of delays.
 func random() float64 { return rand.Float64() }
 
-// fifo is a queue of items in a ring.
+// fifo is a queue of items in a ring buffer.
 type fifo struct {
 	ring []*item
 	head int
@@ -263,12 +264,12 @@ func (f *fifo) push(i *item) {
 	f.n++
 }
 
-// renew makes room: by leaving out what only waits in vain, and else by taking
-// more memory. Most of what an overloaded sender has may have been parked again.
+// renew makes room: it leaves out obsolete items, or else takes more memory. Most items
+// of an overloaded sender may have been parked again.
 func (f *fifo) renew() {
 	all := make([]*item, 0, f.n)
 	for f.n > 0 {
-		if i := f.pop(); !i.vain() {
+		if i := f.pop(); !i.obsolete() {
 			all = append(all, i)
 		}
 	}
@@ -276,9 +277,9 @@ func (f *fifo) renew() {
 	copy(f.ring, all)
 }
 
-// skip passes over what waits in vain, until something does not.
+// skip passes over obsolete items.
 func (f *fifo) skip() {
-	for f.n > 0 && f.ring[f.head].vain() {
+	for f.n > 0 && f.ring[f.head].obsolete() {
 		f.pop()
 	}
 }
@@ -289,4 +290,52 @@ func (f *fifo) pop() *item {
 	f.head = (f.head + 1) % len(f.ring)
 	f.n--
 	return i
+}
+
+// bucket limits a trigger's attempts to a rate. It holds the tokens of one second, so
+// that attempts may come in a burst, and at least one, so that a rate below one a
+// second works too. It never waits: the caller asks again at the time that it returns.
+// It is not safe for concurrent use.
+type bucket struct {
+	rate   float64 // tokens a second; 0 is unlimited
+	most   float64
+	tokens float64
+	at     time.Time // time at which the tokens were counted
+}
+
+// newBucket returns a full bucket.
+func newBucket(rate float64) *bucket {
+	most := max(rate, 1)
+	return &bucket{rate: rate, most: most, tokens: most}
+}
+
+// longestNext bounds the time until the next token, however small the rate is.
+const longestNext = 24 * time.Hour
+
+// take takes a token if there is one; otherwise it returns when there will be one.
+func (b *bucket) take(now time.Time) (ok bool, next time.Time) {
+	if b.rate <= 0 {
+		return true, now
+	}
+	if passed := now.Sub(b.at); passed > 0 { // a clock that goes back adds no tokens
+		if !b.at.IsZero() {
+			b.tokens = min(b.most, b.tokens+b.rate*passed.Seconds())
+		}
+		b.at = now
+	}
+	if b.tokens >= 1 {
+		b.tokens--
+		return true, now
+	}
+	return false, b.at.Add(b.until())
+}
+
+// until rounds up, so that the token is there at that time.
+func (b *bucket) until() time.Duration {
+	const margin = time.Microsecond // margin for floating-point errors
+	seconds := (1 - b.tokens) / b.rate
+	if seconds >= longestNext.Seconds() {
+		return longestNext
+	}
+	return time.Duration(seconds*float64(time.Second)) + margin
 }

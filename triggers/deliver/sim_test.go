@@ -12,6 +12,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/parked"
 	"tidemill.dev/config"
 )
 
@@ -25,9 +26,9 @@ var (
 type world struct {
 	t     *testing.T
 	rng   *rand.Rand
-	now   moment
+	now   millis
 	tell  bool
-	terms *terms
+	terms *triggerSettings
 
 	source []string // keys; empty is none
 	large  map[int64]bool
@@ -47,6 +48,7 @@ type world struct {
 	paused  map[string]bool
 	first   map[string]int64 // from where a trigger has had events, as was recorded last
 	budget  int              // of attempts
+	renewed int              // records that were written again
 	asks    *simActs
 }
 
@@ -62,6 +64,7 @@ type owner struct {
 	queue  []*item
 	flying []*item
 	loads  []load
+	pinned []load
 	epoch  int
 }
 
@@ -91,7 +94,7 @@ func (w *world) configure(names ...string) {
 	for n, is := range w.paused {
 		paused[n] = is
 	}
-	w.terms = &terms{triggers: all, paused: func(n string) bool { return paused[n] },
+	w.terms = &triggerSettings{triggers: all, paused: func(n string) bool { return paused[n] },
 		plan: &plan{triggers: names, match: func(v *broker.View, dst []int) []int {
 			for i, n := range names {
 				if n != "b" || v.ID[len(v.ID)-1]%2 == 0 {
@@ -107,6 +110,7 @@ func matches(trigger string, o int64) bool { return trigger != "b" || o%2 == 0 }
 func (w *world) bounds() bounds {
 	b := defaultBounds()
 	b.window, b.event = 30, 1000
+	b.renewal = parked.Renewal{Least: 1 + w.rng.IntN(20), Share: 1 + w.rng.IntN(3)}
 	if w.rng.IntN(3) == 0 {
 		b.skew = time.Second
 	}
@@ -128,7 +132,7 @@ func (w *world) rebuild() *owner {
 	}
 	proposed := w.at
 	p := newPartition("s", 0, w.bounds(), proposed)
-	f := newFold(p, w.terms)
+	f := newRebuiltState(p, w.terms)
 	for n := max(int(w.mark), 0); n < len(w.log); n++ {
 		if w.log[n].visible {
 			if err := f.add(w.log[n].in); err != nil {
@@ -149,8 +153,8 @@ func (w *world) rebuild() *owner {
 
 func shape(p *partition) string {
 	text := ""
-	for n, l := range p.lines {
-		text += fmt.Sprintf("%s: %d chains, %d parked; ", n, l.chain, l.parked)
+	for n, l := range p.states {
+		text += fmt.Sprintf("%s: %d chains, %d parked; ", n, l.count, l.parked)
 	}
 	return text
 }
@@ -162,7 +166,7 @@ func (w *world) read(o *owner) {
 	if o.read >= int64(len(w.source)) || o.p.closed {
 		return
 	}
-	s := &slab{next: o.read}
+	s := &sourceBatch{next: o.read}
 	p := o.p
 	for range 1 + w.rng.IntN(5) {
 		if s.next < int64(len(w.source)) {
@@ -214,12 +218,12 @@ func (w *world) attempt(o *owner) {
 	if !o.p.start(i, w.now) {
 		return
 	}
-	name := i.chain.line.name
-	w.say("%d starts %s/%d %s", o.epoch, name, i.rec.source, i.replay)
+	name := i.queue.trigger.name
+	w.say("%d starts %s/%d %s", o.epoch, name, i.ref.source, i.replay)
 	if i.replay != "" {
 		w.checkReplayOrder(i)
 	} else if i.event.unfit == "" {
-		w.checkOrder(name, i.rec.source)
+		w.checkOrder(name, i.ref.source)
 	}
 	o.flying = append(o.flying, i)
 }
@@ -243,7 +247,7 @@ func (w *world) outcome(o *owner) {
 	}
 	at := w.rng.IntN(len(o.flying))
 	i := o.flying[at]
-	name := i.chain.line.name
+	name := i.queue.trigger.name
 	how := w.sick[name]
 	if how == 3 {
 		return
@@ -251,19 +255,19 @@ func (w *world) outcome(o *owner) {
 	o.flying = slices.Delete(o.flying, at, at+1)
 	failed := how == 2 || how == 1 && w.rng.IntN(2) == 0
 	refused := failed && w.rng.IntN(4) == 0
-	if failed && !refused && i.tries+1 < w.budget && i.chain.line.trigger != nil && !i.expired && i.event.unfit == "" {
+	if failed && !refused && i.tries+1 < w.budget && i.queue.trigger.trigger != nil && !i.expired && i.event.unfit == "" {
 		wait := time.Duration(w.rng.IntN(600)) * time.Millisecond
-		w.say("%d: %s/%d fails, next in %s", o.epoch, name, i.rec.source, wait)
+		w.say("%d: %s/%d fails, next in %s", o.epoch, name, i.ref.source, wait)
 		o.p.failed(i, Attempt{Error: "no"}, wait, w.now)
 	} else {
-		w.say("%d: %s/%d %s is over (failed %v)", o.epoch, name, i.rec.source, i.replay, failed)
+		w.say("%d: %s/%d %s is over (failed %v)", o.epoch, name, i.ref.source, i.replay, failed)
 		if failed {
 			w.bury(i)
 		}
 		if i.replay != "" {
 			w.endReplay(i)
 		} else {
-			w.end(name, i.rec.source)
+			w.end(name, i.ref.source)
 		}
 		o.p.ended(i, w.now)
 	}
@@ -306,7 +310,8 @@ func (w *world) transact(o *owner, how fate, force bool) {
 	}
 	visible := how == commits || how == doubtful || how == torn
 	begunAt := w.append(o.p, tx, visible)
-	w.say("%d: transaction (fate %d) with %d slabs, %d parks, %d settled, begun %v, up to %d, mark %d", o.epoch, how, len(tx.slabs), len(tx.parks), len(tx.settled), tx.begun != nil, tx.next, tx.mark)
+	w.say("%d: transaction (fate %d) with %d slabs, %d parks, %d settled, begun %v, up to %d, mark %d", o.epoch, how, len(tx.batches), len(tx.parks), len(tx.settled), tx.begun != nil, tx.next, tx.mark)
+	w.renewed += tx.renewed
 	if how == commits || how == doubtful {
 		w.moveOffsets(tx)
 	}
@@ -323,13 +328,13 @@ func (w *world) transact(o *owner, how fate, force bool) {
 }
 
 // learn is what the world knows once records are visible.
-func (w *world) learn(p *partition, tx *write) {
+func (w *world) learn(p *partition, tx *partitionWrite) {
 	for _, e := range tx.settled {
-		delete(w.standing, placeOf(e.line.name, e.rec.source, p.replays.name(e.rec.replay)))
+		delete(w.standing, placeOf(e.trigger.name, e.ref.source, p.replays.name(e.ref.replay)))
 	}
 	for _, k := range tx.parks {
-		name := k.item.chain.line.name
-		place := placeOf(name, k.item.rec.source, k.record.replay)
+		name := k.item.queue.trigger.name
+		place := placeOf(name, k.item.ref.source, k.record.replay)
 		w.learnIntake(&k)
 		if !k.item.recorded() && w.standing[place] {
 			w.t.Fatalf("%s is parked twice", place)
@@ -341,7 +346,7 @@ func (w *world) learn(p *partition, tx *write) {
 		if w.parkedE[name] == nil {
 			w.parkedE[name] = map[int64]bool{}
 		}
-		w.parkedE[name][k.item.rec.source] = true
+		w.parkedE[name][k.item.ref.source] = true
 	}
 	if tx.begun == nil {
 		return
@@ -358,9 +363,9 @@ func (w *world) learn(p *partition, tx *write) {
 	}
 }
 
-func (w *world) moveOffsets(tx *write) {
+func (w *world) moveOffsets(tx *partitionWrite) {
 	frozen := int64(none)
-	for _, s := range tx.slabs {
+	for _, s := range tx.batches {
 		if s.frozen {
 			for o := max(w.at, 0); o < s.next; o++ {
 				w.done[o] = true
@@ -373,7 +378,7 @@ func (w *world) moveOffsets(tx *write) {
 }
 
 // append writes a transaction's records, with the gaps that its markers make.
-func (w *world) append(p *partition, tx *write, visible bool) (begunAt int64) {
+func (w *world) append(p *partition, tx *partitionWrite, visible bool) (begunAt int64) {
 	put := func(v *broker.View) int64 {
 		at := int64(len(w.log))
 		w.log = append(w.log, logged{&broker.Incoming{View: *v, Offset: at, Time: w.now.time()}, visible})
@@ -416,8 +421,8 @@ func (w *world) commitOffsets() {
 
 // load reads what is due.
 func (w *world) load(o *owner) {
-	for _, name := range slices.Sorted(maps.Keys(o.p.lines)) {
-		o.loads = append(o.loads, o.p.load(o.p.lines[name], 1+w.rng.IntN(4), w.now)...)
+	for _, name := range slices.Sorted(maps.Keys(o.p.states)) {
+		o.loads = append(o.loads, o.p.load(o.p.states[name], 1+w.rng.IntN(4), w.now)...)
 	}
 	for len(o.loads) > 0 && w.rng.IntN(5) > 0 {
 		d := o.loads[0]
@@ -426,17 +431,33 @@ func (w *world) load(o *owner) {
 			o.p.unloaded(d, w.now.after(time.Second), w.now)
 			continue
 		}
-		in := w.log[d.rec.at]
+		in := w.log[d.ref.at]
 		var r record
 		if !in.visible || r.decode(recordOf(&in.in.View)) != nil || r.history() != nil {
-			w.t.Fatalf("no record of %s/%d at %d", d.chain.line.name, d.rec.source, d.rec.at)
+			w.t.Fatalf("no record of %s/%d at %d", d.queue.trigger.name, d.ref.source, d.ref.at)
 		}
-		if r.source != d.rec.source || r.trigger != d.chain.line.name {
-			w.t.Fatalf("the record at %d is of %s/%d, not of %s/%d", d.rec.at, r.trigger, r.source, d.chain.line.name, d.rec.source)
+		if r.source != d.ref.source || r.trigger != d.queue.trigger.name {
+			w.t.Fatalf("the record at %d is of %s/%d, not of %s/%d", d.ref.at, r.trigger, r.source, d.queue.trigger.name, d.ref.source)
 		}
 		o.p.loaded(d, &r, &in.in.View, w.now)
 	}
+	w.renew(o)
 	w.collect(o)
+}
+
+// renew reads records that keep the mark where it is, some time after they were found.
+func (w *world) renew(o *owner) {
+	o.pinned = append(o.pinned, o.p.renew(1+w.rng.IntN(4))...)
+	for len(o.pinned) > 0 && w.rng.IntN(4) > 0 {
+		d := o.pinned[0]
+		o.pinned = o.pinned[1:]
+		in := w.log[d.ref.at]
+		r := readRecord(in.in)
+		if !in.visible || r.err != nil || r.record.source != d.ref.source {
+			w.t.Fatalf("no record of %s/%d at %d: %v", d.queue.trigger.name, d.ref.source, d.ref.at, r.err)
+		}
+		o.p.renewed(d, &r.record, &r.view)
+	}
 }
 
 func (w *world) pick() *owner {
@@ -476,9 +497,9 @@ func (w *world) step() {
 	case n < 66:
 		w.outcome(w.pick())
 	case n < 76:
-		w.now += moment(w.rng.IntN(150))
+		w.now += millis(w.rng.IntN(150))
 		if w.rng.IntN(20) == 0 {
-			w.now += moment(w.rng.IntN(40_000))
+			w.now += millis(w.rng.IntN(40_000))
 		}
 		for _, o := range w.owners {
 			w.pass(o)
@@ -565,7 +586,7 @@ func (w *world) settleDown() {
 }
 
 func (w *world) idle(o *owner) bool {
-	for _, l := range o.p.lines {
+	for _, l := range o.p.states {
 		if !l.empty() {
 			return false
 		}
@@ -588,20 +609,20 @@ func (w *world) check() {
 	}
 	w.checkReplays()
 	p := w.last().p
-	for name, l := range p.lines {
-		if l.chain != 0 || len(l.chains) != 0 || l.parked != 0 || len(l.ages) != 0 || len(l.queue) != 0 {
-			w.t.Errorf("something is left of %s: %d chains, %d by key, %d parked, %d ages, %d queued", name, l.chain, len(l.chains), l.parked, len(l.ages), len(l.queue))
+	for name, l := range p.states {
+		if l.count != 0 || len(l.byKey) != 0 || l.parked != 0 || len(l.parkedAt) != 0 || len(l.heap) != 0 {
+			w.t.Errorf("something is left of %s: %d chains, %d by key, %d parked, %d ages, %d queued", name, l.count, len(l.byKey), l.parked, len(l.parkedAt), len(l.heap))
 		}
 	}
 	if len(p.kept) != 0 {
 		w.t.Errorf("%d items are kept", len(p.kept))
 	}
-	if p.ledger.n != 1 || p.events != 0 || p.held != 0 {
-		w.t.Errorf("%d records are still needed, %d events and %d bytes in the window", p.ledger.n, p.events, p.held)
+	if p.needed.Len() != 1 || p.events != 0 || p.held != 0 {
+		w.t.Errorf("%d records are still needed, %d events and %d bytes in the window", p.needed.Len(), p.events, p.held)
 	}
 }
 
-func simulate(t *testing.T, seed uint64, tell bool) {
+func simulate(t *testing.T, seed uint64, tell bool) (renewed int) {
 	w := newWorld(t, seed)
 	w.tell = tell
 	for range 600 {
@@ -609,6 +630,7 @@ func simulate(t *testing.T, seed uint64, tell bool) {
 	}
 	w.settleDown()
 	w.check()
+	return w.renewed
 }
 
 // Whatever happens, and in whatever order: an event leaves only delivered or
@@ -619,9 +641,13 @@ func TestSimulation(t *testing.T) {
 		simulate(t, *simSeed, true)
 		return
 	}
+	renewed := 0
 	for seed := range uint64(*simSeeds) {
-		if ok := t.Run(fmt.Sprint(seed+1), func(t *testing.T) { simulate(t, seed+1, false) }); !ok {
+		if ok := t.Run(fmt.Sprint(seed+1), func(t *testing.T) { renewed += simulate(t, seed+1, false) }); !ok {
 			return
 		}
+	}
+	if renewed < *simSeeds/10 {
+		t.Errorf("only %d records were renewed, so the schedules do not test renewals", renewed)
 	}
 }

@@ -1,52 +1,60 @@
 package deliver
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/cehttp"
 	"tidemill.dev/config"
-	"tidemill.dev/internal/telemetry"
+	"tidemill.dev/internal/ops/telemetry"
 )
 
-// Resolver finds where a function of ours or a Knative Service is now. It is
-// asked before each attempt and must not take long; an error is tried again.
+// Resolver finds the address of one of Tidemill's functions or of a Knative Service. It
+// is called before each attempt and must not take long; after an error the attempt is
+// made again.
 type Resolver func(ctx context.Context, to config.Target) (*url.URL, error)
 
-// subscriber is who gets a trigger's events. It is safe for concurrent use.
+// subscriber receives a trigger's events. It is safe for concurrent use.
 type subscriber struct {
-	trigger  config.Trigger
-	static   *url.URL // nil where the resolver is asked
-	resolve  Resolver
-	header   http.Header // of every request; read only
-	known    secrets     // that stand in it
-	template *http.Request
-	signer   *credentials
-	wires    wires
-	tracer   trace.Tracer
+	trigger     config.Trigger
+	static      *url.URL // nil if the resolver is used
+	resolve     Resolver
+	header      http.Header // header of every request; read-only
+	known       secrets     // secrets in that header
+	template    *http.Request
+	signer      *credentials
+	connections connections
+	tracer      trace.Tracer
 }
 
-// subscriberOptions are what subscribers share.
+// subscriberOptions are common to all subscribers.
 type subscriberOptions struct {
-	Resolve Resolver // may be nil; then only URLs are found
-	Bearer  string   // for functions of ours alone
-	Version string   // of ours, for User-Agent
+	Resolve Resolver // may be nil; then only URLs work
+	Bearer  string   // token for Tidemill's own functions only
+	Version string   // version of Tidemill, for User-Agent
 	Tracer  trace.Tracer
 }
 
-// newSubscriber opens no connection and no file: what is wrong with them is
-// the trouble of the trigger's events, which wait until it is mended.
+// newSubscriber opens no connection and no file. An error with them only affects the
+// trigger's events, which wait until it is repaired.
 func newSubscriber(t config.Trigger, o subscriberOptions) (*subscriber, error) {
 	s := &subscriber{trigger: t, resolve: o.Resolve, tracer: o.Tracer, signer: newCredentials(t.To.Credentials),
-		wires: wires{trust: newTrust(t.To.Credentials), most: t.Delivery.Concurrency}}
+		connections: connections{trust: newTrust(t.To.Credentials), most: t.Delivery.Concurrency}}
 	if s.tracer == nil {
 		s.tracer = noop.NewTracerProvider().Tracer("")
 	}
@@ -71,14 +79,13 @@ func newSubscriber(t config.Trigger, o subscriberOptions) (*subscriber, error) {
 	return s, nil
 }
 
-// unresolved is who is asked where there is nobody to ask. What comes of that
-// is one trigger's trouble: its attempts fail until there is, and the other
+// unresolved is the resolver if there is none. The attempts of its trigger fail; other
 // triggers go on.
 func unresolved(context.Context, config.Target) (*url.URL, error) {
 	return nil, errors.New("nobody here can tell where services and functions are: give the trigger a url")
 }
 
-// egress says what is wrong with an address to post to.
+// egress returns what is wrong with a URL to post to.
 func egress(to *url.URL) error {
 	switch {
 	case to.Scheme != "http" && to.Scheme != "https":
@@ -91,8 +98,8 @@ func egress(to *url.URL) error {
 	return nil
 }
 
-// destination names the subscriber in dead letters: its URL without the query,
-// in which there may be a secret, or what the config calls it.
+// destination names the subscriber in dead letters: its URL without the query, which
+// may contain a secret, or its name in the config.
 func (s *subscriber) destination() string {
 	switch to := s.trigger.To; {
 	case s.static != nil:
@@ -106,7 +113,7 @@ func (s *subscriber) destination() string {
 	}
 }
 
-// withoutURL is an error of net/url without the URL, which may hold a secret.
+// withoutURL returns an error of net/url without the URL, which may contain a secret.
 func withoutURL(err error) error {
 	if outer := new(url.Error); errors.As(err, &outer) {
 		return outer.Err
@@ -114,23 +121,23 @@ func withoutURL(err error) error {
 	return err
 }
 
-// close lets the connections go. Attempts that are under way end as they will.
-func (s *subscriber) close() { s.wires.close() }
+// close closes idle connections. Attempts under way go on.
+func (s *subscriber) close() { s.connections.close() }
 
-// post is one attempt to deliver the event; attempt counts from one. It ends
-// within the trigger's timeout, or when the context does, which is tried again.
-// The event's memory is not needed any more when it returns.
-func (s *subscriber) post(ctx context.Context, v *broker.View, attempt int) (o outcome) {
+// post makes one attempt to deliver the event; attempt counts from one. It ends within
+// the trigger's timeout or when the context ends, and then the event is retried.
+// Afterwards the event's memory is no longer used.
+func (s *subscriber) post(ctx context.Context, v *broker.View, attempt int) (o attemptResult) {
 	o.attempt.At = time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, s.trigger.Delivery.Timeout, errTimeout)
 	defer cancel()
-	// A transport may go on to write a request whose answer has come already,
-	// and by then the view's memory is another event's. Replies keep some, too.
+	// A transport may still write a request whose answer has already come. By then the
+	// view's memory may be reused, so post uses a copy. Replies keep parts of it, too.
 	own := v.Clone()
 	ctx, span := s.begin(ctx, &own, attempt)
 	a, hidden, err := s.exchange(ctx, &own)
 	if err != nil {
-		o.fail(silentVerdict(err), clip(hidden.blot(err.Error())))
+		o.fail(silentVerdict(err), shorten(hidden.redact(err.Error())))
 	} else {
 		s.conclude(ctx, &own, &a, hidden, &o)
 	}
@@ -146,14 +153,14 @@ func silentVerdict(err error) verdict {
 	return again
 }
 
-// exchange asks and reads the answer. With an error there is none, and it may
-// hold the secrets that it returns.
+// exchange sends the request and reads the answer. The error may contain the secrets
+// that it returns.
 func (s *subscriber) exchange(ctx context.Context, v *broker.View) (a answer, hidden secrets, err error) {
 	req, hidden, err := s.request(ctx, v)
 	if err != nil {
 		return answer{}, nil, err
 	}
-	transport, err := s.wires.current()
+	transport, err := s.connections.current()
 	if err != nil {
 		return answer{}, nil, err
 	}
@@ -168,19 +175,19 @@ func (s *subscriber) exchange(ctx context.Context, v *broker.View) (a answer, hi
 	return readAnswer(res, most), hidden, nil
 }
 
-// mayReply: no status but 200 has replies. 202 says that the work is not done
-// yet, and for the rest the contract reserves meanings.
+// mayReply reports whether a status can have replies. Only 200 can: 202 means that the
+// work is not done yet, and the contract reserves the others.
 func (s *subscriber) mayReply(status int) bool {
 	return status == http.StatusOK && s.trigger.Delivery.Replies
 }
 
-// conclude turns an answer into an outcome.
-func (s *subscriber) conclude(ctx context.Context, v *broker.View, a *answer, hidden secrets, o *outcome) {
+// conclude turns an answer into a result.
+func (s *subscriber) conclude(ctx context.Context, v *broker.View, a *answer, hidden secrets, o *attemptResult) {
 	o.attempt.Status = a.status
 	o.kind = judge(a.status)
 	switch {
 	case o.kind != delivered:
-		o.fail(o.kind, complain(a))
+		o.fail(o.kind, errorOf(a))
 		if o.kind == again {
 			o.after = retryAfter(a.header.Get("Retry-After"), o.attempt.At)
 		}
@@ -188,13 +195,13 @@ func (s *subscriber) conclude(ctx context.Context, v *broker.View, a *answer, hi
 		s.reply(ctx, v, a, o)
 	}
 	if o.kind != delivered {
-		o.attempt.Error = clip(hidden.blot(o.attempt.Error))
+		o.attempt.Error = shorten(hidden.redact(o.attempt.Error))
 		o.attempt.Answer = a.shown(hidden)
 	}
 }
 
 // reply takes the replies out of a 200.
-func (s *subscriber) reply(ctx context.Context, v *broker.View, a *answer, o *outcome) {
+func (s *subscriber) reply(ctx context.Context, v *broker.View, a *answer, o *attemptResult) {
 	switch {
 	case a.broken != nil:
 		o.fail(again, s.silence(ctx, fmt.Errorf("the answer broke off: %w", a.broken)).Error())
@@ -218,7 +225,7 @@ func (s *subscriber) stampAll(ctx context.Context, v *broker.View, replies []bro
 	if len(replies) == 0 {
 		return nil
 	}
-	d, err := descend(v, s.trigger.Name, s.trigger.To.Function != "", now)
+	d, err := causationOf(v, s.trigger.Name, s.trigger.To.Function != "", now)
 	if err != nil {
 		return err
 	}
@@ -231,8 +238,8 @@ func (s *subscriber) stampAll(ctx context.Context, v *broker.View, replies []bro
 	return nil
 }
 
-// end tells the trace what came of the attempt.
-func end(span trace.Span, o *outcome) {
+// end ends the trace's span with the result of the attempt.
+func end(span trace.Span, o *attemptResult) {
 	if span.IsRecording() {
 		if o.kind != delivered {
 			span.SetStatus(codes.Error, o.attempt.Error)
@@ -240,4 +247,116 @@ func end(span trace.Span, o *outcome) {
 		span.SetAttributes(spanStatus(o.attempt.Status))
 	}
 	span.End()
+}
+
+// usualHeaders is the number of headers of a request besides the event's own.
+const usualHeaders = 16
+
+// headerOf returns the headers that all requests of a trigger have.
+func headerOf(version string, replies bool) http.Header {
+	agent := "tidemill"
+	if version != "" {
+		agent += "/" + version
+	}
+	h := http.Header{"User-Agent": {agent}}
+	if replies {
+		h["Prefer"] = []string{"reply"}
+	}
+	return h
+}
+
+// request returns the request and the secrets in it.
+func (s *subscriber) request(ctx context.Context, v *broker.View) (*http.Request, secrets, error) {
+	to, err := s.where(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	h := make(http.Header, usualHeaders+len(v.Extensions))
+	maps.Copy(h, s.header)
+	body := cehttp.WriteBinary(h, v)
+	telemetry.Forward(ctx, h)
+	hidden, err := s.signer.sign(h)
+	if err != nil {
+		return nil, nil, err
+	}
+	if hidden == nil {
+		hidden = s.known
+	}
+	req := s.template.WithContext(ctx)
+	req.URL, req.Host, req.Header = to, to.Host, h
+	req.ContentLength = int64(len(body))
+	req.Body = newPayload(body)
+	req.GetBody = func() (io.ReadCloser, error) { return newPayload(body), nil } // for a retry on a connection that was closed before the first byte
+	return req, hidden, nil
+}
+
+func (s *subscriber) where(ctx context.Context) (*url.URL, error) {
+	if s.static != nil {
+		return s.static, nil
+	}
+	to, err := s.resolve(ctx, s.trigger.To)
+	if err == nil {
+		err = egress(to)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find the subscriber %s: %w", s.trigger.To.Service+s.trigger.To.Function, err)
+	}
+	return to, nil
+}
+
+// payload is a request's body.
+type payload struct{ bytes.Reader }
+
+func newPayload(b []byte) io.ReadCloser {
+	if len(b) == 0 {
+		return http.NoBody
+	}
+	p := new(payload)
+	p.Reset(b)
+	return p
+}
+
+func (*payload) Close() error { return nil }
+
+// begin continues the event's trace.
+func (s *subscriber) begin(ctx context.Context, v *broker.View, attempt int) (context.Context, trace.Span) {
+	ctx, span := s.tracer.Start(telemetry.ContextOf(ctx, v), "deliver", trace.WithSpanKind(trace.SpanKindClient))
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String("tidemill.trigger", s.trigger.Name), attribute.Int("tidemill.attempt", attempt),
+			attribute.String("cloudevents.event_type", v.Type), attribute.String("cloudevents.event_id", v.ID))
+	}
+	return ctx, span
+}
+
+func spanStatus(code int) attribute.KeyValue { return attribute.Int("http.response.status_code", code) }
+
+var errTimeout = errors.New("the attempt's time is over")
+
+// silence returns why there was no complete answer.
+func (s *subscriber) silence(ctx context.Context, err error) error {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errTimeout):
+		return fmt.Errorf("no answer within %s", s.trigger.Delivery.Timeout)
+	case cause != nil:
+		return fmt.Errorf("the attempt was cut short: %w", cause)
+	}
+	return fmt.Errorf("no answer: %w%s", err, hint(err))
+}
+
+// hint returns the next step after a TLS error, if one is known.
+func hint(err error) string {
+	var (
+		unknown x509.UnknownAuthorityError
+		name    x509.HostnameError
+		record  tls.RecordHeaderError
+	)
+	switch {
+	case errors.As(err, &unknown):
+		return ": give the CA that signed the subscriber's certificate as the trigger's caFile"
+	case errors.As(err, &name):
+		return ": give a url with a name that stands in the subscriber's certificate"
+	case errors.As(err, &record):
+		return ": the subscriber may not speak TLS on this port: give its url with http, or another port"
+	}
+	return ""
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"tidemill.dev/broker"
-	"tidemill.dev/internal/cehttp"
+	"tidemill.dev/broker/cehttp"
 )
 
 // benchEvent is a usual one: a KiB, nine attributes.
@@ -80,7 +80,7 @@ func (nobody) RoundTrip(r *http.Request) (*http.Response, error) {
 // BenchmarkOwn is an attempt without the network: our part of it.
 func BenchmarkOwn(b *testing.B) {
 	s := newPoster(b, triggerTo("http://subscriber.example/"), subscriberOptions{})
-	transport, err := s.wires.current()
+	transport, err := s.connections.current()
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -111,7 +111,7 @@ func overPipes(t *testing.T, h http.HandlerFunc, change func(*config.Trigger)) (
 		change(&trigger)
 	}
 	s := newPoster(t, trigger, subscriberOptions{})
-	transport, err := s.wires.current()
+	transport, err := s.connections.current()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func overPipes(t *testing.T, h http.HandlerFunc, change func(*config.Trigger)) (
 }
 
 // expect holds an outcome against a verdict and what its reason says.
-func expect(t *testing.T, o outcome, want verdict, says ...string) {
+func expect(t *testing.T, o attemptResult, want verdict, says ...string) {
 	t.Helper()
 	if o.kind != want {
 		t.Errorf("it is %s, want %s: %s", o.kind, want, o.attempt.Error)

@@ -16,13 +16,13 @@ func TestNothingIsWrittenBeforeAPartitionIsRead(t *testing.T) {
 	d := w.open()
 	l := d.lane(tidemill.StreamEvents)
 	early := newPartition(tidemill.StreamEvents, 7, defaultBounds(), 0)
-	newFold(early, l.now()).finish(0, 0, momentOf(time.Now()))
-	s := newShard(l, early) // it wants to write down what has begun, and is nobody's yet
-	l.install([]*shard{s})
+	newRebuiltState(early, l.now()).finish(0, 0, millisOf(time.Now()))
+	s := newAssignment(l, early) // it wants to write down what has begun, and is nobody's yet
+	l.install([]*assignment{s})
 	w.publish(20, 5)
 	w.until("the others go on", func() bool { return to.count() == 20 })
 	for range 5 {
-		poke(l.work)
+		notify(l.work)
 		w.publish(5, 5)
 	}
 	w.until("they go on", func() bool { return to.count() == 45 && w.committed() })
@@ -34,16 +34,16 @@ func TestNothingIsWrittenBeforeAPartitionIsRead(t *testing.T) {
 }
 
 // now are the lane's terms, which the dispatcher gives it anew as it begins.
-func (l *lane) now() *terms {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.terms
+func (pl *pipeline) now() *triggerSettings {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	return pl.settings
 }
 
-func (d *Dispatcher) lane(stream string) *lane {
+func (d *Dispatcher) lane(stream string) *pipeline {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.lanes[stream]
+	return d.pipelines[stream]
 }
 
 // A shard that is closed, for whatever reason, swallows nothing.
@@ -67,19 +67,19 @@ func TestAPausedPartitionIsReadOnAfterARebuild(t *testing.T) {
 	w.trigger("a", to.url, nil)
 	d := w.open()
 	l := d.lane(tidemill.StreamEvents)
-	old := l.shard(0)
-	old.do(func(p *partition, _ moment) {
+	old := l.assignment(0)
+	old.do(func(p *partition, _ millis) {
 		p.paused = true
 		l.c.Pause(tidemill.StreamEvents, 0)
 	})
 	fresh := newPartition(tidemill.StreamEvents, 0, defaultBounds(), 0)
-	f := newFold(fresh, l.now())
+	f := newRebuiltState(fresh, l.now())
 	fresh.begun, f.begun, f.on = old.p.begun, old.p.begunAt, old.p.begunOn
-	f.finish(0, 0, momentOf(time.Now()))
-	l.install([]*shard{newShard(l, fresh)})
+	f.finish(0, 0, millisOf(time.Now()))
+	l.install([]*assignment{newAssignment(l, fresh)})
 	l.reopen()
 	w.publish(20, 5)
-	poke(l.work)
+	notify(l.work)
 	w.until("all have come", func() bool { return to.count() == 20 })
 }
 
@@ -87,7 +87,7 @@ func TestAPausedPartitionIsReadOnAfterARebuild(t *testing.T) {
 // event too many.
 func TestTriggersBeginWhereTheGroupStandsIfNothingElseIsKnown(t *testing.T) {
 	p := newPartition("s", 0, defaultBounds(), 5)
-	newFold(p, lonePartition(0).terms).finish(5, 100, 0)
+	newRebuiltState(p, lonePartition(0).settings).finish(5, 100, 0)
 	p.open(0)
 	w := p.plan(newAllowance(), 0, false)
 	if w == nil || w.begun == nil || w.begun.From["t"] != 5 {
@@ -102,14 +102,14 @@ func TestAConfigThatChangesDuringARebuild(t *testing.T) {
 	d := w.open()
 	l := d.lane(tidemill.StreamEvents)
 	p := newPartition(tidemill.StreamEvents, 7, defaultBounds(), 0)
-	newFold(p, lonePartition(0).terms).finish(0, 0, momentOf(time.Now()))
-	s := newShard(l, p)
+	newRebuiltState(p, lonePartition(0).settings).finish(0, 0, millisOf(time.Now()))
+	s := newAssignment(l, p)
 	d.mu.Lock() // else the config may change once more
 	defer d.mu.Unlock()
-	l.install([]*shard{s})
+	l.install([]*assignment{s})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.terms != l.now() || p.bounds.retention != l.keeps {
+	if p.settings != l.now() || p.bounds.retention != l.retention {
 		t.Error("it goes by the config of before")
 	}
 }

@@ -150,3 +150,160 @@ func readProgressively(r io.Reader, buf []byte, size int) ([]byte, error) {
 	}
 	return buf, nil
 }
+
+// ProduceHead is what a produce request says once.
+type ProduceHead struct {
+	Client        string
+	Transactional string // transactional id, or empty
+	TimeoutMillis int32
+	Topics        int
+}
+
+// BeginProduce starts a produce request that waits for all in-sync replicas.
+// For each topic call Topic, then Batch for each of its partitions; then End.
+func (f *Frame) BeginProduce(h ProduceHead) {
+	f.begin(produceKey, produceVersion, h.Client)
+	if h.Transactional == "" {
+		f.buf = appendInt16(f.buf, -1)
+	} else {
+		f.string(h.Transactional)
+	}
+	f.buf = appendInt16(f.buf, -1)
+	f.buf = appendInt32(f.buf, h.TimeoutMillis)
+	f.buf = appendInt32(f.buf, int32(h.Topics))
+}
+
+// Topic starts a topic of so many partitions.
+func (f *Frame) Topic(name string, partitions int) {
+	f.string(name)
+	f.buf = appendInt32(f.buf, int32(partitions))
+}
+
+// Batch adds a partition's batch. The bytes must not change until the frame is
+// written.
+func (f *Frame) Batch(partition int32, batch []byte) {
+	f.buf = appendInt32(f.buf, partition)
+	f.payload(batch)
+}
+
+// End closes the frame.
+func (f *Frame) End() { f.end() }
+
+// Produced is a partition's part of the answer to a produce request.
+type Produced struct {
+	Topic      string
+	Partition  int32
+	Error      int16
+	Message    string
+	BaseOffset int64
+	LogStart   int64
+	BadRecords []int32 // places in the batch, where the broker names them
+}
+
+// ReadProduced calls each for every partition in the answer.
+func ReadProduced(answer []byte, each func(Produced)) error {
+	c := cursor{b: answer}
+	for range c.count(6) {
+		topic := c.string()
+		for range c.count(32) {
+			p := Produced{Topic: topic, Partition: c.int32(), Error: c.int16(), BaseOffset: c.int64()}
+			c.int64() // append time
+			p.LogStart = c.int64()
+			for range c.count(6) {
+				p.BadRecords = append(p.BadRecords, c.int32())
+				c.string()
+			}
+			p.Message = c.string()
+			if c.err != nil {
+				return c.err
+			}
+			each(p)
+		}
+	}
+	return c.err
+}
+
+// FetchHead is what a fetch request says once.
+type FetchHead struct {
+	Client        string
+	MaxWaitMillis int32
+	MinBytes      int32
+	MaxBytes      int32
+	Topics        int
+}
+
+// BeginFetch starts a fetch of committed records. For each topic call Topic,
+// then From for each of its partitions; then EndFetch.
+func (f *Frame) BeginFetch(h FetchHead) {
+	f.begin(fetchKey, fetchVersion, h.Client)
+	f.buf = appendInt32(f.buf, -1) // no replica
+	f.buf = appendInt32(f.buf, h.MaxWaitMillis)
+	f.buf = appendInt32(f.buf, h.MinBytes)
+	f.buf = appendInt32(f.buf, h.MaxBytes)
+	f.buf = append(f.buf, 1)       // read committed
+	f.buf = appendInt32(f.buf, 0)  // no fetch session
+	f.buf = appendInt32(f.buf, -1) // of which this is the final request
+	f.buf = appendInt32(f.buf, int32(h.Topics))
+}
+
+// From asks for a partition's records from an offset on.
+func (f *Frame) From(partition int32, offset int64, maxBytes int32) {
+	f.buf = appendInt32(f.buf, partition)
+	f.buf = appendInt32(f.buf, -1)
+	f.buf = appendInt64(f.buf, offset)
+	f.buf = appendInt64(f.buf, -1)
+	f.buf = appendInt32(f.buf, maxBytes)
+}
+
+// EndFetch closes the frame.
+func (f *Frame) EndFetch() {
+	f.buf = appendInt32(f.buf, 0) // nothing forgotten
+	f.buf = appendString(f.buf, "")
+	f.end()
+}
+
+// Fetched is a partition's part of the answer to a fetch request. Records
+// points into the answer.
+type Fetched struct {
+	Topic      string
+	Partition  int32
+	Error      int16
+	HighMark   int64
+	StableMark int64
+	LogStart   int64
+	Aborted    []Aborted
+	Records    []byte
+}
+
+// Aborted is a transaction whose records from First on must not be shown.
+type Aborted struct {
+	Producer int64
+	First    int64
+}
+
+// ReadFetched calls each for every partition in the answer, and returns the
+// error of the answer as a whole.
+func ReadFetched(answer []byte, each func(*Fetched)) (code int16, err error) {
+	c := cursor{b: answer}
+	c.int32() // throttled for
+	code = c.int16()
+	c.int32() // session
+	var p Fetched
+	for range c.count(6) {
+		topic := c.string()
+		for range c.count(42) {
+			p = Fetched{Topic: topic, Partition: c.int32(), Error: c.int16(), HighMark: c.int64(),
+				StableMark: c.int64(), LogStart: c.int64(), Aborted: p.Aborted[:0]}
+			for range c.count(16) {
+				p.Aborted = append(p.Aborted, Aborted{Producer: c.int64(), First: c.int64()})
+			}
+			c.int32() // preferred replica
+			p.Records = c.bytes()
+			if c.err != nil {
+				return code, c.err
+			}
+			each(&p)
+		}
+	}
+	return code, c.err
+}

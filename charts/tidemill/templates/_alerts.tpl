@@ -1,4 +1,4 @@
-{{/* docs/runbooks has a page for each. Every keeper counts all facts, so the most of them is taken, never the sum. */}}
+{{/* docs/runbooks has a page for each. Every controller counts all facts, so the most of them is taken, never the sum. */}}
 {{- define "tidemill.alerts" -}}
 {{- $v := .Values.metrics.prometheusRule -}}
 {{- $s := default (printf "namespace=%q" .Release.Namespace) $v.selector -}}
@@ -31,7 +31,7 @@
     runbook_url: {{ $book }}/dead-letters.md
 - alert: TidemillNothingStarts
   expr: >-
-    max by (recipe) (tidemill_keeper_runs_waiting{ {{- $s }}}) > 0 unless on () max(tidemill_keeper_attempts_running{ {{- $s }}}) > 0
+    max by (recipe) (tidemill_controller_runs_waiting{ {{- $s }}}) > 0 unless on () max(tidemill_controller_attempts_running{ {{- $s }}}) > 0
   for: {{ $v.waiting }}
   labels: {severity: critical}
   annotations:
@@ -49,9 +49,9 @@
     runbook_url: {{ $book }}/runs-fail.md
 - alert: TidemillModelsRefused
   expr: >-
-    max by (recipe) (sum by (recipe, pod) (increase(tidemill_keeper_versions_judged_total{ {{- $s }},verdict="refused"}[6h]))
-    / sum by (recipe, pod) (increase(tidemill_keeper_versions_judged_total{ {{- $s }}}[6h])) > {{ $v.refusalRatio }}
-    and sum by (recipe, pod) (increase(tidemill_keeper_versions_judged_total{ {{- $s }}}[6h])) > 3)
+    max by (recipe) (sum by (recipe, pod) (increase(tidemill_controller_versions_judged_total{ {{- $s }},verdict="refused"}[6h]))
+    / sum by (recipe, pod) (increase(tidemill_controller_versions_judged_total{ {{- $s }}}[6h])) > {{ $v.refusalRatio }}
+    and sum by (recipe, pod) (increase(tidemill_controller_versions_judged_total{ {{- $s }}}[6h])) > 3)
   for: 5m
   labels: {severity: warning}
   annotations:
@@ -59,20 +59,20 @@
     runbook_url: {{ $book }}/models-refused.md
 - alert: TidemillModelsStale
   expr: >-
-    time() - max by (recipe) (tidemill_keeper_newest_champion_timestamp_seconds{ {{- $s }}}) > {{ include "tidemill.seconds" $v.staleAfter }}
+    time() - max by (recipe) (tidemill_controller_newest_champion_timestamp_seconds{ {{- $s }}}) > {{ include "tidemill.seconds" $v.staleAfter }}
   for: 10m
   labels: {severity: warning}
   annotations:
     summary: 'The newest champion of {{ "{{ $labels.recipe }}" }} is {{ "{{ $value | humanizeDuration }}" }} old.'
     runbook_url: {{ $book }}/models-stale.md
-- alert: TidemillNoActiveKeeper
+- alert: TidemillNoActiveController
   expr: >-
     sum(tidemill_clock_active{ {{- $s }}}) < 1 or absent(tidemill_clock_active{ {{- $s }}})
   for: 2m
   labels: {severity: critical}
   annotations:
-    summary: 'No keeper is active; nothing ticks, and nothing that is lost is noticed.'
-    runbook_url: {{ $book }}/no-active-keeper.md
+    summary: 'No controller is active; nothing ticks, and nothing that is lost is noticed.'
+    runbook_url: {{ $book }}/no-active-controller.md
 {{- end -}}
 
 {{/* A span such as 15m in seconds. */}}

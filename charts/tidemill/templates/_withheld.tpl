@@ -11,7 +11,7 @@ what we have made), whatever the values of our pods name, and what the operator 
 {{- with . -}}{{- $all = append $all (printf "secret/%s" .) -}}{{- end -}}
 {{- end -}}
 {{- range $v.image.pullSecrets -}}{{- $all = append $all (printf "secret/%s" .) -}}{{- end -}}
-{{- $pods := list $v.store.env $v.pods $v.gateway.pod $v.dispatcher.pod $v.keeper.pod $v.scorers.pod $v.functions.pod -}}
+{{- $pods := list $v.store.env $v.pods $v.gateway.pod $v.dispatcher.pod $v.controller.pod $v.scorers.pod $v.functions.pod -}}
 {{- range splitList "\n" (include "tidemill.namedIn" $pods) -}}
 {{- with trim . -}}{{- $all = append $all . -}}{{- end -}}
 {{- end -}}

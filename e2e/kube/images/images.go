@@ -16,7 +16,9 @@ import (
 	"strings"
 	"time"
 
-	"tidemill.dev/internal/ocitar"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"tidemill.dev/image/archive"
 )
 
 // The names of images. Knative asks no registry what the tag of dev.local means.
@@ -33,21 +35,22 @@ const Inherited = "TEST_IMAGE"
 // Build makes an image of Tidemill under the given name, which may have another
 // tag, or one of a program, and says in which file it is.
 func Build(ctx context.Context, name string) (string, error) {
-	root, err := module(ctx)
+	rig, err := module(ctx)
 	if err != nil {
 		return "", err
 	}
+	root := filepath.Join(rig, "..", "..")
 	file := filepath.Join(root, "bin", "images", strings.NewReplacer("/", "_", ":", "_").Replace(name)+".tar")
 	switch name {
 	case Job:
-		return file, program(ctx, root, name, "./e2e/kube/job", file)
+		return file, program(ctx, rig, name, "./job", file)
 	case Intents:
 		return file, program(ctx, root, name, "./examples/intents", file)
 	}
-	return file, command(ctx, root, "run", "./image", "-plain", "-name", name, "-o", file)
+	return file, command(ctx, filepath.Join(root, "image"), "run", ".", "-plain", "-name", name, "-o", file)
 }
 
-// module is the folder of ours, wherever the test runs.
+// module is the folder of e2e/kube, from whichever folder the test runs.
 func module(ctx context.Context) (string, error) {
 	said, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
@@ -60,27 +63,28 @@ func module(ctx context.Context) (string, error) {
 	return filepath.Dir(file), nil
 }
 
-// program writes an image that holds one static program and nothing else.
-func program(ctx context.Context, root, name, source, file string) error {
+// program writes an image that holds one static program and nothing else. The
+// program is built in the folder of its module.
+func program(ctx context.Context, module, name, source, file string) error {
 	base := filepath.Base(source)
-	built := filepath.Join(root, "bin", "images", base)
-	if err := command(ctx, root, "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", built, source); err != nil {
+	built := filepath.Join(filepath.Dir(file), base)
+	if err := command(ctx, module, "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", built, source); err != nil {
 		return err
 	}
 	data, err := os.ReadFile(built)
 	if err != nil {
 		return err
 	}
-	return write(file, ocitar.Image{
+	return write(file, archive.Image{
 		Name: name, Architecture: runtime.GOARCH, Created: time.Unix(0, 0), Plain: true,
-		Config: ocitar.Config{Entrypoint: []string{"/" + base}, WorkingDir: "/", Env: []string{"PATH=/", Inherited + "=" + base}},
-		Layers: []ocitar.Layer{{Note: source, Files: []ocitar.File{ocitar.Program(base, data)}}},
+		Config: v1.Config{Entrypoint: []string{"/" + base}, WorkingDir: "/", Env: []string{"PATH=/", Inherited + "=" + base}},
+		Layers: []archive.Layer{{Note: source, Files: []archive.File{archive.Program(base, data)}}},
 	})
 }
 
-func write(file string, im ocitar.Image) error {
+func write(file string, im archive.Image) error {
 	var out bytes.Buffer
-	if _, err := ocitar.Write(&out, im); err != nil {
+	if _, err := archive.Write(&out, im); err != nil {
 		return err
 	}
 	// Beside and renamed: another test may be importing it.
@@ -98,9 +102,9 @@ func write(file string, im ocitar.Image) error {
 	return nil
 }
 
-func command(ctx context.Context, root string, args ...string) error {
+func command(ctx context.Context, folder string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = root
+	cmd.Dir = folder
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(said))

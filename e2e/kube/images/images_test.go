@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"tidemill.dev/e2e/kube/images"
-	"tidemill.dev/internal/ocitar"
+	"tidemill.dev/image/archive"
 )
 
 // The images of programs hold a program that runs without anything else, and a
@@ -34,7 +34,7 @@ func TestImagesOfPrograms(t *testing.T) {
 	}
 }
 
-func build(t *testing.T, name string) ocitar.Content {
+func build(t *testing.T, name string) archive.Content {
 	t.Helper()
 	file, err := images.Build(t.Context(), name)
 	if err != nil {
@@ -45,7 +45,7 @@ func build(t *testing.T, name string) ocitar.Content {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	c, err := ocitar.Read(f)
+	c, err := archive.Read(f)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,15 +12,14 @@ import (
 	"strings"
 )
 
-// build makes e2e/cluster's program. Go's cache makes it a matter of a moment
-// the second time. The folder is one for all builds: who builds at the same
-// time builds the same.
+// build makes e2e/cluster's program, which takes a moment from Go's cache. All
+// builds share one folder, because builds at the same time give the same program.
 func build(ctx context.Context) (program, dir string, err error) {
-	root, err := moduleRoot(ctx)
+	rig, err := moduleFolder(ctx)
 	if err != nil {
 		return "", "", err
 	}
-	dir = filepath.Join(root, "e2e", "cluster")
+	dir = filepath.Join(filepath.Dir(rig), "cluster")
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", "", fmt.Errorf("find the cache for the cluster's program: %w", err)
@@ -39,8 +38,8 @@ func build(ctx context.Context) (program, dir string, err error) {
 	return program, dir, nil
 }
 
-// moduleRoot is the folder of the go.mod that the test belongs to.
-func moduleRoot(ctx context.Context) (string, error) {
+// moduleFolder is the folder of the go.mod that the test belongs to: e2e/kube.
+func moduleFolder(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
 		return "", fmt.Errorf("ask go for the module's folder: %w", err)

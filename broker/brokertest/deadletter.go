@@ -1,0 +1,383 @@
+package brokertest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/segmentio/kafka-go"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+)
+
+// letter reads the next dead letter.
+func (w *world) letter(c *broker.Consumer) broker.DeadLetter {
+	w.Helper()
+	d, err := c.Poll(w.ctx())
+	w.must(err)
+	defer d.Done()
+	if len(d.Events) != 1 || d.Events[0].Type != tidemill.TypeEventDeadLettered {
+		w.Fatalf("want one dead letter, have %d, the first a %q", len(d.Events), d.Events[0].Type)
+	}
+	var l broker.DeadLetter
+	w.must(json.Unmarshal(d.Events[0].Data, &l))
+	return l
+}
+
+func (w *world) letters() *broker.Consumer {
+	w.Helper()
+	return w.consumer(broker.ConsumerOptions{Streams: []string{tidemill.StreamDeadLetters}})
+}
+
+func letterUndecodable(w *world) {
+	w.stream("events", 1)
+	w.publish("events", 1, 3)
+	w.raw("events", 0, []byte("no event \x00\xff"), kafka.Header{Key: "who", Value: []byte("a stranger")})
+	p := w.producer(broker.ProducerOptions{})
+	_, err := p.Publish(w.ctx(), "events", event(key(0), 3))
+	w.must(err)
+	w.raw("events", 0, noise(1_000_000))
+	c := w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"events"}})
+	w.wantIDs(w.ids(c, 4), key(0), 0, 4)
+	dead := w.letters()
+	poll := w.pollAside(c)
+	l := w.letter(dead)
+	if l.Stream != "events" || l.Offset != 3 || l.Last != 3 || l.Group != "g" || l.Record == nil ||
+		string(l.Record.Value) != "no event \x00\xff" || len(l.Record.Headers) != 1 || string(l.Record.Headers[0].Value) != "a stranger" {
+		w.Errorf("the letter is %+v", l)
+	}
+	if l := w.letter(dead); l.Offset != 5 || l.Record == nil {
+		w.Errorf("the large record's letter is of offset %d, its record %v", l.Offset, l.Record != nil)
+	}
+	w.soon("the partition moves on", func() bool { return w.lag("events", "g").Lag == 0 })
+	w.close(c)
+	<-poll
+
+	// Without a group there is nobody to write letters for: it is told.
+	c = w.consumer(broker.ConsumerOptions{Streams: []string{"events"}, Start: broker.AtOffset(3)})
+	d, err := c.Poll(w.ctx())
+	w.must(err)
+	if e := &d.Events[0]; e.Err == nil || string(e.Data) != "no event \x00\xff" || e.Offset != 3 {
+		w.Errorf("read without a group, it is %+v", e)
+	}
+	d.Done()
+}
+
+// A letter that cannot carry its record says where it is, and reading goes on.
+func letterTooLarge(w *world) {
+	w.streams(broker.StreamSpec{Name: tidemill.StreamDeadLetters, Partitions: 1, MaxMessageBytes: 10_000})
+	w.stream("events", 1)
+	w.raw("events", 0, noise(50_000))
+	w.publish("events", 1, 1)
+	c := w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"events"}})
+	w.wantIDs(w.ids(c, 1), key(0), 0, 1)
+	if l := w.letter(w.letters()); l.Offset != 0 || l.Record != nil || !strings.Contains(l.Reason, "too large") {
+		w.Errorf("the letter is of offset %d, reason %q, with a record: %v", l.Offset, l.Reason, l.Record != nil)
+	}
+	w.close(c)
+	if lag := w.lag("events", "g").Lag; lag != 0 {
+		w.Errorf("the lag is %d", lag)
+	}
+}
+
+// pollAside polls where no more events are expected: letters, too, go out when
+// somebody polls.
+func (w *world) pollAside(c *broker.Consumer) <-chan struct{} {
+	gone := make(chan struct{})
+	w.Cleanup(func() { <-gone })
+	go func() {
+		defer close(gone)
+		d, err := c.Poll(w.Context())
+		switch {
+		case err == nil:
+			w.Errorf("an event too many: %s", d.Events[0].ID)
+		case !errors.Is(err, broker.ErrClosed) && !errors.Is(err, context.Canceled):
+			w.Errorf("poll: %v", err)
+		}
+	}()
+	return gone
+}
+
+func letterGap(w *world) {
+	w.stream("events", 1)
+	w.publish("events", 1, 10)
+	c := w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"events"}})
+	d, err := c.Poll(w.ctx())
+	w.must(err)
+	d.Events[0].Done()
+	d.Events[1].Done()
+	w.soon("two are committed", func() bool { return w.lag("events", "g").Lag == 8 })
+	w.kill(c)
+	w.trim("events", 0, 6)
+	c = w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"events"}})
+	w.wantIDs(w.ids(c, 4), key(0), 6, 10)
+	l := w.letter(w.letters())
+	if l.Offset != 2 || l.Last != 5 || l.Record != nil || !strings.Contains(l.Reason, "2 to 5") {
+		w.Errorf("the letter is %+v", l)
+	}
+	w.close(c)
+	if lag := w.lag("events", "g").Lag; lag != 0 {
+		w.Errorf("the lag is %d", lag)
+	}
+}
+
+// kill closes a consumer without waiting for its events.
+func (w *world) kill(c *broker.Consumer) {
+	ctx, cancel := closing()
+	cancel()
+	_ = c.Close(ctx)
+}
+
+// A group that stands beyond the log's end reads on at the end, loses none of
+// what comes there, and a letter says what happened.
+func letterBeyond(w *world) {
+	w.stream("events", 1)
+	w.publish("events", 1, 5)
+	w.soon("the group has a coordinator and an offset", func() bool {
+		res, err := w.client.OffsetCommit(w.ctx(), &kafka.OffsetCommitRequest{GroupID: w.names.Group("g"), GenerationID: -1,
+			Topics: map[string][]kafka.OffsetCommit{w.names.Topic("events"): {{Partition: 0, Offset: 9}}}})
+		return err == nil && res.Topics[w.names.Topic("events")][0].Error == nil
+	})
+	c := w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"events"}})
+	poll := make(chan *broker.Delivery)
+	go func() {
+		d, err := c.Poll(w.Context())
+		if err != nil {
+			w.Error(err)
+		}
+		poll <- d
+	}()
+	l := w.letter(w.letters())
+	if l.Offset != 5 || l.Last != 8 || l.Record != nil {
+		w.Errorf("the letter is %+v", l)
+	}
+	// Until the group has gone back, a member that joins anew begins at 9 again.
+	w.soon("the group has gone back", func() bool { return w.committedAt("g", "events") == 5 })
+	p := w.producer(broker.ProducerOptions{})
+	_, err := p.Publish(w.ctx(), "events", event("after", 0))
+	w.must(err)
+	d := <-poll
+	if d.Events[0].Offset != 5 {
+		w.Errorf("the next event is at %d, want 5", d.Events[0].Offset)
+	}
+	w.kill(c) // the event is open, so it must not be committed
+	c = w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"events"}})
+	w.wantIDs(w.ids(c, 1), "after", 0, 1)
+	w.close(c)
+}
+
+// committedAt is where a group is in the first partition of a stream; -1 is
+// nowhere.
+func (w *world) committedAt(group, stream string) int64 {
+	w.Helper()
+	topic := w.names.Topic(stream)
+	res, err := w.client.OffsetFetch(w.ctx(), &kafka.OffsetFetchRequest{GroupID: w.names.Group(group), Topics: map[string][]int{topic: {0}}})
+	if err == nil && len(res.Topics[topic]) == 1 {
+		return res.Topics[topic][0].CommittedOffset
+	}
+	return -1 // or the coordinator moves
+}
+
+// entry is one event as it lies on a stream.
+type entry struct {
+	partition int32
+	offset    int64
+	id, typ   string
+	size      int
+	data      string
+}
+
+const sealType = "suite.seal"
+
+// raw writes a record to a partition, past our producer.
+func (w *world) raw(stream string, partition int, value []byte, headers ...kafka.Header) int64 {
+	w.Helper()
+	var res *kafka.ProduceResponse
+	w.soon("the client knows the topic", func() (ok bool) { // it asks only now and then
+		var err error
+		res, err = w.client.Produce(w.ctx(), &kafka.ProduceRequest{Topic: w.names.Topic(stream), Partition: partition,
+			RequiredAcks: kafka.RequireAll,
+			Records:      kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes(value), Headers: headers})})
+		return err == nil
+	})
+	w.must(res.Error)
+	return res.BaseOffset
+}
+
+// seal writes an event to a partition that marks how far a reader shall read.
+func (w *world) seal(stream string, partition int) {
+	w.Helper()
+	h := func(k, v string) kafka.Header { return kafka.Header{Key: k, Value: []byte(v)} }
+	w.raw(stream, partition, nil, h("ce_specversion", "1.0"), h("ce_id", fmt.Sprint("seal-", partition)),
+		h("ce_source", "/suite"), h("ce_type", sealType))
+}
+
+// log is all that readers of committed events see of a stream, in the order of
+// its partitions.
+func (w *world) log(stream string) []entry {
+	w.Helper()
+	open := map[int32]bool{}
+	for _, p := range w.info(stream).Partitions {
+		w.seal(stream, p.Partition)
+		open[int32(p.Partition)] = true
+	}
+	c := w.consumer(broker.ConsumerOptions{Streams: []string{stream}})
+	var all []entry
+	for len(open) > 0 {
+		d, err := c.Poll(w.ctx())
+		w.must(err)
+		for i := range d.Events {
+			e := &d.Events[i]
+			switch {
+			case !open[d.Partition]:
+			case e.Type == sealType:
+				delete(open, d.Partition)
+			default:
+				all = append(all, entry{d.Partition, e.Offset, string([]byte(e.ID)), string([]byte(e.Type)), len(e.Data), string(e.Data)})
+			}
+		}
+		d.Done()
+	}
+	w.close(c)
+	return all
+}
+
+// wantOnLog checks that a stream holds what was acknowledged, at the offsets
+// that were told, each once, in the order of its key, and nothing else but what
+// failed in doubt.
+func (w *world) wantOnLog(stream string, s *sent) {
+	w.Helper()
+	last, seen := map[string]int{}, map[string]bool{}
+	for _, e := range w.log(stream) {
+		r, ok := s.all[e.id]
+		if !ok {
+			if err := s.errs[e.id]; !errors.Is(err, broker.ErrInDoubt) {
+				w.Errorf("%s is on the stream, and its publisher was told: %v", e.id, err)
+			}
+			continue
+		}
+		if seen[e.id] {
+			w.Errorf("%s is on the stream twice", e.id)
+		}
+		seen[e.id] = true
+		if r.Partition != e.partition || r.Offset != e.offset && r.Offset != -1 {
+			w.Errorf("%s lies at %d/%d, its receipt says %d/%d", e.id, e.partition, e.offset, r.Partition, r.Offset)
+		}
+		k, n := keyAndNumber(e.id)
+		if before, ok := last[k]; ok && before > n {
+			w.Errorf("%s stands behind number %d of its key", e.id, before)
+		}
+		last[k] = n
+	}
+	for id := range s.all {
+		if !seen[id] {
+			w.Errorf("%s was acknowledged and is not on the stream", id)
+		}
+	}
+}
+
+var errNo = errors.New("no")
+
+// transactor is a transactor of a group of its own that reads a stream.
+func (w *world) transactor(group, stream string) (*broker.Consumer, *broker.Transactor) {
+	w.Helper()
+	return w.transactorOf(broker.ConsumerOptions{Group: group, Streams: []string{stream}})
+}
+
+func (w *world) transactorOf(o broker.ConsumerOptions) (*broker.Consumer, *broker.Transactor) {
+	w.Helper()
+	c := w.consumer(o)
+	t, err := c.Transactor(broker.ProducerOptions{})
+	w.must(err)
+	w.Cleanup(func() {
+		ctx, cancel := closing()
+		defer cancel()
+		if err := t.Close(ctx); err != nil {
+			w.Errorf("close the transactor: %v", err)
+		}
+	})
+	return c, t
+}
+
+// end is how far a partition's log goes, whether it is committed or not.
+func (w *world) end(stream string) int64 {
+	w.Helper()
+	return w.info(stream).Records
+}
+
+// within sends events in a transaction, waits until they are on the log, does
+// something, ends the transaction with err, and waits for its marker: Kafka says
+// that a transaction is over before it has written that down everywhere.
+func (w *world) within(t *broker.Transactor, stream, key string, n int, during func(), end error) error {
+	w.Helper()
+	var after int64
+	err := t.Do(w.ctx(), func(x *broker.Tx) error {
+		before := w.end(stream)
+		for i := range n {
+			x.Send(w.ctx(), stream, event(key, i))
+		}
+		w.soon("the events are on the log", func() bool { return w.end(stream) == before+int64(n) })
+		during()
+		after = w.end(stream)
+		return end
+	})
+	if end == nil && err != nil {
+		return err // and nobody knows what is on the log
+	}
+	w.soon("the marker is on the log", func() bool { return w.end(stream) == after+1 })
+	return err
+}
+
+func committedAborted(w *world) {
+	w.stream("in", 1)
+	w.stream("out", 1)
+	_, t := w.transactor("g", "in")
+	nothing := func() {}
+	w.wantErr(w.within(t, "out", "aborted", 5, nothing, errNo), broker.ErrAborted)
+	w.must(w.within(t, "out", "kept", 3, nothing, nil))
+	w.wantErr(w.within(t, "out", "aborted", 2, nothing, errNo), errNo)
+	w.wantErr(w.within(t, "out", "aborted", 4, nothing, errNo), errNo)
+	w.publish("out", 1, 2)
+	c := w.consumer(broker.ConsumerOptions{Streams: []string{"out"}})
+	got := w.ids(c, 5)
+	w.wantIDs(got[:3], "kept", 0, 3)
+	w.wantIDs(got[3:], key(0), 0, 2)
+}
+
+func committedOpen(w *world) {
+	w.stream("in", 1)
+	w.stream("out", 1)
+	_, t := w.transactor("g", "in")
+	c := w.consumer(broker.ConsumerOptions{Streams: []string{"out"}})
+	w.must(w.within(t, "out", "in-tx", 2, func() {
+		w.publish("out", 1, 2) // behind the open transaction
+		ctx, cancel := context.WithTimeout(w.ctx(), moment)
+		defer cancel()
+		if d, err := c.Poll(ctx); err == nil {
+			w.Errorf("the transaction is open, and %s has come", d.Events[0].ID)
+		}
+		end := w.consumer(broker.ConsumerOptions{Streams: []string{"out"}, Start: broker.Latest()})
+		w.close(end)
+	}, nil))
+	got := w.ids(c, 4)
+	w.wantIDs(got[:2], "in-tx", 0, 2)
+	w.wantIDs(got[2:], key(0), 0, 2)
+}
+
+// The markers of transactions at a partition's end count as read.
+func committedLag(w *world) {
+	w.stream("in", 1)
+	w.stream("out", 1)
+	_, t := w.transactor("g", "in")
+	w.must(w.within(t, "out", "kept", 2, func() {}, nil))
+	w.wantErr(w.within(t, "out", "aborted", 2, func() {}, errNo), errNo)
+	c := w.consumer(broker.ConsumerOptions{Group: "reader", Streams: []string{"out"}})
+	w.wantIDs(w.ids(c, 2), "kept", 0, 2)
+	poll := w.pollAside(c)
+	w.soon("nothing lags", func() bool { return w.lag("out", "reader").Lag == 0 })
+	w.close(c)
+	<-poll
+}

@@ -1,0 +1,267 @@
+package realservers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"tidemill.dev/broker/retry"
+)
+
+const (
+	tries    = 4 // that a registry is asked
+	tryAgain = 20 * time.Second
+)
+
+// Fetch gets all that tests would else get when the first of them asks, so that
+// none has to do so within its own patience. What fails is tried again, as
+// registries have bad moments; what is there stays.
+func Fetch(ctx context.Context) error {
+	for _, get := range []func(context.Context) (string, error){
+		gateway,
+		kafkaJars,
+		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, pythonLibrary) },
+		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, onnxLibrary) },
+		func(ctx context.Context) (string, error) { return pythonLibraries(ctx, onnxLibrary, onnxRuntime) },
+		NodeModules,
+	} {
+		if err := insist(ctx, get); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func insist(ctx context.Context, get func(context.Context) (string, error)) error {
+	for try := 1; ; try++ {
+		_, err := get(ctx)
+		if err == nil || try == tries || errors.Is(err, exec.ErrNotFound) {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "in %v it is tried again to %v\n", tryAgain, err)
+		if err := retry.Sleep(ctx, tryAgain); err != nil {
+			return err
+		}
+	}
+}
+
+// cached returns a folder of downloads and has it filled the first time. It
+// appears by a rename, so it is complete or absent, whoever else asks. One is
+// filled at a time: Maven's own folder is not for two at once.
+func cached(name string, fill func(dir string) error) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find a cache folder: %w", err)
+	}
+	home := filepath.Join(cache, "tidemill")
+	dir := filepath.Join(home, name)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return "", fmt.Errorf("make the cache folder: %w", err)
+	}
+	release, err := alone(filepath.Join(home, "download-lock"))
+	if err != nil {
+		return "", fmt.Errorf("wait for other downloads: %w", err)
+	}
+	defer release()
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil // another was first
+	}
+	tmp, err := os.MkdirTemp(home, "download-")
+	if err != nil {
+		return "", fmt.Errorf("make a folder for %s: %w", name, err)
+	}
+	defer os.RemoveAll(tmp)
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return "", fmt.Errorf("make a folder for %s: %w", name, err)
+	}
+	if err := fill(tmp); err != nil {
+		return "", err
+	}
+	if err := os.Rename(tmp, dir); err != nil && !errors.Is(err, fs.ErrExist) { // another was first, where nobody can be alone
+		return "", fmt.Errorf("keep %s: %w", name, err)
+	}
+	return dir, nil
+}
+
+// KafkaVersion is the Apache Kafka that tests run.
+const KafkaVersion = "4.3.1"
+
+// pom asks for Kafka's server and the log4j that it expects at run time.
+const pom = `<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>dev.tidemill</groupId><artifactId>kafka-server</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>` + KafkaVersion + `</version></dependency>
+    <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>2.25.1</version></dependency>
+  </dependencies>
+</project>
+`
+
+// kafkaJars returns the folder with Kafka's jars and fills it the first time.
+func kafkaJars(ctx context.Context) (string, error) {
+	return cached("kafka-"+KafkaVersion, func(dir string) error { return download(ctx, dir) })
+}
+
+func download(ctx context.Context, dir string) error {
+	file := filepath.Join(dir, "pom.xml")
+	if err := os.WriteFile(file, []byte(pom), 0o600); err != nil {
+		return fmt.Errorf("write the pom of Kafka's jars: %w", err)
+	}
+	defer os.Remove(file)
+	cmd := exec.CommandContext(ctx, "mvn", "-B", "-q", "dependency:copy-dependencies",
+		"-DincludeScope=runtime", "-DoutputDirectory="+dir)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("download Apache Kafka %s with mvn: %w; is it installed (.ci/real-servers-install), is Maven Central in reach? %s",
+			KafkaVersion, err, out)
+	}
+	return nil
+}
+
+// The CloudEvents libraries of other languages that the gateway is held
+// against.
+const (
+	pythonLibrary = "cloudevents==2.2.0"
+	nodeLibrary   = "cloudevents@10.0.0"
+	// onnxLibrary checks models, and has an evaluator that is slow and right.
+	onnxLibrary = "onnx==1.23.2"
+	// onnxRuntime is what most people serve them with.
+	onnxRuntime = "onnxruntime==1.31.1"
+)
+
+// Python is a python3 with arguments that finds Python's cloudevents, which it
+// gets from PyPI the first time.
+func Python(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	return pythonWith(ctx, args, pythonLibrary)
+}
+
+// PythonONNX is a python3 that finds ONNX's own library.
+func PythonONNX(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	return pythonWith(ctx, args, onnxLibrary)
+}
+
+// PythonONNXRuntime is a python3 that finds ONNX Runtime and ONNX's own library.
+func PythonONNXRuntime(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	return pythonWith(ctx, args, onnxLibrary, onnxRuntime)
+}
+
+// pythonLibraries is the folder of some, which are got the first time.
+func pythonLibraries(ctx context.Context, libraries ...string) (string, error) {
+	return cached("python-"+strings.Join(libraries, "-"), func(dir string) error {
+		pip := []string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", dir}
+		return install(ctx, dir, "python3", append(pip, libraries...)...)
+	})
+}
+
+func pythonWith(ctx context.Context, args []string, libraries ...string) (*exec.Cmd, error) {
+	dir, err := pythonLibraries(ctx, libraries...)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, "python3", args...)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+dir, "PYTHONDONTWRITEBYTECODE=1")
+	return cmd, nil
+}
+
+// NodeModules is a folder of modules with npm's cloudevents, which it gets from
+// npm's registry the first time. Node finds them in a folder node_modules above
+// a script, which a link may be.
+func NodeModules(ctx context.Context) (string, error) {
+	dir, err := cached("node-"+nodeLibrary, func(dir string) error {
+		return install(ctx, dir, "npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", dir, nodeLibrary)
+	})
+	return filepath.Join(dir, "node_modules"), err
+}
+
+func install(ctx context.Context, dir, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w; is it installed (.ci/real-servers-install), is its registry in reach? %s", name, args[len(args)-1], err, out)
+	}
+	return nil
+}
+
+const (
+	clusterID = "4L6g3nShT-eMCtK--X86sw" // any 16 bytes in base64
+
+	// Brokers of tests are small and live shortly: the first compiler alone
+	// starts them faster than both.
+	heap, format = "-Xmx384m", "kafka.tools.StorageTool"
+)
+
+// Node is one broker, which is a controller too.
+type Node struct {
+	id    int
+	dir   string
+	host  string // that it listens on
+	ports []int  // by listener
+	proc  *process
+}
+
+// Start starts the broker on its ports and folder; see Kafka.Ready.
+func (n *Node) Start() error { return n.proc.start() }
+
+// Stop stops the broker in order: it hands its partitions over first.
+func (n *Node) Stop() error { return n.proc.stop() }
+
+// Kill ends the broker with SIGKILL.
+func (n *Node) Kill() error { return n.proc.kill() }
+
+// newNodes gives all brokers their ports, since each is told of all.
+func newNodes(dir, jars string, ports []int, o KafkaOptions) ([]*Node, error) {
+	perNode := len(ports) / o.Brokers
+	nodes := make([]*Node, o.Brokers)
+	for i := range nodes {
+		n := &Node{id: i + 1, host: o.Host, dir: filepath.Join(dir, fmt.Sprint("node-", i+1)), ports: ports[i*perNode : (i+1)*perNode]}
+		n.proc = &process{dir: dir, log: filepath.Join(n.dir, "log"),
+			args: java(jars, "kafka.Kafka", n.properties())}
+		nodes[i] = n
+	}
+	for _, n := range nodes {
+		if err := n.write(dir, nodes, o); err != nil {
+			return nil, err
+		}
+	}
+	return nodes, nil
+}
+
+func (n *Node) properties() string { return filepath.Join(n.dir, "server.properties") }
+
+func (n *Node) write(dir string, all []*Node, o KafkaOptions) error {
+	if err := os.MkdirAll(n.dir, 0o700); err != nil {
+		return fmt.Errorf("make a folder for broker %d: %w", n.id, err)
+	}
+	if err := os.WriteFile(n.properties(), render(n.config(dir, all, o)), 0o600); err != nil {
+		return fmt.Errorf("write the config of broker %d: %w", n.id, err)
+	}
+	return nil
+}
+
+// format makes the broker's storage.
+func (n *Node) format(ctx context.Context, jars string) error {
+	args := java(jars, format, "format", "-t", clusterID, "-c", n.properties())
+	if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
+		return fmt.Errorf("format the storage of broker %d: %w; run .ci/real-servers-install if java is missing: %s", n.id, err, out)
+	}
+	return nil
+}
+
+func (n *Node) kafkaAddr() net.Addr { return kafka.TCP(at(n.host, n.ports[plain])) }
+
+func java(jars, class string, args ...string) []string {
+	return append([]string{"java", heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=WARN",
+		"-cp", filepath.Join(jars, "*"), class}, args...)
+}

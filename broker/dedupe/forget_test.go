@@ -1,0 +1,101 @@
+package dedupe_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker/dedupe"
+)
+
+// knows asks when all trips have been made that are due. Time is virtual.
+func knows(t *testing.T, m *dedupe.Memory, id string) bool {
+	t.Helper()
+	<-time.After(50 * time.Millisecond)
+	return m.Seen(t.Context(), "events", window, "/a", id)
+}
+
+// Whoever remembers marks of a stream that is no more hears of its end, however
+// long nobody asked him and however much was marked since; what is marked from
+// then on counts.
+func TestForgottenByAll(t *testing.T) {
+	virtual(t, func(t *testing.T, w *wire) {
+		client := w.client(t)
+		a, b := open(t, dedupe.Options{Redis: client, Limit: 100}), open(t, dedupe.Options{Redis: client, Limit: 100})
+		a.Mark("events", window, "/a", "1")
+		if !knows(t, b, "1") {
+			t.Fatal("the mark did not arrive")
+		}
+		names, err := tidemill.NewNames("test")
+		must(t, err)
+		<-time.After(time.Second)
+		must(t, dedupe.Forget(t.Context(), client, names, "kafka", "events"))
+		maker := open(t, dedupe.Options{Redis: client, Limit: 100})
+		for i := range 300 {
+			maker.Mark("events", window, "/new", fmt.Sprint(i))
+			<-time.After(10 * time.Millisecond)
+		}
+		for name, m := range map[string]*dedupe.Memory{"who marked it": a, "who read of it": b, "who made it": maker} {
+			if m.Seen(t.Context(), "events", window, "/a", "1") {
+				t.Errorf("%s still knows an event of a stream that is no more", name)
+			}
+		}
+		a.Mark("events", window, "/a", "1")
+		if !knows(t, b, "1") || !knows(t, maker, "1") || !knows(t, a, "1") {
+			t.Error("what was marked since is forgotten too")
+		}
+	})
+}
+
+// A gateway forgets its own knowledge also while Redis is away.
+func TestForgottenHere(t *testing.T) {
+	virtual(t, func(t *testing.T, w *wire) {
+		m := open(t, dedupe.Options{Redis: w.client(t), Patience: 100 * time.Millisecond})
+		m.Mark("events", window, "/a", "1")
+		w.refuse(true)
+		if !knows(t, m, "1") {
+			t.Fatal("an own mark is not known")
+		}
+		m.Forget("events")
+		if knows(t, m, "1") {
+			t.Error("an own mark is known still")
+		}
+		w.refuse(false)
+		<-time.After(time.Minute)
+		if knows(t, m, "1") {
+			t.Error("the mark came back with Redis")
+		}
+	})
+}
+
+// A gateway that starts, and marks before it has read, leaves the marks of
+// others where they are.
+func TestWhoHasNotReadForgetsNothing(t *testing.T) {
+	virtual(t, func(t *testing.T, w *wire) {
+		a := open(t, dedupe.Options{Redis: w.client(t)})
+		for i := range 10 {
+			a.Mark("events", window, "/a", fmt.Sprint(i))
+			<-time.After(time.Second)
+		}
+		open(t, dedupe.Options{Redis: w.client(t)}).Mark("events", window, "/b", "1")
+		<-time.After(time.Second)
+		late := open(t, dedupe.Options{Redis: w.client(t)})
+		for i := range 10 {
+			if !knows(t, late, fmt.Sprint(i)) {
+				t.Errorf("mark %d is gone", i)
+			}
+		}
+	})
+}
+
+// Two installs of one name share a Redis and not a Kafka.
+func TestAnotherKafkasEventsAreNoRepeats(t *testing.T) {
+	virtual(t, func(t *testing.T, w *wire) {
+		here, there := open(t, dedupe.Options{Redis: w.client(t), Kafka: "here"}), open(t, dedupe.Options{Redis: w.client(t), Kafka: "there"})
+		here.Mark("events", window, "/a", "1")
+		if knows(t, there, "1") || !knows(t, here, "1") {
+			t.Error("an event of another Kafka is a repeat")
+		}
+	})
+}

@@ -1,0 +1,274 @@
+package dedupe_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"tidemill.dev/broker/dedupe"
+)
+
+const patience = 100 * time.Millisecond
+
+// soon is when what one gateway marks is known to the others.
+const soon = 50 * time.Millisecond
+
+// took is how long the function takes in virtual time, where only waiting
+// takes any.
+func took(f func()) time.Duration {
+	began := time.Now()
+	f()
+	return time.Since(began)
+}
+
+func TestWindowEndsExactly(t *testing.T) {
+	virtual(t, func(t *testing.T, w *wire) {
+		m := open(t, dedupe.Options{Redis: w.client(t)})
+		m.Mark("events", window, "/a", "1")
+		for _, at := range []struct {
+			wait time.Duration
+			seen bool
+		}{{0, true}, {window - time.Millisecond, true}, {time.Millisecond, false}, {window, false}} {
+			time.Sleep(at.wait)
+			if seen := m.Seen(t.Context(), "events", window, "/a", "1"); seen != at.seen {
+				t.Errorf("after another %v: seen %t", at.wait, seen)
+			}
+		}
+		if keys := w.redis.Keys(); len(keys) != 0 {
+			t.Errorf("%q outlive the window", keys)
+		}
+	})
+}
+
+// Through many turns of the two hashes every mark lives as long as its window.
+func TestEveryMarkLivesItsWindow(t *testing.T) {
+	virtual(t, func(t *testing.T, w *wire) {
+		m := open(t, dedupe.Options{Redis: w.client(t)})
+		const steps, every = 100, window / 7
+		for now := range steps {
+			id := func(step int) string { return fmt.Sprint(step) }
+			m.Mark("events", window, "/a", id(now))
+			for back := range min(now, 20) {
+				if seen := m.Seen(t.Context(), "events", window, "/a", id(now-back)); seen != (back < 7) {
+					t.Fatalf("after %d steps, what is %d old is seen: %t", now, back, seen)
+				}
+			}
+			time.Sleep(every)
+		}
+		if n := remembered(t, w, "events"); n > 3*7 {
+			t.Errorf("%d marks lie there, of which 7 count", n)
+		}
+	})
+}
+
+// The window is the asker's, whatever the marker's was; what is longer than the
+// marker's may be forgotten.
+func TestWindowChanges(t *testing.T) {
+	virtual(t, func(t *testing.T, w *wire) {
+		m := open(t, dedupe.Options{Redis: w.client(t)})
+		m.Mark("events", time.Hour, "/a", "1")
+		time.Sleep(time.Minute)
+		for asked, want := range map[time.Duration]bool{time.Second: false, time.Minute: false, 2 * time.Minute: true, 24 * time.Hour: true} {
+			if seen := m.Seen(t.Context(), "events", asked, "/a", "1"); seen != want {
+				t.Errorf("within %v: seen %t", asked, seen)
+			}
+		}
+		other := open(t, dedupe.Options{Redis: w.client(t)}) // has the new file already
+		for i := range 50 {
+			m.Mark("events", time.Hour, "/a", fmt.Sprint("long", i))
+			other.Mark("events", 10*time.Second, "/a", fmt.Sprint("short", i))
+			time.Sleep(soon)
+			if !m.Seen(t.Context(), "events", time.Hour, "/a", fmt.Sprint("short", i)) || !other.Seen(t.Context(), "events", 10*time.Second, "/a", fmt.Sprint("long", i)) {
+				t.Fatalf("round %d: two windows at once forget", i)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// While Redis is away a gateway goes by what it knows; when it is back, all
+// know of all.
+func TestRedisAwayForFiveMinutes(t *testing.T) {
+	virtual(t, func(t *testing.T, w *wire) {
+		m, other := watch(t, dedupe.Options{Redis: w.client(t), Patience: patience}), open(t, dedupe.Options{Redis: w.client(t), Patience: patience})
+		other.Mark("events", window, "/a", "other's")
+		time.Sleep(soon)
+		if !m.Seen(t.Context(), "events", window, "/a", "other's") {
+			t.Fatal("not seen")
+		}
+		w.refuse(true)
+		for i := range 300 {
+			waited := took(func() {
+				if m.Seen(t.Context(), "events", window, "/a", fmt.Sprint("during", i)) || !m.Seen(t.Context(), "events", window, "/a", "other's") {
+					t.Error("it does not go by what it knows")
+				}
+				m.Mark("events", window, "/a", fmt.Sprint("during", i))
+			})
+			if waited > 0 {
+				t.Fatalf("second %d: a caller waits %v", i, waited)
+			}
+			time.Sleep(time.Second)
+		}
+		m.expect(t, "tidemill_dedupe_unavailable", 1)
+		w.refuse(false)
+		time.Sleep(7 * time.Second) // the longest pause, and the pool's own
+		late := open(t, dedupe.Options{Redis: w.client(t), Patience: patience})
+		for _, id := range []string{"other's", "during0", "during150", "during299"} {
+			if !late.Seen(t.Context(), "events", window, "/a", id) {
+				t.Errorf("%s is forgotten", id)
+			}
+		}
+		if late.Seen(t.Context(), "events", time.Minute, "/a", "during150") {
+			t.Error("a mark that waited is younger than it was made")
+		}
+		m.expect(t, "tidemill_dedupe_unavailable", 0)
+		m.expect(t, "tidemill_dedupe_unchecked_total", 299) // the first is still fresh
+		m.expect(t, "tidemill_repeats_total", 301)
+		if m.logged("redis is away") != 1 || m.logged("redis is back") != 1 {
+			t.Errorf("log:\n%s", m.log)
+		}
+	})
+}
+
+func TestRedisHangs(t *testing.T) {
+	virtual(t, func(t *testing.T, w *wire) {
+		m := watch(t, dedupe.Options{Redis: w.client(t), Patience: patience})
+		m.Mark("events", window, "/a", "1")
+		time.Sleep(soon)
+		w.hang(true)
+		first := m.Ask("events", window, "/a", "2")
+		time.Sleep(patience / 2)
+		second := m.Ask("events", window, "/a", "2") // waits for the next trip
+		if waited := took(func() { first.Seen(t.Context()); second.Seen(t.Context()) }); waited != patience/2 {
+			t.Errorf("the first callers wait another %v", waited)
+		}
+		for range 20 {
+			waited := took(func() {
+				if m.Seen(t.Context(), "events", window, "/a", "2") || !m.Seen(t.Context(), "events", window, "/a", "1") {
+					t.Error("it does not go by what it knows")
+				}
+			})
+			if waited > 0 {
+				t.Errorf("a later caller waits %v", waited)
+			}
+			time.Sleep(time.Second)
+		}
+		w.hang(false)
+		time.Sleep(7 * time.Second)
+		other := open(t, dedupe.Options{Redis: w.client(t), Patience: patience})
+		if !other.Seen(t.Context(), "events", window, "/a", "1") {
+			t.Error("not seen when it is back")
+		}
+		if m.logged("redis is away") != 1 || m.logged("redis is back") != 1 {
+			t.Errorf("log:\n%s", m.log)
+		}
+	})
+}
+
+// While somebody goes on asking nobody waits, though Redis takes its time.
+func TestNobodyWaitsForAKnownStream(t *testing.T) {
+	virtual(t, func(t *testing.T, w *wire) {
+		m := open(t, dedupe.Options{Redis: w.client(t), Stale: 10 * time.Millisecond})
+		m.Seen(t.Context(), "events", window, "/a", "0")
+		for i := range 1000 {
+			time.Sleep(time.Millisecond)
+			if m.Ask("events", window, "/a", fmt.Sprint(i)) != (dedupe.Question{}) {
+				t.Fatalf("caller %d waits", i)
+			}
+		}
+	})
+}
+
+// Who has not been asked for a while knows what others marked meanwhile.
+func TestALoneCallerSeesWhatWasMarkedBefore(t *testing.T) {
+	virtual(t, func(t *testing.T, w *wire) {
+		a, b := open(t, dedupe.Options{Redis: w.client(t)}), open(t, dedupe.Options{Redis: w.client(t)})
+		for i := range 100 {
+			a.Mark("events", window, "/a", fmt.Sprint(i))
+			time.Sleep(soon)
+			if !b.Seen(t.Context(), "events", window, "/a", fmt.Sprint(i)) {
+				t.Fatalf("%d is not seen", i)
+			}
+		}
+	})
+}
+
+// A Redis that answers with errors is away too, and the marks wait.
+func TestRedisRefusesToWork(t *testing.T) {
+	virtual(t, func(t *testing.T, w *wire) {
+		m := watch(t, dedupe.Options{Redis: w.client(t), Patience: patience})
+		w.redis.SetError("OOM command not allowed when used memory > 'maxmemory'.")
+		m.Mark("events", window, "/a", "1")
+		if m.Seen(t.Context(), "events", window, "/a", "2") {
+			t.Error("seen")
+		}
+		w.redis.SetError("")
+		time.Sleep(7 * time.Second)
+		other := open(t, dedupe.Options{Redis: w.client(t), Patience: patience})
+		if !other.Seen(t.Context(), "events", window, "/a", "1") {
+			t.Error("the mark is lost")
+		}
+		if m.logged("OOM") != 1 {
+			t.Errorf("log:\n%s", m.log)
+		}
+	})
+}
+
+// What a Redis forgot is not learnt, and nothing breaks: a flush, and an entry
+// that is none of ours.
+func TestForeignEntriesAndFlushes(t *testing.T) {
+	virtual(t, func(t *testing.T, w *wire) {
+		a, b := watch(t, dedupe.Options{Redis: w.client(t)}), open(t, dedupe.Options{Redis: w.client(t)})
+		for round := range 5 {
+			w.redis.FlushAll()
+			_, err := w.redis.XAdd("test:repeats:1:kafka:{events}", "*", []string{"marks", "short", "by", "nobody", "more", "x"})
+			must(t, err)
+			b.Mark("events", window, "/a", fmt.Sprint(round))
+			time.Sleep(soon)
+			if !a.Seen(t.Context(), "events", window, "/a", fmt.Sprint(round)) {
+				t.Errorf("round %d: not seen", round)
+			}
+		}
+		if a.logged("away") > 0 {
+			t.Errorf("log:\n%s", a.log)
+		}
+	})
+}
+
+func TestOldestMarksAreDroppedWhileRedisIsAway(t *testing.T) {
+	virtual(t, func(t *testing.T, w *wire) {
+		m := watch(t, dedupe.Options{Redis: w.client(t), Patience: patience})
+		w.refuse(true)
+		const marks, kept = 100_000, 65_536
+		for i := range marks {
+			m.Mark("events", window, "/a", fmt.Sprint(i))
+		}
+		w.refuse(false)
+		time.Sleep(7 * time.Second)
+		seen, other := 0, open(t, dedupe.Options{Redis: w.client(t), Patience: patience})
+		for i := range marks {
+			if other.Seen(t.Context(), "events", window, "/a", fmt.Sprint(i)) {
+				seen++
+			} else if i > marks-kept/2 {
+				t.Fatalf("%d is dropped before older ones", i)
+			}
+		}
+		if seen > kept || seen < kept*3/4 {
+			t.Errorf("%d are kept", seen)
+		}
+		m.expect(t, "tidemill_dedupe_dropped_marks_total", float64(marks-seen))
+	})
+}
+
+func TestCloseWhileRedisHangs(t *testing.T) {
+	virtual(t, func(t *testing.T, w *wire) {
+		m := watch(t, dedupe.Options{Redis: w.client(t), Patience: patience})
+		w.hang(true)
+		m.Mark("events", window, "/a", "1")
+		m.Mark("events", window, "/a", "2")
+		if waited := took(func() { must(t, m.Close(t.Context())) }); waited > 2*patience {
+			t.Errorf("it takes %v", waited)
+		}
+		m.expect(t, "tidemill_dedupe_dropped_marks_total", 2)
+	})
+}

@@ -1,0 +1,300 @@
+package dedupe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tidemill.dev/broker/retry"
+)
+
+// While Redis is away it is tried after the first of these, then after twice as
+// long each time.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 5 * time.Second
+)
+
+// run makes the round trips, one after the other.
+func (m *Memory) run() {
+	defer close(m.ended)
+	for m.due() {
+		stops := m.gather()
+		m.left = time.Now()
+		if err := m.travel(stops); err != nil {
+			m.sendHome(stops, err)
+			continue
+		}
+		m.arrive(stops)
+	}
+	m.forget()
+}
+
+// due waits until there is something to do: work or, while Redis is away, the
+// next try. It is false when Memory is closed and nothing can be done any more.
+func (m *Memory) due() bool {
+	m.mu.Lock()
+	away := m.away
+	m.mu.Unlock()
+	if away {
+		return m.pause()
+	}
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		// Whoever can run now may have something to say: under load a trip then
+		// carries more, and alone there is nobody to wait for.
+		runtime.Gosched()
+		now := time.Now()
+		rest := m.left.Add(m.stale / 2).Sub(now)
+		m.mu.Lock()
+		work, closed := len(m.busy) > 0, m.closed
+		ready := work && (m.urgent || rest <= 0)
+		m.asleep = !ready && !closed
+		m.mu.Unlock()
+		if ready || closed {
+			return work
+		}
+		if work {
+			t.Reset(rest)
+		}
+		m.sleep(t)
+	}
+}
+
+// sleep waits for news, or for the timer. Whatever woke it, nothing is left in
+// wake afterwards.
+func (m *Memory) sleep(t *time.Timer) {
+	select {
+	case <-m.wake:
+		return
+	case <-m.closing:
+	case <-t.C:
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.asleep {
+		<-m.wake
+	}
+	m.asleep = false
+}
+
+// pause waits until Redis is worth a try. A closed Memory has one try, at once.
+func (m *Memory) pause() bool {
+	select {
+	case <-m.closing:
+		return false
+	default:
+	}
+	_ = retry.Wait(context.Background(), m.closing, retry.Backoff{First: firstPause, Cap: lastPause}.After(m.failures))
+	return true
+}
+
+// arrive lets those go on who waited for a trip. A ping proves less than work
+// does, so after it the pauses go on growing if work fails all the same.
+func (m *Memory) arrive(stops []stop) {
+	m.mu.Lock()
+	for _, s := range stops {
+		s.shelf.marks.done(s.marks)
+		if s.unread {
+			m.list(s.shelf, true)
+			continue
+		}
+		s.shelf.fresh = m.left
+	}
+	was := m.away
+	m.away = false
+	m.mu.Unlock()
+	release(stops)
+	if len(stops) > 0 {
+		m.failures = 0
+	}
+	if was {
+		m.metrics.away.Set(0)
+		m.log.Info("redis is back: repeats of what other gateways stored are recognised again")
+	}
+}
+
+// sendHome opens the circuit: who is on the trip, and who waits for the next,
+// goes with what is known here, and the marks stay for another try. What was
+// read may have been forgotten when Redis is back, so that it is read again.
+func (m *Memory) sendHome(stops []stop, err error) {
+	m.failures++
+	m.mu.Lock()
+	dropped, unchecked := 0, 0
+	for _, s := range stops {
+		dropped += s.shelf.marks.restore(s.marks)
+		m.list(s.shelf, false)
+	}
+	for _, s := range m.shelves {
+		s.after, s.fresh = "0", time.Time{}
+		unchecked += s.dismiss()
+	}
+	m.urgent = false
+	was := m.away
+	m.away = true
+	m.mu.Unlock()
+	unchecked += release(stops)
+	m.metrics.dropped.Add(float64(dropped))
+	m.metrics.unchecked.Add(float64(unchecked))
+	if !was {
+		m.metrics.away.Set(1)
+		m.log.Warn("redis is away: repeats of what other gateways stored are stored until it is back", "reason", err)
+	}
+}
+
+// release lets those go on who wait for a trip. It wakes them outside the lock,
+// which they want next.
+func release(stops []stop) (questions int) {
+	for _, s := range stops {
+		if s.page != nil {
+			questions += s.page.waiting
+			close(s.page.done)
+		}
+	}
+	return questions
+}
+
+// forget counts the marks that a closed Memory could not write.
+func (m *Memory) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	left := 0
+	for _, s := range m.busy {
+		left += len(s.marks.waiting)
+		m.metrics.unchecked.Add(float64(s.dismiss()))
+	}
+	if left > 0 {
+		m.metrics.dropped.Add(float64(left))
+		m.log.Warn(fmt.Sprintf("redis is away: other gateways will not recognise %d events if they are repeated", left))
+	}
+}
+
+// A trip takes so many marks of a stream, and an answer so many entries. They
+// bound how long a trip lasts, and with it how long the next one's callers wait.
+const (
+	tripMarks   = 4096
+	tripEntries = 512
+)
+
+// The fields of an entry.
+const (
+	fieldBy     = "by"
+	fieldMarks  = "marks"
+	fieldForget = "forget" // all that was marked up to then
+)
+
+// stop is what a trip does for one stream.
+type stop struct {
+	shelf *shelf
+	page  *page // nil where nobody waits
+	marks []mark
+	since int64 // nothing older need be kept
+	upTo  int64 // nothing up to then counts
+	keep  time.Duration
+
+	written bool // the marks are
+	unread  bool // there is more to read than there was time for
+}
+
+// gather takes what waits, of each stream. One that has more goes on the next
+// trip too.
+func (m *Memory) gather() []stop {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	stops := make([]stop, 0, len(m.busy))
+	listed := m.busy
+	m.busy, m.urgent = nil, false
+	for _, s := range listed {
+		at := stop{shelf: s, page: s.page, marks: s.marks.take(tripMarks), keep: s.window, upTo: s.known.forgotten}
+		at.since = time.Now().Add(-s.window).UnixMilli()
+		if !s.fresh.IsZero() { // who has not read all that there is cannot say what is old
+			at.since = max(at.since, s.known.since())
+		}
+		s.page, s.listed = nil, false
+		stops = append(stops, at)
+		if len(s.marks.waiting) > 0 {
+			m.list(s, true)
+		}
+	}
+	return stops
+}
+
+// travel makes the round trip, with a ping if there is nothing to do. What is
+// read for the first time may be long, and is read in further trips, until
+// those who wait must not wait any longer.
+func (m *Memory) travel(stops []stop) error {
+	ctx, cancel := context.WithTimeout(m.ctx, m.patience)
+	defer cancel()
+	if len(stops) == 0 {
+		return m.client.Ping(ctx).Err()
+	}
+	for more := true; more && time.Since(m.left) < m.patience/2; {
+		var err error
+		if more, err = m.exchange(ctx, stops); err != nil {
+			return err
+		}
+	}
+	m.metrics.trips.Observe(time.Since(m.left).Seconds())
+	return nil
+}
+
+// exchange tells whether there is more to read.
+func (m *Memory) exchange(ctx context.Context, stops []stop) (more bool, err error) {
+	pipe := m.client.Pipeline()
+	answers := make([]*redis.XStreamSliceCmd, len(stops))
+	for i := range stops {
+		answers[i] = stops[i].pack(ctx, pipe, m.self)
+	}
+	done, _ := pipe.Exec(ctx)
+	for _, c := range done {
+		if err := c.Err(); err != nil && !errors.Is(err, redis.Nil) { // which is an answer without entries
+			return false, err
+		}
+	}
+	for i := range stops {
+		stops[i].written = true
+		stops[i].unread = m.unpack(stops[i].shelf, answers[i].Val())
+		more = more || stops[i].unread
+	}
+	return more, nil
+}
+
+// pack puts the marks before the question what others have marked.
+func (s *stop) pack(ctx context.Context, pipe redis.Pipeliner, self string) *redis.XStreamSliceCmd {
+	if len(s.marks) > 0 && !s.written {
+		pipe.XAdd(ctx, &redis.XAddArgs{Stream: s.shelf.key, MinID: strconv.FormatInt(s.since, 10),
+			Values: []any{fieldBy, self, fieldMarks, encode(s.marks), fieldForget, s.upTo}})
+		pipe.PExpire(ctx, s.shelf.key, s.keep)
+	}
+	return pipe.XRead(ctx, &redis.XReadArgs{Streams: []string{s.shelf.key, s.shelf.after}, Count: tripEntries, Block: -1})
+}
+
+// unpack takes in what others have marked, and tells whether there may be more.
+func (m *Memory) unpack(s *shelf, answer []redis.XStream) (more bool) {
+	for _, a := range answer {
+		for i := range a.Messages {
+			m.learn(s, &a.Messages[i])
+		}
+		more = len(a.Messages) == tripEntries
+	}
+	return more
+}
+
+func (m *Memory) learn(s *shelf, entry *redis.XMessage) {
+	s.after = entry.ID
+	text, _ := entry.Values[fieldMarks].(string)
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.known.forgotten = max(s.known.forgotten, forgets(entry))
+	if entry.Values[fieldBy] == m.self {
+		return
+	}
+	decode(text, func(made mark) { s.known.learn(made, now, s.window, m.limit) })
+}

@@ -1,0 +1,182 @@
+package dedupe_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"tidemill.dev/broker/dedupe"
+)
+
+// wire leads to a Redis in memory, in virtual time, and can be cut.
+type wire struct {
+	redis *miniredis.Miniredis
+
+	mu      sync.Mutex
+	refuses bool // nobody listens
+	hangs   bool // connects, and never answers
+	conns   []net.Conn
+}
+
+func newWire(t *testing.T) *wire {
+	w := &wire{redis: miniredis.NewMiniRedis()}
+	w.redis.ClockTTL(true)
+	t.Cleanup(w.redis.Close)
+	return w
+}
+
+func (w *wire) client(t *testing.T) *redis.Client {
+	c := redis.NewClient(&redis.Options{Dialer: w.dial, Addr: "127.0.0.1:0",
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
+	t.Cleanup(func() { must(t, c.Close()) })
+	return c
+}
+
+func (w *wire) dial(context.Context, string, string) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.refuses {
+		return nil, errors.New("connection refused")
+	}
+	server, err := w.redis.Dial()
+	if err != nil {
+		return nil, err
+	}
+	c := &eager{Conn: server, wire: w, out: make(chan []byte, 1024), closed: make(chan struct{})}
+	go c.pump()
+	w.conns = append(w.conns, c)
+	return c, nil
+}
+
+func (w *wire) hang(yes bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hangs = yes
+}
+
+func (w *wire) refuse(yes bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refuses = yes
+	for _, c := range w.conns {
+		_ = c.Close()
+	}
+	w.conns = nil
+}
+
+func (w *wire) silent() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hangs
+}
+
+// eager takes what is written at once, as a kernel does, for net.Pipe has no
+// buffer and both ends would wait to write.
+type eager struct {
+	net.Conn
+	wire   *wire
+	out    chan []byte
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (c *eager) Write(b []byte) (int, error) {
+	select {
+	case <-c.closed:
+		return 0, net.ErrClosed
+	case c.out <- bytes.Clone(b):
+		return len(b), nil
+	}
+}
+
+func (c *eager) pump() {
+	for {
+		select {
+		case <-c.closed:
+			return
+		case b := <-c.out:
+			if !c.wire.silent() {
+				_, _ = c.Conn.Write(b)
+			}
+		}
+	}
+}
+
+func (c *eager) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// virtual runs a test in virtual time.
+func virtual(t *testing.T, test func(t *testing.T, w *wire)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newWire(t)) })
+}
+
+// watched is a Memory with its log and its metrics.
+type watched struct {
+	*dedupe.Memory
+	registry *prometheus.Registry
+	log      *lines
+}
+
+// lines are a log that can be read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func watch(t testing.TB, o dedupe.Options) watched {
+	t.Helper()
+	w := watched{registry: prometheus.NewRegistry(), log: new(lines)}
+	o.Registerer, o.Logger = w.registry, slog.New(slog.NewTextHandler(w.log, nil))
+	w.Memory = open(t, o)
+	return w
+}
+
+// expect holds a counter or gauge, summed over its labels, against a value.
+func (w watched) expect(t *testing.T, name string, want float64) {
+	t.Helper()
+	families, err := w.registry.Gather()
+	must(t, err)
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		got := 0.0
+		for _, m := range f.GetMetric() {
+			got += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+		if got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+		return
+	}
+	t.Errorf("there is no metric %s", name)
+}
+
+// logged counts the lines of the log that have the words.
+func (w watched) logged(words string) int { return strings.Count(w.log.String(), words) }

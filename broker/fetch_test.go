@@ -1,0 +1,193 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Who has read all there is rests, and who is behind does not.
+func TestRestUntil(t *testing.T) {
+	now := time.Unix(1, 0)
+	for name, c := range map[string]struct {
+		rest    time.Duration
+		brought bool
+		bytes   int
+		want    time.Time
+	}{
+		"a little":             {time.Second, true, 100, now.Add(time.Second)},
+		"nothing":              {time.Second, false, 100, time.Time{}},
+		"a lot":                {time.Second, true, little, time.Time{}},
+		"nobody wants to rest": {0, true, 100, now},
+	} {
+		if got := restUntil(now, c.rest, c.brought, c.bytes); !got.Equal(c.want) {
+			t.Errorf("%s: it rests until %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// readAlone reads eight partitions without a group, from two servers of which
+// the first leads them all.
+func readAlone(t *testing.T) (*Consumer, *Broker, *kfake.Cluster) {
+	t.Helper()
+	c := fakeCluster(t, kfake.NumBrokers(2))
+	b := openAt(t, c.ListenAddrs()[0]+","+c.ListenAddrs()[1])
+	ensure(t, b, EnsureOptions{}, StreamSpec{Name: "events", Partitions: 8})
+	moveAll(t, c, 0)
+	reader, err := b.Consumer(t.Context(), ConsumerOptions{Streams: []string{"events"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { reader.Close(context.Background()) })
+	await(t, b, "prod.events")
+	put(t, b, "prod.events", 0, 1, time.Now())
+	d := poll(t, reader)
+	d.Done()
+	return reader, b, c
+}
+
+func poll(t *testing.T, c *Consumer) *Delivery {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hostilePatience)
+	defer cancel()
+	d, err := c.Poll(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestAPartitionIsReadWhileAnotherHasNoLeader(t *testing.T) {
+	reader, b, c := readAlone(t)
+	moveAll(t, c, 1)
+	addrs := c.ListenAddrs()
+	c.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		return oneLed(req.(*kmsg.MetadataRequest), addrs), nil, true
+	})
+	await(t, b, "prod.events")
+	put(t, b, "prod.events", 7, 1, time.Now())
+	d := poll(t, reader)
+	if d.Partition != 7 {
+		t.Errorf("read partition %d", d.Partition)
+	}
+	d.Done()
+}
+
+// oneLed answers that the last of eight partitions alone has a leader.
+func oneLed(req *kmsg.MetadataRequest, addrs []string) kmsg.Response {
+	res := req.ResponseKind().(*kmsg.MetadataResponse)
+	for id, addr := range addrs {
+		host, port, _ := net.SplitHostPort(addr)
+		n, _ := strconv.Atoi(port)
+		node := kmsg.NewMetadataResponseBroker()
+		node.NodeID, node.Host, node.Port = int32(id), host, int32(n)
+		res.Brokers = append(res.Brokers, node)
+	}
+	t := kmsg.NewMetadataResponseTopic()
+	t.Topic = kmsg.StringPtr("prod.events")
+	for i := range int32(8) {
+		p := kmsg.NewMetadataResponseTopicPartition()
+		p.Partition, p.Leader, p.ErrorCode = i, -1, kerr.LeaderNotAvailable.Code
+		if i == 7 {
+			p.Leader, p.ErrorCode = 1, 0
+		}
+		t.Partitions = append(t.Partitions, p)
+	}
+	res.Topics = append(res.Topics, t)
+	return res
+}
+
+func TestAMovedPartitionIsReadOnce(t *testing.T) {
+	reader, b, c := readAlone(t)
+	twice := make(chan string, 1000)
+	c.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		seen := map[int32]bool{}
+		for _, rt := range req.(*kmsg.FetchRequest).Topics {
+			for _, p := range rt.Partitions {
+				if seen[p.Partition] {
+					twice <- fmt.Sprintf("partition %d is asked for twice in a request", p.Partition)
+				}
+				seen[p.Partition] = true
+			}
+		}
+		return nil, nil, false
+	})
+	for round := range 3 {
+		moveAll(t, c, int32(1-round%2))
+		await(t, b, "prod.events")
+		for p := range 8 {
+			put(t, b, "prod.events", p, 1, time.Now())
+		}
+		seen := map[int32]int{}
+		for len(seen) < 8 {
+			d := poll(t, reader)
+			if seen[d.Partition]++; len(d.Events) != 1 || seen[d.Partition] > 1 {
+				t.Fatalf("round %d: partition %d was read again", round, d.Partition)
+			}
+			d.Done()
+		}
+	}
+	select {
+	case why := <-twice:
+		t.Error(why)
+	default:
+	}
+}
+
+// A fetch that is full before its last partition must not let the first ones
+// starve the others: none is read to its end before all have been begun.
+func TestEveryPartitionGetsItsTurn(t *testing.T) {
+	const partitions, events, size = 8, 12, 256 << 10
+	b, _ := openFake(t, kfake.SeedTopics(partitions, "prod.events"))
+	p, err := b.Producer(ProducerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range partitions * events {
+		v := plainEvent()
+		v.Key, v.Data = keyFor(int32(i%partitions), partitions), make([]byte, size)
+		p.Send(t.Context(), "events", v, func(_ Receipt, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := b.Consumer(t.Context(), ConsumerOptions{Streams: []string{"events"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	seen := map[int32]int{}
+	for len(seen) < partitions {
+		d, err := c.Poll(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[d.Partition] += len(d.Events)
+		if seen[d.Partition] == events && len(seen) < partitions {
+			t.Fatalf("partition %d was read to its end, %d of %d have been begun", d.Partition, len(seen), partitions)
+		}
+		d.Done()
+	}
+}
+
+// keyFor is a key that falls on a partition.
+func keyFor(partition int32, partitions int) []byte {
+	for i := 0; ; i++ {
+		if key := fmt.Append(nil, i); partitionOf(key, partitions) == partition {
+			return key
+		}
+	}
+}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package wire
+
+// RaceDetector is true in programs that are built with -race.
+const RaceDetector = false

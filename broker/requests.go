@@ -1,0 +1,324 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+
+	"tidemill.dev/broker/internal/wire"
+)
+
+// anyNode sends a request over the control connection, to whichever server of
+// the cluster that is.
+const anyNode int32 = -1
+
+// exchange is one request of our own encoding and its answer, carried over a
+// connection of kafka-go's transport: the transport hands the connection to
+// RawExchange and neither side registers anything process-wide.
+//
+// The race it guards against: the transport gives up waiting when the context
+// ends, while its connection goroutine may still be writing our request and
+// filling our answer. Whoever wins claim owns the buffers; a caller that lost
+// it waits for the goroutine to let go, which cutting the connection makes
+// prompt.
+type exchange struct {
+	ctx    context.Context
+	node   int32
+	frame  *wire.Frame
+	answer []byte
+
+	claim atomic.Bool
+	gone  chan struct{}
+}
+
+var (
+	_ protocol.BrokerMessage = (*exchange)(nil)
+	_ protocol.RawExchanger  = (*exchange)(nil)
+)
+
+// ApiKey names the request to the transport.
+func (x *exchange) ApiKey() protocol.ApiKey { return protocol.ApiKey(x.frame.Key) }
+
+// Broker routes the request; our own metadata has decided where to.
+func (x *exchange) Broker(protocol.Cluster) (protocol.Broker, error) {
+	return protocol.Broker{ID: x.node}, nil
+}
+
+// Required makes the transport hand over the connection.
+func (x *exchange) Required(map[protocol.ApiKey]int16) bool { return true }
+
+// RawExchange writes the request and reads the answer.
+func (x *exchange) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
+	if !x.claim.CompareAndSwap(false, true) {
+		return nil, context.Canceled
+	}
+	defer close(x.gone)
+	stop := func() bool { return true }
+	if conn, ok := rw.(net.Conn); ok {
+		stop = context.AfterFunc(x.ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	}
+	err := x.exchange(rw)
+	if !stop() && err == nil {
+		// The answer came, but the connection is being cut: it must not go
+		// back among the idle ones, where the cut would hit someone else.
+		err = context.Cause(x.ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+func (x *exchange) exchange(rw io.ReadWriter) (err error) {
+	if _, err := x.frame.WriteTo(rw); err != nil {
+		return err
+	}
+	x.answer, err = wire.ReadAnswer(rw, x.answer)
+	return err
+}
+
+// call sends a frame to a node and returns the answer, which uses buf's memory
+// if that suffices. When call returns, nobody else touches frame or buf.
+func (b *Broker) call(ctx context.Context, node int32, frame *wire.Frame, buf []byte) ([]byte, error) {
+	x := &exchange{ctx: ctx, node: node, frame: frame, answer: buf, gone: make(chan struct{})}
+	err := b.roundTrip(ctx, x)
+	if err == nil {
+		return x.answer, nil
+	}
+	if x.claim.CompareAndSwap(false, true) {
+		err = fmt.Errorf("%w: %w", errUnsent, err)
+	} else {
+		<-x.gone
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	return nil, err
+}
+
+// errUnsent says that not a byte of a request has left.
+var errUnsent = errors.New("not sent")
+
+// roundTrip hands a request to the transport, unless the broker is closed: the
+// transport would open up again for it.
+func (b *Broker) roundTrip(ctx context.Context, request protocol.Message) error {
+	if b.life.Err() != nil {
+		return ErrClosed
+	}
+	_, err := b.transport.RoundTrip(ctx, b.addr, request)
+	return err
+}
+
+// within bounds one request. A request that has no answer by then is in doubt,
+// and what follows from that is the caller's to know.
+func (b *Broker) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, b.requestTimeout)
+}
+
+// routed carries one of kafka-go's own requests to a chosen server, past what
+// the transport would do with it: route it by a cache that may be seconds old,
+// and after a creation wait for topics to show in that cache, in which only one
+// topic ever shows.
+type routed struct {
+	node    int32
+	client  string
+	request protocol.Message
+	version int16
+	answer  protocol.Message
+}
+
+var (
+	_ protocol.BrokerMessage = (*routed)(nil)
+	_ protocol.RawExchanger  = (*routed)(nil)
+)
+
+// ApiKey is the carried request's.
+func (r *routed) ApiKey() protocol.ApiKey { return r.request.ApiKey() }
+
+// Broker routes to the server that was chosen.
+func (r *routed) Broker(protocol.Cluster) (protocol.Broker, error) {
+	return protocol.Broker{ID: r.node}, nil
+}
+
+// Required takes the version that the connection agreed on.
+func (r *routed) Required(versions map[protocol.ApiKey]int16) bool {
+	r.version = versions[r.ApiKey()]
+	return true
+}
+
+// RawExchange is the request and its answer on the wire. It returns itself,
+// because the transport acts on answers whose type it knows.
+func (r *routed) RawExchange(rw io.ReadWriter) (_ protocol.Message, err error) {
+	if err := protocol.WriteRequest(rw, r.version, 0, r.client, r.request); err != nil {
+		return nil, err
+	}
+	_, r.answer, err = protocol.ReadResponse(rw, r.ApiKey(), r.version)
+	return r, err
+}
+
+// ask sends one of kafka-go's requests to a server and returns its answer.
+func ask[T protocol.Message](ctx context.Context, b *Broker, node int32, request protocol.Message) (T, error) {
+	var none T
+	ctx, cancel := b.within(ctx)
+	defer cancel()
+	r := &routed{node: node, client: b.names.Install(), request: request}
+	if err := b.roundTrip(ctx, r); err != nil {
+		return none, fmt.Errorf("ask Kafka for %s: %w", request.ApiKey(), err)
+	}
+	answer, ok := r.answer.(T)
+	if !ok {
+		return none, fmt.Errorf("ask Kafka for %s: the answer is a %T", request.ApiKey(), r.answer)
+	}
+	return answer, nil
+}
+
+// cluster knows which server leads which partition. kafka-go's transport keeps
+// such a cache too, but serves it stale for seconds after a leader has moved;
+// ours is asked anew as soon as an answer says that it is wrong.
+type cluster struct {
+	mu     sync.Mutex
+	topics map[string]*topicPlace
+	asking map[string]*asking
+}
+
+type topicPlace struct {
+	leaders []int32   // by partition; -1 while an election is on
+	asked   time.Time // before the question was sent, so that it is never younger than it looks
+}
+
+// asking is one metadata request on its way; whoever wants the same topic
+// waits for it instead of asking again. Its fields are set before done is
+// closed.
+type asking struct {
+	done      chan struct{}
+	leaders   []int32
+	err       error
+	abandoned bool // whoever asked went away; that says nothing about the cluster
+}
+
+// metadata asks the cluster now, around every cache. No topics asks for all.
+func (b *Broker) metadata(ctx context.Context, topics ...string) (*wire.Metadata, error) {
+	asked := time.Now()
+	m, err := b.metadataFrom(ctx, anyNode, topics...)
+	if err != nil {
+		return nil, err
+	}
+	b.dialer.learn(m.Brokers)
+	b.learn(m.Topics, asked)
+	return m, nil
+}
+
+// metadataFrom asks how one server sees the cluster.
+func (b *Broker) metadataFrom(ctx context.Context, node int32, topics ...string) (*wire.Metadata, error) {
+	ctx, cancel := b.within(ctx)
+	defer cancel()
+	var frame wire.Frame
+	frame.Metadata(b.names.Install(), topics)
+	answer, err := b.call(ctx, node, &frame, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for metadata: %w", b.addr, err)
+	}
+	m, err := wire.ReadMetadata(answer)
+	if err != nil {
+		return nil, fmt.Errorf("read metadata from %s: %w", b.addr, err)
+	}
+	return m, nil
+}
+
+// learn remembers where our streams live. A shared Kafka may have thousands of
+// other topics.
+func (b *Broker) learn(topics []wire.TopicMetadata, asked time.Time) {
+	c := &b.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range topics {
+		t := &topics[i]
+		if _, ours := b.names.Stream(t.Name); !ours || t.Error != 0 {
+			continue
+		}
+		if known := c.topics[t.Name]; known == nil || known.asked.Before(asked) {
+			c.topics[t.Name] = &topicPlace{leadersOf(t), asked}
+		}
+	}
+}
+
+func leadersOf(t *wire.TopicMetadata) []int32 {
+	leaders := make([]int32, len(t.Partitions))
+	for i := range t.Partitions {
+		leaders[i] = t.Partitions[i].Leader
+	}
+	return leaders
+}
+
+// leaders returns the leader of each of a topic's partitions. What is older
+// than maxAge is asked anew.
+func (b *Broker) leaders(ctx context.Context, topic string, maxAge time.Duration) ([]int32, error) {
+	for {
+		known, a, mine := b.cluster.look(topic, maxAge)
+		if known != nil {
+			return known, nil
+		}
+		if mine {
+			a.leaders, a.err = b.askLeaders(ctx, topic)
+			a.abandoned = a.err != nil && ctx.Err() != nil
+			b.cluster.answered(topic, a)
+			return a.leaders, a.err
+		}
+		select {
+		case <-a.done:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if !a.abandoned {
+			return a.leaders, a.err
+		}
+	}
+}
+
+// look returns what is known, or the request that is on its way to find out;
+// mine if the caller is to make it.
+func (c *cluster) look(topic string, maxAge time.Duration) (known []int32, a *asking, mine bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.topics[topic]; p != nil && time.Since(p.asked) <= maxAge {
+		return p.leaders, nil, false
+	}
+	if a := c.asking[topic]; a != nil {
+		return nil, a, false
+	}
+	a = &asking{done: make(chan struct{})}
+	c.asking[topic] = a
+	return nil, a, true
+}
+
+func (c *cluster) answered(topic string, a *asking) {
+	c.mu.Lock()
+	delete(c.asking, topic)
+	c.mu.Unlock()
+	close(a.done)
+}
+
+func (b *Broker) askLeaders(ctx context.Context, topic string) ([]int32, error) {
+	m, err := b.metadata(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	for i := range m.Topics {
+		switch t := &m.Topics[i]; {
+		case t.Name != topic:
+		case t.Error != 0:
+			return nil, kafka.Error(t.Error)
+		default:
+			return leadersOf(t), nil
+		}
+	}
+	return nil, kafka.UnknownTopicOrPartition
+}

@@ -1,7 +1,0 @@
-//go:build !race
-
-package broker
-
-// spoil and spoilEvents are for the race detector.
-func spoil([]byte)           {}
-func spoilEvents([]Incoming) {}

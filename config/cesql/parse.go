@@ -1,0 +1,370 @@
+package cesql
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"tidemill.dev/config/spelling"
+)
+
+const (
+	maxLength  = 16 << 10 // bytes
+	maxNesting = 100      // of parentheses, arguments and signs
+)
+
+// Parse reads an expression. The error is a *SyntaxError.
+func Parse(text string) (Expr, error) {
+	if len(text) > maxLength {
+		return nil, fail(1, "an expression has %d bytes at most, and this one %d", maxLength, len(text))
+	}
+	if !utf8.ValidString(text) {
+		return nil, fail(columnOf(text, invalidAt(text)), "expected text in UTF-8")
+	}
+	p := &parser{text: text}
+	p.advance()
+	return p.whole()
+}
+
+// ParseCondition reads an expression that is to be true or false for an event,
+// as a filter is. One that can be neither would match nothing, and is an error.
+func ParseCondition(text string) (Expr, error) {
+	x, err := Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	switch kindOf(x) {
+	case integerKind:
+		return nil, fail(1, "expected a condition, and this is a number: compare it with something, as in LENGTH(subject) = 6")
+	case textKind:
+		return nil, fail(1, "expected a condition, and this is a text: compare it with something, as in type = 'new-data'")
+	}
+	return x, nil
+}
+
+func invalidAt(text string) int {
+	for i, r := range text {
+		if r == utf8.RuneError {
+			if _, size := utf8.DecodeRuneInString(text[i:]); size == 1 {
+				return i
+			}
+		}
+	}
+	return 0
+}
+
+// SyntaxError says where an expression is wrong, and what was expected there.
+type SyntaxError struct {
+	Column  int // of the first letter that is wrong; the first of the text is 1
+	Message string
+	cause   error
+}
+
+func (e *SyntaxError) Error() string { return fmt.Sprintf("column %d: %s", e.Column, e.Message) }
+
+func (e *SyntaxError) Unwrap() error { return e.cause }
+
+func fail(column int, format string, args ...any) *SyntaxError {
+	return &SyntaxError{Column: column, Message: fmt.Sprintf(format, args...)}
+}
+
+// columnOf counts letters, as people and their editors do.
+func columnOf(text string, at int) int { return utf8.RuneCountInString(text[:at]) + 1 }
+
+// parser reads from left to right and never goes back.
+type parser struct {
+	text   string
+	before token // the one before
+	tok    token // the one to be read
+	depth  int
+}
+
+func (p *parser) advance() {
+	p.before = p.tok
+	p.tok = scan(p.text, p.tok.end)
+}
+
+func (p *parser) take(text string) bool {
+	if !p.tok.is(text) {
+		return false
+	}
+	p.advance()
+	return true
+}
+
+func (p *parser) whole() (Expr, error) {
+	x, err := p.expression(tightLogic)
+	if err != nil {
+		return nil, err
+	}
+	if p.tok.kind != endToken {
+		return nil, p.expected("an operator or the end", p.slip())
+	}
+	return x, nil
+}
+
+// How tightly operators bind, from the loosest on. Signs and NOT bind tighter
+// than all of them.
+const (
+	tightLogic = 1 + iota
+	tightComparison
+	tightSum
+	tightProduct
+	tightTest // LIKE and IN
+)
+
+func (t token) binds() int {
+	if t.kind != keyword && t.kind != symbol {
+		return 0
+	}
+	switch t.text {
+	case "AND", "OR", "XOR":
+		return tightLogic
+	case "=", "!=", "<>", "<", "<=", ">", ">=":
+		return tightComparison
+	case "+", "-":
+		return tightSum
+	case "*", "/", "%":
+		return tightProduct
+	case "LIKE", "IN", "NOT":
+		return tightTest
+	}
+	return 0
+}
+
+// expression reads on as long as operators bind as tightly as that. Those that
+// bind alike are read from left to right.
+func (p *parser) expression(tight int) (Expr, error) {
+	x, err := p.operand()
+	for err == nil && p.tok.binds() >= tight {
+		x, err = p.operation(x)
+	}
+	return x, err
+}
+
+func (p *parser) operation(x Expr) (Expr, error) {
+	op := p.tok
+	if op.binds() == tightTest {
+		return p.test(x)
+	}
+	p.advance()
+	if op.text == "=" && p.tok.is("=") {
+		return nil, p.expected("a value", "; equality is a single =")
+	}
+	y, err := p.expression(op.binds() + 1)
+	if err != nil {
+		return nil, err
+	}
+	if op.text == "!=" || op.text == "<>" {
+		return &Unary{"NOT", &Binary{"=", x, y}}, nil
+	}
+	return &Binary{op.text, x, y}, nil
+}
+
+func (p *parser) test(x Expr) (Expr, error) {
+	not := p.take("NOT")
+	var err error
+	switch {
+	case p.take("LIKE"):
+		x, err = p.like(x)
+	case p.take("IN"):
+		x, err = p.in(x)
+	default:
+		err = p.expected("LIKE or IN behind NOT", "")
+	}
+	if not && err == nil {
+		x = &Unary{"NOT", x}
+	}
+	return x, err
+}
+
+func (p *parser) like(x Expr) (Expr, error) {
+	if p.tok.kind != quoted {
+		return nil, p.expected("a pattern in quotes behind LIKE", "")
+	}
+	p.advance()
+	return &Like{x, p.before.text}, nil
+}
+
+func (p *parser) in(x Expr) (Expr, error) {
+	open := p.tok
+	if !p.take("(") {
+		return nil, p.expected("a list in parentheses behind IN", "")
+	}
+	if p.tok.is(")") {
+		return nil, p.expected("a value in the list", "")
+	}
+	set, err := p.list(open)
+	return &In{x, set}, err
+}
+
+// list reads expressions with commas between them, and the parenthesis behind.
+func (p *parser) list(open token) (all []Expr, err error) {
+	for {
+		x, err := p.expression(tightLogic)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, x)
+		if !p.take(",") {
+			return all, p.closes(open, ", or )")
+		}
+	}
+}
+
+func (p *parser) closes(open token, what string) error {
+	if p.take(")") {
+		return nil
+	}
+	return p.expected(what+" for the ( of column "+strconv.Itoa(columnOf(p.text, open.at)), p.slip())
+}
+
+// operand reads what stands between operators.
+func (p *parser) operand() (Expr, error) {
+	if p.depth++; p.depth > maxNesting {
+		return nil, fail(columnOf(p.text, p.tok.at), "expressions nest %d deep at most", maxNesting)
+	}
+	defer func() { p.depth-- }()
+	t := p.tok
+	switch t.kind {
+	case quoted:
+		p.advance()
+		return &Literal{t.text}, nil
+	case number:
+		p.advance()
+		return p.integer(t, t.text)
+	case word:
+		p.advance()
+		return p.named(t)
+	case keyword, symbol:
+		return p.prefixed(t)
+	}
+	return nil, p.expectedValue()
+}
+
+func (p *parser) prefixed(t token) (Expr, error) {
+	switch t.text {
+	case "TRUE", "FALSE":
+		p.advance()
+		return &Literal{t.text == "TRUE"}, nil
+	case "(":
+		p.advance()
+		x, err := p.expression(tightLogic)
+		if err != nil {
+			return nil, err
+		}
+		return x, p.closes(t, ")")
+	case "NOT":
+		p.advance()
+		x, err := p.operand()
+		return &Unary{"NOT", x}, err
+	case "-", "+":
+		return p.signed(t)
+	case "EXISTS":
+		p.advance()
+		return p.exists()
+	}
+	return nil, p.expectedValue()
+}
+
+// signed tells a number's sign, which belongs to it so that there is a least
+// integer, from the operator, of which there is only -.
+func (p *parser) signed(sign token) (Expr, error) {
+	p.advance()
+	if n := p.tok; n.kind == number && n.at == sign.end {
+		p.advance()
+		return p.integer(sign, sign.text+n.text)
+	}
+	if sign.text == "+" {
+		return nil, p.expected("a number right behind +", "")
+	}
+	x, err := p.operand()
+	return &Unary{"-", x}, err
+}
+
+func (p *parser) integer(at token, digits string) (Expr, error) {
+	n, err := strconv.ParseInt(digits, 10, 32)
+	if err != nil {
+		return nil, fail(columnOf(p.text, at.at), "expected an integer from -2147483648 to 2147483647, found %s", cut(digits))
+	}
+	return &Literal{int32(n)}, nil
+}
+
+func (p *parser) exists() (Expr, error) {
+	if p.tok.kind != word {
+		return nil, p.expected("an attribute's name behind EXISTS", "")
+	}
+	name, err := p.attribute(p.tok)
+	p.advance()
+	return &Exists{name}, err
+}
+
+// named reads a call or an attribute.
+func (p *parser) named(name token) (Expr, error) {
+	open := p.tok
+	if !open.is("(") {
+		attribute, err := p.attribute(name)
+		return &Attribute{attribute}, err
+	}
+	p.advance()
+	c := &Call{Name: strings.ToUpper(name.text)}
+	if !p.take(")") {
+		var err error
+		if c.Args, err = p.list(open); err != nil {
+			return nil, err
+		}
+	}
+	return c, checkCall(columnOf(p.text, name.at), c)
+}
+
+func (p *parser) attribute(t token) (string, error) {
+	if strings.Contains(t.text, "_") {
+		return "", fail(columnOf(p.text, t.at), "expected an attribute's name, which has letters and digits only, found %s", cut(t.text))
+	}
+	return strings.ToLower(t.text), nil
+}
+
+// expected is the error of a token that stands where another should.
+func (p *parser) expected(what, advice string) error {
+	if p.tok.kind == wrong {
+		return p.tok.err
+	}
+	return fail(columnOf(p.text, p.tok.at), "expected %s, found %s%s", what, p.tok.said(p.text), advice)
+}
+
+func (p *parser) expectedValue() error {
+	advice := ""
+	if p.tok.is("=") && (p.before.is("=") || p.before.is("!=")) {
+		advice = fmt.Sprintf("; write %s alone", p.before.text)
+	}
+	return p.expected("an attribute or a value", advice)
+}
+
+// slip guesses what was meant where no operator stands between two operands.
+func (p *parser) slip() string {
+	switch {
+	case p.before.kind == quoted && p.tok.kind == quoted && p.before.end == p.tok.at:
+		quote := p.text[p.tok.at]
+		return fmt.Sprintf(`; in a string %c is written \%c`, quote, quote)
+	case p.tok.kind != word && p.tok.kind != quoted:
+		return ""
+	}
+	if p.before.kind == word {
+		if k, ok := spelling.Nearest(p.before.text, []string{"EXISTS", "NOT"}); ok {
+			return fmt.Sprintf("; did you mean %s for %s?", k, cut(p.before.text))
+		}
+	}
+	if p.tok.kind == quoted {
+		return ""
+	}
+	return didYouMean(p.tok.text, []string{"AND", "OR", "XOR", "NOT", "LIKE", "IN"})
+}
+
+// didYouMean is a question to put behind an unknown word, or nothing.
+func didYouMean(word string, known []string) string {
+	if k, ok := spelling.Nearest(word, known); ok {
+		return "; did you mean " + k + "?"
+	}
+	return ""
+}

@@ -1,0 +1,311 @@
+package gate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
+	"cel.dev/cel-go/common/types"
+
+	"tidemill.dev"
+)
+
+// Gate is a list of clauses that were found to be sound.
+type Gate struct{ clauses []clause }
+
+// clause is one condition.
+type clause struct {
+	text      string
+	program   cel.Program
+	names     []path    // of what it names, each once
+	constants []float64 // numbers that it writes out
+}
+
+// Facts are what a gate decides by.
+type Facts struct {
+	Report     tidemill.Report
+	Origin     tidemill.Origin
+	Seconds    float64 // that the run's command took, and so on: see run.* in docs/gates.md
+	Bytes      int64   // of the artifact
+	Files      int     // of it
+	GPU        float64 // seconds
+	PeakMemory int64   // bytes
+	Champion   int     // version; 0 if there is none
+	Given      int     // version of the champion that the run was given to measure; 0 if none
+	// Recorded are the champion's metrics as it was registered with them.
+	Recorded *tidemill.Report
+	On       tidemill.GateOn // whether those may count where the run has not measured the champion
+}
+
+const (
+	// maxClause and maxDepth bound what a parser is given, maxCost what a clause
+	// may look at: some tenths of a second of work.
+	maxClause = 2000 // bytes
+	maxDepth  = 50
+	maxCost   = 200_000
+	// MaxClauses is how many clauses a gate may have.
+	MaxClauses = 50
+)
+
+// Check finds what is wrong with a clause; nil or a *SyntaxError.
+func Check(text string) error {
+	env, err := environment()
+	if err != nil {
+		return &SyntaxError{1, err.Error()}
+	}
+	_, err = compile(env, text)
+	return err
+}
+
+// Compile reads the clauses of a gate.
+func Compile(clauses []string) (*Gate, error) {
+	if len(clauses) == 0 {
+		return &Gate{}, nil
+	}
+	if len(clauses) > MaxClauses {
+		return nil, fmt.Errorf("a gate has %d clauses, more than %d; join some with &&", len(clauses), MaxClauses)
+	}
+	env, err := environment()
+	if err != nil {
+		return nil, err
+	}
+	g := &Gate{}
+	for i, text := range clauses {
+		c, err := compile(env, text)
+		if err != nil {
+			return nil, fmt.Errorf("read clause %d of the gate, %s: %w", i+1, brief(text), err)
+		}
+		g.clauses = append(g.clauses, c)
+	}
+	return g, nil
+}
+
+// environment knows what clauses may name. It takes longer to make than most
+// clauses to read, and never changes.
+var environment = sync.OnceValues(newEnvironment)
+
+// newEnvironment has dynamic variables, for which metrics there are only a run
+// tells.
+func newEnvironment() (*cel.Env, error) {
+	options := []cel.EnvOption{cel.CrossTypeNumericComparisons(true), cel.ParserRecursionLimit(maxDepth), cel.ParserExpressionSizeLimit(maxClause)}
+	for _, name := range variables() {
+		options = append(options, cel.Variable(name, cel.DynType))
+	}
+	env, err := cel.NewEnv(options...)
+	if err != nil {
+		return nil, fmt.Errorf("make the language of gates: %w", err)
+	}
+	return env, nil
+}
+
+// compile reads a clause; an error is a *SyntaxError. The parser is not ours:
+// should it panic on some text, that is refused and the process lives on.
+func compile(env *cel.Env, text string) (c clause, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c, err = clause{}, &SyntaxError{1, fmt.Sprintf("cannot be read: %v", p)}
+		}
+	}()
+	if wrong := checkText(text); wrong != nil {
+		return clause{}, wrong
+	}
+	parsed, issues := env.Parse(text)
+	if wrong := firstOf(text, issues); wrong != nil {
+		return clause{}, wrong
+	}
+	c = clause{text: text}
+	found := survey(parsed.NativeRep())
+	c.names, c.constants = found.named(), found.constants
+	if wrong := found.check(parsed.NativeRep()); wrong != nil {
+		return clause{}, wrong
+	}
+	if wrong := checkGrowth(parsed.NativeRep()); wrong != nil {
+		return clause{}, wrong
+	}
+	toDoubles(parsed.NativeRep())
+	checked, issues := check(env, parsed)
+	if wrong := firstOf(text, issues); wrong != nil {
+		return clause{}, wrong
+	}
+	if wrong := checkCondition(checked); wrong != nil {
+		return clause{}, wrong
+	}
+	c.program, err = env.Program(checked, cel.CostLimit(maxCost))
+	if err != nil {
+		return clause{}, &SyntaxError{1, err.Error()}
+	}
+	return c, nil
+}
+
+// checking holds that one clause is checked at a time: cel-go fills in the
+// suggestions for its errors in an environment that other checks copy meanwhile.
+var checking sync.Mutex
+
+func check(env *cel.Env, parsed *cel.Ast) (*cel.Ast, *cel.Issues) {
+	checking.Lock()
+	defer checking.Unlock()
+	return env.Check(parsed)
+}
+
+// toDoubles makes doubles of the whole numbers that a clause writes out or
+// computes. All figures are doubles, and CEL compares a double with an int but
+// does not multiply them: metrics.f1 * 100 >= 85 would fail at run. What has to
+// be whole stays so: the place in a list, and both sides of %.
+func toDoubles(a *ast.AST) {
+	d := &doubler{a, ast.NewExprFactory(), ast.MaxID(a)}
+	d.walk(a.Expr(), false)
+}
+
+type doubler struct {
+	ast  *ast.AST
+	make ast.ExprFactory
+	next int64
+}
+
+// walk goes from the leaves up; whole says that this one stays a whole number.
+func (d *doubler) walk(e ast.Expr, whole bool) {
+	if e.Kind() == ast.ComprehensionKind {
+		c := e.AsComprehension()
+		for _, below := range []ast.Expr{c.IterRange(), c.AccuInit(), c.LoopCondition(), c.LoopStep(), c.Result()} {
+			d.walk(below, false)
+		}
+		return
+	}
+	for i, below := range children(e) {
+		d.walk(below, wantsWhole(e, i))
+	}
+	switch {
+	case whole:
+	case e.Kind() == ast.LiteralKind:
+		d.literal(e)
+	case e.Kind() == ast.CallKind && slices.Contains([]string{overloads.Size, overloads.TypeConvertInt, overloads.TypeConvertUint, operators.Modulo}, e.AsCall().FunctionName()):
+		d.call(e)
+	}
+}
+
+// wantsWhole reports whether an argument of an expression has to be a whole
+// number.
+func wantsWhole(e ast.Expr, argument int) bool {
+	if e.Kind() != ast.CallKind {
+		return false
+	}
+	name := e.AsCall().FunctionName()
+	return name == operators.Modulo || name == operators.Index && argument == 1
+}
+
+func (d *doubler) literal(e ast.Expr) {
+	var number float64
+	switch v := e.AsLiteral().(type) {
+	case types.Int:
+		number = float64(v)
+	case types.Uint:
+		number = float64(v)
+	default:
+		return
+	}
+	e.SetKindCase(d.make.NewLiteral(e.ID(), types.Double(number)))
+}
+
+// call puts double( ) around a call.
+func (d *doubler) call(e ast.Expr) {
+	c := e.AsCall()
+	inner := d.make.NewCall(d.next, c.FunctionName(), c.Args()...)
+	if c.IsMemberFunction() {
+		inner = d.make.NewMemberCall(d.next, c.FunctionName(), c.Target(), c.Args()...)
+	}
+	if at, known := d.ast.SourceInfo().GetOffsetRange(e.ID()); known {
+		d.ast.SourceInfo().SetOffsetRange(d.next, at)
+	}
+	d.next++
+	e.SetKindCase(d.make.NewCall(e.ID(), overloads.TypeConvertDouble, inner))
+}
+
+// maxCopies bounds how often a value that a clause makes may hold what it is made
+// of. The cost of a clause counts steps, and not how large a value is that a step
+// looks at: [[1]].map(a, [a, a, a, a]), written often enough behind each other, is
+// compared in one step that does not end.
+const maxCopies = 1000
+
+// copies is how much a value holds: a figure or a text that is written out is one.
+type copies struct {
+	all  float64 // together
+	each float64 // the most that one element holds
+}
+
+// growth follows the values of a clause, and keeps the most that any of them
+// holds.
+type growth struct{ most float64 }
+
+func checkGrowth(a *ast.AST) *SyntaxError {
+	var g growth
+	g.of(a.Expr(), nil)
+	if g.most > maxCopies {
+		return &SyntaxError{1, "makes lists or texts that grow too large; ask for less, or write several clauses"}
+	}
+	return nil
+}
+
+// of says how much an expression's value holds at most. bound are the variables
+// of the macros around it.
+func (g *growth) of(e ast.Expr, bound map[string]copies) copies {
+	c := g.holds(e, bound)
+	g.most = max(g.most, c.all)
+	return c
+}
+
+func (g *growth) holds(e ast.Expr, bound map[string]copies) copies {
+	if e.Kind() == ast.ComprehensionKind {
+		return g.comprehension(e.AsComprehension(), bound)
+	}
+	if e.Kind() == ast.IdentKind {
+		if c, is := bound[e.AsIdent()]; is {
+			return c
+		}
+	}
+	below := children(e)
+	if len(below) == 0 {
+		return copies{1, 1}
+	}
+	var sum, most copies
+	for _, b := range below {
+		c := g.of(b, bound)
+		sum.all, sum.each = sum.all+c.all, max(sum.each, c.each)
+		most.all = max(most.all, c.all)
+	}
+	switch {
+	case e.Kind() == ast.ListKind, e.Kind() == ast.MapKind:
+		return copies{sum.all, most.all}
+	case e.Kind() == ast.CallKind && isScalar(e.AsCall().FunctionName()):
+		return copies{1, 1}
+	}
+	return sum
+}
+
+// comprehension is a macro such as map, whose value is put together step by step.
+func (g *growth) comprehension(c ast.ComprehensionExpr, bound map[string]copies) copies {
+	over := g.of(c.IterRange(), bound)
+	start := g.of(c.AccuInit(), bound)
+	within := maps.Clone(bound)
+	if within == nil {
+		within = map[string]copies{}
+	}
+	one := copies{over.each, over.each}
+	within[c.IterVar()], within[c.IterVar2()], within[c.AccuVar()] = one, one, copies{}
+	step := g.of(c.LoopStep(), within)
+	within[c.AccuVar()] = copies{start.all + over.all*step.all, max(start.each, step.each)}
+	return g.of(c.Result(), within)
+}
+
+// isScalar reports whether a function gives a number, or true or false.
+func isScalar(function string) bool {
+	return slices.Contains([]string{operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals,
+		operators.In, operators.OldIn, operators.LogicalAnd, operators.LogicalOr, operators.LogicalNot, operators.NotStrictlyFalse,
+		operators.Subtract, operators.Multiply, operators.Divide, operators.Modulo, operators.Negate, overloads.Size,
+		overloads.TypeConvertInt, overloads.TypeConvertUint, overloads.TypeConvertDouble, overloads.TypeConvertBool,
+		overloads.Contains, overloads.StartsWith, overloads.EndsWith, overloads.Matches}, function)
+}

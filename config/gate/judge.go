@@ -1,0 +1,298 @@
+package gate
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"cel.dev/cel-go/common/types"
+
+	"tidemill.dev"
+)
+
+// maxValues bounds what a clause tells of the figures that it names.
+const maxValues = 32
+
+// court is one judging.
+type court struct {
+	Facts
+	same, recorded map[string]any // the world with the champion of either figures
+}
+
+// Judge decides, and says why in one sentence. It depends on nothing but what it
+// is given, so that whoever judges again comes to the same.
+func (g *Gate) Judge(model string, version int, f Facts) tidemill.Judgement {
+	c := newCourt(f)
+	j := tidemill.Judgement{Passed: true, Against: f.Champion, Beside: f.Given}
+	if f.Report.Champion != nil {
+		j.Beside = f.Report.Champion.Version
+	}
+	for _, clause := range g.clauses {
+		heard, on := c.hear(clause)
+		j.Clauses = append(j.Clauses, heard)
+		j.Passed = j.Passed && heard.Passed
+		if on == tidemill.GateOnRecorded || j.On == "" {
+			j.On = on
+		}
+	}
+	j.Sentence = g.sentence(model, version, f, j)
+	return j
+}
+
+func newCourt(f Facts) *court {
+	c := &court{Facts: f, same: worldOf(f)}
+	c.recorded = maps.Clone(c.same)
+	c.same[ofChampion], c.recorded[ofChampion] = sameData(f), recorded(f)
+	return c
+}
+
+// hear decides one clause, and says whose figures of the champion counted.
+func (c *court) hear(k clause) (tidemill.Clause, tidemill.GateOn) {
+	names := slices.ContainsFunc(k.names, func(p path) bool { return p.steps[0] == ofChampion })
+	needs := slices.ContainsFunc(k.names, path.needsChampion)
+	switch {
+	case names && c.Champion == 0:
+		heard := tidemill.Clause{Text: k.text, Passed: true, Values: valuesOf(k, c.same), Note: "there is no champion, so it passes"}
+		for name := range heard.Values {
+			if strings.HasPrefix(name, ofChampion+".") {
+				delete(heard.Values, name)
+			}
+		}
+		return heard, ""
+	case !needs:
+		return decide(k, c.same, c.absent), ""
+	case c.isSame() && (c.On != tidemill.GateOnRecorded || !lacks(k, c.same)):
+		return decide(k, c.same, c.absent), tidemill.GateOnSame
+	case c.On == tidemill.GateOnRecorded && c.Recorded != nil:
+		heard := decide(k, c.recorded, c.absent)
+		if heard.Note == "" {
+			heard.Note = fmt.Sprintf("by the figures that version %d was registered with", c.Champion)
+		}
+		return heard, tidemill.GateOnRecorded
+	case c.isSame():
+		return decide(k, c.same, c.absent), tidemill.GateOnSame
+	}
+	return tidemill.Clause{Text: k.text, Values: valuesOf(k, c.same), Note: c.unmeasured()}, ""
+}
+
+func (c *court) isSame() bool {
+	return c.Report.Champion != nil && c.Report.Champion.Version == c.Champion
+}
+
+// lacks reports whether a clause names a figure of the champion that is not in a
+// world.
+func lacks(k clause, world map[string]any) bool {
+	return slices.ContainsFunc(k.names, func(p path) bool {
+		_, _, found := p.find(world)
+		return p.needsChampion() && !found
+	})
+}
+
+// unmeasured says why there are no figures of the champion of the same data.
+func (c *court) unmeasured() string {
+	measured := c.Given
+	if c.Report.Champion != nil {
+		measured = c.Report.Champion.Version
+	}
+	switch {
+	case measured != 0 && measured != c.Champion && c.Report.Champion == nil:
+		return fmt.Sprintf("its run was to measure @%d, and @%d is the champion now", measured, c.Champion)
+	case measured != 0 && measured != c.Champion:
+		return fmt.Sprintf("it was measured beside @%d, and @%d is the champion now", measured, c.Champion)
+	case measured == 0:
+		return fmt.Sprintf("its run was given no champion to measure, and @%d is the champion now", c.Champion)
+	case c.On == tidemill.GateOnRecorded:
+		return fmt.Sprintf("its run has not measured the champion, and what @%d was registered with is not at hand", c.Champion)
+	}
+	return "its run has not measured the champion: write the column champion in predictions.csv, or say gateOn: recorded"
+}
+
+// decide holds a clause against a world.
+func decide(k clause, world map[string]any, absent func(path, int, map[string]any) string) tidemill.Clause {
+	heard := tidemill.Clause{Text: k.text, Values: valuesOf(k, world)}
+	out, _, err := k.program.Eval(world)
+	switch passed, isBool := out.(types.Bool); {
+	case err == nil && isBool:
+		heard.Passed = bool(passed)
+		return heard
+	case err == nil:
+		heard.Note = "it is neither true nor false; compare it, such as metrics.accuracy >= 0.85"
+		return heard
+	case strings.Contains(err.Error(), "cost limit exceeded"):
+		heard.Note = "it cannot be decided: it looks at too much; ask for less"
+		return heard
+	}
+	heard.Note = "it cannot be decided: " + brief(err.Error())
+	if strings.HasPrefix(err.Error(), "no such overload") {
+		heard.Note = "it cannot be decided: a figure meets what is no number"
+	}
+	for _, p := range k.names {
+		if _, at, found := p.find(world); !found && !p.asked {
+			heard.Note = absent(p, at, world)
+			break
+		}
+	}
+	return heard
+}
+
+// valuesOf are the figures that a clause names.
+func valuesOf(k clause, world map[string]any) map[string]float64 {
+	values := map[string]float64{}
+	for _, p := range k.names {
+		value, _, _ := p.find(world)
+		number, is := value.(float64)
+		if is && !p.asked && !math.IsNaN(number) && !math.IsInf(number, 0) && len(values) < maxValues {
+			values[p.String()] = number
+		}
+	}
+	if len(values) == 0 {
+		return nil
+	}
+	return values
+}
+
+// absent says what is not there, and what was meant perhaps.
+func (c *court) absent(p path, at int, world map[string]any) string {
+	parent := path{steps: p.steps[:at]}
+	within, _, _ := parent.find(world)
+	known, _ := within.(map[string]any)
+	name := parent.String()
+	switch {
+	case name == ofConfusion, name == ofChampion && p.steps[at] == ofConfusion, name == ofChampion && p.steps[at] == "lead":
+		return fmt.Sprintf("there is no %s, for no predictions.csv of the run tells it%s", p.upTo(at), c.noted())
+	case len(p.steps) > 1 && p.steps[0] == ofData && at == 2:
+		return fmt.Sprintf("the size of %s is not known, for it came from a URI", brief(p.steps[1]))
+	}
+	text := notWithin(p.steps[:at], p.steps[at], slices.Sorted(maps.Keys(known)))
+	if name == ofMetrics && c.Report.Measured == nil {
+		text += c.uncounted()
+	}
+	return text
+}
+
+// uncounted is why predictions.csv was not counted, where there is one: then
+// figures of ours are not among the metrics.
+func (c *court) uncounted() string {
+	for _, note := range c.Report.Notes {
+		if strings.HasPrefix(note, "predictions.csv ") {
+			return "; " + brief(note)
+		}
+	}
+	return ""
+}
+
+func (p path) upTo(at int) string { return spellOf(p.steps[:at+1]) }
+
+// noted is the report's first note, which tells of the file.
+func (c *court) noted() string {
+	if len(c.Report.Notes) == 0 {
+		return ""
+	}
+	return ": " + brief(c.Report.Notes[0])
+}
+
+// worldOf is what clauses see of a version. The champion is added to it by whose
+// figures count.
+func worldOf(f Facts) map[string]any {
+	return map[string]any{
+		ofMetrics:   nest(f.Report.Metrics),
+		ofConfusion: confusion(f.Report.Measured),
+		ofData:      inputs(f.Origin.Inputs),
+		ofRun: map[string]any{
+			"attempt": float64(f.Origin.Attempt), "seconds": f.Seconds, "gpuSeconds": f.GPU, "peakMemory": float64(f.PeakMemory),
+			"bytes": float64(f.Bytes), "files": float64(f.Files), "causes": float64(f.Origin.Causes),
+		},
+	}
+}
+
+// nest lays metrics out by their paths: by.class.f1 within class within by. One
+// whose path leads through a number, or that has dots in its name, is found by
+// its whole name.
+func nest(metrics map[string]float64) map[string]any {
+	all := map[string]any{}
+	for _, name := range slices.Sorted(maps.Keys(metrics)) { // a comes before a.b
+		steps := strings.Split(name, ".")
+		at, free := all, true
+		for _, step := range steps[:len(steps)-1] {
+			if _, is := at[step]; !is {
+				at[step] = map[string]any{}
+			}
+			if at, free = at[step].(map[string]any); !free {
+				break
+			}
+		}
+		if last := steps[len(steps)-1]; free && at[last] == nil {
+			at[last] = metrics[name]
+		}
+		if all[name] == nil {
+			all[name] = metrics[name]
+		}
+	}
+	return all
+}
+
+// confusion lays figures out by the labels of their classes; empty without any.
+func confusion(f *tidemill.Figures) map[string]any {
+	if f == nil {
+		return map[string]any{}
+	}
+	classes, matrix := map[string]any{}, map[string]any{}
+	for _, c := range f.Classes {
+		classes[c.Label] = map[string]any{"precision": c.Precision.Value, "recall": c.Recall.Value, "f1": c.F1,
+			"support": float64(c.Support), "predicted": float64(c.Predicted)}
+	}
+	for _, c := range f.Cells {
+		row, is := matrix[f.Classes[c.Truth].Label].(map[string]any)
+		if !is {
+			row = map[string]any{}
+			matrix[f.Classes[c.Truth].Label] = row
+		}
+		row[f.Classes[c.Predicted].Label] = float64(c.Count)
+	}
+	return map[string]any{"examples": float64(f.Examples), "accuracy": f.Accuracy.Value, "macroF1": f.MacroF1.Value, "classes": classes, "matrix": matrix}
+}
+
+// inputs tell how much there was to learn from. Of what a URI has brought that
+// is not known.
+func inputs(all []tidemill.Input) map[string]any {
+	data := map[string]any{}
+	for _, in := range all {
+		data[in.Name] = map[string]any{}
+		if in.Dataset != "" {
+			data[in.Name] = map[string]any{"files": float64(in.Files), "bytes": float64(in.Bytes)}
+		}
+	}
+	return data
+}
+
+// sameData is the champion as the run has measured it; only its version if the
+// run has measured none, or another.
+func sameData(f Facts) map[string]any {
+	champion := map[string]any{"version": float64(f.Champion)}
+	if b := f.Report.Champion; b != nil && b.Version == f.Champion {
+		champion[ofMetrics] = nest(b.Metrics)
+		addFigures(champion, b.Measured)
+		if b.Lead != nil {
+			champion["lead"] = map[string]any{"value": b.Lead.Value, "low": b.Lead.Low, "high": b.Lead.High}
+		}
+	}
+	return champion
+}
+
+// recorded is the champion as it was registered.
+func recorded(f Facts) map[string]any {
+	champion := map[string]any{"version": float64(f.Champion)}
+	if f.Recorded != nil {
+		champion[ofMetrics] = nest(f.Recorded.Metrics)
+		addFigures(champion, f.Recorded.Measured)
+	}
+	return champion
+}
+
+func addFigures(champion map[string]any, f *tidemill.Figures) {
+	if f != nil {
+		champion[ofConfusion] = confusion(f)
+	}
+}

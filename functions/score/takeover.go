@@ -1,0 +1,250 @@
+package score
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+)
+
+// assigned begins assignments. It returns when no version can go back: when the table
+// of champions has all that the former owner knew, and its outputs have been read back.
+func (s *session) assigned(ctx context.Context, at []broker.Position) ([]broker.Position, error) {
+	s.assignments.close(at)
+	notes := make([]note, len(at))
+	var facts []int64
+	for i, p := range at {
+		var err error
+		if notes[i], err = parseNote(p.Note); err != nil {
+			return nil, fmt.Errorf("stream %s, partition %d: %w", p.Stream, p.Partition, err)
+		}
+		facts = later(facts, notes[i].facts)
+	}
+	if err := s.o.Champions.Reached(ctx, facts); err != nil {
+		return nil, fmt.Errorf("wait for the champions that its former owner knew: %w", err)
+	}
+	s.o.Models.Settle()
+	all, err := s.beginAt(ctx, at, notes)
+	if err != nil {
+		return nil, err
+	}
+	s.assignments.begin(all)
+	s.wake.notify(nil)
+	return nil, nil
+}
+
+// givenUp ends assignments. It wakes the pipeline, because our count of parked events
+// must no longer include theirs, even if no other event comes.
+func (s *session) givenUp(at []broker.Position) {
+	s.assignments.gone(at)
+	s.wake.notify(nil)
+}
+
+// later returns the later of two places of each partition.
+func later(a, b []int64) []int64 {
+	for i, x := range b {
+		if i == len(a) {
+			a = append(a, x)
+		}
+		a[i] = max(a[i], x)
+	}
+	return a
+}
+
+// beginAt makes an assignment for each partition and reads its outputs back. The number
+// of the output's partitions holds for the whole assignment, because a stream that
+// grows must not break a key's order.
+func (s *session) beginAt(ctx context.Context, at []broker.Position, notes []note) ([]*assignment, error) {
+	ends, err := s.o.Broker.Ends(ctx, s.conf.To)
+	if err != nil {
+		return nil, fmt.Errorf("look at stream %s: %w", s.conf.To, err)
+	}
+	all := make([]*assignment, len(at))
+	for i, p := range at {
+		to := p.Partition % int32(len(ends))
+		all[i] = newAssignment(s.conf.From, p.Partition, to)
+		all[i].noted = notes[i].committed && notes[i].to == to
+		all[i].end = ends[to].Offset
+	}
+	if err := s.rebuild(ctx, at, notes, all); err != nil {
+		return nil, err
+	}
+	if !s.conf.AtLeastOnce {
+		err = s.readBack(ctx, at, notes, all, int32(len(ends)))
+	}
+	for _, t := range all {
+		t.held.settle()
+		t.ahead = t.held.aheadTo()
+	}
+	return all, err
+}
+
+// rebuild finds the parked events of each partition.
+func (s *session) rebuild(ctx context.Context, at []broker.Position, notes []note, all []*assignment) error {
+	for i, t := range all {
+		t.offset = at[i].Offset
+		t.held = openHeld(s.o.Broker, tidemill.ScorerParked(s.conf.Name), t.partition, s.o.held)
+		if err := t.held.rebuild(ctx, notes[i].mark, t.offset); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readBack finds the outputs that were sent since the notes were written. Without a
+// note there are none, because a note is committed before the first output. A partition
+// that a recreated output stream does not have is skipped, too.
+func (s *session) readBack(ctx context.Context, at []broker.Position, notes []note, all []*assignment, partitions int32) error {
+	places := map[int32]int64{} // by partition of the output
+	of := map[int32][]*assignment{}
+	for i, t := range all {
+		n := notes[i]
+		if !n.committed || n.to >= partitions {
+			continue
+		}
+		t.found = newEarlierOutputs(t.prefix)
+		if from, known := places[n.to]; !known || n.from < from {
+			places[n.to] = n.from
+		}
+		of[n.to] = append(of[n.to], t)
+	}
+	var from []broker.Position
+	for partition, offset := range places {
+		from = append(from, broker.Position{Stream: s.conf.To, Partition: partition, Offset: offset})
+	}
+	stopped, err := s.o.Broker.ReadBack(ctx, from, func(e *broker.Incoming) {
+		for _, t := range of[e.Position().Partition] {
+			if offset, what, mine := t.found.add(s.source, &e.View); mine {
+				t.held.scored(offset, what)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	ends := stopped[:0]
+	for i, p := range stopped {
+		if p.Offset > from[i].Offset { // the log may end before the note's place
+			ends = append(ends, p)
+		}
+	}
+	for i, t := range all {
+		t.resume(at[i].Offset, notes[i], ends)
+	}
+	return nil
+}
+
+// resume sets where outputs go on. While there are found outputs that the offset has
+// not passed, the note stays where it was and outputs go to the partition that it
+// names, because it can name only one.
+func (t *assignment) resume(offset int64, n note, ends []broker.Position) {
+	if t.found == nil {
+		return
+	}
+	if t.found.trim(offset); len(t.found.causes) == 0 {
+		t.found = nil
+	} else {
+		t.frozen, t.from, t.to, t.noted = true, n.from, n.to, true
+	}
+	for _, p := range ends {
+		if p.Partition == t.to {
+			t.end = p.Offset
+		}
+	}
+}
+
+// note is committed next to a partition's offset. It is all that the next owner must
+// know before it scores.
+type note struct {
+	facts     []int64 // places among the facts at which the versions were known
+	to        int32   // partition of the output
+	from      int64   // offset from which the outputs of events at the group's offset or later are
+	mark      heldMark
+	committed bool // whether there is a note
+}
+
+// notePrefix names the layout. An unknown layout is an error, because it may contain
+// something that must not be lost.
+const notePrefix = "scorer1:"
+
+// factsText encodes the part of a note that all partitions of a batch share.
+func factsText(places []int64) string {
+	b := binary.AppendUvarint(nil, uint64(len(places)))
+	for _, p := range places {
+		b = binary.AppendVarint(b, p)
+	}
+	return base64.RawStdEncoding.EncodeToString(b)
+}
+
+// text encodes a note; facts comes from factsText.
+func (n note) text(facts string) string {
+	b := binary.AppendVarint(nil, int64(n.to))
+	b = binary.AppendVarint(b, n.from)
+	b = binary.AppendVarint(b, n.mark.at)
+	b = binary.AppendVarint(b, n.mark.serial)
+	return notePrefix + base64.RawStdEncoding.EncodeToString(b) + ":" + facts
+}
+
+// parseNote decodes a note. An empty text is no note.
+func parseNote(text string) (note, error) {
+	if text == "" {
+		return note{mark: noMark}, nil
+	}
+	rest, known := strings.CutPrefix(text, notePrefix)
+	own, facts, whole := strings.Cut(rest, ":")
+	if !known || !whole {
+		return note{}, fmt.Errorf("the note beside the offset, %.40q, is of another version of Tidemill: run that one, or reset the group's offsets", text)
+	}
+	places, err := varints(own, false)
+	if err != nil || len(places) != 4 {
+		return note{}, fmt.Errorf("the note beside the offset, %.40q, cannot be read: %w", text, errors.Join(err, errNote))
+	}
+	all, err := varints(facts, true)
+	if err != nil {
+		return note{}, fmt.Errorf("the note beside the offset, %.40q, cannot be read: %w", text, err)
+	}
+	return note{facts: all, to: int32(places[0]), from: places[1], mark: heldMark{places[2], places[3]}, committed: true}, nil
+}
+
+var errNote = errors.New("reset the group's offsets; what was scored since may be scored again")
+
+// varints decodes numbers, which may begin with their count.
+func varints(text string, counted bool) ([]int64, error) {
+	b, err := base64.RawStdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, err
+	}
+	want := -1
+	if counted {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || n > uint64(len(b)) {
+			return nil, errNote
+		}
+		b, want = b[size:], int(n)
+	}
+	var all []int64
+	for len(b) > 0 {
+		x, size := binary.Varint(b)
+		if size <= 0 {
+			return nil, errNote
+		}
+		all, b = append(all, x), b[size:]
+	}
+	if want >= 0 && want != len(all) {
+		return nil, errNote
+	}
+	return all, nil
+}
+
+// Waits decodes the note next to a partition's offset and reports whether parked events
+// wait for their models. The parked partition's end includes the marker of the last
+// transaction.
+func Waits(text string, parkedEnd int64) (bool, error) {
+	n, err := parseNote(text)
+	return err == nil && n.committed && n.mark.at != uncommitted && parkedEnd > n.mark.at+1, err
+}

@@ -1,0 +1,428 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+
+	"tidemill.dev"
+	"tidemill.dev/internal/gateway/client"
+)
+
+func compareCommand() command {
+	return command{
+		name:    "compare",
+		args:    "A B",
+		summary: "hold two versions against each other: figures, intervals, each label",
+		about: `Both are named like intent/bot-42@7; of B the @ and what stands behind it will do. A
+difference is called clear where the 95% intervals do not meet.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill compare intent/bot-42@champion @newest", "the newest with what serves"},
+			{"tidemill compare intent/bot-42@6 @7", "two by their numbers"},
+			{"tidemill compare intent/bot-42 intent/bot-43", "the champions of two models"},
+		},
+		make: func() program { return &compare{output: "text"} },
+	}
+}
+
+type compare struct {
+	gate
+	output string
+}
+
+func (p *compare) flags(f *flagSet) {
+	f.text(&p.output, "output", "o", "FORMAT", "text or json")
+	p.gate.flags(f)
+}
+
+func (p *compare) accept(positional []string) error {
+	if err := checkOutput(p.output); err != nil {
+		return err
+	}
+	if err := wants(positional, "A", "B"); err != nil {
+		return err
+	}
+	a, b := pairOf(positional)
+	for _, name := range []string{a, b} {
+		if _, _, err := versionArg(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pairOf are the two names in full: the second may leave the model out.
+func pairOf(positional []string) (a, b string) {
+	a, b = positional[0], positional[1]
+	if strings.HasPrefix(b, "@") {
+		model, _, _ := strings.Cut(a, "@")
+		b = model + b
+	}
+	return a, b
+}
+
+func (p *compare) run(ctx context.Context, s *session, positional []string) error {
+	g, done, err := p.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	first, second := pairOf(positional)
+	a, b, err := lookAtPair(ctx, g, first, second)
+	if err != nil {
+		return err
+	}
+	c := compareVersions(&a.version.Version, &b.version.Version, a.version.Measured, b.version.Measured)
+	if p.output == "json" {
+		return writeIndented(s.stdout, c)
+	}
+	return c.show(s.stdout)
+}
+
+func lookAtPair(ctx context.Context, g *client.Gateway, first, second string) (a, b lookedAt, err error) {
+	if a, err = lookAtVersion(ctx, g, first); err != nil {
+		return a, b, err
+	}
+	if b, err = lookAtVersion(ctx, g, second); err != nil {
+		return a, b, err
+	}
+	if a.version.Model == b.version.Model && a.version.Number == b.version.Number {
+		return a, b, usagef("both are %s; name another", tidemill.VersionName(a.version.Model, a.version.Number))
+	}
+	return a, b, nil
+}
+
+// comparison is two versions held against each other.
+type comparison struct {
+	A       string       `json:"a"`
+	B       string       `json:"b"`
+	Figures []figurePair `json:"figures"`
+	Labels  []labelPair  `json:"labels,omitempty"` // the largest difference first
+	Notes   []string     `json:"notes,omitempty"`
+}
+
+// figurePair is one figure of both. One that a version lacks is nil.
+type figurePair struct {
+	Name  string             `json:"name"`
+	A     *tidemill.Estimate `json:"a"`
+	B     *tidemill.Estimate `json:"b"`
+	Clear bool               `json:"clear"` // the intervals do not meet
+}
+
+// labelPair is one label of both.
+type labelPair struct {
+	Label     string     `json:"label"`
+	Recall    figurePair `json:"recall"`
+	Precision figurePair `json:"precision"`
+	F1        [2]float64 `json:"f1"`
+}
+
+func (c *comparison) show(w io.Writer) error {
+	fmt.Fprintf(w, "A  %s\nB  %s\n\n", harmless(c.A), harmless(c.B))
+	rows := [][]string{{"FIGURE", "A", "B", "B-A", ""}}
+	for i := range c.Figures {
+		rows = append(rows, figureRow(&c.Figures[i]))
+	}
+	if err := columns(w, rows); err != nil {
+		return err
+	}
+	if err := c.showLabels(w); err != nil {
+		return err
+	}
+	if len(c.Notes) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, note := range c.Notes {
+		fmt.Fprintf(w, "note: %s\n", harmless(note))
+	}
+	return nil
+}
+
+func figureRow(f *figurePair) []string {
+	return []string{harmless(f.Name), pairText(f.A), pairText(f.B), differenceOf(f), clearText(f)}
+}
+
+func pairText(e *tidemill.Estimate) string {
+	switch {
+	case e == nil:
+		return "-"
+	case e.Low == e.High:
+		return number(e.Value)
+	}
+	return fmt.Sprintf("%s (%s to %s)", figure(e.Value), figure(e.Low), figure(e.High))
+}
+
+func differenceOf(f *figurePair) string {
+	switch {
+	case f.A == nil || f.B == nil:
+		return "-"
+	case f.A.Low == f.A.High && f.B.Low == f.B.High:
+		return plainSigned(f.B.Value - f.A.Value)
+	}
+	return signed(f.B.Value - f.A.Value)
+}
+
+// plainSigned is a difference of figures of any size.
+func plainSigned(v float64) string {
+	if v > 0 {
+		return "+" + number(v)
+	}
+	return number(v)
+}
+
+func clearText(f *figurePair) string {
+	if f.Clear {
+		return "clear"
+	}
+	return ""
+}
+
+const shownLabels = 20
+
+func (c *comparison) showLabels(w io.Writer) error {
+	if len(c.Labels) == 0 {
+		return nil
+	}
+	rows := [][]string{{"LABEL", "RECALL A", "B", "B-A", "", "PRECISION A", "B", "B-A", "", "F1 B-A"}}
+	for i := range c.Labels[:min(len(c.Labels), shownLabels)] {
+		l := &c.Labels[i]
+		row := []string{orDash(cut(harmless(l.Label), 30))}
+		for _, f := range []*figurePair{&l.Recall, &l.Precision} {
+			row = append(row, shareText(f.A), shareText(f.B), differenceOf(f), clearText(f))
+		}
+		rows = append(rows, append(row, signed(l.F1[1]-l.F1[0])))
+	}
+	fmt.Fprintln(w)
+	if err := columns(w, rows); err != nil {
+		return err
+	}
+	if left := len(c.Labels) - shownLabels; left > 0 {
+		fmt.Fprintf(w, "… and %s that differ less; -o json has all\n", count(left, "label"))
+	}
+	return nil
+}
+
+func shareText(e *tidemill.Estimate) string {
+	if e == nil {
+		return "-"
+	}
+	return figure(e.Value)
+}
+
+// compareVersions holds two versions against each other, by what was measured of
+// each.
+func compareVersions(a, b *tidemill.Version, of, with *tidemill.Report) comparison {
+	c := comparison{A: tidemill.VersionName(a.Model, a.Number), B: tidemill.VersionName(b.Model, b.Number), Figures: []figurePair{}}
+	of, with = orEmpty(of), orEmpty(with)
+	if of.Measured != nil || with.Measured != nil {
+		c.Figures = append(c.Figures, pairOfFigures("accuracy", of.Measured, with.Measured, func(f *tidemill.Figures) *tidemill.Estimate { return &f.Accuracy }),
+			pairOfFigures("macroF1", of.Measured, with.Measured, func(f *tidemill.Figures) *tidemill.Estimate { return &f.MacroF1 }))
+	}
+	c.Figures = append(c.Figures, otherMetrics(of, with)...)
+	if of.Measured != nil && with.Measured != nil {
+		c.Labels = pairLabels(of.Measured, with.Measured)
+	}
+	c.Notes = notesOn(a, b, of, with)
+	return c
+}
+
+func orEmpty(r *tidemill.Report) *tidemill.Report {
+	if r == nil {
+		return &tidemill.Report{}
+	}
+	return r
+}
+
+func pairOfFigures(name string, a, b *tidemill.Figures, pick func(*tidemill.Figures) *tidemill.Estimate) figurePair {
+	p := figurePair{Name: name}
+	if a != nil {
+		p.A = pick(a)
+	}
+	if b != nil {
+		p.B = pick(b)
+	}
+	p.Clear = isClear(p.A, p.B)
+	return p
+}
+
+// isClear reports whether the intervals do not meet, which is a strict word: a
+// difference may be no chance where they do. A figure without an interval says
+// nothing of chance.
+func isClear(a, b *tidemill.Estimate) bool {
+	if a == nil || b == nil || a.Low == a.High && b.Low == b.High {
+		return false
+	}
+	return a.High < b.Low || b.High < a.Low
+}
+
+// otherMetrics are those that have no intervals.
+func otherMetrics(a, b *tidemill.Report) (pairs []figurePair) {
+	names := map[string]float64{}
+	for _, r := range []*tidemill.Report{a, b} {
+		for name, v := range r.Metrics {
+			if a.Measured == nil && b.Measured == nil || name != "accuracy" && name != "macroF1" {
+				names[name] = v
+			}
+		}
+	}
+	for _, name := range telling(names) {
+		p := figurePair{Name: name}
+		if v, has := a.Metrics[name]; has {
+			p.A = &tidemill.Estimate{Value: v, Low: v, High: v}
+		}
+		if v, has := b.Metrics[name]; has {
+			p.B = &tidemill.Estimate{Value: v, Low: v, High: v}
+		}
+		pairs = append(pairs, p)
+	}
+	return pairs
+}
+
+// pairLabels holds the labels of both against each other, the largest difference
+// of F1 first.
+func pairLabels(a, b *tidemill.Figures) []labelPair {
+	was := map[string]*tidemill.Class{}
+	for i := range a.Classes {
+		was[a.Classes[i].Label] = &a.Classes[i]
+	}
+	var pairs []labelPair
+	for i := range b.Classes {
+		pairs = append(pairs, pairOfLabel(was[b.Classes[i].Label], &b.Classes[i]))
+		delete(was, b.Classes[i].Label)
+	}
+	for i := range a.Classes {
+		if left := &a.Classes[i]; was[left.Label] != nil {
+			pairs = append(pairs, pairOfLabel(left, nil))
+		}
+	}
+	slices.SortStableFunc(pairs, func(x, y labelPair) int { return cmp.Compare(y.apart(), x.apart()) })
+	return pairs
+}
+
+func (l *labelPair) apart() float64 { return math.Abs(l.F1[1] - l.F1[0]) }
+
+func pairOfLabel(a, b *tidemill.Class) labelPair {
+	var l labelPair
+	if a != nil {
+		l.Label, l.F1[0], l.Recall.A, l.Precision.A = a.Label, a.F1, recallOf(a), precisionOf(a)
+	}
+	if b != nil {
+		l.Label, l.F1[1], l.Recall.B, l.Precision.B = b.Label, b.F1, recallOf(b), precisionOf(b)
+	}
+	l.Recall.Name, l.Precision.Name = "recall", "precision"
+	l.Recall.Clear, l.Precision.Clear = isClear(l.Recall.A, l.Recall.B), isClear(l.Precision.A, l.Precision.B)
+	return l
+}
+
+// recallOf is nil where nothing has the label, and precisionOf where nothing was
+// said to: neither is defined then.
+func recallOf(c *tidemill.Class) *tidemill.Estimate {
+	if c.Support == 0 {
+		return nil
+	}
+	return &c.Recall
+}
+
+func precisionOf(c *tidemill.Class) *tidemill.Estimate {
+	if c.Predicted == 0 {
+		return nil
+	}
+	return &c.Precision
+}
+
+// notesOn says what is to be known of a comparison: whether both were measured on
+// the same data.
+func notesOn(a, b *tidemill.Version, of, with *tidemill.Report) (notes []string) {
+	switch bees, aes := with.Champion, of.Champion; {
+	case a.Model == b.Model && bees != nil && bees.Version == a.Number:
+		notes = append(notes, sameData("B", "A", bees))
+	case a.Model == b.Model && aes != nil && aes.Version == b.Number:
+		notes = append(notes, sameData("A", "B", aes))
+	case learntFrom(a) != learntFrom(b):
+		notes = append(notes, "each was measured by its own run, on the data of then: A's was "+orDash(learntFrom(a))+", B's "+orDash(learntFrom(b)))
+	}
+	for i, r := range []*tidemill.Report{of, with} {
+		if r.Measured == nil {
+			notes = append(notes, "of "+string("AB"[i])+" there are no predictions: its run has written no predictions.csv that could be counted")
+		}
+	}
+	return notes
+}
+
+func sameData(run, other string, b *tidemill.Beside) string {
+	text := fmt.Sprintf("the run of %s has measured %s on the same data as its own", run, other)
+	if l := b.Lead; l != nil {
+		text += fmt.Sprintf(": the lead of %s in accuracy is %s (95%%: %s to %s)%s", run, signed(l.Value), signed(l.Low), signed(l.High), leadText(l))
+	}
+	return text
+}
+
+// learntFrom names the data that a version came from.
+func learntFrom(v *tidemill.Version) string {
+	text := ""
+	for _, in := range v.Inputs {
+		if text != "" {
+			text += ", "
+		}
+		text += in.Dataset + in.URI
+		if in.Commit != "" {
+			text += "@" + cut(in.Commit, shownID)
+		}
+	}
+	return text
+}
+
+// gate is the flags of the commands that only a gateway can answer.
+type gate struct{ reach }
+
+// atTheGate explains to people where these commands go.
+const atTheGate = `It asks the gateway: the one that --url names, else TIDEMILL_URL, else that of a
+tidemill up that was started in the same folder.`
+
+func (g *gate) flags(f *flagSet) {
+	g.gatewayFlags(f)
+	g.data = dataFolder
+	f.text(&g.data, "data", "", "FOLDER", "where tidemill up keeps its data and its addresses")
+	f.text(&g.log, "log", "", "LEVEL", "debug, info, warn or error")
+	f.fromEnv("data", "TIDEMILL_DATA")
+	f.fromEnv("log", "TIDEMILL_LOG")
+}
+
+// enter reaches the gateway, and worries aloud if it does not answer. done lets
+// go of it.
+func (g *gate) enter(ctx context.Context, s *session) (_ *client.Gateway, done func(), err error) {
+	at, leave, err := g.enterQuietly(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	worried := worry{who: "the gateway", trouble: at.Trouble}
+	stop := worried.watch(s.stderr, "it is asked again for a while")
+	return at, func() { stop(); leave() }, nil
+}
+
+// enterQuietly is enter for what takes its time and tells of it itself.
+func (g *gate) enterQuietly(ctx context.Context, s *session) (_ *client.Gateway, done func(), err error) {
+	log, err := g.logger(s.stderr, slog.LevelWarn)
+	if err != nil {
+		return nil, nil, err
+	}
+	w, err := g.choose(s.getenv)
+	if err != nil {
+		return nil, nil, err
+	}
+	if w.url == "" {
+		return nil, nil, usagef("only a gateway knows this, and only TIDEMILL_KAFKA is set: name one with --url or %s", envURL)
+	}
+	at, err := g.knock(ctx, s, w, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	return at, at.Close, nil
+}

@@ -1,0 +1,464 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"tidemill.dev/api"
+	"tidemill.dev/internal/data/transfer"
+	"tidemill.dev/internal/gateway/client"
+)
+
+// files lists the files of a version as they come: there may be millions.
+func (l *dataList) files(ctx context.Context, s *session, g *client.Gateway, positional []string) error {
+	v, err := parseVersion(positional[0])
+	if err != nil {
+		return err
+	}
+	path := ""
+	if len(positional) > 1 {
+		path = positional[1]
+	}
+	out := bufio.NewWriter(s.stdout)
+	show := lineShower(out, l.output, func(f api.File) string { return fmt.Sprintf("%10s  %s", size(f.Size), harmless(f.Path)) })
+	files, bytes := 0, int64(0)
+	c, err := g.Files(ctx, v.dataset, v.ref, path, func(f api.File) error {
+		files, bytes = files+1, bytes+f.Size
+		return show(f)
+	})
+	if err = errors.Join(err, out.Flush()); err != nil {
+		return err
+	}
+	if l.output != "json" {
+		fmt.Fprintf(s.stderr, "%s, %s, of commit %s on %s\n", count(files, "file"), size(bytes), shortCommit(c.ID), harmless(c.Branch))
+	}
+	return nil
+}
+
+// lineShower prints one thing a line, as JSON or as text.
+func lineShower[T any](w io.Writer, output string, text func(T) string) func(T) error {
+	if output == "json" {
+		return func(v T) error {
+			line, err := json.Marshal(v)
+			if err == nil {
+				_, err = w.Write(append(harmlessJSON(line), '\n'))
+			}
+			return err
+		}
+	}
+	return func(v T) error {
+		_, err := fmt.Fprintln(w, text(v))
+		return err
+	}
+}
+
+func dataDiffCommand() command {
+	return command{
+		name:    "data diff",
+		args:    "DATASET FROM [TO]",
+		summary: "list the files that differ between two versions of a dataset",
+		about: `+ was added, - was removed, ~ is another. FROM and TO are branches, or commits by
+the beginning of their ids; without TO it is the branch main.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill data diff bots/bot-42 3f9ac2 main", "what came since that commit"},
+			{"tidemill data diff bots/bot-42 main next -o json", "one file a line, as it was and as it is"},
+		},
+		make: func() program { return &dataDiff{output: "text"} },
+	}
+}
+
+type dataDiff struct {
+	gate
+	output string
+}
+
+func (p *dataDiff) flags(f *flagSet) {
+	f.text(&p.output, "output", "o", "FORMAT", "text or json")
+	p.gate.flags(f)
+}
+
+func (p *dataDiff) accept(positional []string) error {
+	if err := checkOutput(p.output); err != nil {
+		return err
+	}
+	return between(positional, 2, "DATASET", "FROM", "TO")
+}
+
+func (p *dataDiff) run(ctx context.Context, s *session, positional []string) error {
+	g, done, err := p.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	out, differ := bufio.NewWriter(s.stdout), 0
+	show := lineShower(out, p.output, differenceText)
+	to := ""
+	if len(positional) > 2 {
+		to = positional[2]
+	}
+	err = g.Diff(ctx, positional[0], positional[1], to, func(d api.Difference) error { differ++; return show(d) })
+	if err = errors.Join(err, out.Flush()); err != nil {
+		return err
+	}
+	if p.output != "json" {
+		fmt.Fprintf(s.stderr, "%s differ\n", count(differ, "file"))
+	}
+	return nil
+}
+
+func differenceText(d api.Difference) string {
+	switch {
+	case d.Was == nil:
+		return fmt.Sprintf("+ %s  %s", harmless(d.Path), size(d.Is.Size))
+	case d.Is == nil:
+		return "- " + harmless(d.Path)
+	}
+	return fmt.Sprintf("~ %s  %s, was %s", harmless(d.Path), size(d.Is.Size), size(d.Was.Size))
+}
+
+func dataPutCommand() command {
+	return command{
+		name:    "data put",
+		args:    "DATASET DIR|FILE",
+		summary: "put files on a dataset as one commit, which is a new-data event",
+		about: `Only what the store lacks is uploaded. Interrupted, give the same command again:
+what was uploaded is there. Files that are on the branch and not in DIR stay, unless
+--replace is given. A branch that holds just these files already is left as it is,
+and no event is published.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill data put bots/bot-42 ./bot-42", "the files of a folder, on main"},
+			{"tidemill data put bots/bot-42 new.csv -m 'week 12'", "one more file"},
+			{"tidemill data put bots/bot-42 ./bot-42 --replace --dry-run", "what would change if the folder were all there is"},
+		},
+		make: func() program { return &dataPut{output: "text"} },
+	}
+}
+
+type dataPut struct {
+	gate
+	output                   string
+	branch, message, subject string
+	replace, dryRun          bool
+}
+
+func (p *dataPut) flags(f *flagSet) {
+	f.text(&p.branch, "branch", "b", "BRANCH", "commit there (default main); one that is not there is made")
+	f.text(&p.message, "message", "m", "TEXT", "what for")
+	f.text(&p.subject, "subject", "s", "KEY", "the event's subject, if not the key that the dataset belongs to")
+	f.yes(&p.replace, "replace", "remove from the branch what is not put")
+	f.yes(&p.dryRun, "dry-run", "only say what would change")
+	f.text(&p.output, "output", "o", "FORMAT", "text or json")
+	p.gate.flags(f)
+}
+
+func (p *dataPut) accept(positional []string) error {
+	if err := checkOutput(p.output); err != nil {
+		return err
+	}
+	if err := wants(positional, "DATASET", "DIR"); err != nil {
+		return err
+	}
+	v, err := parseVersion(positional[0])
+	if err == nil && v.ref != "" {
+		err = usagef("%q: a commit is put on a branch; name it by --branch %s", positional[0], v.ref)
+	}
+	return err
+}
+
+// putting is one call, on its way.
+type putting struct {
+	*dataPut
+	g     *client.Gateway
+	dir   string
+	asked api.CommitAsked
+	files []api.File
+	bytes int64 // of the files
+	moved int64 // that the store lacked
+	shown *carried
+	began time.Time
+}
+
+func (p *dataPut) run(ctx context.Context, s *session, positional []string) error {
+	g, done, err := p.enterQuietly(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	w := &putting{dataPut: p, g: g, dir: positional[1], shown: startCarried(s.stderr), began: time.Now(),
+		asked: api.CommitAsked{Dataset: positional[0], Branch: p.branch, Request: rand.Text(), Message: p.message, Subject: p.subject, Replace: p.replace}}
+	defer w.shown.stop()
+	if err := w.scan(ctx); err != nil {
+		return fmt.Errorf("put %s: %w", positional[1], err)
+	}
+	if p.dryRun {
+		return w.compare(ctx, s)
+	}
+	committed, err := w.put(ctx)
+	w.shown.stop()
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("put: interrupted, and nothing is committed for sure; give the same command again: what was uploaded is there")
+	case err != nil:
+		return fmt.Errorf("put %s: %w", positional[1], err)
+	case p.output == "json":
+		return writeIndented(s.stdout, committed)
+	}
+	return w.tell(s, &committed)
+}
+
+// scan reads what is to be put.
+func (w *putting) scan(ctx context.Context) error {
+	info, err := os.Stat(w.dir)
+	if err != nil {
+		return err
+	}
+	w.shown.next("reading", 0, 0)
+	if info.IsDir() {
+		w.files, err = transfer.Scan(ctx, w.dir, w.shown.add)
+	} else {
+		name := filepath.Base(w.dir)
+		w.dir = filepath.Dir(w.dir)
+		w.files, err = transfer.ScanFile(ctx, w.dir, name, w.shown.add)
+	}
+	if err == nil && len(w.files) == 0 {
+		err = errors.New("there are no files in it, and a dataset holds files")
+	}
+	for i := range w.files {
+		w.bytes += w.files[i].Size
+	}
+	return err
+}
+
+// put uploads what is missing and commits. What a collection has taken between
+// the two is put again.
+func (w *putting) put(ctx context.Context) (done api.Committed, err error) {
+	changes := make([]api.Change, len(w.files))
+	for i := range w.files {
+		changes[i].File = w.files[i]
+	}
+	carrier := w.g.Carrier()
+	carrier.Again, carrier.Moved = w.shown.trouble, func(_ int, bytes int64) { w.moved += bytes }
+	for tries := 0; ; tries++ {
+		w.shown.next("uploading", len(w.files), w.bytes)
+		if err := carrier.Put(ctx, w.dir, w.files, w.shown.add); err != nil {
+			return done, err
+		}
+		w.shown.next("committing", 0, 0)
+		done, err = w.g.Commit(ctx, w.asked, changes)
+		var problem *api.Problem
+		if err == nil || tries > 0 || !errors.As(err, &problem) || problem.Type != api.ProblemBase+api.UnknownData {
+			return done, err
+		}
+	}
+}
+
+func (w *putting) tell(s *session, c *api.Committed) error {
+	where := fmt.Sprintf("%s on %s", harmless(c.Dataset), harmless(c.Branch))
+	if c.Unchanged {
+		_, err := fmt.Fprintf(s.stdout, "nothing has changed: %s holds these files already, at commit %s\n", where, shortCommit(c.ID))
+		return err
+	}
+	_, err := fmt.Fprintf(s.stdout, "committed %s to %s: %s; it holds %s\nuploaded %s of %s in %s\n", shortCommit(c.ID), where, changesOf(&c.Commit), holding(&c.Commit),
+		size(w.moved), size(w.bytes), time.Since(w.began).Round(time.Millisecond))
+	return err
+}
+
+func dataGetCommand() command {
+	return command{
+		name:    "data get",
+		args:    "DATASET[@REF] DIR [PATH]",
+		summary: "get the files of a dataset into a folder",
+		about: aboutRefs + `
+
+With PATH only that file, or what is in that folder, is got. Interrupted, give the
+same command again: a file that is there and is the right one is kept. One that is
+there and differs is an error, unless --replace is given.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill data get bots/bot-42 ./bot-42", "all of it, as it is on main"},
+			{"tidemill data get bots/bot-42@3f9ac2 ./before train", "a folder, as it was in a commit"},
+		},
+		make: func() program { return &dataGet{} },
+	}
+}
+
+type dataGet struct {
+	gate
+	replace bool
+}
+
+func (p *dataGet) flags(f *flagSet) {
+	f.yes(&p.replace, "replace", "write over files that are there and differ")
+	p.gate.flags(f)
+}
+
+func (p *dataGet) accept(positional []string) error {
+	if len(positional) > 0 {
+		if _, err := parseVersion(positional[0]); err != nil {
+			return err
+		}
+	}
+	return between(positional, 2, "DATASET", "DIR", "PATH")
+}
+
+func (p *dataGet) run(ctx context.Context, s *session, positional []string) error {
+	v, err := parseVersion(positional[0])
+	if err != nil {
+		return err
+	}
+	g, done, err := p.enterQuietly(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	path, began := "", time.Now()
+	if len(positional) > 2 {
+		path = positional[2]
+	}
+	var files []api.File
+	bytes := int64(0)
+	c, err := g.Files(ctx, v.dataset, v.ref, path, func(f api.File) error {
+		files, bytes = append(files, f), bytes+f.Size
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case len(files) == 0 && path != "":
+		return fmt.Errorf("get %s: commit %s has no file and no folder %s; tidemill data ls %s lists its files", positional[0], shortCommit(c.ID), path, positional[0])
+	}
+	shown, moved := startCarried(s.stderr), int64(0)
+	defer shown.stop()
+	shown.next("getting", len(files), bytes)
+	carrier := g.Carrier()
+	carrier.Replace, carrier.Again, carrier.Moved = p.replace, shown.trouble, func(_ int, n int64) { moved += n }
+	err = carrier.Get(ctx, positional[1], files, shown.add)
+	shown.stop()
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("get: interrupted; give the same command again: what was got is kept")
+	case err != nil:
+		return fmt.Errorf("get %s: %w", positional[0], err)
+	}
+	fmt.Fprintf(s.stdout, "got %s, %s, of commit %s into %s: downloaded %s in %s\n", count(len(files), "file"), size(bytes), shortCommit(c.ID), positional[1],
+		size(moved), time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// carried counts files and bytes that are read or moved and, on a terminal,
+// shows them on one line.
+type carried struct {
+	out   io.Writer
+	shown bool
+
+	mu         sync.Mutex
+	verb       string
+	files, all int // all is 0 while nobody knows
+	bytes, sum int64
+	began      time.Time
+	drawn      bool
+	troubled   time.Time // when a failure was told last
+	stopping   chan struct{}
+	drawing    sync.WaitGroup
+	once       sync.Once
+}
+
+func startCarried(out io.Writer) *carried {
+	c := &carried{out: out, shown: isTerminal(out), began: time.Now(), stopping: make(chan struct{})}
+	c.drawing.Go(c.draw)
+	return c
+}
+
+// next begins a new stretch of the work.
+func (c *carried) next(verb string, files int, bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.verb, c.all, c.sum, c.files, c.bytes, c.began = verb, files, bytes, 0, 0, time.Now()
+}
+
+func (c *carried) add(files int, bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.files += files
+	c.bytes += bytes
+}
+
+const troubleEvery = 10 * time.Second
+
+// trouble tells of a failure that is tried again, but not of each of many.
+func (c *carried) trouble(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.troubled) < troubleEvery {
+		return
+	}
+	c.troubled = time.Now()
+	c.wipe()
+	fmt.Fprintf(c.out, "The gateway is asked again for a while. The last try: %s\n", harmless(err.Error()))
+}
+
+func (c *carried) draw() {
+	t := time.NewTicker(drawEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-c.stopping:
+			return
+		case <-t.C:
+		}
+		c.mu.Lock()
+		if c.shown && c.verb != "" {
+			c.drawn = true
+			fmt.Fprintf(c.out, "\r\x1b[K%s", c.line(time.Since(c.began)))
+		}
+		c.mu.Unlock()
+	}
+}
+
+// line is the state as one line. Called with the lock held.
+func (c *carried) line(took time.Duration) string {
+	rate := size(int64(float64(c.bytes)/max(took.Seconds(), 0.001))) + "/s"
+	if c.all == 0 {
+		return fmt.Sprintf("%s  %s  %s  %s", c.verb, count(c.files, "file"), size(c.bytes), rate)
+	}
+	share := 1.0
+	if c.sum > 0 {
+		share = min(float64(c.bytes)/float64(c.sum), 1)
+	}
+	full := int(share * barWidth)
+	return fmt.Sprintf("%s  %s of %s  %s of %s  %s  [%s%s] %3.0f%%", c.verb, thousands(int64(c.files)), count(c.all, "file"),
+		size(c.bytes), size(c.sum), rate, strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), share*100)
+}
+
+func (c *carried) wipe() {
+	if c.drawn {
+		fmt.Fprint(c.out, "\r\x1b[K")
+		c.drawn = false
+	}
+}
+
+// stop takes the line away. It may be called twice.
+func (c *carried) stop() {
+	c.once.Do(func() {
+		close(c.stopping)
+		c.drawing.Wait()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.wipe()
+	})
+}

@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+)
+
+// folder leaves files of a text each in a new folder.
+func folder(t testing.TB, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for path, text := range files {
+		at := filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+var committedAs = regexp.MustCompile(`committed (\S+) to`)
+
+func TestDataGoesAndComes(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	startUp(t, data)
+	do := func(args ...string) string { t.Helper(); return ok(t, append(args, "--data", data)...) }
+	if o := call(t, "", "data", "ls", "--data", data); o.code != 0 || !strings.Contains(o.err, "There are no datasets yet") {
+		t.Errorf("%+v", o)
+	}
+	from := folder(t, map[string]string{"train/a.csv": "a", "train/b.csv": "b", "labels.txt": "x\ny\n"})
+	dry := call(t, "", "data", "put", "bots/bot-42", from, "--dry-run", "--data", data)
+	mention(t, "put --dry-run", dry.out, "+ labels.txt  4 B\n", "+ train/a.csv")
+	mention(t, "put --dry-run", dry.err, "3 files would change on main of bots/bot-42")
+	put := do("data", "put", "bots/bot-42", from, "-m", "week 11")
+	mention(t, "put", put, "to bots/bot-42 on main: 3 added, 0 changed, 0 removed; it holds 3 files, 6 B", "uploaded 6 B of 6 B in ")
+	first := committedAs.FindStringSubmatch(put)[1]
+	mention(t, "put again", do("data", "put", "bots/bot-42", from), "nothing has changed: bots/bot-42 on main holds these files already, at commit "+first)
+
+	one := folder(t, map[string]string{"c.csv": "c"})
+	mention(t, "put a file", do("data", "put", "bots/bot-42", filepath.Join(one, "c.csv")), "1 added, 0 changed", "it holds 4 files", "uploaded 1 B of 1 B")
+	mention(t, "what replacing would do", do("data", "put", "bots/bot-42", one, "--replace", "--dry-run"), "- labels.txt\n", "- train/b.csv\n")
+	mention(t, "ls", do("data", "ls"), "DATASET", "bots/bot-42  main")
+	mention(t, "ls of a folder then", do("data", "ls", "bots/bot-42@"+first, "train"), "1 B  train/a.csv\n")
+	var f api.File
+	if err := json.Unmarshal([]byte(do("data", "ls", "bots/bot-42", "c.csv", "-o", "json")), &f); err != nil || f.Path != "c.csv" || f.Size != 1 {
+		t.Errorf("%+v, %v", f, err)
+	}
+	mention(t, "log", do("data", "log", "bots/bot-42"), "COMMIT", first, "+3 ~0 -0", "week 11", "4 files, 7 B")
+	mention(t, "branch", do("data", "branch", "bots/bot-42", "before", "--from", first), "made branch before of bots/bot-42 at commit", "3 files")
+	mention(t, "branch again", do("data", "branch", "bots/bot-42", "before", "--from", first), "was there already")
+	mention(t, "diff", do("data", "diff", "bots/bot-42", "before", "main"), "+ c.csv  1 B\n")
+	mention(t, "diff back", do("data", "diff", "bots/bot-42", "main", "before"), "- c.csv\n")
+
+	to := filepath.Join(t.TempDir(), "new", "folder")
+	mention(t, "get", do("data", "get", "bots/bot-42@before", to), "got 3 files, 6 B, of commit ", "downloaded 6 B")
+	if b, err := os.ReadFile(filepath.Join(to, "train", "b.csv")); string(b) != "b" || err != nil {
+		t.Errorf("%q, %v", b, err)
+	}
+	mention(t, "get again", do("data", "get", "bots/bot-42@before", to), "downloaded 0 B")
+	mention(t, "get one", do("data", "get", "bots/bot-42", to, "c.csv"), "got 1 file, 1 B")
+	mention(t, "gc", do("data", "gc", "--dry-run"), "would remove 0 of ", "stay")
+	mention(t, "gc", do("data", "gc", "-o", "json"), `"removed": 0`)
+
+	events := do("tail", "events", "--from", "beginning", "--no-follow", "--where", "type = 'new-data'", "-o", "json")
+	var v broker.View
+	if lines := strings.Split(strings.TrimSpace(events), "\n"); len(lines) != 2 || broker.UnmarshalStructured([]byte(lines[0]), &v) != nil || v.Subject != "bot-42" {
+		t.Errorf("%s", events)
+	}
+}
+
+func TestSlipsWithData(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	startUp(t, data)
+	from := folder(t, map[string]string{"a": "a"})
+	ok(t, "data", "put", "d", from, "--data", data)
+	differs := folder(t, map[string]string{"a": "b"})
+	for args, says := range map[string]string{
+		"data":                                 "data is several commands: data put, data get",
+		"data put":                             "DATASET is missing",
+		"data put d":                           "DIR is missing",
+		"data put d@main " + from:              "name it by --branch main",
+		"data put d /does/not/exist":           "no such file",
+		"data put d " + t.TempDir():            "there are no files in it",
+		"data put ../d " + from:                "../d",
+		"data put d " + from + " -b a/b/":      "a/b/",
+		"data ls none":                         `dataset "none" has no branch "main"`,
+		"data ls d@none":                       `has no branch "none" and no commit`,
+		"data ls @x":                           "names no dataset",
+		"data ls d a b":                        `"b" is one argument too many`,
+		"data get d":                           "DIR is missing",
+		"data get d " + differs:                "is there and is not that file",
+		"data get d " + differs + " none":      "has no file and no folder none",
+		"data log none":                        "none",
+		"data log d -n 0":                      "give 1 to 1000",
+		"data diff d":                          "FROM is missing",
+		"data diff d main none":                `"none"`,
+		"data branch d main --from none":       `"none"`,
+		"data branch none x":                   "none",
+		"data gc --older 1h":                   "name at least that",
+		"data gc --older -1h":                  "give at least 24h",
+		"data ls --url http://127.0.0.1:1 x":   "refused",
+		"data put d " + from + " --output csv": "csv",
+	} {
+		if o := call(t, "", append(strings.Fields(args), "--data", data)...); o.code == 0 || !strings.Contains(o.err, says) {
+			t.Errorf("%s: %+v, want %q", args, o, says)
+		}
+	}
+	if o := call(t, "", "data", "get", "d", differs, "--replace", "--data", data); o.code != 0 {
+		t.Errorf("%+v", o)
+	}
+}
+
+// Who is interrupted is told how to go on.
+func TestInterruptedPut(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	startUp(t, data)
+	files := map[string]string{}
+	for i := range 200 {
+		files[fmt.Sprint(i)] = fmt.Sprint(i)
+	}
+	from := folder(t, files)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	var out, stderr syncBuffer
+	err := run(ctx, []string{"data", "put", "d", from, "--data", data}, strings.NewReader(""), &out, &stderr)
+	if err == nil || !strings.Contains(err.Error(), "cancel") && !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("%v", err)
+	}
+	mention(t, "put", ok(t, "data", "put", "d", from, "--data", data), "200 added")
+}

@@ -1,0 +1,447 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker/follow"
+	"tidemill.dev/internal/gateway/client"
+	"tidemill.dev/triggers/deadletters"
+)
+
+func lettersCommand() command {
+	return command{
+		name:    "dead-letters",
+		lists:   true,
+		aliases: []string{"dl"},
+		summary: "list what could not be delivered (dl for short)",
+		about: `Newest first, and only those that are open: each that was replayed or dropped has
+a receipt, and has left the list. --reason finds a part of the reason.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill dead-letters", "all that are open"},
+			{"tidemill dl --trigger tell-crm --since -1h", "what one trigger could not deliver in the last hour"},
+			{"tidemill dl --reason timeout -o json", "for a script"},
+		},
+		make: func() program { return &letterList{output: "text", limit: 50} },
+	}
+}
+
+// letterFlags say which dead letters are meant.
+type letterFlags struct{ api.LetterSelection }
+
+func (l *letterFlags) flags(f *flagSet, reason string) {
+	f.text(&l.Trigger, "trigger", "t", "NAME", "of this trigger")
+	f.text(&l.Reason, reason, "", "TEXT", "whose reason contains this")
+	f.text(&l.Type, "type", "", "TYPE", "of events of this type")
+	f.text(&l.Key, "key", "", "KEY", "of events of this key")
+	f.text(&l.Stream, "stream", "", "STREAM", "of events that were read from this stream")
+	f.text(&l.Since, "since", "", "TIME", "written then or later: -1h or a time")
+	f.text(&l.Until, "until", "", "TIME", "written before then")
+}
+
+func (l *letterFlags) check() error {
+	for _, limit := range []struct{ flag, text string }{{"--since", l.Since}, {"--until", l.Until}} {
+		if limit.text == "" {
+			continue
+		}
+		if _, err := follow.ParseTime(limit.text, time.Now()); err != nil {
+			return usagef("%s %v", limit.flag, err)
+		}
+	}
+	return nil
+}
+
+// says reports whether a flag limits what is meant.
+func (l *letterFlags) says() bool {
+	return l.Trigger+l.Reason+l.Type+l.Key+l.Stream+l.Since+l.Until != ""
+}
+
+type letterList struct {
+	gate
+	letterFlags
+	output string
+	limit  int
+}
+
+func (l *letterList) flags(f *flagSet) {
+	l.letterFlags.flags(f, "reason")
+	f.number(&l.limit, "limit", "n", "COUNT", "show no more than so many")
+	f.text(&l.output, "output", "o", "FORMAT", "text or json")
+	l.gate.flags(f)
+}
+
+func (l *letterList) accept(positional []string) error {
+	if err := checkOutput(l.output); err != nil {
+		return err
+	}
+	if l.limit < 1 {
+		return usagef("--limit %d: give 1 or more", l.limit)
+	}
+	if err := l.check(); err != nil {
+		return err
+	}
+	return wants(positional)
+}
+
+func (l *letterList) run(ctx context.Context, s *session, _ []string) error {
+	g, done, err := l.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	all, total, err := gatherLetters(ctx, g, l.LetterSelection, l.limit)
+	switch {
+	case err != nil:
+		return err
+	case l.output == "json":
+		return writeIndented(s.stdout, all)
+	case len(all) == 0 && l.says():
+		fmt.Fprintln(s.stderr, "No open dead letter is meant; without flags all are listed.")
+		return nil
+	case len(all) == 0:
+		fmt.Fprintln(s.stderr, "There are no open dead letters.")
+		return nil
+	}
+	if err := tabulateLetters(s.stdout, all); err != nil {
+		return err
+	}
+	l.advise(s.stderr, all, total)
+	return nil
+}
+
+const letterPage = 1000
+
+// gatherLetters turns pages until there are as many as are wanted.
+func gatherLetters(ctx context.Context, g *client.Gateway, of api.LetterSelection, limit int) (all []api.DeadLetter, total int, err error) {
+	all = []api.DeadLetter{}
+	for cursor := ""; ; {
+		page, err := g.DeadLetters(ctx, of, min(limit-len(all), letterPage), cursor)
+		if err != nil {
+			return nil, 0, err
+		}
+		all = append(all, page.DeadLetters...)
+		if total == 0 {
+			total = page.Total
+		}
+		if cursor = page.Cursor; cursor == "" || len(all) >= limit {
+			return all, total, nil
+		}
+	}
+}
+
+const shownID = 10 // letters of an id; its beginning will do
+
+func shortID(id string) string { return harmless(id[:min(len(id), shownID)]) }
+
+func tabulateLetters(w io.Writer, all []api.DeadLetter) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "ID\tWRITTEN\tTRIGGER\tTYPE\tKEY\tTRIED\tREASON")
+	for i := range all {
+		l := &all[i]
+		reason := cut(harmless(l.Reason), 80)
+		if l.State == api.LetterReplaying {
+			reason = "(being replayed) " + reason
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", shortID(l.ID), clock(l.Written), orDash(harmless(whose(l))), orDash(harmless(l.Type)), orDash(cut(harmless(l.Key), 40)), l.Tried, reason)
+	}
+	return t.Flush()
+}
+
+// whose delivery failed: a trigger's, or a scorer's, which its group names.
+func whose(l *api.DeadLetter) string {
+	scorer, is := strings.CutPrefix(l.Group, tidemill.ScorerGroup(""))
+	if l.Trigger == "" && is {
+		return "scorer/" + scorer
+	}
+	return l.Trigger
+}
+
+// advise says how much is not shown, and what can be done.
+func (l *letterList) advise(w io.Writer, all []api.DeadLetter, total int) {
+	fmt.Fprintln(w)
+	if total > len(all) {
+		fmt.Fprintf(w, "These are the newest of %s; --limit %d shows all.\n", count(total, "open dead letter"), total)
+	}
+	first := all[0]
+	fmt.Fprintf(w, "Next: tidemill dl show %s tells all of one.\n", shortID(first.ID))
+	if first.Trigger != "" {
+		fmt.Fprintf(w, "      tidemill dl replay --trigger %s --dry-run, once its subscriber is mended\n", harmless(first.Trigger))
+		return
+	}
+	mended := "its publisher is mended"
+	if whose(&first) != "" {
+		mended = "its key has a model, or its publisher is mended, and it has been published again"
+	}
+	fmt.Fprintf(w, "      tidemill dl drop %s --reason TEXT, once %s\n", strings.TrimSpace(shortID(first.ID)), mended)
+}
+
+func lettersShowCommand() command {
+	return command{
+		name:    "dead-letters show",
+		args:    "ID",
+		summary: "show a dead letter: the event, and each attempt to deliver it",
+		about: `Of an open letter the beginning of its id will do, if no other begins so. One that
+was replayed or dropped is shown with its receipt, by its whole id.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill dl show 3k7mzq", "by the beginning of its id"},
+			{"tidemill dl show 3k7mzq -o json", "for a script"},
+		},
+		make: func() program { return &letterShow{output: "text"} },
+	}
+}
+
+type letterShow struct {
+	gate
+	output string
+}
+
+func (p *letterShow) flags(f *flagSet) {
+	f.text(&p.output, "output", "o", "FORMAT", "text or json")
+	p.gate.flags(f)
+}
+
+func (p *letterShow) accept(positional []string) error {
+	if err := checkOutput(p.output); err != nil {
+		return err
+	}
+	return wants(positional, "ID")
+}
+
+func (p *letterShow) run(ctx context.Context, s *session, positional []string) error {
+	g, done, err := p.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	whole, err := g.DeadLetter(ctx, positional[0])
+	switch {
+	case err != nil:
+		return err
+	case p.output == "json":
+		return writeIndented(s.stdout, whole)
+	}
+	return showLetter(s.stdout, &whole)
+}
+
+func showLetter(w io.Writer, whole *api.WholeLetter) error {
+	l := &whole.Letter
+	p := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	say := func(what, text string) { fmt.Fprintf(p, "%s\t%s\n", what, harmless(text)) }
+	say("dead letter", l.ID+", "+string(l.State))
+	if l.Trigger != "" {
+		say("trigger", l.Trigger)
+	} else if who := whose(l); who != "" {
+		say("of", who)
+	}
+	say("reason", l.Reason)
+	say("written", clock(l.Written))
+	if l.Type != "" {
+		say("event", l.Type+" of "+orDash(l.Key))
+	} else if l.Key != "" {
+		say("key", l.Key)
+	}
+	say("read from", placeOf(l))
+	if l.Group != "" {
+		say("read by", l.Group)
+	}
+	if l.Replay != "" {
+		say("replay", "asked for as act "+l.Replay)
+	}
+	if r := whole.Receipt; r != nil {
+		say("receipt", receiptText(r))
+	}
+	if err := p.Flush(); err != nil {
+		return err
+	}
+	showAttempts(w, whole)
+	showEventOf(w, whole)
+	_, err := fmt.Fprint(w, nextForLetter(l))
+	return err
+}
+
+func placeOf(l *api.DeadLetter) string {
+	if l.LastOffset > l.Source.Offset {
+		return fmt.Sprintf("%s, partition %d, offsets %d to %d", l.Source.Stream, l.Source.Partition, l.Source.Offset, l.LastOffset)
+	}
+	return place(l.Source.Stream, l.Source.Partition, l.Source.Offset)
+}
+
+func receiptText(r *api.Receipt) string {
+	text := fmt.Sprintf("%s %s by %s: %s", r.Action, clock(r.At), orSomebody(r.By), r.Outcome)
+	if r.Reason != "" {
+		text += ", " + r.Reason
+	}
+	if r.NewLetter != "" {
+		text += ", as dead letter " + r.NewLetter
+	}
+	return text
+}
+
+func showAttempts(w io.Writer, whole *api.WholeLetter) {
+	if len(whole.Attempts) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n%s:\n", count(max(whole.Letter.Tried, len(whole.Attempts)), "attempt"))
+	left := whole.Letter.Tried - len(whole.Attempts)
+	for i, a := range whole.Attempts {
+		if left > 0 && i == len(whole.Attempts)/2 {
+			fmt.Fprintf(w, "  … %s more\n", thousands(int64(left)))
+		}
+		status := "no answer"
+		if a.Status != 0 {
+			status = fmt.Sprint(a.Status)
+		}
+		fmt.Fprintf(w, "  %s  %-9s %s  %s\n", clock(a.At), status, time.Duration(a.TookSeconds*float64(time.Second)).Round(time.Millisecond), harmless(a.Error))
+	}
+	if last := whole.Attempts[len(whole.Attempts)-1]; last.Answer != "" {
+		fmt.Fprintf(w, "\nThe last answer began:\n%s", indented(last.Answer))
+	}
+}
+
+// indented is a text of several lines, each without what a terminal would obey.
+func indented(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		fmt.Fprintf(&b, "  %s\n", strings.TrimRight(harmless(line), " "))
+	}
+	return b.String()
+}
+
+func showEventOf(w io.Writer, whole *api.WholeLetter) {
+	switch {
+	case whole.Event != nil:
+		var pretty bytes.Buffer
+		if json.Indent(&pretty, harmlessJSON(whole.Event), "  ", "  ") == nil {
+			fmt.Fprintf(w, "\nThe event:\n  %s\n", &pretty)
+		}
+	case whole.Record != nil:
+		fmt.Fprintf(w, "\nThe record, which is no event:\n  key %q, %s: %s\n", cut(string(whole.Record.Key), 40), size(int64(len(whole.Record.Value))), oneLine(whole.Record.Value))
+		for _, h := range whole.Record.Headers {
+			fmt.Fprintf(w, "  %s: %s\n", harmless(h.Key), oneLine(h.Value))
+		}
+	}
+}
+
+// nextForLetter is what one may want to do with it now.
+func nextForLetter(l *api.DeadLetter) string {
+	switch {
+	case l.State == api.LetterResolved:
+		return ""
+	case l.State == api.LetterReplaying:
+		return "\nIt is being replayed; tidemill triggers show " + harmless(l.Trigger) + " tells how that goes.\n"
+	case whose(l) != l.Trigger:
+		return "\nNext: see that its key has a model that takes it, publish it again, then tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
+	case l.Trigger == "":
+		return "\nNext: have its publisher mend it and publish it again, then tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
+	}
+	return "\nNext: tidemill dl replay " + shortID(l.ID) + "\n      tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
+}
+
+// receipts waits for the ends of replays.
+type receipts struct {
+	s      *session
+	tail   *client.Tail
+	wanted map[string]bool // letters
+	asked  int
+
+	delivered, again, other int
+}
+
+func followReceipts(ctx context.Context, g *client.Gateway, s *session) (*receipts, error) {
+	t, err := g.Tail(ctx, client.TailOptions{Stream: tidemill.StreamDeadLetters, From: "end"})
+	if err != nil {
+		return nil, fmt.Errorf("wait for receipts: %w; --no-wait asks without waiting", err)
+	}
+	return &receipts{s: s, tail: t, wanted: map[string]bool{}}, nil
+}
+
+func (r *receipts) close() { r.tail.Close() }
+
+// expect adds letters whose receipts are to be waited for.
+func (r *receipts) expect(ids []string) {
+	for _, id := range ids {
+		r.wanted[id] = true
+	}
+	r.asked += len(ids)
+}
+
+// shownReceipts is how many receipts are shown one by one.
+const shownReceipts = 25
+
+// run shows the receipts until all are there. Ctrl-C ends the waiting and
+// nothing else.
+func (r *receipts) run(ctx context.Context) error {
+	for len(r.wanted) > 0 {
+		batch, err := r.tail.Next(ctx)
+		if ctx.Err() != nil {
+			fmt.Fprintf(r.s.stderr, "The replay goes on without us: %s had no receipt yet. Next: tidemill dl tells how each stands.\n", count(len(r.wanted), "letter"))
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("wait for receipts: %w; the replay goes on, tidemill dl tells how it stands", err)
+		}
+		for i := range batch {
+			r.take(&batch[i])
+		}
+		if len(batch) > 0 && r.asked > shownReceipts {
+			fmt.Fprintf(r.s.stderr, "%s of %s\n", thousands(int64(r.asked-len(r.wanted))), thousands(int64(r.asked)))
+		}
+	}
+	return r.sum()
+}
+
+func (r *receipts) take(e *follow.Event) {
+	if e.Err != nil || e.Type != tidemill.TypeEventResolved {
+		return
+	}
+	receipt, err := deadletters.ReadReceipt(&e.View)
+	if err != nil || !r.wanted[receipt.Letter] {
+		return
+	}
+	delete(r.wanted, receipt.Letter)
+	switch receipt.Outcome {
+	case deadletters.Delivered:
+		r.delivered++
+	case deadletters.FailedAgain:
+		r.again++
+	default:
+		r.other++
+	}
+	if r.asked > shownReceipts {
+		return
+	}
+	line := fmt.Sprintf("%s  %s", shortID(receipt.Letter), receipt.Outcome)
+	if receipt.Reason != "" {
+		line += ": " + receipt.Reason
+	}
+	if receipt.NewLetter != "" {
+		line += " (dead letter " + receipt.NewLetter[:min(len(receipt.NewLetter), shownID)] + ")"
+	}
+	fmt.Fprintln(r.s.stdout, harmless(line))
+}
+
+// sum tells how it all ended. What failed again is no success.
+func (r *receipts) sum() error {
+	fmt.Fprintf(r.s.stdout, "Delivered %s", count(r.delivered, "dead letter"))
+	if r.other > 0 {
+		fmt.Fprintf(r.s.stdout, ", %s dropped meanwhile", thousands(int64(r.other)))
+	}
+	if r.again == 0 {
+		fmt.Fprintln(r.s.stdout, ".")
+		return nil
+	}
+	fmt.Fprintf(r.s.stdout, ", %s failed again. Next: tidemill dl lists them, newest first.\n", thousands(int64(r.again)))
+	return errReported
+}

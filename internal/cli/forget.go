@@ -1,0 +1,178 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/internal/gateway/client"
+)
+
+func forgetCommand() command {
+	return command{
+		name:    "forget",
+		args:    "KEY",
+		summary: "forget a key: its runs, models, data, logs and dead letters",
+		about: `Its runs end, its models are retired, its datasets with all versions, its logs and
+checkpoints are removed, its dead letters are dropped, and what waits for it is not
+delivered any more. Events on streams stay until their retention ends: the receipt
+says where, and until when. On a terminal it shows what there is, and asks first;
+elsewhere it wants --yes.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill forget bot-42 --dry-run", "what would go, and what would be left"},
+			{"tidemill forget bot-42 --reason 'the customer has left' --yes", "without being asked"},
+		},
+		make: func() program { return &keyForget{output: "text"} },
+	}
+}
+
+type keyForget struct {
+	gate
+	output, reason      string
+	dryRun, yes, noWait bool
+}
+
+func (p *keyForget) flags(f *flagSet) {
+	f.text(&p.reason, "reason", "", "TEXT", "why, for the receipt")
+	f.yes(&p.dryRun, "dry-run", "only say what would be forgotten")
+	f.yes(&p.yes, "yes", "do not ask")
+	f.yes(&p.noWait, "no-wait", "do not wait for the receipt")
+	f.text(&p.output, "output", "o", "FORMAT", "text or json")
+	p.gate.flags(f)
+}
+
+func (p *keyForget) accept(positional []string) error {
+	if err := checkOutput(p.output); err != nil {
+		return err
+	}
+	return wants(positional, "KEY")
+}
+
+func (p *keyForget) run(ctx context.Context, s *session, positional []string) error {
+	g, done, err := p.enterQuietly(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	ask := api.KeyAsked{Key: positional[0], Reason: p.reason, DryRun: true}
+	if p.dryRun || !p.yes {
+		there, err := g.ForgetKey(ctx, client.NewAsking(), ask)
+		if err != nil {
+			return err
+		}
+		if p.dryRun {
+			return p.tell(s.stdout, &there)
+		}
+		if err := agreed(ctx, s, there.Receipt); err != nil {
+			return err
+		}
+	}
+	ask.DryRun, ask.Wait = false, false
+	end, err := g.ForgetKey(ctx, client.NewAsking(), ask)
+	if err == nil && !p.noWait {
+		fmt.Fprintf(s.stderr, "It is being forgotten under the id %s.\n", end.ID)
+		err = p.await(ctx, g, &end)
+	}
+	if err != nil {
+		return err
+	}
+	return p.tell(s.stdout, &end)
+}
+
+// agreed asks whoever sits there. What is piped in cannot say yes by accident.
+func agreed(ctx context.Context, s *session, there *tidemill.KeyForgotten) error {
+	f, ok := s.stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return usagef("--yes is missing: nobody is there to be asked; --dry-run shows what would be forgotten")
+	}
+	sayEnd(s.stderr, there)
+	fmt.Fprintf(s.stderr, "Forget %s? This cannot be taken back. Write the key to go on: ", harmless(there.Key))
+	line, err := bufio.NewReader(untilDone(ctx, f)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if strings.TrimSpace(line) != there.Key {
+		return errors.New("nothing was forgotten: that was not the key")
+	}
+	return nil
+}
+
+const lookForReceipt = 500 * time.Millisecond
+
+// await looks for the receipt until it is there. Ctrl-C ends the waiting, not
+// what goes on.
+func (p *keyForget) await(ctx context.Context, g *client.Gateway, end *api.KeyEnd) error {
+	look := time.NewTicker(lookForReceipt)
+	defer look.Stop()
+	for id := end.ID; ; {
+		now, err := g.ForgottenKey(ctx, id)
+		switch {
+		case err == nil && now.Done:
+			*end = now
+			return nil
+		case err != nil && client.Status(err) != http.StatusNotFound: // it has not begun yet
+			return err
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (p *keyForget) tell(w io.Writer, end *api.KeyEnd) error {
+	if p.output == "json" {
+		return writeIndented(w, end)
+	}
+	switch {
+	case end.DryRun:
+		fmt.Fprintf(w, "Would be forgotten:\n")
+	case end.Done:
+		fmt.Fprintf(w, "Forgotten; the receipt is on the stream facts:\n")
+	default:
+		fmt.Fprintf(w, "It is being forgotten under the id %s.\n", end.ID)
+		return nil
+	}
+	sayEnd(w, end.Receipt)
+	return nil
+}
+
+// sayEnd writes a receipt for people.
+func sayEnd(w io.Writer, r *tidemill.KeyForgotten) {
+	for i := range r.Runs {
+		fmt.Fprintf(w, "  %s of recipe %s\n", count(len(r.Runs[i].Runs), "run"), r.Runs[i].Recipe)
+	}
+	for _, m := range r.Models {
+		fmt.Fprintf(w, "  model %s with %s\n", harmless(m.Model), count(m.Versions, "version"))
+	}
+	for _, d := range r.Datasets {
+		fmt.Fprintf(w, "  dataset %s with %s\n", harmless(d.Dataset), count(d.Commits, "commit"))
+	}
+	if r.Letters > 0 {
+		fmt.Fprintf(w, "  %s\n", count(r.Letters, "dead letter"))
+	}
+	if len(r.Runs)+len(r.Models)+len(r.Datasets)+r.Letters == 0 {
+		fmt.Fprintf(w, "  nothing is known of %s\n", harmless(r.Key))
+	}
+	fmt.Fprintln(w, "What is held still, and until when:")
+	for _, left := range r.Remains {
+		until := left.Ends
+		if left.Until != nil {
+			until = "until " + left.Until.UTC().Format(time.RFC3339) + ", " + left.Ends
+		}
+		fmt.Fprintf(w, "  %s: %s; %s\n", left.Place, left.What, until)
+	}
+}

@@ -1,0 +1,139 @@
+//go:build slow && unix
+
+package cli
+
+import (
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// A newcomer comes from init to a trainer of their own: its first version is
+// refused beside the champion, its second one takes that one's place.
+func TestTrainIsFollowed(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("there is no python3 here, which docs/train.md asks for")
+	}
+	t.Parallel()
+	g := openGuide(t, "docs/train.md", t.TempDir())
+	mention(t, "init and validate", g.do(), "wrote ", "is valid")
+	g.do()
+	g.until("runs", "intent")
+	g.until("models show intent/bot-42@1", ", champion:")
+	mention(t, "models", g.do(), "intent/bot-42", "accuracy 0.900", "there is no champion")
+	mention(t, "try", g.do(), "is valid", "accuracy 0.833")
+	g.start(1)
+	g.until("models show intent/bot-42@2", ", refused:")
+	mention(t, "a worse version", g.do(), ", refused:", "0.833", "champion.metrics.accuracy")
+	mention(t, "validate", g.do(), "is valid")
+	g.start(2)
+	g.until("models show intent/bot-42@3", ", champion:")
+	mention(t, "a better version", g.do(), "0.933", "run", "bots/bot-42")
+	mention(t, "rollback", g.do(), "intent/bot-42", "we want to look at it first")
+	g.end()
+}
+
+// start follows the block that asks for a run, once up has said for the nth time
+// that it has taken a change up.
+func (g *guide) start(n int) {
+	g.Helper()
+	eventually(g.T, func() bool { return strings.Count(g.server.stderr.String(), `"config applied"`) >= n })
+	mention(g.T, "runs start", g.do(), "intent")
+}
+
+// Three bots: two have a champion, one is refused. Better data are promoted,
+// worse ones refused.
+func TestIntentsIsFollowed(t *testing.T) {
+	needGo(t)
+	t.Parallel()
+	g := openGuide(t, "examples/intents/README.md", repository(t))
+	mention(t, "validate", g.do(), "is valid")
+	g.do()
+	for bot, becomes := range map[string]string{"bot-shop": ", champion:", "bot-bank": ", champion:", "bot-travel": ", refused:"} {
+		g.until("models show intent/"+bot+"@1", becomes)
+	}
+	mention(t, "models", g.do(), "intent/bot-shop", "intent/bot-bank", "intent/bot-travel", "metrics.accuracy >= 0.8", "refused")
+	g.do()
+	g.until("models show intent/bot-bank@2", ", champion:")
+	mention(t, "better data", g.do(), "champion", "0.915", "0.881")
+	g.do()
+	g.until("models show intent/bot-shop@2", ", refused:")
+	mention(t, "worse data", g.do(), "champion.metrics.accuracy", "0.878")
+	mention(t, "rollback and why", g.do(), "to see how it goes", "bots/bot-bank")
+	mention(t, "try", g.do(), "accuracy 0.878")
+	g.end()
+}
+
+// A commit after another: one put makes all three stages run, one that has
+// nothing new the first alone.
+func TestStagesIsFollowed(t *testing.T) {
+	needGo(t)
+	t.Parallel()
+	g := openGuide(t, "examples/stages/README.md", repository(t))
+	mention(t, "validate", g.do(), "is valid")
+	g.do()
+	g.until("models show intent/bot-shop@1", ", champion:")
+	mention(t, "the first two weeks", g.do(), "clean", "split", "intent", "clean/bot-shop", "split/bot-shop", "Version 1, champion")
+	g.do()
+	g.until("models show intent/bot-shop@2", "Version 2")
+	if out := g.do(); g.commits("clean/bot-shop") != 2 || g.commits("split/bot-shop") != 2 {
+		t.Errorf("a third week is not one commit more:\n%s", out)
+	}
+	for dataset, added := range map[string]string{"clean/bot-shop": "week-3.csv", "split/bot-shop": "train-week-3.csv"} {
+		commits := commitOf.FindAllString(g.until("data log "+dataset), -1)
+		diff := g.until("data diff "+dataset+" "+commits[1]+" "+commits[0], added)
+		if strings.Contains(diff, "week-1") || strings.Contains(diff, "week-2") {
+			t.Errorf("%s: more than the third week is new:\n%s", dataset, diff)
+		}
+	}
+	g.do()
+	g.wantRuns("clean", 3)
+	g.do()
+	g.wantRuns("split", 2)
+	g.wantRuns("intent", 2)
+	if n := g.commits("clean/bot-shop"); n != 2 {
+		t.Errorf("a week of nothing new is commit %d", n)
+	}
+	mention(t, "why", g.do(), "intent/bot-shop", "split/bot-shop", "clean/bot-shop", "raw/bot-shop")
+	g.end()
+}
+
+var commitOf = regexp.MustCompile(`(?m)^[0-9a-z]{8,}`)
+
+// commits are how many a dataset has.
+func (g *guide) commits(dataset string) int {
+	g.Helper()
+	return len(commitOf.FindAllString(g.until("data log "+dataset), -1))
+}
+
+// wantRuns waits until a recipe has had so many runs, and all have succeeded.
+func (g *guide) wantRuns(recipe string, n int) {
+	g.Helper()
+	eventually(g.T, func() bool {
+		return strings.Count(g.until("runs --state succeeded --recipe "+recipe+" -o json"), `"recipe": "`+recipe+`"`) >= n
+	})
+	if got := strings.Count(g.until("runs --recipe "+recipe+" -o json"), `"recipe": "`+recipe+`"`); got != n {
+		g.Errorf("%s ran %d times, not %d", recipe, got, n)
+	}
+}
+
+func needGo(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go here, which the example is built with")
+	}
+}
+
+// The files of all examples are read as `up` reads them.
+func TestExamplesConfigs(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join("..", "..", "examples", "*", "tidemill.yaml"))
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, file := range files {
+		mention(t, file, ok(t, "validate", "-f", file), "is valid")
+	}
+}

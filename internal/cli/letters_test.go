@@ -1,0 +1,253 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/triggers/deadletters"
+)
+
+const deskConfig = `version: 1
+name: prod
+triggers:
+  tell-crm: {when: {type: bot-created, where: "subject LIKE 'bot-%'"}, to: {url: "https://crm.example/hooks"}, delivery: {rate: 5/s}}
+  tell-erp: {when: {type: bot-deleted}, to: {service: erp}, delivery: {order: none, replies: ignore}}
+`
+
+// desk is a gateway with triggers, and no dispatcher: the test plays its part.
+type desk struct {
+	*testing.T
+	*replica
+	names tidemill.Names
+	b     *broker.Broker
+	p     *broker.Producer
+}
+
+func openDesk(t *testing.T) *desk {
+	t.Helper()
+	dir := t.TempDir()
+	kafka := servers(t, embedded.Options{Dir: dir})
+	d := &desk{T: t, replica: startGateway(t, append(kafka, "-f", leave(t, deskConfig, dir, "c.yaml"), "--listen", "127.0.0.1:0")...)}
+	var err error
+	d.names, err = tidemill.NewNames("prod")
+	d.must(err)
+	d.b, err = broker.Open(t.Context(), broker.Options{Addr: kafka[1], Names: d.names})
+	d.must(err)
+	t.Cleanup(func() { d.must(d.b.Close()) })
+	d.p, err = d.b.Producer(broker.ProducerOptions{})
+	d.must(err)
+	t.Cleanup(func() { _ = d.p.Close(context.Background()) })
+	return d
+}
+
+func (d *desk) must(err error) {
+	d.Helper()
+	if err != nil {
+		d.Fatal(err)
+	}
+}
+
+// letter writes a dead letter and waits until the gateway lists it.
+func (d *desk) letter(key string) broker.View {
+	d.Helper()
+	original := broker.View{ID: "of " + key, Source: "/crm", Type: "bot-created", Subject: key, DataContentType: "application/json", Data: []byte(`{"name":"Ada"}`)}
+	v, err := deadletters.New(d.names, broker.Position{Stream: "events", Partition: 2, Offset: 7}, &original, deadletters.Details{
+		Trigger: "tell-crm", Reason: "the subscriber answered 500", Tried: 30, Destination: "https://crm.example/hooks",
+		Attempts: []deadletters.Attempt{{At: time.Unix(1000, 0), Took: 1500 * time.Millisecond, Error: "connection refused"},
+			{At: time.Unix(2000, 0), Took: time.Second, Status: 500, Error: "500 Internal Server Error", Answer: "no\x1b[31m room\nat all"}}}, time.Now())
+	d.must(err)
+	_, err = d.p.Publish(d.Context(), tidemill.StreamDeadLetters, &v)
+	d.must(err)
+	eventually(d.T, func() bool { return strings.Contains(call(d.T, "", "dl", "--url", d.url).out, v.ID[:shownID]) })
+	return v
+}
+
+func (d *desk) resolve(letter *broker.View, r deadletters.Receipt) {
+	d.Helper()
+	v, err := deadletters.Resolved(d.names, letter, r, time.Now())
+	d.must(err)
+	_, err = d.p.Publish(d.Context(), tidemill.StreamDeadLetters, &v)
+	d.must(err)
+}
+
+// triggers are those that the command lists. A busy Redis may not say in time what
+// works on them, and then nobody knows.
+func (d *desk) triggers(says string, flags ...string) (list string) {
+	d.Helper()
+	eventually(d.T, func() bool {
+		o := call(d.T, "", append([]string{"triggers", "--url", d.url}, flags...)...)
+		list = o.out
+		return strings.Contains(o.out+o.err, says)
+	})
+	return list
+}
+
+// acts are those on the stream.
+func (d *desk) acts() (all []broker.View) {
+	d.Helper()
+	_, err := d.b.ReadBack(d.Context(), []broker.Position{{Stream: tidemill.StreamCommands}}, func(e *broker.Incoming) { all = append(all, e.Clone()) })
+	d.must(err)
+	return all
+}
+
+func TestDeadLettersFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	d := openDesk(t)
+	if o := call(t, "", "dead-letters", "--url", d.url); o.code != 0 || !strings.Contains(o.err, "no open dead letters") || o.out != "" {
+		t.Errorf("of none it says %q, %q", o.out, o.err)
+	}
+	one, two := d.letter("bot-1"), d.letter("bot-2")
+	o := call(t, "", "dl", "--url", d.url, "--trigger", "tell-crm", "-n", "1")
+	mention(t, "the list", o.out, "ID ", "TRIGGER", "tell-crm", "bot-created", "bot-2", "30", "the subscriber answered 500", two.ID[:shownID])
+	mention(t, "what comes next", o.err, "newest of 2 open dead letters; --limit 2 shows all", "Next: tidemill dl show "+two.ID[:shownID], "tidemill dl replay --trigger tell-crm --dry-run")
+	var list []api.DeadLetter
+	d.must(json.Unmarshal([]byte(ok(t, "dl", "--url", d.url, "-o", "json", "--reason", "ANSWERED", "--key", "bot-1")), &list))
+	if len(list) != 1 || list[0].ID != one.ID {
+		t.Errorf("as JSON it lists %+v", list)
+	}
+	mention(t, "no letter", call(t, "", "dl", "--url", d.url, "--key", "none").err, "No open dead letter is meant")
+
+	shown := ok(t, "dl", "show", one.ID[:shownID], "--url", d.url)
+	mention(t, "show", shown, one.ID+", open", "tell-crm", "the subscriber answered 500", "bot-created of bot-1", "30 attempts:", "no answer", "connection refused", "… 28 more",
+		"500 Internal Server Error", "1.5s", "The last answer began:\n  no·[31m room\n  at all", `"name": "Ada"`, "tidemill dl replay "+one.ID[:shownID])
+	var whole api.WholeLetter
+	d.must(json.Unmarshal([]byte(ok(t, "dl", "show", one.ID, "--url", d.url, "-o", "json")), &whole))
+	if whole.Letter.ID != one.ID || len(whole.Attempts) != 2 {
+		t.Errorf("as JSON it shows %+v", whole)
+	}
+	mention(t, "no letter", call(t, "", "dl", "show", "none", "--url", d.url).err, "show dead letter none: no dead letter's id is")
+
+	mention(t, "a dry drop", ok(t, "dl", "drop", one.ID[:shownID], "--reason", "a test", "--dry-run", "--url", d.url), "1 dead letter would be dropped. Next: ")
+	mention(t, "a drop", ok(t, "dl", "drop", one.ID[:shownID], "--reason", "a test", "--url", d.url), "Dropped 1 dead letter.")
+	mention(t, "one that is dropped", ok(t, "dl", "show", one.ID, "--url", d.url), "resolved", "dropped", "by somebody", "a test")
+	if o := call(t, "", "dl", "drop", one.ID, "--reason", "again", "--url", d.url); o.code != exitFailed || !strings.Contains(o.err, "resolved already") {
+		t.Errorf("dropped again: exit %d, %s", o.code, o.err)
+	}
+	mention(t, "all", ok(t, "dl", "drop", "--all", "--reason", "a test", "--url", d.url), "Dropped 1 dead letter.")
+}
+
+func TestAReplayShowsItsReceipts(t *testing.T) {
+	t.Parallel()
+	d := openDesk(t)
+	one, two := d.letter("bot-1"), d.letter("bot-2")
+	mention(t, "a dry run", ok(t, "dl", "replay", "-t", "tell-crm", "--dry-run", "--url", d.url), "2 dead letters would be replayed. Next: ")
+	d.triggers("no dispatcher runs")
+	var out, stderr syncBuffer
+	var code int
+	var replaying sync.WaitGroup
+	replaying.Go(func() {
+		code = report(&stderr, run(t.Context(), []string{"dl", "replay", "--trigger", "tell-crm", "--rate", "10/m", "--url", d.url}, strings.NewReader(""), &out, &stderr))
+	})
+	eventually(t, func() bool { return strings.Contains(stderr.String(), "2 dead letters on the way") }) // the gateway has answered
+	all := d.acts()
+	if len(all) != 1 {
+		t.Fatalf("it asks for it %d times", len(all))
+	}
+	act := all[0]
+	var data tidemill.LetterReplayData
+	d.must(json.Unmarshal(act.Data, &data))
+	if len(data.Letters) != 2 || data.Rate < 0.16 || data.Rate > 0.17 {
+		t.Errorf("it asks for %+v", data)
+	}
+	mention(t, "the list", ok(t, "dl", "--url", d.url), "(being replayed) the subscriber")
+	mention(t, "another", ok(t, "dl", "replay", "--all", "--no-wait", "--url", d.url), "Nothing is left to be replayed.")
+	d.resolve(&one, deadletters.Receipt{Action: deadletters.Replayed, Outcome: deadletters.Delivered, Command: act.ID})
+	d.resolve(&two, deadletters.Receipt{Action: deadletters.Replayed, Outcome: deadletters.FailedAgain, Command: act.ID, Reason: "still no room", NewLetter: "abcdefghijklmnop"})
+	replaying.Wait()
+	mention(t, "the receipts", out.String(), one.ID[:shownID]+"  delivered", two.ID[:shownID]+"  failed again: still no room (dead letter abcdefghij)",
+		"Delivered 1 dead letter, 1 failed again. Next: tidemill dl")
+	mention(t, "what delays", stderr.String(), "no dispatcher runs")
+	if code != exitFailed {
+		t.Errorf("what failed again exits with %d", code)
+	}
+}
+
+func TestWaitingForReceiptsMayEnd(t *testing.T) {
+	t.Parallel()
+	d := openDesk(t)
+	d.letter("bot-1")
+	ok(t, "triggers", "pause", "tell-crm", "--url", d.url)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var out syncBuffer
+	var stderr syncBuffer
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{"dl", "replay", "--all", "--url", d.url}, strings.NewReader(""), &out, &stderr)
+	}()
+	eventually(t, func() bool { return strings.Contains(stderr.String(), "tell-crm is paused by somebody") })
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("Ctrl-C ends it with %v", err)
+	}
+	mention(t, "what it says", stderr.String(), "1 letter had no receipt yet", "until tidemill triggers resume tell-crm")
+}
+
+func TestTriggersFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	d := openDesk(t)
+	mention(t, "the list", d.triggers("no dispatcher runs"), "TRIGGER", "tell-crm  active  ?", "https://crm.example/hooks", "service erp")
+	mention(t, "show", ok(t, "triggers", "show", "tell-crm", "--url", d.url), "tell-crm, active", "type bot-created where subject LIKE 'bot-%'", "in order of each key, 5 a second", "not known", "0 open")
+	mention(t, "show the other", ok(t, "triggers", "show", "tell-erp", "--url", d.url), "service erp", "in no order, replies ignored")
+	mention(t, "pause", ok(t, "triggers", "pause", "tell-crm", "--url", d.url), "tell-crm is paused", "tidemill triggers resume tell-crm")
+	mention(t, "pause again", ok(t, "triggers", "pause", "tell-crm", "--url", d.url), "was paused by somebody")
+	mention(t, "the list", call(t, "", "triggers", "--url", d.url).err, "Paused: tidemill triggers resume tell-crm")
+	mention(t, "resume", ok(t, "triggers", "resume", "tell-crm", "--url", d.url), "tell-crm is resumed")
+	mention(t, "resume again", ok(t, "triggers", "resume", "tell-crm", "--url", d.url), "was not paused")
+	mention(t, "JSON", d.triggers(`"dispatchers": 0`, "-o", "json"), `"numbers": null`)
+	mention(t, "no trigger", call(t, "", "triggers", "pause", "no", "--url", d.url).err, `pause trigger no: trigger "no" is not in the config`)
+
+	for i := range 7 {
+		ok(t, "publish", "bot-created", "--subject", fmt.Sprint("bot-", i), "--id", fmt.Sprint("id-", i), "--url", d.url)
+	}
+	ok(t, "publish", "bot-created", "--subject", "shop", "--url", d.url)
+	mention(t, "a dry run", ok(t, "triggers", "replay", "tell-crm", "--from", "-1h", "--dry-run", "--url", d.url), "tell-crm would get 7 events of 8 records.", "bot-created", "…", "without --dry-run")
+	mention(t, "a replay", ok(t, "triggers", "replay", "tell-crm", "--from", "beginning", "--rate", "2/s", "--url", d.url), "gets what matches of 8 records again, as act")
+	mention(t, "show", ok(t, "triggers", "show", "tell-crm", "--url", d.url), "from beginning to end, asked for by somebody")
+	mention(t, "nothing", ok(t, "triggers", "replay", "tell-crm", "--from", "end", "--url", d.url), "There is nothing")
+}
+
+func TestSlipsAtTheDesk(t *testing.T) {
+	t.Parallel()
+	for args, says := range map[string]string{
+		"triggers x":                           "one argument too many",
+		"triggers shwo x":                      "one argument too many",
+		"triggers show":                        "NAME is missing",
+		"triggers --frobnicate":                "tidemill help triggers lists",
+		"triggers pause a b":                   "one argument too many",
+		"triggers replay x":                    "--from is missing",
+		"triggers replay x --from then":        "--from",
+		"triggers replay x --from 0 --to then": "--to",
+		"triggers replay x --from 0 --rate 5":  "--rate",
+		"dl --limit 0":                         "--limit 0",
+		"dl --since then":                      "--since",
+		"dl -o yaml":                           "-o",
+		"dead-letters show":                    "ID is missing",
+		"dl drop x":                            "--reason is missing",
+		"dl drop --reason x":                   "say which",
+		"dl drop x --all --reason x":           "--all means all",
+		"dl replay":                            "say which",
+		"dl replay --all --key x":              "--all means all",
+		"dl replay x --rate many":              "--rate",
+		"dl replay x --until then":             "--until",
+		"dl replay x --with y":                 "there is no flag --with",
+		"help dl drop x":                       "one argument too many",
+	} {
+		o := call(t, "", strings.Fields(args)...)
+		if o.code != exitUsage || !strings.Contains(o.err, says) {
+			t.Errorf("%s: exit %d, %q; want %q", args, o.code, o.err, says)
+		}
+	}
+	mention(t, "help dl", ok(t, "help", "dl"), "dead-letters: ", "Commands:", "dead-letters replay")
+	mention(t, "help dl drop", ok(t, "help", "dl", "drop"), "dead-letters drop: ")
+	mention(t, "dl drop -h", ok(t, "dl", "drop", "-h"), "dead-letters drop: ")
+}

@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+)
+
+// A screen shows no more than letters, wherever the log was cut on its way.
+func TestALogOnAScreen(t *testing.T) {
+	t.Parallel()
+	const said = "epoch 1\r\x1b[2Jépoch 2\ta\x00\u009b6n\u2028\xff…\n"
+	const want = "epoch 1\r·[2Jépoch 2\ta··6n \ufffd…\n"
+	for at := range len(said) {
+		var screen strings.Builder
+		o := &logOutput{to: &screen, seen: true}
+		for _, part := range []string{said[:at], said[at:]} {
+			if n, err := o.Write([]byte(part)); n != len(part) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		if err := o.flush(); err != nil || screen.String() != want {
+			t.Errorf("cut at %d it shows %q, want %q, %v", at, screen.String(), want, err)
+		}
+	}
+	var file strings.Builder
+	o := &logOutput{to: &file}
+	if _, err := o.Write([]byte(said)); err != nil || file.String() != said {
+		t.Errorf("a file gets %q", file.String())
+	}
+}
+
+func TestLogsRefuses(t *testing.T) {
+	t.Parallel()
+	for args, says := range map[string]string{"logs": "RUN is missing", "logs a b": "one argument too many", "logs abcdef --attempt -1": "--attempt -1", "logs abcdef --tial": "no flag --tial"} {
+		if o := call(t, "", strings.Fields(args)...); o.code != exitUsage || !strings.Contains(o.err, says) {
+			t.Errorf("%s: exit %d, %q", args, o.code, o.err)
+		}
+	}
+}

@@ -1,0 +1,455 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker/follow"
+	"tidemill.dev/internal/gateway/client"
+)
+
+func modelsCommand() command {
+	return command{
+		name:    "models",
+		lists:   true,
+		summary: "list models: which version serves, how good it is, what waits for a person",
+		about: `By name. With --stale those come first whose champion learnt longest ago, and those
+without one.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill models", "all"},
+			{"tidemill models --awaiting", "those with a version that waits for a person"},
+			{"tidemill models --recipe intent --stale=7d", "those that have not learnt for a week"},
+			{"tidemill models --prefix intent/ -o json", "for a script"},
+		},
+		make: func() program { return &modelList{output: "text", limit: 50} },
+	}
+}
+
+// usualStale is how long ago a champion has learnt that is stale, where nobody
+// says.
+const usualStale = "7d"
+
+type modelList struct {
+	gate
+	q      client.ModelQuery
+	output string
+	limit  int
+}
+
+func (l *modelList) flags(f *flagSet) {
+	f.text(&l.q.Recipe, "recipe", "r", "NAME", "of this recipe")
+	f.text(&l.q.Key, "key", "", "KEY", "of this key")
+	f.text(&l.q.Prefix, "prefix", "", "NAME", "whose names begin so")
+	f.optional(&l.q.Stale, "stale", "[=AGE]", usualStale, "without a champion, or with one that learnt longer ago than this; alone it is "+usualStale)
+	f.yes(&l.q.Awaiting, "awaiting", "with a version that waits for a person")
+	f.yes(&l.q.Pinned, "pinned", "whose champion is pinned")
+	f.number(&l.limit, "limit", "n", "COUNT", "show no more than so many")
+	f.text(&l.output, "output", "o", "FORMAT", "text or json")
+	l.gate.flags(f)
+}
+
+func (l *modelList) accept(positional []string) error {
+	if err := checkOutput(l.output); err != nil {
+		return err
+	}
+	if len(positional) == 1 && l.q.Stale != "" {
+		return usagef("%q is one argument too many; write --stale=%s", positional[0], positional[0])
+	}
+	if len(positional) == 1 {
+		return usagef("%q is one argument too many; tidemill models show %s shows one model", positional[0], positional[0])
+	}
+	if l.limit < 1 {
+		return usagef("--limit %d: give 1 or more", l.limit)
+	}
+	if l.q.Stale != "" {
+		if _, err := follow.ParseTime("-"+l.q.Stale, time.Now()); err != nil {
+			return usagef("--stale=%s is no age; write it like 12h or 7d", l.q.Stale)
+		}
+	}
+	return wants(positional)
+}
+
+func (l *modelList) run(ctx context.Context, s *session, _ []string) error {
+	g, done, err := l.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	all, more, err := gatherModels(ctx, g, l.q, l.limit)
+	switch {
+	case err != nil:
+		return err
+	case l.output == "json":
+		return writeIndented(s.stdout, all)
+	case len(all) == 0 && l.says():
+		fmt.Fprintln(s.stderr, "No model is meant; without flags all are listed.")
+		return nil
+	case len(all) == 0:
+		fmt.Fprintln(s.stderr, "There are no models yet; a run of a recipe that makes one registers its first version.")
+		return nil
+	}
+	if err := tabulateModels(s.stdout, all, time.Now()); err != nil {
+		return err
+	}
+	adviseOnModels(s.stderr, all, more)
+	return nil
+}
+
+// says reports whether a flag limits what is meant.
+func (l *modelList) says() bool {
+	return l.q.Recipe+l.q.Key+l.q.Prefix+l.q.Stale != "" || l.q.Awaiting || l.q.Pinned
+}
+
+const modelPage = 1000
+
+// gatherModels turns pages until there are as many as are wanted.
+func gatherModels(ctx context.Context, g *client.Gateway, q client.ModelQuery, limit int) (all []api.ModelShown, more bool, err error) {
+	all = []api.ModelShown{}
+	for {
+		q.Limit = min(limit-len(all), modelPage)
+		page, err := g.Models(ctx, q)
+		if err != nil {
+			return nil, false, err
+		}
+		all = append(all, page.Models...)
+		if q.After = page.Next; q.After == "" || len(all) >= limit {
+			return all, q.After != "", nil
+		}
+	}
+}
+
+func tabulateModels(w io.Writer, all []api.ModelShown, now time.Time) error {
+	rows := [][]string{{"MODEL", "CHAMPION", "LEARNT", "NEWEST", "ACCURACY", "MACRO-F1", ""}}
+	for i := range all {
+		m := &all[i]
+		champion, learnt := "none", "-"
+		if m.Champion != 0 {
+			champion = strconv.Itoa(m.Champion)
+		}
+		if m.Began != nil {
+			learnt = age(now.Sub(*m.Began))
+		}
+		rows = append(rows, []string{cut(harmless(m.Name), 60), champion, learnt, newestText(m), metricText(m.Metrics, "accuracy"), metricText(m.Metrics, "macroF1"), noteOfModel(m)})
+	}
+	return columns(w, rows)
+}
+
+func newestText(m *api.ModelShown) string {
+	switch {
+	case m.Versions == 0:
+		return "-"
+	case m.Newest == m.Champion:
+		return strconv.Itoa(m.Newest)
+	}
+	return strconv.Itoa(m.Newest) + " " + harmless(string(m.State))
+}
+
+func metricText(metrics map[string]float64, name string) string {
+	v, has := metrics[name]
+	if !has {
+		return "-"
+	}
+	return figure(v)
+}
+
+// figure is a share or a score, as exactly as it is worth reading.
+func figure(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
+
+// noteOfModel is the most telling of what is known of a model.
+func noteOfModel(m *api.ModelShown) string {
+	var notes []string
+	if m.Pinned {
+		notes = append(notes, "pinned by "+harmless(orSomebody(m.PinnedBy)))
+	}
+	if m.Retired != nil {
+		notes = append(notes, "its key has gone")
+	}
+	if m.Why != "" {
+		return cut(harmless(m.Why), 100)
+	}
+	return strings.Join(notes, ", ")
+}
+
+// age is a time gone by, in its largest unit.
+func age(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+func adviseOnModels(w io.Writer, all []api.ModelShown, more bool) {
+	fmt.Fprintln(w)
+	if more {
+		fmt.Fprintf(w, "These are the first %s; --limit shows more, and --recipe, --key, --prefix, --stale, --awaiting or --pinned others.\n", thousands(int64(len(all))))
+	}
+	name := harmless(all[0].Name)
+	for i := range all {
+		if m := &all[i]; m.State == tidemill.VersionAwaiting {
+			fmt.Fprintf(w, "Next: tidemill models show %s tells what awaits you, tidemill promote %[1]s promotes it.\n", harmless(tidemill.VersionName(m.Name, m.Newest)))
+			return
+		}
+	}
+	fmt.Fprintf(w, "Next: tidemill models show %s tells all of one.\n", name)
+}
+
+// versionArg reads the name of a version as people give it: intent/bot-42@7,
+// @champion, @previous, @newest, or the model alone.
+func versionArg(name string) (model, which string, err error) {
+	if model, which, err = tidemill.CutVersionName(name); err != nil {
+		return "", "", usagef("%v; tidemill models lists models, and tidemill models show MODEL its versions", err)
+	}
+	if strings.HasSuffix(name, "@") {
+		return "", "", usagef("%q: behind the @ stands a number, %s, %s or %s", name, tidemill.WhichChampion, tidemill.WhichPrevious, tidemill.WhichNewest)
+	}
+	return model, which, nil
+}
+
+// findVersion is the number of a version of a model.
+func findVersion(whole *api.ModelWhole, which string) (int, error) {
+	n := whole.Which(which)
+	switch {
+	case n != 0:
+		return n, nil
+	case len(whole.Versions) == 0:
+		return 0, fmt.Errorf("model %s has no version: its next run registers one", harmless(whole.Name))
+	case which == tidemill.WhichChampion:
+		return 0, fmt.Errorf("model %s has no champion; tidemill models show %[1]s@newest says why the newest is none, tidemill promote %[1]s@newest%s makes it one", harmless(whole.Name), forceOf(whole.Find(whole.Which(tidemill.WhichNewest))))
+	case which == tidemill.WhichPrevious:
+		return 0, fmt.Errorf("model %s had no champion before; tidemill models show %[1]s lists its versions", harmless(whole.Name))
+	}
+	return 0, fmt.Errorf("model %s has no version %s, or keeps it no longer; there are %s", harmless(whole.Name), harmless(which), versionNumbers(whole))
+}
+
+// forceOf is the flag that a promotion of a version needs; one that awaits a
+// person needs none.
+func forceOf(h *tidemill.Held) string {
+	if h != nil && (h.State == tidemill.VersionRefused || h.State == tidemill.VersionRegistered) {
+		return " --force"
+	}
+	return ""
+}
+
+func versionNumbers(whole *api.ModelWhole) string {
+	var all []string
+	for _, h := range whole.Versions {
+		all = append(all, strconv.Itoa(h.Number))
+	}
+	if len(all) > 12 {
+		all = append(append(all[:3:3], "…"), all[len(all)-8:]...)
+	}
+	return strings.Join(all, ", ")
+}
+
+// lookedAt is a version with what was measured of it.
+type lookedAt struct {
+	model   *api.ModelWhole
+	version *api.ModelVersion
+}
+
+// lookAtVersion finds a version and its report.
+func lookAtVersion(ctx context.Context, g *client.Gateway, name string) (lookedAt, error) {
+	model, which, err := versionArg(name)
+	if err != nil {
+		return lookedAt{}, err
+	}
+	whole, err := g.Model(ctx, model, "")
+	if err != nil {
+		return lookedAt{}, err
+	}
+	n, err := findVersion(&whole, which)
+	if err != nil {
+		return lookedAt{}, err
+	}
+	return measuredVersion(ctx, g, &whole, n)
+}
+
+func measuredVersion(ctx context.Context, g *client.Gateway, whole *api.ModelWhole, n int) (lookedAt, error) {
+	one, err := g.Model(ctx, whole.Name, strconv.Itoa(n))
+	if err != nil {
+		return lookedAt{}, err
+	}
+	if len(one.All) != 1 {
+		return lookedAt{}, fmt.Errorf("model %s: version %d has gone meanwhile; ask again", harmless(whole.Name), n)
+	}
+	return lookedAt{whole, &one.All[0]}, nil
+}
+
+// sayer prints lines of two columns: what, and what there is to say of it.
+func sayer(w io.Writer) (say func(what, text string), flush func() error) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	return func(what, text string) {
+		if text != "" {
+			fmt.Fprintf(t, "%s\t%s\n", what, harmless(text))
+		}
+	}, t.Flush
+}
+
+func sayModel(w io.Writer, m *api.ModelWhole) error {
+	say, flush := sayer(w)
+	say("model", m.Name)
+	say("recipe", strings.TrimPrefix(m.Recipe+" for "+orDash(m.Key), " "))
+	say("champion", championText(m))
+	if p := m.Pin; p != nil {
+		say("pinned", strings.TrimSuffix(clock(p.At)+" by "+orSomebody(p.By)+": "+p.Reason, ": "))
+	}
+	if !m.Retired.IsZero() {
+		say("retired", clock(m.Retired)+": its key has gone")
+	}
+	return flush()
+}
+
+func championText(m *api.ModelWhole) string {
+	if m.Champion == 0 {
+		return "none"
+	}
+	text := "version " + strconv.Itoa(m.Champion)
+	for _, c := range slices.Backward(m.Changes) {
+		if c.Version == m.Champion {
+			text += " since " + clock(c.At)
+			break
+		}
+	}
+	if m.Previous != 0 {
+		text += ", before it version " + strconv.Itoa(m.Previous)
+	}
+	return text
+}
+
+// tabulateVersions lists those that are kept, the newest first.
+func tabulateVersions(w io.Writer, m *api.ModelWhole, now time.Time) error {
+	if len(m.All) == 0 {
+		_, err := fmt.Fprintln(w, "\nNo version is kept.")
+		return err
+	}
+	rows := [][]string{{"VERSION", "STATE", "ACCURACY", "MACRO-F1", "RUN", "LEARNT", ""}}
+	for i := range m.All {
+		v := &m.All[i]
+		rows = append(rows, []string{strconv.Itoa(v.Number), stateOfVersion(m, v), metricText(v.Metrics, "accuracy"), metricText(v.Metrics, "macroF1"),
+			shortID(v.Run), age(now.Sub(v.Began)), cut(harmless(shortSentence(v)), 100)})
+	}
+	fmt.Fprintln(w)
+	return columns(w, rows)
+}
+
+// stateOfVersion tells the champion from those that were one.
+func stateOfVersion(m *api.ModelWhole, v *api.ModelVersion) string {
+	switch {
+	case v.Number == m.Champion && m.Pin != nil:
+		return "champion, pinned"
+	case v.Number == m.Champion:
+		return "champion"
+	case v.Number == m.Previous:
+		return "champion before"
+	case v.State == tidemill.VersionPromoted:
+		return "was champion"
+	}
+	return harmless(string(v.State))
+}
+
+func sentenceOf(v *api.ModelVersion) string {
+	if v.Judgement == nil {
+		return "it is not judged yet"
+	}
+	return v.Judgement.Sentence
+}
+
+// shortSentence is the sentence behind the name of the version, which it mostly
+// begins with.
+func shortSentence(v *api.ModelVersion) string {
+	return strings.TrimPrefix(sentenceOf(v), fmt.Sprintf("version %d of %s ", v.Number, v.Model))
+}
+
+const shownChanges = 5
+
+// showChanges prints the newest changes of the champion, the newest first.
+func showChanges(w io.Writer, m *api.ModelWhole) {
+	if len(m.Changes) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nThe champion has changed:")
+	for i, c := range slices.Backward(m.Changes) {
+		if i < len(m.Changes)-shownChanges {
+			fmt.Fprintf(w, "  … and %s before\n", count(i+1, "time"))
+			break
+		}
+		fmt.Fprintf(w, "  %s  %s\n", clock(c.At), harmless(changeText(&c)))
+	}
+}
+
+func changeText(c *tidemill.Change) string {
+	from := "none"
+	if c.Before != 0 {
+		from = "version " + strconv.Itoa(c.Before)
+	}
+	by := " by " + orSomebody(c.By)
+	if c.Action == tidemill.ActionJudge {
+		by = " by its gate"
+	}
+	what := map[tidemill.Action]string{tidemill.ActionJudge: "promoted", tidemill.ActionPromote: "promoted", tidemill.ActionRollback: "rolled back", tidemill.ActionPin: "pinned"}[c.Action]
+	return strings.TrimSuffix(fmt.Sprintf("%s → version %d, %s%s: %s", from, c.Version, first(what, string(c.Action)), by, c.Reason), ": ")
+}
+
+// showVerdict prints what the gate says of a version: the sentence, and each
+// clause with its values.
+func showVerdict(w io.Writer, m *api.ModelWhole, v *api.ModelVersion) {
+	fmt.Fprintf(w, "\nVersion %d, %s: %s\n", v.Number, stateOfVersion(m, v), harmless(shortSentence(v)))
+	if v.Judgement == nil {
+		return
+	}
+	for i := range v.Judgement.Clauses {
+		c := &v.Judgement.Clauses[i]
+		mark := "holds"
+		if !c.Passed {
+			mark = "FAILS"
+		}
+		fmt.Fprintf(w, "  %s  %s\n", mark, harmless(c.Text))
+		if text := clauseText(c); text != "" {
+			fmt.Fprintf(w, "         %s\n", harmless(text))
+		}
+	}
+	if v.Judgement.On == tidemill.GateOnRecorded {
+		fmt.Fprintln(w, "  The champion's figures are those it was registered with: of other data, perhaps.")
+	}
+}
+
+// clauseText is what a clause names, with its values, and its note.
+func clauseText(c *tidemill.Clause) string {
+	var parts []string
+	for _, name := range telling(c.Values) {
+		parts = append(parts, name+" = "+number(c.Values[name]))
+	}
+	if c.Note != "" {
+		parts = append(parts, c.Note)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// showOrigin prints what a version came from.
+func showOrigin(w io.Writer, v *api.ModelVersion, now time.Time) error {
+	fmt.Fprintln(w)
+	say, flush := sayer(w)
+	say("made by", "run "+v.Run+", begun "+age(now.Sub(v.Began))+" ago, took "+roughSpan(v.Ended.Sub(v.Began))+", for "+count(v.Causes, "event"))
+	for i := range v.Inputs {
+		say("learnt from", inputText(&v.Inputs[i]))
+	}
+	say("on", placeOfTry(&tidemill.Attempt{Where: v.Where}))
+	say("code", v.Image)
+	say("made", fmt.Sprintf("%s, %s, tree %s", count(v.Files, "file"), size(v.Bytes), v.Artifact))
+	return flush()
+}

@@ -1,0 +1,360 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+)
+
+// updateGolden is set to write the golden files anew.
+const updateGolden = "UPDATE_GOLDEN"
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if os.Getenv(updateGolden) != "" {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+	}
+}
+
+func about(v float64) tidemill.Estimate {
+	return tidemill.Estimate{Value: v, Low: max(v-0.05, 0), High: min(v+0.05, 1)}
+}
+
+// figuresOf counts a matrix: a row is what examples of a label were said to be.
+func figuresOf(labels []string, counts [][]int) *tidemill.Figures {
+	f := &tidemill.Figures{}
+	said, right := make([]int, len(labels)), 0
+	for t, row := range counts {
+		c := tidemill.Class{Label: labels[t]}
+		for p, n := range row {
+			if c.Support += n; n > 0 {
+				f.Cells = append(f.Cells, tidemill.Cell{Truth: t, Predicted: p, Count: n})
+			}
+			said[p] += n
+		}
+		right += row[t]
+		f.Examples += c.Support
+		f.Classes = append(f.Classes, c)
+	}
+	for i := range f.Classes {
+		c, n := &f.Classes[i], float64(counts[i][i])
+		c.Predicted, c.Recall, c.Precision = said[i], about(n/float64(max(c.Support, 1))), about(n/float64(max(said[i], 1)))
+		c.F1 = 2 * n / float64(max(c.Support+said[i], 1))
+	}
+	f.Accuracy, f.MacroF1 = about(float64(right)/float64(f.Examples)), about(0.8)
+	return f
+}
+
+func threeLabels() *tidemill.Figures {
+	return figuresOf([]string{"cancel", "greet", "track order"}, [][]int{{41, 0, 2}, {0, 38, 1}, {5, 0, 113}})
+}
+
+// shownModels is a model in its third version, which its gate has refused.
+func lookOfTest() lookedAt {
+	at := time.Now().Add(-50 * time.Hour)
+	version := func(n int, s tidemill.VersionState, accuracy float64, sentence string, passed bool) api.ModelVersion {
+		return api.ModelVersion{State: s, Version: tidemill.Version{Model: "intent/bot-42", Number: n, Artifact: "tree", Bytes: 2048, Files: 2, Metrics: map[string]float64{"accuracy": accuracy, "macroF1": accuracy - 0.01},
+			Origin: tidemill.Origin{Run: strings.Repeat(string(rune('a'+n)), 26), Recipe: "intent", Key: "bot-42", Attempt: 1, Began: at.Add(time.Duration(n) * time.Hour), Ended: at.Add(time.Duration(n)*time.Hour + 3*time.Second), Causes: n,
+				Inputs: []tidemill.Input{{Name: "examples", Dataset: "bots/bot-42", Branch: "main", Commit: fmt.Sprint("commit", n), Files: 1, Bytes: 900}}, Where: tidemill.Where{Node: "laptop", Image: "sha256:abc"}}},
+			Judgement: &tidemill.Judgement{Passed: passed, Sentence: sentence, Against: n - 1}}
+	}
+	m := &api.ModelWhole{Model: tidemill.Model{Name: "intent/bot-42", Key: "bot-42", Recipe: "intent", Last: 3, Champion: 2, Previous: 1, Pin: &tidemill.Pin{At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "ada", Reason: "the audit"}},
+		All: []api.ModelVersion{version(3, tidemill.VersionRefused, 0.81, "refused: it is worse than version 2\x1b[2J", false), version(2, tidemill.VersionPromoted, 0.93, "promoted: both clauses hold", true), version(1, tidemill.VersionPromoted, 0.9, "promoted: there was no champion", true)}}
+	for i := range m.All {
+		v := &m.All[len(m.All)-1-i]
+		m.Versions = append(m.Versions, tidemill.Held{Number: v.Number, Run: v.Run, State: v.State})
+	}
+	m.Changes = []tidemill.Change{{At: time.Date(2026, 1, 1, 3, 4, 5, 0, time.UTC), Action: tidemill.ActionJudge, Version: 1},
+		{At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Action: tidemill.ActionPromote, Version: 2, Before: 1, By: "ada", Reason: "it is better"}}
+	refused := &m.All[0]
+	refused.Judgement.Clauses = []tidemill.Clause{{Text: "metrics.accuracy >= 0.8", Passed: true, Values: map[string]float64{"metrics.accuracy": 0.81}},
+		{Text: "metrics.accuracy >= champion.metrics.accuracy - 0.01", Values: map[string]float64{"metrics.accuracy": 0.81, "champion.metrics.accuracy": 0.93}, Note: "0.11 short"}}
+	refused.Measured = &tidemill.Report{Metrics: map[string]float64{"accuracy": 0.81, "loss": 0.3}, Claimed: map[string]float64{"accuracy": 0.99}, Measured: threeLabels(), Notes: []string{"a row had no truth"},
+		Champion: &tidemill.Beside{Version: 2, Metrics: map[string]float64{"accuracy": 0.96}, Measured: figuresOf([]string{"cancel", "greet", "track order"}, [][]int{{43, 0, 0}, {1, 38, 0}, {1, 0, 117}}), Lead: &tidemill.Estimate{Value: -0.03, Low: -0.05, High: -0.01}}}
+	return lookedAt{m, refused}
+}
+
+var instant = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}`)
+
+func TestAModelIsShown(t *testing.T) {
+	t.Parallel()
+	look := lookOfTest()
+	var b bytes.Buffer
+	if err := showModel(&b, look, true, screen{width: 100}, look.model.All[0].Began.Add(3*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "model.txt", instant.ReplaceAllString(b.String(), "2026-01-02 03:04:05.000"))
+	if strings.Contains(b.String(), "\x1b") {
+		t.Errorf("a terminal obeys\n%q", &b)
+	}
+	b.Reset()
+	look.model.Versions, look.model.All, look.version, look.model.Champion = nil, nil, nil, 0
+	if err := showModel(&b, look, true, screen{width: 100}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	mention(t, "one without a version", b.String(), "champion  none", "No version is kept.")
+}
+
+func TestMatrixGolden(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	draw := func(title string, f *tidemill.Figures, s screen) {
+		fmt.Fprintf(&b, "-- %s, %d columns, colours %v\n", title, s.width, s.colours)
+		d := drawMatrix("version 7", f, s)
+		for _, line := range d.lines {
+			b.WriteString(strings.ReplaceAll(line, "\x1b", "ESC") + "|\n")
+		}
+	}
+	draw("three labels", threeLabels(), screen{width: 100})
+	draw("with colours", threeLabels(), screen{width: 100, colours: true})
+	draw("narrow", threeLabels(), screen{width: 34})
+	draw("cut labels that are alike", figuresOf([]string{"refund of a parcel", "refund of a ticket"}, [][]int{{12, 3}, {0, 1234}}), screen{width: 60})
+	draw("a label that nothing has", figuresOf([]string{"", "b\x1b[2J"}, [][]int{{0, 0}, {2, 5}}), screen{width: 60})
+	draw("too narrow", threeLabels(), screen{width: 24})
+	golden(t, "matrix.txt", b.String())
+}
+
+// Whatever the labels and the width, a picture is as wide as it says, and never
+// wider than the screen.
+func TestAMatrixFitsTheScreen(t *testing.T) {
+	t.Parallel()
+	colour := regexp.MustCompile("\x1b\\[[0-9;]*m")
+	drawn := 0
+	for n := range 30 {
+		labels, counts := make([]string, n), make([][]int, n)
+		for i := range n {
+			labels[i], counts[i] = strings.Repeat("é", 1+i*7%23)+fmt.Sprint(i), make([]int, n)
+			counts[i][i], counts[i][(i*7+1)%n] = 1+i*i*i, 1+i
+		}
+		f := figuresOf(labels, counts)
+		for width := 1; width < 260; width += 3 {
+			d := drawMatrix(strings.Repeat("a title ", 9), f, screen{width: width, colours: width%2 == 0})
+			if len(d.lines) > 0 {
+				drawn++
+			}
+			for _, line := range d.lines {
+				if seen := len([]rune(colour.ReplaceAllString(line, ""))); seen != d.width || seen > width {
+					t.Fatalf("%d labels on %d columns: %d are drawn and %d said\n%s", n, width, seen, d.width, line)
+				}
+			}
+		}
+	}
+	if drawn < 500 {
+		t.Errorf("only %d were drawn", drawn)
+	}
+}
+
+func TestDrawingsStandBesideEachOtherWhereTheyFit(t *testing.T) {
+	t.Parallel()
+	a, b := picture{[]string{"aa", "bb"}, 2}, picture{[]string{"xxx"}, 3}
+	for width, want := range map[int]string{9: "aa    xxx\nbb    ", 8: "aa\nbb\n\nxxx"} {
+		if got := strings.Join(beside(a, b, screen{width: width}), "\n"); got != want {
+			t.Errorf("%d columns: %q, want %q", width, got, want)
+		}
+	}
+	if got := beside(a, picture{}, screen{width: 80}); len(got) != 2 {
+		t.Errorf("one alone is %q", got)
+	}
+}
+
+func TestManyLabelsAreListedByTheirWorst(t *testing.T) {
+	t.Parallel()
+	labels, counts := make([]string, 60), make([][]int, 60)
+	for i := range labels {
+		labels[i], counts[i] = fmt.Sprintf("label-%02d", i), make([]int, 60)
+		counts[i][i], counts[i][(i+1)%60] = 50, i%7
+	}
+	var b bytes.Buffer
+	showMeasured(&b, 7, &tidemill.Report{Measured: figuresOf(labels, counts)}, screen{width: 100})
+	mention(t, "the list", b.String(), "There are 60 labels, too many for a matrix of 100 columns", "label-06 said to be label-07: 6 of 56 (11%)", "Found least:", "label-06: 89% of 56")
+	if n := strings.Count(b.String(), " said to be "); n != worstAlone {
+		t.Errorf("%d confusions are listed", n)
+	}
+	b.Reset()
+	showMeasured(&b, 7, &tidemill.Report{Measured: figuresOf([]string{"a", "b"}, [][]int{{1, 0}, {0, 1}})}, screen{width: 100})
+	mention(t, "one without a fault", b.String(), "No example was taken for another.")
+}
+
+func TestModelsAreTabulated(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	began := now.Add(-9 * 24 * time.Hour)
+	var b bytes.Buffer
+	all := []api.ModelShown{
+		{Name: "intent/bot-1", Champion: 7, Newest: 8, State: tidemill.VersionAwaiting, Versions: 5, Began: &began, Metrics: map[string]float64{"accuracy": 0.931, "macroF1": 0.9}, Pinned: true, PinnedBy: "ada\x1b"},
+		{Name: "intent/bot-2", Newest: 1, State: tidemill.VersionRefused, Versions: 1, Why: "it has no champion: its newest version is refused"},
+		{Name: "intent/bot-3", Retired: &now},
+	}
+	if err := tabulateModels(&b, all, now); err != nil {
+		t.Fatal(err)
+	}
+	adviseOnModels(&b, all, true)
+	golden(t, "models.txt", b.String())
+}
+
+func TestVersionsAreCompared(t *testing.T) {
+	t.Parallel()
+	look := lookOfTest()
+	a, b := look.model.All[1], look.model.All[0]
+	a.Measured = &tidemill.Report{Metrics: map[string]float64{"accuracy": 0.96, "loss": 120.5}, Measured: figuresOf([]string{"cancel", "greet", "only in A"}, [][]int{{40, 0, 0}, {20, 18, 0}, {0, 0, 3}})}
+	c := compareVersions(&a.Version, &b.Version, a.Measured, b.Measured)
+	var out bytes.Buffer
+	if err := c.show(&out); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "compare.txt", out.String())
+	back := compareVersions(&b.Version, &a.Version, b.Measured, nil)
+	mention(t, "the notes", strings.Join(back.Notes, "\n"), "the run of A has measured B on the same data as its own", "of B there are no predictions")
+	other := compareVersions(&a.Version, &look.model.All[2].Version, a.Measured, a.Measured)
+	mention(t, "the notes", strings.Join(other.Notes, "\n"), "A's was bots/bot-42@commit2, B's bots/bot-42@commit1")
+}
+
+func TestADifferenceIsClearWhereTheIntervalsDoNotMeet(t *testing.T) {
+	t.Parallel()
+	at := func(low, v, high float64) *tidemill.Estimate {
+		return &tidemill.Estimate{Value: v, Low: low, High: high}
+	}
+	for _, c := range []struct {
+		a, b *tidemill.Estimate
+		want bool
+	}{
+		{at(0.8, 0.85, 0.9), at(0.91, 0.93, 0.97), true},
+		{at(0.8, 0.85, 0.9), at(0.88, 0.93, 0.97), false},
+		{at(0.91, 0.93, 0.97), at(0.8, 0.85, 0.9), true},
+		{at(0.8, 0.85, 0.9), nil, false},
+		{at(0.8, 0.8, 0.8), at(0.9, 0.9, 0.9), false}, // nothing is known of chance
+	} {
+		if got := isClear(c.a, c.b); got != c.want {
+			t.Errorf("%v and %v: %v", c.a, c.b, got)
+		}
+	}
+}
+
+func TestVersionsAreFound(t *testing.T) {
+	t.Parallel()
+	m := lookOfTest().model
+	for which, want := range map[string]int{"": 2, "champion": 2, "previous": 1, "newest": 3, "3": 3} {
+		if n, err := findVersion(m, which); n != want || err != nil {
+			t.Errorf("@%s: %d, %v", which, n, err)
+		}
+	}
+	_, err := findVersion(m, "9")
+	mention(t, "an unknown one", err.Error(), "has no version 9", "there are 1, 2, 3")
+	m.Champion, m.Previous = 0, 0
+	_, err = findVersion(m, "champion")
+	mention(t, "no champion", err.Error(), "tidemill models show intent/bot-42@newest says why", "tidemill promote intent/bot-42@newest --force")
+	m.Versions[len(m.Versions)-1].State = tidemill.VersionAwaiting
+	if _, err = findVersion(m, "champion"); strings.Contains(err.Error(), "--force") {
+		t.Errorf("what awaits a person is not forced: %v", err)
+	}
+	_, err = findVersion(m, "previous")
+	mention(t, "none before", err.Error(), "had no champion before")
+	m.Versions = nil
+	_, err = findVersion(m, "")
+	mention(t, "no version", err.Error(), "its next run registers one")
+}
+
+func TestWhatBecameOfManyModelsIsSummedUp(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	sum := promotionSum{out: &b}
+	for i := range 25 {
+		sum.add(&api.PromotionDone{Model: fmt.Sprint("intent/bot-", i), Done: "would have version 1 as its champion, before it was version 2", Refused: i%5 == 0})
+	}
+	sum.end(true)
+	mention(t, "the sum", b.String(), "intent/bot-0  left alone: ", "intent/bot-1  would have", "… and 5 more\n", "25 models: 20 would be rolled back, 5 left alone.\n", "without --dry-run, after tidemill promotions freeze")
+	none := promotionSum{out: &b}
+	none.add(&api.PromotionDone{Refused: true})
+	if sum.failure() != nil || none.failure() == nil {
+		t.Error("it is a failure where nothing could be done, and only there")
+	}
+}
+
+func TestSlipsInCallsOfModels(t *testing.T) {
+	t.Parallel()
+	for args, says := range map[string]string{
+		"models intent/bot-42":        "tidemill models show intent/bot-42 shows one model",
+		"models --stale 7d":           "write --stale=7d",
+		"models --stale=x":            "--stale=x is no age",
+		"models --limit 0":            "--limit 0",
+		"models show":                 "MODEL is missing",
+		"models show a@x":             "names no version",
+		"models show a@":              "behind the @ stands a number",
+		"models show /":               "names no model",
+		"compare a":                   "B is missing",
+		"compare a @0":                "names no version",
+		"promote intent/bot-42":       "say which version: intent/bot-42@newest",
+		"unpin a@3":                   "tidemill unpin a",
+		"rollback a --force":          "no flag --force",
+		"models rollback --recipe r":  "--since -2h",
+		"models rollback --since -2h": "say which",
+		"models rollback --since -2h --all --recipe r": "say which",
+		"models rollback --since x --all":              "--since",
+		"models rollback intent/bot-42 --since -2h":    "tidemill rollback intent/bot-42",
+		"models rollback --since -2h --where x=":       "--where",
+		"promotions freeze intent":                     "given by --recipe intent",
+		"promotions melt":                              "one argument too many",
+	} {
+		if o := call(t, "", strings.Fields(args)...); o.code != exitUsage || !strings.Contains(o.err, says) {
+			t.Errorf("%s: exit %d, %q; want %q", args, o.code, o.err, says)
+		}
+	}
+}
+
+func TestARefusalSaysWhatCanBeDone(t *testing.T) {
+	t.Parallel()
+	m := lookOfTest().model
+	m.Changes, m.Pin = nil, nil
+	for _, c := range []struct {
+		action  tidemill.Action
+		version int
+		says    string
+	}{
+		{tidemill.ActionPromote, 3, "--force promotes it all the same"},
+		{tidemill.ActionPromote, 2, "nothing needs to be done"},
+		{tidemill.ActionPromote, 9, "tidemill models show intent/bot-42 lists"},
+		{tidemill.ActionRollback, 3, "tidemill promote intent/bot-42@3 --force promotes one that never was"},
+		{tidemill.ActionPin, 3, "tidemill promote intent/bot-42@3 --force"},
+		{tidemill.ActionUnpin, 0, ""},
+	} {
+		if got := hintOn(c.action, m, c.version); (got == "") != (c.says == "") || !strings.Contains(got, c.says) {
+			t.Errorf("%s %d: %q, want %q", c.action, c.version, got, c.says)
+		}
+	}
+	m.Pin = &tidemill.Pin{}
+	if got := hintOn(tidemill.ActionRollback, m, 1); got != "tidemill unpin intent/bot-42 first" {
+		t.Errorf("of one that is pinned: %q", got)
+	}
+	if got := hintOn(tidemill.ActionPromote, m, 2); got != "nothing needs to be done" {
+		t.Errorf("of the champion, which is pinned: %q", got)
+	}
+}
+
+func TestWhatBecameOfARun(t *testing.T) {
+	t.Parallel()
+	m := lookOfTest().model
+	if got := becameText(m, m.All[0].Run); !strings.HasPrefix(got, "version 3 of intent/bot-42 (refused): refused: it is worse") {
+		t.Errorf("got %q", got)
+	}
+	if got := becameText(m, "none"); !strings.Contains(got, "not registered yet") {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,461 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker/follow"
+	"tidemill.dev/internal/gateway/client"
+)
+
+func promoteCommand() command {
+	return command{
+		name:    "promote",
+		args:    "MODEL@VERSION",
+		summary: "make a version the champion by hand",
+		about: `One that awaits a person, or was the champion before. One that its gate has refused needs
+--force. If the champion changes meanwhile, nothing is done. It needs the role approve.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill promote intent/bot-42@8", "what awaits a person"},
+			{"tidemill promote intent/bot-42@newest --force --reason 'the test data was wrong'", "what the gate has refused"},
+			{"tidemill promote intent/bot-42@8 --dry-run", "whether it could be"},
+		},
+		make: func() program {
+			return &promotion{action: tidemill.ActionPromote, version: true}
+		},
+	}
+}
+
+func rollbackCommand() command {
+	return command{
+		name:    "rollback",
+		args:    "MODEL[@VERSION]",
+		summary: "make the champion before the champion again, or an older one",
+		about: `Only what was the champion once can be rolled back to. The next version that passes its
+gate takes its place again: pin it, or freeze promotions, to keep it. It needs the role
+approve.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill rollback intent/bot-42 --reason 'it greets everybody'", "to the champion before"},
+			{"tidemill rollback intent/bot-42@3", "to a version that is named"},
+		},
+		make: func() program { return &promotion{action: tidemill.ActionRollback} },
+	}
+}
+
+func pinCommand() command {
+	return command{
+		name:    "pin",
+		args:    "MODEL[@VERSION]",
+		summary: "keep the champion until it is unpinned, or make a version one and keep it",
+		about: `What passes its gate meanwhile awaits a person. One that its gate has refused has to be
+promoted before it can be pinned. It needs the role approve.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill pin intent/bot-42 --reason 'until the audit'", "the champion"},
+			{"tidemill pin intent/bot-42@6", "an older version"},
+		},
+		make: func() program { return &promotion{action: tidemill.ActionPin} },
+	}
+}
+
+func unpinCommand() command {
+	return command{
+		name:    "unpin",
+		args:    "MODEL",
+		summary: "keep the champion no longer",
+		about: `What has passed its gate meanwhile still awaits a person. It needs the role approve.
+
+` + atTheGate,
+		examples: []example{{"tidemill unpin intent/bot-42", "its gate decides again"}},
+		make:     func() program { return &promotion{action: tidemill.ActionUnpin} },
+	}
+}
+
+// promotion is a call that wants something of a model.
+type promotion struct {
+	gate
+	action  tidemill.Action
+	version bool // it has to be named
+
+	force, dryRun bool
+	reason        string
+}
+
+func (p *promotion) flags(f *flagSet) {
+	if p.action == tidemill.ActionPromote {
+		f.yes(&p.force, "force", "also a version that its gate has refused, or has not judged")
+	}
+	f.text(&p.reason, "reason", "", "TEXT", "why, for whoever looks at it later")
+	f.yes(&p.dryRun, "dry-run", "only say what would be done")
+	p.gate.flags(f)
+}
+
+func (p *promotion) accept(positional []string) error {
+	if err := wants(positional, "MODEL"); err != nil {
+		return err
+	}
+	model, which, err := versionArg(positional[0])
+	switch {
+	case err != nil:
+		return err
+	case p.version && which == "":
+		return usagef("say which version: %s@newest, or one of those that tidemill models show %[1]s lists", model)
+	case p.action == tidemill.ActionUnpin && which != "":
+		return usagef("what is unpinned is the model: tidemill unpin %s", model)
+	}
+	return nil
+}
+
+func (p *promotion) run(ctx context.Context, s *session, positional []string) error {
+	g, done, err := p.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	ask, whole, err := p.asked(ctx, g, positional[0])
+	if err != nil {
+		return err
+	}
+	got, err := g.Promote(ctx, p.action, ask)
+	if err != nil {
+		if hint := hintOn(p.action, whole, ask.Version); hint != "" && client.Status(err) == http.StatusConflict {
+			return fmt.Errorf("%w; %s", err, hint)
+		}
+		return err
+	}
+	fmt.Fprintf(s.stdout, "%s %s\n", harmless(got.Model), harmless(got.Done))
+	if next := p.next(&got); next != "" {
+		fmt.Fprintln(s.stderr, next)
+	}
+	return nil
+}
+
+// asked names the version by its number, and the champion that is seen now: what
+// becomes of the model between the two is not overrun.
+func (p *promotion) asked(ctx context.Context, g *client.Gateway, name string) (ask api.PromotionAsked, whole *api.ModelWhole, err error) {
+	model, which, err := versionArg(name)
+	if err != nil {
+		return ask, nil, err
+	}
+	found, err := g.Model(ctx, model, "")
+	if err != nil {
+		return ask, nil, err
+	}
+	whole = &found
+	ask = api.PromotionAsked{Model: model, Basis: &whole.Champion, Force: p.force, Reason: p.reason, DryRun: p.dryRun}
+	switch {
+	case p.action == tidemill.ActionRollback && which == "":
+		which = tidemill.WhichPrevious
+	case p.action == tidemill.ActionPin && which == "":
+		which = tidemill.WhichChampion
+	case p.action == tidemill.ActionUnpin:
+		return ask, whole, nil
+	}
+	ask.Version, err = findVersion(whole, which)
+	return ask, whole, err
+}
+
+// hintOn is what can be done about a refusal.
+func hintOn(action tidemill.Action, m *api.ModelWhole, version int) string {
+	name, h := harmless(m.Name), m.Find(version)
+	switch {
+	case version != 0 && version == m.Champion:
+		return "nothing needs to be done"
+	case m.Pin != nil && action != tidemill.ActionPin:
+		return "tidemill unpin " + name + " first"
+	case action == tidemill.ActionUnpin:
+		return ""
+	case h == nil:
+		return "tidemill models show " + name + " lists those that are kept"
+	case action == tidemill.ActionPin && forceOf(h) != "":
+		return fmt.Sprintf("tidemill models show %s@%d says why; tidemill promote %[1]s@%[2]d --force promotes it all the same, and tidemill pin %[1]s keeps it", name, version)
+	case action == tidemill.ActionRollback:
+		return fmt.Sprintf("tidemill promote %s@%d%s promotes one that never was", name, version, forceOf(h))
+	case action == tidemill.ActionPromote && forceOf(h) != "":
+		return fmt.Sprintf("tidemill models show %s@%d says why, and --force promotes it all the same", name, version)
+	}
+	return ""
+}
+
+// next is what one may want to do then.
+func (p *promotion) next(got *api.PromotionDone) string {
+	name := harmless(got.Model)
+	switch {
+	case p.dryRun:
+		return "Next: the same without --dry-run."
+	case p.action == tidemill.ActionPromote && got.Before != 0:
+		return "Next: tidemill rollback " + name + " takes it back."
+	case p.action == tidemill.ActionRollback:
+		return fmt.Sprintf("Next: tidemill pin %s keeps it; else the next version that passes takes its place.\n      The champion before is version %d now: a rollback goes back to that.", name, got.Before)
+	case p.action == tidemill.ActionPin:
+		return "Next: tidemill unpin " + name + " ends it."
+	}
+	return ""
+}
+
+func promotionsCommand() command {
+	return command{
+		name:    "promotions",
+		lists:   true,
+		summary: "say whose promotions are frozen",
+		about:   atTheGate,
+		examples: []example{
+			{"tidemill promotions", "a table"},
+			{"tidemill promotions -o json", "for a script"},
+		},
+		make: func() program { return &standingList{output: "text", list: listFreezes} },
+	}
+}
+
+func listFreezes(ctx context.Context, g *client.Gateway) (any, [][]string, string, error) {
+	all, err := g.Promotions(ctx)
+	rows := [][]string{{"RECIPE", "FROZEN", "BY", ""}}
+	for i := range all.Frozen {
+		f := &all.Frozen[i]
+		rows = append(rows, []string{frozenName(f.Recipe), ago(f.Since) + " ago", harmless(orSomebody(f.By)), harmless(f.Reason)})
+	}
+	return all.Frozen, rows, "No promotions are frozen: what passes its gate is promoted.", err
+}
+
+func frozenName(recipe string) string {
+	if recipe == tidemill.AllRecipes {
+		return "all recipes"
+	}
+	return harmless(recipe)
+}
+
+func promotionsFreezeCommand() command {
+	return command{
+		name:    "promotions freeze",
+		summary: "have no gate promote anything until it is thawed",
+		about: `Of a recipe, or of all. Runs go on and are judged; what passes awaits a person. Promotions,
+rollbacks and pins by hand go on too. It needs the role approve, for all keys.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill promotions freeze --reason 'an incident'", "of all recipes"},
+			{"tidemill promotions freeze --recipe intent", "of one"},
+		},
+		make: func() program {
+			return &freezing{do: (*client.Gateway).FreezePromotions, done: "frozen", already: "were frozen already"}
+		},
+	}
+}
+
+func promotionsThawCommand() command {
+	return command{
+		name:    "promotions thaw",
+		summary: "have gates promote again",
+		about: `What has passed meanwhile still awaits a person: tidemill models --awaiting lists it. It
+needs the role approve, for all keys.
+
+` + atTheGate,
+		examples: []example{{"tidemill promotions thaw", "of all recipes"}, {"tidemill promotions thaw --recipe intent", "of one"}},
+		make: func() program {
+			return &freezing{do: (*client.Gateway).ThawPromotions, done: "thawed", already: "were not frozen"}
+		},
+	}
+}
+
+// freezing is a call that freezes or thaws.
+type freezing struct {
+	gate
+	ask           api.FreezeAsked
+	do            func(*client.Gateway, context.Context, api.FreezeAsked) (api.Rested, error)
+	done, already string
+}
+
+func (p *freezing) flags(f *flagSet) {
+	f.text(&p.ask.Recipe, "recipe", "r", "NAME", "of this recipe alone")
+	f.text(&p.ask.Reason, "reason", "", "TEXT", "why, for whoever looks at it later")
+	p.gate.flags(f)
+}
+
+func (*freezing) accept(positional []string) error {
+	if len(positional) == 1 {
+		return usagef("%q is one argument too many; a recipe is given by --recipe %s", positional[0], positional[0])
+	}
+	return wants(positional)
+}
+
+func (p *freezing) run(ctx context.Context, s *session, _ []string) error {
+	g, done, err := p.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	got, err := p.do(g, ctx, p.ask)
+	if err != nil {
+		return err
+	}
+	if err := p.tell(s.stdout, &got); err != nil {
+		return err
+	}
+	all, err := g.Promotions(ctx)
+	if err != nil {
+		return err
+	}
+	adviseOnFreezes(s.stderr, p.ask.Recipe, &all)
+	return nil
+}
+
+func (p *freezing) tell(w io.Writer, got *api.Rested) error {
+	what := "promotions of " + frozenName(got.Name)
+	if got.Changed {
+		_, err := fmt.Fprintf(w, "%s %s\n", p.done, what)
+		return err
+	}
+	_, err := fmt.Fprintf(w, "%s %s\n", what, p.already)
+	return err
+}
+
+// adviseOnFreezes says what is frozen all the same: a recipe's freeze and that of
+// all are two.
+func adviseOnFreezes(w io.Writer, recipe string, all *api.Promotions) {
+	for _, f := range all.Frozen {
+		switch {
+		case f.Recipe == tidemill.AllRecipes && recipe != "":
+			fmt.Fprintf(w, "Those of all recipes are frozen, by %s: tidemill promotions thaw ends that.\n", harmless(orSomebody(f.By)))
+		case f.Recipe != tidemill.AllRecipes && recipe == "":
+			fmt.Fprintf(w, "Those of recipe %s are frozen by themselves, by %s.\n", harmless(f.Recipe), harmless(orSomebody(f.By)))
+		}
+	}
+}
+
+func modelsRollbackCommand() command {
+	return command{
+		name:    "models rollback",
+		summary: "take back all promotions since a time: each champion goes back to what it was before",
+		about: `Models whose champion has not changed since are left alone, and called twice it does
+nothing more. Freeze promotions before (tidemill promotions freeze), or the next version
+that passes takes its place. It needs the role approve; of keys that you may not approve
+for nothing is done.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill models rollback --recipe intent --since -2h --dry-run", "which they are"},
+			{"tidemill models rollback --recipe intent --since -2h --reason 'a bad image'", "those of two hours"},
+			{"tidemill models rollback --since '2026-11-22 02:00' --where \"subject LIKE 'bot-%'\" --dry-run", "by a condition"},
+		},
+		make: func() program { return &modelsRollback{} },
+	}
+}
+
+type modelsRollback struct {
+	gate
+	ask   api.RollbackAsked
+	since string
+}
+
+func (p *modelsRollback) flags(f *flagSet) {
+	f.text(&p.since, "since", "", "TIME", "those since then: -1h or a time")
+	f.text(&p.ask.Recipe, "recipe", "r", "NAME", "of models of this recipe")
+	f.text(&p.ask.Key, "key", "", "KEY", "of this key")
+	f.text(&p.ask.Prefix, "prefix", "", "NAME", "whose names begin so")
+	f.text(&p.ask.Where, "where", "", "CONDITION", "for which this is true, in CloudEvents SQL over subject (the key), recipe, model")
+	f.yes(&p.ask.All, "all", "of all models")
+	f.text(&p.ask.Reason, "reason", "", "TEXT", "why, for whoever looks at it later")
+	f.yes(&p.ask.DryRun, "dry-run", "only say what would be done")
+	p.gate.flags(f)
+}
+
+func (p *modelsRollback) accept(positional []string) (err error) {
+	selects := p.ask.Recipe+p.ask.Key+p.ask.Prefix+p.ask.Where != ""
+	switch {
+	case len(positional) > 0:
+		return usagef("%q is one argument too many; tidemill rollback %s takes back one model's", positional[0], positional[0])
+	case p.since == "":
+		return usagef("say since when the promotions are to be taken back: --since -2h, or a time")
+	case p.ask.All == selects:
+		return usagef("say which: a flag such as --recipe NAME, or --all and nothing else")
+	}
+	if _, err := parseFilter(p.ask.Where); err != nil {
+		return err
+	}
+	if p.ask.Since, err = follow.ParseTime(p.since, time.Now()); err != nil {
+		return usagef("--since %v", err)
+	}
+	return nil
+}
+
+func (p *modelsRollback) run(ctx context.Context, s *session, _ []string) error {
+	g, done, err := p.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	named, sum := client.NewAsking(), promotionSum{out: s.stdout}
+	for again := true; again; again = p.ask.After != "" {
+		got, err := g.RollbackModels(ctx, named, p.ask)
+		if err != nil {
+			return err
+		}
+		for i := range got.Models {
+			sum.add(&got.Models[i])
+		}
+		p.ask.After = got.Next
+	}
+	if sum.total == 0 {
+		fmt.Fprintf(s.stderr, "No champion of those has changed since %s; tidemill models, with --recipe, --key or --prefix, lists which are meant.\n", clock(p.ask.Since))
+		return nil
+	}
+	sum.end(p.ask.DryRun)
+	if p.ask.DryRun {
+		return nil // it has said what it was asked
+	}
+	return sum.failure()
+}
+
+// promotionSum prints what became of models, the first of them, and counts all.
+type promotionSum struct {
+	out            io.Writer
+	total, refused int
+}
+
+func (m *promotionSum) add(d *api.PromotionDone) {
+	if m.total++; m.total <= listedRuns {
+		done := harmless(d.Done)
+		if d.Refused {
+			done = "left alone: " + done
+		}
+		fmt.Fprintf(m.out, "%s  %s\n", harmless(d.Model), done)
+	}
+	if d.Refused {
+		m.refused++
+	}
+}
+
+// end prints the sum, where there is more than its lines tell.
+func (m *promotionSum) end(dryRun bool) {
+	if m.total > listedRuns {
+		fmt.Fprintf(m.out, "… and %s more\n", thousands(int64(m.total-listedRuns)))
+	}
+	what := "rolled back"
+	if dryRun {
+		what = "would be rolled back"
+	}
+	if m.total > 1 {
+		fmt.Fprintf(m.out, "%s: %s %s, %s left alone.\n", count(m.total, "model"), thousands(int64(m.total-m.refused)), what, thousands(int64(m.refused)))
+	}
+	if dryRun && m.refused < m.total {
+		fmt.Fprintln(m.out, "Next: the same without --dry-run, after tidemill promotions freeze.")
+	}
+}
+
+// failure is none where anything was done.
+func (m *promotionSum) failure() error {
+	if m.total > 0 && m.refused == m.total {
+		return errReported
+	}
+	return nil
+}

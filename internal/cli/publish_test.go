@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestPublishFileReportsEachBadLine(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	startUp(t, dir)
+	file := leave(t, strings.Join([]string{
+		`{"specversion":"1.0","id":"1","source":"/x","type":"a","subject":"k","data":{"n":1}}`,
+		`garbage`,
+		``,
+		`{"specversion":"1.0","id":"2","source":"/x","type":"tidemill.scored"}`,
+		`{"specversion":"1.0","source":"/x","type":"a"}`,
+		`{"specversion":"1.0","id":"3","source":"/x","type":"a","data":"` + strings.Repeat("x", 2<<20) + `"}`,
+		`{"specversion":"1.0","id":"4","source":"/x","type":"a"}`, // no newline behind it
+	}, "\n"), dir, "e.ndjson")
+	o := call(t, "", "publish", "--data", dir, "--file", file)
+	if o.code != exitFailed {
+		t.Errorf("exit %d", o.code)
+	}
+	mention(t, "stderr", o.err, file+":2: ", file+":4: type", file+":5: ", file+":6: ", "keep the bulk in a store", "4 lines of "+file+" were not published")
+	mention(t, "stdout", o.out, "published 2 events")
+	mention(t, "tail", ok(t, "tail", "events", "--data", dir, "--from", "beginning", "--no-follow"), "  1  ", "  4  ")
+}
+
+func TestPublishFromStandardInput(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	startUp(t, dir, "-f", leave(t, "version: 1\nstreams: {copies: {}}\n", dir, "c.yaml"))
+	var lines strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&lines, "{\"specversion\":\"1.0\",\"id\":\"%d\",\"source\":\"/x\",\"type\":\"a\",\"subject\":\"bot-%d\"}\n", i, i%7)
+	}
+	o := call(t, lines.String(), "publish", "--data", dir, "--file", "-")
+	mention(t, "stdout", o.out, "published 5,000 events in ", "/s")
+	out := ok(t, "tail", "events", "--data", dir, "--from", "beginning", "--no-follow", "-o", "json")
+	if n := strings.Count(out, "\n"); n != 5000 || o.code != 0 {
+		t.Errorf("%d of 5000 events are there, exit %d: %s", n, o.code, o.err)
+	}
+	again := call(t, out, "publish", "--data", dir, "--file", "-", "--stream", "copies", "-o", "json")
+	if n := strings.Count(again.out, `"stream":"copies"`); n != 5000 || again.code != 0 {
+		t.Errorf("what tail prints cannot be published: %d receipts, exit %d: %s", n, again.code, again.err)
+	}
+}
+
+func TestPublishSlips(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	startUp(t, dir)
+	missing := filepath.Join(dir, "none")
+	for _, c := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"publish", exitUsage, "TYPE is missing"},
+		{"publish a b", exitUsage, `"b" is one argument too many`},
+		{"publish a -d {", exitFailed, "is not JSON"},
+		{"publish a -d @" + missing, exitFailed, missing},
+		{"publish a --ext Big=1", exitFailed, "Big"},
+		{"publish a --ext big", exitUsage, "name=value"},
+		{"publish a --time noon", exitFailed, "time"},
+		{"publish a --source /tidemill/x", exitFailed, "reserved"},
+		{"publish tidemill.scored", exitFailed, "reserved"},
+		{"publish a --stream none", exitFailed, `stream "none" is not in the config: use one of those listed, or add it there (events)`},
+		{"publish a --stream facts", exitFailed, `stream "facts" is reserved`},
+		{"publish --file x --stream events.parked", exitFailed, `stream "events.parked" is reserved`},
+		{"publish a -o yaml", exitUsage, "text or json"},
+		{"publish --file x -d 1", exitUsage, "leave out TYPE"},
+		{"publish --file " + missing, exitFailed, missing},
+		{"publish --file " + dir, exitFailed, "is a folder"},
+		{"publish a -d @-", exitFailed, "standard input is empty"},
+	} {
+		o := call(t, "", append(strings.Fields(c.args), "--data", dir)...)
+		if o.code != c.code || !strings.Contains(o.err, c.says) || !strings.HasPrefix(o.err, "tidemill: ") {
+			t.Errorf("%s: exit %d, %q; want %d, %q", c.args, o.code, o.err, c.code, c.says)
+		}
+	}
+}
+
+// Nobody may ever write on standard input: Ctrl-C ends the wait for it.
+func TestInterruptedBeforeASilentInput(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	startUp(t, dir)
+	for args, says := range map[string]string{
+		"publish --file - -o json": "interrupted before line 2 of standard input",
+		"publish a -d @-":          "read the data: interrupted",
+	} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		stdin, typed := io.Pipe()
+		printed, ended := newFirstLine(), make(chan error, 1)
+		go func() {
+			ended <- run(ctx, append(strings.Fields(args), "--data", dir), stdin, printed, io.Discard)
+		}()
+		fmt.Fprintln(typed, `{"specversion":"1.0","id":"1","source":"/x","type":"a"}`)
+		if strings.Contains(args, "--file") {
+			<-printed.written // the receipt
+		}
+		interrupt()
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", args, err, says)
+		}
+	}
+}
+
+func TestProgressWorries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out syncBuffer
+		var met error
+		p := startProgress(&out, worry{who: "Kafka", trouble: func() error { return met }}, 0)
+		defer p.stop()
+		time.Sleep(time.Minute) // nothing is asked, so no answer is missing
+		for range 2 {
+			p.sent()
+			time.Sleep(time.Minute)
+			p.answered(true)
+		}
+		met = errors.New("503")
+		p.sent()
+		time.Sleep(time.Minute)
+		p.answered(true)
+		if want := "In vain for 5s; 1 event on its way, and tried again for 2 minutes. The last try: 503\n"; !strings.HasSuffix(out.String(), want) {
+			t.Errorf("got %s, want %s", &out, want)
+		}
+		if n := strings.Count(out.String(), "No answer from Kafka for 5s; 1 event on its way"); n != 2 {
+			t.Errorf("two silences were told of %d times:\n%s", n, &out)
+		}
+	})
+}
+
+func TestLineReader(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", maxLine)
+	l := newLineReader(strings.NewReader(" a \n\n" + long + "yz\n" + long + "\nend"))
+	want := []struct {
+		length int
+		err    error
+	}{{1, nil}, {0, nil}, {0, errLongLine}, {maxLine, nil}, {3, nil}}
+	for i, w := range want {
+		line, err := l.next()
+		if len(line) != w.length || err != w.err || l.number != i+1 {
+			t.Errorf("line %d: %d bytes, %v, number %d", i+1, len(line), err, l.number)
+		}
+	}
+	if _, err := l.next(); err == nil {
+		t.Error("no end")
+	}
+}
+
+func TestProgressLine(t *testing.T) {
+	t.Parallel()
+	p := &progress{events: 12345, bytes: 50 << 20, total: 100 << 20}
+	if got, want := p.line(time.Second), "12,345 events  12,345/s  50.0 MiB of 100.0 MiB  [============            ]  50%"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	p.total = 0
+	if got, want := p.line(time.Second), "12,345 events  12,345/s  50.0 MiB"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// firstLine tells when something has been written to it.
+type firstLine struct{ written chan struct{} }
+
+func newFirstLine() *firstLine { return &firstLine{make(chan struct{}, 1)} }
+
+func (f *firstLine) Write(p []byte) (int, error) {
+	select {
+	case f.written <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}

@@ -1,0 +1,266 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"tidemill.dev/internal/platform"
+)
+
+// Flags come before variables, and a gateway before Kafka.
+func TestWhereACommandGoes(t *testing.T) {
+	t.Parallel()
+	up, none := t.TempDir(), t.TempDir()
+	if err := (platform.Running{PID: 1, HTTP: "h:1", URL: "http://up"}).Write(up); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args, env string
+		want      string // a URL, kafka, or what the error says
+	}{
+		{"--kafka k:1", "", "kafka"},
+		{"--kafka k:1", "TIDEMILL_URL=http://env", "kafka"},
+		{"--kafka k:1 --data " + up, "TIDEMILL_URL=http://env TIDEMILL_KAFKA=k:2", "kafka"},
+		{"--url http://flag", "TIDEMILL_URL=http://env", "http://flag"},
+		{"--url http://flag --data " + up, "TIDEMILL_KAFKA=k:1", "http://flag"},
+		{"", "TIDEMILL_URL=http://env", "http://env"},
+		{"--data " + up, "TIDEMILL_URL=http://env TIDEMILL_KAFKA=k:1", "http://env"},
+		{"", "TIDEMILL_KAFKA=k:1", "kafka"},
+		{"--data " + up, "TIDEMILL_KAFKA=k:1", "kafka"},
+		{"--data " + up, "", "http://up"},
+		{"--data " + none, "", "neither a gateway (--url, TIDEMILL_URL) nor Kafka (--kafka, TIDEMILL_KAFKA)"},
+		{"--url http://x --kafka k:1", "", "--url and --kafka are both given"},
+		// What would silently do nothing is refused; a variable may be for other commands.
+		{"--kafka k:1 --token-file f", "", "--token-file is for a gateway"},
+		{"--ca f", "TIDEMILL_KAFKA=k:1", "--ca is for a gateway, and only TIDEMILL_KAFKA is set"},
+		{"--url http://x --name prod", "", "--name is for Kafka"},
+		{"-f c.yaml --data " + up, "", "--config is for Kafka"},
+		{"--kafka-tls --data " + up, "", "--kafka-tls is for Kafka"},
+		{"--data " + up, "TIDEMILL_NAME=prod TIDEMILL_KAFKA_TLS=true", "http://up"},
+	} {
+		env := map[string]string{}
+		for _, v := range strings.Fields(c.env) {
+			name, value, _ := strings.Cut(v, "=")
+			env[name] = value
+		}
+		getenv := func(name string) string { return env[name] }
+		called, err := parse(append([]string{"streams"}, strings.Fields(c.args)...), getenv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := called.program.(*streamList).choose(getenv)
+		got := w.url
+		if err != nil {
+			got = err.Error()
+		} else if w.url == "" {
+			got = "kafka"
+		}
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%s with %s: %s, want %s", c.args, c.env, got, c.want)
+		}
+	}
+}
+
+// A folder that came with somebody's files must not have the token sent to him.
+func TestATokenIsNotToldToWhomAFolderNames(t *testing.T) {
+	t.Parallel()
+	for address, told := range map[string]bool{"https://evil.example": false, "https://192.0.2.1": false, "https://localhost.evil.example": false, "http://127.0.0.1:1": true} {
+		dir := t.TempDir()
+		if err := (platform.Running{PID: 1, URL: address}).Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		leave(t, "tm_secret", dir, "token")
+		o := call(t, "", "streams", "--data", dir, "--token-file", filepath.Join(dir, "token"))
+		if refused := strings.Contains(o.err, "would get the token"); o.code == 0 || refused == told {
+			t.Errorf("%s: exit %d, %s", address, o.code, o.err)
+		}
+	}
+}
+
+// What stands in the help is what happens.
+func TestHelpSaysWhereACommandGoes(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"publish", "tail", "streams"} {
+		mention(t, name, ok(t, "help", name), whereTo, "[TIDEMILL_URL]", "[TIDEMILL_TOKEN_FILE]", "TIDEMILL_TOKEN", "[TIDEMILL_CA]")
+	}
+}
+
+func TestWhereTheTokenComesFrom(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	flag, env := leave(t, "of the flag\n", dir, "flag"), leave(t, "of the variable's file\n", dir, "env")
+	for _, c := range []struct {
+		flag string
+		env  map[string]string
+		want string
+	}{
+		{"", nil, ""},
+		{flag, map[string]string{envToken: "of the variable", envTokenFile: env}, "of the flag"},
+		{"", map[string]string{envToken: " of the variable ", envTokenFile: env}, "of the variable"},
+		{"", map[string]string{envTokenFile: env}, "of the variable's file"},
+	} {
+		r := reach{tokenFile: c.flag}
+		token, err := r.token(func(name string) string { return c.env[name] })
+		if err != nil || (token == nil) != (c.want == "") {
+			t.Errorf("%+v: %v", c, err)
+			continue
+		}
+		if token == nil {
+			continue
+		}
+		if got, err := token(); got.Reveal() != c.want || err != nil {
+			t.Errorf("%+v: %q, %v", c, got.Reveal(), err)
+		}
+	}
+	if o := call(t, "", "streams", "--url", "http://127.0.0.1:1", "--token-file", filepath.Join(dir, "none")); o.code != exitFailed || !strings.Contains(o.err, "read the token: ") {
+		t.Errorf("exit %d, %s", o.code, o.err)
+	}
+}
+
+// Both ways give the same answers to the same calls.
+func TestGatewayAndKafkaAreOneForTheCommands(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := leave(t, "version: 1\nstreams: {messages: {types: [message]}}\n", dir, "c.yaml")
+	s := startUp(t, dir, "-f", file)
+	for way, flags := range map[string][]string{
+		"gateway": {"--url", s.URL},
+		"Kafka":   {"--kafka", s.Kafka, "-f", file},
+	} {
+		run := func(stdin string, args ...string) outcome { return call(t, stdin, append(args, flags...)...) }
+		says := func(what string, o outcome, code int, wanted ...string) {
+			t.Helper()
+			if o.code != code {
+				t.Errorf("%s, %s: exit %d", way, what, o.code)
+			}
+			mention(t, way+", "+what, o.out+o.err, wanted...)
+		}
+		says("publish", run("", "publish", "message", "-s", "k", "-d", `{"by":"`+way+`"}`, "--id", way), 0, "published message "+way+" to messages, partition ")
+		says("publish --stream", run("", "publish", "message", "-s", "k", "--id", way, "--stream", "events", "-o", "json"), 0, `"stream":"events"`, `"offset":`)
+		says("publish --file", run(strings.Join([]string{
+			`{"specversion":"1.0","id":"f1-` + way + `","source":"/x","type":"message"}`,
+			`no event`,
+			`{"specversion":"1.0","id":"f2-` + way + `","source":"/x","type":"tidemill.scored"}`,
+			`{"specversion":"1.0","id":"f3-` + way + `","source":"/x","type":"message"}`,
+		}, "\n"), "publish", "--file", "-"), exitFailed, "published 2 events", "standard input:2: ", "standard input:3: type", "2 lines of standard input were not published")
+		says("tail", run("", "tail", "messages", "--from", "beginning", "--no-follow", "-w", "id LIKE '%"+way+"'"), 0, `{"by":"`+way+`"}`, "f1-"+way, "f3-"+way)
+		says("tail -n", run("", "tail", "messages", "--from", "0", "-n", "1", "-o", "json"), 0, `"specversion":"1.0"`)
+		says("tail of nothing", run("", "tail", "facts", "--from", "beginning", "--no-follow"), 0, "There are no events on facts.")
+		says("tail of no stream", run("", "tail", "none"), exitFailed, "none")
+		says("streams", run("", "streams"), 0, "messages", "dead-letters", "forever", "     7d")
+		says("streams -o json", run("", "streams", "-o", "json"), 0, `"name": "messages"`, `"retentionSeconds": 604800`, `"groups": []`)
+		for _, args := range []string{"publish a --stream facts", "publish tidemill.scored", "publish a --source /tidemill/x", "publish a --stream messages.parked"} {
+			says(args, run("", strings.Fields(args)...), exitFailed, "reserved")
+		}
+		says("publish to no stream", run("", "publish", "a", "--stream", "none"), exitFailed, "none")
+	}
+}
+
+// A Redis that is asked on a busy machine may not answer in time, and then an
+// event is stored again; so each is asked until it is recognised.
+func TestPublishedTwice(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	startUp(t, dir)
+	line := `{"specversion":"1.0","id":"once","source":"/cli","type":"a"}`
+	for _, c := range []struct{ args, stdin, says string }{
+		{"publish a --id once", "", "a once was here before: the first counts, and nothing was stored\n"},
+		{"publish a --id once -o json", "", `{"id":"once","source":"/cli","type":"a","repeated":true}` + "\n"},
+		{"publish --file -", line, "published 1 event; 1 of them was here before and is not stored again\n"},
+		{"publish --file -", line + "\n" + line, "; 2 of them were here before and are not stored again\n"},
+	} {
+		eventually(t, func() bool {
+			o := call(t, c.stdin, append(strings.Fields(c.args), "--data", dir)...)
+			return o.code == 0 && strings.HasSuffix(o.out, c.says)
+		})
+	}
+}
+
+// A stranger that answers every path has stored nothing.
+func TestPublishToAStranger(t *testing.T) {
+	t.Parallel()
+	url := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "<html>It works!") })
+	for _, args := range []string{"publish a", "publish --file -", "tail events", "streams"} {
+		o := call(t, `{"specversion":"1.0","id":"1","source":"/x","type":"a"}`, append(strings.Fields(args), "--url", url)...)
+		if o.code != exitFailed || !strings.Contains(o.err, "<html>It works!") && !strings.Contains(o.err, "is a gateway of Tidemill there?") {
+			t.Errorf("%s: exit %d, %s%s", args, o.code, o.out, o.err)
+		}
+	}
+}
+
+func TestATokenNeverGoesOverPlainHTTP(t *testing.T) {
+	t.Parallel()
+	file := leave(t, "hush", t.TempDir(), "token")
+	o := call(t, "", "streams", "--url", "http://tidemill.example", "--token-file", file)
+	if o.code != exitFailed || strings.Contains(o.err, "hush") {
+		t.Errorf("exit %d", o.code)
+	}
+	mention(t, "the error", o.err, "https://")
+}
+
+// A refusal that all events would meet is said once, and ends the run.
+func TestAFileEndsAtWhatAllWouldMeet(t *testing.T) {
+	t.Parallel()
+	var posts atomic.Int32
+	url := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			posts.Add(1)
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"type":"https://tidemill.dev/problems/unauthenticated","status":401,"detail":"give a token"}`)
+	})
+	lines := strings.Repeat(`{"specversion":"1.0","id":"1","source":"/x","type":"a"}`+"\n", 20_000)
+	o := call(t, lines, "publish", "--file", "-", "--url", url)
+	if o.code != exitFailed || posts.Load() > 10 || strings.Count(o.err, "give a token") != 1 {
+		t.Errorf("exit %d after %d requests: %s", o.code, posts.Load(), o.err)
+	}
+	// How many lines were read by then is a matter of luck: at least the first.
+	mention(t, "the error", o.err, "standard input:1: ", " not published; give one that counts by TIDEMILL_TOKEN")
+	if !regexp.MustCompile(`\b(1 event|\d+ events) not published;`).MatchString(o.err) {
+		t.Errorf("the error does not count what was not published: %s", o.err)
+	}
+}
+
+// What lasts is to be mended; the same file would meet it again.
+func TestAFileIsNotToBePublishedAgainInVain(t *testing.T) {
+	t.Parallel()
+	const problem = "application/problem+json"
+	for _, c := range []struct {
+		status      int
+		media, kind string
+		says        string
+	}{
+		{401, problem, "unauthenticated", "; give one that counts by TIDEMILL_TOKEN or --token-file"},
+		{403, problem, "forbidden", "; give a token that may, by TIDEMILL_TOKEN or --token-file"},
+		{404, problem, "unknown-stream", "; give another --stream, or add it to the gateway's config"},
+		{404, problem, "not-found", "; give the gateway's own --url"},
+		{415, problem, "unsupported-media-type", "give the gateway's own --url"},
+		{404, "text/html", "", "; give the gateway's own --url"},
+		{500, problem, "internal", "1 event not acknowledged, so publish the file again"},
+	} {
+		url := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", c.media)
+			w.WriteHeader(c.status)
+			fmt.Fprintf(w, `{"type":"https://tidemill.dev/problems/%s","detail":"so it is"}`, c.kind)
+		})
+		o := call(t, `{"specversion":"1.0","id":"1","source":"/x","type":"a"}`, "publish", "--file", "-", "--stream", "s", "--url", url)
+		if o.code != exitFailed || !strings.Contains(o.err, c.says) || strings.Contains(o.err, "again") != (c.status == 500) {
+			t.Errorf("%d %s: exit %d, %s", c.status, c.kind, o.code, o.err)
+		}
+	}
+}
+
+func serveHTTP(t *testing.T, answer http.HandlerFunc) (url string) {
+	t.Helper()
+	s := httptest.NewServer(answer)
+	t.Cleanup(s.Close)
+	return s.URL
+}

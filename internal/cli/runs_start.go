@@ -1,0 +1,422 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/internal/gateway/client"
+)
+
+func runsStartCommand() command {
+	return command{
+		name:    "runs start",
+		args:    "RECIPE",
+		summary: "start runs of a recipe, for some keys or all",
+		about: `Where a run of a key waits already, it absorbs the wish: there is never more than one
+that runs and one that waits. With --rate the runs are due one after the other, and
+wait until then; the command does not. --all means every key that the recipe was
+ever asked for, and --where takes some of them, in CloudEvents SQL over subject (the
+key). A recipe without keys is started without --key.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill runs start intent --key bot-42", "one"},
+			{"tidemill runs start intent --key bot-1,bot-2 --dry-run", "two, or rather what would be done"},
+			{"tidemill runs start intent --all --where \"subject LIKE 'bot-%'\" --rate 50/s", "all of some kind, gently"},
+		},
+		make: func() program { return &runStart{} },
+	}
+}
+
+type runStart struct {
+	gate
+	keys        []string
+	all, dryRun bool
+	where, rate string
+	priority    int
+	ask         api.RunsAsked
+}
+
+func (p *runStart) flags(f *flagSet) {
+	f.each("key", "KEY[,KEY…]", "for this key; may be given several times", p.takeKeys)
+	f.yes(&p.all, "all", "for every key that the recipe was ever asked for")
+	f.text(&p.where, "where", "", "CONDITION", "with --all: only keys for which this is true")
+	f.text(&p.rate, "rate", "", "RATE", "no faster than this, such as 50/s")
+	f.number(&p.priority, "priority", "", "NUMBER", "higher begins first where there is no room for all")
+	f.yes(&p.dryRun, "dry-run", "only say what would be done")
+	p.gate.flags(f)
+}
+
+func (p *runStart) takeKeys(text string) error {
+	for key := range strings.SplitSeq(text, ",") {
+		if key == "" {
+			return fmt.Errorf("a key is empty")
+		}
+		p.keys = append(p.keys, key)
+	}
+	return nil
+}
+
+func (p *runStart) accept(positional []string) (err error) {
+	if err := wants(positional, "RECIPE"); err != nil {
+		return err
+	}
+	switch {
+	case p.all && len(p.keys) > 0:
+		return usagef("--all means all keys: leave out --key, or --all")
+	case p.where != "" && !p.all:
+		return usagef("--where takes some of all keys: give --all with it")
+	}
+	if _, err := parseFilter(p.where); err != nil {
+		return err
+	}
+	p.ask = api.RunsAsked{Recipe: positional[0], Keys: p.keys, All: p.all, Where: p.where, Priority: p.priority, DryRun: p.dryRun}
+	p.ask.Rate, err = parseRate(p.rate)
+	return err
+}
+
+func (p *runStart) run(ctx context.Context, s *session, _ []string) error {
+	g, done, err := p.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	sum := newRunSum(s.stdout)
+	named := client.NewAsking()
+	for {
+		got, err := g.StartRuns(ctx, named, p.ask)
+		if err != nil {
+			return err
+		}
+		sum.add(got.Runs)
+		if p.ask.After = got.Next; got.Next == "" {
+			return p.tell(s, sum)
+		}
+		fmt.Fprintf(s.stderr, "%s so far.\n", count(sum.total, "key"))
+	}
+}
+
+func (p *runStart) tell(s *session, sum *runSum) error {
+	if sum.total == 0 {
+		fmt.Fprintf(s.stderr, "No key is meant: recipe %s was asked for none yet, or --where takes none of them. Give --key.\n", harmless(p.ask.Recipe))
+		return nil
+	}
+	sum.end(s.stdout, p.dryRun)
+	if id := sum.last; !p.dryRun && id != "" {
+		fmt.Fprintf(s.stderr, "Next: tidemill runs show %s, tidemill runs --recipe %s --watch\n", shortID(id), harmless(p.ask.Recipe))
+	}
+	return sum.failure()
+}
+
+const listedRuns = 20 // lines of what was done to many
+
+// runSum prints what became of runs, the first of them, and counts all.
+type runSum struct {
+	out            io.Writer
+	total, refused int
+	counts         map[string]int
+	order          []string
+	last           string
+}
+
+func newRunSum(out io.Writer) *runSum { return &runSum{out: out, counts: map[string]int{}} }
+
+func (m *runSum) add(all []api.RunDone) {
+	for i := range all {
+		m.addOne(&all[i])
+	}
+}
+
+func (m *runSum) addOne(d *api.RunDone) {
+	if m.total++; m.total <= listedRuns {
+		fmt.Fprintf(m.out, "%-*s  %s  %s  %s\n", shownID, orDash(shortID(d.Run)), orDash(harmless(d.Recipe)), orDash(harmless(d.Key)), harmless(d.Done))
+	}
+	what := harmless(d.Done)
+	if d.Refused {
+		m.refused++
+		what = "left alone"
+	} else if d.Run != "" {
+		m.last = d.Run
+	}
+	if m.counts[what] == 0 {
+		m.order = append(m.order, what)
+	}
+	m.counts[what]++
+}
+
+// end prints the sum, where there is more than its lines tell.
+func (m *runSum) end(out io.Writer, dryRun bool) {
+	if m.total > listedRuns {
+		fmt.Fprintf(out, "… and %s more\n", thousands(int64(m.total-listedRuns)))
+	}
+	if m.total > 1 {
+		var parts []string
+		for _, what := range m.order {
+			parts = append(parts, thousands(int64(m.counts[what]))+" "+what)
+		}
+		fmt.Fprintf(out, "%s: %s.\n", count(m.total, "run"), strings.Join(parts, ", "))
+	}
+	if dryRun && m.refused < m.total {
+		fmt.Fprintln(out, "Next: the same without --dry-run.")
+	}
+}
+
+// failure is none where anything was done.
+func (m *runSum) failure() error {
+	if m.total > 0 && m.refused == m.total {
+		return errReported
+	}
+	return nil
+}
+
+func runsCancelCommand() command {
+	return command{
+		name:    "runs cancel",
+		args:    "[RUN…]",
+		summary: "have runs end",
+		about: `One that waits ends at once. The command of one that is under way is asked to save
+and leave (SIGTERM), and ended if it does not. Where no --state is given, all that
+have not ended are meant.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill runs cancel 3k7mzq --reason 'wrong data'", "one, by the beginning of its id"},
+			{"tidemill runs cancel --recipe intent --state waiting --dry-run", "how many wait"},
+			{"tidemill runs cancel --where \"subject LIKE 'test-%'\"", "by a condition"},
+		},
+		make: func() program { return &runCancel{} },
+	}
+}
+
+type runCancel struct {
+	runAsk
+	reason string
+}
+
+func (p *runCancel) flags(f *flagSet) {
+	f.text(&p.reason, "reason", "", "TEXT", "why, for whoever looks at it later")
+	p.runAsk.flags(f, "have not ended")
+}
+
+func (p *runCancel) run(ctx context.Context, s *session, positional []string) error {
+	g, done, err := p.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return p.do(ctx, s, positional, func(ctx context.Context, ask api.RunsSelected) (api.RunsDone, error) {
+		ask.Reason = p.reason
+		return g.CancelRuns(ctx, ask)
+	})
+}
+
+func runsRetryCommand() command {
+	return command{
+		name:    "runs retry",
+		args:    "[RUN…]",
+		summary: "ask anew for runs that have ended, with the events that had asked for them",
+		about: `It asks for a new run, which sees the newest data when it starts. Where no --state is
+given, those that failed or were cancelled are meant. One that is selected, and not
+named, is left alone where its key has a newer one.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill runs retry 3k7mzq", "one, by the beginning of its id"},
+			{"tidemill runs retry --recipe intent --since -1d --dry-run", "what failed in a day"},
+			{"tidemill runs retry --where \"reason LIKE '%out of memory%'\" --rate 1/s", "by a condition, gently"},
+		},
+		make: func() program { return &runRetry{} },
+	}
+}
+
+type runRetry struct {
+	runAsk
+	rate string
+
+	perSecond float64
+}
+
+func (p *runRetry) flags(f *flagSet) {
+	f.text(&p.rate, "rate", "", "RATE", "no faster than this, such as 50/s")
+	p.runAsk.flags(f, "failed or were cancelled")
+}
+
+func (p *runRetry) accept(positional []string) (err error) {
+	if p.perSecond, err = parseRate(p.rate); err != nil {
+		return err
+	}
+	return p.runAsk.accept(positional)
+}
+
+func (p *runRetry) run(ctx context.Context, s *session, positional []string) error {
+	g, done, err := p.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	named := client.NewAsking()
+	return p.do(ctx, s, positional, func(ctx context.Context, ask api.RunsSelected) (api.RunsDone, error) {
+		ask.Rate = p.perSecond
+		return g.RetryRuns(ctx, named, ask)
+	})
+}
+
+const (
+	watchEvery  = time.Second
+	usualHeight = 24
+	usualWidth  = 100
+)
+
+// runWatch shows runs again and again: on a terminal as a table that is drawn
+// anew, elsewhere as a line a change.
+type runWatch struct {
+	list *runList
+	g    *client.Gateway
+	out  io.Writer
+
+	screen *os.File          // nil where the output is no terminal
+	drawn  int               // lines of the table that stands there
+	told   map[string]string // the newest line of each run
+}
+
+func newRunWatch(l *runList, g *client.Gateway, s *session) *runWatch {
+	w := &runWatch{list: l, g: g, out: s.stdout, told: map[string]string{}}
+	if f, ok := s.stdout.(*os.File); ok && isTerminal(f) {
+		w.screen = f
+	}
+	return w
+}
+
+// run goes on until somebody ends it, which is no failure.
+func (w *runWatch) run(ctx context.Context) error {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		all, err := w.look(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := w.show(all, time.Now()); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// look finds those that are live, however long ago they were asked for, and the
+// newest of all.
+func (w *runWatch) look(ctx context.Context) ([]api.RunShown, error) {
+	newest, _, err := gatherRuns(ctx, w.g, w.list.query(w.list.limit))
+	if err != nil || len(w.list.states) > 0 {
+		return byLiveliness(newest, nil), err
+	}
+	q := w.list.query(w.list.limit)
+	q.States = []tidemill.RunState{tidemill.RunRunning, tidemill.RunResting, tidemill.RunSettling}
+	live, _, err := gatherRuns(ctx, w.g, q)
+	return byLiveliness(newest, live), err
+}
+
+// byLiveliness puts those first that are live, then those that wait, then those
+// that have ended, the newest first.
+func byLiveliness(newest, live []api.RunShown) []api.RunShown {
+	all := slices.Clone(live)
+	known := map[string]bool{}
+	for i := range live {
+		known[live[i].ID] = true
+	}
+	for i := range newest {
+		if !known[newest[i].ID] {
+			all = append(all, newest[i])
+		}
+	}
+	slices.SortStableFunc(all, func(a, b api.RunShown) int {
+		return cmp.Or(cmp.Compare(liveliness(&a), liveliness(&b)), b.End.Compare(a.End))
+	})
+	return all
+}
+
+func liveliness(r *api.RunShown) int {
+	switch {
+	case r.State.Ended():
+		return 2
+	case r.State == tidemill.RunWaiting:
+		return 1
+	}
+	return 0
+}
+
+func (w *runWatch) show(all []api.RunShown, now time.Time) error {
+	if w.screen == nil {
+		return w.tell(all, now)
+	}
+	width, height, err := term.GetSize(int(w.screen.Fd()))
+	if err != nil {
+		width, height = usualWidth, usualHeight
+	}
+	frame := runFrame(all, now, width, height)
+	_, err = fmt.Fprint(w.out, w.over()+frame)
+	w.drawn = strings.Count(frame, "\n")
+	return err
+}
+
+// over takes the cursor to where the table began, and what stands there away.
+func (w *runWatch) over() string {
+	if w.drawn == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\x1b[%dA\x1b[J", w.drawn)
+}
+
+// runFrame is the table as far as it fits a screen.
+func runFrame(all []api.RunShown, now time.Time, width, height int) string {
+	counts := map[int]int{}
+	for i := range all {
+		counts[liveliness(&all[i])]++
+	}
+	head := fmt.Sprintf("%s live, %d waiting, %d ended   %s   Ctrl-C ends this\n", count(counts[0], "run"), counts[1], counts[2], now.Format(time.TimeOnly))
+	rows := max(height-4, 1)
+	left := len(all) - rows
+	var table strings.Builder
+	_ = tabulateRuns(&table, all[:min(len(all), rows)], now) // a builder takes all
+	var frame strings.Builder
+	for line := range strings.Lines(head + table.String()) {
+		frame.WriteString(cut(strings.TrimRight(line, " \n"), max(width-1, 20)) + "\n")
+	}
+	if left > 0 {
+		fmt.Fprintf(&frame, "… and %d more\n", left)
+	}
+	return frame.String()
+}
+
+// tell prints a line of each run of which there is something new.
+func (w *runWatch) tell(all []api.RunShown, now time.Time) error {
+	for i := range slices.Backward(all) {
+		r := &all[i]
+		text := strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s  %s", shortID(r.ID), harmless(r.Recipe), orDash(harmless(r.Key)), stateOfRun(r), harmless(noteOf(r))), " ")
+		if w.told[r.ID] == text {
+			continue
+		}
+		w.told[r.ID] = text
+		if _, err := fmt.Fprintf(w.out, "%s  %s\n", now.Format(time.TimeOnly), text); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+)
+
+// runsConfig has a recipe that ends by its key: one that begins with bad fails,
+// and one that begins with long goes on until it is told to end.
+const runsConfig = `version: 1
+pools:
+  small: {slots: 1}
+recipes:
+  intent:
+    when: [{type: bot-created}]
+    inputs: {}
+    run: {dir: trainer, command: [sh, train.sh], pool: small, attempts: 1}
+    makes: {model: "intent/{key}"}
+`
+
+const runsTrainer = `echo "learning for $TIDEMILL_KEY"
+case $TIDEMILL_KEY in
+bad*) echo "no luck" >&2; exit 3;;
+long*) trap 'exit 0' TERM; echo '{"step": 3, "total": 10, "loss": 0.5}' >> "$TIDEMILL_OUT/metrics.jsonl"; while :; do sleep 0.05; done;;
+esac
+cp -r "$TIDEMILL_IN/." "$TIDEMILL_OUT" 2>/dev/null
+echo '{"accuracy": 0.93}' > "$TIDEMILL_OUT/metrics.json"
+echo weights > "$TIDEMILL_OUT/model.onnx"
+`
+
+// runsFolder is a folder with that config.
+func runsFolder(t *testing.T, conf string) (dir, file string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "trainer"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, runsTrainer, dir, "trainer", "train.sh")
+	return dir, leave(t, conf, dir, "tidemill.yaml")
+}
+
+// runsAt asks a tidemill up about runs.
+type runsAt struct {
+	*testing.T
+	data string
+}
+
+func (r runsAt) call(args ...string) outcome { return call(r.T, "", append(args, "--data", r.data)...) }
+
+func (r runsAt) ok(args ...string) string {
+	r.Helper()
+	return ok(r.T, append(args, "--data", r.data)...)
+}
+
+func (r runsAt) list(flags ...string) (all []api.RunShown) {
+	r.Helper()
+	if err := json.Unmarshal([]byte(r.ok(append([]string{"runs", "-o", "json"}, flags...)...)), &all); err != nil {
+		r.Fatal(err)
+	}
+	return all
+}
+
+// is waits until the newest run of a key is in a state, and returns its id.
+func (r runsAt) is(key string, s tidemill.RunState) string {
+	r.Helper()
+	id := ""
+	eventually(r.T, func() bool {
+		all := r.list("--key", key, "--state", string(s))
+		if len(all) > 0 {
+			id = all[0].ID
+		}
+		return id != ""
+	})
+	return id
+}
+
+func TestRunsByCommand(t *testing.T) {
+	t.Parallel()
+	dir, file := runsFolder(t, runsConfig)
+	r := runsAt{t, filepath.Join(dir, "data")}
+	startUp(t, r.data, "-f", file)
+	mention(t, "runs, of none", r.call("runs").err, "There are no runs yet")
+	mention(t, "recipes", r.ok("recipes"), "RECIPE", "intent", "model intent/{key}", "small", "active")
+	mention(t, "pools", r.ok("pools"), "POOL", "default", "small    1      0")
+
+	mention(t, "a dry start", r.ok("runs", "start", "intent", "--key", "long-1,b", "--dry-run"), "intent  long-1  would be requested", "2 runs: 2 would be requested", "without --dry-run")
+	mention(t, "start", r.ok("runs", "start", "intent", "--key", "long-1"), "intent  long-1  requested")
+	long := r.is("long-1", tidemill.RunRunning)
+	o := r.call("runs", "start", "intent", "--key", "bad-1", "--key", "bot-1")
+	mention(t, "start two", o.out, "bad-1  requested", "bot-1  requested", "2 runs: 2 requested.")
+	mention(t, "what is next", o.err, "tidemill runs show", "--watch")
+	mention(t, "runs", r.ok("runs"), "RUN ", "long-1", "waits for a slot of pool small (1 of 1 in use)")
+	eventually(t, func() bool { return strings.Contains(r.ok("runs", "--state", "running"), "30%  3/10  loss 0.5") })
+
+	mention(t, "pause", r.ok("recipes", "pause", "intent"), "paused intent")
+	mention(t, "pause again", r.ok("recipes", "pause", "intent"), "intent was paused already")
+	mention(t, "recipes", r.ok("recipes"), "paused by somebody")
+	mention(t, "runs", r.ok("runs", "--key", "bot-1"), "recipe intent is paused since")
+	mention(t, "cancel", r.ok("runs", "cancel", long[:8], "--reason", "enough"), long[:10]+"  intent  long-1  cancelling")
+	r.is("long-1", tidemill.RunCancelled)
+	mention(t, "show", r.ok("runs", "show", long), long+", cancelled", "enough", "ATTEMPT", "tidemill.run.requested", "runs retry")
+	mention(t, "resume", r.ok("recipes", "resume", "intent"), "resumed intent")
+	bad := r.is("bad-1", tidemill.RunFailed)
+	r.is("bot-1", tidemill.RunSucceeded)
+	mention(t, "runs", r.ok("runs", "--recipe", "intent", "--since", "-1h"), "accuracy 0.93", "failed", "cancelled")
+	mention(t, "show", r.ok("runs", "show", bad), "exit code 3", "Its log ends:", "no luck")
+
+	mention(t, "a dry retry", r.ok("runs", "retry", "--where", "state = 'failed'", "--dry-run"), "bad-1  would be requested again", "without --dry-run")
+	mention(t, "retry", r.ok("runs", "retry", "--recipe", "intent", "--state", "failed"), "bad-1  requested")
+	eventually(t, func() bool { return len(r.list("--key", "bad-1", "--state", "failed")) == 2 })
+	mention(t, "start all", r.ok("runs", "start", "intent", "--all", "--where", "subject LIKE 'bo%'", "--rate", "10/s"), "bot-1  requested")
+	for args, says := range map[string]string{
+		"runs show zzzzzzzz":    `no run's id is "zzzzzzzz"`,
+		"runs start no --key a": `recipe "no" is not in the config`,
+		"runs start intent":     "give the keys",
+		"runs cancel " + bad:    "",
+		"recipes pause no":      `recipe "no" is not in the config`,
+		"pools resume no":       `pool "no" is not in the config`,
+	} {
+		if o := r.call(strings.Fields(args)...); o.code == 0 || !strings.Contains(o.err, says) {
+			t.Errorf("%s: %+v, want %q", args, o, says)
+		}
+	}
+	if o := r.call("runs", "cancel", "--key", "nobody"); o.code != 0 || !strings.Contains(o.err, "No run is meant") {
+		t.Errorf("%+v", o)
+	}
+	mention(t, "pools", r.ok("pools", "pause", "small"), "paused small")
+	mention(t, "pools", r.ok("pools", "resume", "small"), "resumed small")
+}
+
+func TestTry(t *testing.T) {
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	dir, file := runsFolder(t, strings.Replace(runsConfig, "inputs: {}", `inputs: {examples: "bots/{key}"}`, 1))
+	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
+	if err := os.Mkdir(in, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, "hello\n", in, "a.txt")
+	event := leave(t, `{"specversion":"1.0","id":"1","source":"/crm","type":"bot-created","subject":"bot-7"}`, dir, "event.json")
+	try := func(args ...string) outcome {
+		t.Helper()
+		return call(t, "", append([]string{"try", "intent", "-f", file}, args...)...)
+	}
+	for range 2 { // the second over what the first has made
+		o := try("--event", event, "--data", in, "--out", out)
+		if o.code != 0 {
+			t.Fatalf("%+v", o)
+		}
+		mention(t, "try", o.out, "learning for bot-7", "outcome ", "succeeded", "accuracy  0.93", "fetch ", "would be  a version of model intent/bot-7")
+		mention(t, "where it is", o.err, "files of what it made are in "+out)
+	}
+	text, err := os.ReadFile(filepath.Join(out, "examples", "a.txt"))
+	if err != nil || string(text) != "hello\n" {
+		t.Errorf("it has made %q, %v", text, err)
+	}
+	o := try("--key", "bad-1", "--data", "examples="+in)
+	if o.code != exitFailed {
+		t.Errorf("a run that fails exits with %d", o.code)
+	}
+	mention(t, "one that fails", o.out, "no luck", "failed", "exit code 3")
+	if strings.Contains(o.out, "would be") {
+		t.Errorf("it tells what it would be:\n%s", o.out)
+	}
+	for args, says := range map[string]string{
+		"--key a":                                      "input examples is missing",
+		"--data " + in:                                 "--key is missing",
+		"--key a --data exmaples=" + in:                "did you mean examples?",
+		"--key a --data " + in + " --data " + in:       "given twice",
+		"--key a --data " + in + " --log loud":         "--log",
+		"--key a --data " + in + " --event " + in:      "read the event",
+		"--key a --data " + in + " --event " + file:    "CloudEvents JSON",
+		"--key a --data " + filepath.Join(dir, "none"): "no such file",
+	} {
+		if o := try(strings.Fields(args)...); o.code == 0 || !strings.Contains(o.err, says) {
+			t.Errorf("%s: %+v, want %q", args, o, says)
+		}
+	}
+	if o := call(t, "", "try", "intnet", "-f", file); o.code != exitUsage || !strings.Contains(o.err, "did you mean intent?") {
+		t.Errorf("%+v", o)
+	}
+	left, err := filepath.Glob(filepath.Join(temporary, "*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("it leaves %v, %v", left, err)
+	}
+}

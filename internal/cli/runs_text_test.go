@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// runsOfTest are one run in each state.
+func runsOfTest() []api.RunShown {
+	run := func(id, key string, s tidemill.RunState, change func(*api.RunShown)) api.RunShown {
+		r := api.RunShown{Run: tidemill.Run{ID: strings.Repeat(id, 26), Recipe: "intent", Key: key, State: s, Causes: 1, Asking: noon.Add(-time.Minute)}}
+		if s != tidemill.RunWaiting {
+			r.Attempts = []tidemill.Attempt{{Number: 1, Started: noon.Add(-30 * time.Second), Where: tidemill.Where{Node: "laptop"}}}
+		}
+		change(&r)
+		return r
+	}
+	return []api.RunShown{
+		run("a", "bot-1", tidemill.RunSucceeded, func(r *api.RunShown) {
+			r.End, r.Result = noon.Add(-10*time.Second), &tidemill.Result{Metrics: map[string]float64{"z": 1, "accuracy": 0.91, "loss": 0.2}}
+		}),
+		run("b", "bot-2", tidemill.RunWaiting, func(r *api.RunShown) { r.Waits = "for a slot of pool gpu (8 of 8 in use)" }),
+		run("c", "bot-3", tidemill.RunRunning, func(r *api.RunShown) {
+			r.Progress = &api.Progress{Attempt: 1, Step: 12, Total: 100, Metrics: map[string]float64{"loss": 0.53214}}
+		}),
+		run("d", "bot-4\x1b[2J", tidemill.RunFailed, func(r *api.RunShown) {
+			r.End, r.Reason = noon.Add(-20*time.Second), "the command ended with exit code 1"
+		}),
+		run("e", "bot-5", tidemill.RunResting, func(r *api.RunShown) { r.Waits = "for its time (12:03:10 UTC)" }),
+	}
+}
+
+func TestRunsAreTabulated(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	if err := tabulateRuns(&b, runsOfTest(), noon); err != nil {
+		t.Fatal(err)
+	}
+	mention(t, "the table", b.String(), "RUN", "succeeded", "20s", "accuracy 0.91, loss 0.2\n", "waits for a slot of pool gpu (8 of 8 in use)",
+		"[=               ]  12%  12/100  loss 0.5321", "30s", "exit code 1", "waits for its time", "bot-4·[2J")
+}
+
+func TestAWatchShowsWhatIsLiveFirst(t *testing.T) {
+	t.Parallel()
+	all := runsOfTest()
+	sorted := byLiveliness(all[:4], []api.RunShown{all[4], all[2]})
+	order := ""
+	for i := range sorted {
+		order += sorted[i].ID[:1]
+	}
+	if order != "ecbad" {
+		t.Errorf("the order is %s", order)
+	}
+	frame := runFrame(sorted, noon, 60, 7)
+	mention(t, "the frame", frame, "2 runs live, 1 waiting, 2 ended", "eeeeeeeeee", "bbbbbbbbbb", "… and 2 more\n")
+	if strings.Contains(frame, "aaaaaaaaaa") || strings.Count(frame, "\n") > 7 {
+		t.Errorf("it is higher than the screen:\n%s", frame)
+	}
+	for line := range strings.Lines(frame) {
+		if len([]rune(line)) > 60 {
+			t.Errorf("it is wider than the screen: %q", line)
+		}
+	}
+}
+
+// Where nobody can see a table being drawn anew, each change is a line.
+func TestAWatchTellsEachChangeOnce(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	w := &runWatch{out: &b, told: map[string]string{}}
+	all := runsOfTest()
+	tell := func(want int) {
+		t.Helper()
+		b.Reset()
+		if err := w.tell(all, noon); err != nil || strings.Count(b.String(), "\n") != want {
+			t.Errorf("%v; it tells\n%s", err, &b)
+		}
+	}
+	tell(5)
+	tell(0)
+	all[2].Progress.Step = 13
+	tell(1)
+	mention(t, "the line", b.String(), "12:00:00  cccccccccc  intent  bot-3  running", "13/100")
+	all[1].State, all[1].Waits = tidemill.RunRunning, ""
+	tell(1)
+}
+
+func TestARunIsShown(t *testing.T) {
+	t.Parallel()
+	whole := &api.RunWhole{RunShown: runsOfTest()[3],
+		Plan: &tidemill.Plan{Dir: "/trainer", Command: []string{"python3", "train.py"}, Pool: "gpu", GPUs: 1, Deadline: time.Hour, Attempts: 3, Model: "intent/bot-4",
+			Inputs: []tidemill.Input{{Name: "examples", Dataset: "bots/bot-4", Branch: "main", Commit: "cmt", Files: 3, Bytes: 2048}, {Name: "more", URI: "s3://b/x"}}},
+		Events: []json.RawMessage{json.RawMessage(`{"specversion":"1.0","id":"e-1","source":"/crm","type":"bot-created","subject":"bot-4","data":{"a":1}}`)}}
+	whole.Causes, whole.By, whole.Again = 3, "ada", "zzz"
+	whole.Attempts = append(whole.Attempts, tidemill.Attempt{Number: 2, Started: noon.Add(-25 * time.Second), Ended: noon.Add(-20 * time.Second), Outcome: tidemill.OutcomeFailed,
+		Reason: "exit code 1", Where: tidemill.Where{Node: "laptop", Card: "H200", GPUs: []int{0, 1}, ResumedFrom: "tree"}})
+	whole.Result = &tidemill.Result{Exit: 1, PeakMemory: 5 << 20, GPUSeconds: 2.5, Stages: []tidemill.Stage{{Name: "fetch", Seconds: 0.0123}, {Name: "run", Seconds: 90.4}},
+		Metrics: map[string]float64{"loss": 0.5}, LastLines: "Traceback\n\x1b[31mboom\n", LogBytes: 100, Cut: true}
+	var b bytes.Buffer
+	if err := showRun(&b, whole, "version 7 of intent/bot-4 (refused): it is worse", noon); err != nil {
+		t.Fatal(err)
+	}
+	mention(t, "the run", b.String(), "dddddddd, failed", "intent for bot-4·[2J", "the command ended with exit code 1", "by ada, by 3 events", "a retry of run zzz",
+		"python3 train.py in /trainer", "pool gpu, 1 GPU, 1h0m0s at most, 3 attempts", "examples: bots/bot-4 at main, commit cmt (3 files, 2.0 KiB)", "more: s3://b/x",
+		"model intent/bot-4", "became", "version 7 of intent/bot-4 (refused): it is worse", "exit code 1, 5.0 MiB of memory at most, 2.5 GPU seconds", "100 B, and there was more", "ATTEMPT", "under way", "laptop, H200, GPU 0 1, from a checkpoint",
+		"fetch 12ms, run 1m30s", "Traceback\n  ·[31mboom\n", "… 2 events before", "bot-created", "e-1", `{"a":1}`, "tidemill runs retry dddddddddd")
+	if strings.Contains(b.String(), "\x1b") {
+		t.Errorf("a terminal obeys\n%q", &b)
+	}
+}
+
+func TestWhatBecameOfManyIsSummedUp(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	sum := newRunSum(&b)
+	for i := range 25 {
+		d := api.RunDone{Run: strings.Repeat("a", 26), Recipe: "intent", Key: "bot", Done: "requested"}
+		if i%5 == 0 {
+			d = api.RunDone{Recipe: "intent", Key: "bot", Done: "because", Refused: true}
+		}
+		sum.add([]api.RunDone{d})
+	}
+	sum.end(&b, true)
+	mention(t, "the sum", b.String(), "-           intent  bot  because\n", "aaaaaaaaaa  intent  bot  requested\n", "… and 5 more\n", "25 runs: 5 left alone, 20 requested.\n", "without --dry-run")
+	if strings.Count(b.String(), "\n") != listedRuns+3 || sum.failure() != nil {
+		t.Errorf("%v\n%s", sum.failure(), &b)
+	}
+	none := newRunSum(&b)
+	none.add([]api.RunDone{{Done: "because", Refused: true}})
+	if !errors.Is(none.failure(), errReported) {
+		t.Error("where nothing could be done, it is a success")
+	}
+}
+
+func TestSlipsInCallsOfRuns(t *testing.T) {
+	t.Parallel()
+	for args, says := range map[string]string{
+		"runs x":                              "tidemill runs show x shows one run",
+		"runs --state runing":                 "did you mean running?",
+		"runs --limit 0":                      "--limit 0",
+		"runs --since x":                      "--since",
+		"runs --watch -o json":                "--watch is for people",
+		"runs show":                           "RUN is missing",
+		"runs start":                          "RECIPE is missing",
+		"runs start intent --key a --all":     "leave out --key, or --all",
+		"runs start intent --key a,":          "a key is empty",
+		"runs start intent --where x":         "give --all with it",
+		"runs start intent --all --where x=":  "--where, ",
+		"runs start intent --all --rate fast": "--rate",
+		"runs cancel":                         "say which",
+		"runs cancel abcdef --all":            "--all means all",
+		"runs cancel abcdef --recipe intent":  "and not both",
+		"runs retry --all --rate x":           "--rate",
+		"recipes pause":                       "NAME is missing",
+		"recipes stop intent":                 "one argument too many",
+		"pools -o xml":                        "xml",
+		"pools resume a b":                    "one argument too many",
+	} {
+		if o := call(t, "", strings.Fields(args)...); o.code != exitUsage || !strings.Contains(o.err, says) {
+			t.Errorf("%s: exit %d, %q; want %q", args, o.code, o.err, says)
+		}
+	}
+}

@@ -1,0 +1,512 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"tidemill.dev/config"
+	"tidemill.dev/internal/ops/gctune"
+	"tidemill.dev/internal/ops/telemetry"
+	"tidemill.dev/internal/platform"
+)
+
+const (
+	gatewayRole    = "gateway"
+	dispatcherRole = "dispatcher"
+	controllerRole = "controller"
+	scorerRole     = "scorer"
+	functionRole   = "function"
+)
+
+// roles are what serve can be.
+func roles() []string {
+	return []string{gatewayRole, dispatcherRole, controllerRole, scorerRole, functionRole}
+}
+
+func serveCommand() command {
+	return command{
+		name:    "serve",
+		args:    "ROLE [NAME]",
+		summary: "run one part of Tidemill against a Kafka and a Redis of yours",
+		about: `The role gateway is the HTTP door: other systems publish events through it, and
+look at streams. Any number of replicas may run. It creates the streams of its
+config, applies the file again whenever it changes, and is ready (/readyz) while
+Kafka is. Without Redis repeats are not recognised. With --redis and --store it is
+the whole door: data, runs, models. Agents of runs get in with --run-secret.
+
+Without --access everybody may everything, so it listens on loopback alone.
+
+The role dispatcher sends events to the subscribers of the triggers. Any number of
+replicas may run, and share the work; one that dies is replaced by the others
+within seconds. Recipes need --functions, which says where train, promote and
+forget are.
+
+The role controller sends the ticks of the schedules. Any number may run: one is
+active, and another takes over when it is gone. With --redis and --store it looks
+after runs and models; with --kubernetes it launches runs as Jobs, tells what
+becomes of their pods, and scales scorers.
+
+The role function is one of ours in a process of its own: tidemill serve function
+train. With --kubernetes train launches what it asks for at once. It listens at
+--listen, else at the port in $PORT, and answers who shares --run-secret with it.
+
+The role scorer scores the events of one stream, by the scorer of the config that
+NAME names: tidemill serve scorer intents. Any number of replicas may run, and
+share the partitions. It reads models from the object store, so that it needs
+--store beside --kafka and --redis; so does a gateway that is to answer tidemill
+score.
+
+None but the gateway has a door: at --listen they answer /healthz, /readyz and /metrics.`,
+		examples: []example{
+			{"tidemill serve gateway -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:8080 --access access.yaml", "a replica"},
+			{"tidemill serve gateway --kafka localhost:9092", "the door alone, on this machine"},
+			{"tidemill serve dispatcher -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:9090", "a replica of what serves the triggers"},
+			{"tidemill serve controller -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:9090", "one of several controllers"},
+			{"tidemill serve controller -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --kubernetes --agents-at http://tidemill:8080 --image registry.example/tidemill:1 --run-secret run-secret", "one that launches runs, in a pod"},
+			{"tidemill serve function train -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --run-secret run-secret", "what asks for runs, in a process of its own"},
+			{"tidemill serve scorer intents -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --model-cache /var/cache/tidemill", "a replica of what scores messages"},
+		},
+		make: func() program { return &serving{door: doorFlags{drain: defaultDrain}} },
+	}
+}
+
+// defaultDrain is for balancers in front of a gateway.
+const defaultDrain = 5 * time.Second
+
+// serving is a call of serve.
+type serving struct {
+	connection
+	door    doorFlags
+	scoring scoringFlags
+	cluster clusterFlags
+	reorder bool
+	role    string
+	name    string // of the scorer or the function
+	set     *flagSet
+}
+
+func (r *serving) flags(f *flagSet) {
+	r.set = f
+	r.door.flags(f)
+	f.yes(&r.reorder, "reorder", "let streams grow partitions though keys then move between them")
+	r.scoring.flags(f)
+	r.cluster.flags(f)
+	r.connection.flags(f)
+}
+
+func (r *serving) accept(positional []string) (err error) {
+	if err = r.acceptRole(positional); err != nil {
+		return err
+	}
+	if err := r.scoring.accept(); err != nil {
+		return err
+	}
+	if err := r.cluster.accept(); err != nil {
+		return err
+	}
+	if r.place, err = r.cluster.place(); err != nil {
+		return err
+	}
+	if r.door.listen == "" && r.role != functionRole {
+		r.door.listen = r.listens()
+	}
+	if r.role != gatewayRole {
+		return r.acceptNoDoor()
+	}
+	return r.door.accept()
+}
+
+func (r *serving) acceptRole(positional []string) error {
+	if len(positional) == 0 {
+		return usagef("ROLE is missing; the roles: %s", strings.Join(roles(), ", "))
+	}
+	r.role = positional[0]
+	if !slices.Contains(roles(), r.role) {
+		return usagef("there is no role %q:%s those there are: %s", r.role, didYouMean(r.role, roles()), strings.Join(roles(), ", "))
+	}
+	if r.role != scorerRole && r.role != functionRole {
+		return wants(positional, "ROLE")
+	}
+	if err := wants(positional, "ROLE", "NAME"); err != nil {
+		if r.role == functionRole {
+			return usagef("%v; name the function: %s", err, strings.Join(platform.Functions(), ", "))
+		}
+		return usagef("%v; name the scorer of the config, as in tidemill serve scorer intents", err)
+	}
+	r.name = positional[1]
+	if r.role == functionRole && !slices.Contains(platform.Functions(), r.name) {
+		return usagef("there is no function %q:%s those there are: %s", r.name, didYouMean(r.name, platform.Functions()), strings.Join(platform.Functions(), ", "))
+	}
+	return nil
+}
+
+// acceptNoDoor refuses what says something to a gateway alone.
+func (r *serving) acceptNoDoor() error {
+	for _, long := range []string{"access", "tls-cert", "tls-key", "max-event", "drain-delay"} {
+		if r.set.Changed(long) {
+			return usagef("--%s is for the role gateway: a %s takes nothing in", long, r.role)
+		}
+	}
+	if r.door.listen == "" {
+		return nil // where a function listens stands in $PORT
+	}
+	return checkListen(r.door.listen)
+}
+
+// listens is where a role serves HTTP that was not told where. Only the gateway
+// is looked for at a place that is known.
+func (r *serving) listens() string {
+	if r.role == gatewayRole {
+		return listenAt
+	}
+	return "127.0.0.1:0"
+}
+
+func (r *serving) run(ctx context.Context, s *session, _ []string) error {
+	addresses, err := config.ReadAddresses(r.addresses, s.getenv)
+	if err != nil {
+		return err
+	}
+	if addresses.Kafka == "" {
+		return usagef("Kafka's address is missing: give --kafka or set TIDEMILL_KAFKA; tidemill up brings a Kafka of its own")
+	}
+	log, err := r.logger(s.stderr, slog.LevelInfo)
+	if err != nil {
+		return err
+	}
+	if r.role == gatewayRole {
+		err = r.door.check()
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.needs(addresses); err != nil {
+		return err
+	}
+	if r.role == functionRole && r.door.listen == "" {
+		r.door.listen = portOf(s.getenv)
+	}
+	if addresses.Redis == "" {
+		log.Warn("no Redis is given (--redis), so " + missesRedis(r.role))
+	}
+	source := r.source()
+	conf, err := source.load()
+	if err != nil {
+		return fmt.Errorf("read the config: %w", err)
+	}
+	began := time.Now()
+	o := r.options(addresses)
+	o.Config, o.Telemetry, o.Logger = conf, telemetryOf(s, "tidemill-"+r.role), log
+	p, err := platform.Open(ctx, o)
+	if err != nil {
+		return unlessInterrupted(ctx, log, fmt.Errorf("start: %w", err))
+	}
+	return stay(ctx, p, log, source, r.block(), func(ctx context.Context) error {
+		return unlessInterrupted(ctx, log, r.open(ctx, s, p, log, source, began))
+	})
+}
+
+// missesRedis is what a role cannot do without Redis.
+func missesRedis(role string) string {
+	switch role {
+	case dispatcherRole:
+		return "gateways cannot tell how the triggers stand"
+	case controllerRole:
+		return "several controllers take the clock from each other, though no tick is lost or doubled by that"
+	}
+	return "repeats are not recognised and are stored again"
+}
+
+// unlessInterrupted is no error where a start was asked to stop, and has: its
+// error blames whatever it happened to wait for, and not always by the context.
+func unlessInterrupted(ctx context.Context, log *slog.Logger, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	log.Info("interrupted before it was up")
+	log.Debug("what the interrupted start met", "reason", err)
+	return nil
+}
+
+// open opens the role and serves it until the context ends.
+func (r *serving) open(ctx context.Context, s *session, p *platform.Platform, log *slog.Logger, source *configSource, began time.Time) error {
+	if r.role != gatewayRole {
+		return r.work(ctx, s, p, log, source, began)
+	}
+	g, err := r.door.open(ctx, p)
+	if err != nil {
+		return err
+	}
+	r.tell(s, p, source, r.door.url(g), began)
+	return serve(ctx, g)
+}
+
+// portOf is where Knative has a function listen; without that a free one here.
+func portOf(getenv func(string) string) string {
+	if port := strings.TrimSpace(getenv("PORT")); port != "" {
+		return ":" + port
+	}
+	return "127.0.0.1:0"
+}
+
+// work is a role without a door. The probes come first: a start that waits is
+// seen to wait.
+func (r *serving) work(ctx context.Context, s *session, p *platform.Platform, log *slog.Logger, source *configSource, began time.Time) (err error) {
+	at := ""
+	if r.role == functionRole {
+		at, err = p.Function(ctx, r.name, r.door.listen)
+	} else {
+		at, err = p.Probes(ctx, r.door.listen)
+	}
+	if err != nil {
+		return err
+	}
+	switch r.role {
+	case dispatcherRole:
+		err = beginTriggers(ctx, p, log)
+	case scorerRole:
+		err = p.Scorers(ctx, r.name)
+	case controllerRole:
+		_, err = p.Controller(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	r.tell(s, p, source, "http://"+at, began)
+	<-ctx.Done()
+	return nil
+}
+
+func (r *serving) tell(s *session, p *platform.Platform, source *configSource, url string, began time.Time) {
+	a, c := p.Addresses(), p.Config()
+	fmt.Fprintf(s.stdout, "tidemill's %s is up after %s, with %d streams\n", r.role, time.Since(began).Round(time.Millisecond), len(c.Streams))
+	fmt.Fprintf(s.stdout, "  http    %s\n  kafka   %s\n  redis   %s\n  config  %s\n", url, a.Kafka, orNone(a.Redis), source.shown())
+}
+
+// doorBlock lets so much garbage of net/http come together in a gateway.
+const doorBlock = 32 << 20
+
+// block is what the role's heap is given while it has much to do; negative is that
+// nobody looks after it. A scorer's models do: see infer.Options.Collect.
+func (r *serving) block() int {
+	switch r.role {
+	case gatewayRole:
+		return doorBlock
+	case scorerRole:
+		return -1
+	}
+	return 0
+}
+
+// stay keeps the config applied and the platform open while something serves,
+// and stops it all in the stop order.
+func stay(ctx context.Context, p *platform.Platform, log *slog.Logger, source *configSource, block int, do func(context.Context) error) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer func() {
+		cancel()
+		watching.Wait()
+		log.Info("stopping")
+		err = errors.Join(err, closePlatform(ctx, p))
+	}()
+	watching.Go(func() { p.Watch(ctx, source.load, configEvery) })
+	if block >= 0 {
+		watching.Go(func() { gctune.Keep(ctx, block) })
+	}
+	return do(ctx)
+}
+
+func telemetryOf(s *session, service string) *telemetry.Options {
+	return &telemetry.Options{Version: thisBuild().Version, Getenv: s.getenv, Name: service}
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "none"
+	}
+	return text
+}
+
+// clusterFlags say how processes of one install find each other, and the
+// Kubernetes that they run in.
+type clusterFlags struct {
+	kubernetes                            bool
+	kubeconfig, namespace                 string
+	agentsAt, image, secret, functionsAre string
+	withhold                              string
+}
+
+func (c *clusterFlags) flags(f *flagSet) {
+	f.yes(&c.kubernetes, "kubernetes", "have runs be Jobs, scale scorers and find Knative Services, in the cluster that this process runs in")
+	f.text(&c.kubeconfig, "kubeconfig", "", "FILE", "the same, in the cluster that a kubeconfig names")
+	f.text(&c.namespace, "namespace", "", "NAME", "where all of that is (default the pod's own, or the kubeconfig's)")
+	f.text(&c.agentsAt, "agents-at", "", "URL", "where the agents of runs reach the gateway, from their pods")
+	f.text(&c.image, "image", "", "IMAGE", "Tidemill's own, which brings the agent into the pods of runs")
+	f.text(&c.secret, "run-secret", "", "FILE", "32 random bytes, raw or as base64, the same for all processes: attempts of runs and our functions know us by it")
+	f.text(&c.withhold, "withhold", "", "KIND/NAME,…", "what no recipe may name: secret/NAME and claim/NAME; a * at the end of a name stands for any rest")
+	f.text(&c.functionsAre, "functions", "", "knative|URL", "where the dispatcher finds train, promote and forget: Knative Services, or a URL, which may have {function} in it")
+	for flag, variable := range map[string]string{
+		"kubernetes": "TIDEMILL_KUBERNETES", "kubeconfig": "TIDEMILL_KUBECONFIG", "namespace": "TIDEMILL_NAMESPACE",
+		"agents-at": "TIDEMILL_AGENTS_AT", "image": "TIDEMILL_IMAGE", "run-secret": "TIDEMILL_RUN_SECRET_FILE", "functions": "TIDEMILL_FUNCTIONS",
+		"withhold": "TIDEMILL_WITHHOLD",
+	} {
+		f.fromEnv(flag, variable)
+	}
+}
+
+func (c *clusterFlags) accept() error {
+	if c.kubeconfig != "" {
+		c.kubernetes = true
+	}
+	if err := checkURL("--agents-at", c.agentsAt); err != nil {
+		return err
+	}
+	if c.functionsAre == platform.Knative {
+		return nil
+	}
+	return checkURL("--functions", platform.FunctionAt(c.functionsAre, "train"))
+}
+
+// place is what the cluster means for the config.
+func (c *clusterFlags) place() (config.Place, error) {
+	withheld, err := config.ParseWithheld(c.withhold)
+	if err != nil {
+		return config.Place{}, usagef("--withhold: %v", err)
+	}
+	return config.Place{Namespace: c.namespace, Withheld: withheld}, nil
+}
+
+// checkURL takes an address that others call; empty is none.
+func checkURL(flag, text string) error {
+	if text == "" {
+		return nil
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return usagef("%s: give a URL such as http://tidemill.example:8080", flag)
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return usagef("%s: give the address alone, without a user, a query or a fragment", flag)
+	}
+	return nil
+}
+
+// needs says what a role lacks of all this; nil if it has what it takes.
+func (r *serving) needs(a config.Addresses) error {
+	switch {
+	case r.role == scorerRole && (a.Redis == "" || a.Store == ""):
+		return usagef("a scorer needs a Redis, to know the champions from, and the object store, to read models from: give --redis and --store")
+	case r.role == functionRole && (a.Redis == "" || a.Store == ""):
+		return usagef("the function %s needs a Redis, where the state of runs is kept, and the object store: give --redis and --store", r.name)
+	case r.role == functionRole && r.cluster.secret == "":
+		return usagef("the function %s answers only who shares a secret with it: give --run-secret, the same file as the dispatcher's", r.name)
+	case r.role == dispatcherRole && r.cluster.functionsAre != "" && r.cluster.secret == "":
+		return usagef("functions in other processes (--functions) answer only who shares a secret with them: give --run-secret, the same file as theirs")
+	case r.role == dispatcherRole && r.cluster.functionsAre == platform.Knative && !r.cluster.kubernetes:
+		return usagef("--functions knative asks Kubernetes where they are: give --kubernetes, or --kubeconfig")
+	case r.launches():
+		return r.needsToLaunch(a)
+	}
+	return nil
+}
+
+func (r *serving) needsToLaunch(a config.Addresses) error {
+	var missing []string
+	for _, one := range []struct{ flag, value string }{
+		{"--redis", a.Redis}, {"--store", a.Store}, {"--run-secret", r.cluster.secret}, {"--agents-at", r.cluster.agentsAt}, {"--image", r.cluster.image},
+	} {
+		if one.value == "" {
+			missing = append(missing, one.flag)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return usagef("to launch runs in Kubernetes it takes %s, too", strings.Join(missing, ", "))
+}
+
+// launches tells whether the role begins attempts. Only these may make Jobs; the
+// others leave that to them.
+func (r *serving) launches() bool {
+	return r.cluster.kubernetes && (r.role == controllerRole || r.role == functionRole && r.name == "train")
+}
+
+// options are what the role opens. The fewer, the smaller and the less it may.
+func (r *serving) options(a config.Addresses) platform.Options {
+	o := platform.Options{Addresses: a, Security: r.security, RedisSecurity: r.redis, OwnStreams: true, Reorder: r.reorder,
+		Scoring: r.scoring.options(), Secret: r.cluster.secret}
+	if r.role == dispatcherRole {
+		o.FunctionsAt = r.cluster.functionsAre
+	}
+	if r.withRuns(a) {
+		o.Runs = &platform.RunsOptions{Recipes: r.source().folder(), Launch: r.launches()}
+	}
+	if r.launches() || r.role == dispatcherRole && r.cluster.kubernetes {
+		o.Cluster = &platform.ClusterOptions{Kubeconfig: r.cluster.kubeconfig, Namespace: r.cluster.namespace,
+			Gateway: r.cluster.agentsAt, Image: r.cluster.image, Withheld: r.place.Withheld}
+	}
+	return o
+}
+
+// withRuns: a gateway without them is a door for events alone, and a controller only
+// keeps the clock.
+func (r *serving) withRuns(a config.Addresses) bool {
+	switch r.role {
+	case gatewayRole, controllerRole, functionRole:
+		return a.Redis != "" && a.Store != ""
+	}
+	return false
+}
+
+// scoringFlags say what the models that answer here may take.
+type scoringFlags struct{ memory, cache string }
+
+func (m *scoringFlags) flags(f *flagSet) {
+	f.text(&m.memory, "model-memory", "", "SIZE", "what models may take in memory, such as 512MiB or 4GiB (default 1GiB)")
+	f.text(&m.cache, "model-cache", "", "FOLDER", "where fetched models are kept (default models in the data folder of tidemill up, nowhere elsewhere)")
+	f.fromEnv("model-memory", "TIDEMILL_MODEL_MEMORY")
+	f.fromEnv("model-cache", "TIDEMILL_MODEL_CACHE")
+}
+
+func (m *scoringFlags) accept() error {
+	if _, err := parseMemory(m.memory); err != nil {
+		return usagef("--model-memory %q: %v", m.memory, err)
+	}
+	return nil
+}
+
+func (m *scoringFlags) options() platform.ScoringOptions {
+	memory, _ := parseMemory(m.memory) // accept has looked
+	return platform.ScoringOptions{Memory: memory, Dir: m.cache}
+}
+
+const (
+	leastMemory = 16 << 20
+	mostMemory  = 1 << 42
+)
+
+// parseMemory reads a size; nothing is 0, which is the default.
+func parseMemory(text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	number, factor := text, int64(1)
+	for i, unit := range []string{"MiB", "GiB", "TiB"} {
+		if n, ok := strings.CutSuffix(text, unit); ok {
+			number, factor = n, 1<<(10*(i+2))
+		}
+	}
+	n, err := strconv.ParseUint(number, 10, 42)
+	if err != nil || int64(n) > mostMemory/factor || int64(n)*factor < leastMemory {
+		return 0, errors.New("give 16MiB to 4TiB, such as 512MiB or 4GiB")
+	}
+	return int64(n) * factor, nil
+}

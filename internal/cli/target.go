@@ -1,0 +1,300 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/follow"
+	"tidemill.dev/internal/gateway"
+	"tidemill.dev/internal/gateway/client"
+	"tidemill.dev/internal/platform"
+	"tidemill.dev/triggers/filter"
+)
+
+// target is what the commands publish to and read from. There are two: a
+// gateway, and Kafka itself for who stands beside it. An empty stream is the
+// home of an event's type.
+type target interface {
+	worry() worry // about an answer of its
+
+	publish(ctx context.Context, stream string, v *broker.View) (client.Receipt, error)
+	// send is for many events. It copies what it is given; done is called once
+	// and must not block.
+	send(ctx context.Context, stream string, v *broker.View, done func(client.Receipt, error))
+	// flush waits until all that was sent has its answer.
+	flush(ctx context.Context) error
+
+	// follow calls each with the wanted events of a stream until one call fails, which is
+	// the error, or until the end, where there is one.
+	follow(ctx context.Context, o following, each func(*follow.Event) error) error
+	streams(ctx context.Context) ([]api.Stream, error)
+
+	close(ctx context.Context) error
+}
+
+// following says what to read.
+type following struct {
+	stream string
+	start  broker.Start
+	toEnd  bool
+	where  *filter.Filter // nil is every event
+	limit  int            // more are not wanted, for whoever can make use of that; 0 is no limit
+	begun  func()         // called when reading has begun
+}
+
+// wants judges an event. What is no event matches no filter and is no reason for
+// silence either.
+func (o *following) wants(e *follow.Event) bool {
+	return o.where == nil || e.Err != nil || o.where.Match(&e.View)
+}
+
+// gatewayTarget goes through a gateway.
+type gatewayTarget struct {
+	g   *client.Gateway
+	out io.Writer // for what people should know
+
+	mu       sync.Mutex
+	batchers map[string]*client.Batcher // of send, by stream
+}
+
+func (t *gatewayTarget) worry() worry { return worry{who: "the gateway", trouble: t.g.Trouble} }
+
+// worrying tells who waits at a keyboard what for.
+func (t *gatewayTarget) worrying(what string) (stop func()) {
+	w := t.worry()
+	return w.watch(t.out, what)
+}
+
+const asked = "it is asked again for 10 seconds"
+
+func (t *gatewayTarget) publish(ctx context.Context, stream string, v *broker.View) (client.Receipt, error) {
+	defer t.worrying("the event is on its way, and tried again for 2 minutes")()
+	return t.g.Publish(ctx, stream, v)
+}
+
+func (t *gatewayTarget) send(ctx context.Context, stream string, v *broker.View, done func(client.Receipt, error)) {
+	t.batcher(stream).Send(ctx, v, done)
+}
+
+func (t *gatewayTarget) batcher(stream string) *client.Batcher {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b, ok := t.batchers[stream]
+	if !ok {
+		if t.batchers == nil {
+			t.batchers = map[string]*client.Batcher{}
+		}
+		b = t.g.Batcher(stream)
+		t.batchers[stream] = b
+	}
+	return b
+}
+
+func (t *gatewayTarget) all() []*client.Batcher {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var all []*client.Batcher
+	for _, b := range t.batchers {
+		all = append(all, b)
+	}
+	return all
+}
+
+func (t *gatewayTarget) flush(ctx context.Context) error {
+	var failed []error
+	for _, b := range t.all() {
+		failed = append(failed, b.Flush(ctx))
+	}
+	return errors.Join(failed...)
+}
+
+func (t *gatewayTarget) follow(ctx context.Context, o following, each func(*follow.Event) error) error {
+	what := client.TailOptions{Stream: o.stream, From: o.start.String(), ToEnd: o.toEnd, Limit: o.limit, Away: t.away}
+	if o.where != nil {
+		what.Where = o.where.String()
+	}
+	stop := t.worrying(asked)
+	r, err := t.g.Tail(ctx, what)
+	stop()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	o.begun()
+	for {
+		batch, err := r.Next(ctx)
+		if err == io.EOF { // bare: the end, and not a connection's
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range batch {
+			if err := each(&batch[i]); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// away says once that the gateway has gone, and once that it is back.
+func (t *gatewayTarget) away(err error) {
+	if err != nil {
+		fmt.Fprintf(t.out, "The gateway does not answer, and tail goes on when it does: %v\n", err)
+		return
+	}
+	fmt.Fprintln(t.out, "The gateway is back.")
+}
+
+func (t *gatewayTarget) streams(ctx context.Context) ([]api.Stream, error) {
+	defer t.worrying(asked)()
+	return t.g.Streams(ctx)
+}
+
+// close waits for nothing: who wanted to wait has flushed.
+func (t *gatewayTarget) close(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	for _, b := range t.all() {
+		_ = b.Close(ctx) // each event that is left has been told
+	}
+	t.g.Close()
+	return nil
+}
+
+const lingerFile = 2 * time.Millisecond // a file's events have company
+
+// kafkaTarget goes straight to Kafka. It decides by the config what a gateway
+// decides by its own.
+type kafkaTarget struct {
+	p   *platform.Platform
+	out io.Writer // for what people should know
+
+	once     sync.Once
+	producer *broker.Producer // of send
+	failed   error
+}
+
+func (*kafkaTarget) worry() worry {
+	return worry{who: "Kafka", trouble: func() error { return nil }} // its client keeps that to itself
+}
+
+func (k *kafkaTarget) publish(ctx context.Context, stream string, v *broker.View) (client.Receipt, error) {
+	producer, err := k.p.Producer(broker.ProducerOptions{})
+	if err != nil {
+		return client.Receipt{}, err
+	}
+	r, err := producer.Publish(ctx, k.home(stream, v), v)
+	return client.Receipt{Receipt: r}, err
+}
+
+func (k *kafkaTarget) send(ctx context.Context, stream string, v *broker.View, done func(client.Receipt, error)) {
+	k.once.Do(func() {
+		k.producer, k.failed = k.p.Producer(broker.ProducerOptions{Linger: lingerFile, Compression: broker.LZ4})
+	})
+	if k.failed != nil {
+		done(client.Receipt{}, k.failed)
+		return
+	}
+	k.producer.Send(ctx, k.home(stream, v), v, func(r broker.Receipt, err error) { done(client.Receipt{Receipt: r}, err) })
+}
+
+func (k *kafkaTarget) home(stream string, v *broker.View) string {
+	if stream == "" {
+		return k.p.Config().StreamFor(v.Type)
+	}
+	return stream
+}
+
+func (k *kafkaTarget) flush(ctx context.Context) error {
+	if k.producer == nil {
+		return nil
+	}
+	return k.producer.Flush(ctx)
+}
+
+func (k *kafkaTarget) follow(ctx context.Context, o following, each func(*follow.Event) error) (err error) {
+	r, err := follow.OpenReader(ctx, k.p.Broker(), follow.ReaderOptions{Stream: o.stream, Start: o.start, ToEnd: o.toEnd})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close(context.WithoutCancel(ctx))) }()
+	o.begun()
+	away := &absence{out: k.out, ping: k.p.Broker().Ping, looked: time.Now()}
+	for {
+		batch, err := r.Next(ctx)
+		switch {
+		case err == io.EOF: // bare: the end, and not a connection's
+			return nil
+		case err != nil:
+			return err
+		case len(batch) == 0:
+			away.look(ctx)
+		}
+		for i := range batch {
+			if !o.wants(&batch[i]) {
+				continue
+			}
+			if err := each(&batch[i]); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (k *kafkaTarget) streams(ctx context.Context) ([]api.Stream, error) {
+	infos, err := k.p.Broker().Streams(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]api.Stream, 0, len(infos))
+	for i := range infos {
+		all = append(all, gateway.StreamOf(&infos[i]))
+	}
+	return all, nil
+}
+
+func (k *kafkaTarget) close(ctx context.Context) error { return closePlatform(ctx, k.p) }
+
+// lookForKafka is how often a tail on which nothing comes looks whether Kafka is
+// there.
+const lookForKafka = 5 * time.Second
+
+// pingWithin bounds how long Kafka may take to say that it is there.
+const pingWithin = 3 * time.Second
+
+// absence tells a stream on which nothing happens from a Kafka that is away:
+// the consumer waits for it without a word, and would for ever.
+type absence struct {
+	out  io.Writer
+	ping func(context.Context) error
+	told bool
+
+	looked time.Time
+}
+
+// look says once that Kafka has gone, and once that it is back.
+func (a *absence) look(ctx context.Context) {
+	if time.Since(a.looked) < lookForKafka {
+		return
+	}
+	defer func() { a.looked = time.Now() }()
+	limited, cancel := context.WithTimeout(ctx, pingWithin)
+	defer cancel()
+	err := a.ping(limited)
+	switch {
+	case ctx.Err() != nil || (err != nil) == a.told:
+		return
+	case err != nil:
+		fmt.Fprintf(a.out, "Kafka does not answer, and tail goes on when it does: %v\n", err)
+	default:
+		fmt.Fprintln(a.out, "Kafka is back.")
+	}
+	a.told = err != nil
+}

@@ -1,0 +1,319 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"tidemill.dev/config"
+	"tidemill.dev/internal/gateway/access"
+)
+
+const (
+	accessFile = "access.yaml"
+	envAccess  = "TIDEMILL_ACCESS"
+)
+
+// accessFlag is where the tokens are.
+type accessFlag struct{ file string }
+
+func (a *accessFlag) flags(f *flagSet) {
+	a.file = accessFile
+	f.text(&a.file, "file", "", "FILE", "the access file")
+	f.fromEnv("file", envAccess)
+}
+
+// mayDo says what a token may do, for people.
+func mayDo(t config.Token) string {
+	text := strings.Join(t.Roles, ", ")
+	for _, limit := range []struct {
+		what     string
+		patterns []string
+	}{{"types", t.Types}, {"sources", t.Sources}, {"keys", t.Keys}} {
+		if limit.patterns != nil {
+			text += "; " + limit.what + " " + strings.Join(limit.patterns, ", ")
+		}
+	}
+	return text
+}
+
+func tokenNewCommand() command {
+	return command{
+		name:    "token new",
+		args:    "NAME",
+		summary: "make a token for a caller of the gateway",
+		about: `NAME is the caller's: what it publishes has it as authid. The token is printed
+once, alone on stdout, and kept nowhere; the access file gets its hash. A gateway
+that runs with the file takes it up within a second.
+
+--replace makes another token for a NAME that stands in the file, with the role, the
+limits and the expiry that it has but for those that are given; gateways refuse the
+old one within a second.
+
+The roles: publish; read; operate, which is both and acting on runs; approve,
+which is all. A trailing * stands for any rest: --types "order-*".`,
+		examples: []example{
+			{"tidemill token new crm --role publish --types 'order-*' --keys 'shop-*' --expires 90d", "may publish orders of shops"},
+			{"tidemill token new crm --replace", "another token in place of crm's, that may do the same"},
+		},
+		make: func() program { return &tokenNew{} },
+	}
+}
+
+type tokenNew struct {
+	accessFlag
+	wanted  string // the name
+	token   config.Token
+	expires string
+	replace bool
+}
+
+func (n *tokenNew) flags(f *flagSet) {
+	f.several(&n.token.Roles, "role", "ROLE", "publish, read, operate or approve; several with commas")
+	f.several(&n.token.Types, "types", "TYPES", "types that it may publish; several with commas; default all")
+	f.several(&n.token.Sources, "sources", "SOURCES", "sources that it may publish as; default all")
+	f.several(&n.token.Keys, "keys", "KEYS", "keys that it may publish, read and act on; default all")
+	f.text(&n.expires, "expires", "", "WHEN", "90d, 12h, a date, a time, or never, which is the default")
+	f.yes(&n.replace, "replace", "put another in place of the token that has the name; what no flag says stays as it was")
+	n.accessFlag.flags(f)
+}
+
+func (n *tokenNew) accept(positional []string) error {
+	if err := wants(positional, "NAME"); err != nil {
+		return err
+	}
+	if len(n.token.Roles) == 0 && !n.replace {
+		return usagef("--role is missing: give one or more of %s", strings.Join(config.AccessRoles(), ", "))
+	}
+	for _, role := range n.token.Roles {
+		if !slices.Contains(config.AccessRoles(), role) {
+			return usagef("--role %q:%s give one or more of %s", role, didYouMean(role, config.AccessRoles()), strings.Join(config.AccessRoles(), ", "))
+		}
+	}
+	n.wanted, n.token.Name = positional[0], positional[0]
+	if n.expires == "" || n.expires == "never" {
+		return nil
+	}
+	var err error
+	n.token.Expires, err = parseExpiry(n.expires, time.Now())
+	return err
+}
+
+func (n *tokenNew) run(_ context.Context, s *session, _ []string) error {
+	token, hash := access.NewToken()
+	n.token.Hash = hash
+	if err := n.write(); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(s.stdout, token.Reveal()); err != nil {
+		return fmt.Errorf("print the token: %w; %s has its hash, so make another with --replace", err, n.file)
+	}
+	until := ""
+	if !n.token.Expires.IsZero() {
+		until = "; until " + n.token.Expires.Format(time.RFC3339)
+	}
+	fmt.Fprintf(s.stderr, "%s stands in %s now (%s%s).\n", n.token.Name, n.file, mayDo(n.token), until)
+	if n.replace {
+		fmt.Fprintln(s.stderr, "Its old token is refused within a second.")
+	}
+	fmt.Fprintln(s.stderr, "The token is shown this once: keep it where secrets are kept.")
+	return nil
+}
+
+func (n *tokenNew) write() (err error) {
+	if n.replace {
+		n.token, err = access.Replace(n.file, n.wanted, n.over)
+	} else {
+		err = access.Add(n.file, n.token)
+	}
+	switch {
+	case errors.Is(err, access.ErrExists):
+		return fmt.Errorf("%w: give --replace to make another token in place of %s's, or choose another name", err, n.token.Name)
+	case errors.Is(err, access.ErrNotThere):
+		return fmt.Errorf("%w, so there is nothing to replace:%s leave out --replace to make a new one", err, n.didYouMean())
+	}
+	return err
+}
+
+// over puts what the call says over what the file says.
+func (n *tokenNew) over(t *config.Token) error {
+	t.Hash = n.token.Hash
+	for _, limit := range []struct{ to, given *[]string }{
+		{&t.Roles, &n.token.Roles}, {&t.Types, &n.token.Types}, {&t.Sources, &n.token.Sources}, {&t.Keys, &n.token.Keys},
+	} {
+		if *limit.given != nil {
+			*limit.to = *limit.given
+		}
+	}
+	switch {
+	case n.expires != "":
+		t.Expires = n.token.Expires
+	case !t.Expires.IsZero() && !t.Expires.After(time.Now()):
+		return fmt.Errorf("%s expired on %s, and so would its new token have: give --expires", t.Name, t.Expires.Format(time.RFC3339))
+	}
+	return nil
+}
+
+func (n *tokenNew) didYouMean() string {
+	a, err := config.LoadAccess(n.file)
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for _, t := range a.Tokens {
+		names = append(names, t.Name)
+	}
+	return didYouMean(n.wanted, names)
+}
+
+// parseExpiry reads when a token shall end, which lies ahead.
+func parseExpiry(text string, now time.Time) (time.Time, error) {
+	at, err := readExpiry(text, now)
+	if err != nil {
+		return time.Time{}, usagef("--expires %q is no time to come: give a span such as 90d or 12h, a date such as 2027-01-31, a time such as 2027-01-31T18:00:00Z, or never", text)
+	}
+	if !at.After(now) {
+		return time.Time{}, usagef("--expires %q is past already", text)
+	}
+	return at.UTC().Truncate(time.Second), nil
+}
+
+func readExpiry(text string, now time.Time) (time.Time, error) {
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at, nil
+		}
+	}
+	units := map[string]time.Duration{"h": time.Hour, "d": 24 * time.Hour, "w": 7 * 24 * time.Hour}
+	unit, ok := units[text[len(text)-1:]]
+	n, err := strconv.ParseUint(text[:len(text)-1], 10, 16) // at most 1,256 years
+	if !ok || err != nil {
+		return time.Time{}, errors.New("no time")
+	}
+	return now.Add(time.Duration(n) * unit), nil
+}
+
+func tokenListCommand() command {
+	return command{
+		name:    "token list",
+		aliases: []string{"ls"},
+		summary: "list who has a token, and what they may do",
+		about:   "It shows no secrets: the access file holds none.",
+		examples: []example{
+			{"tidemill token list", "a table"},
+			{"tidemill token list --file access.yaml -o json", "for a script"},
+		},
+		make: func() program { return &tokenList{output: "text"} },
+	}
+}
+
+type tokenList struct {
+	accessFlag
+	output string
+}
+
+func (l *tokenList) flags(f *flagSet) {
+	f.text(&l.output, "output", "o", "FORMAT", "text or json")
+	l.accessFlag.flags(f)
+}
+
+func (l *tokenList) accept(positional []string) error {
+	if err := checkOutput(l.output); err != nil {
+		return err
+	}
+	return wants(positional)
+}
+
+func (l *tokenList) run(_ context.Context, s *session, _ []string) error {
+	a, err := config.LoadAccess(l.file)
+	if err != nil {
+		return err
+	}
+	if l.output == "json" {
+		return writeTokens(s.stdout, a.Tokens)
+	}
+	if len(a.Tokens) == 0 {
+		fmt.Fprintf(s.stderr, "%s lists no tokens; tidemill token new makes one.\n", l.file)
+		return nil
+	}
+	return tabulateTokens(s.stdout, a.Tokens, time.Now())
+}
+
+func tabulateTokens(w io.Writer, tokens []config.Token, now time.Time) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NAME\tROLE\tTYPES\tSOURCES\tKEYS\tEXPIRES")
+	for _, k := range tokens {
+		expires := "never"
+		if !k.Expires.IsZero() {
+			expires = k.Expires.Format(time.RFC3339)
+			if !now.Before(k.Expires) {
+				expires += " (has expired)"
+			}
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", k.Name, strings.Join(k.Roles, ", "), patternsOf(k.Types), patternsOf(k.Sources), patternsOf(k.Keys), expires)
+	}
+	return t.Flush()
+}
+
+func patternsOf(patterns []string) string {
+	if patterns == nil {
+		return "all"
+	}
+	return strings.Join(patterns, ", ")
+}
+
+// tokenJSON is what -o json prints of a token. A null list is all.
+type tokenJSON struct {
+	Name    string     `json:"name"`
+	Roles   []string   `json:"roles"`
+	Types   []string   `json:"types"`
+	Sources []string   `json:"sources"`
+	Keys    []string   `json:"keys"`
+	Expires *time.Time `json:"expires"` // null is never
+}
+
+func writeTokens(w io.Writer, tokens []config.Token) error {
+	all := make([]tokenJSON, 0, len(tokens))
+	for _, t := range tokens {
+		one := tokenJSON{Name: t.Name, Roles: t.Roles, Types: t.Types, Sources: t.Sources, Keys: t.Keys}
+		if !t.Expires.IsZero() {
+			one.Expires = &t.Expires
+		}
+		all = append(all, one)
+	}
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(all)
+}
+
+func tokenRemoveCommand() command {
+	return command{
+		name:     "token remove",
+		aliases:  []string{"rm"},
+		args:     "NAME",
+		summary:  "have a token refused from now on",
+		about:    "A gateway that runs with the access file refuses the token within a second.",
+		examples: []example{{"tidemill token remove crm", "crm's"}},
+		make:     func() program { return &tokenRemove{} },
+	}
+}
+
+type tokenRemove struct{ accessFlag }
+
+func (*tokenRemove) accept(positional []string) error { return wants(positional, "NAME") }
+
+func (r *tokenRemove) run(_ context.Context, s *session, positional []string) error {
+	if err := access.Remove(r.file, positional[0]); err != nil {
+		return fmt.Errorf("%w; tidemill token list shows those there are", err)
+	}
+	fmt.Fprintf(s.stderr, "%s is gone from %s, and its token refused.\n", positional[0], r.file)
+	return nil
+}

@@ -1,0 +1,490 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/follow"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/gateway/client"
+)
+
+func triggersCommand() command {
+	return command{
+		name:    "triggers",
+		lists:   true,
+		summary: "list the triggers, and how their deliveries go",
+		about: `DELIVERED and FAILED (attempts) count since the dispatchers were started; PARKED
+are events that wait to be tried again. What is not known is shown as ?.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill triggers", "a table"},
+			{"tidemill triggers -o json", "for a script"},
+		},
+		make: func() program { return &triggerList{output: "text"} },
+	}
+}
+
+type triggerList struct {
+	gate
+	output string
+}
+
+func (l *triggerList) flags(f *flagSet) {
+	f.text(&l.output, "output", "o", "FORMAT", "text or json")
+	l.gate.flags(f)
+}
+
+func (l *triggerList) accept(positional []string) error {
+	if err := checkOutput(l.output); err != nil {
+		return err
+	}
+	return wants(positional)
+}
+
+func (l *triggerList) run(ctx context.Context, s *session, _ []string) error {
+	g, done, err := l.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	all, err := g.Triggers(ctx)
+	switch {
+	case err != nil:
+		return err
+	case l.output == "json":
+		return writeIndented(s.stdout, all)
+	case len(all.Triggers) == 0:
+		fmt.Fprintln(s.stderr, "There are no triggers; write one under triggers: in the config.")
+		return nil
+	}
+	if err := tabulateTriggers(s.stdout, all.Triggers); err != nil {
+		return err
+	}
+	adviseOnTriggers(s.stderr, &all)
+	return nil
+}
+
+// writeIndented prints JSON for people and scripts. Events stand in it, and
+// people read it on a terminal.
+func writeIndented(w io.Writer, v any) error {
+	var line, pretty bytes.Buffer
+	e := json.NewEncoder(&line)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	if err := json.Indent(&pretty, harmlessJSON(bytes.TrimSpace(line.Bytes())), "", "  "); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, &pretty)
+	return err
+}
+
+func tabulateTriggers(w io.Writer, all []api.Trigger) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "TRIGGER\tSTATE\tDELIVERED\tFAILED\tPARKED\tDEAD LETTERS\tTO")
+	for i := range all {
+		one := &all[i]
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", harmless(one.Name), harmless(string(one.State)), numberOf(one, func(n *api.TriggerNumbers) string { return thousands(int64(n.Delivered)) }),
+			numberOf(one, func(n *api.TriggerNumbers) string { return thousands(int64(n.Failed)) }), numberOf(one, parkedOf), lettersOf(one), harmless(toWhom(one.To)))
+	}
+	return t.Flush()
+}
+
+const unknown = "?"
+
+func numberOf(t *api.Trigger, say func(*api.TriggerNumbers) string) string {
+	if t.Numbers == nil {
+		return unknown
+	}
+	return say(t.Numbers)
+}
+
+func parkedOf(n *api.TriggerNumbers) string {
+	text := thousands(n.Parked)
+	if n.OldestParked != nil {
+		text += " (oldest " + ago(*n.OldestParked) + ")"
+	}
+	return text
+}
+
+func lettersOf(t *api.Trigger) string {
+	if t.DeadLetters == nil {
+		return unknown
+	}
+	return thousands(int64(*t.DeadLetters))
+}
+
+func toWhom(t api.Target) string {
+	switch {
+	case t.Service != "":
+		return "service " + t.Service
+	case t.Function != "":
+		return "function " + t.Function
+	}
+	return t.URL
+}
+
+// ago is how long it is since a time, about.
+func ago(at time.Time) string {
+	switch d := time.Since(at); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", max(0, int(d.Seconds())))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours()/24))
+	}
+}
+
+// adviseOnTriggers says what is remarkable, and what can be done about it.
+func adviseOnTriggers(w io.Writer, all *api.Triggers) {
+	switch {
+	case all.Dispatchers == nil:
+		fmt.Fprintln(w, "\nHow deliveries go is not known: the gateway has no Redis, or it is away. What the triggers do does not depend on it.")
+	case *all.Dispatchers == 0:
+		fmt.Fprintln(w, "\nNothing delivers now: no dispatcher runs. Events wait on their streams; tidemill up or tidemill serve dispatcher starts one.")
+	}
+	var paused, failed []string
+	for i := range all.Triggers {
+		t := &all.Triggers[i]
+		if t.State == api.TriggerPaused {
+			paused = append(paused, harmless(t.Name))
+		}
+		if t.DeadLetters != nil && *t.DeadLetters > 0 {
+			failed = append(failed, harmless(t.Name))
+		}
+	}
+	if len(paused)+len(failed) > 0 {
+		fmt.Fprintln(w)
+	}
+	if len(paused) > 0 {
+		fmt.Fprintf(w, "Paused: tidemill triggers resume %s\n", paused[0])
+	}
+	if len(failed) > 0 {
+		fmt.Fprintf(w, "Dead letters: tidemill dl --trigger %s\n", failed[0])
+	}
+}
+
+func triggersShowCommand() command {
+	return command{
+		name:    "triggers show",
+		args:    "NAME",
+		summary: "show all that is known of one trigger",
+		about:   atTheGate,
+		examples: []example{
+			{"tidemill triggers show tell-crm", "what it matches, whom it tells, how that goes"},
+			{"tidemill triggers show tell-crm -o json", "for a script"},
+		},
+		make: func() program { return &triggerShow{output: "text"} },
+	}
+}
+
+type triggerShow struct {
+	gate
+	output string
+}
+
+func (p *triggerShow) flags(f *flagSet) {
+	f.text(&p.output, "output", "o", "FORMAT", "text or json")
+	p.gate.flags(f)
+}
+
+func (p *triggerShow) accept(positional []string) error {
+	if err := checkOutput(p.output); err != nil {
+		return err
+	}
+	return wants(positional, "NAME")
+}
+
+func (p *triggerShow) run(ctx context.Context, s *session, positional []string) error {
+	g, done, err := p.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	t, err := g.Trigger(ctx, positional[0])
+	switch {
+	case err != nil:
+		return err
+	case p.output == "json":
+		return writeIndented(s.stdout, t)
+	}
+	return showTrigger(s.stdout, &t)
+}
+
+func showTrigger(w io.Writer, t *api.Trigger) error {
+	p := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	say := func(what, format string, args ...any) {
+		fmt.Fprintf(p, "%s\t%s\n", what, harmless(fmt.Sprintf(format, args...)))
+	}
+	say("trigger", "%s, %s", t.Name, stateOf(t))
+	for _, when := range t.When {
+		say("when", "%s", condition(when))
+	}
+	say("to", "%s", toWhom(t.To))
+	say("streams", "%s", strings.Join(t.Streams, ", "))
+	say("delivery", "%s", policy(&t.Delivery))
+	if n := t.Numbers; n != nil {
+		say("delivered", "%s, of which %s were answered with events", count(int(n.Delivered), "event"), thousands(int64(n.Replies)))
+		say("failed", "%s, and %s became dead letters", count(int(n.Failed), "attempt"), count(int(n.DeadLettered), "event"))
+		say("now", "%s under way, %s parked", count(int(n.InFlight), "attempt"), parkedOf(n))
+	} else {
+		say("delivered", "not known: no dispatcher has told lately")
+	}
+	say("dead letters", "%s open", lettersOf(t))
+	if t.Waits != "" {
+		say("waits", "%s", t.Waits)
+	}
+	if t.LastError != "" && t.LastErrorAt != nil {
+		say("last error", "%s, %s ago", t.LastError, ago(*t.LastErrorAt))
+	}
+	for _, r := range t.Replays {
+		say("replays", "from %s to %s, asked for by %s %s ago", r.From, r.To, orSomebody(r.By), ago(r.At))
+	}
+	if err := p.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprint(w, nextForTrigger(t))
+	return err
+}
+
+func stateOf(t *api.Trigger) string {
+	if t.State == api.TriggerPaused && t.PausedSince != nil {
+		return fmt.Sprintf("paused by %s %s ago", orSomebody(t.PausedBy), ago(*t.PausedSince))
+	}
+	return string(t.State)
+}
+
+func orSomebody(name string) string {
+	if name == "" {
+		return "somebody"
+	}
+	return name
+}
+
+func condition(w api.When) string {
+	text := "every event"
+	if len(w.Types) > 0 {
+		text = "type " + strings.Join(w.Types, " or ")
+	}
+	if w.Stream != "" {
+		text += " on " + w.Stream
+	}
+	if w.Where != "" {
+		text += " where " + w.Where
+	}
+	return text
+}
+
+func policy(d *api.Delivery) string {
+	text := fmt.Sprintf("%s of %s at most, %s backoff, %d at once, ", count(d.Attempts, "attempt"), time.Duration(d.TimeoutSeconds*float64(time.Second)), d.Backoff, d.Concurrency)
+	if d.Order == "key" {
+		text += "in order of each key"
+	} else {
+		text += "in no order"
+	}
+	if d.Rate > 0 {
+		text += fmt.Sprintf(", %g a second", d.Rate)
+	}
+	if d.Replies == "ignore" {
+		text += ", replies ignored"
+	}
+	return text
+}
+
+// nextForTrigger is what one may want to do with it now.
+func nextForTrigger(t *api.Trigger) string {
+	name := harmless(t.Name)
+	switch {
+	case t.State == api.TriggerPaused:
+		return "\nNext: tidemill triggers resume " + name + "\n"
+	case t.DeadLetters != nil && *t.DeadLetters > 0:
+		return "\nNext: tidemill dead-letters --trigger " + name + "\n"
+	}
+	return ""
+}
+
+func triggersPauseCommand() command {
+	return command{
+		name:    "triggers pause",
+		args:    "NAME",
+		summary: "let a trigger's events wait",
+		about: `They are kept and delivered, in order, once it is resumed. Events that wait for
+longer than half of their stream's retention become dead letters.
+
+` + atTheGate,
+		examples: []example{{"tidemill triggers pause tell-crm", "while its subscriber is mended"}},
+		make:     func() program { return &triggerSwitch{set: (*client.Gateway).PauseTrigger, paused: true} },
+	}
+}
+
+func triggersResumeCommand() command {
+	return command{
+		name:     "triggers resume",
+		args:     "NAME",
+		summary:  "deliver a paused trigger's events again",
+		about:    "What has waited comes first.\n\n" + atTheGate,
+		examples: []example{{"tidemill triggers resume tell-crm", "once its subscriber is mended"}},
+		make:     func() program { return &triggerSwitch{set: (*client.Gateway).ResumeTrigger} },
+	}
+}
+
+// triggerSwitch pauses or resumes.
+type triggerSwitch struct {
+	gate
+	set    func(*client.Gateway, context.Context, string) (api.TriggerDone, error)
+	paused bool
+}
+
+func (p *triggerSwitch) accept(positional []string) error { return wants(positional, "NAME") }
+
+func (p *triggerSwitch) run(ctx context.Context, s *session, positional []string) error {
+	g, done, err := p.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	now, err := p.set(g, ctx, positional[0])
+	if err != nil {
+		return err
+	}
+	name := harmless(positional[0])
+	switch {
+	case p.paused && now.Changed:
+		fmt.Fprintf(s.stdout, "%s is paused: its events wait. Next: tidemill triggers resume %s\n", name, name)
+	case p.paused:
+		fmt.Fprintf(s.stdout, "%s was %s already. Next: tidemill triggers resume %s\n", name, harmless(stateOf(&now.Trigger)), name)
+	case now.Changed:
+		fmt.Fprintf(s.stdout, "%s is resumed: what has waited comes first. tidemill triggers show %s tells how it goes.\n", name, name)
+	default:
+		fmt.Fprintf(s.stdout, "%s was not paused.\n", name)
+	}
+	return nil
+}
+
+func triggersReplayCommand() command {
+	return command{
+		name:    "triggers replay",
+		args:    "NAME",
+		summary: "send a past range of events to a trigger again",
+		about: `Only this trigger gets them, those that match, in order of each key; what others
+read does not move. --from and --to are beginning, end, an offset (of each
+partition), a time ago such as -1h or -2d, or a time as in RFC 3339. --dry-run
+counts what matches and shows some of it.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill triggers replay tell-crm --from -1h --dry-run", "what would be sent"},
+			{"tidemill triggers replay tell-crm --from 2026-01-31T15:00:00Z --to 2026-01-31T16:00:00Z --rate 50/s", "an hour of a day, gently"},
+		},
+		make: func() program { return &triggerReplay{to: "end"} },
+	}
+}
+
+type triggerReplay struct {
+	gate
+	from, to, rate string
+	dryRun         bool
+
+	ask api.ReplayAsk
+}
+
+func (p *triggerReplay) flags(f *flagSet) {
+	f.text(&p.from, "from", "", "WHERE", "beginning, OFFSET, -1h or a time")
+	f.text(&p.to, "to", "", "WHERE", "the same, or end")
+	f.text(&p.rate, "rate", "", "RATE", "no faster than this, such as 50/s")
+	f.yes(&p.dryRun, "dry-run", "only say what would be sent")
+	p.gate.flags(f)
+}
+
+func (p *triggerReplay) accept(positional []string) (err error) {
+	if err := wants(positional, "NAME"); err != nil {
+		return err
+	}
+	if p.from == "" {
+		return usagef("--from is missing: say from where on, such as --from -1h")
+	}
+	now := time.Now()
+	if _, err := parseFrom(p.from, now); err != nil {
+		return err
+	}
+	if _, err := follow.ParseFrom(p.to, now); err != nil {
+		return usagef("--to %v", err)
+	}
+	p.ask = api.ReplayAsk{From: p.from, To: p.to, DryRun: p.dryRun}
+	p.ask.Rate, err = parseRate(p.rate)
+	return err
+}
+
+// parseRate reads a --rate; none is none.
+func parseRate(text string) (float64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	rate, err := config.ParseRate(text)
+	if err != nil {
+		return 0, usagef("--rate %v", err)
+	}
+	return rate, nil
+}
+
+func (p *triggerReplay) run(ctx context.Context, s *session, positional []string) error {
+	g, done, err := p.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	name := harmless(positional[0])
+	got, err := g.ReplayTrigger(ctx, positional[0], p.ask)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w; tidemill triggers show %s tells whether it has begun", err, name)
+	case got.Records == 0:
+		fmt.Fprintf(s.stdout, "There is nothing on the streams of %s from %s to %s.\n", name, p.from, p.to)
+		return nil
+	case got.DryRun:
+		return p.preview(s.stdout, name, &got)
+	}
+	fmt.Fprintf(s.stdout, "%s gets what matches of %s again, as act %s. Next: tidemill triggers show %s tells whether it has ended.\n",
+		name, count(int(got.Records), "record"), harmless(got.ID), name)
+	return nil
+}
+
+func (p *triggerReplay) preview(w io.Writer, name string, got *api.ReplayDone) error {
+	seen := got.Preview
+	if seen == nil {
+		return fmt.Errorf("replay trigger %s: the gateway did not say what would be sent", name)
+	}
+	of := fmt.Sprintf("of %s", count(int(got.Records), "record"))
+	if !seen.Complete {
+		of = fmt.Sprintf("of the first %s of %s, for there was no time to read more", thousands(seen.Read), count(int(got.Records), "record"))
+	}
+	fmt.Fprintf(w, "%s would get %s %s.\n", name, count(int(seen.Matched), "event"), of)
+	for i := range seen.First {
+		e := follow.Event{Partition: seen.First[i].Partition, Offset: seen.First[i].Offset, Received: seen.First[i].Received}
+		if err := broker.UnmarshalStructured(seen.First[i].Event, &e.View); err != nil {
+			return fmt.Errorf("read what the gateway shows: %w", err)
+		}
+		if err := showEvent(w, &e); err != nil {
+			return err
+		}
+	}
+	if seen.Matched > int64(len(seen.First)) {
+		fmt.Fprintln(w, "…")
+	}
+	_, err := fmt.Fprintf(w, "Next: the same without --dry-run sends them.\n")
+	return err
+}

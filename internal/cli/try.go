@@ -1,0 +1,433 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/gateway/client"
+	"tidemill.dev/internal/ops/telemetry"
+	"tidemill.dev/internal/platform"
+)
+
+func tryCommand() command {
+	return command{
+		name:    "try",
+		args:    "RECIPE",
+		summary: "do one run of a recipe here, on folders of yours, and publish nothing",
+		about: `It needs no tidemill up: Kafka, Redis and the store are its own, in a folder that goes
+away again. The folders stand for the recipe's datasets: --data DIR where it has one
+input, else --data INPUT=DIR for each. The command's log is printed as it comes, then
+how it ended, what it measured and what it made, which --out keeps. There is one
+attempt. It exits with 1 if the run failed.`,
+		examples: []example{
+			{"tidemill try intent --key bot-42 --data ./examples", "with a folder for its input"},
+			{"tidemill try intent --key bot-42 --data examples=./a --data labels=./b --out ./made", "with two, and what it makes is kept"},
+			{"tidemill try intent --event new-data.json --data ./examples", "as an event in the CloudEvents JSON format asks for it"},
+		},
+		make: func() program { return &trying{} },
+	}
+}
+
+// trying is a call of try.
+type trying struct {
+	config, key, out, secrets, log string
+	event                          string // a file
+	data                           []string
+
+	recipe config.Recipe
+	cause  []byte // the event
+	folder string // of our own
+}
+
+func (p *trying) flags(f *flagSet) {
+	f.text(&p.config, "config", "f", "FILE", "the config, a file or a folder (default "+configFile+")")
+	f.text(&p.key, "key", "", "KEY", "for this key; of an event it is the subject")
+	f.each("data", "[INPUT=]DIR", "a folder that stands for an input's dataset; may be given several times", func(text string) error {
+		p.data = append(p.data, text)
+		return nil
+	})
+	f.text(&p.event, "event", "", "FILE", "what asks for the run: an event in the CloudEvents JSON format")
+	f.text(&p.out, "out", "", "DIR", "put what it makes there, over what is there")
+	f.text(&p.secrets, "secrets", "", "FOLDER", "whose files runs get as secrets, NAME/KEY each (default "+filepath.Join(dataFolder, "secrets")+")")
+	f.text(&p.log, "log", "", "LEVEL", "debug, info, warn or error")
+	f.fromEnv("config", "TIDEMILL_CONFIG")
+	f.fromEnv("secrets", "TIDEMILL_SECRETS")
+	f.fromEnv("log", "TIDEMILL_LOG")
+}
+
+func (p *trying) accept(positional []string) error { return wants(positional, "RECIPE") }
+
+func (p *trying) run(ctx context.Context, s *session, positional []string) (err error) {
+	source := (&connection{config: p.config}).source()
+	conf, err := source.load()
+	if err != nil {
+		return fmt.Errorf("read the config: %w", err)
+	}
+	folders, err := p.prepare(conf, positional[0])
+	if err != nil {
+		return err
+	}
+	if p.folder, err = os.MkdirTemp("", "tidemill-try-"); err != nil {
+		return fmt.Errorf("try: %w", err)
+	}
+	defer func() { err = errors.Join(err, removeAll(p.folder)) }()
+	here, err := p.open(ctx, s, alone(conf, p.recipe), source.folder())
+	if err != nil {
+		return fmt.Errorf("try: %w", err)
+	}
+	defer func() { err = errors.Join(err, closePlatform(ctx, here)) }()
+	err = throughGateway(ctx, here, func(g *client.Gateway) error { return p.do(ctx, s, here, g, folders) })
+	if ctx.Err() != nil {
+		return errors.New("try: interrupted")
+	}
+	return err
+}
+
+// open starts all that a run needs, and nothing that waits for events.
+func (p *trying) open(ctx context.Context, s *session, conf *config.Config, recipes string) (*platform.Platform, error) {
+	level := slog.LevelWarn
+	if p.log != "" {
+		if err := level.UnmarshalText([]byte(p.log)); err != nil {
+			return nil, usagef("--log %q: give debug, info, warn or error", p.log)
+		}
+	}
+	secrets := p.secrets
+	if secrets == "" {
+		secrets = filepath.Join(dataFolder, "secrets")
+	}
+	log := telemetry.Logger(s.stderr, level)
+	here, err := platform.Open(ctx, platform.Options{Config: conf, Embedded: &embedded.Options{Dir: filepath.Join(p.folder, "kafka"), Logger: log}, OwnStreams: true,
+		Runs:      &platform.RunsOptions{Recipes: recipes, Data: filepath.Join(p.folder, "data"), Secrets: secrets, Launch: true},
+		Telemetry: telemetryOf(s, "tidemill-try"), Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	_, err = here.Controller(ctx) // it is who watches over runs
+	if err == nil {
+		err = here.Ledger().CaughtUp(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, closePlatform(ctx, here))
+	}
+	return here, nil
+}
+
+// do puts the folders, asks for the run and stays with it.
+func (p *trying) do(ctx context.Context, s *session, here *platform.Platform, g *client.Gateway, folders map[string]string) error {
+	for input, dir := range folders {
+		if err := putInput(ctx, s, g, input, dir); err != nil {
+			return err
+		}
+	}
+	id, err := p.ask(ctx, g)
+	if err != nil {
+		return err
+	}
+	if err := followLog(ctx, g, id, s.stdout); err != nil {
+		return err
+	}
+	whole, err := untilEnded(ctx, g, id)
+	if err != nil {
+		return err
+	}
+	if err := p.keep(ctx, s, here, g, &whole); err != nil {
+		return err
+	}
+	return p.tell(s.stdout, &whole)
+}
+
+func (p *trying) ask(ctx context.Context, g *client.Gateway) (string, error) {
+	ask := api.RunsAsked{Recipe: p.recipe.Name, Event: p.cause}
+	if p.recipe.Key != config.KeyNone {
+		ask.Keys = []string{p.key}
+	}
+	done, err := g.StartRuns(ctx, client.NewAsking(), ask)
+	switch {
+	case err != nil:
+		return "", err
+	case len(done.Runs) != 1 || done.Runs[0].Refused:
+		return "", fmt.Errorf("start a run of %s: the gateway answers %+v", p.recipe.Name, done.Runs)
+	}
+	return done.Runs[0].Run, nil
+}
+
+const tryLook = 100 * time.Millisecond
+
+func untilEnded(ctx context.Context, g *client.Gateway, id string) (api.RunWhole, error) {
+	tick := time.NewTicker(tryLook)
+	defer tick.Stop()
+	for {
+		whole, err := g.Run(ctx, id)
+		if err != nil || whole.State.Ended() {
+			return whole, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return whole, context.Cause(ctx)
+		}
+	}
+}
+
+// keep copies what was made to where it is wanted.
+func (p *trying) keep(ctx context.Context, s *session, here *platform.Platform, g *client.Gateway, whole *api.RunWhole) error {
+	if p.out == "" || whole.Result == nil || whole.Result.Artifact == "" {
+		return nil
+	}
+	var files []api.File
+	err := here.Store().Walk(ctx, whole.Result.Artifact, "", "", func(f api.File) error {
+		files = append(files, f)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list what the run has made: %w", err)
+	}
+	carrier := g.Carrier()
+	carrier.Replace = true
+	if err := carrier.Get(ctx, p.out, files, nil); err != nil {
+		return fmt.Errorf("put what the run has made into %s: %w", p.out, err)
+	}
+	fmt.Fprintf(s.stderr, "%s of what it made are in %s\n", count(len(files), "file"), p.out)
+	return nil
+}
+
+// failedTry is how a run that did not succeed ends the command.
+func failedTry(whole *api.RunWhole) error {
+	if whole.State == tidemill.RunSucceeded {
+		return nil
+	}
+	return errReported
+}
+
+// prepare finds out what is to be run, on what; the folders are by input.
+func (p *trying) prepare(conf *config.Config, name string) (map[string]string, error) {
+	var known []string
+	for _, r := range conf.Recipes {
+		known = append(known, r.Name)
+	}
+	recipe, ok := conf.Recipe(name)
+	if !ok {
+		return nil, usagef("there is no recipe %q in the config:%s there are %s", name, didYouMean(name, known), orNone(strings.Join(known, ", ")))
+	}
+	p.recipe = recipe
+	if err := p.readEvent(); err != nil {
+		return nil, err
+	}
+	keyless := recipe.Key == config.KeyNone
+	switch {
+	case keyless && p.key != "":
+		return nil, usagef("recipe %s has no keys: leave --key out", name)
+	case !keyless && p.key == "":
+		return nil, usagef("--key is missing: say for which key the run is, such as --key bot-42")
+	}
+	folders, err := foldersOf(recipe.Inputs, p.data)
+	if err != nil {
+		return nil, err
+	}
+	p.recipe.Inputs = standIns(recipe.Inputs)
+	p.recipe.Run.Attempts = 1
+	return folders, nil
+}
+
+// readEvent reads what asks for the run. Its subject is the key, where none is
+// given.
+func (p *trying) readEvent() error {
+	if p.event == "" {
+		return nil
+	}
+	text, err := os.ReadFile(p.event)
+	if err != nil {
+		return fmt.Errorf("read the event: %w", err)
+	}
+	var v broker.View
+	if err := broker.UnmarshalStructured(text, &v); err != nil {
+		return fmt.Errorf("read the event of %s: %w; write it in the CloudEvents JSON format", p.event, err)
+	}
+	if p.cause = text; p.key == "" && p.recipe.Key == config.KeySubject {
+		p.key = v.Subject
+	}
+	return nil
+}
+
+// foldersOf is which folder stands for which input.
+func foldersOf(inputs []config.InputFrom, given []string) (map[string]string, error) {
+	var names []string
+	for _, in := range inputs {
+		if in.URI == "" {
+			names = append(names, in.Name)
+		}
+	}
+	folders := map[string]string{}
+	for _, text := range given {
+		name, dir, named := strings.Cut(text, "=")
+		if !named && len(names) == 1 {
+			name, dir, named = names[0], text, true
+		}
+		switch {
+		case !named:
+			return nil, usagef("--data %s: say for which input, such as --data INPUT=%s; the recipe has %s", text, text, orNone(strings.Join(names, ", ")))
+		case !slices.Contains(names, name):
+			return nil, usagef("--data %s: the recipe has no dataset as its input %q:%s it has %s", text, name, didYouMean(name, names), orNone(strings.Join(names, ", ")))
+		case folders[name] != "":
+			return nil, usagef("--data %s: input %s is given twice", text, name)
+		}
+		folders[name] = dir
+	}
+	for _, name := range names {
+		if folders[name] == "" {
+			return nil, usagef("the recipe's input %s is missing: give a folder for it, --data %s=DIR", name, name)
+		}
+	}
+	return folders, nil
+}
+
+// standIns are inputs that take their files from where putInput puts them.
+func standIns(inputs []config.InputFrom) []config.InputFrom {
+	all := slices.Clone(inputs)
+	for i := range all {
+		if all[i].URI == "" {
+			all[i].Dataset, all[i].Branch, all[i].AtCause = standIn(all[i].Name), "main", false
+		}
+	}
+	return all
+}
+
+func standIn(input string) string { return "try/" + input }
+
+// alone is a config with one recipe, which nothing but us starts.
+func alone(conf *config.Config, r config.Recipe) *config.Config {
+	c := *conf
+	r.When, r.MaxRunning = nil, 0
+	c.Recipes, c.Triggers, c.Schedules = []config.Recipe{r}, nil, nil
+	return &c
+}
+
+// putInput puts a folder as a dataset. Its event lies on a stream that nobody
+// reads.
+func putInput(ctx context.Context, s *session, g *client.Gateway, input, dir string) error {
+	w := &putting{dataPut: &dataPut{}, g: g, dir: dir, shown: startCarried(s.stderr), began: time.Now(),
+		asked: api.CommitAsked{Dataset: standIn(input), Request: rand.Text(), Replace: true}}
+	defer w.shown.stop()
+	err := w.scan(ctx)
+	if err == nil {
+		_, err = w.put(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("take %s as the input %s: %w", dir, input, err)
+	}
+	return nil
+}
+
+// removeAll also removes folders that may not be written to, as those of inputs.
+func removeAll(folder string) error {
+	err := os.RemoveAll(folder)
+	if err == nil {
+		return nil
+	}
+	_ = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700) // what stays as it is, RemoveAll tells of
+		}
+		return nil
+	})
+	return os.RemoveAll(folder)
+}
+
+// followLog prints what the run says until it has ended. The gateway is in this
+// process, and lets everybody on this machine in.
+func followLog(ctx context.Context, g *client.Gateway, id string, out io.Writer) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.URL()+"/api/v1/runs/"+id+"/log?follow=true", nil)
+	if err != nil {
+		return err
+	}
+	client := http.Client{Transport: &http.Transport{}} // no proxy stands between us
+	defer client.CloseIdleConnections()
+	res, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("follow the log of run %s: %w", id, err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("follow the log of run %s: the gateway answers %s", id, res.Status)
+	}
+	log := &logOutput{to: out, seen: onScreen(out)}
+	if _, err := io.Copy(log, res.Body); err != nil {
+		return fmt.Errorf("follow the log of run %s: %w", id, err)
+	}
+	return log.flush()
+}
+
+// tell prints how the run ended.
+func (p *trying) tell(out io.Writer, whole *api.RunWhole) error {
+	rows := [][]string{{"outcome", string(whole.State)}}
+	say := func(what, text string) {
+		if text != "" {
+			rows = append(rows, []string{what, text})
+		}
+	}
+	say("reason", whole.Reason)
+	say("took", tookOf(&whole.RunShown, time.Now()))
+	if r := whole.Result; r != nil {
+		say("stages", stagesText(r.Stages))
+		sayResult(say, &whole.RunShown)
+	}
+	if whole.Plan != nil && whole.State == tidemill.RunSucceeded {
+		say("would be", madeAs(whole.Plan))
+	}
+	for i := range rows {
+		rows[i][1] = harmless(rows[i][1])
+	}
+	fmt.Fprintln(out)
+	if err := columns(out, rows); err != nil {
+		return err
+	}
+	return failedTry(whole)
+}
+
+// madeAs is what the output would have become.
+func madeAs(p *tidemill.Plan) string {
+	switch {
+	case p.Model != "":
+		return "a version of model " + p.Model
+	case p.Dataset != "":
+		return "a commit on dataset " + p.Dataset + " at " + p.Branch
+	}
+	return "nothing that is kept"
+}
+
+// throughGateway opens the gateway and calls use with a client of it.
+func throughGateway(ctx context.Context, p *platform.Platform, use func(*client.Gateway) error) error {
+	flags := doorFlags{listen: "127.0.0.1:0"}
+	g, err := flags.open(ctx, p)
+	if err != nil {
+		return err
+	}
+	serving, left := context.WithCancel(ctx)
+	served := make(chan error, 1)
+	go func() { served <- serve(serving, g) }()
+	defer left()
+	door, err := client.Dial(ctx, client.Options{URL: flags.url(g)})
+	if err != nil {
+		return err
+	}
+	defer door.Close()
+	err = use(door)
+	left()
+	return errors.Join(err, <-served)
+}

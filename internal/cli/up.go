@@ -1,0 +1,307 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/gateway"
+	"tidemill.dev/internal/platform"
+)
+
+const (
+	configEvery = 500 * time.Millisecond
+	grace       = 25 * time.Second // shorter than the 30 s that Kubernetes gives a pod; internal/platform shares it out
+)
+
+// The laptop's ports are not those of a real Kafka and Redis, so that these may
+// run beside it.
+const (
+	kafkaPort = 19092
+	redisPort = 16379
+)
+
+func upCommand() command {
+	return command{
+		name:    "up",
+		summary: "run Tidemill, all in one process",
+		about: `Without --kafka it starts an embedded Kafka and Redis on loopback that keep
+their data in a folder: what was acknowledged survives kill -9, and a power cut
+too with --sync. With --kafka and --redis it uses those. Runs of the recipes work
+on this machine; what they read and make lies in the data folder too, or in the
+object store that --store names.
+
+It creates the streams of its config and applies the file again whenever it
+changes. An invalid change leaves the config before it in force; /readyz and the
+log say so. Other commands, and what speaks HTTP, come through its door, the same
+as that of tidemill serve gateway; they find it by the addresses in its data folder.`,
+		examples: []example{
+			{"tidemill up", "start, or go on where the last one stopped"},
+			{"tidemill up -f tidemill.yaml --data /var/lib/tidemill --sync", "a folder of your choice, safe against power cuts"},
+			{"tidemill up --kafka-port 0 --redis-port 0 --listen 127.0.0.1:0", "on free ports, beside another"},
+		},
+		make: func() program {
+			return &up{door: doorFlags{listen: listenAt}, kafkaPort: kafkaPort, redisPort: redisPort}
+		},
+	}
+}
+
+type up struct {
+	connection
+	door                 doorFlags
+	scoring              scoringFlags
+	kafkaPort, redisPort int
+	sync, reorder        bool
+	secrets              string
+}
+
+func (u *up) flags(f *flagSet) {
+	u.door.flags(f)
+	f.number(&u.kafkaPort, "kafka-port", "", "PORT", "of the embedded Kafka; 0 is a free one")
+	f.number(&u.redisPort, "redis-port", "", "PORT", "of the embedded Redis; 0 is a free one")
+	f.yes(&u.sync, "sync", "have the embedded Kafka survive power cuts: an fsync a batch")
+	f.yes(&u.reorder, "reorder", "let streams grow partitions though keys then move between them")
+	f.text(&u.secrets, "secrets", "", "FOLDER", "whose files runs get as secrets, NAME/KEY each (default secrets in the data folder)")
+	f.fromEnv("secrets", "TIDEMILL_SECRETS")
+	u.scoring.flags(f)
+	u.connection.flags(f)
+}
+
+func (u *up) accept(positional []string) error {
+	for name, port := range map[string]int{"--kafka-port": u.kafkaPort, "--redis-port": u.redisPort} {
+		if port < 0 || port > 65535 {
+			return usagef("%s %d: a port is 0 to 65535", name, port)
+		}
+	}
+	if err := wants(positional); err != nil {
+		return err
+	}
+	if err := u.scoring.accept(); err != nil {
+		return err
+	}
+	return u.door.accept()
+}
+
+// run keeps the written stop order: the HTTP door is the platform's first to
+// close, the embedded servers are its last.
+func (u *up) run(ctx context.Context, s *session, _ []string) error {
+	began := time.Now()
+	log, err := u.logger(s.stderr, slog.LevelInfo)
+	if err != nil {
+		return err
+	}
+	if err := u.door.check(); err != nil {
+		return err
+	}
+	source := u.source()
+	conf, err := source.load()
+	if err != nil {
+		return fmt.Errorf("read the config: %w", err)
+	}
+	p, err := u.openPlatform(ctx, s, conf, log)
+	if err != nil {
+		return unlessInterrupted(ctx, log, err)
+	}
+	return stay(ctx, p, log, source, doorBlock, func(ctx context.Context) error {
+		if err := begin(ctx, p, log); err != nil {
+			return unlessInterrupted(ctx, log, err)
+		}
+		// The door comes after the servers: a second up on the same folder shall
+		// hear of the folder, not of a port.
+		g, err := u.door.open(ctx, p)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("%w (--listen)%s", err, besideAnother)
+		}
+		if err != nil {
+			return unlessInterrupted(ctx, log, err)
+		}
+		if err := u.tellAddresses(s, p, source, g, time.Since(began)); err != nil {
+			return err
+		}
+		return serve(ctx, g)
+	})
+}
+
+// closePlatform runs the stop order though the context has ended, and not for
+// ever.
+func closePlatform(ctx context.Context, p *platform.Platform) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	return p.Close(ctx)
+}
+
+func (u *up) openPlatform(ctx context.Context, s *session, conf *config.Config, log *slog.Logger) (*platform.Platform, error) {
+	addresses, err := config.ReadAddresses(u.addresses, s.getenv)
+	if err != nil {
+		return nil, err
+	}
+	o := platform.Options{Config: conf, Addresses: addresses, Security: u.security, RedisSecurity: u.redis, OwnStreams: true, Reorder: u.reorder,
+		Runs: u.runs(), Scoring: u.scoring.options(), Telemetry: telemetryOf(s, ""), Logger: log}
+	switch {
+	case addresses.Kafka == "" && addresses.Redis == "" && (u.security != (broker.Security{}) || u.redis != (platform.RedisSecurity{})):
+		return nil, usagef("TLS or passwords are asked for (--kafka-tls, --kafka-sasl, --redis-tls and the like, or their variables), and the embedded servers have neither: give --kafka and --redis too, or leave it out")
+	case addresses.Kafka == "" && addresses.Redis == "":
+		o.Embedded = &embedded.Options{
+			Dir: u.data, Sync: u.sync, Logger: log,
+			Kafka: loopback(u.kafkaPort), Redis: loopback(u.redisPort),
+		}
+	case addresses.Kafka == "" || addresses.Redis == "":
+		return nil, usagef("only one of --kafka and --redis is given (flag or environment): give both to use yours, or neither for the embedded ones")
+	}
+	p, err := platform.Open(ctx, o)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("start: %w (--kafka-port, --redis-port)%s", err, besideAnother)
+	case err != nil:
+		return nil, fmt.Errorf("start: %w", err)
+	}
+	return p, nil
+}
+
+// runs are worked on in a folder of the data folder.
+func (u *up) runs() *platform.RunsOptions {
+	return &platform.RunsOptions{Recipes: u.source().folder(), Data: u.data, Secrets: cmp.Or(u.secrets, filepath.Join(u.data, "secrets")), Launch: true}
+}
+
+const besideAnother = "; is another tidemill up running? Beside it, start this one with --kafka-port 0 --redis-port 0 --listen 127.0.0.1:0"
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// tellAddresses prints the addresses and, on a laptop, leaves them for the other
+// commands.
+func (u *up) tellAddresses(s *session, p *platform.Platform, source *configSource, g *gateway.Gateway, took time.Duration) error {
+	if p.Embedded() {
+		if err := u.leaveAddresses(p, source, g); err != nil {
+			return err
+		}
+	}
+	a := p.Addresses()
+	fmt.Fprintf(s.stdout, "tidemill is up after %s, with %d streams\n", took.Round(time.Millisecond), len(p.Config().Streams))
+	fmt.Fprintf(s.stdout, "  http    %s\n  kafka   %s\n  redis   %s\n  config  %s\n", u.door.url(g), a.Kafka, a.Redis, source.shown())
+	if !p.Embedded() {
+		return nil
+	}
+	fmt.Fprintf(s.stdout, "  data    %s\n\nIn another terminal:\n%s\nCtrl-C stops it.\n", u.data, u.nextSteps(u.door.url(g)))
+	return nil
+}
+
+func (u *up) leaveAddresses(p *platform.Platform, source *configSource, g *gateway.Gateway) error {
+	path, err := filepath.Abs(source.path)
+	if err != nil {
+		return err
+	}
+	a := p.Addresses()
+	r := platform.Running{PID: os.Getpid(), Name: p.Names().Install(), Kafka: a.Kafka, Redis: a.Redis, HTTP: g.Addr(), URL: u.door.url(g), Config: path}
+	p.AtStop(platform.Doors, "the addresses", func(context.Context) error { return platform.Forget(u.data) })
+	return r.Write(u.data)
+}
+
+// nextSteps are lines that work as they are, from the same folder, once a token
+// is in its place where the door wants one.
+func (u *up) nextSteps(door string) string {
+	flags, curl, token := "", "", ""
+	if u.data != dataFolder {
+		flags = " --data " + u.data
+	}
+	if u.door.cert != "" {
+		named, ca := u.door.trust(door)
+		if named != door {
+			door, flags = named, " --url "+named
+		}
+		if ca != "" {
+			flags, curl = flags+" --ca "+ca, " --cacert "+ca
+		}
+	}
+	if u.door.access != "" {
+		token = "  export " + envToken + "=tm_…  # tidemill token new NAME --role publish,read --file " + u.door.access + " makes one\n"
+		curl += " -H \"Authorization: Bearer $" + envToken + "\""
+	}
+	return token + "  tidemill tail events" + flags + "\n" +
+		"  tidemill publish bot-created --subject bot-42 -d '{\"name\": \"Ada\"}'" + flags + "\n" +
+		"  curl -i" + curl + " -X POST " + door + "/events -H 'ce-specversion: 1.0' -H 'ce-type: bot-created' -H 'ce-source: /crm' -H 'ce-id: 1' -H 'ce-subject: bot-43'\n"
+}
+
+// otherCA stands where only the user knows the file.
+const otherCA = "FILE"
+
+// trust is how the door is to be called, and the file of the CA to trust if the
+// system does not: the certificate's own if it speaks for itself.
+func (d *doorFlags) trust(door string) (named, ca string) {
+	pair, err := tls.LoadX509KeyPair(d.cert, d.key)
+	at, parseErr := url.Parse(door)
+	if err != nil || parseErr != nil { // it has just served; it is being replaced perhaps
+		return door, otherCA
+	}
+	if pair.Leaf.VerifyHostname(at.Hostname()) != nil && len(pair.Leaf.DNSNames) > 0 && !strings.HasPrefix(pair.Leaf.DNSNames[0], "*") {
+		at.Host = net.JoinHostPort(pair.Leaf.DNSNames[0], at.Port())
+	}
+	between := x509.NewCertPool()
+	for _, der := range pair.Certificate[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			between.AddCert(c)
+		}
+	}
+	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Intermediates: between}); err == nil {
+		return at.String(), ""
+	}
+	own := x509.NewCertPool()
+	text, _ := os.ReadFile(d.cert) // no file is no certificate
+	own.AppendCertsFromPEM(text)
+	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: own, Intermediates: between}); err == nil {
+		return at.String(), d.cert
+	}
+	return at.String(), otherCA
+}
+
+// beginWithin is for how long a start waits for its triggers: what is published
+// after it says that it is up shall reach them.
+const beginWithin = 15 * time.Second
+
+// begin opens what works behind the door.
+func begin(ctx context.Context, p *platform.Platform, log *slog.Logger) error {
+	if err := beginTriggers(ctx, p, log); err != nil {
+		return err
+	}
+	if _, err := p.Controller(ctx); err != nil {
+		return fmt.Errorf("start the clock: %w", err)
+	}
+	if err := p.Scorers(ctx, ""); err != nil {
+		return fmt.Errorf("start the scorers: %w", err)
+	}
+	return nil
+}
+
+// beginTriggers opens the dispatcher and waits until every trigger has begun.
+// One that cannot begin yet holds nothing up for ever: readiness tells of it.
+func beginTriggers(ctx context.Context, p *platform.Platform, log *slog.Logger) error {
+	d, err := p.Dispatcher(ctx)
+	if err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, beginWithin)
+	defer cancel()
+	err = d.Ready(waiting)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		log.Warn("not all triggers have begun; what is published before they have does not reach them", "reason", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	return nil
+}

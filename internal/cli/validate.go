@@ -1,0 +1,203 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+
+	"tidemill.dev/config"
+)
+
+func validateCommand() command {
+	return command{
+		name:    "validate",
+		args:    "[FILE]",
+		summary: "say everything that is wrong with a config",
+		about: `It needs no Kafka. Each problem is one line, file:line: path: what is wrong and
+what to write instead; the exit status is then 1. Files that triggers name and
+that cannot be read here are only warned of: the config may be used elsewhere.`,
+		examples: []example{
+			{"tidemill validate -f tidemill.yaml", "a file"},
+			{"tidemill validate -f conf.d -o json", "a folder, for a script"},
+			{"tidemill validate -f tidemill.yaml --access access.yaml", "also who may do what at the door"},
+		},
+		make: func() program { return &validate{output: "text"} },
+	}
+}
+
+type validate struct{ file, access, output string }
+
+func (v *validate) flags(f *flagSet) {
+	f.text(&v.file, "config", "f", "FILE", "the config, a file or a folder (default "+configFile+")")
+	f.fromEnv("config", "TIDEMILL_CONFIG")
+	f.text(&v.access, "access", "", "FILE", "the access file, to be checked too")
+	f.fromEnv("access", envAccess)
+	f.text(&v.output, "output", "o", "FORMAT", "text or json")
+}
+
+func (v *validate) accept(positional []string) error {
+	if len(positional) == 1 {
+		v.file = positional[0]
+		positional = nil
+	}
+	if err := checkOutput(v.output); err != nil {
+		return err
+	}
+	return wants(positional)
+}
+
+func (v *validate) run(_ context.Context, s *session, _ []string) error {
+	said, problems, err := v.check(s.stderr)
+	switch {
+	case err != nil:
+		return fmt.Errorf("validate: %w", err)
+	case len(problems) > 0 || v.output == "json":
+		if err := v.printProblems(s.stdout, problems); err != nil || len(problems) == 0 {
+			return err
+		}
+		return errReported
+	}
+	_, err = io.WriteString(s.stdout, said)
+	return err
+}
+
+// check reads what is to be checked and gathers what is wrong, or else what is
+// to be said of it.
+func (v *validate) check(warnings io.Writer) (said string, problems []config.Problem, err error) {
+	for _, check := range v.checks() {
+		text, err := check(warnings)
+		var wrong *config.Error
+		switch {
+		case errors.As(err, &wrong):
+			problems = append(problems, wrong.Problems...)
+		case err != nil:
+			return "", nil, err
+		}
+		said += text
+	}
+	return said, problems, nil
+}
+
+// checks are what was asked for: an access file may be checked where there is
+// no config.
+func (v *validate) checks() []func(io.Writer) (string, error) {
+	if v.access == "" {
+		return []func(io.Writer) (string, error){v.checkConfig}
+	}
+	if _, err := os.Stat(configFile); v.file == "" && errors.Is(err, fs.ErrNotExist) {
+		return []func(io.Writer) (string, error){v.checkAccess}
+	}
+	return []func(io.Writer) (string, error){v.checkConfig, v.checkAccess}
+}
+
+func (v *validate) checkConfig(warnings io.Writer) (string, error) {
+	file := cmp.Or(v.file, configFile)
+	c, err := config.Load(file)
+	if err != nil {
+		return "", err
+	}
+	own := len(slices.DeleteFunc(slices.Clone(c.Streams), func(s config.Stream) bool { return s.Builtin }))
+	triggers := len(slices.DeleteFunc(slices.Clone(c.Triggers), func(t config.Trigger) bool { return t.Builtin }))
+	for _, line := range missingFiles(c) {
+		fmt.Fprintf(warnings, "%s: %s\n", file, line)
+	}
+	said := fmt.Sprintf("%s is valid: install %s, %s of yours, %d built in, %s, %s", file, c.Name, count(own, "stream"), len(c.Streams)-own,
+		count(triggers, "trigger"), count(len(c.Schedules), "schedule"))
+	if len(c.Recipes) > 0 {
+		said += fmt.Sprintf(", %s, %s", count(len(c.Recipes), "recipe"), count(len(c.Pools), "pool"))
+	}
+	if len(c.Scorers) > 0 {
+		said += ", " + count(len(c.Scorers), "scorer")
+	}
+	return said + "\n", nil
+}
+
+func (v *validate) checkAccess(io.Writer) (string, error) {
+	a, err := config.LoadAccess(v.access)
+	if err != nil {
+		return "", err
+	}
+	issuer := "no issuer"
+	if a.OIDC != nil {
+		issuer = "the issuer " + a.OIDC.Issuer
+	}
+	return fmt.Sprintf("%s is valid: %s, %s\n", v.access, count(len(a.Tokens), "token"), issuer), nil
+}
+
+// problemJSON is what -o json prints of a problem.
+type problemJSON struct {
+	File    string `json:"file"`
+	Line    int    `json:"line"` // 0 if the whole file is meant
+	Path    string `json:"path"`
+	Message string `json:"message"`
+}
+
+func (v *validate) printProblems(w io.Writer, problems []config.Problem) error {
+	if v.output == "json" {
+		all := make([]problemJSON, 0, len(problems))
+		for _, p := range problems {
+			all = append(all, problemJSON(p))
+		}
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(all)
+	}
+	for _, p := range problems {
+		fmt.Fprintln(w, p.Error())
+	}
+	return nil
+}
+
+// maxMissing bounds the lines about files; thousands of triggers may name one
+// folder that is not mounted here.
+const maxMissing = 20
+
+// missingFiles are lines about the credentials that triggers name and that
+// cannot be read here. The config is valid all the same: where it is used there
+// may be what is not here. They do not repeat the paths, for where somebody gave
+// a secret in place of its file, the path is the secret.
+func missingFiles(c *config.Config) []string {
+	var lines []string
+	left := 0
+	for _, t := range c.Triggers {
+		files := t.To.Credentials.Files()
+		for _, key := range slices.Sorted(maps.Keys(files)) {
+			why := unreadable(files[key])
+			switch {
+			case why == "":
+			case len(lines) == maxMissing:
+				left++
+			default:
+				lines = append(lines, fmt.Sprintf("triggers.%s.to.%s: the file %s; whoever delivers must be able to read it", t.Name, key, why))
+			}
+		}
+	}
+	if left > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", left))
+	}
+	return lines
+}
+
+func unreadable(file string) string {
+	f, err := os.Open(file)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return "is not here"
+		}
+		return fmt.Sprintf("cannot be read here (%v)", errors.Unwrap(err))
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.IsDir() {
+		return "is not one"
+	}
+	return ""
+}

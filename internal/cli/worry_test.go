@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Who waits hears what the gateway answers, and that it is tried again.
+func TestWhatIsTriedInVainIsTold(t *testing.T) {
+	t.Parallel()
+	for args, what := range map[string]string{
+		"publish a":        "; the event is on its way, and tried again for 2 minutes. The last try: ",
+		"publish --file -": "; 1 event on its way, and tried again for 2 minutes. The last try: ",
+		"streams":          "; it is asked again for 10 seconds. The last try: ",
+		"tail events -n 1": "; it is asked again for 10 seconds. The last try: ",
+	} {
+		t.Run(args, func(t *testing.T) {
+			t.Parallel()
+			var told syncBuffer
+			var asked atomic.Bool
+			url := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.URL.Path == "/healthz":
+				case !strings.Contains(told.String(), what):
+					asked.Store(true)
+					w.Header().Set("Content-Type", "application/problem+json")
+					w.WriteHeader(http.StatusServiceUnavailable)
+					_, _ = io.WriteString(w, `{"type":"https://tidemill.dev/problems/unavailable","status":503,"detail":"Kafka is away"}`)
+				default:
+					w.WriteHeader(http.StatusNotFound) // all ends here
+				}
+			})
+			err := run(t.Context(), append(strings.Fields(args), "--url", url), strings.NewReader(`{"specversion":"1.0","id":"1","source":"/x","type":"a"}`), io.Discard, &told)
+			if err == nil || !asked.Load() || strings.Contains(err.Error(), "outcome unknown") {
+				t.Error(err)
+			}
+			mention(t, "stderr", told.String(), "In vain for 5s", what+"Kafka is away\n")
+			if strings.Contains(told.String(), "Is it running?") {
+				t.Errorf("it answers, and is asked for:\n%s", &told)
+			}
+		})
+	}
+}
+
+func TestWorryIsToldOnceOfEach(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out syncBuffer
+		var met atomic.Pointer[error]
+		w := worry{who: "the gateway", trouble: func() error {
+			if err := met.Load(); err != nil {
+				return *err
+			}
+			return nil
+		}}
+		stop := w.watch(&out, "wait")
+		time.Sleep(time.Minute)
+		err := errors.New("503")
+		met.Store(&err)
+		time.Sleep(time.Minute)
+		stop()
+		if want := "No answer from the gateway for 5s; wait. Is it running?\nIn vain for 5s; wait. The last try: 503\n"; out.String() != want {
+			t.Errorf("got %s, want %s", &out, want)
+		}
+	})
+}

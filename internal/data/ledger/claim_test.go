@@ -1,0 +1,267 @@
+package ledger_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/internal/data/ledger"
+)
+
+// mini is a world with a Redis that its test has in hand.
+func mini(t testing.TB, partitions int) (*world, *miniredis.Miniredis) {
+	t.Helper()
+	s, err := embedded.Start(t.Context(), embedded.Options{})
+	must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	m := miniredis.NewMiniRedis()
+	must(t, m.Start())
+	t.Cleanup(m.Close)
+	return worldOn(t, s.Kafka(), m.Addr(), partitions), m
+}
+
+// yard is a ledger with runs that wait.
+type yard struct {
+	*world
+	*script
+	l   *ledger.Ledger
+	now time.Time
+}
+
+func newYard(w *world) *yard {
+	now := time.Now().UTC().Truncate(time.Second).Add(-time.Hour / 2) // what is due soon has been so for long, by any clock
+	return &yard{world: w, script: &script{at: now}, l: w.open(), now: now.Add(time.Minute)}
+}
+
+func (y *yard) asks(recipe, key string, change func(*tidemill.RunRequested)) *tidemill.Run {
+	y.t.Helper()
+	v, _ := y.ask(recipe, key, "cause", change)
+	return y.add(y.l, v).Waiting
+}
+
+// claims claims until there is nothing more, and says which keys were claimed.
+func (y *yard) claims(a ledger.Ask) string {
+	y.t.Helper()
+	var keys []string
+	for {
+		s, ok, err := y.l.Claim(y.t.Context(), a, y.now)
+		must(y.t, err)
+		if !ok {
+			return strings.Join(keys, " ")
+		}
+		keys = append(keys, s.Key)
+	}
+}
+
+func ask(slots int, recipes ...ledger.Admission) ledger.Ask {
+	return ledger.Ask{Pool: "gpu", Slots: slots, Recipes: recipes}
+}
+
+func priority(n int) func(*tidemill.RunRequested) {
+	return func(d *tidemill.RunRequested) { d.Priority = n }
+}
+
+func TestClaimsInOrder(t *testing.T) {
+	claimsInOrder(t, func(t *testing.T) *world { return newWorld(t, 4) })
+}
+
+func claimsInOrder(t *testing.T, world func(*testing.T) *world) {
+	a, b := ledger.Admission{Recipe: "a"}, ledger.Admission{Recipe: "b"}
+	for name, c := range map[string]struct {
+		wait func(*yard)
+		ask  ledger.Ask
+		want string
+	}{
+		"the oldest first": {func(y *yard) { y.asks("a", "1", nil); y.asks("a", "2", nil); y.asks("a", "3", nil) }, ask(0, a), "1 2 3"},
+		"the highest priority first": {func(y *yard) {
+			y.asks("a", "low", priority(-1))
+			y.asks("a", "mid", nil)
+			y.asks("a", "high", priority(10))
+		}, ask(0, a), "high mid low"},
+		"the recipe's counts too": {func(y *yard) { y.asks("a", "mine", priority(4)); y.asks("b", "theirs", nil) }, ask(0, a, ledger.Admission{Recipe: "b", Priority: 5}), "theirs mine"},
+		"recipes take turns": {func(y *yard) {
+			for i := range 3 {
+				y.asks("a", fmt.Sprint("a", i), nil)
+			}
+			y.asks("b", "b0", nil)
+			y.asks("b", "b1", nil)
+		}, ask(0, a, b), "a0 b0 a1 b1 a2"},
+		"slots bound":               {func(y *yard) { y.asks("a", "1", nil); y.asks("a", "2", nil); y.asks("a", "3", nil) }, ask(2, a), "1 2"},
+		"a recipe's bound":          {func(y *yard) { y.asks("a", "a1", nil); y.asks("a", "a2", nil); y.asks("b", "b1", nil) }, ask(0, ledger.Admission{Recipe: "a", MaxRunning: 1}, b), "a1 b1"},
+		"only those that may start": {func(y *yard) { y.asks("a", "1", nil); y.asks("b", "2", nil) }, ask(0, b), "2"},
+		"only those that are due": {func(y *yard) {
+			y.asks("a", "later", func(d *tidemill.RunRequested) { d.Debounce, d.Priority = time.Hour, 9 })
+			y.asks("a", "now", nil)
+		}, ask(0, a), "now"},
+		"nothing": {func(*yard) {}, ask(0, a, b), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			y := newYard(world(t))
+			c.wait(y)
+			if got := y.claims(c.ask); got != c.want {
+				t.Errorf("claimed %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// A slot is taken from the claim to the attempt's end.
+func TestSlotsAreGivenBack(t *testing.T) {
+	y := newYard(newWorld(t, 4))
+	one := ask(1, ledger.Admission{Recipe: "a", MaxRunning: 1})
+	first, second := y.asks("a", "1", nil), y.asks("a", "2", nil)
+	claim := func(want *tidemill.Run) ledger.Slot {
+		t.Helper()
+		s, ok, err := y.l.Claim(t.Context(), one, y.now)
+		must(t, err)
+		if ok != (want != nil) || ok && s.Run != want.ID {
+			t.Fatalf("claimed %+v, %v; want %+v", s, ok, want)
+		}
+		return s
+	}
+	s := claim(first)
+	claim(nil)
+	must(t, y.l.Return(t.Context(), s))
+	must(t, y.l.Return(t.Context(), s)) // twice counts once
+	claim(first)
+	claim(nil)
+	y.now = y.now.Add(31 * time.Second) // neither confirmed nor returned
+	claim(first)
+	m := y.add(y.l, y.start(first, "gpu"))
+	must(t, y.l.Return(t.Context(), s)) // too late: it has been confirmed
+	claim(nil)
+	m = y.add(y.l, y.finish(m.Live, tidemill.OutcomeFailed))
+	claim(second) // the other rests
+	m2 := y.add(y.l, y.start(second, "gpu"))
+	y.now = m.Live.Due
+	claim(nil)
+	y.add(y.l, y.finish(m2.Live, tidemill.OutcomeSucceeded))
+	claim(m.Live) // the next attempt of a live run waits in its recipe's queue
+	y.add(y.l, y.view(tidemill.TypeRunCancelled, "a", "1", m.Live.ID, tidemill.RunCancelledData{}))
+	claim(nil)
+	third := y.asks("a", "3", nil)
+	claim(third) // a claim ends with its run
+}
+
+// Who asks when something is due is told the first time behind now.
+func TestNextDueAndUsed(t *testing.T) {
+	y := newYard(newWorld(t, 4))
+	at := map[string]time.Time{}
+	for i, debounce := range []time.Duration{0, time.Millisecond, time.Second, 90 * time.Second, time.Hour, 40 * 24 * time.Hour} {
+		key := fmt.Sprint(i)
+		at[key] = y.asks([]string{"a", "b"}[i%2], key, func(d *tidemill.RunRequested) { d.Debounce, d.Priority = debounce, i%3 }).Due
+	}
+	times := []time.Time{y.now.Add(-time.Hour), y.now.Add(-time.Minute), y.now, at["3"], at["3"].Add(-time.Millisecond), at["5"], at["4"].Add(time.Nanosecond)}
+	for _, now := range times {
+		var want time.Time
+		begun := 0
+		for _, due := range at {
+			if !due.After(now) {
+				begun++
+			}
+			if due.After(now.Truncate(time.Millisecond)) && (want.IsZero() || due.Before(want)) {
+				want = due
+			}
+		}
+		got, due, err := y.l.NextDue(t.Context(), now)
+		must(t, err)
+		if !got.Equal(want) || due != begun {
+			t.Errorf("at %v %d are due, want %d, and the next at %v, want %v", now, due, begun, got, want)
+		}
+	}
+	y.now = time.Now()
+	running, due, err := y.l.Used(t.Context())
+	must(t, err)
+	want := map[string]int{}
+	for key, when := range at {
+		if when.Before(y.now) {
+			want[[]string{"a", "b"}[int(key[0]-'0')%2]]++
+		}
+	}
+	if fmt.Sprint(due) != fmt.Sprint(want) || len(running) != 0 {
+		t.Errorf("due %v, want %v; running %v", due, want, running)
+	}
+}
+
+// What a decision touches does not grow with how many wait.
+func TestADecisionIsFlat(t *testing.T) {
+	few, many := decisionCost(t, 100), decisionCost(t, 10_000)
+	t.Logf("100 wait: %+v; 10,000 wait: %+v", few, many)
+	if many.commands > few.commands+8 || many.largest > 256 || many.memory > 2*few.memory {
+		t.Errorf("100 wait: %+v; 10,000 wait: %+v", few, many)
+	}
+}
+
+type cost struct {
+	commands int // that scripts call for a decision
+	largest  int // sorted set that is looked into
+	memory   int // bytes of Redis's values a waiting run
+}
+
+func decisionCost(t *testing.T, waiting int) cost {
+	w, m := mini(t, 8)
+	s := &script{at: time.Now().Add(-24 * time.Hour)}
+	w.publish(waiting, func(i int) *broker.View {
+		v, _ := s.ask("intent", fmt.Sprint("bot-", i), "c", nil)
+		return v
+	})
+	l := w.open()
+	var mu sync.Mutex
+	var keys []string
+	counted := false
+	overhear(m.Server().SetPreHook, func(command string, args []string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if counted && command != "EVALSHA" {
+			keys = append(keys, args[0])
+		}
+	})
+	switchTo := func(on bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		counted = on
+	}
+	decide := func() {
+		slot, ok, err := l.Claim(t.Context(), ask(4, ledger.Admission{Recipe: "intent"}, ledger.Admission{Recipe: "fraud"}), time.Now())
+		must(t, err)
+		if !ok || slot.Key == "" {
+			t.Fatal("nothing is claimed")
+		}
+		_, _, err = l.NextDue(t.Context(), time.Now())
+		must(t, err)
+		must(t, l.Return(t.Context(), slot))
+	}
+	decide() // the scripts are loaded
+	switchTo(true)
+	decide()
+	switchTo(false)
+	c := cost{commands: len(keys)}
+	for _, key := range slices.Compact(slices.Sorted(slices.Values(keys))) {
+		c.largest = max(c.largest, int(w.redis.ZCard(t.Context(), key).Val()))
+	}
+	for key, fields := range w.held() {
+		for field, value := range fields {
+			c.memory += len(field) + len(value)
+		}
+		c.memory += len(key)
+	}
+	c.memory /= waiting
+	return c
+}
+
+// overhear is told of every command that a server gets, those of scripts among
+// them.
+func overhear[P any, H ~func(P, string, ...string) bool](set func(H), note func(command string, args []string)) {
+	set(func(_ P, command string, args ...string) bool {
+		note(command, args)
+		return false
+	})
+}

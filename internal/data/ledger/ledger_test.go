@@ -1,0 +1,79 @@
+package ledger_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger"
+)
+
+// add appends a fact and returns what the log made of it.
+func (w *world) add(l *ledger.Ledger, v *broker.View) *tidemill.Making {
+	w.t.Helper()
+	_, m, err := l.Append(w.t.Context(), v)
+	must(w.t, err)
+	return m
+}
+
+// A run from its first cause to its end, seen from every side.
+func TestARunFromItsCauseToItsEnd(t *testing.T) { aWholeRun(t, newWorld(t, 3)) }
+
+func aWholeRun(t *testing.T, w *world) {
+	l, s := w.open(), &script{}
+	v, id := s.ask("intent", "bot-1", "cause-1", nil)
+	m := w.add(l, v)
+	if m.Waiting == nil || m.Waiting.ID != id || m.Recipe != "intent" || m.Key != "bot-1" {
+		t.Fatalf("asked: %+v", m)
+	}
+	slot, ok, err := l.Claim(t.Context(), ledger.Ask{Pool: "gpu", Slots: 1, Recipes: []ledger.Admission{{Recipe: "intent"}}}, time.Now())
+	must(t, err)
+	if want := (ledger.Slot{Pool: "gpu", Recipe: "intent", Key: "bot-1", Run: id}); !ok || slot != want {
+		t.Fatalf("claimed %+v, %v", slot, ok)
+	}
+	m = w.add(l, s.start(m.Waiting, "gpu"))
+	if m.Live == nil || m.Live.State != tidemill.RunRunning || m.Waiting != nil {
+		t.Fatalf("started: %+v", m)
+	}
+	live, err := l.Live(t.Context())
+	must(t, err)
+	running, due, err := l.Used(t.Context())
+	must(t, err)
+	if len(live) != 1 || live[0].ID != id || running["gpu"] != 1 || len(due) != 0 {
+		t.Errorf("live %+v, running %v, due %v", live, running, due)
+	}
+	must(t, l.Beat(t.Context(), id, 1, time.Now()))
+	must(t, l.Tell(t.Context(), id, []byte("7")))
+	beats, err := l.Beats(t.Context())
+	must(t, err)
+	told, err := l.Told(t.Context(), []string{id, "other"})
+	must(t, err)
+	if len(beats) != 1 || string(told[id]) != "7" || len(told) != 1 {
+		t.Errorf("beats %v, told %v", beats, told)
+	}
+	m = w.add(l, s.finish(m.Live, tidemill.OutcomeSucceeded))
+	if m.Live != nil || len(m.Ended) != 1 {
+		t.Fatalf("finished: %+v", m)
+	}
+	r, err := l.Run(t.Context(), id)
+	must(t, err)
+	if r.State != tidemill.RunSucceeded || r.Result.Metrics["accuracy"] != 0.93 {
+		t.Errorf("ended: %+v", r)
+	}
+	if _, err := l.Run(t.Context(), "nobody"); !errors.Is(err, ledger.ErrUnknown) {
+		t.Error(err)
+	}
+	beats, err = l.Beats(t.Context())
+	must(t, err)
+	told, err = l.Told(t.Context(), []string{id})
+	must(t, err)
+	page, err := l.Runs(t.Context(), ledger.Query{})
+	must(t, err)
+	counts, err := l.Counts(t.Context())
+	must(t, err)
+	if len(beats)+len(told) != 0 || len(page.Runs) != 1 || page.Runs[0].ID != id || counts["intent"] != (ledger.Counts{Keys: 1}) {
+		t.Errorf("beats %v, told %v, runs %+v, counts %v", beats, told, page, counts)
+	}
+}

@@ -1,0 +1,221 @@
+package ledger_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger"
+)
+
+// listModels reads a page while the models change. Each on it is one that the
+// query selects.
+func (c *chance) listModels(ctx context.Context, w *world, l *ledger.Ledger, r *rand.Rand) {
+	q := modelQuery(r, c.keys)
+	page, err := l.Models(ctx, q)
+	if err != nil && !errors.Is(err, ledger.ErrCatchingUp) {
+		w.t.Error(err)
+	}
+	for i := range page.Models {
+		if !selects(q, &page.Models[i]) {
+			w.t.Errorf("%+v lists %+v", q, page.Models[i])
+		}
+	}
+}
+
+func modelQuery(r *rand.Rand, keys int) ledger.ModelQuery {
+	q := ledger.ModelQuery{Limit: 1 + r.IntN(10), Awaiting: r.IntN(4) == 0, Pinned: r.IntN(4) == 0}
+	if r.IntN(3) == 0 {
+		q.Recipe = []string{"intent", "fraud/", "none"}[r.IntN(3)]
+	}
+	if r.IntN(3) == 0 {
+		q.Prefix = []string{"intent/", "fraud/bot-1", "fraud/bot-1/", "z", "intent"}[r.IntN(5)]
+	}
+	if r.IntN(5) == 0 {
+		q.Key = fmt.Sprintf("bot of intent/bot-%d", r.IntN(keys))
+	}
+	if r.IntN(2) == 0 {
+		q.Stale = time.Unix(int64(r.IntN(1e9)), 0)
+	}
+	return q
+}
+
+// selects says plainly what a query does.
+func selects(q ledger.ModelQuery, m *tidemill.Model) bool {
+	awaiting := slices.ContainsFunc(m.Versions, func(h tidemill.Held) bool { return h.State == tidemill.VersionAwaiting })
+	switch {
+	case len(m.Versions) == 0, q.Recipe != "" && m.Recipe != q.Recipe, q.Key != "" && m.Key != q.Key, !strings.HasPrefix(m.Name, q.Prefix):
+		return false
+	case q.Awaiting && !awaiting, q.Pinned && m.Pin == nil, !q.Stale.IsZero() && !began(m).Before(q.Stale):
+		return false
+	}
+	return true
+}
+
+func began(m *tidemill.Model) time.Time {
+	for _, h := range m.Versions {
+		if h.Number == m.Champion {
+			return h.Began
+		}
+	}
+	return time.Time{}
+}
+
+// listsModels compares lists and what is shown of each model with a plain fold.
+func (w *world) listsModels(l *ledger.Ledger) {
+	w.t.Helper()
+	caughtUp(w.t, l)
+	all := w.folded().models
+	r := rand.New(rand.NewPCG(3, uint64(len(all))))
+	for range 40 {
+		q := modelQuery(r, 20)
+		var want []*plainModel
+		for _, m := range all {
+			if selects(q, &m.Model) {
+				want = append(want, m)
+			}
+		}
+		slices.SortFunc(want, func(a, b *plainModel) int {
+			if q.Stale.IsZero() {
+				return cmp.Compare(a.Name, b.Name)
+			}
+			return cmp.Or(began(&a.Model).Compare(began(&b.Model)), cmp.Compare(a.Name, b.Name))
+		})
+		names := make([]string, len(want))
+		for i, m := range want {
+			names[i] = m.Name
+		}
+		if got := modelPages(w.t, l, q); !slices.Equal(got, names) {
+			w.t.Fatalf("%+v:\n have %v\n want %v", q, got, names)
+		}
+	}
+	w.newest(l, all)
+	var models []tidemill.Model
+	want := map[string]map[string]float64{}
+	for name, m := range all {
+		w.shown(l, name, m)
+		if models = append(models, m.Model); m.Champion != 0 {
+			want[name] = m.versions[m.Champion].Metrics
+		}
+	}
+	got, err := l.ChampionMetrics(w.t.Context(), models)
+	must(w.t, err)
+	if asText(w.t, got) != asText(w.t, want) {
+		w.t.Errorf("the champions' metrics are\n %v, want\n %v", got, want)
+	}
+}
+
+// newest compares which champions are the newest.
+func (w *world) newest(l *ledger.Ledger, all map[string]*plainModel) {
+	w.t.Helper()
+	want := map[string]time.Time{}
+	for _, m := range all {
+		if b := began(&m.Model).Truncate(time.Millisecond); m.Champion != 0 && b.After(want[m.Recipe]) {
+			want[m.Recipe] = b
+		}
+	}
+	got, err := l.NewestChampions(w.t.Context())
+	must(w.t, err)
+	if !maps.EqualFunc(got, want, time.Time.Equal) {
+		w.t.Fatalf("the newest champions are of %v, want %v", got, want)
+	}
+}
+
+// modelPages reads page after page.
+func modelPages(t testing.TB, l *ledger.Ledger, q ledger.ModelQuery) []string {
+	t.Helper()
+	names := []string{}
+	for {
+		p, err := l.Models(t.Context(), q)
+		must(t, err)
+		if len(p.Models) != q.Limit && p.Next != "" || len(p.Models) > q.Limit {
+			t.Fatalf("a page of %d, and %q", len(p.Models), p.Next)
+		}
+		for _, m := range p.Models {
+			names = append(names, m.Name)
+		}
+		if q.After = p.Next; q.After == "" {
+			return names
+		}
+	}
+}
+
+// shown is what is known of one model.
+func (w *world) shown(l *ledger.Ledger, name string, want *plainModel) {
+	w.t.Helper()
+	m, err := l.Model(w.t.Context(), name)
+	must(w.t, err)
+	if asText(w.t, m) != asText(w.t, want.Model) {
+		w.t.Errorf("%s is\n %s, want\n %s", name, asText(w.t, m), asText(w.t, want.Model))
+	}
+	versions, err := l.Versions(w.t.Context(), name)
+	must(w.t, err)
+	var all []ledger.VersionRecord
+	for _, h := range slices.Backward(want.Versions) {
+		all = append(all, ledger.VersionRecord{Version: *want.versions[h.Number], State: h.State, Judgement: want.judgements[h.Number]})
+	}
+	if asText(w.t, versions) != asText(w.t, all) {
+		w.t.Errorf("of %s there are\n %s, want\n %s", name, asText(w.t, versions), asText(w.t, all))
+	}
+}
+
+// A page reads the models that are on it, and of the list what has changed.
+func TestAPageOfModelsIsFlat(t *testing.T) {
+	t.Parallel()
+	w, m := mini(t, 4)
+	s := &script{}
+	w.publish(2_000, func(i int) *broker.View { return s.registered(fmt.Sprint("intent/bot-", i), "run", 2) })
+	l := w.open()
+	var entries, models atomic.Int64
+	overhear(m.Server().SetPreHook, func(command string, args []string) {
+		switch {
+		case command == "HGETALL" && strings.Contains(args[0], "entries:"):
+			entries.Add(1)
+		case command == "HMGET" && strings.HasSuffix(args[0], ":models"):
+			models.Add(int64(len(args) - 1))
+		}
+	})
+	q := ledger.ModelQuery{Limit: 20}
+	page := func(what string, partitions int64) {
+		t.Helper()
+		entries.Store(0)
+		models.Store(0)
+		p, err := l.Models(t.Context(), q)
+		must(t, err)
+		q.After = p.Next
+		if len(p.Models) != 20 || models.Load() != 20 || entries.Load() != partitions {
+			t.Errorf("%s: a page of %d has read %d models and the entries of %d partitions, want %d", what, len(p.Models), models.Load(), entries.Load(), partitions)
+		}
+	}
+	page("first", 4)
+	page("second", 0)
+	w.addModel(l, s.registered("intent/bot-7", "another run", 2)) // whose entry stays as it is
+	page("after a version", 0)
+	w.addModel(l, s.registered("intent/new", "run", 2))
+	page("after a new one", 1)
+	must(t, w.redis.FlushAll(t.Context()).Err())
+	_, _ = l.Models(t.Context(), q) // has it look at once whether Redis has forgotten
+	w.settled(l)
+	caughtUp(t, l)
+	page("after a flush", 4)
+}
+
+func TestNoPlaceInTheListOfModels(t *testing.T) {
+	t.Parallel()
+	l := newWorld(t, 1).open()
+	for _, q := range []ledger.ModelQuery{{After: "x"}, {After: "x.y"}, {After: "-1.y"}, {After: "7.y"}, {After: "x.y", Stale: time.Now()}} {
+		if _, err := l.Models(t.Context(), q); !errors.Is(err, ledger.ErrNoPlace) || !strings.Contains(err.Error(), "first page") {
+			t.Errorf("%+v: %v", q, err)
+		}
+	}
+}

@@ -1,0 +1,327 @@
+package ledger_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger"
+)
+
+// model is what Redis must hold: key → field or member → value or score. It is
+// made from a plain fold of the log, one fact at a time.
+type model map[string]map[string]string
+
+func (m model) set(key, field, value string) {
+	if m[key] == nil {
+		m[key] = map[string]string{}
+	}
+	m[key][field] = value
+}
+
+func (m model) add(key, field string, n int) {
+	old, _ := strconv.Atoi(m[key][field])
+	m.set(key, field, strconv.Itoa(old+n))
+}
+
+func (m model) place(base string, shifts []int, score int64, member string, above ...[3]string) {
+	digit := func(shift int) string {
+		return strconv.FormatFloat(math.Floor(float64(score)/math.Pow(2, float64(shift))), 'f', -1, 64)
+	}
+	node := func(shift int) string { return fmt.Sprintf("%s:%d:%s", base, shift, digit(shift)) }
+	m.set(node(shifts[0]), member, strconv.FormatInt(score, 10))
+	for i, shift := range shifts {
+		key := base
+		if i+1 < len(shifts) {
+			key = node(shifts[i+1])
+		}
+		m.set(key, digit(shift), digit(shift))
+	}
+	for _, a := range above {
+		m.set(a[0], a[1], a[2])
+	}
+}
+
+// plain is what a fold of the log makes, one fact at a time.
+type plain struct {
+	makings map[string]*tidemill.Making
+	ended   map[string]*tidemill.Run
+	models  map[string]*plainModel
+	ends    map[int32]int64
+}
+
+// folded folds all that is on the log.
+func (w *world) folded() *plain {
+	w.t.Helper()
+	all := &plain{map[string]*tidemill.Making{}, map[string]*tidemill.Run{}, map[string]*plainModel{}, map[int32]int64{}}
+	ends, err := w.broker.Ends(w.t.Context(), tidemill.StreamFacts)
+	must(w.t, err)
+	for _, end := range ends {
+		all.ends[end.Partition] = end.Offset
+		for at := (broker.Position{Stream: tidemill.StreamFacts, Partition: end.Partition}); at.Offset < end.Offset; {
+			at.Offset, err = w.broker.Read(w.t.Context(), at, 1<<20, func(e *broker.Incoming) bool {
+				all.fold(e, end.Partition)
+				return true
+			})
+			must(w.t, err)
+		}
+	}
+	return all
+}
+
+// modelOf is what follows from all that is on the log.
+func (w *world) modelOf() model {
+	w.t.Helper()
+	all, m, sum := w.folded(), model{}, int64(0)
+	for partition, end := range all.ends {
+		if sum += end; end > 0 {
+			m.set("at", fmt.Sprint(partition), fmt.Sprint(end))
+		}
+	}
+	m.set("at", "sum", fmt.Sprint(sum))
+	m.set("at", "ready", "1")
+	for member, making := range all.makings {
+		m.making(w.t, member, making, all.ended)
+	}
+	for name, of := range all.models {
+		m.model(w.t, name, of)
+	}
+	for _, of := range []string{"counts", "running", "queued"} {
+		maps.DeleteFunc(m[of], func(_, n string) bool { return n == "0" })
+	}
+	return m
+}
+
+func (p *plain) fold(e *broker.Incoming, partition int32) {
+	v := e.View.Clone()
+	if e.Err != nil {
+		return
+	}
+	recipe, _ := v.Attribute(tidemill.AttrRecipe)
+	run, _ := v.Attribute(tidemill.AttrRun)
+	by, _ := v.Attribute(tidemill.AttrAuthID)
+	at, err := time.Parse(time.RFC3339Nano, v.Time)
+	if err != nil {
+		at = e.Time
+	}
+	f := tidemill.Fact{Partition: partition, Offset: e.Offset, ID: v.ID, Type: v.Type, Recipe: recipe, Key: v.Subject,
+		Run: run, By: by, At: at.UTC(), Data: v.Data}
+	if strings.HasPrefix(e.Type, "tidemill.model.") {
+		f.Recipe = ""
+		f.Model, _ = v.Attribute(tidemill.AttrModel)
+		if f.Model != "" && string(e.Key) == f.Model && f.Type != tidemill.TypeModelUnloadable {
+			p.foldModel(f)
+		}
+		return
+	}
+	member := recipe + "/" + v.Subject
+	if !strings.HasPrefix(e.Type, "tidemill.run.") || string(e.Key) != member {
+		return
+	}
+	if p.makings[member] == nil {
+		p.makings[member] = &tidemill.Making{}
+	}
+	verdict := p.makings[member].Apply(f)
+	if r := verdict.Ended; r != nil {
+		p.ended[r.ID] = r
+	}
+	for _, id := range verdict.Forgotten {
+		delete(p.ended, id)
+	}
+}
+
+func (m model) making(t testing.TB, member string, making *tidemill.Making, ended map[string]*tidemill.Run) {
+	text, err := json.Marshal(making)
+	must(t, err)
+	recipe, key, _ := strings.Cut(member, "/")
+	m.set("makings", member, string(text))
+	if !making.Gone || making.Live != nil || making.Waiting != nil {
+		m.set("keys:"+recipe, key, "")
+		m.add("counts", recipe+"/keys", 1)
+	}
+	for _, r := range []*tidemill.Run{making.Live, making.Waiting} {
+		if r != nil {
+			m.run(r, member)
+		}
+	}
+	for _, id := range making.Ended {
+		text, err := json.Marshal(ended[id])
+		must(t, err)
+		m.run(ended[id], string(text))
+	}
+	if r, due := making.DueRun(); r != nil {
+		ms := due.UnixMilli()
+		if due.After(time.UnixMilli(ms)) {
+			ms++
+		}
+		prio := strconv.Itoa(r.Priority)
+		m.set("pending", member, fmt.Sprintf("%s %d %d %s", prio, ms, ms, r.ID))
+		m.place("queue:"+recipe+":"+prio, []int{6, 14, 22}, ms, member, [3]string{"queue:" + recipe, prio, strconv.Itoa(-r.Priority)}, [3]string{"queue", recipe, "0"})
+		m.add("queued", recipe+" "+strconv.FormatInt(ms>>14, 10), 1)
+	}
+}
+
+func (m model) run(r *tidemill.Run, where string) {
+	ms := r.Asking.UnixMilli()
+	var from []string
+	for _, at := range append([]string{"event/" + url.QueryEscape(r.First.ID), "event/" + url.QueryEscape(r.Newest.ID)}, prefixed("commit/", r.From)...) {
+		if !slices.Contains(from, at) {
+			from = append(from, at)
+			m.link(at, r.ID)
+		}
+	}
+	m.set("runs", r.ID, fmt.Sprintf("%d %s %s, %s", ms, r.State, strings.Join(from, ","), where))
+	m.place("list:"+r.Recipe+":"+string(r.State), []int{16, 26}, ms, r.ID)
+	m.add("counts", r.Recipe+"/"+string(r.State), 1)
+	switch a := r.Attempt(); {
+	case a != nil:
+		m.set("live", r.ID, fmt.Sprintf("%d %s %s/%s", a.Number, r.Pool, r.Recipe, r.Key))
+		m.add("running", r.Pool, 1)
+		m.add("running", r.Pool+"/"+r.Recipe, 1)
+		m.add("running", "/"+r.Recipe, 1)
+	case r.State == tidemill.RunSettling:
+		m.set("live", r.ID, fmt.Sprintf("0 %s %s/%s", r.Pool, r.Recipe, r.Key))
+	}
+}
+
+// link leads from one thing to another. The order of those that another has come
+// to is not decided by the log alone, as they lie in several partitions.
+func (m model) link(from, to string) {
+	m.set("links", from, inOrder(m["links"][from]+" "+to))
+}
+
+func inOrder(words string) string {
+	all := strings.Fields(words)
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+func prefixed(with string, all []string) (more []string) {
+	for _, s := range all {
+		more = append(more, with+s)
+	}
+	return more
+}
+
+// held is all that Redis does hold, but for what a flush may forget.
+func (w *world) held() model {
+	w.t.Helper()
+	ctx, m := w.t.Context(), model{}
+	prefix := w.prefix()
+	keys, err := w.redis.Keys(ctx, "*").Result()
+	must(w.t, err)
+	for _, key := range keys {
+		name, ours := strings.CutPrefix(key, prefix)
+		if !ours || name == "beats" || name == "told" {
+			continue
+		}
+		kind, err := w.redis.Type(ctx, key).Result()
+		must(w.t, err)
+		switch kind {
+		case "hash":
+			m[name], err = w.redis.HGetAll(ctx, key).Result()
+		case "set":
+			var all []string
+			all, err = w.redis.SMembers(ctx, key).Result()
+			for _, member := range all {
+				m.set(name, member, "")
+			}
+		case "zset":
+			all, failed := w.redis.ZRangeWithScores(ctx, key, 0, -1).Result()
+			for _, z := range all {
+				m.set(name, fmt.Sprint(z.Member), strconv.FormatFloat(z.Score+0, 'f', -1, 64))
+			}
+			err = failed
+		default:
+			w.t.Errorf("key %s is a %s", key, kind)
+		}
+		must(w.t, err)
+	}
+	return m
+}
+
+func (w *world) prefix() string { return w.names.Key("{ledger}", ledger.Layout, w.kafka, "") }
+
+// same fails the test with the first differences.
+func (w *world) same(want model) {
+	w.t.Helper()
+	got := w.held()
+	w.stamped(got)
+	for from, to := range got["links"] {
+		got["links"][from] = inOrder(to)
+	}
+	for _, key := range slices.Sorted(maps.Keys(merged(want, got))) {
+		if maps.Equal(want[key], got[key]) || len(want[key])+len(got[key]) == 0 {
+			continue
+		}
+		for _, field := range slices.Sorted(maps.Keys(merged(want[key], got[key]))) {
+			if want[key][field] != got[key][field] || (want[key] == nil) != (got[key] == nil) {
+				w.t.Errorf("%s[%s]:\n have %q\n want %q", key, field, got[key][field], want[key][field])
+			}
+		}
+		if w.t.Failed() {
+			return
+		}
+	}
+}
+
+// stamped checks that who keeps the list of models sees it change, and takes out
+// what says so: that depends on how the facts were batched.
+func (w *world) stamped(got model) {
+	w.t.Helper()
+	for key := range got {
+		partition, is := strings.CutPrefix(key, "entries:")
+		changed, err := strconv.Atoi(got["listed"][partition])
+		if at, _ := strconv.Atoi(got["at"][partition]); is && (err != nil || changed > at) {
+			w.t.Errorf("the entries of partition %s, which is at %s, have changed at %q", partition, got["at"][partition], got["listed"][partition])
+		}
+	}
+	delete(got, "listed")
+}
+
+func merged[V any](a, b map[string]V) map[string]V {
+	all := maps.Clone(a)
+	if all == nil {
+		all = map[string]V{}
+	}
+	maps.Copy(all, b)
+	return all
+}
+
+// settled waits until Redis has all that is on the log.
+func (w *world) settled(through interface{ Changed() <-chan struct{} }) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	ends, err := w.broker.Ends(ctx, tidemill.StreamFacts)
+	must(w.t, err)
+	for {
+		changed := through.Changed() // or it has not noticed that others fill it in
+		at, err := w.redis.HGetAll(ctx, w.prefix()+"at").Result()
+		must(w.t, err)
+		done := at["ready"] == "1"
+		for _, end := range ends {
+			n, _ := strconv.ParseInt(at[fmt.Sprint(end.Partition)], 10, 64)
+			done = done && n >= end.Offset
+		}
+		if done {
+			return
+		}
+		select {
+		case <-changed:
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			w.t.Fatalf("redis is at %v, the log at %v", at, ends)
+		}
+	}
+}

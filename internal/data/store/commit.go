@@ -1,0 +1,187 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"tidemill.dev/api"
+)
+
+// DefaultBranch is the branch of those who name none.
+const DefaultBranch = "main"
+
+// publishWithin bounds what is done after the commit point, where who asked may
+// have left already.
+const publishWithin = time.Minute
+
+// CommitRequest is what to commit.
+type CommitRequest struct {
+	api.CommitAsked
+	By, Run string
+	Time    time.Time
+	// Base is a whole tree to commit instead of changes. It must be kept from
+	// collections until then: a live run's are.
+	Base string
+	// Announce publishes the commit's event. It is called once the commit cannot
+	// be lost any more, and again after a crash until it has succeeded once.
+	Announce func(context.Context, api.Commit) error
+}
+
+// Commit applies changes to a branch's head. Where another commit comes first
+// they are applied to that one: both survive. If there is an error and a commit
+// all the same, the commit stands and was not announced: saying the request
+// again announces it, and so does Recover.
+func (s *Store) Commit(ctx context.Context, r CommitRequest, changes []api.Change) (api.Committed, error) {
+	r.defaults(s.now())
+	err := checkBranch(r.Dataset, r.Branch)
+	if err == nil {
+		changes, err = inOrder(changes)
+	}
+	if err == nil && r.Base != "" && len(changes) > 0 {
+		err = invalid("a commit is of changes or of a whole tree, not of both")
+	}
+	for err == nil {
+		var done api.Committed
+		done, err = s.try(ctx, r, changes)
+		if !errors.Is(err, errTaken) {
+			return done, wrapCommit(r, err)
+		}
+		err = context.Cause(ctx) // another was first; now behind that one
+	}
+	return api.Committed{}, wrapCommit(r, err)
+}
+
+func wrapCommit(r CommitRequest, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("commit to branch %s of dataset %s: %w", r.Branch, r.Dataset, err)
+}
+
+func (r *CommitRequest) defaults(now time.Time) {
+	if r.Branch == "" {
+		r.Branch = DefaultBranch
+	}
+	if r.Subject == "" {
+		r.Subject = r.Dataset[strings.LastIndexByte(r.Dataset, '/')+1:]
+	}
+	if r.Time.IsZero() {
+		r.Time = now
+	}
+	r.Time = r.Time.UTC().Round(0) // as it will be read back
+}
+
+// try commits on top of what is the head now.
+func (s *Store) try(ctx context.Context, r CommitRequest, changes []api.Change) (api.Committed, error) {
+	head, err := s.head(ctx, r.Dataset, r.Branch)
+	if err != nil {
+		return api.Committed{}, err
+	}
+	if before, err := s.before(ctx, head, r); before != nil || err != nil {
+		return before.committed(), err
+	}
+	e, err := s.result(ctx, head, r, changes)
+	if err != nil {
+		return api.Committed{}, err
+	}
+	if head != nil && head.Tree == e.root.digest {
+		return api.Committed{Commit: head.Commit, Unchanged: true}, nil
+	}
+	began := s.now()
+	if err := s.settle(ctx, e); err != nil {
+		return api.Committed{}, err
+	}
+	rec := next(head, r, e)
+	if err := s.claim(ctx, rec, began); err != nil {
+		return api.Committed{}, err
+	}
+	return rec.committed(), s.publish(ctx, rec, r.Announce)
+}
+
+func (rec *record) committed() api.Committed {
+	if rec == nil {
+		return api.Committed{}
+	}
+	return api.Committed{Commit: rec.Commit}
+}
+
+// before is the commit that the same request, or the same run, led to before;
+// nil if there is none. Its announcement is caught up on.
+func (s *Store) before(ctx context.Context, head *record, r CommitRequest) (*record, error) {
+	number := head.said(r.Request, r.Run)
+	if number == 0 {
+		return nil, nil
+	}
+	rec, err := s.record(ctx, r.Dataset, r.Branch, number)
+	if err != nil {
+		return nil, err
+	}
+	if intended, err := s.has(ctx, intentKey(rec.ID)); !intended || err != nil {
+		return rec, err
+	}
+	return rec, s.publish(ctx, rec, r.Announce)
+}
+
+// result is what the branch is to hold.
+func (s *Store) result(ctx context.Context, head *record, r CommitRequest, changes []api.Change) (edited, error) {
+	tree := ""
+	if head != nil {
+		tree = head.Tree
+	}
+	if r.Base == "" && !r.Replace {
+		return edit(tree, changes, s.loader(ctx))
+	}
+	e := edited{root: kid{digest: r.Base}}
+	if r.Base == "" {
+		var err error
+		if e, err = edit("", puts(changes), s.loader(ctx)); err != nil {
+			return edited{}, err
+		}
+	} else {
+		n, err := s.node(ctx, r.Base)
+		if err != nil {
+			return edited{}, err
+		}
+		e.root = n.totals()
+		e.root.digest = r.Base
+	}
+	return s.against(ctx, e, tree)
+}
+
+// against counts what differs from a tree, and leaves what that has to be put.
+func (s *Store) against(ctx context.Context, e edited, tree string) (edited, error) {
+	e.put, e.count = nil, count{}
+	load := func(digest string) (*node, error) {
+		if m, ok := e.fresh[digest]; ok {
+			return m.node, nil
+		}
+		return s.node(ctx, digest)
+	}
+	err := differences(load, tree, e.root.digest, func(was, is *api.File) error {
+		switch {
+		case is == nil:
+			e.removed++
+			return nil
+		case was == nil:
+			e.added++
+		default:
+			e.changed++
+		}
+		e.put = append(e.put, *is)
+		return nil
+	})
+	return e, err
+}
+
+func puts(changes []api.Change) []api.Change {
+	var kept []api.Change
+	for _, c := range changes {
+		if !c.Remove {
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package transfer
+
+const nonBlocking = 0

@@ -1,3 +1,0 @@
-// Package forget ends keys: it takes away what belongs to one, wherever that
-// lies, and leaves a receipt of what is still held and until when. See DESIGN.md.
-package forget

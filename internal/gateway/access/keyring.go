@@ -1,0 +1,383 @@
+package access
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"go.yaml.in/yaml/v3"
+
+	"tidemill.dev/config"
+)
+
+// keysRest is how long the issuer is not asked for its keys again.
+const keysRest = 10 * time.Second
+
+// keyring stands between the library and the issuer's keys. The library asks
+// for them whenever it meets a token that none of those it has signed, as the
+// standard wants it; so anyone could have us ask the issuer as often as they
+// like, with tokens of their own making. Asked again soon, the keyring gives
+// the document it has, and the token is refused by that. An issuer that was
+// away is let alone for longer and longer.
+type keyring struct {
+	next http.RoundTripper
+	now  func() time.Time
+	away pause
+
+	mu   sync.Mutex
+	body []byte
+	at   time.Time
+}
+
+// RoundTrip answers the library's question for the keys.
+func (k *keyring) RoundTrip(r *http.Request) (*http.Response, error) {
+	k.mu.Lock()
+	body, at := k.body, k.at
+	k.mu.Unlock()
+	now := k.now()
+	if err := k.away.fault(now); err != nil {
+		return nil, err
+	}
+	if body != nil && now.Sub(at) < keysRest {
+		return answer(r, body), nil
+	}
+	body, err := k.ask(r)
+	k.away.note(now, err)
+	if err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	k.body, k.at = body, now
+	k.mu.Unlock()
+	return answer(r, body), nil
+}
+
+func (k *keyring) ask(r *http.Request) ([]byte, error) {
+	resp, err := k.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(resp.Body) // bytes in memory, which a courier has brought
+}
+
+// page is a file's text, a line each, and where its tokens stand. It is changed
+// by whole lines, because whatever writes YAML anew loses blank lines, quotes
+// and the place of comments.
+type page struct {
+	lines []string // with their ends
+	end   string   // of a line
+	root  *yaml.Node
+}
+
+func readPage(text []byte) (*page, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return nil, err
+	}
+	p := &page{lines: strings.SplitAfter(string(text), "\n"), end: "\n"}
+	if doc.Kind == yaml.DocumentNode {
+		p.root = doc.Content[0]
+	}
+	if strings.Contains(p.lines[0], "\r\n") {
+		p.end = "\r\n"
+	}
+	last := len(p.lines) - 1
+	if p.lines[last] == "" {
+		p.lines = p.lines[:last]
+	} else {
+		p.lines[last] += p.end
+	}
+	if !isBlock(p.root) {
+		return nil, errByHand
+	}
+	return p, nil
+}
+
+func isBlock(n *yaml.Node) bool {
+	return n != nil && n.Kind == yaml.MappingNode && n.Style&yaml.FlowStyle == 0
+}
+
+func (p *page) text() []byte { return []byte(strings.Join(p.lines, "")) }
+
+// find is a key of a mapping, its value, and the line of the next key, which is
+// the given one if there is none.
+func find(in *yaml.Node, key string, end int) (k, v *yaml.Node, next int) {
+	for i := 0; i+1 < len(in.Content); i += 2 {
+		if in.Content[i].Value != key {
+			continue
+		}
+		if i+2 < len(in.Content) {
+			end = in.Content[i+2].Line
+		}
+		return in.Content[i], in.Content[i+1], end
+	}
+	return nil, nil, end
+}
+
+// tokens is where the tokens stand: their key, their value and the line behind.
+func (p *page) tokens() (k, v *yaml.Node, end int) { return find(p.root, "tokens", len(p.lines)+1) }
+
+// add puts an entry behind the others.
+func (p *page) add(t config.Token) error {
+	key, tokens, end := p.tokens()
+	switch {
+	case key == nil:
+		at := p.behind(len(p.lines)+1, 0)
+		p.insert(at, append([]string{"", "tokens:"}, entry(t, "  ", "  ")...))
+	case isBlock(tokens):
+		indent := column(tokens.Content[0])
+		p.insert(p.behind(end, len(indent)), entry(t, indent, p.step(tokens, indent)))
+	case len(tokens.Content) == 0:
+		line := &p.lines[key.Line-1]
+		*line = strings.Replace(*line, " {}", "", 1)
+		p.insert(key.Line+1, entry(t, column(key)+"  ", "  "))
+	default:
+		return errByHand
+	}
+	return nil
+}
+
+// replace puts an entry where the one of its name stands.
+func (p *page) replace(t config.Token) error {
+	from, to, indent, err := p.place(t.Name)
+	if err != nil {
+		return err
+	}
+	_, tokens, _ := p.tokens()
+	step := p.step(tokens, indent)
+	p.lines = slices.Delete(p.lines, from-1, to-1)
+	p.insert(from, entry(t, indent, step))
+	return nil
+}
+
+// remove takes an entry out, and the comment right above it, which would else
+// speak of the next one.
+func (p *page) remove(name string) error {
+	from, to, indent, err := p.place(name)
+	if err != nil {
+		return err
+	}
+	for from > 1 && strings.HasPrefix(p.lines[from-2], indent+"#") {
+		from--
+	}
+	if p.blank(from-1) && p.blank(to) { // one of the two that stood around it is enough
+		to++
+	}
+	p.lines = slices.Delete(p.lines, from-1, to-1)
+	return nil
+}
+
+// place is the lines of an entry, from one to before another.
+func (p *page) place(name string) (from, to int, indent string, err error) {
+	_, tokens, end := p.tokens()
+	if !isBlock(tokens) {
+		return 0, 0, "", errByHand
+	}
+	key, _, next := find(tokens, name, end)
+	indent = column(key)
+	return key.Line, max(p.behind(next, len(indent)+1), key.Line+1), indent, nil
+}
+
+// behind is the line behind what stands before another: blank lines, and
+// comments that are less indented than that, belong to what follows.
+func (p *page) behind(line, indent int) int {
+	for line > 1 {
+		above := strings.TrimRight(p.lines[line-2], "\r\n\t ")
+		text := strings.TrimLeft(above, " ")
+		if text != "" && (text[0] != '#' || len(above)-len(text) >= indent) {
+			break
+		}
+		line--
+	}
+	return line
+}
+
+func (p *page) blank(line int) bool {
+	return line <= len(p.lines) && strings.TrimSpace(p.lines[line-1]) == ""
+}
+
+// insert puts lines before one, which counts from 1.
+func (p *page) insert(before int, lines []string) {
+	for i, l := range lines {
+		p.lines = slices.Insert(p.lines, before-1+i, l+p.end)
+	}
+}
+
+// column is the space before a key in its line.
+func column(key *yaml.Node) string { return strings.Repeat(" ", key.Column-1) }
+
+// step is how much deeper than their name what is said of a token stands.
+func (p *page) step(tokens *yaml.Node, indent string) string {
+	for i := 1; i < len(tokens.Content); i += 2 {
+		if v := tokens.Content[i]; isBlock(v) && len(v.Content) > 0 && v.Column-1 > len(indent) {
+			return strings.Repeat(" ", v.Column-1-len(indent))
+		}
+	}
+	return "  "
+}
+
+const (
+	// askWithin bounds one question to the issuer, redirects included.
+	askWithin = 5 * time.Second
+	maxAnswer = 1 << 20
+)
+
+var (
+	errPlain = errors.New("it redirects from https to http; keys that come so could be anyone's")
+	errBig   = fmt.Errorf("its answer is longer than %d KiB", maxAnswer>>10)
+	errText  = errors.New("its answer is no JSON")
+)
+
+// courier brings the issuer's documents. The library that reads them asks
+// without a deadline and takes answers of any length, so both are bounded here.
+// An answer that is no JSON document is an error: whatever it is, the issuer
+// cannot be asked.
+type courier struct {
+	client *http.Client
+	done   <-chan struct{} // closed when the guard is
+}
+
+func newCourier(client *http.Client, done <-chan struct{}) *courier {
+	own := *client
+	own.CheckRedirect = func(to *http.Request, via []*http.Request) error {
+		switch {
+		case via[0].URL.Scheme == "https" && to.URL.Scheme != "https":
+			return errPlain
+		case len(via) > 3:
+			return errors.New("it redirects more than three times")
+		}
+		return nil
+	}
+	return &courier{client: &own, done: done}
+}
+
+// RoundTrip asks a question, following redirects. Its errors are
+// [ErrIssuerAway].
+func (c *courier) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := c.bring(r)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrIssuerAway, err)
+	}
+	return answer(r, body), nil
+}
+
+func (c *courier) bring(r *http.Request) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), askWithin)
+	defer cancel()
+	go func() {
+		select {
+		case <-c.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	resp, err := c.client.Do(r.Clone(ctx))
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read %s: %w", r.URL, err)
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s answers %s", r.URL, resp.Status)
+	case len(body) > maxAnswer:
+		return nil, fmt.Errorf("read %s: %w", r.URL, errBig)
+	case !json.Valid(body):
+		return nil, fmt.Errorf("read %s: %w", r.URL, errText)
+	}
+	return body, nil
+}
+
+func answer(r *http.Request, body []byte) *http.Response {
+	return &http.Response{
+		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header:        http.Header{"Content-Type": {"application/json"}},
+		ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)), Request: r,
+	}
+}
+
+// maxSubject bounds the name that a JWT gives.
+const maxSubject = 256
+
+// claimGrant is what those may do whose claim is, or holds, a value.
+type claimGrant struct {
+	claim, value string
+	grant        grant
+}
+
+func claimGrants(o *config.OIDC) []claimGrant {
+	var all []claimGrant
+	for _, r := range o.Roles {
+		all = append(all, claimGrant{r.Claim, r.Value, newGrant(r.Rights)})
+	}
+	return all
+}
+
+// identify makes a caller of a verified JWT's claims. One whom no claim gives a
+// role is known and may do nothing.
+func (b *book) identify(token *oidc.IDToken) (*Caller, error) {
+	var claims map[string]any
+	if err := token.Claims(&claims); err != nil {
+		return nil, fmt.Errorf("%w: its claims cannot be read: %w", ErrBadToken, err)
+	}
+	name, err := nameIn(claims, b.oidc.Name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBadToken, err)
+	}
+	if b.tokens[name] {
+		// Else whoever may choose their name at the issuer could act in another's.
+		return nil, fmt.Errorf("%w: its claim %s is %s, which is the name of a token in the access file", ErrBadToken, b.oidc.Name, clip(name))
+	}
+	c := &Caller{name: name}
+	for _, g := range b.claims {
+		if holds(claims[g.claim], g.value) {
+			c.grants = append(c.grants, g.grant)
+		}
+	}
+	return c, nil
+}
+
+// nameIn is the claim that becomes authid.
+func nameIn(claims map[string]any, claim string) (string, error) {
+	name, ok := claims[claim].(string)
+	switch {
+	case !ok || name == "":
+		return "", fmt.Errorf("it has no claim %s that is a text; have the issuer add it, or choose another under oidc.name in the access file", claim)
+	case len(name) > maxSubject:
+		return "", fmt.Errorf("its claim %s is longer than %d bytes", claim, maxSubject)
+	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) }):
+		return "", fmt.Errorf("its claim %s has letters that cannot be printed", claim)
+	case claim == "email" && unverified(claims["email_verified"]):
+		return "", fmt.Errorf("its email is not verified, so it may be another's")
+	}
+	return name, nil
+}
+
+// unverified is an issuer that says so; many say nothing. Some write booleans
+// as texts.
+func unverified(claim any) bool { return claim == false || claim == "false" }
+
+// holds reports whether a claim is a text or a list that holds it.
+func holds(claim any, value string) bool {
+	if list, ok := claim.([]any); ok {
+		for _, item := range list {
+			if item == value {
+				return true
+			}
+		}
+		return false
+	}
+	return claim == value
+}

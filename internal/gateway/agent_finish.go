@@ -1,0 +1,231 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/internal/data/ledger"
+)
+
+// agentFinish takes an attempt's last word. What it made is a tree before the
+// log tells of it, and whether the word counts the log decides: of two who
+// finish an attempt, its agent and a controller that takes it for lost, the first on
+// the log is heard. So the ledger need not be asked again before, and an agent
+// that asks again, for it has not heard the answer, is told how its run stands
+// if it was its word that counted.
+func (g *Gateway) agentFinish(w http.ResponseWriter, r *request) *api.Problem {
+	var said api.Finish
+	if p := g.readSaid(r, &said); p != nil {
+		return p
+	}
+	if !isUnderWay(r.attempt.run, r.attempt.number) {
+		return g.finished(w, r, said.Outcome)
+	}
+	ctx, cancel := g.toTheEnd(r)
+	defer cancel()
+	fact, p := g.lastWord(ctx, r, &said)
+	if p != nil {
+		return p
+	}
+	g.awaitSight(ctx, r, &said)
+	run, err := g.opt.Runs.Finish(ctx, r.attempt.run, r.attempt.number, fact)
+	switch {
+	case errors.Is(err, ledger.ErrCatchingUp):
+		return g.unled(ctx, err)
+	case err != nil:
+		g.log.Warn("the end of an attempt cannot be told", "run", r.attempt.run.ID, "reason", err)
+		return unavailable("the end of the attempt cannot be told now; say it again a little later: said twice it counts once")
+	}
+	r.attempt.run = run
+	return g.finished(w, r, said.Outcome)
+}
+
+// finished answers according to what the log has of the attempt's end. That an
+// attempt is lost is what others say of it; all else are its own words, or what
+// they were worth: a success that made nothing for its dataset is a failure.
+func (g *Gateway) finished(w http.ResponseWriter, r *request, said tidemill.Outcome) *api.Problem {
+	a, ok := attemptOf(r.attempt.run, r.attempt.number)
+	if !ok || a.Ended.IsZero() || a.Outcome == tidemill.OutcomeLost && said != tidemill.OutcomeLost {
+		return g.superseded(r.attempt)
+	}
+	g.attempts.forget(r.attempt.name)
+	writeJSON(w, http.StatusOK, api.Finished{State: r.attempt.run.State})
+	return nil
+}
+
+// lastWord is the fact that an attempt's last word becomes.
+func (g *Gateway) lastWord(ctx context.Context, r *request, said *api.Finish) (fact tidemill.RunFinished, p *api.Problem) {
+	if p := badFinish(said); p != nil {
+		return fact, p
+	}
+	said.Result.LastLines = endOf(said.Result.LastLines, mostLastLines)
+	if p := tooMuchSaid(said); p != nil {
+		return fact, p
+	}
+	tree, p := g.artifact(ctx, r, said.Files)
+	if p != nil {
+		return fact, p
+	}
+	fact = tidemill.RunFinished{Attempt: r.attempt.number, Outcome: said.Outcome, Reason: beginningOf(said.Reason, mostWhy), Permanent: said.Permanent,
+		Where: said.Where, Result: said.Result}
+	fact.Artifact, fact.Files, fact.Bytes = tree.Tree, tree.Files, tree.Bytes
+	return fact, nil
+}
+
+// tooMuchSaid refuses what would be too large for a fact: the log would take it
+// from nobody, and the run would never end.
+func tooMuchSaid(said *api.Finish) *api.Problem {
+	text, err := json.Marshal(struct {
+		tidemill.Where
+		tidemill.Result
+	}{said.Where, said.Result})
+	switch {
+	case err != nil:
+		return invalidRequest("what the attempt says of its end cannot be written: " + clip(err.Error()))
+	case len(text) > api.MaxResult:
+		return tooLarge(fmt.Sprintf("what an attempt says of its end may have %d bytes besides its files, and this has %d: tell fewer metrics", api.MaxResult, len(text)))
+	}
+	return nil
+}
+
+const (
+	mostWhy       = 2 << 10
+	mostLastLines = 16 << 10
+)
+
+// badFinish is what is wrong with a last word, if anything is.
+func badFinish(said *api.Finish) *api.Problem {
+	switch said.Outcome {
+	case tidemill.OutcomeSucceeded, tidemill.OutcomeFailed, tidemill.OutcomeCancelled, tidemill.OutcomeLost, tidemill.OutcomeLeft:
+		return nil
+	}
+	return invalidRequest(fmt.Sprintf("outcome: %q is none; give succeeded, failed, cancelled, left or lost", clip(string(said.Outcome))))
+}
+
+// artifact is the tree of what an attempt made; none if it made nothing.
+func (g *Gateway) artifact(ctx context.Context, r *request, files []api.File) (tree api.TreeRef, p *api.Problem) {
+	var plan tidemill.Plan
+	if p := g.orderedPlan(r, &plan); p != nil || len(files) == 0 {
+		return tree, p
+	}
+	if tree, p = g.treeOf(ctx, r, files); p == nil && plan.MaxOutput > 0 && tree.Bytes > plan.MaxOutput {
+		p = tooLarge(fmt.Sprintf("the output of this run may have %d bytes, and this has %d: say that it failed by that", plan.MaxOutput, tree.Bytes))
+	}
+	return tree, p
+}
+
+// beginningOf is a text of which at most so many bytes are kept, at its
+// beginning.
+func beginningOf(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// endOf is a text of which at most so many bytes are kept, at its end.
+func endOf(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	cut := len(text) - most
+	for cut < len(text) && !utf8.RuneStart(text[cut]) {
+		cut++
+	}
+	return text[cut:]
+}
+
+// agentCheckpoint has the run go on from what its attempt has saved.
+//
+// To make a tree of many files takes a while, so the ledger is asked again
+// before the run's checkpoint is set. What is left is the instant between that
+// answer and the store's: an attempt that is superseded in it may set a
+// checkpoint after its successor has read the one before. The successor then
+// goes on from an older one, as if the newer had come too late; and SetCheckpoint
+// knows the attempt, so that it never takes the place of one that the successor
+// has set.
+func (g *Gateway) agentCheckpoint(w http.ResponseWriter, r *request) *api.Problem {
+	var taken api.CheckpointTaken
+	if p := g.readSaid(r, &taken); p != nil {
+		return p
+	}
+	ctx, cancel := g.toTheEnd(r)
+	defer cancel()
+	tree, p := g.treeOf(ctx, r, taken.Files)
+	if p != nil {
+		return p
+	}
+	if p := g.stillUnderWay(ctx, r); p != nil {
+		return p
+	}
+	if err := g.opt.Store.SetCheckpoint(ctx, r.attempt.run.ID, r.attempt.number, tree); err != nil {
+		return g.storeFault("set the checkpoint of run "+r.attempt.run.ID, err)
+	}
+	writeJSON(w, http.StatusOK, tree)
+	return nil
+}
+
+// treeOf makes the tree of files whose objects have been put.
+func (g *Gateway) treeOf(ctx context.Context, r *request, files []api.File) (api.TreeRef, *api.Problem) {
+	tree, err := g.opt.Store.Tree(ctx, files)
+	if err != nil {
+		return tree, g.storeFault("make a tree of what run "+r.attempt.run.ID+" has put", err)
+	}
+	return tree, nil
+}
+
+// stillUnderWay asks the ledger again.
+func (g *Gateway) stillUnderWay(ctx context.Context, r *request) *api.Problem {
+	run, p := g.runOf(ctx, r.attempt.run.ID)
+	if p != nil {
+		return p
+	}
+	if run != nil {
+		r.attempt.run = run
+	}
+	if run == nil || !isUnderWay(run, r.attempt.number) {
+		return g.superseded(r.attempt)
+	}
+	return nil
+}
+
+// readSaid reads what an agent says. It is read leniently: an agent may be of a
+// later version than its gateway, and fields are only ever added.
+func (g *Gateway) readSaid(r *request, to any) *api.Problem {
+	body, p := g.body(r, api.MaxFinish, func() *api.Problem {
+		return tooLarge(fmt.Sprintf("what an attempt says may have %d bytes: pack its files into fewer", api.MaxFinish))
+	})
+	if p != nil {
+		return p
+	}
+	// What is read of it takes as much again.
+	if p := g.charge(r, len(body)); p != nil {
+		return p
+	}
+	if err := json.Unmarshal(body, to); err != nil {
+		return invalidRequest("the body is not what an agent says here: " + clip(err.Error()) + "; /api/v1/openapi.json says what is")
+	}
+	return nil
+}
+
+// toTheEnd is a context for what has begun, and should not stay half done when
+// the caller goes away. The answer is given that much time too: the body may
+// have taken most of what net/http allows for both.
+func (g *Gateway) toTheEnd(r *request) (context.Context, context.CancelFunc) {
+	g.extend(r, storeWithin)
+	return context.WithTimeout(context.WithoutCancel(r.Context()), storeWithin)
+}
+
+// extend gives an answer so much time from now on, and to be taken.
+func (g *Gateway) extend(r *request, within time.Duration) {
+	control := http.NewResponseController(&r.answer)
+	_ = control.SetWriteDeadline(time.Now().Add(within + g.opt.Limits.Write)) // one that knows no deadline has gone
+}

@@ -1,0 +1,243 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+)
+
+// What is no attempt's own door is closed to it, whatever it says it is.
+func TestStrangersAtTheDoorOfAttempts(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.begin("fit", "bot-1")
+	other := m.attempt(m.wish("fit", "bot-2", "2"), 1)
+	number := a.run + "-"
+	for name, c := range map[string]struct{ attempt, authorization string }{
+		"no token":             {a.name, ""},
+		"an empty token":       {a.name, "Bearer "},
+		"another scheme":       {a.name, "Basic " + a.token},
+		"no scheme":            {a.name, a.token},
+		"another run's token":  {a.name, "Bearer " + other.token},
+		"a token of people's":  {a.name, "Bearer tm_all"},
+		"a longer token":       {a.name, "Bearer " + a.token + "a"},
+		"capitals":             {a.name, "Bearer " + strings.ToUpper(a.token)},
+		"an attempt to come":   {number + "2", "Bearer " + a.token},
+		"attempt 0":            {number + "0", "Bearer " + a.token},
+		"attempt -1":           {number + "-1", "Bearer " + a.token},
+		"attempt 01":           {number + "01", "Bearer " + a.token},
+		"a large number":       {number + "99999999999999999999", "Bearer " + a.token},
+		"no number":            {a.run, "Bearer " + a.token},
+		"no run":               {"-1", "Bearer " + a.token},
+		"an unknown run":       {strings.Repeat("a", 26) + "-1", "Bearer " + a.token},
+		"a path":               {"..%2f" + a.name, "Bearer " + a.token},
+		"a glob":               {"*-1", "Bearer " + a.token},
+		"another's name":       {other.name, "Bearer " + a.token},
+		"its name in capitals": {strings.ToUpper(a.name), "Bearer " + a.token},
+	} {
+		for _, of := range []string{"GET ", "GET /events", "POST /beat", "POST /finish", "POST /objects/missing"} {
+			method, path, _ := strings.Cut(of, " ")
+			var headers []string
+			if c.authorization != "" {
+				headers = []string{"Authorization", c.authorization}
+			}
+			r := m.do(method, "/agent/v1/attempts/"+c.attempt+path, "", headers...)
+			if r.StatusCode != http.StatusUnauthorized && r.StatusCode != http.StatusNotFound || r.StatusCode == http.StatusNotFound && name != "a path" {
+				t.Errorf("%s at %s: %d %s", name, of, r.StatusCode, r.body)
+			}
+			if strings.Contains(r.body, "superseded") || strings.Contains(r.body, other.token) {
+				t.Errorf("%s is told %s", name, r.body)
+			}
+		}
+	}
+	if run := m.runOf(a.run); run.State != tidemill.RunRunning || run.Attempts[0].Outcome != "" {
+		t.Errorf("%+v", run)
+	}
+}
+
+// The token of an attempt opens nothing but its own door.
+func TestAnAttemptsTokenOpensNothingElse(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, func(o *Options) { o.Access = openGuard(t, contractAccess()) })
+	a := m.begin("fit", "bot-1")
+	for _, r := range m.gateway.table() {
+		if r.role == anyone || isOfAttempt(r.role) {
+			continue
+		}
+		path := strings.NewReplacer("{run}", a.run, "{stream}", "facts", "{trigger}", "x", "{schedule}", "x", "{id}", "x", "{recipe}", "fit", "{pool}", "default").Replace(r.path)
+		if got := m.do(r.method, path, "", a.bearer()...); got.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%s %s: %d %s", r.method, path, got.StatusCode, got.body)
+		}
+	}
+	if r := a.get(""); r.StatusCode != http.StatusOK {
+		t.Errorf("at its own door: %d %s", r.StatusCode, r.body)
+	}
+}
+
+// A page of anybody's gets no further with an attempt's token than without.
+func TestPagesOfOthersAtTheDoorOfAttempts(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.begin("fit", "bot-1")
+	for _, from := range [][]string{{"Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example"}, {"Origin", "null"}, {"Host", "evil.example"}} {
+		if r := a.ask(http.MethodPost, "/beat", "", from...); r.StatusCode != http.StatusForbidden {
+			t.Errorf("%v: %d %s", from, r.StatusCode, r.body)
+		}
+	}
+}
+
+// What an attempt says is held against what may be said.
+func TestHostileWordsOfAnAttempt(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.begin("fit", "bot-1")
+	good := a.put("good", "good")
+	named := func(f api.File, path string) api.File { f.Path = path; return f }
+	sized := func(f api.File, size int64) api.File { f.Size = size; return f }
+	files := func(all ...api.File) string { return string(must1(json.Marshal(api.CheckpointTaken{Files: all}))(t)) }
+	unknown := api.File{Path: "x", Digest: sumOf("was never put"), Size: 3}
+	huge := a.put("huge", strings.Repeat("x", 2<<20))
+	for _, c := range []struct {
+		name, path, body string
+		status           int
+		slug, says       string
+	}{
+		{"no JSON", "/finish", "{", 400, api.InvalidRequest, ""},
+		{"no body", "/finish", "", 400, api.InvalidRequest, ""},
+		{"no outcome", "/finish", "{}", 400, api.InvalidRequest, "outcome"},
+		{"an outcome of its own", "/finish", `{"outcome":"champion"}`, 400, api.InvalidRequest, "outcome"},
+		{"metrics that are text", "/finish", `{"outcome":"failed","result":{"metrics":{"a":"b"}}}`, 400, api.InvalidRequest, ""},
+		{"NaN", "/finish", `{"outcome":"failed","result":{"metrics":{"a":NaN}}}`, 400, api.InvalidRequest, ""},
+		{"out of the folder", "/finish", finishOf(t, tidemill.OutcomeSucceeded, false, named(good, "../../etc/passwd")), 400, api.InvalidRequest, ""},
+		{"absolute", "/checkpoint", files(named(good, "/etc/passwd")), 400, api.InvalidRequest, ""},
+		{"dots in between", "/checkpoint", files(named(good, "a/../b")), 400, api.InvalidRequest, ""},
+		{"a dot", "/checkpoint", files(named(good, "./b")), 400, api.InvalidRequest, ""},
+		{"no path", "/checkpoint", files(named(good, "")), 400, api.InvalidRequest, ""},
+		{"a zero byte", "/checkpoint", files(named(good, "a\x00b")), 400, api.InvalidRequest, ""},
+		{"twice the same", "/checkpoint", files(good, good), 400, api.InvalidRequest, ""},
+		{"a file that is a folder", "/checkpoint", files(good, named(good, "good/er")), 400, api.InvalidRequest, ""},
+		{"what was not put", "/checkpoint", files(unknown), 404, api.UnknownData, "put first"},
+		{"no digest", "/checkpoint", files(api.File{Path: "x", Digest: "../x"}), 400, api.InvalidRequest, ""},
+		{"another size", "/checkpoint", files(sized(good, 5)), 404, api.UnknownData, "put first"},
+		{"less than nothing", "/checkpoint", files(sized(good, -1)), 400, api.InvalidRequest, ""},
+		{"more than its output may be", "/finish", finishOf(t, tidemill.OutcomeSucceeded, false, huge), 413, api.TooLarge, "1048576"},
+		{"steps that are none", "/progress", "{}\n[]\n", 400, api.InvalidRequest, "line 2"},
+		{"a step beyond numbers", "/progress", `{"step":1e999}`, 400, api.InvalidRequest, "line 1"},
+		{"too many steps", "/progress", strings.Repeat("{}\n", api.MaxSteps+1), 413, api.TooLarge, ""},
+		{"a long step", "/progress", `{"metrics":{"` + strings.Repeat("a", api.MaxStep) + `":1}}`, 413, api.TooLarge, ""},
+		{"a chunk of no number", "/log", "x", 400, api.InvalidRequest, "seq"},
+		{"a chunk below nothing", "/log?seq=-1", "x", 400, api.InvalidRequest, "seq"},
+		{"a chunk beyond counting", "/log?seq=99999999999999999999", "x", 400, api.InvalidRequest, "seq"},
+		{"an unknown parameter", "/log?seq=0&run=x", "x", 400, api.InvalidRequest, "run"},
+		{"a tree of a path", "/files?tree=../objects", "", 400, api.InvalidRequest, "tree"},
+		{"another's bytes", "/object?digest=" + sumOf("a") + "&size=1", "b", 400, api.InvalidRequest, ""},
+		{"fewer bytes", "/object?digest=" + sumOf("ab") + "&size=2", "a", 400, api.InvalidRequest, ""},
+		{"a digest of a path", "/object?digest=..%2f..%2fx&size=1", "b", 400, api.InvalidRequest, "digest"},
+	} {
+		method := http.MethodPost
+		if strings.HasPrefix(c.path, "/files") {
+			method = http.MethodGet
+		}
+		r := a.ask(method, c.path, c.body)
+		if p := problemOf(t, r); r.StatusCode != c.status || p.Type != api.ProblemBase+c.slug || !strings.Contains(p.Detail, c.says) {
+			t.Errorf("%s: %d %s", c.name, r.StatusCode, r.body)
+		}
+	}
+	if run := m.runOf(a.run); run.State != tidemill.RunRunning {
+		t.Errorf("%+v", run)
+	}
+	if _, err := m.store.Checkpoint(t.Context(), a.run); err == nil {
+		t.Error("a checkpoint was set")
+	}
+	var done api.Finished
+	if a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded, Files: []api.File{good}}, &done); done.State != tidemill.RunSucceeded {
+		t.Errorf("%+v", done)
+	}
+}
+
+// Whoever names an endless log is stopped, and one chunk sent twice counts once.
+func TestTheLogOfAnAttemptIsBounded(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.begin("fit", "bot-1")
+	chunk := strings.Repeat("x", api.MaxLogChunk-1) + "\n" // of two that the plan and the slack allow
+	for _, c := range []struct{ seq, status int }{{0, 204}, {0, 204}, {1, 204}, {0, 204}, {1, 204}, {2, 413}, {1, 204}} {
+		if r := a.post("/log?seq="+itoa(c.seq), chunk); r.StatusCode != c.status {
+			t.Errorf("chunk %d: %d %s", c.seq, r.StatusCode, r.body)
+		}
+	}
+}
+
+// Nor does it help to count down, or to leave little first and much in its place.
+func TestTheLogOfAnAttemptIsBoundedHoweverItIsNumbered(t *testing.T) {
+	t.Parallel()
+	for name, numbers := range map[string]func(i int) (seq, bytes int){
+		"down":       func(i int) (int, int) { return 1000 - i, 100 },
+		"with gaps":  func(i int) (int, int) { return 7 * i, 100 },
+		"over small": func(i int) (int, int) { return i % 40, 1 + 99*min(i/40, 1) },
+		"one":        func(i int) (int, int) { return 3, i },
+	} {
+		var s attempts
+		s.keep("a", &tidemill.Run{ID: "run"}, time.Now())
+		stored := map[int]int{}
+		for i := range 400 {
+			if seq, bytes := numbers(i); s.log("a", seq, bytes, 1000) {
+				stored[seq] = bytes
+			}
+		}
+		sum := 0
+		for _, bytes := range stored {
+			sum += bytes
+		}
+		if sum > 1000 || sum == 0 {
+			t.Errorf("%s: %d bytes are stored", name, sum)
+		}
+	}
+}
+
+// What becomes a fact is bounded, or the log would take it from nobody and the
+// run never end.
+func TestALastWordFitsTheLog(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.begin("fit", "bot-1")
+	many := map[string]float64{}
+	for i := range 60_000 {
+		many["metric-of-a-hostile-agent-"+itoa(i)] = 1
+	}
+	long := strings.Repeat("x", api.MaxResult)
+	for name, said := range map[string]api.Finish{
+		"many metrics": {Outcome: tidemill.OutcomeFailed, Result: tidemill.Result{Metrics: many}},
+		"many stages":  {Outcome: tidemill.OutcomeFailed, Result: tidemill.Result{Stages: make([]tidemill.Stage, 20_000)}},
+		"a long node":  {Outcome: tidemill.OutcomeFailed, Where: tidemill.Where{Node: long}},
+	} {
+		r := a.post("/finish", string(must1(json.Marshal(said))(t)))
+		if p := problemOf(t, r); r.StatusCode != http.StatusRequestEntityTooLarge || p.Type != api.ProblemBase+api.TooLarge {
+			t.Errorf("%s: %d %s", name, r.StatusCode, r.body)
+		}
+	}
+	var done api.Finished
+	if a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded, Files: []api.File{a.put("model.onnx", "fits")}}, &done); done.State != tidemill.RunSucceeded {
+		t.Errorf("%+v", done)
+	}
+}
+
+// An attempt that sends slowly is given up, and holds nothing.
+func TestASlowAttemptIsGivenUp(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, func(o *Options) { o.Limits.ReadHeader, o.Limits.BodyGrace = 2*time.Second, 100*time.Millisecond })
+	a := m.begin("fit", "bot-1")
+	asked := &answers{TB: t}
+	for _, path := range []string{"/finish", "/log?seq=0", "/object?digest=" + sumOf("hello") + "&size=5", "/progress", "/objects/missing"} {
+		r := asked.send(ask{m.url, http.MethodPost, a.path(path), "hello", a.bearer(), http.StatusRequestTimeout})
+		if p := problemOf(t, r); p.Type != api.ProblemBase+api.TooSlow || !r.Close {
+			t.Errorf("%s: %+v", path, p)
+		}
+	}
+	m.until("it holds nothing", func() bool { return m.gateway.room.bytes() == 0 })
+}

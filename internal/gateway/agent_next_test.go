@@ -1,0 +1,210 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/runs/warmpods"
+)
+
+// ended is an attempt in a container that has failed for good.
+func (m *mill) ended(key string) *tried {
+	m.Helper()
+	a := m.begin("boxed", key)
+	var done api.Finished
+	a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeFailed, Permanent: true}, &done)
+	return a
+}
+
+// gives gives the pod of an attempt another, as soon as it waits. What it returns
+// is for when the pod has it, or never will.
+func (m *mill) gives(to, next string) (wait func()) {
+	shape := warmpods.Shape(m.planOf("boxed"))
+	ctx, stop := context.WithCancel(m.Context())
+	var giving sync.WaitGroup
+	giving.Go(func() {
+		look := time.NewTicker(10 * time.Millisecond)
+		defer look.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return // the test tells that nothing was given
+			case <-look.C:
+			}
+			p, ok, err := m.warm.Take(context.Background(), shape)
+			if err != nil || !ok {
+				continue
+			}
+			if p.Attempt != to {
+				m.Errorf("the pod of %s waits", p.Attempt)
+			}
+			if err := m.warm.Give(context.Background(), p, warmpods.Offer{Attempt: next, Token: "token of " + next}); err != nil {
+				m.Error(err)
+			}
+			return
+		}
+	})
+	return func() { stop(); giving.Wait() }
+}
+
+// planOf is what the attempts of a recipe have been launched with.
+func (m *mill) planOf(recipe string) tidemill.Plan {
+	m.launched.mu.Lock()
+	defer m.launched.mu.Unlock()
+	for _, a := range m.launched.all {
+		if a.Recipe == recipe {
+			return a.Plan
+		}
+	}
+	m.Fatalf("nothing was launched of recipe %s", recipe)
+	return tidemill.Plan{}
+}
+
+// A pod whose run has ended waits, and is given another of its shape. What it
+// waited is counted, and told of its pool.
+func TestAPodLingers(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.ended("bot-1")
+	defer m.gives(a.name, "run9-1")()
+	r := a.post("/next", `{"pod":"pod-1","seconds":3600}`)
+	var given api.Given
+	if m.must(json.Unmarshal([]byte(r.body), &given)); r.StatusCode != http.StatusOK || given != (api.Given{Attempt: "run9-1", Token: "token of run9-1"}) {
+		t.Errorf("%d %s", r.StatusCode, r.body)
+	}
+	if r = a.post("/next", `{"pod":"pod-1","seconds":3600}`); !strings.Contains(r.body, "run9-1") {
+		t.Errorf("asked again it hears %d %s", r.StatusCode, r.body)
+	}
+	if n := testutil.ToFloat64(m.gateway.metrics.idle.WithLabelValues("default")); n <= 0 {
+		t.Errorf("%v GPU-seconds are counted", n)
+	}
+}
+
+// Once the attempt that it was given has asked what it is to do, an attempt's token
+// is good for nothing more: not to hear of that one again, nor to wait in its place.
+func TestATokenDoesNotOutliveItsPod(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.ended("bot-1")
+	next := m.begin("boxed", "bot-2")
+	given := m.gives(a.name, next.name)
+	if r := a.post("/next", `{"pod":"pod-1","seconds":3600}`); !strings.Contains(r.body, next.name) {
+		t.Fatalf("%d %s", r.StatusCode, r.body)
+	}
+	given()
+	if r := m.do(http.MethodGet, next.path(""), "", "Authorization", "Bearer "+a.token); r.StatusCode != http.StatusUnauthorized {
+		t.Errorf("with the token of the one before: %d %s", r.StatusCode, r.body)
+	}
+	if r := a.post("/next", `{"pod":"pod-1","seconds":3600}`); !strings.Contains(r.body, next.name) {
+		t.Errorf("before the next has begun: %d %s", r.StatusCode, r.body) // its answer may have been lost
+	}
+	if r := m.do(http.MethodGet, next.path(""), "", "Authorization", "Bearer "+next.token); r.StatusCode != http.StatusOK {
+		t.Fatalf("%d %s", r.StatusCode, r.body)
+	}
+	for range 2 {
+		if r := a.post("/next", `{"pod":"pod-1","seconds":3600}`); r.StatusCode != http.StatusNoContent {
+			t.Errorf("behind its pod's next: %d %s", r.StatusCode, r.body)
+		}
+		if is := must1(m.warm.Idle(t.Context(), "default"))(t); is.Pods != 0 {
+			t.Errorf("%d pods wait", is.Pods)
+		}
+	}
+}
+
+func TestStillLingers(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct{ linger, ago, want time.Duration }{
+		{time.Minute, 0, time.Minute},
+		{time.Minute, nextSlack, time.Minute},
+		{time.Minute, time.Minute, nextSlack},
+		{time.Minute, time.Minute + nextSlack, 0},
+		{time.Minute, time.Hour, time.Minute + nextSlack - time.Hour},
+		{time.Minute, -time.Hour, time.Minute}, // by a clock that is ahead
+		{0, 0, 0},
+	} {
+		if got := stillLingers(c.linger, now.Add(-c.ago), now); got != c.want {
+			t.Errorf("%v ago, of %v: %v, want %v", c.ago, c.linger, got, c.want)
+		}
+	}
+}
+
+func TestLingeringPodsAreShown(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.ended("bot-1")
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		if r := a.post("/next", `{"pod":"pod-1","seconds":3600}`); r.StatusCode != http.StatusNoContent {
+			t.Errorf("%d %s", r.StatusCode, r.body)
+		}
+	})
+	m.until("it is shown", func() bool {
+		var all api.Pools
+		m.must(json.Unmarshal([]byte(m.do(http.MethodGet, "/api/v1/pools", "").body), &all))
+		return len(all.Pools) == 1 && all.Pools[0].Lingering == 1 && all.Pools[0].IdleSeconds > 0
+	})
+	if ok, err := m.warm.Dismiss(t.Context(), "default"); !ok || err != nil {
+		t.Error(ok, err)
+	}
+	asking.Wait()
+}
+
+// Who may not linger is sent away at once.
+func TestWhoMayNotLinger(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	folder := m.begin("fit", "bot-1")
+	var done api.Finished
+	folder.tell("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded}, &done)
+	lost := m.begin("boxed", "bot-2")
+	m.lose(lost.run, 1)
+	cancelled := m.begin("boxed", "bot-3")
+	cancelled.tell("/finish", api.Finish{Outcome: tidemill.OutcomeCancelled}, &done)
+	short := m.ended("bot-4")
+	for what, a := range map[string]*tried{"a folder": folder, "a lost one": lost, "a cancelled one": cancelled} {
+		if r := a.post("/next", `{"pod":"pod-1","seconds":3600}`); r.StatusCode != http.StatusNoContent {
+			t.Errorf("%s: %d %s", what, r.StatusCode, r.body)
+		}
+	}
+	without := m.open(func(o *Options) {
+		o.Runs, o.Ledger, o.Store, o.Tokens = m.foreman, m.ledger, m.store, m.tokens
+	})
+	impatient := m.open(func(o *Options) {
+		o.Runs, o.Ledger, o.Store, o.Tokens, o.Warm = m.foreman, m.ledger, m.store, m.tokens, m.warm
+		c := must1(config.Parse("test.yaml", []byte(strings.Replace(attemptConfig, "linger: 1h", "linger: 1s", 1))))(t)
+		o.Config = func() *config.Config { return c }
+	})
+	for what, at := range map[string]*Gateway{"without a book": without, "where pods linger for a second": impatient} {
+		m.url = "http://" + at.Addr()
+		if r := short.post("/next", `{"pod":"pod-1","seconds":3600}`); r.StatusCode != http.StatusNoContent {
+			t.Errorf("%s: %d %s", what, r.StatusCode, r.body)
+		}
+	}
+}
+
+// A gateway that closes sends who waits to another, and is not kept open by it.
+func TestAGatewayClosesWhileAPodLingers(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.ended("bot-1")
+	got := make(chan reply, 1)
+	go func() { got <- a.post("/next", `{"pod":"pod-1","seconds":3600}`) }()
+	m.until("it waits", func() bool { return must1(m.warm.Idle(t.Context(), "default"))(t).Pods == 1 })
+	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
+	defer cancel()
+	m.must(m.gateway.Close(ctx))
+	wantProblem(t, <-got, http.StatusServiceUnavailable, api.Unavailable, "ask another")
+	if is := must1(m.warm.Idle(t.Context(), "default"))(t); is.Pods != 0 {
+		t.Errorf("%+v", is)
+	}
+}

@@ -1,0 +1,99 @@
+package gateway
+
+import (
+	"net/http"
+	"testing"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+)
+
+func TestParts(t *testing.T) {
+	plan := &tidemill.Plan{Workers: 3, Servers: &tidemill.Servers{Count: 2}}
+	for name, want := range map[string]bool{"w1": true, "w2": true, "ps0": true, "ps1": true,
+		"w0": false, "w3": false, "ps2": false, "w": false, "": false, "w01": false, "w-1": false, "ps": false, "x1": false, "w1/../../x": false} {
+		if hasPart(plan, name) != want {
+			t.Errorf("%q: %t", name, !want)
+		}
+		if ok := isPart(name); ok != (want || name == "w0" || name == "w3" || name == "ps2") {
+			t.Errorf("%q is a part: %t", name, ok)
+		}
+	}
+	if hasPart(&tidemill.Plan{}, "w1") || hasPart(&tidemill.Plan{}, "ps0") {
+		t.Error("one that is alone has others")
+	}
+}
+
+// Who is not in the plan is not heard.
+func TestStrangersAmongTheWorkers(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.begin("fit", "bot-1")
+	for _, path := range []string{"/beat?part=worker&index=1", "/beat?part=server", "/beat?part=chief", "/beat?part=worker&index=x", "/beat?who=me",
+		"/log?seq=0&part=w1", "/log?seq=0&part=w0", "/log?seq=0&part=.."} {
+		wantProblem(t, a.post(path, outLine+"x\n"), http.StatusBadRequest, api.InvalidRequest, "")
+	}
+}
+
+// Several that work on an attempt gather through their beats, and each has a log.
+// Only the first worker's beats are the attempt's.
+func TestSeveralAtTheDoor(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.begin("pair", "bot-1")
+	beats := func(query, want string) {
+		t.Helper()
+		if r := a.post("/beat?"+query, ""); r.StatusCode != http.StatusOK || r.body != want+"\n" && r.body != want {
+			t.Errorf("%s: %d %s; want %s", query, r.StatusCode, r.body, want)
+		}
+	}
+	beats("part=worker&index=1&ready=true", `{}`)
+	beats("part=server&index=0&ready=true", `{}`)
+	if heard := must1(m.ledger.Beats(t.Context()))(t); len(heard) > 0 {
+		t.Errorf("it was heard of: %v", heard)
+	}
+	beats("part=worker&index=0", `{}`)
+	m.must(m.redis.Del(t.Context(), must1(m.redis.Keys(t.Context(), "*muster*").Result())(t)...).Err())
+	beats("part=worker&index=0&ready=true", `{}`)
+	beats("part=server&index=0&ready=true", `{}`)
+	beats("part=worker&index=1&ready=true", `{"all":true}`)
+	if r := a.post("/log?seq=0&part=w1", outLine+"hello\n"); r.StatusCode != http.StatusNoContent {
+		t.Errorf("%d %s", r.StatusCode, r.body)
+	}
+	beats("part=worker&index=0&ready=true&over=true", `{"all":true,"end":true}`)
+	beats("part=server&index=0&over=true", `{"all":true,"end":true}`)
+	beats("part=worker&index=1&over=true", `{"all":true,"end":true,"alone":true}`)
+	if r := m.do(http.MethodGet, "/api/v1/runs/"+a.run+"/log", ""); r.body != "[w1] hello\n" {
+		t.Errorf("the log is %q", r.body)
+	}
+}
+
+// What others than the first worker say is in logs of their own, and is read
+// behind its log with their names, or alone.
+func TestLogsOfSeveral(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.begin("fit", "bot-1")
+	if r := a.post("/log?seq=0", outLine+"first\n"); r.StatusCode != http.StatusNoContent {
+		t.Fatalf("%d %s", r.StatusCode, r.body)
+	}
+	for _, part := range []string{"ps0", "w10", "w1"} {
+		for seq, text := range []string{"one", "two"} {
+			m.must(m.store.PutPartLog(t.Context(), a.run, 1, part, seq, []byte(outLine+text+" of "+part+"\n")))
+		}
+	}
+	others := "[w1] one of w1\n[w1] two of w1\n[w10] one of w10\n[w10] two of w10\n[ps0] one of ps0\n[ps0] two of ps0\n"
+	for query, want := range map[string]string{
+		"":          "first\n" + others,
+		"?part=w0":  "first\n",
+		"?part=ps0": "[ps0] one of ps0\n[ps0] two of ps0\n",
+		"?part=w7":  "",
+		"?skip=6":   others,
+		"?skip=10":  others[4:],
+	} {
+		if r := m.do(http.MethodGet, "/api/v1/runs/"+a.run+"/log"+query, ""); r.StatusCode != http.StatusOK || r.body != want {
+			t.Errorf("%s: %d %q", query, r.StatusCode, r.body)
+		}
+	}
+	wantProblem(t, m.do(http.MethodGet, "/api/v1/runs/"+a.run+"/log?part=../x", ""), http.StatusBadRequest, api.InvalidRequest, "")
+}

@@ -1,0 +1,43 @@
+package gateway
+
+import (
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+)
+
+// A run that is over before its node has told of its container keeps the digest
+// of its image: its end waits for the controller's word.
+func TestAnEndWaitsForWhatTheControllerSees(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.begin("boxed", "bot-1")
+	ended := make(chan tidemill.RunState, 1)
+	go func() {
+		var done api.Finished
+		a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeFailed, Permanent: true, Reason: "quick", Inside: true}, &done)
+		ended <- done.State
+	}()
+	m.until("the end is being told", func() bool { return m.gateway.room.bytes() > 0 })
+	m.must(m.foreman.Seen(t.Context(), m.runOf(a.run), 1, tidemill.RunSeen{Where: tidemill.Where{Node: "gpu-1", Image: "sha256:1"}}))
+	if state := <-ended; state != tidemill.RunFailed {
+		t.Errorf("it is %s", state)
+	}
+	if w := m.runOf(a.run).Attempts[0].Where; w.Image != "sha256:1" || w.Node != "gpu-1" {
+		t.Errorf("it was at %+v", w)
+	}
+}
+
+// Where no controller sees anything, the end is told all the same.
+func TestAnEndDoesNotWaitForEver(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, func(o *Options) { o.Limits.Sight = 100 * time.Millisecond })
+	a := m.begin("boxed", "bot-1")
+	var done api.Finished
+	a.tell("/finish", api.Finish{Outcome: tidemill.OutcomeFailed, Permanent: true, Reason: "quick", Inside: true}, &done)
+	if done.State != tidemill.RunFailed {
+		t.Errorf("%+v", done)
+	}
+}

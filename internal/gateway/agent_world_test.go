@@ -1,0 +1,211 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/store"
+	"tidemill.dev/internal/runs/rendezvous"
+	"tidemill.dev/internal/runs/scheduler"
+	"tidemill.dev/internal/runs/warmpods"
+)
+
+const attemptConfig = testConfig + `pools:
+  default: {slots: 100, linger: 1h}
+recipes:
+  fit:
+    when: {type: new-data}
+    run: {dir: ., command: [fit], attempts: 3, backoff: {first: 1ms}, maxOutput: 1MiB, maxLog: 1MiB}
+    makes: {model: "fit/{key}"}
+  boxed:
+    when: {type: nothing-of-tests}
+    run: {image: "trainer:3", command: [fit], gpus: 2}
+    makes: {model: "boxed/{key}"}
+  pair:
+    when: {type: nothing-of-tests}
+    run: {dir: ., command: [fit], workers: 2, servers: {count: 1}}
+    makes: {model: "pair/{key}"}
+  clean:
+    when: {type: bot-created}
+    run: {dir: ., command: [clean]}
+    makes: {dataset: "clean/{key}"}
+`
+
+// launches is a launcher that starts nothing: what would be an agent is the
+// test's.
+type launches struct {
+	mu  sync.Mutex
+	all []scheduler.Attempt
+}
+
+var _ scheduler.Launcher = (*launches)(nil)
+
+func (l *launches) Launch(_ context.Context, a scheduler.Attempt) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, a)
+	return nil
+}
+
+func (l *launches) Has(context.Context, string) (bool, error) { return true, nil }
+func (l *launches) Stop(context.Context, string) error        { return nil }
+func (l *launches) Slots(p config.Pool) int                   { return p.Slots }
+
+func (l *launches) find(run string, number int) (scheduler.Attempt, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range l.all {
+		if a.Run == run && a.Number == number {
+			return a, true
+		}
+	}
+	return scheduler.Attempt{}, false
+}
+
+// mill is a gateway with runs behind it.
+type mill struct {
+	*world
+	ledger   *ledger.Ledger
+	store    *store.Store
+	foreman  *scheduler.Foreman
+	tokens   *scheduler.Tokens
+	launched *launches
+	warm     *warmpods.Book
+}
+
+func newMill(t testing.TB, change func(*Options)) *mill {
+	t.Helper()
+	return newMillOn(t, embedded.Options{}, change)
+}
+
+func newMillOn(t testing.TB, servers embedded.Options, change func(*Options)) *mill {
+	t.Helper()
+	m := &mill{world: newWorldOf(t, attemptConfig, servers, nil), launched: &launches{}}
+	names := must1(m.config.Names())(t)
+	producer := must1(m.broker.Producer(broker.ProducerOptions{}))(t)
+	t.Cleanup(func() { _ = producer.Close(context.Background()) }) // Kafka may be away
+	m.ledger = must1(ledger.Open(t.Context(), ledger.Options{Broker: m.broker, Producer: producer, Names: names, Redis: m.redis,
+		Kafka: must1(m.broker.Cluster(t.Context()))(t)}))(t)
+	t.Cleanup(func() { m.must(m.ledger.Close(context.Background())) })
+	m.store = must1(store.Open(t.Context(), store.Options{URL: t.TempDir()}))(t)
+	t.Cleanup(func() { m.must(m.store.Close()) })
+	m.tokens = must1(scheduler.NewTokens(bytes.Repeat([]byte{1}, scheduler.SecretSize)))(t)
+	m.warm = warmpods.NewBook(m.redis, names, "kafka-1")
+	announce := func(context.Context, api.Commit) error { return nil }
+	m.foreman = must1(scheduler.New(scheduler.Options{Ledger: m.ledger, Store: m.store, Names: names, Config: m.applied.Load, Announce: announce,
+		Launcher: m.launched, Tokens: m.tokens, Dir: t.TempDir()}))(t)
+	m.gateway = m.open(func(o *Options) {
+		o.Runs, o.Ledger, o.Store, o.Tokens, o.Announce = m.foreman, m.ledger, m.store, m.tokens, announce
+		o.Warm, o.Muster = m.warm, rendezvous.NewRoll(m.redis, names, "kafka-1")
+		if change != nil {
+			change(o)
+		}
+	})
+	m.url = "http://" + m.gateway.Addr()
+	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
+	defer cancel()
+	m.must(m.ledger.CaughtUp(ctx))
+	return m
+}
+
+// wish asks for a run, by an event of that id.
+func (m *mill) wish(recipe, key, id string) string {
+	m.Helper()
+	event := must1(json.Marshal(map[string]any{"specversion": "1.0", "id": id, "source": "/test", "type": "new-data", "subject": key,
+		"correlationid": "chain-" + id}))(m)
+	a, err := m.foreman.Request(m.Context(), scheduler.Request{Recipe: recipe, Key: key, Cause: tidemill.Cause{Source: "/test", ID: id},
+		Events: []json.RawMessage{event}})
+	if err != nil {
+		m.Fatal(err)
+	}
+	return a.Run
+}
+
+// tried is an attempt as its agent would have it.
+type tried struct {
+	*mill
+	name, run, token string
+}
+
+// attempt waits until an attempt has been launched.
+func (m *mill) attempt(run string, number int) *tried {
+	m.Helper()
+	var a scheduler.Attempt
+	m.until("an attempt is launched", func() (ok bool) {
+		a, ok = m.launched.find(run, number)
+		if !ok {
+			m.must(m.foreman.Advance(m.Context(), m.runOf(run).Recipe, m.runOf(run).Key))
+		}
+		return ok
+	})
+	return &tried{m, a.Name, a.Run, a.Token}
+}
+
+// begin asks for a run and has its first attempt.
+func (m *mill) begin(recipe, key string) *tried {
+	m.Helper()
+	return m.attempt(m.wish(recipe, key, "1"), 1)
+}
+
+func (m *mill) runOf(id string) *tidemill.Run {
+	m.Helper()
+	return must1(m.ledger.Run(m.Context(), id))(m)
+}
+
+// lose has the controller say that an attempt is lost.
+func (m *mill) lose(run string, number int) {
+	m.Helper()
+	must1(m.foreman.Finish(m.Context(), m.runOf(run), number, tidemill.RunFinished{Outcome: tidemill.OutcomeLost, Reason: "nobody heard of it"}))(m)
+}
+
+func (a *tried) path(of string) string { return "/agent/v1/attempts/" + a.name + of }
+
+// ask asks below the attempt, as its agent.
+func (a *tried) ask(method, path, body string, headers ...string) reply {
+	a.Helper()
+	return a.do(method, a.path(path), body, append([]string{"Authorization", "Bearer " + a.token}, headers...)...)
+}
+
+func (a *tried) post(path, body string) reply { a.Helper(); return a.ask(http.MethodPost, path, body) }
+func (a *tried) get(path string) reply        { a.Helper(); return a.ask(http.MethodGet, path, "") }
+
+// tell posts JSON and reads the answer, which has to be a success.
+func (a *tried) tell(path string, body, answer any) {
+	a.Helper()
+	r := a.post(path, string(must1(json.Marshal(body))(a)))
+	if r.StatusCode != http.StatusOK {
+		a.Fatalf("%s: %d %s", path, r.StatusCode, r.body)
+	}
+	a.must(json.Unmarshal([]byte(r.body), answer))
+}
+
+// put puts an object, and is the file of it.
+func (a *tried) put(path, content string) api.File {
+	a.Helper()
+	digest := sumOf(content)
+	r := a.post("/object?digest="+digest+"&size="+itoa(len(content)), content)
+	if r.StatusCode/100 != 2 {
+		a.Fatalf("put %s: %d %s", path, r.StatusCode, r.body)
+	}
+	return api.File{Path: path, Digest: digest, Size: int64(len(content))}
+}
+
+// lines are those of a text, without their ends.
+func linesOf(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
+}
+
+// recently is when something that a test looks at must have been.
+func recently(at time.Time) bool { return time.Since(at) < 10*time.Minute }

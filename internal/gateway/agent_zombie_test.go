@@ -1,0 +1,160 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/internal/data/store"
+)
+
+// An attempt that was taken for lost and is not: whatever it says then is
+// refused, and nothing of it is seen.
+func TestAZombieIsRefused(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	dead := m.begin("fit", "bot-1")
+	file := dead.put("model.onnx", "of the dead")
+	if r := dead.post("/log?seq=0", outLine+"alive\n"); r.StatusCode != http.StatusNoContent {
+		t.Fatalf("%d %s", r.StatusCode, r.body)
+	}
+	m.lose(dead.run, 1)
+	alive := m.attempt(dead.run, 2)
+	m.forgotten(dead)
+	words := func() (all []ask) {
+		for path, body := range map[string]string{"": "", "/events": "", "/files?tree=" + sumOf("x"): "", "/object?digest=" + file.Digest: "",
+			"POST /beat": "", "POST /progress": `{"step":666}`, "POST /log?seq=1": outLine + "undead\n",
+			"POST /checkpoint": `{"files":[]}`, "POST /finish": finishOf(t, tidemill.OutcomeSucceeded, false, file),
+			"POST /objects/missing": `{}`, "POST /object?digest=" + sumOf("x") + "&size=1": "x"} {
+			method := http.MethodGet
+			if rest, is := strings.CutPrefix(path, "POST "); is {
+				method, path = http.MethodPost, rest
+			}
+			all = append(all, ask{method: method, path: path, body: body})
+		}
+		return all
+	}
+	for _, q := range words() {
+		wantProblem(t, dead.ask(q.method, q.path, q.body), http.StatusConflict, api.Superseded, "attempt 2 is under way")
+	}
+	m.untouched(dead)
+
+	var done api.Finished
+	alive.tell("/finish", api.Finish{Outcome: tidemill.OutcomeSucceeded, Files: []api.File{alive.put("model.onnx", "of the living")}}, &done)
+	for _, q := range words() {
+		wantProblem(t, dead.ask(q.method, q.path, q.body), http.StatusConflict, api.Superseded, "its run is succeeded")
+		if q.path != "/finish" {
+			m.forgotten(alive)
+			wantProblem(t, alive.ask(q.method, q.path, q.body), http.StatusConflict, api.Superseded, "it has ended")
+		}
+	}
+	m.untouched(dead)
+	if run := m.runOf(dead.run); run.State != tidemill.RunSucceeded || run.Result.Artifact == "" || run.Result.Bytes != int64(len("of the living")) {
+		t.Errorf("%+v", run.Result)
+	}
+}
+
+// forgotten waits until the gateway does not go by what the ledger said of an
+// attempt before.
+func (m *mill) forgotten(a *tried) {
+	m.Helper()
+	m.until("the attempt is asked after again", func() bool { return m.gateway.attempts.lately(a.name, time.Now()) == nil })
+}
+
+// untouched sees to it that nothing of a zombie's words is there.
+func (m *mill) untouched(a *tried) {
+	m.Helper()
+	if text := m.do(http.MethodGet, "/api/v1/runs/"+a.run+"/log?attempt=1", "").body; text != "alive\n" {
+		m.Errorf("the log is %q", text)
+	}
+	if _, err := m.store.Checkpoint(m.Context(), a.run); !errors.Is(err, store.ErrNotFound) {
+		m.Errorf("a checkpoint: %v", err)
+	}
+	for _, v := range m.stored(tidemill.StreamProgress) {
+		m.Errorf("it made progress: %s", v.Data)
+	}
+	told, err := m.ledger.Told(m.Context(), []string{a.run})
+	if err != nil || len(told) != 0 {
+		m.Errorf("it is told %s %v", told, err)
+	}
+	if o := m.runOf(a.run).Attempts[0].Outcome; o != tidemill.OutcomeLost {
+		m.Errorf("attempt 1 is %s", o)
+	}
+}
+
+// What leaves something behind is refused at once, whatever was remembered a
+// moment ago.
+func TestAZombieIsRefusedAtOnceWhereItMatters(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.begin("fit", "bot-1")
+	if r := a.post("/objects/missing", "{}"); r.StatusCode != http.StatusOK {
+		t.Fatalf("%d %s", r.StatusCode, r.body)
+	}
+	m.lose(a.run, 1)
+	for path, body := range map[string]string{"/log?seq=0": "x", "/checkpoint": `{"files":[]}`, "/finish": finishOf(t, tidemill.OutcomeFailed, false), "/beat": ""} {
+		wantProblem(t, a.post(path, body), http.StatusConflict, api.Superseded, "")
+	}
+	wantProblem(t, a.post("/objects/missing", "{}"), http.StatusConflict, api.Superseded, "") // forgotten with the first refusal
+}
+
+// A run that ends while its agent's checkpoint is being made sets none.
+func TestACheckpointAsksTheLedgerTwice(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.begin("fit", "bot-1")
+	run := m.runOf(a.run)
+	m.lose(a.run, 1)
+	r := &request{attempt: bearer{name: a.name, number: 1, run: run}} // as it was admitted
+	if p := m.gateway.stillUnderWay(t.Context(), r); p == nil || p.Type != api.ProblemBase+api.Superseded {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestWhyAnAttemptIsNotUnderWay(t *testing.T) {
+	t.Parallel()
+	ended := tidemill.Attempt{Number: 1, Ended: time.Now(), Outcome: tidemill.OutcomeLost, Reason: "no word"}
+	for want, run := range map[string]tidemill.Run{
+		"it has ended, lost: no word, and attempt 2 is under way": {State: tidemill.RunRunning, Attempts: []tidemill.Attempt{ended, {Number: 2}}},
+		"it has ended, lost: no word, and its run is resting":     {State: tidemill.RunResting, Attempts: []tidemill.Attempt{ended}},
+		"it has not begun, and its run is waiting":                {State: tidemill.RunWaiting},
+	} {
+		if got := whyNotUnderWay(&run, 1); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// The memory of attempts is bounded by those that come, not by those that came.
+func TestTheMemoryOfAttempts(t *testing.T) {
+	t.Parallel()
+	var s attempts
+	now := time.Now()
+	run := &tidemill.Run{ID: "run"}
+	for i := range 10 * leastAttempt {
+		s.keep(itoa(i), run, now.Add(time.Duration(i)*time.Second))
+	}
+	if n := len(s.of); n > leastAttempt+int(attemptKept/time.Second)+1 {
+		t.Errorf("%d are kept", n)
+	}
+	s.keep("a", run, now)
+	if s.lately("a", now.Add(latelyFor)) != run || s.lately("a", now.Add(latelyFor+1)) != nil || s.lately("none", now) != nil {
+		t.Error("what the ledger said is good for another while")
+	}
+	if s.forget("a"); s.lately("a", now) != nil {
+		t.Error("it is not forgotten")
+	}
+	s.keep("b", run, now)
+	var taken []bool
+	for _, at := range []time.Duration{0, 0, time.Second, time.Second, time.Hour, time.Hour} {
+		taken = append(taken, s.step("b", api.MaxSteps-1, now.Add(at)))
+	}
+	if !slices.Equal(taken, []bool{true, false, false, false, true, false}) || !s.step("none", 1000, now) {
+		t.Errorf("steps are taken %v", taken)
+	}
+}

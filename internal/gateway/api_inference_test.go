@@ -1,0 +1,92 @@
+package gateway
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"tidemill.dev/api"
+	"tidemill.dev/broker/embedded"
+)
+
+// modelsOfTests answers as internal/scoring/oip does, as far as these tests go; the
+// platform's tests ask real models.
+var modelsOfTests = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	status := http.StatusOK
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/v2/models/none"):
+		status = http.StatusNotFound
+	case strings.HasPrefix(r.URL.Path, "/v2/models/broken"):
+		status = http.StatusInternalServerError
+	case strings.HasPrefix(r.URL.Path, "/v2/models/away"):
+		status = http.StatusServiceUnavailable
+	case strings.HasPrefix(r.URL.Path, inferencePath) && (r.Method == http.MethodPost) != strings.HasSuffix(r.URL.Path, "/infer"):
+		w.Header().Set("Allow", "POST")
+		status = http.StatusMethodNotAllowed
+	case r.Method == http.MethodPost:
+		if body, err := io.ReadAll(r.Body); err != nil || string(body) != `{"inputs":[]}` {
+			status = http.StatusBadRequest
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, `{"error":"`+r.URL.Path+`"}`)
+})
+
+// modelsAway is of a process that cannot answer.
+var modelsAway = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_, _ = io.WriteString(w, `{"ready":false}`)
+})
+
+// A model's name has slashes, also where a client has written them as %2F.
+func TestModelsAreAskedByTheirNames(t *testing.T) {
+	t.Parallel()
+	w := newWorldOf(t, testConfig, embedded.Options{}, func(o *Options) {
+		o.Inference = modelsOfTests
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("all", "role: read")+caller("one", "role: read, keys: [bot-1]"))
+	})
+	as := func(name string) []string { return []string{"Authorization", "Bearer " + tokenFor(name)} }
+	for path, want := range map[string]string{"/v2/models/intent/bot-1/infer": "/v2/models/intent/bot-1/infer", "/v2/models/intent%2Fbot-1/versions/2/infer": "/v2/models/intent/bot-1/versions/2/infer"} {
+		if r := w.post(path, `{"inputs":[]}`, as("all")...); r.StatusCode != http.StatusOK || !strings.Contains(r.body, want) {
+			t.Errorf("%s: %s %s", path, r.Status, r.body)
+		}
+	}
+	wantProblem(t, w.post("/v2/models/intent/bot-1/infer", `{"inputs":[]}`, as("one")...), http.StatusForbidden, api.Forbidden, "takes a key")
+	wantProblem(t, w.do("GET", "/v2/models/intent/bot-1", "", as("one")...), http.StatusForbidden, api.Forbidden, "takes a key")
+	if r := w.do("GET", "/v2/health/live", ""); r.StatusCode != http.StatusOK {
+		t.Errorf("who probes needs a token: %s", r.Status)
+	}
+	wantProblem(t, w.do("GET", "/api/v1/schedules/a/b", "", as("all")...), http.StatusNotFound, api.NotFound, "/api/v1/schedules/a/b")
+}
+
+// inferenceAsks get every documented answer of the Open Inference Protocol's.
+func (d *doors) inferenceAsks(long, stranger []string) (all []ask) {
+	for path, role := range map[string][]string{"/v2": d.reader, "/v2/health/live": nil, "/v2/health/ready": nil, "/v2/models/intent/bot-1": d.reader} {
+		all = append(all, ask{d.open, "GET", path, "", nil, 200}, ask{d.open, "GET", path, "", stranger, 403},
+			ask{d.guarded, "GET", path, "", role, 501}, ask{d.narrow, "GET", path, "", append(long, role...), 431})
+		if role != nil {
+			all = append(all, ask{d.guarded, "GET", path, "", nil, 401}, ask{d.guarded, "GET", path, "", d.publisher, 403})
+		}
+	}
+	const infer, body = "/v2/models/intent/bot-1/infer", `{"inputs":[]}`
+	for model, status := range map[string]int{"none": 404, "broken": 500, "away": 503} {
+		all = append(all, ask{d.open, "GET", "/v2/models/" + model, "", nil, status}, ask{d.open, "POST", "/v2/models/" + model + "/infer", body, nil, status})
+	}
+	return append(all,
+		ask{d.busy, "GET", "/v2/health/ready", "", nil, 503},
+		ask{d.open, "GET", infer, "", nil, 405},
+		ask{d.open, "POST", "/v2/models/intent/bot-1", body, nil, 405},
+		ask{d.open, "POST", infer, body, nil, 200},
+		ask{d.open, "POST", infer, body, stranger, 403},
+		ask{d.open, "POST", infer, "{", nil, 400},
+		ask{d.guarded, "POST", infer, body, nil, 401},
+		ask{d.guarded, "POST", infer, body, d.publisher, 403},
+		ask{d.guarded, "POST", infer, body, d.reader, 501},
+		ask{d.narrow, "POST", infer, strings.Repeat("x", 30<<10), d.reader, 429},
+		ask{d.narrow, "POST", infer, "late", d.reader, 408},
+		ask{d.narrow, "POST", infer, body, append(long, d.reader...), 431},
+		ask{d.narrow, "POST", infer, strings.Repeat("x", announced+1), d.reader, 413})
+}

@@ -1,0 +1,73 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
+)
+
+// reseer tells of its ranges what it was asked to do.
+func reseer(_ context.Context, c config.Scorer, ask api.RescoreAsk, ranges []tidemill.Range) (api.Rescored, error) {
+	switch ask.Resume {
+	case "lost":
+		return api.Rescored{}, &Unanswered{Err: errors.New("nothing of it is known")}
+	case "away":
+		return api.Rescored{}, errors.New("the store is away")
+	}
+	done := api.Rescored{ID: c.Name + ask.Version + ask.ToStream + ask.Resume, Reasons: map[string]string{}}
+	for _, r := range ranges {
+		done.Records += r.To - r.From
+	}
+	return done, nil
+}
+
+func TestAStreamIsScoredOnceMore(t *testing.T) {
+	t.Parallel()
+	w := newWorldOf(t, testConfig+scorersOfTests, embedded.Options{}, func(o *Options) { o.Rescore = reseer })
+	for _, id := range []string{"1", "2", "3"} {
+		w.want(w.post("/streams/messages", "{}", event(id)...), http.StatusAccepted)
+	}
+	const path = "/api/v1/scorers/intents/rescore"
+	var done api.Rescored
+	tell := func(body string) {
+		r := w.post(path, body)
+		w.want(r, http.StatusOK)
+		done = api.Rescored{}
+		w.must(json.Unmarshal([]byte(r.body), &done))
+	}
+	tell(`{"from": "beginning", "toStream": "events", "version": "7"}`)
+	if done.ID != "intents7events" || done.Records != 3 {
+		t.Errorf("%+v", done)
+	}
+	tell(`{"from": "end", "toStream": "events"}`)
+	if done.ID != "intentschampionevents" || done.Records != 0 {
+		t.Errorf("%+v", done)
+	}
+	tell(`{"resume": "abc"}`)
+	if done.ID != "intentsabc" {
+		t.Errorf("%+v", done)
+	}
+	for body, says := range map[string]string{`{"toStream": "events"}`: "from", `{"from": "-1h"}`: "toStream", `{"from": "-1h", "toStream": "no"}`: "toStream",
+		`{"from": "soon", "toStream": "events"}`: "soon", `{"resume": "abc", "from": "-1h"}`: "leave the others out", `{"form": 1}`: "form"} {
+		wantProblem(t, w.post(path, body), http.StatusBadRequest, api.InvalidRequest, says)
+	}
+}
+
+// rescoreAsks get every documented answer about rescoring.
+func (d *doors) rescoreAsks(large string, long, stranger []string) []ask {
+	const path, body = "/api/v1/scorers/intents/rescore", `{"resume": "abc"}`
+	return []ask{{d.open, "POST", path, body, nil, 200}, {d.open, "POST", path, body, stranger, 403}, {d.guarded, "POST", path, body, d.reader, 403},
+		{d.guarded, "POST", path, body, nil, 401}, {d.narrow, "POST", path, body, append(long, d.operator...), 431},
+		{d.open, "POST", path, "{}", nil, 400}, {d.open, "POST", "/api/v1/scorers/no/rescore", body, nil, 404},
+		{d.open, "POST", path, strings.ReplaceAll(body, "abc", "lost"), nil, 422}, {d.open, "POST", path, strings.ReplaceAll(body, "abc", "away"), nil, 503},
+		{d.guarded, "POST", path, body, d.operator, 501}, {d.narrow, "POST", path, strings.Repeat("x", announced+1), d.operator, 413},
+		{d.narrow, "POST", path, large, d.operator, 429}, {d.narrow, "POST", path, "late", d.operator, 408}}
+}

@@ -1,0 +1,164 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+)
+
+func (m *mill) log(run, query string, headers ...string) reply {
+	m.Helper()
+	return m.do(http.MethodGet, "/api/v1/runs/"+run+"/log"+query, "", headers...)
+}
+
+// say has an attempt say a line, as its nth chunk.
+func (a *tried) say(seq int, text string) {
+	a.Helper()
+	if r := a.post("/log?seq="+itoa(seq), outLine+text+"\n"); r.StatusCode != http.StatusNoContent {
+		a.Fatalf("%d %s", r.StatusCode, r.body)
+	}
+}
+
+func (a *tried) finish(o tidemill.Outcome) {
+	a.Helper()
+	var done api.Finished
+	a.tell("/finish", api.Finish{Outcome: o}, &done)
+}
+
+func TestTheLogOfARun(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.begin("fit", "bot-1")
+	if r := m.log(a.run, ""); r.StatusCode != http.StatusOK || r.body != "" || r.Header.Get(api.HeaderAttempt) != "1" {
+		t.Errorf("before the first word: %d %q", r.StatusCode, r.body)
+	}
+	a.say(0, "one")
+	a.say(1, "two")
+	m.lose(a.run, 1)
+	b := m.attempt(a.run, 2)
+	b.say(0, "again")
+	for query, want := range map[string]string{"": "again\n", "?attempt=1": "one\ntwo\n", "?attempt=2": "again\n", "?attempt=1&skip=2": "e\ntwo\n", "?skip=100": "",
+		"?attempt=2&timestamps=true": strings.Fields(outLine)[0] + " stdout again\n"} {
+		if r := m.log(a.run, query); r.StatusCode != http.StatusOK || r.body != want || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/plain") {
+			t.Errorf("%s: %d %q, want %q", query, r.StatusCode, r.body, want)
+		}
+	}
+	for query, says := range map[string]string{"?attempt=3": "2 attempts", "?attempt=0": "attempt", "?attempt=x": "attempt", "?follow=perhaps": "follow",
+		"?timestamps=1": "timestamps", "?skip=-1": "skip", "?tail=3": "tail"} {
+		wantProblem(t, m.log(a.run, query), http.StatusBadRequest, api.InvalidRequest, says)
+	}
+	for run, status := range map[string]int{a.run[:8]: 200, "nowhere": 404, strings.Repeat("a", 26): 404, strings.ToUpper(a.run): 404,
+		"..%2f..%2fx": 404, "a": 400, "*": 400, "*******": 404, "..%5c..%5c": 404} {
+		if r := m.log(run, ""); r.StatusCode != status {
+			t.Errorf("%s: %d %s", run, r.StatusCode, r.body)
+		}
+	}
+}
+
+// One who follows sees what is said while it is said, the next attempt's words
+// too, and is let go when the run has ended.
+func TestALogIsFollowed(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.begin("fit", "bot-1")
+	req := must1(http.NewRequestWithContext(t.Context(), http.MethodGet, m.url+"/api/v1/runs/"+a.run+"/log?follow=true", nil))(t)
+	res := must1(http.DefaultClient.Do(req))(t)
+	defer res.Body.Close()
+	in := bufio.NewReader(res.Body)
+	read := func(want string) {
+		t.Helper()
+		if got, err := in.ReadString('\n'); got != want+"\n" || err != nil {
+			t.Fatalf("read %q %v, want %q", got, err, want)
+		}
+	}
+	a.say(0, "one")
+	read("one")
+	a.say(1, "two")
+	read("two")
+	m.lose(a.run, 1)
+	b := m.attempt(a.run, 2)
+	read("--- attempt 2 ---")
+	b.say(0, "three")
+	read("three")
+	b.say(1, "four")
+	b.finish(tidemill.OutcomeSucceeded)
+	read("four")
+	if rest, err := io.ReadAll(in); len(rest) > 0 || err != nil {
+		t.Errorf("%q %v", rest, err)
+	}
+	if all := m.log(a.run, "?attempt=1&follow=true&skip=4").body; all != "two\n--- attempt 2 ---\nthree\nfour\n" {
+		t.Errorf("whoever comes back gets %q", all)
+	}
+}
+
+// A gateway that closes cuts off those who follow, so that they know there is
+// more; nobody has to wait for them.
+func TestAClosingGatewayCutsLogsOff(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.begin("fit", "bot-1")
+	a.say(0, "one")
+	res := must1(http.DefaultClient.Do(must1(http.NewRequestWithContext(t.Context(), http.MethodGet, m.url+"/api/v1/runs/"+a.run+"/log?follow=true", nil))(t)))(t)
+	defer res.Body.Close()
+	in := bufio.NewReader(res.Body)
+	if got := must1(in.ReadString('\n'))(t); got != "one\n" {
+		t.Errorf("%q", got)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
+	defer cancel()
+	m.must(m.gateway.Close(ctx))
+	if rest, err := io.ReadAll(in); err == nil {
+		t.Errorf("%q, and that is said to be all", rest)
+	}
+}
+
+// Of a run that the ledger names no more the log is in the store.
+func TestTheLogOfAForgottenRun(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, func(o *Options) {
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("all", "role: read")+caller("some", "role: read, keys: [bot-1]")+caller("others", "role: read, keys: [bot-2]"))
+	})
+	const run = "aaaaaaaaaaaaaaaaaaaaaaaaaa"
+	for attempt, text := range map[int]string{1: "one", 4: "four"} {
+		m.must(m.store.PutLog(t.Context(), run, attempt, 0, []byte(outLine+text+"\n")))
+	}
+	for query, want := range map[string]string{"": "four\n", "?follow=true": "four\n", "?attempt=1": "one\n"} {
+		if r := m.log(run, query, as("all")...); r.StatusCode != http.StatusOK || r.body != want {
+			t.Errorf("%s: %d %q", query, r.StatusCode, r.body)
+		}
+	}
+	wantProblem(t, m.log(run, "?attempt=2", as("all")...), http.StatusNotFound, api.UnknownRun, "")
+	wantProblem(t, m.log(run, "", as("some")...), http.StatusNotFound, api.UnknownRun, "")
+	a := m.begin("fit", "bot-1")
+	a.say(0, "one")
+	if r := m.log(a.run, "", as("some")...); r.StatusCode != http.StatusOK || r.body != "one\n" {
+		t.Errorf("of their key: %d %q", r.StatusCode, r.body)
+	}
+	wantProblem(t, m.log(a.run, "", as("others")...), http.StatusNotFound, api.UnknownRun, "")
+	wantProblem(t, m.log(a.run, ""), http.StatusUnauthorized, api.Unauthenticated, "")
+}
+
+// A log far larger than what is held of it at once.
+func TestALargeLog(t *testing.T) {
+	t.Parallel()
+	m := newMill(t, nil)
+	a := m.begin("fit", "bot-1")
+	line := outLine + strings.Repeat("x", 999) + "\n"
+	chunk := []byte(strings.Repeat(line, 500))
+	const chunks = 40
+	for seq := range chunks {
+		m.must(m.store.PutLog(t.Context(), a.run, 1, seq, chunk))
+	}
+	if r := m.log(a.run, ""); len(r.body) != chunks*500*1000 {
+		t.Errorf("%d bytes", len(r.body))
+	}
+	if n := m.gateway.room.bytes(); n != 0 {
+		t.Errorf("it still holds %v", n)
+	}
+}

@@ -1,0 +1,429 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/internal/data/ledger"
+)
+
+func TestARunFromItsStartToItsEnd(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, nil)
+	ids := w.start("intent", "bot-1", "bot-2")
+	first, second := ids["bot-1"], ids["bot-2"]
+	w.until("one of them runs", func() bool { return len(w.list("?state=running")) == 1 })
+	if w.list("?state=running")[0].ID != first {
+		first, second = second, first
+	}
+	waits := w.is(second, tidemill.RunWaiting)
+	if waits.Waits != "for a slot of pool small (1 of 1 in use)" || waits.Plan != nil || waits.Progress != nil {
+		t.Errorf("%+v", waits)
+	}
+	w.must(w.ledger.Tell(t.Context(), first, []byte(`{"time":"2026-11-20T12:00:00Z","attempt":1,"step":3,"total":10,"metrics":{"loss":0.5}}`)))
+	runs := w.show(first[:8])
+	if runs.ID != first || runs.State != tidemill.RunRunning || runs.Plan == nil || runs.Plan.Pool != "small" || runs.Plan.Model != "intent/"+runs.Key || runs.Waits != "" ||
+		runs.Progress == nil || runs.Progress.Step != 3 || runs.Progress.Metrics["loss"] != 0.5 {
+		t.Errorf("%+v %+v", runs, runs.Progress)
+	}
+	var event struct{ Type, Subject, Recipe, ID, Source string }
+	w.must(json.Unmarshal(runs.Events[0], &event))
+	if len(runs.Events) != 1 || event.Type != tidemill.TypeRunRequested || event.Subject != runs.Key || event.Recipe != "intent" || event.ID != runs.First.ID || event.Source != runs.First.Source {
+		t.Errorf("what asked is %s of %+v", runs.Events, runs.First)
+	}
+	w.end(first, tidemill.OutcomeSucceeded, "")
+	ended := w.is(first, tidemill.RunSucceeded)
+	if ended.Plan == nil || ended.Plan.Model != "intent/"+ended.Key || len(ended.Events) != 1 || ended.Result.Metrics["accuracy"] != 0.9 || ended.End.IsZero() || ended.Progress != nil {
+		t.Errorf("%+v", ended)
+	}
+	w.is(second, tidemill.RunRunning)
+	w.end(second, tidemill.OutcomeFailed, "no room")
+	if failed := w.is(second, tidemill.RunFailed); failed.Reason != "no room" || len(failed.Attempts) != 1 {
+		t.Errorf("%+v", failed)
+	}
+}
+
+func TestRunsAreListed(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, nil)
+	w.start("fraud", "shop-1", "shop-2", "shop-3")
+	other := w.start("intent", "shop-1")["shop-1"]
+	w.until("all run", func() bool { return len(w.list("?state=running")) == 4 })
+	w.end(other, tidemill.OutcomeFailed, "x")
+	for query, want := range map[string][]string{
+		"":                                   {"shop-1", "shop-1", "shop-2", "shop-3"},
+		"?recipe=fraud":                      {"shop-1", "shop-2", "shop-3"},
+		"?key=shop-1":                        {"shop-1", "shop-1"},
+		"?key=shop-1&recipe=intent":          {"shop-1"},
+		"?state=failed,cancelled":            {"shop-1"},
+		"?state=running&since=-1h&limit=100": {"shop-1", "shop-2", "shop-3"},
+		"?state=waiting":                     nil,
+		"?recipe=none":                       nil,
+		"?since=2200-01-01T00:00:00Z":        nil,
+	} {
+		if got := keysOf(w.list(query)); !slices.Equal(got, want) {
+			t.Errorf("%s lists %v, not %v", query, got, want)
+		}
+	}
+	var paged []api.RunShown
+	for after, pages := "", 1; ; pages++ {
+		page := answered[api.Runs](w.world, http.MethodGet, "/api/v1/runs?limit=3&after="+after, "")
+		paged = append(paged, page.Runs...)
+		if after = page.Next; after == "" {
+			if pages != 2 {
+				t.Errorf("%d pages", pages)
+			}
+			break
+		}
+	}
+	if len(paged) != 4 || paged[0].ID != other {
+		t.Errorf("the newest of %d is %+v", len(paged), paged[0])
+	}
+	for query, says := range map[string]string{"?limit=0": "limit", "?limit=1001": "limit", "?state=runing": "runing", "?since=x": "since", "?after=x": "after", "?colour=red": "colour"} {
+		wantProblem(t, w.do(http.MethodGet, "/api/v1/runs"+query, ""), http.StatusBadRequest, api.InvalidRequest, says)
+	}
+	wantProblem(t, w.do(http.MethodGet, "/api/v1/runs/abc", ""), http.StatusBadRequest, api.InvalidRequest, "six letters")
+	for _, id := range []string{"aaaaaaaa", strings.Repeat("a", 26), "********", strings.Repeat("a", 300)} {
+		wantProblem(t, w.do(http.MethodGet, "/api/v1/runs/"+id, ""), http.StatusNotFound, api.UnknownRun, id[:8])
+	}
+}
+
+func TestTheSameStartIsDoneOnce(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, nil)
+	w.pause("/api/v1/recipes/fraud/pause")
+	const body = `{"recipe":"fraud","keys":["a","b","a"]}`
+	name := []string{api.HeaderIdempotencyKey, "of a test"}
+	first := w.asks("/api/v1/runs", body, name...)
+	if want := map[string]string{"a": "requested", "b": "requested"}; len(first.Runs) != 2 || !maps.Equal(doneOf(first), want) {
+		t.Errorf("%+v", first)
+	}
+	again := w.asks("/api/v1/runs", body, name...)
+	if want := map[string]string{"a": "requested before", "b": "requested before"}; !maps.Equal(doneOf(again), want) || again.Runs[0].Run != first.Runs[0].Run {
+		t.Errorf("%+v", again)
+	}
+	more := w.asks("/api/v1/runs", body)
+	if want := map[string]string{"a": "absorbed", "b": "absorbed"}; !maps.Equal(doneOf(more), want) || more.Runs[0].Run != first.Runs[0].Run {
+		t.Errorf("%+v", more)
+	}
+	if r := w.show(first.Runs[0].Run); r.Causes != 2 || len(r.Events) != 2 || !strings.HasPrefix(r.Waits, "recipe fraud is paused since ") {
+		t.Errorf("%+v", r)
+	}
+	dry := w.asks("/api/v1/runs", `{"recipe":"fraud","keys":["c"],"dryRun":true}`)
+	if doneOf(dry)["c"] != "would be requested" || len(w.list("?key=c")) != 0 {
+		t.Errorf("%+v", dry)
+	}
+}
+
+func TestAStartOfAllComesInParts(t *testing.T) {
+	t.Parallel()
+	const keys = 2500
+	w := newRuns(t, func(o *Options) { o.Limits.Runs = 1500 })
+	w.pause("/api/v1/recipes/fraud/pause")
+	var many []string
+	for i := range keys {
+		many = append(many, fmt.Sprintf("shop-%04d", i))
+	}
+	body := string(must1(json.Marshal(api.RunsAsked{Recipe: "fraud", Keys: many, Rate: 1}))(t))
+	began := time.Now()
+	next, named := w.asksOn("/api/v1/runs", body, api.HeaderIdempotencyKey, "x"), 0
+	for named = len(next.Runs); next.Next != ""; named += len(next.Runs) {
+		next = w.asksOn("/api/v1/runs", body[:len(body)-1]+`,"after":"`+next.Next+`"}`, api.HeaderIdempotencyKey, "x")
+	}
+	if named != keys {
+		t.Errorf("%d of %d", named, keys)
+	}
+	due := func(key string) time.Time { return w.list("?key=" + key)[0].Due }
+	if d := due("shop-2400").Sub(due("shop-0000")); d < 2400*time.Second || d > 2400*time.Second+time.Since(began) {
+		t.Errorf("at one a second, the one 2,400 behind another is due %s later", d)
+	}
+	all := w.asksOn("/api/v1/runs", `{"recipe":"fraud","all":true,"where":"subject LIKE 'shop-12%'","dryRun":true}`)
+	if len(all.Runs) != 100 || all.Runs[0].Key != "shop-1200" {
+		t.Errorf("%d, from %+v on", len(all.Runs), all.Runs[0])
+	}
+	left := w.asksOn("/api/v1/runs/cancel", `{"recipe":"fraud","states":["waiting"],"dryRun":true}`)
+	if len(left.Runs) != 1000 || left.Next == "" {
+		t.Errorf("%d, next %q", len(left.Runs), left.Next)
+	}
+	wantProblem(t, w.post("/api/v1/runs", body[:len(body)-1]+`,"after":"no"}`), http.StatusBadRequest, api.InvalidRequest, "after")
+}
+
+func TestRunsAreCancelled(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, nil)
+	running := w.start("intent", "bot-1")["bot-1"]
+	w.is(running, tidemill.RunRunning)
+	ids := w.start("intent", "bot-2", "bot-3", "test-1")
+	dry := w.asks("/api/v1/runs/cancel", `{"where":"subject LIKE 'test-%' AND state = 'waiting' AND recipe = 'intent'","dryRun":true}`)
+	if want := map[string]string{"test-1": "would be cancelled"}; !maps.Equal(doneOf(dry), want) {
+		t.Errorf("%+v", dry)
+	}
+	one := w.asks("/api/v1/runs/cancel", `{"runs":["`+ids["test-1"][:10]+`","zzzzzzzz"],"reason":"a test"}`)
+	if len(one.Runs) != 2 || !one.Runs[0].Refused || !strings.Contains(one.Runs[0].Done, "no run's id") || one.Runs[1].Done != "cancelled" {
+		t.Errorf("%+v", one)
+	}
+	if r := w.is(ids["test-1"], tidemill.RunCancelled); r.Reason != "a test" {
+		t.Errorf("%+v", r)
+	}
+	all := w.asks("/api/v1/runs/cancel", `{"recipe":"intent","reason":"all"}`)
+	if want := map[string]string{"bot-1": "cancelling", "bot-2": "cancelled", "bot-3": "cancelled"}; !maps.Equal(doneOf(all), want) {
+		t.Errorf("%+v", all)
+	}
+	if r := w.show(running); r.Waits != "for its command to end: cancelled" || r.Cancel.Reason != "all" {
+		t.Errorf("%+v", r)
+	}
+	if again := w.asks("/api/v1/runs/cancel", `{"all":true}`); doneOf(again)["bot-1"] != "it is being cancelled already" || !again.Runs[0].Refused {
+		t.Errorf("%+v", again)
+	}
+	w.end(running, tidemill.OutcomeCancelled, "SIGTERM")
+	w.is(running, tidemill.RunCancelled)
+	if late := w.asks("/api/v1/runs/cancel", `{"runs":["`+running+`"]}`); late.Runs[0].Done != "it has ended: cancelled" {
+		t.Errorf("%+v", late)
+	}
+}
+
+func TestRunsAreRetried(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, nil)
+	ids := w.start("fraud", "shop-1", "shop-2", "shop-3")
+	for key, id := range ids {
+		w.is(id, tidemill.RunRunning)
+		outcome := tidemill.OutcomeFailed
+		if key == "shop-3" {
+			outcome = tidemill.OutcomeSucceeded
+		}
+		w.end(id, outcome, "no room")
+	}
+	w.is(ids["shop-1"], tidemill.RunFailed)
+	dry := w.asks("/api/v1/runs/retry", `{"where":"reason = 'no room'","dryRun":true}`)
+	if want := map[string]string{"shop-1": "would be requested again", "shop-2": "would be requested again"}; !maps.Equal(doneOf(dry), want) {
+		t.Errorf("%+v", dry)
+	}
+	named := []string{api.HeaderIdempotencyKey, "n"}
+	done := w.asks("/api/v1/runs/retry", `{"runs":["`+ids["shop-1"]+`"]}`, named...)
+	if done.Runs[0].Done != "requested" || done.Runs[0].Run == ids["shop-1"] {
+		t.Fatalf("%+v", done)
+	}
+	if same := w.asks("/api/v1/runs/retry", `{"runs":["`+ids["shop-1"]+`"]}`, named...); same.Runs[0].Done != "requested before" || same.Runs[0].Run != done.Runs[0].Run {
+		t.Errorf("%+v", same)
+	}
+	old, fresh := w.show(ids["shop-1"]), w.is(done.Runs[0].Run, tidemill.RunRunning)
+	if fresh.Again != ids["shop-1"] || !reflect.DeepEqual(fresh.Events, old.Events) || fresh.First == old.First {
+		t.Errorf("%+v with %s, once %s", fresh, fresh.Events, old.Events)
+	}
+	all := w.asks("/api/v1/runs/retry", `{"recipe":"fraud"}`)
+	if want := map[string]string{"shop-1": "left alone: run " + fresh.ID + " of its key is under way", "shop-2": "requested"}; !maps.Equal(doneOf(all), want) {
+		t.Errorf("%+v", all)
+	}
+	if not := w.asks("/api/v1/runs/retry", `{"runs":["`+fresh.ID+`"]}`); not.Runs[0].Done != "it has not ended: running" || !not.Runs[0].Refused {
+		t.Errorf("%+v", not)
+	}
+	c := *w.config
+	c.Recipes = nil
+	w.apply(&c)
+	if gone := w.asks("/api/v1/runs/retry", `{"runs":["`+ids["shop-3"]+`"]}`); !strings.Contains(gone.Runs[0].Done, "not in the config") {
+		t.Errorf("%+v", gone)
+	}
+}
+
+func TestWhatIsAskedOfRunsMustBeMeant(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, nil)
+	for body, says := range map[string]string{
+		`{}`: "runs", `{"all":true,"key":"a"}`: "all", `{"runs":["abcdef"],"key":"a"}`: "not both", `{"states":["x"]}`: "states",
+		`{"all":true,"where":"x ="}`: "runs", `{"where":"x ="}`: "where", `{"all":true,"rate":-1}`: "rate", `{"colour":1}`: "colour",
+		`{"all":true,"reason":"` + strings.Repeat("x", mostReason+1) + `"}`: "reason",
+	} {
+		for _, verb := range []string{"cancel", "retry"} {
+			wantProblem(t, w.post("/api/v1/runs/"+verb, body), http.StatusBadRequest, api.InvalidRequest, says)
+		}
+	}
+	wantProblem(t, w.post("/api/v1/runs/cancel", `{"all":true,"rate":1}`), http.StatusBadRequest, api.InvalidRequest, "rate")
+	wantProblem(t, w.post("/api/v1/runs/retry", `{"all":true,"reason":"x"}`), http.StatusBadRequest, api.InvalidRequest, "reason")
+	wantProblem(t, w.post("/api/v1/runs", `{"recipe":"fraud"}`), http.StatusBadRequest, api.InvalidRequest, "keys")
+	wantProblem(t, w.post("/api/v1/runs", `{"recipe":"no","all":true}`), http.StatusNotFound, api.UnknownRecipe, `"no"`)
+	wantProblem(t, w.post("/api/v1/runs", `{"recipe":"fraud","keys":["a"],"event":{"id":"1"}}`), http.StatusBadRequest, api.InvalidRequest, "event")
+	const event = `{"specversion":"1.0","id":"e-1","source":"/crm","type":"bot-created","commit":"c-1"}`
+	if r := w.show(w.asks("/api/v1/runs", `{"recipe":"fraud","keys":["a"],"event":`+event+`}`).Runs[0].Run); len(r.Events) != 1 || string(r.Events[0]) != event {
+		t.Errorf("asked for with an event of one's own: %s", r.Events)
+	}
+	if done := w.asks("/api/v1/runs", `{"recipe":"report"}`); len(done.Runs) != 1 || done.Runs[0].Key != "report" {
+		t.Errorf("a recipe without keys: %+v", done)
+	}
+}
+
+func TestWhoHasSomeKeysHasTheirRuns(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, func(o *Options) {
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("all", "role: operate")+caller("one", "role: operate, keys: [shop-1]")+caller("bob", "role: read"))
+	})
+	done := w.asks("/api/v1/runs", `{"recipe":"fraud","keys":["shop-1","shop-2"]}`, as("one")...)
+	if got := doneOf(done); got["shop-1"] != "requested" || got["shop-2"] != "you may not operate on this key" || !done.Runs[1].Refused {
+		t.Fatalf("%+v", done)
+	}
+	mine := done.Runs[0].Run
+	theirs := w.asks("/api/v1/runs", `{"recipe":"fraud","keys":["shop-2"]}`, as("all")...).Runs[0].Run
+	if r := answered[api.RunWhole](w.world, http.MethodGet, "/api/v1/runs/"+mine, "", as("bob")...); r.By != "one" {
+		t.Errorf("asked for by %q", r.By)
+	}
+	if got := keysOf(w.list("", as("one")...)); !slices.Equal(got, []string{"shop-1"}) {
+		t.Errorf("it sees %v", got)
+	}
+	wantProblem(t, w.do(http.MethodGet, "/api/v1/runs/"+theirs, "", as("one")...), http.StatusNotFound, api.UnknownRun, theirs)
+	for _, verb := range []string{"cancel", "retry"} {
+		if got := w.asks("/api/v1/runs/"+verb, `{"runs":["`+theirs+`"]}`, as("one")...); !got.Runs[0].Refused {
+			t.Errorf("%s: %+v", verb, got)
+		}
+		wantProblem(t, w.post("/api/v1/runs/"+verb, `{"all":true}`, as("bob")...), http.StatusForbidden, api.Forbidden, "operate")
+	}
+	if all := w.asks("/api/v1/runs", `{"recipe":"fraud","all":true,"dryRun":true}`, as("one")...); len(all.Runs) != 1 || all.Runs[0].Key != "shop-1" {
+		t.Errorf("all are %+v", all)
+	}
+	if got := w.asks("/api/v1/runs/cancel", `{"all":true}`, as("one")...); len(got.Runs) != 1 || got.Runs[0].Run != mine {
+		t.Errorf("%+v", got)
+	}
+	const head = `{"recipe":"fraud","keys":["shop-1"],"event":{"specversion":"1.0","id":"e","source":"/crm","type":"bot-created"`
+	wantProblem(t, w.post("/api/v1/runs", head+`,"subject":"shop-1","authid":"all"}}`, as("one")...), http.StatusForbidden, api.Forbidden, "authid")
+	wantProblem(t, w.post("/api/v1/runs", head+`,"subject":"shop-2"}}`, as("one")...), http.StatusForbidden, api.Forbidden, "shop-2")
+	given := w.asks("/api/v1/runs", head+`,"subject":"shop-1"}}`, as("one")...)
+	if r := answered[api.RunWhole](w.world, http.MethodGet, "/api/v1/runs/"+given.Runs[0].Run, "", as("bob")...); !strings.Contains(string(r.Events[len(r.Events)-1]), `"authid":"one"`) {
+		t.Errorf("the event that was given is %s", r.Events)
+	}
+	for _, path := range []string{"/api/v1/recipes/fraud/pause", "/api/v1/pools/small/resume"} {
+		wantProblem(t, w.post(path, "", as("one")...), http.StatusForbidden, api.Forbidden, "for all keys")
+	}
+}
+
+func TestRecipesAndPoolsRest(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, func(o *Options) {
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("ada", "role: operate"))
+	})
+	set := func(path string) api.Rested { return w.pause(path, as("ada")...) }
+	if yes := set("/api/v1/recipes/fraud/pause"); !yes.Changed || yes.Name != "fraud" || yes.Position.Stream != tidemill.StreamCommands {
+		t.Errorf("%+v", yes)
+	}
+	if again := set("/api/v1/recipes/fraud/pause"); again.Changed || again.Position != nil {
+		t.Errorf("%+v", again)
+	}
+	set("/api/v1/pools/small/pause")
+	w.asks("/api/v1/runs", `{"recipe":"fraud","keys":["a","b"]}`, as("ada")...)
+	inSmall := w.asks("/api/v1/runs", `{"recipe":"intent","keys":["c"]}`, as("ada")...).Runs[0].Run
+	waits := answered[api.RunWhole](w.world, http.MethodGet, "/api/v1/runs/"+inSmall, "", as("ada")...).Waits
+	if !strings.HasPrefix(waits, "pool small is paused by ada since ") {
+		t.Errorf("it waits %q", waits)
+	}
+	recipes := answered[api.Recipes](w.world, http.MethodGet, "/api/v1/recipes", "", as("ada")...).Recipes
+	byName := map[string]api.Recipe{}
+	for _, r := range recipes {
+		byName[r.Name] = r
+	}
+	if r := byName["fraud"]; r.Keys != 2 || r.Waiting != 2 || r.Running != 0 || r.PausedBy != "ada" || r.PausedSince == nil || r.Pool != "large" || r.Makes != "nothing that is kept" {
+		t.Errorf("%+v", r)
+	}
+	if r := byName["intent"]; len(recipes) != 3 || r.Makes != "model intent/{key}" || r.Team != "chat" || r.PausedSince != nil {
+		t.Errorf("%+v", r)
+	}
+	pools := func() map[string]api.Pool {
+		all := map[string]api.Pool{}
+		for _, p := range answered[api.Pools](w.world, http.MethodGet, "/api/v1/pools", "", as("ada")...).Pools {
+			all[p.Name] = p
+		}
+		return all
+	}
+	if all := pools(); all["small"].Slots != 1 || all["small"].Waiting != 1 || all["small"].PausedBy != "ada" || all["large"].Waiting != 2 || all["large"].GPUs != 2 {
+		t.Errorf("%+v", all)
+	}
+	set("/api/v1/recipes/fraud/resume")
+	w.until("what waited runs", func() bool { return pools()["large"].Running == 2 })
+	if all := set("/api/v1/pools/small/resume"); !all.Changed {
+		t.Errorf("%+v", all)
+	}
+	w.until("what waited for the pool runs", func() bool { return pools()["small"].Running == 1 })
+	for path, slug := range map[string]string{"/api/v1/recipes/no/pause": api.UnknownRecipe, "/api/v1/pools/no/resume": api.UnknownPool} {
+		wantProblem(t, w.post(path, "", as("ada")...), http.StatusNotFound, slug, `"no"`)
+	}
+}
+
+// Nothing is told, and nothing decided, before the ledger knows all facts.
+func TestRunsWhileTheLedgerCatchesUp(t *testing.T) {
+	t.Parallel()
+	w := newRuns(t, nil)
+	nowhere := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	t.Cleanup(func() { _ = nowhere.Close() })
+	names := must1(w.config.Names())(t)
+	behind := must1(ledger.Open(t.Context(), ledger.Options{Broker: w.broker, Producer: w.producer, Names: names, Redis: nowhere, Kafka: "test"}))(t)
+	t.Cleanup(func() { w.must(behind.Close(t.Context())) })
+	g := w.open(w.with(func(o *Options) { o.Ledger = behind }))
+	w.url = "http://" + g.Addr()
+	for _, path := range []string{"/api/v1/runs", "/api/v1/runs/abcdefgh", "/api/v1/recipes", "/api/v1/pools"} {
+		wantProblem(t, w.do(http.MethodGet, path, ""), http.StatusServiceUnavailable, api.Unavailable, "catching up with the facts: 1 left")
+	}
+	for path, body := range map[string]string{"/api/v1/runs": `{"recipe":"fraud","all":true}`, "/api/v1/runs/cancel": `{"all":true}`, "/api/v1/runs/retry": `{"runs":["abcdefgh"]}`} {
+		wantProblem(t, w.post(path, body), http.StatusServiceUnavailable, api.Unavailable, "catching up with the facts")
+	}
+}
+
+func TestAGatewayWithoutRuns(t *testing.T) {
+	t.Parallel()
+	w := newWorldOf(t, testRecipes, embedded.Options{}, nil)
+	for _, path := range []string{"/api/v1/runs", "/api/v1/runs/abcdefgh", "/api/v1/recipes", "/api/v1/pools"} {
+		wantProblem(t, w.do(http.MethodGet, path, ""), http.StatusNotImplemented, api.NoRuns, "--redis")
+	}
+	for path, body := range map[string]string{"/api/v1/runs": `{"recipe":"fraud","keys":["a"]}`, "/api/v1/runs/cancel": `{"all":true}`, "/api/v1/pools/small/pause": ""} {
+		wantProblem(t, w.post(path, body), http.StatusNotImplemented, api.NoRuns, "--redis")
+	}
+}
+
+// runAsks get every documented answer about runs, recipes and pools.
+func (d *doors) runAsks(long, stranger []string) (all []ask) {
+	one := d.runs.start("intent", "bot-1")["bot-1"]
+	d.runs.is(one, tidemill.RunRunning)
+	d.must(d.runs.ledger.Tell(d.Context(), one, []byte(`{"time":"2026-11-20T12:00:00Z","attempt":1,"step":3,"total":10,"metrics":{"loss":0.5}}`)))
+	failed := d.runs.start("fraud", "shop-1")["shop-1"]
+	d.runs.is(failed, tidemill.RunRunning)
+	d.runs.end(failed, tidemill.OutcomeFailed, "no room")
+	cancelled := d.runs.start("fraud", "shop-2")["shop-2"]
+	d.runs.is(cancelled, tidemill.RunRunning)
+	d.runs.asks("/api/v1/runs/cancel", `{"runs":["`+cancelled+`"],"reason":"x"}`)
+	d.runs.start("intent", "bot-2")
+	const base = "/api/v1/"
+	for _, path := range []string{"runs", "runs/" + one, "recipes", "pools"} {
+		path = base + path
+		all = append(all, ask{d.open, "GET", path, "", nil, 200}, ask{d.guarded, "GET", path, "", d.reader, 200}, ask{d.open, "GET", path, "", stranger, 403},
+			ask{d.guarded, "GET", path, "", d.publisher, 403}, ask{d.guarded, "GET", path, "", nil, 401},
+			ask{d.narrow, "GET", path, "", append(long, d.reader...), 431}, ask{d.down, "GET", path, "", nil, 503}, ask{d.busy, "GET", path, "", nil, 501})
+	}
+	bodies := map[string]string{"runs": `{"recipe":"fraud","keys":["shop-7"]}`, "runs/cancel": `{"recipe":"intent","reason":"x"}`, "runs/retry": `{"recipe":"fraud"}`,
+		"recipes/fraud/pause": "", "recipes/fraud/resume": "", "pools/small/pause": "", "pools/small/resume": ""}
+	for path, body := range bodies {
+		path = base + path
+		all = append(all, ask{d.open, "POST", path, body, nil, 200}, ask{d.guarded, "POST", path, body, d.operator, 200}, ask{d.open, "POST", path, body, stranger, 403},
+			ask{d.guarded, "POST", path, body, d.reader, 403}, ask{d.guarded, "POST", path, body, nil, 401},
+			ask{d.narrow, "POST", path, body, append(long, d.operator...), 431}, ask{d.down, "POST", path, body, nil, 503}, ask{d.busy, "POST", path, body, nil, 501})
+		if body == "" {
+			continue
+		}
+		all = append(all, ask{d.open, "POST", path, "{", nil, 400}, ask{d.narrow, "POST", path, strings.Repeat(" ", 120<<10), d.operator, 413},
+			ask{d.narrow, "POST", path, strings.Repeat(" ", 30<<10), d.operator, 429}, ask{d.narrow, "POST", path, "late", d.operator, 408})
+	}
+	for _, path := range []string{"recipes/no/pause", "recipes/no/resume", "pools/no/pause", "pools/no/resume"} {
+		all = append(all, ask{d.open, "POST", base + path, "", nil, 404})
+	}
+	all = append(all, d.whyAsks(one, long, stranger)...)
+	return append(all, ask{d.open, "POST", base + "runs", `{"recipe":"no"}`, nil, 404}, ask{d.open, "GET", base + "runs/" + failed, "", nil, 200},
+		ask{d.open, "GET", base + "runs/" + cancelled, "", nil, 200}, ask{d.open, "GET", base + "runs/zzzzzzzz", "", nil, 404},
+		ask{d.open, "GET", base + "runs/abc", "", nil, 400}, ask{d.open, "GET", base + "runs?limit=0", "", nil, 400})
+}

@@ -1,0 +1,104 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+)
+
+func TestStreamsAreListed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.post("/streams/messages", "", event("1")...)
+	var all api.Streams
+	w.must(json.Unmarshal([]byte(w.do(http.MethodGet, "/api/v1/streams", "").body), &all))
+	var names []string
+	for _, s := range all.Streams {
+		names = append(names, s.Name)
+	}
+	if !same(names, []string{"clock", "commands", "dead-letters", "events", "facts", "messages", "progress", "scored"}) {
+		t.Errorf("streams are %v", names)
+	}
+	var one api.Stream
+	w.must(json.Unmarshal([]byte(w.do(http.MethodGet, "/api/v1/streams/messages", "").body), &one))
+	if one.Name != "messages" || one.Records != 1 || len(one.Partitions) != 4 || one.Bytes == nil || *one.RetentionSeconds != 7*24*3600 || one.Rate == 0 {
+		t.Errorf("%+v", one)
+	}
+	var facts api.Stream
+	w.must(json.Unmarshal([]byte(w.do(http.MethodGet, "/api/v1/streams/facts", "").body), &facts))
+	if facts.RetentionSeconds != nil || facts.Groups == nil {
+		t.Errorf("%+v", facts)
+	}
+	p := wantProblem(t, w.do(http.MethodGet, "/api/v1/streams/no", ""), http.StatusNotFound, api.UnknownStream, `"no"`)
+	if !same(p.Streams, names) {
+		t.Errorf("it names %v", p.Streams)
+	}
+}
+
+// All who ask at once share one look, and those who ask within a second of it
+// what it found, also where it found nothing.
+func TestSurveyIsShared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		looks, failing := 0, errors.New("away")
+		var failure error
+		s := survey[[]broker.StreamInfo]{within: time.Minute, look: func(context.Context) ([]broker.StreamInfo, error) {
+			looks++
+			time.Sleep(500 * time.Millisecond) // virtual
+			return []broker.StreamInfo{{Records: int64(looks)}}, failure
+		}}
+		ask := func(want int64, fails error) {
+			infos, err := s.now(t.Context())
+			if err != fails || infos[0].Records != want {
+				t.Errorf("%v, %v, want %d, %v", infos, err, want, fails)
+			}
+		}
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() { ask(1, nil) })
+		}
+		all.Wait()
+		time.Sleep(surveyAge - time.Millisecond)
+		ask(1, nil)
+		time.Sleep(time.Millisecond)
+		failure = failing
+		ask(2, failing)
+		ask(2, failing)
+		time.Sleep(surveyAge)
+		failure = nil
+		ask(3, nil)
+		if looks != 3 {
+			t.Errorf("%d looks", looks)
+		}
+	})
+}
+
+// Who looks for all and goes away does not take the others' answer along, and
+// who waits may go.
+func TestSurveyOutlivesWhoAsked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := survey[[]broker.StreamInfo]{within: time.Minute, look: func(ctx context.Context) ([]broker.StreamInfo, error) {
+			time.Sleep(time.Second) // virtual
+			return nil, ctx.Err()
+		}}
+		gone, cancel := context.WithCancel(t.Context())
+		go func() { _, _ = s.now(gone) }()
+		synctest.Wait()
+		cancel()
+		if _, err := s.now(gone); !errors.Is(err, context.Canceled) {
+			t.Errorf("who has gone is told %v", err)
+		}
+		if _, err := s.now(t.Context()); err != nil {
+			t.Errorf("the others are told %v", err)
+		}
+	})
+}

@@ -1,0 +1,301 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+)
+
+const batchType = "application/cloudevents-batch+json"
+
+// batch is events on their way in one request.
+type batch struct {
+	body   []byte // a JSON array without its end
+	events []pending
+}
+
+// pending is an event that has no answer yet.
+type pending struct {
+	id         string
+	start, end int // of its JSON in the body
+	done       func(Receipt, error)
+}
+
+func (b *batch) add(v *broker.View, done func(Receipt, error)) {
+	b.comma()
+	start := len(b.body)
+	b.body = broker.AppendStructured(b.body, v)
+	b.events = append(b.events, pending{v.ID, start, len(b.body), done})
+}
+
+func (b *batch) comma() {
+	if len(b.events) == 0 {
+		b.body = append(b.body[:0], '[')
+		return
+	}
+	b.body = append(b.body, ',')
+}
+
+// some is a batch of a few of this one's events, in their order.
+func (b *batch) some(events []pending) *batch {
+	s := &batch{}
+	for _, e := range events {
+		s.comma()
+		start := len(s.body)
+		s.body = append(s.body, b.body[e.start:e.end]...)
+		s.events = append(s.events, pending{e.id, start, len(s.body), e.done})
+	}
+	return s
+}
+
+// fail gives all events one answer.
+func (b *batch) fail(stream string, err error) {
+	for _, e := range b.events {
+		e.done(Receipt{}, ofEvent(stream, e.id, err))
+	}
+}
+
+// send asks until every event has an answer that stays. Only those that have
+// none are sent again, in their order.
+func (p *patience) send(ctx context.Context, stream string, b *batch) {
+	path, err := toStream(stream)
+	if err != nil {
+		b.fail(stream, err)
+		return
+	}
+	for len(b.events) > 0 {
+		a, err := p.ask(ctx, request{method: http.MethodPost, path: path,
+			header: http.Header{"Content-Type": {batchType}}, body: append(b.body, ']')})
+		if err != nil {
+			b.fail(stream, err)
+			return
+		}
+		if a.status == http.StatusRequestEntityTooLarge && len(b.events) > 1 {
+			p.halve(ctx, stream, b)
+			return
+		}
+		answers, err := p.g.answersOf(a, len(b.events))
+		if err != nil {
+			b.fail(stream, p.given(err))
+			return
+		}
+		after, _ := passing(a)
+		b = p.settle(ctx, stream, b, answers, after)
+	}
+}
+
+// halve passes a limit below ours: of the gateway, or of what stands before it.
+func (p *patience) halve(ctx context.Context, stream string, b *batch) {
+	middle := len(b.events) / 2
+	p.send(ctx, stream, b.some(b.events[:middle]))
+	p.send(ctx, stream, b.some(b.events[middle:]))
+}
+
+// settle hands the answers out. What is left is to be tried again, and its time
+// to wait is over.
+func (p *patience) settle(ctx context.Context, stream string, b *batch, answers []api.Answer, after time.Duration) *batch {
+	var again []pending
+	var last error
+	for i, e := range b.events {
+		r, err := outcome(answers[i])
+		if passingStatus(answers[i].Status) {
+			again, last = append(again, e), err
+			continue
+		}
+		if err != nil {
+			err = ofEvent(stream, e.id, err)
+		}
+		e.done(r, err)
+	}
+	rest := b.some(again)
+	if len(again) == 0 {
+		return rest
+	}
+	if ended := p.pause(ctx, after, last); ended != nil {
+		rest.fail(stream, p.given(ended))
+		return &batch{}
+	}
+	return rest
+}
+
+// answersOf finds the events' answers in a success and in a refusal alike.
+func (g *Gateway) answersOf(a answer, events int) ([]api.Answer, error) {
+	var answers []api.Answer
+	if p, ok := problemOf(a); ok {
+		answers = p.Events
+	} else if a.status == http.StatusAccepted {
+		var all api.Answers
+		if err := json.Unmarshal(a.body, &all); err == nil {
+			answers = all.Events
+		}
+	}
+	switch {
+	case len(answers) == events:
+		return answers, nil
+	case a.status == http.StatusAccepted || len(answers) > 0:
+		return nil, fmt.Errorf("%s answered %s with %d answers to %d events: is a gateway of Tidemill there?", g.base, statusText(a.status), len(answers), events)
+	}
+	return nil, g.fault(a)
+}
+
+// outcome is one event's answer as a receipt or an error.
+func outcome(a api.Answer) (Receipt, error) {
+	switch {
+	case a.Status == http.StatusAccepted && a.Repeated:
+		return Receipt{Repeated: true}, nil
+	case a.Status == http.StatusAccepted && a.Position != nil:
+		return Receipt{Receipt: broker.Receipt(*a.Position)}, nil
+	case a.Problem != nil:
+		p := *a.Problem
+		p.Status = a.Status
+		return Receipt{}, newRefusal(&p)
+	}
+	return Receipt{}, fmt.Errorf("the gateway answered %s and nothing more", statusText(a.Status))
+}
+
+// What one request carries. Larger ones gain nothing and wait longer for their
+// answer; the gateway's limits, and those of most proxies, are above.
+const (
+	batchEvents = 2000
+	batchBytes  = 768 << 10
+)
+
+// Batcher publishes many events in batches. One is under way at a time, so that
+// all events stay in order, and the next fills meanwhile: a slow caller's events
+// go alone, a fast one's in full batches. It is safe for concurrent use.
+type Batcher struct {
+	g      *Gateway
+	stream string
+
+	mu      sync.Mutex
+	filling *batch
+	busy    bool          // a batch is under way
+	moved   chan struct{} // closed and replaced each time that there is more room or less under way
+	wake    chan struct{}
+	closed  bool
+
+	ctx     context.Context // of the requests; ended by Close
+	stop    context.CancelCauseFunc
+	running sync.WaitGroup
+}
+
+// Batcher publishes to a stream, or, if it is empty, each event to the home of
+// its type. Close it.
+func (g *Gateway) Batcher(stream string) *Batcher {
+	b := &Batcher{g: g, stream: stream, filling: &batch{}, moved: make(chan struct{}), wake: make(chan struct{}, 1)}
+	b.ctx, b.stop = context.WithCancelCause(context.Background())
+	b.running.Go(b.run)
+	return b
+}
+
+// Send hands an event over and returns; it waits only while the next batch is
+// full, as long as the context allows. The event's bytes are copied. done is
+// called once, from another goroutine or this one, and must not block.
+func (b *Batcher) Send(ctx context.Context, v *broker.View, done func(Receipt, error)) {
+	err := v.Validate()
+	if err == nil {
+		err = b.put(ctx, v, done)
+	}
+	if err != nil {
+		done(Receipt{}, ofEvent(b.stream, v.ID, err))
+	}
+}
+
+func (b *Batcher) put(ctx context.Context, v *broker.View, done func(Receipt, error)) error {
+	for {
+		moved, err := b.tryPut(v, done)
+		if err != nil || moved == nil {
+			return err
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// tryPut gives what to wait for if the batch is full.
+func (b *Batcher) tryPut(v *broker.View, done func(Receipt, error)) (moved <-chan struct{}, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed:
+		return nil, broker.ErrClosed
+	case len(b.filling.events) >= batchEvents || len(b.filling.body) >= batchBytes:
+		return b.moved, nil
+	}
+	b.filling.add(v, done)
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+	return nil, nil
+}
+
+func (b *Batcher) run() {
+	for {
+		select {
+		case <-b.wake:
+		case <-b.ctx.Done():
+			return
+		}
+		for full := b.take(); full != nil; full = b.take() {
+			b.g.publishing().send(b.ctx, b.stream, full)
+		}
+	}
+}
+
+// take is the next batch, nil if there is none: then nothing is under way.
+func (b *Batcher) take() *batch {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.moved)
+	b.moved = make(chan struct{})
+	if b.busy = len(b.filling.events) > 0; !b.busy {
+		return nil
+	}
+	full := b.filling
+	b.filling = &batch{}
+	return full
+}
+
+// Flush waits until every event that was sent has its answer.
+func (b *Batcher) Flush(ctx context.Context) error {
+	for {
+		b.mu.Lock()
+		moved, none := b.moved, !b.busy && len(b.filling.events) == 0
+		b.mu.Unlock()
+		if none {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Close flushes, as long as the context allows, and ends the batcher. Events
+// that have no answer by then get an error.
+func (b *Batcher) Close(ctx context.Context) error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	err := b.Flush(ctx)
+	b.stop(broker.ErrClosed)
+	b.running.Wait()
+	b.mu.Lock()
+	left := b.filling
+	b.filling = &batch{}
+	b.mu.Unlock()
+	left.fail(b.stream, broker.ErrClosed)
+	return err
+}

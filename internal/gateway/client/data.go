@@ -1,0 +1,147 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"tidemill.dev/api"
+	"tidemill.dev/internal/data/transfer"
+)
+
+const (
+	pageOfFiles  = 10_000
+	commitWithin = 10 * time.Minute // of half a million changes, to a store that is far away
+)
+
+// Carrier moves objects to and from the gateway.
+func (g *Gateway) Carrier() *transfer.Client {
+	return &transfer.Client{Base: g.base.JoinPath("api", "v1", "data").String(), HTTP: g.client, Sign: func(r *http.Request) {
+		// Without a token the gateway says that there is none, which is what there is to say.
+		_ = g.sign(r.Header)
+	}}
+}
+
+// Commit commits changes to a branch. The request's name makes it one commit,
+// however often it is said.
+func (g *Gateway) Commit(ctx context.Context, asked api.CommitAsked, changes []api.Change) (done api.Committed, err error) {
+	what := "commit to dataset " + asked.Dataset
+	var body bytes.Buffer
+	lines := json.NewEncoder(&body)
+	err = lines.Encode(asked)
+	for i := 0; err == nil && i < len(changes); i++ {
+		err = lines.Encode(&changes[i])
+	}
+	if err != nil {
+		return done, fmt.Errorf("%s: %w", what, err)
+	}
+	p := g.patience(commitWithin)
+	p.each = commitWithin
+	a, err := p.ask(ctx, request{method: http.MethodPost, path: []string{"api", "v1", "data", "commits"},
+		header: http.Header{"Content-Type": {"application/x-ndjson"}}, body: body.Bytes()})
+	return done, g.read(what, a, err, &done)
+}
+
+// Datasets are those whose names begin so.
+func (g *Gateway) Datasets(ctx context.Context, prefix string) (all api.Datasets, err error) {
+	err = g.get(ctx, "list the datasets", &all, filled("prefix", prefix), "data", "datasets")
+	return all, err
+}
+
+// CommitAt is the head of a branch, or a commit by the beginning of its id.
+func (g *Gateway) CommitAt(ctx context.Context, dataset, at string) (c api.Commit, err error) {
+	err = g.get(ctx, "look up dataset "+dataset, &c, filled("dataset", dataset, "at", at), "data", "commit")
+	return c, err
+}
+
+// Files calls fn with the files at or below a path of one commit, in order.
+func (g *Gateway) Files(ctx context.Context, dataset, at, path string, fn func(api.File) error) (c api.Commit, err error) {
+	query := filled("dataset", dataset, "at", at, "path", path, "limit", strconv.Itoa(pageOfFiles))
+	for {
+		var page api.Files
+		if err := g.get(ctx, "list the files of dataset "+dataset, &page, query, "data", "files"); err != nil {
+			return c, err
+		}
+		for _, f := range page.Files {
+			if err := fn(f); err != nil {
+				return page.Commit, err
+			}
+		}
+		if page.Next == "" {
+			return page.Commit, nil
+		}
+		query.Set("at", page.Commit.ID) // a branch may go on meanwhile
+		query.Set("after", page.Next)
+	}
+}
+
+// Commits are the newest of a branch.
+func (g *Gateway) Commits(ctx context.Context, dataset, branch string, limit int) (all api.Log, err error) {
+	err = g.get(ctx, "list the commits of dataset "+dataset, &all, filled("dataset", dataset, "branch", branch, "limit", strconv.Itoa(limit)), "data", "log")
+	return all, err
+}
+
+// Diff calls fn with the files that differ between two commits, in order.
+func (g *Gateway) Diff(ctx context.Context, dataset, from, to string, fn func(api.Difference) error) error {
+	query := filled("dataset", dataset, "from", from, "to", to, "limit", strconv.Itoa(pageOfFiles))
+	for {
+		var page api.Diff
+		if err := g.get(ctx, "compare commits of dataset "+dataset, &page, query, "data", "diff"); err != nil {
+			return err
+		}
+		for _, d := range page.Files {
+			if err := fn(d); err != nil {
+				return err
+			}
+		}
+		if page.Next == "" {
+			return nil
+		}
+		query.Set("from", page.From.ID)
+		query.Set("to", page.To.ID)
+		query.Set("after", page.Next)
+	}
+}
+
+// Branch makes a branch.
+func (g *Gateway) Branch(ctx context.Context, asked api.BranchAsked) (done api.Branched, err error) {
+	err = g.post(ctx, "make branch "+asked.Branch+" of dataset "+asked.Dataset, asked, &done, "data", "branches")
+	return done, err
+}
+
+// Collect removes what nothing reaches. It asks once, and waits as long as it
+// takes.
+func (g *Gateway) Collect(ctx context.Context, asked api.CollectAsked) (done api.Collected, err error) {
+	r, err := asking(asked, "data", "gc")
+	if err != nil {
+		return done, err
+	}
+	a, err := g.ask(ctx, r)
+	return done, g.read("collect what nothing reaches", a, err, &done)
+}
+
+// filled is a query of those that are not empty.
+func filled(pairs ...string) url.Values {
+	query := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			query.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return query
+}
+
+// ForgetKey asks that a key be forgotten, or what that would take away.
+func (g *Gateway) ForgetKey(ctx context.Context, named Asking, ask api.KeyAsked) (end api.KeyEnd, err error) {
+	return end, g.postNamed(ctx, named, "forget the key", ask, &end, "keys", "forget")
+}
+
+// ForgottenKey is how far the end of a key has come.
+func (g *Gateway) ForgottenKey(ctx context.Context, id string) (end api.KeyEnd, err error) {
+	return end, g.get(ctx, "look for the receipt", &end, nil, "keys", "forgotten", id)
+}

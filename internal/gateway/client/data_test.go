@@ -1,0 +1,54 @@
+package client
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"tidemill.dev/api"
+)
+
+// A commit that nobody answered is said again as it was, under the same name.
+func TestACommitIsSaidAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var bodies []string
+		answer, _ := turns(hungUp, told(slug(api.Unavailable, http.StatusServiceUnavailable, "its event could not be published")),
+			func(w http.ResponseWriter, r *http.Request) {
+				b, _ := io.ReadAll(r.Body)
+				bodies = append(bodies, r.URL.Path+"\n"+string(b))
+				_ = json.NewEncoder(w).Encode(api.Committed{Commit: api.Commit{ID: "c"}})
+			})
+		g := gatewayOf(t, answer)
+		done, err := g.Commit(t.Context(), api.CommitAsked{Dataset: "d", Request: "r"}, []api.Change{{File: api.File{Path: "a"}}, {File: api.File{Path: "b"}, Remove: true}})
+		if err != nil || done.ID != "c" || len(bodies) != 1 {
+			t.Fatalf("%+v, %v", done, err)
+		}
+		lines := strings.Split(strings.TrimSpace(bodies[0]), "\n")
+		if len(lines) != 4 || lines[0] != "/base/api/v1/data/commits" || !strings.Contains(lines[1], `"request":"r"`) || !strings.Contains(lines[3], `"remove":true`) {
+			t.Errorf("%q", lines)
+		}
+	})
+}
+
+// The pages of a branch are of the commit that the first of them was of.
+func TestPagesAreOfOneCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []string
+		g := gatewayOf(t, func(w http.ResponseWriter, r *http.Request) {
+			asked = append(asked, r.FormValue("at")+" "+r.FormValue("after"))
+			page := api.Files{Commit: api.Commit{ID: "c1"}, Files: []api.File{{Path: "a"}}, Next: "a"}
+			if len(asked) == 2 {
+				page.Files, page.Next = []api.File{{Path: "b"}}, ""
+			}
+			_ = json.NewEncoder(w).Encode(page)
+		})
+		var paths []string
+		c, err := g.Files(t.Context(), "d", "main", "", func(f api.File) error { paths = append(paths, f.Path); return nil })
+		if err != nil || c.ID != "c1" || strings.Join(paths, " ") != "a b" || strings.Join(asked, ", ") != "main , c1 a" {
+			t.Errorf("%v, %v, %q", err, paths, asked)
+		}
+	})
+}

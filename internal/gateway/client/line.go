@@ -1,0 +1,345 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/follow"
+	"tidemill.dev/broker/retry"
+)
+
+const (
+	// silence is how long a connection may bring nothing: three of the comments
+	// that the gateway sends to keep it alive.
+	silence = 45 * time.Second
+
+	// longestAsked is how long a gateway can have a tail wait before it comes
+	// back. Whatever asks for more means no reader well.
+	longestAsked = 30 * time.Second
+
+	eventStreamType = "text/event-stream"
+	eventEnd        = "end"
+)
+
+// line is a tail's connection, which may break and be made again.
+type line struct {
+	t      *Tail
+	stream *eventStream
+	hangUp func() // ends the connection; harmless where there is none
+
+	lastID string
+	seen   int
+	wait   backoff
+	away   bool // and the caller has been told
+}
+
+// awayError is a fault that passes: the gateway restarts, or the network does.
+type awayError struct {
+	error
+	after time.Duration // as the gateway wants it
+}
+
+// Unwrap is the fault.
+func (e *awayError) Unwrap() error { return e.error }
+
+// open makes the first connection. It is not tried for ever: what never worked
+// may be another's address, or another's trouble.
+func (l *line) open() error {
+	p := l.t.g.reading()
+	for {
+		err := l.connect(max(time.Until(p.until), time.Second))
+		var away *awayError
+		if !errors.As(err, &away) {
+			p.g.trouble.Store(nil)
+			return err
+		}
+		l.hangUp()
+		if ended := p.pause(l.t.ctx, away.after, away.error); ended != nil {
+			return ended
+		}
+	}
+}
+
+// run reads until the end or a fault that stays, which it returns.
+func (l *line) run() error {
+	defer func() { l.hangUp() }()
+	var err error // of the connection
+	for {
+		if err == nil {
+			if err = l.read(); errors.Is(err, errEnd) {
+				return io.EOF
+			}
+			l.wait = backoff{}
+		} else if passes(err) {
+			l.tell(err)
+		}
+		l.hangUp()
+		if l.t.ctx.Err() != nil {
+			return broker.ErrClosed
+		}
+		if !passes(err) {
+			return fmt.Errorf("tail stream %s: %w", l.t.o.Stream, err)
+		}
+		l.pause(err)
+		if err = l.connect(silence); err == nil {
+			l.tell(nil)
+		}
+	}
+}
+
+func passes(err error) bool {
+	var away *awayError
+	return errors.As(err, &away)
+}
+
+// tell has Next say once that the gateway has gone, and once that it is back. A
+// cut that the next call mends is not worth a word.
+func (l *line) tell(err error) {
+	if gone := err != nil; gone != l.away {
+		l.away = gone
+		l.t.news.put(l.t.ctx, news{away: err, turn: true})
+	}
+}
+
+// pause comes before each new call: short after a cut, longer while nobody
+// answers.
+func (l *line) pause(err error) {
+	d := l.wait.next(0)
+	var away *awayError
+	if errors.As(err, &away) && away.after > 0 {
+		asked := min(away.after, longestAsked)
+		d = max(d, asked+rand.N(asked/2+1))
+	}
+	_ = retry.Sleep(l.t.ctx, d)
+}
+
+// connect asks for what is behind the last event that came whole, and waits so
+// long for the answer.
+func (l *line) connect(within time.Duration) error {
+	ctx, cancel := context.WithCancel(l.t.ctx)
+	quiet := time.AfterFunc(within, cancel)
+	l.hangUp = func() { quiet.Stop(); cancel() }
+	res, err := l.t.g.do(ctx, l.request())
+	if err != nil {
+		switch {
+		case lastingFault(err):
+			return err
+		case ctx.Err() != nil && l.t.ctx.Err() == nil:
+			err = errSilent
+		}
+		return &awayError{error: err}
+	}
+	l.hangUp = func() { quiet.Stop(); cancel(); _ = res.Body.Close() }
+	media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	if res.StatusCode != http.StatusOK || media != eventStreamType {
+		return l.refused(res)
+	}
+	quiet.Reset(silence)
+	l.stream = newEventStream(&alive{res.Body, quiet}, l.lastID)
+	return nil
+}
+
+func (l *line) request() request {
+	o := l.t.o
+	q := url.Values{"follow": {strconv.FormatBool(!o.ToEnd)}}
+	if o.From != "" {
+		q.Set("from", o.From)
+	}
+	if o.Where != "" {
+		q.Set("where", o.Where)
+	}
+	if o.Limit > 0 {
+		q.Set("limit", strconv.Itoa(o.Limit-l.seen))
+	}
+	h := http.Header{"Accept": {eventStreamType}, "Cache-Control": {"no-store"}}
+	if l.lastID != "" {
+		h.Set("Last-Event-ID", l.lastID)
+	}
+	return request{method: http.MethodGet, path: []string{"api", "v1", "streams", o.Stream, "events"}, query: q, header: h}
+}
+
+func (l *line) refused(res *http.Response) error {
+	body, err := readAll(res.Body)
+	if err != nil {
+		return &awayError{error: err}
+	}
+	a := answer{res.StatusCode, res.Header, body}
+	err = l.t.g.fault(a)
+	if after, ok := passing(a); ok {
+		return &awayError{err, after}
+	}
+	return err
+}
+
+// alive is a body that hangs up when nothing has come for too long.
+type alive struct {
+	io.Reader
+	quiet *time.Timer
+}
+
+// Read reads, and has heard something.
+func (a *alive) Read(p []byte) (int, error) {
+	n, err := a.Reader.Read(p)
+	a.quiet.Reset(silence)
+	return n, err
+}
+
+var errEnd = errors.New("there is no more")
+
+// read hands out what the connection brings until it breaks or all has come.
+func (l *line) read() error {
+	for {
+		m, err := l.stream.next()
+		l.lastID = l.stream.lastID
+		if errors.Is(err, errTooLong) {
+			return err
+		}
+		if err != nil {
+			return &awayError{err, l.stream.retry}
+		}
+		if m.event == eventEnd {
+			return errEnd
+		}
+		if m.event != "" && m.event != "message" {
+			continue // of a later version
+		}
+		l.t.news.put(l.t.ctx, news{event: l.decode(m.data), size: len(m.data)})
+		if l.seen++; l.seen == l.t.o.Limit {
+			return errEnd
+		}
+	}
+}
+
+// unknown is the partition or the offset that was not told.
+const unknown = -1
+
+// decode takes an event out of what the gateway says of it. What cannot be read
+// is a bad record, with its place as far as that was read: one of them is no
+// reason to keep those behind it from the reader.
+func (l *line) decode(data []byte) follow.Event {
+	told := api.Tailed{Partition: unknown, Offset: unknown}
+	err := json.Unmarshal(data, &told)
+	e := follow.Event{Stream: l.t.o.Stream, Partition: told.Partition, Offset: told.Offset, Received: told.Received}
+	if e.Received.IsZero() {
+		e.Received = time.Now()
+	}
+	switch {
+	case err != nil:
+		e.Err = fmt.Errorf("what the gateway sends is no event: %w", err)
+		e.View = broker.View{Data: bytes.Clone(data)}
+		return e
+	case told.Error == "":
+		e.Err = broker.UnmarshalStructured(told.Event, &e.View)
+	default:
+		e.Err = errors.New(told.Error)
+	}
+	if e.Err != nil {
+		e.View = broker.View{Key: told.Key, Data: told.Data}
+	}
+	return e
+}
+
+// What waits for Next. A reader that pauses, as one before a pager does, must
+// not have the stream gather in memory: the gateway is to wait instead.
+const (
+	waitingEvents = 1024
+	waitingBytes  = 16 << 20 // but always one event, however large
+)
+
+// queue is what has come and not been asked for. One goroutine puts, one takes.
+type queue struct {
+	came, room chan struct{} // something has changed for who takes, or puts
+
+	mu    sync.Mutex
+	all   []news
+	bytes int
+	err   error // why nothing more will come
+}
+
+// news is an event, or a change of the gateway's being there.
+type news struct {
+	event follow.Event
+	size  int // bytes of the event, as it was sent
+	away  error
+	turn  bool // away, or back if away is nil
+}
+
+func newQueue() *queue {
+	return &queue{came: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+}
+
+// put waits for room, until the context ends.
+func (q *queue) put(ctx context.Context, n news) {
+	for !q.add(n) {
+		select {
+		case <-q.room:
+		case <-ctx.Done():
+			return
+		}
+	}
+	wake(q.came)
+}
+
+func (q *queue) add(n news) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.all) > 0 && (len(q.all) == waitingEvents || q.bytes+n.size > waitingBytes) {
+		return false
+	}
+	q.all, q.bytes = append(q.all, n), q.bytes+n.size
+	return true
+}
+
+// end says that nothing more comes, and why.
+func (q *queue) end(err error) {
+	q.mu.Lock()
+	q.err = err
+	q.mu.Unlock()
+	wake(q.came)
+}
+
+// take waits for what has come, all of it. The error comes behind the last.
+func (q *queue) take(ctx context.Context) ([]news, error) {
+	for {
+		if all, err := q.remove(); len(all) > 0 || err != nil {
+			return all, err
+		}
+		select {
+		case <-q.came:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (q *queue) remove() ([]news, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.all) == 0 {
+		return nil, q.err
+	}
+	all := q.all
+	q.all, q.bytes = nil, 0
+	wake(q.room)
+	return all, nil
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // it has been told already
+	}
+}

@@ -1,0 +1,91 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/cehttp"
+)
+
+// Receipt says what became of an event.
+type Receipt struct {
+	broker.Receipt      // where it lies, if it was stored now
+	Repeated       bool // it was here before; nothing was stored
+}
+
+// Publish publishes one event and waits until all in-sync replicas have it. An
+// empty stream is the home of its type. Retries carry the same id, by which the
+// gateway knows them.
+func (g *Gateway) Publish(ctx context.Context, stream string, v *broker.View) (Receipt, error) {
+	r, err := g.publish(ctx, stream, v)
+	if err != nil {
+		return r, ofEvent(stream, v.ID, err)
+	}
+	return r, nil
+}
+
+func (g *Gateway) publish(ctx context.Context, stream string, v *broker.View) (Receipt, error) {
+	if err := v.Validate(); err != nil {
+		return Receipt{}, err
+	}
+	path, err := toStream(stream)
+	if err != nil {
+		return Receipt{}, err
+	}
+	h := http.Header{}
+	body := cehttp.WriteBinary(h, v)
+	p := g.publishing()
+	a, err := p.ask(ctx, request{method: http.MethodPost, path: path, header: h, body: body})
+	if err != nil {
+		return Receipt{}, err
+	}
+	if a.status != http.StatusAccepted {
+		return Receipt{}, p.given(g.fault(a))
+	}
+	return g.receiptOf(a)
+}
+
+// receiptOf believes no success that does not say where the event is: a page
+// for every path answers 200, and has stored nothing.
+func (g *Gateway) receiptOf(a answer) (Receipt, error) {
+	if a.header.Get(api.HeaderRepeated) == "true" {
+		return Receipt{Repeated: true}, nil
+	}
+	at, err := parsePosition(a.header.Get(api.HeaderPosition))
+	if err != nil {
+		return Receipt{}, fmt.Errorf("%s answered %s without saying where the event is: is a gateway of Tidemill there?", g.base, statusText(a.status))
+	}
+	return Receipt{Receipt: at}, nil
+}
+
+var errPosition = errors.New("position is not stream/partition/offset")
+
+func parsePosition(text string) (broker.Receipt, error) {
+	parts := strings.Split(text, "/")
+	if len(parts) != 3 || tidemill.CheckStream(parts[0]) != nil {
+		return broker.Receipt{}, errPosition
+	}
+	partition, err := strconv.ParseInt(parts[1], 10, 32)
+	if err != nil || partition < 0 {
+		return broker.Receipt{}, errPosition
+	}
+	offset, err := strconv.ParseInt(parts[2], 10, 64)
+	if err != nil || offset < -1 {
+		return broker.Receipt{}, errPosition
+	}
+	return broker.Receipt{Stream: parts[0], Partition: int32(partition), Offset: offset}, nil
+}
+
+func ofEvent(stream, id string, err error) error {
+	if stream == "" {
+		return fmt.Errorf("publish event %s: %w", id, err)
+	}
+	return fmt.Errorf("publish event %s to stream %s: %w", id, stream, err)
+}

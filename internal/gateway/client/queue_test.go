@@ -1,0 +1,76 @@
+package client
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tidemill.dev/api"
+)
+
+// counted counts what its writer has taken.
+type counted struct {
+	io.Writer
+	taken *atomic.Int64
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	c.taken.Add(int64(n))
+	return n, err
+}
+
+// Whoever reads a tail with a pager holds no more of it than a little.
+func TestTailOfLargeEventsWaitsWithItsReader(t *testing.T) {
+	t.Parallel()
+	const events, size = 48, 1 << 20
+	synctest.Test(t, func(t *testing.T) {
+		var taken atomic.Int64
+		r, _, err := tailOf(t, TailOptions{}, func(w http.ResponseWriter, r *http.Request) {
+			says("", false)(w, r)
+			writeLarge(counted{w, &taken}, events, size)
+			says(bye, false)(w, r)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // nobody reads
+		if n := taken.Load(); n < waitingBytes || n > waitingBytes+4*size {
+			t.Errorf("%d bytes wait for a reader that does not come", n)
+		}
+		all, _ := readAllOf(t, r)
+		wantEvents(t, all, events)
+	})
+}
+
+// One event that is larger than all that may wait still comes.
+func TestTailOfAHugeEvent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, _, err := tailOf(t, TailOptions{}, func(w http.ResponseWriter, r *http.Request) {
+			says("", false)(w, r)
+			writeLarge(w, 2, waitingBytes+1)
+			says(bye, false)(w, r)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, _ := readAllOf(t, r)
+		wantEvents(t, all, 2)
+	})
+}
+
+func writeLarge(w io.Writer, events, size int) {
+	data := strings.Repeat("x", size)
+	for i := range events {
+		body, _ := json.Marshal(api.Tailed{Partition: 1, Offset: int64(i), Received: time.Unix(int64(i), 0),
+			Event: json.RawMessage(fmt.Sprintf(`{"specversion":"1.0","id":"%d","source":"/x","type":"t","data":"%s"}`, i, data))})
+		fmt.Fprintf(w, "data: %s\n\n", body)
+	}
+}

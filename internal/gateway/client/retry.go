@@ -1,0 +1,187 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/retry"
+)
+
+const (
+	firstWait   = 100 * time.Millisecond
+	longestWait = 5 * time.Second
+	readWithin  = 10 * time.Second // who reads is at a keyboard, and may ask again
+	askWithin   = 45 * time.Second // one attempt: a gateway has answered by then, that it does not know yet at the least
+)
+
+// backoff is how long to wait before each next attempt, with jitter so that
+// many clients of one restarted gateway do not return together.
+type backoff struct{ failures int }
+
+func (b *backoff) next(asked time.Duration) time.Duration {
+	b.failures++
+	d := retry.Backoff{First: firstWait, Cap: longestWait, Jitter: 0.5}.After(b.failures)
+	return max(d, asked+d/4)
+}
+
+// passing tells whether what was answered may be answered otherwise later: the
+// gateway restarts, its Kafka is away, we ask too much, or what stands before it
+// has nobody behind it. How long to wait it may say itself.
+func passing(a answer) (after time.Duration, ok bool) {
+	if !passingStatus(a.status) {
+		return 0, false
+	}
+	return retryAfter(a.header.Get("Retry-After")), true
+}
+
+func passingStatus(status int) bool {
+	switch status {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// retryAfter reads both of its forms.
+func retryAfter(text string) time.Duration {
+	if seconds, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(time.Until(at), 0)
+	}
+	return 0
+}
+
+// lastingFault tells an error of the connection that no retry mends.
+func lastingFault(err error) bool {
+	var (
+		unknown   x509.UnknownAuthorityError
+		host      x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		verify    *tls.CertificateVerificationError
+		plainText tls.RecordHeaderError
+	)
+	return errors.As(err, &unknown) || errors.As(err, &host) || errors.As(err, &invalid) ||
+		errors.As(err, &verify) || errors.As(err, &plainText) || errors.Is(err, errToken)
+}
+
+// neverSent tells an error that came before anything was sent.
+func neverSent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// errSilent is an attempt that ended without an answer.
+var errSilent = errors.New("the gateway does not answer")
+
+// patience is the retrying of one thing until it has an answer that stays.
+type patience struct {
+	g      *Gateway
+	reads  bool // so nothing can have been stored
+	within time.Duration
+	each   time.Duration // one attempt; askWithin
+	wait   backoff
+	until  time.Time
+	said   error // the last failure that was no mere silence, which tells less
+	doubt  bool  // some attempt may have stored what it carried
+}
+
+func (g *Gateway) publishing() *patience { return g.patience(g.timeout) }
+
+func (g *Gateway) reading() *patience {
+	p := g.patience(readWithin)
+	p.reads = true
+	return p
+}
+
+func (g *Gateway) patience(within time.Duration) *patience {
+	return &patience{g: g, within: within, each: askWithin, until: time.Now().Add(within)}
+}
+
+// ask is the answer that stays, or the last error when the time is up.
+func (p *patience) ask(ctx context.Context, r request) (answer, error) {
+	for {
+		a, err := p.once(ctx, r)
+		after, again := passing(a)
+		switch {
+		case err == nil && (!again || hasEvents(a)): // a batch knows which of its events to try again
+			p.g.trouble.Store(nil)
+			return a, nil
+		case err != nil && (lastingFault(err) || ctx.Err() != nil):
+			return a, p.given(err)
+		case err == nil:
+			err = p.g.fault(a)
+			p.doubt = p.doubt || mayBeStored(a)
+		}
+		if ended := p.pause(ctx, after, err); ended != nil {
+			return a, p.given(ended)
+		}
+	}
+}
+
+// once bounds one attempt.
+func (p *patience) once(ctx context.Context, r request) (answer, error) {
+	limited, cancel := context.WithTimeout(ctx, min(p.each, max(time.Until(p.until), time.Second)))
+	defer cancel()
+	a, err := p.g.ask(limited, r)
+	if err != nil {
+		sent := !neverSent(err)
+		p.doubt = p.doubt || sent
+		if sent && limited.Err() != nil && ctx.Err() == nil {
+			err = errSilent
+		}
+		return answer{}, err
+	}
+	return a, nil
+}
+
+// pause waits before the next attempt. It is the error if there is none.
+func (p *patience) pause(ctx context.Context, after time.Duration, err error) error {
+	if !errors.Is(err, errSilent) || p.said == nil {
+		p.said = err
+	}
+	said := p.said
+	p.g.trouble.Store(&said)
+	d := p.wait.next(after)
+	if time.Now().Add(d).After(p.until) {
+		return fmt.Errorf("%w (tried for %s)", p.said, p.within)
+	}
+	p.g.log.Debug("the gateway is asked again", "after", d, "reason", err)
+	if ended := retry.Sleep(ctx, d); ended != nil {
+		return errors.Join(err, ended)
+	}
+	return nil
+}
+
+// given is an error with its doubt.
+func (p *patience) given(err error) error {
+	if p.reads || !p.doubt || errors.Is(err, broker.ErrInDoubt) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", broker.ErrInDoubt, err)
+}
+
+// mayBeStored: a gateway says whether nothing was stored; a proxy does not know.
+func mayBeStored(a answer) bool {
+	p, ok := problemOf(a)
+	if !ok {
+		return a.status != http.StatusServiceUnavailable && a.status != http.StatusTooManyRequests
+	}
+	return p.Type == api.ProblemBase+api.InDoubt
+}
+
+func hasEvents(a answer) bool {
+	p, ok := problemOf(a)
+	return ok && len(p.Events) > 0
+}

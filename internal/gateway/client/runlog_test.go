@@ -1,0 +1,93 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"tidemill.dev/api"
+)
+
+// saying answers with some of a log, and cuts it off or not.
+func saying(text string, cut bool, wants map[string]string, t *testing.T) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		for name, want := range wants {
+			if got := r.URL.Query().Get(name); got != want {
+				t.Errorf("%s is %q, want %q", name, got, want)
+			}
+		}
+		w.Header().Set(api.HeaderAttempt, "3")
+		w.WriteHeader(http.StatusOK)
+		_, _ = io.WriteString(w, text)
+		if cut {
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// A log that is cut off goes on where it was, of the attempt that it began with.
+func TestALogThatIsCutOffGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handler, asked := turns(
+			saying("hel", true, map[string]string{"attempt": "", "skip": "", "follow": "true", "timestamps": "true"}, t),
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
+			saying("", true, map[string]string{"attempt": "3", "skip": "3"}, t),
+			saying("lo\n", false, map[string]string{"attempt": "3", "skip": "3"}, t))
+		g := gatewayOf(t, handler)
+		var text strings.Builder
+		if err := g.RunLog(t.Context(), "aaaaaaaa", LogOptions{Follow: true, Timestamps: true}, &text); err != nil || text.String() != "hello\n" || *asked != 4 {
+			t.Errorf("%q after %d requests: %v", text.String(), *asked, err)
+		}
+	})
+}
+
+// What stays is told at once, and a gateway that stays away after a while.
+func TestALogThatCannotBeRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer http.HandlerFunc
+		asked  int // 0 is several
+		says   string
+	}{
+		"no such run": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", api.ProblemType)
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"type":"`+api.ProblemBase+api.UnknownRun+`","title":"t","status":404,"detail":"no run begins so"}`)
+		}, 1, "read the log of run aaaaaaaa: no run begins so"},
+		"away": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }, 0, "tried for"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				handler, asked := turns(c.answer)
+				err := gatewayOf(t, handler).RunLog(t.Context(), "aaaaaaaa", LogOptions{}, io.Discard)
+				if err == nil || !strings.Contains(err.Error(), c.says) || c.asked > 0 && *asked != c.asked || *asked == 0 {
+					t.Errorf("%v after %d requests", err, *asked)
+				}
+			})
+		})
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+
+// Whoever cannot take more, or wants no more, is not asked again.
+func TestALogThatNobodyWants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handler, asked := turns(saying("hello", true, nil, t))
+		g := gatewayOf(t, handler)
+		if err := g.RunLog(t.Context(), "aaaaaaaa", LogOptions{Follow: true}, full{}); !errors.Is(err, io.ErrShortWrite) || *asked != 1 {
+			t.Errorf("%v after %d requests", err, *asked)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := g.RunLog(ctx, "aaaaaaaa", LogOptions{Follow: true}, io.Discard); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,424 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/follow"
+)
+
+// script answers a tail's calls, one after the other; the last stays.
+type script struct {
+	t     *testing.T
+	turns []func(w http.ResponseWriter, r *http.Request)
+	calls []*http.Request
+}
+
+func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	at := min(len(s.calls), len(s.turns)-1)
+	s.calls = append(s.calls, r)
+	s.turns[at](w, r)
+}
+
+// says sends a text as server-sent events and then ends or, if it is to stay,
+// waits until the caller has gone.
+func says(text string, stay bool) func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", eventStreamType+"; charset=utf-8")
+		_, _ = io.WriteString(w, text)
+		_ = http.NewResponseController(w).Flush()
+		if stay {
+			<-r.Context().Done()
+		}
+	}
+}
+
+// sent is events as the gateway sends them; their ids are their number.
+func sent(from, to int) string {
+	var b strings.Builder
+	for i := from; i < to; i++ {
+		body, _ := json.Marshal(api.Tailed{Partition: 1, Offset: int64(i), Received: time.Unix(int64(i), 0),
+			Event: json.RawMessage(fmt.Sprintf(`{"specversion":"1.0","id":"%d","source":"/x","type":"t"}`, i))})
+		fmt.Fprintf(&b, "id: after-%d\ndata: %s\n\n", i, body)
+	}
+	return b.String()
+}
+
+// bye is the end of a stream.
+const bye = "event: end\ndata: {}\n\n"
+
+func tailOf(t *testing.T, o TailOptions, turns ...func(http.ResponseWriter, *http.Request)) (*Tail, *script, error) {
+	t.Helper()
+	s := &script{t: t, turns: turns}
+	g := gatewayOf(t, s.ServeHTTP)
+	o.Stream = "events"
+	r, err := g.Tail(t.Context(), o)
+	if err == nil {
+		t.Cleanup(r.Close)
+	}
+	return r, s, err
+}
+
+func readAllOf(t *testing.T, r *Tail) (all []follow.Event, err error) {
+	t.Helper()
+	for {
+		batch, err := r.Next(t.Context())
+		all = append(all, batch...)
+		if err != nil {
+			return all, err
+		}
+	}
+}
+
+func wantEvents(t *testing.T, got []follow.Event, n int) {
+	t.Helper()
+	if len(got) != n {
+		t.Errorf("%d events, want %d", len(got), n)
+	}
+	for i, e := range got {
+		if e.Offset != int64(i) || e.ID != fmt.Sprint(i) || e.Partition != 1 || e.Stream != "events" || !e.Received.Equal(time.Unix(int64(i), 0)) {
+			t.Fatalf("event %d is %+v", i, e)
+		}
+	}
+}
+
+func TestTailReadsToTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, s, err := tailOf(t, TailOptions{From: "beginning", ToEnd: true, Limit: 5000}, says("retry: 1000\n\n"+sent(0, 3000)+": keepalive\n\n"+bye, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := readAllOf(t, r)
+		wantEvents(t, all, 3000)
+		if !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+		if q := s.calls[0].URL; q.Path != "/base/api/v1/streams/events/events" || q.RawQuery != "follow=false&from=beginning&limit=5000" {
+			t.Errorf("it asked for %s", q)
+		}
+	})
+}
+
+// Whatever cuts it off, it goes on behind the last event that came whole.
+func TestTailGoesOnWhereItWas(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		half := sent(5, 6)
+		var told []string
+		r, s, err := tailOf(t, TailOptions{From: "end", Away: func(err error) { told = append(told, fmt.Sprint(err)) }},
+			says("id: start\n\n", false), // cut before anything has come
+			says(sent(0, 2), false),
+			says(sent(2, 5)+half[:len(half)-2], false), // in the middle of an event
+			hungUp,
+			told503(),
+			told503(),
+			says(sent(5, 8)+bye, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := readAllOf(t, r)
+		wantEvents(t, all, 8)
+		if !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+		for i, want := range []string{"", "start", "after-1", "after-4", "after-4", "after-4", "after-4"} {
+			if got := s.calls[i].Header.Get("Last-Event-ID"); got != want {
+				t.Errorf("call %d has the id %q, want %q", i, got, want)
+			}
+		}
+		if len(told) != 2 || told[1] != "<nil>" {
+			t.Errorf("it was said that %q", told)
+		}
+	})
+}
+
+func told503() func(http.ResponseWriter, *http.Request) {
+	return told(slug(api.Unavailable, 503, "draining"), "Retry-After", "1")
+}
+
+func TestTailWaitsForAGatewayThatIsAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		turns := []func(http.ResponseWriter, *http.Request){says("", false)} // it was there once
+		for range 200 {
+			turns = append(turns, told503())
+		}
+		r, _, err := tailOf(t, TailOptions{}, append(turns, says(sent(0, 1)+bye, false))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		all, err := readAllOf(t, r)
+		wantEvents(t, all, 1)
+		if took := time.Since(began); !errors.Is(err, io.EOF) || took < 5*time.Minute || took > 20*time.Minute {
+			t.Errorf("%s, %v", took, err)
+		}
+	})
+}
+
+// A connection that has died without a word is noticed by its silence.
+func TestTailNoticesSilence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		alive := func(w http.ResponseWriter, r *http.Request) {
+			says(sent(0, 1), false)(w, r)
+			for range 20 {
+				time.Sleep(15 * time.Second)
+				_, _ = io.WriteString(w, ": keepalive\n\n")
+				_ = http.NewResponseController(w).Flush()
+			}
+			<-r.Context().Done()
+		}
+		r, s, err := tailOf(t, TailOptions{}, alive, says(sent(1, 2)+bye, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		all, _ := readAllOf(t, r)
+		wantEvents(t, all, 2)
+		if took := time.Since(began); took < 5*time.Minute+silence || took > 6*time.Minute {
+			t.Errorf("%s, %d calls", took, len(s.calls))
+		}
+	})
+}
+
+func TestTailEndsWhereGoingOnIsInVain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		turn func(http.ResponseWriter, *http.Request)
+		says string
+	}{
+		"gone":     {told(slug(api.UnknownStream, 404, "no such stream")), "tail stream events: no such stream"},
+		"no token": {told(slug(api.Unauthenticated, 401, "the token has expired")), "the token has expired"},
+		"a page":   {page(200, "<html>hello"), "is one there? It says: <html>hello"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r, _, err := tailOf(t, TailOptions{}, c.turn)
+			if err == nil {
+				_, err = readAllOf(t, r)
+			}
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: %v", name, err)
+			}
+			r, _, err = tailOf(t, TailOptions{}, says(sent(0, 1), false), c.turn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := readAllOf(t, r)
+			wantEvents(t, all, 1)
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s, later: %v", name, err)
+			}
+		})
+	}
+}
+
+func TestTailShowsWhatIsNoEvent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		body, _ := json.Marshal(api.Tailed{Partition: 2, Offset: 9, Error: "attribute id: is missing", Key: []byte("k"), Data: []byte("printer?")})
+		r, _, err := tailOf(t, TailOptions{}, says(fmt.Sprintf("id: 1\ndata: %s\n\ndata: {\"offset\": 10, \"event\": {\"id\": \"1\"}}\n\n", body)+bye, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, _ := readAllOf(t, r)
+		if len(all) != 2 || all[0].Err == nil || all[0].Err.Error() != "attribute id: is missing" || string(all[0].Key) != "k" || string(all[0].Data) != "printer?" || all[0].Offset != 9 || all[1].Err == nil {
+			t.Errorf("%+v", all)
+		}
+	})
+}
+
+// One line that cannot be read is told, and those behind it come.
+func TestTailGoesOnBehindWhatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]struct {
+		partition int32
+		offset    int64
+	}{
+		`{`:                                     {unknown, unknown},
+		`"\u001b[2J"`:                           {unknown, unknown},
+		`{"partition":1,"offset":9,"event":1}`:  {1, 9},
+		`{"partition":1,"offset":9,"error":1}`:  {1, 9},
+		`{"partition":"x","offset":9}`:          {unknown, 9},
+		`{"partition":3,"offset":7,"key":"%%"}`: {3, 7},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r, s, err := tailOf(t, TailOptions{}, says("id: bad\ndata: "+in+"\n\n"+sent(0, 2)+bye, false))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := readAllOf(t, r)
+			if !errors.Is(err, io.EOF) || len(s.calls) != 1 || len(all) != 3 {
+				t.Fatalf("%s: %d events in %d calls, %v", in, len(all), len(s.calls), err)
+			}
+			if bad := all[0]; bad.Err == nil || bad.Partition != want.partition || bad.Offset != want.offset || bad.Stream != "events" || bad.Received.IsZero() {
+				t.Errorf("%s: %+v", in, bad)
+			}
+			wantEvents(t, all[1:], 2)
+		})
+	}
+}
+
+// No gateway has a reader wait for weeks.
+func TestTailComesBackSoon(t *testing.T) {
+	t.Parallel()
+	for name, turn := range map[string]func(http.ResponseWriter, *http.Request){
+		"retry":       says("retry: 2147483647\n\n", false),
+		"Retry-After": told(slug(api.Unavailable, 503, "draining"), "Retry-After", "65535"),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r, _, err := tailOf(t, TailOptions{}, says("", false), turn, says(sent(0, 1)+bye, false))
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			all, _ := readAllOf(t, r)
+			wantEvents(t, all, 1)
+			if took := time.Since(began); took > 2*longestAsked {
+				t.Errorf("%s: it came back after %s", name, took)
+			}
+		})
+	}
+}
+
+func TestTailAsksForNoMoreThanIsMissing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, s, err := tailOf(t, TailOptions{Limit: 5}, says(sent(0, 3), false), says(sent(3, 10), true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := readAllOf(t, r)
+		wantEvents(t, all, 5)
+		if got := s.calls[1].URL.Query().Get("limit"); got != "2" || !errors.Is(err, io.EOF) {
+			t.Errorf("it asked for %s more; %v", got, err)
+		}
+	})
+}
+
+// What the gateway passes over moves the place on, so that a call after a cut
+// does not begin again where the last wanted event was.
+func TestTailComesBackBehindWhatIsNotWanted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const where = "subject LIKE 'bot-%' AND n > 1"
+		r, s, err := tailOf(t, TailOptions{Where: where}, says(sent(0, 3)+": keepalive\nid: behind-many\n\n", false), says(sent(9, 10)+bye, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, _ := readAllOf(t, r)
+		if len(all) != 4 {
+			t.Errorf("%d events, want 4", len(all))
+		}
+		for i, last := range []string{"", "behind-many"} {
+			if c := s.calls[i]; c.URL.Query().Get("where") != where || c.Header.Get("Last-Event-ID") != last {
+				t.Errorf("call %d asks for %s behind %q", i, c.URL.RawQuery, c.Header.Get("Last-Event-ID"))
+			}
+		}
+	})
+}
+
+func TestTailIsClosedAndInterrupted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, _, err := tailOf(t, TailOptions{}, says(sent(0, 5000), true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // it stands before a full channel
+		r.Close()
+		ctx, cancel := contextFor(t, time.Second)
+		defer cancel()
+		for err == nil {
+			_, err = r.Next(ctx)
+		}
+		if !errors.Is(err, broker.ErrClosed) {
+			t.Error(err)
+		}
+		r, _, err = tailOf(t, TailOptions{}, says("", true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Next(ctx); err != ctx.Err() || err == nil {
+			t.Errorf("interrupted: %v", err)
+		}
+	})
+}
+
+// Who reads is told soon, in the gateway's words, and of nothing in doubt.
+func TestReadingGivesUpSoon(t *testing.T) {
+	t.Parallel()
+	away := told(slug(api.Unavailable, 503, "Kafka is away"))
+	slow := func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(6 * time.Second):
+			away(w, r)
+		case <-r.Context().Done():
+		}
+	}
+	for name, c := range map[string]struct {
+		answer http.HandlerFunc
+		says   string
+	}{
+		"at once":  {away, "Kafka is away (tried for 10s)"},
+		"slowly":   {slow, "Kafka is away (tried for 10s)"},
+		"never":    {silent, "the gateway does not answer (tried for 10s)"},
+		"in doubt": {told(slug(api.InDoubt, 503, "who knows")), "who knows (tried for 10s)"},
+		"a proxy":  {page(502, "<h1>Bad Gateway"), "It says: <h1>Bad Gateway (tried for 10s)"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := gatewayOf(t, c.answer)
+			for what, read := range map[string]func() error{
+				"list the streams: ": func() error { _, err := g.Streams(t.Context()); return err },
+				"tail stream events: ": func() error {
+					_, err := g.Tail(t.Context(), TailOptions{Stream: "events"})
+					return err
+				},
+			} {
+				began := time.Now()
+				err := read()
+				if err == nil || !strings.HasPrefix(err.Error(), what) || !strings.HasSuffix(err.Error(), c.says) || strings.Contains(err.Error(), "outcome unknown") {
+					t.Errorf("%s, %s%v", name, what, err)
+				}
+				if took := time.Since(began); took > readWithin+time.Second {
+					t.Errorf("%s, %sit took %s", name, what, took)
+				}
+				if g.Trouble() == nil {
+					t.Errorf("%s, %sthere is no trouble", name, what)
+				}
+			}
+		})
+	}
+}
+
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{"streams": [{"name": "events", "records": 7}]}`: "",
+		`{"streams": []}`: "", `{}`: "is one there?", `<html>`: "is one there?",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := gatewayOf(t, page(200, body))
+			all, err := g.Streams(t.Context())
+			if want == "" && (err != nil || strings.Contains(body, "name") != (len(all) == 1)) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%s: %+v, %v", body, all, err)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		g := gatewayOf(t, told(slug(api.Forbidden, 403, "the role read is missing")))
+		if _, err := g.Streams(t.Context()); err == nil || err.Error() != "list the streams: the role read is missing" {
+			t.Error(err)
+		}
+	})
+}

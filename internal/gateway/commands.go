@@ -1,0 +1,227 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/internal/ops/telemetry"
+	"tidemill.dev/triggers/commands"
+	"tidemill.dev/triggers/deadletters"
+)
+
+// desk is what people work at: what they have asked for, and the dead letters.
+// Both are read when somebody asks for the first time, and followed from then on.
+type desk struct {
+	acts lazy[*commands.Follower]
+	book lazy[*deadletters.Book]
+}
+
+func (g *Gateway) openDesk() {
+	d := &g.desk
+	d.acts.open = func(ctx context.Context) (*commands.Follower, error) {
+		return commands.Follow(ctx, g.opt.Broker, g.log)
+	}
+	d.acts.close = func(ctx context.Context, f *commands.Follower) error { return f.Close(ctx) }
+	d.book.open = func(ctx context.Context) (*deadletters.Book, error) {
+		return deadletters.Open(ctx, g.opt.Broker, g.log)
+	}
+	d.book.close = func(ctx context.Context, b *deadletters.Book) error { return b.Close(ctx) }
+}
+
+// names are the install's. A config that applies has a name that is one.
+func (g *Gateway) names() tidemill.Names {
+	n, _ := g.opt.Config().Names()
+	return n
+}
+
+func (d *desk) close(ctx context.Context) error {
+	return errors.Join(d.acts.end(ctx), d.book.end(ctx))
+}
+
+// book is the open dead letters. The first who asks may find that reading them
+// takes longer than he can wait; it goes on without him.
+func (g *Gateway) book(ctx context.Context) (*deadletters.Book, *api.Problem) {
+	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
+	defer cancel()
+	b, err := g.desk.book.get(ctx)
+	if err != nil {
+		return nil, g.unfollowed(ctx, err, "the dead letters")
+	}
+	return b, nil
+}
+
+// asked is what people have asked for.
+func (g *Gateway) asked(ctx context.Context) (*commands.Follower, *api.Problem) {
+	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
+	defer cancel()
+	f, err := g.desk.acts.get(ctx)
+	if err != nil {
+		return nil, g.unfollowed(ctx, err, "what has been asked for")
+	}
+	return f, nil
+}
+
+func (g *Gateway) unfollowed(ctx context.Context, err error, what string) *api.Problem {
+	if ctx.Err() != nil {
+		return unavailable(what + ": they are still being read, or Kafka is away; ask again a little later")
+	}
+	g.log.Warn("what is kept on streams cannot be read", "what", what, "reason", err)
+	return unavailable(what + " cannot be read now; ask again a little later")
+}
+
+// author writes acts in the caller's name.
+func (g *Gateway) author(r *request) commands.Author {
+	return commands.Author{Names: g.names(), By: r.name(), Now: time.Now()}
+}
+
+// publishAct writes an act and returns where it lies.
+func (g *Gateway) publishAct(r *request, v *broker.View) (broker.Position, *api.Problem) {
+	span := g.startSpan(r)
+	defer span.End()
+	telemetry.Remember(r.trace, v)
+	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Ack)
+	defer cancel()
+	began := time.Now()
+	at, err := commands.Publish(ctx, g.opt.Producer, v)
+	if err != nil {
+		return at, g.unwritten(v, err, time.Since(began))
+	}
+	g.log.Info("somebody has asked for something", "type", v.Type, "event", v.ID, "key", v.Subject, "by", r.name())
+	return at, nil
+}
+
+// unwritten is the problem of an act or a receipt that Kafka did not take.
+func (g *Gateway) unwritten(v *broker.View, err error, after time.Duration) *api.Problem {
+	switch {
+	case errors.Is(err, broker.ErrInDoubt):
+		return inDoubt(v.ID, after)
+	case errors.Is(err, broker.ErrTooLarge):
+		return tooLarge(err.Error())
+	}
+	g.log.Warn("what was asked for cannot be written", "type", v.Type, "event", v.ID, "reason", err)
+	return unavailable("Kafka does not take what you ask for; ask again a little later: what was written already is not written twice")
+}
+
+// mostAsked is how long the body of a request may be that asks for something.
+const mostAsked = 2 << 20
+
+// readAsk reads a body of JSON strictly: a slip that is passed over would do
+// something else than was meant.
+func (g *Gateway) readAsk(r *request, to any) *api.Problem {
+	body, p := g.body(r, min(mostAsked, g.opt.Limits.structured()), func() *api.Problem {
+		return tooLarge(fmt.Sprintf("what is asked for may have %d bytes: ask for it in parts", min(mostAsked, g.opt.Limits.structured())))
+	})
+	if p != nil {
+		return p
+	}
+	d := json.NewDecoder(strings.NewReader(string(body)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(to); err != nil {
+		return invalidRequest("the body is not what is asked for here: " + clip(strings.TrimPrefix(err.Error(), "json: ")) + "; /api/v1/openapi.json says what is")
+	}
+	if d.More() {
+		return invalidRequest("the body has something behind the JSON; send one object")
+	}
+	return nil
+}
+
+// badRate bounds a rate as the config does: what goes on for years cannot be
+// taken back.
+func badRate(rate float64) *api.Problem {
+	const least, most = 1.0 / 3600, 100_000
+	if rate == 0 || rate >= least && rate <= most {
+		return nil
+	}
+	return badParameter("rate", fmt.Sprintf("%v is no rate; give a number a second, from one an hour (%.6f) to %d, or leave it out", rate, least, most))
+}
+
+func positionOf(p broker.Position) api.Position {
+	return api.Position{Stream: p.Stream, Partition: p.Partition, Offset: p.Offset}
+}
+
+// lazy opens something when it is first asked for: most gateways are never
+// asked for the dead letters, and need not hold them.
+type lazy[T any] struct {
+	open  func(context.Context) (T, error)
+	close func(context.Context, T) error
+
+	mu      sync.Mutex
+	closed  bool
+	stop    context.CancelFunc
+	opening *opening[T]
+}
+
+// opening is one try. Its fields are set before done is closed.
+type opening[T any] struct {
+	done chan struct{}
+	it   T
+	err  error
+}
+
+// get waits for it as long as the context allows. It is opened for all who ask,
+// so whoever goes away does not end that; an error is that of one try.
+func (l *lazy[T]) get(ctx context.Context) (it T, err error) {
+	o, err := l.begun()
+	if err != nil {
+		return it, err
+	}
+	select {
+	case <-o.done:
+		return o.it, o.err
+	case <-ctx.Done():
+		return it, context.Cause(ctx)
+	}
+}
+
+func (l *lazy[T]) begun() (*opening[T], error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, errClosing
+	}
+	if l.opening != nil && !l.opening.failed() {
+		return l.opening, nil
+	}
+	o := &opening[T]{done: make(chan struct{})}
+	ctx, stop := context.WithCancel(context.Background())
+	l.opening, l.stop = o, stop
+	go func() {
+		defer close(o.done)
+		o.it, o.err = l.open(ctx)
+	}()
+	return o, nil
+}
+
+func (o *opening[T]) failed() bool {
+	select {
+	case <-o.done:
+		return o.err != nil
+	default:
+		return false
+	}
+}
+
+// end closes what has been opened, and waits for it.
+func (l *lazy[T]) end(ctx context.Context) error {
+	l.mu.Lock()
+	l.closed = true
+	o, stop := l.opening, l.stop
+	l.mu.Unlock()
+	if o == nil {
+		return nil
+	}
+	stop()
+	<-o.done
+	if o.err != nil {
+		return nil // whoever asked was told
+	}
+	return l.close(ctx, o.it)
+}

@@ -1,0 +1,386 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/data/store"
+	"tidemill.dev/internal/data/transfer"
+)
+
+// crier hears the commits that are announced.
+type crier struct {
+	mu      sync.Mutex
+	heard   []api.Commit
+	refuses error
+}
+
+func (c *crier) announce(_ context.Context, done api.Commit) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refuses == nil {
+		c.heard = append(c.heard, done)
+	}
+	return c.refuses
+}
+
+// withStore gives a gateway a store in a folder.
+func withStore(t testing.TB, c *crier) func(*Options) {
+	t.Helper()
+	s := must1(store.Open(t.Context(), store.Options{URL: t.TempDir()}))(t)
+	t.Cleanup(func() { _ = s.Close() })
+	return func(o *Options) { o.Store, o.Announce = s, c.announce }
+}
+
+func digestOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// framesOf is a batch of objects.
+func framesOf(texts ...string) string {
+	var b []byte
+	for _, t := range texts {
+		sum := sha256.Sum256([]byte(t))
+		b = append(binary.BigEndian.AppendUint64(append(b, sum[:]...), uint64(len(t))), t...)
+	}
+	return string(b)
+}
+
+const dataPath = "/api/v1/data/"
+
+// commit puts files of a text each and commits them.
+func (w *world) commit(asked api.CommitAsked, files map[string]string, headers ...string) reply {
+	w.Helper()
+	var texts []string
+	lines := []string{string(must1(json.Marshal(asked))(w))}
+	for path, text := range files {
+		texts = append(texts, text)
+		lines = append(lines, string(must1(json.Marshal(api.Change{File: api.File{Path: path, Digest: digestOf(text), Size: int64(len(text))}}))(w)))
+	}
+	if r := w.post(dataPath+"objects", framesOf(texts...), append(headers, "Content-Type", api.ObjectsType)...); r.StatusCode != http.StatusNoContent {
+		return r
+	}
+	return w.post(dataPath+"commits", strings.Join(lines, "\n"), headers...)
+}
+
+func (w *world) committed(asked api.CommitAsked, files map[string]string) (done api.Committed) {
+	w.Helper()
+	r := w.commit(asked, files)
+	if r.StatusCode != http.StatusOK {
+		w.Fatalf("%s %s", r.Status, r.body)
+	}
+	w.must(json.Unmarshal([]byte(r.body), &done))
+	return done
+}
+
+// got is the answer to a GET about data.
+func got[T any](w *world, path string, pairs ...string) (answer T) {
+	w.Helper()
+	query := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		query.Set(pairs[i], pairs[i+1])
+	}
+	r := w.do(http.MethodGet, dataPath+path+"?"+query.Encode(), "")
+	if r.StatusCode != http.StatusOK {
+		w.Fatalf("%s: %s %s", path, r.Status, r.body)
+	}
+	w.must(json.Unmarshal([]byte(r.body), &answer))
+	return answer
+}
+
+func TestCommitsAreSeen(t *testing.T) {
+	t.Parallel()
+	c := &crier{}
+	w := newWorld(t, withStore(t, c))
+	if all := got[api.Datasets](w, "datasets"); all.Datasets == nil || len(all.Datasets) != 0 {
+		t.Errorf("%+v", all)
+	}
+	const name = "bots/bot-42"
+	first := w.committed(api.CommitAsked{Dataset: name, Request: "1", Message: "hello"}, map[string]string{"a": "A", "d/b": "B", "d/c": "C"})
+	if first.Unchanged || first.Branch != "main" || first.Number != 1 || first.Subject != "bot-42" || first.Files != 3 || first.Added != 3 || first.Message != "hello" {
+		t.Errorf("%+v", first)
+	}
+	if again := w.committed(api.CommitAsked{Dataset: name, Request: "1"}, map[string]string{"a": "A", "d/b": "B", "d/c": "C"}); again.ID != first.ID {
+		t.Errorf("the same request led to %+v", again)
+	}
+	if again := w.committed(api.CommitAsked{Dataset: name}, map[string]string{"a": "A"}); !again.Unchanged || again.ID != first.ID {
+		t.Errorf("nothing new led to %+v", again)
+	}
+	second := w.committed(api.CommitAsked{Dataset: name, Subject: "other"}, map[string]string{"a": "AA"})
+	if len(c.heard) != 2 || c.heard[0].ID != first.ID || c.heard[1].ID != second.ID || c.heard[1].Subject != "other" {
+		t.Errorf("heard %+v", c.heard)
+	}
+	if all := got[api.Datasets](w, "datasets", "prefix", "bots/"); len(all.Datasets) != 1 || all.Datasets[0].Name != name || len(all.Datasets[0].Branches) != 1 {
+		t.Errorf("%+v", all)
+	}
+	for at, want := range map[string]string{"": second.ID, "main": second.ID, second.ID: second.ID, first.ID: first.ID, first.ID[:8]: first.ID} {
+		if is := got[api.Commit](w, "commit", "dataset", name, "at", at); is.ID != want {
+			t.Errorf("at %q is %+v", at, is)
+		}
+	}
+	diff := got[api.Diff](w, "diff", "dataset", name, "from", first.ID, "to", "main")
+	if len(diff.Files) != 1 || diff.Files[0].Path != "a" || diff.Files[0].Was.Digest != digestOf("A") || diff.Files[0].Is.Digest != digestOf("AA") || diff.From.ID != first.ID {
+		t.Errorf("%+v", diff)
+	}
+}
+
+func TestPagesOfData(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withStore(t, &crier{}))
+	files, empty := map[string]string{}, w.committed(api.CommitAsked{Dataset: "d"}, map[string]string{"x": "x"})
+	for i := range 25 {
+		files[fmt.Sprintf("f/%02d", i)] = fmt.Sprint(i)
+	}
+	w.committed(api.CommitAsked{Dataset: "d"}, files)
+	for range 3 {
+		w.committed(api.CommitAsked{Dataset: "d"}, map[string]string{"x": fmt.Sprint(len(files))})
+		files[fmt.Sprint(len(files))] = ""
+	}
+	var paths, differ, commits []string
+	for after := ""; ; {
+		page := got[api.Files](w, "files", "dataset", "d", "path", "f", "after", after, "limit", "10")
+		for _, f := range page.Files {
+			paths = append(paths, f.Path)
+		}
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	for after := ""; ; {
+		page := got[api.Diff](w, "diff", "dataset", "d", "from", empty.ID, "after", after, "limit", "10")
+		for _, f := range page.Files {
+			differ = append(differ, f.Path)
+		}
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	for after := ""; ; {
+		page := got[api.Log](w, "log", "dataset", "d", "after", after, "limit", "2")
+		for _, c := range page.Commits {
+			commits = append(commits, fmt.Sprint(c.Number))
+		}
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	if len(paths) != 25 || paths[0] != "f/00" || paths[24] != "f/24" || len(differ) != 26 || differ[25] != "x" || strings.Join(commits, " ") != "5 4 3 2 1" {
+		t.Errorf("%v\n%v\n%v", paths, differ, commits)
+	}
+}
+
+func TestBranches(t *testing.T) {
+	t.Parallel()
+	c := &crier{}
+	w := newWorld(t, withStore(t, c))
+	first := w.committed(api.CommitAsked{Dataset: "d"}, map[string]string{"a": "A"})
+	second := w.committed(api.CommitAsked{Dataset: "d"}, map[string]string{"a": "B"})
+	branch := func(body string) reply { return w.post(dataPath+"branches", body) }
+	if r := branch(`{"dataset":"d","branch":"old","from":"` + first.ID[:10] + `"}`); r.StatusCode != 200 || !strings.Contains(r.body, `"changed":true`) || !strings.Contains(r.body, first.ID) {
+		t.Errorf("%s %s", r.Status, r.body)
+	}
+	if made := got[api.Commit](w, "commit", "dataset", "d", "at", "old"); made.Parent != first.ID || made.Tree != first.Tree {
+		t.Errorf("%+v", made)
+	}
+	if all := got[api.Log](w, "log", "dataset", "d", "branch", "old"); len(all.Commits) != 2 || all.Commits[1].ID != first.ID {
+		t.Errorf("%+v", all)
+	}
+	if r := branch(`{"dataset":"d","branch":"old","from":"` + first.ID + `"}`); r.StatusCode != 200 || !strings.Contains(r.body, `"changed":false`) {
+		t.Errorf("%s %s", r.Status, r.body)
+	}
+	wantProblem(t, branch(`{"dataset":"d","branch":"old"}`), http.StatusConflict, api.Conflict, "give the new one another name")
+	wantProblem(t, branch(`{"dataset":"d","branch":"x","from":"none"}`), http.StatusNotFound, api.UnknownData, `no branch "none" and no commit`)
+	wantProblem(t, branch(`{"dataset":"none","branch":"x"}`), http.StatusNotFound, api.UnknownData, "none")
+	wantProblem(t, branch(`{"dataset":"d","branch":"a b"}`), http.StatusBadRequest, api.InvalidRequest, "a b")
+	wantProblem(t, branch(`{"dataset":"d"}`), http.StatusBadRequest, api.InvalidRequest, "branch: ")
+	third := w.committed(api.CommitAsked{Dataset: "d", Branch: "old"}, map[string]string{"b": "C"})
+	if third.Files != 2 || got[api.Commit](w, "commit", "dataset", "d").ID != second.ID || len(c.heard) != 3 {
+		t.Errorf("%+v, and %d were heard", third, len(c.heard))
+	}
+}
+
+// What cannot be committed is told as what it is, and nothing is.
+func TestBadCommits(t *testing.T) {
+	t.Parallel()
+	c := &crier{}
+	w := newWorld(t, withStore(t, c))
+	file := func(path string) string {
+		return `{"path":"` + path + `","digest":"` + digestOf("A") + `","size":1}`
+	}
+	w.post(dataPath+"objects", framesOf("A"), "Content-Type", api.ObjectsType)
+	for body, says := range map[string]string{
+		"":                                     "the body is empty",
+		"{}":                                   "dataset: name one",
+		"x":                                    "the first line",
+		`{"dataset":"d","x":1}`:                "unknown field",
+		`{"dataset":"d","subject":"a\u0000b"}`: "subject",
+		`{"dataset":"d","message":"` + strings.Repeat("x", mostSaid+1) + `"}` + file("a"): "message: it has 16385 bytes",
+		`{"dataset":"d","subject":"` + strings.Repeat("x", mostSaid+1) + `"}` + file("a"): "subject: it has 16385 bytes",
+		`{"dataset":"d","branch":"a/b c"}` + file("a"):                                    "a/b c",
+		`{"dataset":"../d"}` + "\n" + file("a"):                                           "../d",
+		`{"dataset":"d"}` + "\n" + file("../a"):                                           "../a",
+		`{"dataset":"d"}` + "\n" + file("a") + "\n" + `{"path":"b"}`:                      "line 3: digest: ",
+		`{"dataset":"d"}` + "\n" + file("a") + "\n" + `{"digest":"b"}`:                    "line 3: path: ",
+		`{"dataset":"d"}` + "\n" + file("a") + "\n" + `{"path":`:                          "line 3, a change",
+		`{"dataset":"d"}` + "\n" + file("a") + "\n" + file("a/b"):                         "a",
+		`{"dataset":"d"}` + "\n" + strings.Replace(file("a"), `:1}`, `:-1}`, 1):           "line 2: size: ",
+		`{"dataset":"d"}` + "\n" + strings.Replace(file("a"), `:1}`, `:99999999999}`, 1):  "must name its parts",
+	} {
+		wantProblem(t, w.post(dataPath+"commits", body), http.StatusBadRequest, api.InvalidRequest, says)
+	}
+	wantProblem(t, w.post(dataPath+"commits", `{"dataset":"d"}`+strings.ReplaceAll(file("a"), digestOf("A"), digestOf("B"))), http.StatusNotFound, api.UnknownData, "has to be put first")
+	tooMany := `{"dataset":"d"}` + strings.Repeat(`{"path":"x","remove":true}`, mostChanges+1)
+	wantProblem(t, w.post(dataPath+"commits", tooMany), http.StatusRequestEntityTooLarge, api.TooLarge, "500000 changes")
+	if len(c.heard) > 0 || len(got[api.Datasets](w, "datasets").Datasets) > 0 {
+		t.Errorf("heard %+v", c.heard)
+	}
+}
+
+// A commit whose event cannot be published stands, and the same request
+// publishes it later.
+func TestACommitThatNobodyHears(t *testing.T) {
+	t.Parallel()
+	c := &crier{refuses: errors.New("Kafka is away")}
+	w := newWorld(t, withStore(t, c))
+	asked := api.CommitAsked{Dataset: "d", Request: "r"}
+	r := w.commit(asked, map[string]string{"a": "A"})
+	wantProblem(t, r, http.StatusServiceUnavailable, api.Unavailable, "its event could not be published")
+	c.refuses = nil
+	if done := w.committed(asked, map[string]string{"a": "A"}); done.Number != 1 || len(c.heard) != 1 || c.heard[0].ID != done.ID {
+		t.Errorf("%+v, heard %+v", done, c.heard)
+	}
+}
+
+// A caller whose keys are limited sees and changes the datasets of those alone.
+func TestDataOfSomeKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *Options) {
+		withStore(t, &crier{})(o)
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("all", "role: operate")+caller("some", "role: operate, keys: [bot-*]")+caller("reader", "role: read, keys: [bot-1]"))
+	})
+	for _, name := range []string{"bots/bot-1", "bots/bot-2", "shops/berlin"} {
+		if r := w.commit(api.CommitAsked{Dataset: name}, map[string]string{"a": name}, as("all")...); r.StatusCode != 200 {
+			t.Fatalf("%s %s", r.Status, r.body)
+		}
+	}
+	seen := func(name string) string { return w.do(http.MethodGet, dataPath+"datasets", "", as(name)...).body }
+	if a, s, r := strings.Count(seen("all"), `"name"`), strings.Count(seen("some"), `"name"`), strings.Count(seen("reader"), `"name"`); a != 3 || s != 2 || r != 1 {
+		t.Errorf("%d, %d and %d datasets are seen", a, s, r)
+	}
+	for _, path := range []string{"files?", "log?", "diff?", "commit?"} {
+		if r := w.do(http.MethodGet, dataPath+path+"dataset=bots/bot-2", "", as("some")...); r.StatusCode != 200 {
+			t.Errorf("%s %s", r.Status, r.body)
+		}
+		wantProblem(t, w.do(http.MethodGet, dataPath+path+"dataset=bots/bot-2", "", as("reader")...), http.StatusForbidden, api.Forbidden, `the key "bot-2"`)
+	}
+	some := as("some")
+	if r := w.commit(api.CommitAsked{Dataset: "x/bot-3"}, map[string]string{"a": "A"}, some...); r.StatusCode != 200 {
+		t.Errorf("%s %s", r.Status, r.body)
+	}
+	wantProblem(t, w.commit(api.CommitAsked{Dataset: "shops/berlin"}, map[string]string{"a": "A"}, some...), http.StatusForbidden, api.Forbidden, `the key "berlin"`)
+	wantProblem(t, w.commit(api.CommitAsked{Dataset: "bots/bot-1", Subject: "berlin"}, map[string]string{"a": "A"}, some...), http.StatusForbidden, api.Forbidden, `the subject "berlin"`)
+	wantProblem(t, w.post(dataPath+"branches", `{"dataset":"shops/berlin","branch":"b"}`, some...), http.StatusForbidden, api.Forbidden, "berlin")
+	wantProblem(t, w.commit(api.CommitAsked{Dataset: "bots/bot-1"}, map[string]string{"a": "A"}, as("reader")...), http.StatusForbidden, api.Forbidden, "operate")
+	if done := w.do(http.MethodGet, dataPath+"log?dataset=x/bot-3", "", some...); !strings.Contains(done.body, `"by":"some"`) {
+		t.Errorf("%s", done.body)
+	}
+}
+
+// A key may have slashes, and a template more behind the key. Whose a dataset is
+// follows from what recipes name it for: a caller whose key is only how the name
+// ends does not get at it, and one whose key it is does.
+func TestDataOfKeysWithSlashes(t *testing.T) {
+	t.Parallel()
+	heard := &crier{}
+	c := must1(config.Parse("c.yaml", []byte(testConfig+`recipes:
+  clean: {when: {type: a}, inputs: {raw: "bots/{key}"}, run: {dir: ., command: [c]}, makes: {dataset: "{key}/clean"}}
+  deep: {when: {type: a}, inputs: {raw: "bots/eu/{key}"}, run: {dir: ., command: [c]}}
+`)))(t)
+	w := newWorld(t, func(o *Options) {
+		withStore(t, heard)(o)
+		o.Config = func() *config.Config { return c }
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("all", "role: operate")+caller("shop", "role: operate, keys: [shop/bot-1]")+
+			caller("bot", "role: operate, keys: [bot-1, clean]")+caller("eu", "role: operate, keys: [eu/*]")+caller("both", "role: operate, keys: [eu/bot-1, bot-1]"))
+	})
+	for name, may := range map[string]string{"bots/shop/bot-1": "shop", "shop/bot-1/clean": "shop", "bots/bot-1": "bot both", "bots/eu/bot-1": "both", "eu/bot-1/clean": "eu both", "other/shop/bot-1": "bot both"} {
+		if r := w.commit(api.CommitAsked{Dataset: name, Subject: "s"}, map[string]string{"a": name}, as("all")...); r.StatusCode != 200 {
+			t.Fatalf("%s %s", r.Status, r.body)
+		}
+		for _, who := range []string{"shop", "bot", "eu", "both"} {
+			may := slices.Contains(strings.Fields(may), who)
+			if r := w.do(http.MethodGet, dataPath+"files?dataset="+name, "", as(who)...); r.StatusCode != 200 && r.StatusCode != 403 || (r.StatusCode == 200) != may {
+				t.Errorf("%s reads %s: %s %s", who, name, r.Status, r.body)
+			}
+			if r := w.do(http.MethodGet, dataPath+"datasets", "", as(who)...); strings.Contains(r.body, `"`+name+`"`) != may {
+				t.Errorf("%s sees %s: %s", who, name, r.body)
+			}
+			if r := w.post(dataPath+"branches", `{"dataset":"`+name+`","branch":"of-`+who+`"}`, as(who)...); (r.StatusCode < 300) != may || !may && r.StatusCode != 403 {
+				t.Errorf("%s writes %s: %s %s", who, name, r.Status, r.body)
+			}
+		}
+	}
+	if r := w.commit(api.CommitAsked{Dataset: "shop/bot-1/clean"}, map[string]string{"a": "new"}, as("shop")...); r.StatusCode != 200 {
+		t.Errorf("%s %s", r.Status, r.body)
+	}
+	if last := heard.heard[len(heard.heard)-1]; last.Subject != "shop/bot-1" {
+		t.Errorf("its event is of %q", last.Subject)
+	}
+	wantProblem(t, w.commit(api.CommitAsked{Dataset: "bots/eu/bot-1"}, map[string]string{"a": "new"}, as("both")...), http.StatusBadRequest, api.InvalidRequest, "say which of them")
+	wantProblem(t, w.do(http.MethodGet, dataPath+"files?dataset=bots/eu/bot-1", "", as("eu")...), http.StatusForbidden, api.Forbidden, "of which you may read not all")
+}
+
+func TestTreesOfRuns(t *testing.T) {
+	t.Parallel()
+	plan := must1(json.Marshal(tidemill.Plan{Inputs: []tidemill.Input{{Tree: "in"}, {URI: "s3://elsewhere"}}}))(t)
+	attempts := []tidemill.Attempt{{Where: tidemill.Where{ResumedFrom: "saved"}}, {}}
+	for name, c := range map[string]struct {
+		run  tidemill.Run
+		want string
+	}{
+		"waiting": {tidemill.Run{State: tidemill.RunWaiting}, ""},
+		"live":    {tidemill.Run{State: tidemill.RunRunning, Plan: plan, Attempts: attempts, Result: &tidemill.Result{Artifact: "half"}}, "half saved in"},
+		"ended":   {tidemill.Run{State: tidemill.RunSucceeded, Plan: plan, Attempts: attempts, Result: &tidemill.Result{Artifact: "made"}}, "made"},
+		"failed":  {tidemill.Run{State: tidemill.RunFailed}, ""},
+	} {
+		if got := strings.Join(treesOf(&c.run), " "); got != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// What our own client carries comes out as it went in, large files too.
+func TestCarried(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withStore(t, &crier{}))
+	from, to := t.TempDir(), t.TempDir()
+	for i := range 300 {
+		w.must(os.WriteFile(filepath.Join(from, fmt.Sprint(i)), fmt.Append(nil, i), 0o644))
+	}
+	large := must1(os.Create(filepath.Join(from, "large")))(t)
+	w.must(errors.Join(large.Truncate(api.PartSize+3), large.Close()))
+	all := must1(transfer.Scan(t.Context(), from, nil))(t)
+	c := transfer.Client{Base: w.url + "/api/v1/data"}
+	w.must(c.Put(t.Context(), from, all, nil))
+	w.must(c.Get(t.Context(), to, all, nil))
+	if back := must1(transfer.Scan(t.Context(), to, nil))(t); fmt.Sprint(back) != fmt.Sprint(all) {
+		t.Errorf("%v", back)
+	}
+	w.until("nothing is taken any more", func() bool { return w.gateway.room.bytes() == 0 }) // of an answer with a length the end comes before its handler's
+}

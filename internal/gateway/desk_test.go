@@ -1,0 +1,506 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/internal/ops/status"
+	"tidemill.dev/triggers/deadletters"
+)
+
+// testTriggers is testConfig with a schedule and triggers, one of them on two
+// streams.
+const testTriggers = testConfig + `schedules:
+  nightly: {cron: "0 3 * * *"}
+triggers:
+  tell-crm: {when: {type: bot-created, where: "subject LIKE 'bot-%'"}, to: {url: "https://crm.example/hooks?token=hunter2"}, delivery: {attempts: 3, rate: 5/s}}
+  tell-erp: {when: [{type: message}, {type: bot-created}], to: {service: erp}, delivery: {order: none, replies: ignore}}
+`
+
+// boardOf is a board on a Redis of its own.
+func boardOf(t testing.TB, kafka string) *status.Board {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), Protocol: 2, DisableIdentity: true})
+	t.Cleanup(func() { _ = client.Close() })
+	return status.NewBoard(client, must1(tidemill.NewNames(""))(t), kafka)
+}
+
+func newDesk(t testing.TB, change func(*Options)) *world {
+	t.Helper()
+	return newWorldOf(t, testTriggers, embedded.Options{}, change)
+}
+
+// letter writes a dead letter of a trigger's for an event of a key, and returns
+// its id.
+func (w *world) letter(trigger, key string, change func(*deadletters.Details)) string {
+	w.Helper()
+	d := deadletters.Details{Trigger: trigger, Reason: "500 Internal Server Error", Tried: 3, Destination: "https://crm.example/hooks",
+		Attempts: []deadletters.Attempt{{At: time.Unix(1000, 0), Took: 1500 * time.Millisecond, Status: 500, Error: "500 Internal Server Error", Answer: "no room"}}}
+	if change != nil {
+		change(&d)
+	}
+	original := broker.View{ID: "of " + key, Source: "/crm", Type: "bot-created", Subject: key, Key: []byte(key), DataContentType: "application/json", Data: []byte(`{"name":"Ada"}`)}
+	names := must1(w.config.Names())(w)
+	v := must1(deadletters.New(names, broker.Position{Stream: "events", Partition: 1, Offset: int64(len(w.stored(tidemill.StreamDeadLetters)))}, &original, d, time.Now()))(w)
+	must1(w.producer.Publish(w.Context(), tidemill.StreamDeadLetters, &v))(w)
+	return v.ID
+}
+
+// undecodable writes a letter as the broker does.
+func (w *world) undecodable(key string) string {
+	w.Helper()
+	data := must1(json.Marshal(broker.DeadLetter{Stream: "events", Partition: 2, Offset: 7, Last: 7, Group: "tidemill.triggers.events", Reason: "attribute specversion: is missing: this is no CloudEvent",
+		Record: &broker.DeadRecord{Key: []byte(key), Value: []byte("hello"), Headers: []broker.Header{{Key: "x"}}}}))(w)
+	v := broker.View{ID: tidemill.ID("of the broker", key), Source: "/tidemill/tidemill/broker", Type: tidemill.TypeEventDeadLettered, Key: []byte(key), DataContentType: "application/json", Data: data}
+	must1(w.producer.Publish(w.Context(), tidemill.StreamDeadLetters, &v))(w)
+	return v.ID
+}
+
+// answer asks, and reads the answer.
+func answered[T any](w *world, method, path, body string, headers ...string) (to T) {
+	w.Helper()
+	var r reply
+	w.until("it is answered", func() bool { // in five seconds a busy machine may know nothing yet
+		r = w.do(method, path, body, headers...)
+		return method != http.MethodGet || r.StatusCode != http.StatusServiceUnavailable
+	})
+	if r.StatusCode != http.StatusOK {
+		w.Fatalf("%s %s: %d %s", method, path, r.StatusCode, r.body)
+	}
+	return decoded[T](w, r)
+}
+
+// decoded is the body of an answer.
+func decoded[T any](w *world, r reply) (to T) {
+	w.Helper()
+	if r.StatusCode != http.StatusOK {
+		w.Fatalf("%d %s", r.StatusCode, r.body)
+	}
+	d := json.NewDecoder(strings.NewReader(r.body))
+	d.DisallowUnknownFields()
+	w.must(d.Decode(&to))
+	return to
+}
+
+// listed are the ids of the letters that the list has, once there are so many.
+func (w *world) listed(query string, n int) (all []string) {
+	w.Helper()
+	var list api.DeadLetters
+	w.until(fmt.Sprint(n, " dead letters are listed"), func() bool {
+		list = answered[api.DeadLetters](w, http.MethodGet, "/api/v1/dead-letters"+query, "")
+		return len(list.DeadLetters) == n
+	})
+	for _, l := range list.DeadLetters {
+		all = append(all, l.ID)
+	}
+	return all
+}
+
+func TestDeadLettersAreListed(t *testing.T) {
+	t.Parallel()
+	w := newDesk(t, nil)
+	if got := w.listed("", 0); got != nil {
+		t.Errorf("of none there are %v", got)
+	}
+	one, two := w.letter("tell-crm", "bot-1", nil), w.letter("tell-erp", "bot-2", func(d *deadletters.Details) { d.Reason = "timeout" })
+	three := w.undecodable("bot-3")
+	if got := w.listed("", 3); !same(got, []string{one, two, three}) {
+		t.Errorf("listed are %v", got)
+	}
+	for query, want := range map[string]string{"?trigger=tell-crm": one, "?reason=TIME": two, "?key=bot-3": three, "?key=bot-1&since=-1h&type=bot-created&stream=events": one} {
+		if got := w.listed(query, 1); got[0] != want {
+			t.Errorf("%s: %v", query, got)
+		}
+	}
+	if got := w.listed("?until=-1h", 0); got != nil {
+		t.Errorf("an hour ago there were %v", got)
+	}
+	first := answered[api.DeadLetters](w, http.MethodGet, "/api/v1/dead-letters?limit=2", "")
+	rest := answered[api.DeadLetters](w, http.MethodGet, "/api/v1/dead-letters?limit=2&cursor="+first.Cursor, "")
+	if len(first.DeadLetters) != 2 || first.Total != 3 || len(rest.DeadLetters) != 1 || rest.Cursor != "" || rest.Total != 3 {
+		t.Errorf("pages %+v and %+v", first, rest)
+	}
+	for query, says := range map[string]string{"?limit=0": "limit", "?limit=x": "limit", "?cursor=!": "cursor", "?since=x": "since", "?until=-x": "until", "?colour=red": "colour", "?key=a&key=b": "key"} {
+		wantProblem(t, w.do(http.MethodGet, "/api/v1/dead-letters"+query, ""), http.StatusBadRequest, api.InvalidRequest, says)
+	}
+}
+
+func TestADeadLetterIsShownWhole(t *testing.T) {
+	t.Parallel()
+	w := newDesk(t, nil)
+	id, strange := w.letter("tell-crm", "bot-1", nil), w.undecodable("bot-3")
+	w.listed("", 2)
+	show := func(id string) api.WholeLetter {
+		return answered[api.WholeLetter](w, http.MethodGet, "/api/v1/dead-letters/"+id, "")
+	}
+	whole := show(id[:12])
+	var event map[string]any
+	w.must(json.Unmarshal(whole.Event, &event))
+	if whole.Letter.ID != id || whole.Letter.State != api.LetterOpen || whole.Letter.Tried != 3 || whole.Receipt != nil ||
+		event["subject"] != "bot-1" || event["data"].(map[string]any)["name"] != "Ada" {
+		t.Errorf("%+v %s", whole, whole.Event)
+	}
+	if want := (api.Attempt{At: time.Unix(1000, 0).UTC(), TookSeconds: 1.5, Status: 500, Error: "500 Internal Server Error", Answer: "no room"}); len(whole.Attempts) != 1 || whole.Attempts[0] != want {
+		t.Errorf("%+v", whole.Attempts)
+	}
+	if of := show(strange); of.Record == nil || string(of.Record.Value) != "hello" || of.Event != nil || of.Letter.Group != "tidemill.triggers.events" || of.Letter.Key != "bot-3" {
+		t.Errorf("%+v", of)
+	}
+	wantProblem(t, w.do(http.MethodGet, "/api/v1/dead-letters/none", ""), http.StatusNotFound, api.UnknownLetter, `"none"`)
+	answered[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/drop", `{"selection":{"ids":["`+id+`"]},"reason":"a test"}`)
+	after := show(id)
+	if r := after.Receipt; r == nil || r.Action != "dropped" || r.Outcome != "dropped" || r.Reason != "a test" || after.Letter.State != api.LetterResolved ||
+		after.Letter.Key != "bot-1" || after.Letter.Reason != whole.Letter.Reason || len(after.Attempts) != 1 {
+		t.Errorf("%+v", after)
+	}
+}
+
+func TestLettersAreReplayedOnce(t *testing.T) {
+	t.Parallel()
+	w := newDesk(t, nil)
+	one, two := w.letter("tell-crm", "bot-1", nil), w.letter("tell-crm", "bot-2", nil)
+	other, gone, strange := w.letter("tell-erp", "bot-1", nil), w.letter("tell-nobody", "bot-4", nil), w.undecodable("bot-5")
+	w.listed("", 5)
+	ask := func(body string) api.LetterDone {
+		return answered[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/replay", body)
+	}
+	dry := ask(`{"selection":{"trigger":"tell-crm"},"dryRun":true}`)
+	if dry.Matched != 2 || !slices.Equal(dry.Letters, []string{one, two}) || len(dry.Commands) != 0 || !dry.DryRun || len(w.stored(tidemill.StreamCommands)) != 0 {
+		t.Errorf("%+v", dry)
+	}
+	done := ask(`{"selection":{"all":true},"rate":50}`)
+	if done.Matched != 5 || !same(done.Letters, []string{one, two, other}) || len(done.Commands) != 2 || len(done.Refused) != 2 {
+		t.Fatalf("%+v", done)
+	}
+	for _, group := range done.Refused {
+		switch {
+		case strings.Contains(group.Reason, "tell-nobody") && slices.Equal(group.Letters, []string{gone}):
+		case strings.Contains(group.Reason, "no event") && slices.Equal(group.Letters, []string{strange}):
+		default:
+			t.Errorf("refused %+v", group)
+		}
+	}
+	if again := ask(`{"selection":{"ids":["` + one + `","` + two + `","none"]}}`); again.Replaying != 2 || len(again.Letters) != 0 || len(again.Commands) != 0 ||
+		len(again.Refused) != 1 || again.Refused[0].Letters[0] != "none" {
+		t.Errorf("%+v", again)
+	}
+	acts := w.stored(tidemill.StreamCommands)
+	if len(acts) != 2 || acts[0].Subject != "tell-crm" || acts[0].ID != done.Commands[0].ID {
+		t.Errorf("asked is %v", ids(acts))
+	}
+	var data tidemill.LetterReplayData
+	w.must(json.Unmarshal(acts[0].Data, &data))
+	if data.Rate != 50 || len(data.Letters) != 2 || data.Letters[0].ID != one || data.Letters[0].Stream != "events" || data.Letters[0].Source != 1 {
+		t.Errorf("%+v", data)
+	}
+	if l := answered[api.WholeLetter](w, http.MethodGet, "/api/v1/dead-letters/"+one, ""); l.Letter.State != api.LetterReplaying || l.Letter.Replay != acts[0].ID {
+		t.Errorf("%+v", l.Letter)
+	}
+}
+
+func TestManyLettersAreSeveralActs(t *testing.T) {
+	t.Parallel()
+	w := newDesk(t, func(o *Options) { o.Limits.Event = 4 << 10 }) // ten letters an act
+	for i := range 25 {
+		w.letter("tell-crm", fmt.Sprint("bot-", i), nil)
+	}
+	w.listed("", 25)
+	done := answered[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/replay", `{"selection":{"trigger":"tell-crm"},"rate":1}`)
+	first, named := []int{}, 0
+	for _, v := range w.stored(tidemill.StreamCommands) {
+		var data tidemill.LetterReplayData
+		w.must(json.Unmarshal(v.Data, &data))
+		first, named = append(first, data.First), named+len(data.Letters)
+	}
+	if len(done.Commands) != 3 || named != 25 || !slices.Equal(first, []int{0, 10, 20}) {
+		t.Errorf("%d acts name %d letters, from %v on", len(done.Commands), named, first)
+	}
+}
+
+func TestLettersAreDropped(t *testing.T) {
+	t.Parallel()
+	w := newDesk(t, nil)
+	one, strange := w.letter("tell-crm", "bot-1", nil), w.undecodable("bot-3")
+	kept := w.letter("tell-erp", "bot-2", nil)
+	w.listed("", 3)
+	drop := func(body string) api.LetterDone {
+		return answered[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/drop", body)
+	}
+	if dry := drop(`{"selection":{"all":true},"reason":"x","dryRun":true}`); len(dry.Letters) != 3 || len(w.listed("", 3)) != 3 {
+		t.Errorf("%+v", dry)
+	}
+	if r := w.do(http.MethodPost, "/api/v1/dead-letters/drop", `{"selection":{"all":true},"reason":"`+strings.Repeat("x", mostReason+1)+`"}`); r.StatusCode != http.StatusBadRequest || len(w.listed("", 3)) != 3 {
+		t.Errorf("a reason that fills the log: %d %s", r.StatusCode, r.body)
+	}
+	if done := drop(`{"selection":{"ids":["` + one + `","` + strange + `"]},"reason":"a test"}`); !same(done.Letters, []string{one, strange}) || done.Matched != 2 {
+		t.Errorf("%+v", done)
+	}
+	if got := answered[api.DeadLetters](w, http.MethodGet, "/api/v1/dead-letters", ""); len(got.DeadLetters) != 1 || got.DeadLetters[0].ID != kept {
+		t.Errorf("at once there are left %+v", got)
+	}
+	if again := drop(`{"selection":{"ids":["` + one + `"]},"reason":"again"}`); len(again.Letters) != 0 || len(again.Refused) != 1 || !strings.Contains(again.Refused[0].Reason, "resolved already") {
+		t.Errorf("%+v", again)
+	}
+	letter, receipts := broker.View{}, 0
+	for _, v := range w.stored(tidemill.StreamDeadLetters) {
+		if v.ID == one {
+			letter = v
+		}
+		if v.Type != tidemill.TypeEventResolved {
+			continue
+		}
+		receipts++
+		if r := must1(deadletters.ReadReceipt(&v))(t); r.Letter == one {
+			cause, _ := v.Attribute(tidemill.AttrCausationID)
+			chain, _ := v.Attribute(tidemill.AttrCorrelationID)
+			if r.Reason != "a test" || cause != letter.ID || chain != "of bot-1" {
+				t.Errorf("%+v, caused by %s of %s", r, cause, chain)
+			}
+		}
+	}
+	if receipts != 2 {
+		t.Errorf("there are %d receipts", receipts)
+	}
+	if left := drop(`{"selection":{"all":true},"reason":"x"}`); len(left.Letters) != 1 || left.Letters[0] != kept {
+		t.Errorf("%+v", left)
+	}
+}
+
+func TestWhatIsAskedMustBeMeant(t *testing.T) {
+	t.Parallel()
+	w := newDesk(t, nil)
+	for body, says := range map[string]string{
+		``:                                     "body",
+		`{`:                                    "body",
+		`{}`:                                   "selection",
+		`{"selection":{}}`:                     "all",
+		`{"selection":{"all":true,"key":"a"}}`: "all",
+		`{"selection":{"colour":"red"}}`:       "colour",
+		`{"selection":{"all":true}} {}`:        "behind",
+		`{"selection":{"all":true},"rate":-1}`: "rate",
+		`{"selection":{"all":true},"rate":1e-300}`: "rate",
+		`{"selection":{"all":true},"rate":1e9}`:    "rate",
+		`{"selection":{"since":"x"}}`:              "since",
+		`{"selection":{"all":true},"reason":1}`:    "reason",
+	} {
+		for _, verb := range []string{"replay", "drop"} {
+			wantProblem(t, w.post("/api/v1/dead-letters/"+verb, body), http.StatusBadRequest, api.InvalidRequest, says)
+		}
+	}
+	wantProblem(t, w.post("/api/v1/dead-letters/drop", `{"selection":{"all":true}}`), http.StatusBadRequest, api.InvalidRequest, "reason")
+	wantProblem(t, w.post("/api/v1/dead-letters/drop", `{"selection":{"all":true},"reason":"x","rate":1}`), http.StatusBadRequest, api.InvalidRequest, "rate")
+	wantProblem(t, w.post("/api/v1/dead-letters/replay", `{"selection":{"all":true},"reason":"x"}`), http.StatusBadRequest, api.InvalidRequest, "reason")
+}
+
+func TestWhoHasSomeKeysHasTheirLetters(t *testing.T) {
+	t.Parallel()
+	w := newDesk(t, func(o *Options) {
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+caller("all", "role: operate")+caller("one", "role: operate, keys: [bot-1]"))
+	})
+	one, two := w.letter("tell-crm", "bot-1", nil), w.letter("tell-crm", "bot-2", nil)
+	list := func(name string) (n int) {
+		return answered[api.DeadLetters](w, http.MethodGet, "/api/v1/dead-letters", "", as(name)...).Total
+	}
+	w.until("the letters are there", func() bool { return list("all") == 2 })
+	if n := list("one"); n != 1 {
+		t.Errorf("who has one key sees %d letters", n)
+	}
+	wantProblem(t, w.do(http.MethodGet, "/api/v1/dead-letters/"+two, "", as("one")...), http.StatusNotFound, api.UnknownLetter, two)
+	for _, verb := range []string{"replay", "drop"} {
+		body := `{"selection":{"ids":["` + two + `"]}}`
+		if verb == "drop" {
+			body = `{"selection":{"ids":["` + two + `"]},"reason":"x"}`
+		}
+		done := answered[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/"+verb, body, as("one")...)
+		if done.Matched != 0 || len(done.Refused) != 1 || !strings.Contains(done.Refused[0].Reason, "may not touch") {
+			t.Errorf("%s: %+v", verb, done)
+		}
+	}
+	answered[api.LetterDone](w, http.MethodPost, "/api/v1/dead-letters/drop", `{"selection":{"all":true},"reason":"x"}`, as("one")...)
+	got := answered[api.WholeLetter](w, http.MethodGet, "/api/v1/dead-letters/"+one, "", as("all")...)
+	if got.Receipt == nil || got.Receipt.By != "one" || list("all") != 1 {
+		t.Errorf("%+v", got.Receipt)
+	}
+	wantProblem(t, w.post("/api/v1/triggers/tell-crm/pause", "", as("one")...), http.StatusForbidden, api.Forbidden, "all keys")
+	if got := answered[api.TriggerDone](w, http.MethodPost, "/api/v1/triggers/tell-crm/pause", "", as("all")...); got.Trigger.PausedBy != "all" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestTriggersAreListed(t *testing.T) {
+	t.Parallel()
+	board := boardOf(t, "kafka-1")
+	w := newDesk(t, func(o *Options) { o.Standing = board })
+	list := func() api.Triggers { return answered[api.Triggers](w, http.MethodGet, "/api/v1/triggers", "") }
+	all := list()
+	if len(all.Triggers) != 2 || all.Dispatchers == nil || *all.Dispatchers != 0 || all.Triggers[0].Numbers != nil || *all.Triggers[0].DeadLetters != 0 {
+		t.Fatalf("%+v", all)
+	}
+	crm, erp := all.Triggers[0], all.Triggers[1]
+	if crm.To.URL != "https://crm.example/hooks" || crm.Delivery.Attempts != 3 || crm.Delivery.Rate != 5 || crm.Delivery.Order != "key" || crm.When[0].Where == "" || crm.State != api.TriggerActive {
+		t.Errorf("%+v", crm)
+	}
+	if erp.To.Service != "erp" || !slices.Equal(erp.Streams, []string{"events", "messages"}) || erp.Delivery.Replies != "ignore" || erp.Delivery.Order != "none" {
+		t.Errorf("%+v", erp)
+	}
+	w.letter("tell-crm", "bot-1", nil)
+	w.must(board.Write(t.Context(), "one", []status.Trigger{{Name: "tell-crm", Delivered: 5, Parked: 2, OldestParked: time.Unix(1000, 0), LastError: "no room", LastErrorAt: time.Unix(2000, 0)}}))
+	w.must(board.Write(t.Context(), "two", []status.Trigger{{Name: "tell-crm", Delivered: 7}}))
+	w.until("the letter is counted", func() bool { return *list().Triggers[0].DeadLetters == 1 })
+	all = list()
+	crm = all.Triggers[0]
+	if *all.Dispatchers != 2 || crm.Numbers == nil || crm.Numbers.Delivered != 12 || crm.Numbers.Parked != 2 || crm.Numbers.OldestParked == nil || crm.LastError != "no room" {
+		t.Errorf("%+v %+v", all, crm.Numbers)
+	}
+	if all.Triggers[1].State != api.TriggerStarting {
+		t.Errorf("one that no dispatcher has is %s", all.Triggers[1].State)
+	}
+	if got := answered[api.Trigger](w, http.MethodGet, "/api/v1/triggers/tell-crm", ""); got.Numbers.Delivered != 12 {
+		t.Errorf("%+v", got)
+	}
+	wantProblem(t, w.do(http.MethodGet, "/api/v1/triggers/no", ""), http.StatusNotFound, api.UnknownTrigger, `"no"`)
+}
+
+func TestWithoutRedisNumbersAreUnknown(t *testing.T) {
+	t.Parallel()
+	w := newDesk(t, nil)
+	all := answered[api.Triggers](w, http.MethodGet, "/api/v1/triggers", "")
+	if all.Dispatchers != nil || all.Triggers[0].Numbers != nil || all.Triggers[0].State != api.TriggerActive {
+		t.Errorf("%+v", all)
+	}
+}
+
+func TestATriggerIsPausedAndResumed(t *testing.T) {
+	t.Parallel()
+	w := newDesk(t, nil)
+	set := func(verb string) api.TriggerDone {
+		return answered[api.TriggerDone](w, http.MethodPost, "/api/v1/triggers/tell-crm/"+verb, "")
+	}
+	if no := set("resume"); no.Changed || no.Position != nil || no.Trigger.State != api.TriggerActive {
+		t.Errorf("%+v", no)
+	}
+	if yes := set("pause"); !yes.Changed || yes.Position == nil || yes.Trigger.State != api.TriggerPaused || yes.Trigger.PausedSince == nil {
+		t.Errorf("%+v", yes)
+	}
+	if again := set("pause"); again.Changed || again.Trigger.State != api.TriggerPaused {
+		t.Errorf("%+v", again)
+	}
+	if end := set("resume"); !end.Changed || end.Trigger.State != api.TriggerActive {
+		t.Errorf("%+v", end)
+	}
+	if acts := w.stored(tidemill.StreamCommands); len(acts) != 2 {
+		t.Errorf("%d acts", len(acts))
+	}
+	wantProblem(t, w.post("/api/v1/triggers/no/pause", ""), http.StatusNotFound, api.UnknownTrigger, `"no"`)
+}
+
+func TestATriggerGetsAPastRangeAgain(t *testing.T) {
+	t.Parallel()
+	w := newDesk(t, nil)
+	publish := func(typ, subject string) {
+		r := w.post("/events", fmt.Sprintf(`{"specversion":"1.0","id":"%s","source":"/crm","type":"%s","subject":"%s"}`, subject, typ, subject), "Content-Type", structuredType)
+		if r.StatusCode != http.StatusAccepted {
+			t.Fatal(r.body)
+		}
+	}
+	for i := range 10 {
+		typ := "bot-created"
+		if i%2 == 1 {
+			typ = "bot-deleted"
+		}
+		publish(typ, fmt.Sprint("bot-", i))
+	}
+	publish("bot-created", "shop")
+	ask := func(body string) api.ReplayDone {
+		return answered[api.ReplayDone](w, http.MethodPost, "/api/v1/triggers/tell-crm/replay", body)
+	}
+	dry := ask(`{"from":"beginning","dryRun":true}`)
+	if p := dry.Preview; dry.Records != 11 || !dry.DryRun || dry.ID != "" || p == nil || p.Matched != 5 || p.Read != 11 || !p.Complete || len(p.First) != 5 {
+		t.Fatalf("%+v %+v", dry, dry.Preview)
+	}
+	if all := answered[api.ReplayDone](w, http.MethodPost, "/api/v1/triggers/tell-erp/replay", `{"from":"beginning","dryRun":true}`); all.Preview.Matched != 6 {
+		t.Errorf("without a condition there match %+v", all.Preview)
+	}
+	done := ask(`{"from":"-1h","rate":3}`)
+	if done.ID == "" || done.Position == nil || !slices.Equal(done.Range, dry.Range) || done.Preview != nil {
+		t.Errorf("%+v", done)
+	}
+	if again := ask(`{"from":"beginning"}`); again.ID != done.ID || len(w.stored(tidemill.StreamCommands)) != 1 {
+		t.Errorf("the same range asked for again is %+v", again)
+	}
+	shown := answered[api.Trigger](w, http.MethodGet, "/api/v1/triggers/tell-crm", "")
+	if len(shown.Replays) != 1 || shown.Replays[0].From != "-1h" || shown.Replays[0].To != "end" || shown.Replays[0].Rate != 3 || !slices.Equal(shown.Replays[0].Range, done.Range) {
+		t.Errorf("%+v", shown.Replays)
+	}
+	if none := ask(`{"from":"end"}`); none.ID != "" || none.Records != 0 || len(none.Range) != 0 {
+		t.Errorf("of nothing there is %+v", none)
+	}
+	for body, says := range map[string]string{`{}`: "from", `{"from":"x"}`: "from", `{"from":"0","to":"x"}`: "to", `{"from":"0","rate":-1}`: "rate", `{"from":"0","by":1}`: "by"} {
+		wantProblem(t, w.post("/api/v1/triggers/tell-crm/replay", body), http.StatusBadRequest, api.InvalidRequest, says)
+	}
+	wantProblem(t, w.post("/api/v1/triggers/no/replay", `{"from":"0"}`), http.StatusNotFound, api.UnknownTrigger, `"no"`)
+}
+
+// shared is the beginning of the ids of two letters.
+func (d *doors) shared() string {
+	d.Helper()
+	for i, seen := 0, map[byte]bool{}; ; i++ {
+		id := d.letter("tell-erp", fmt.Sprint("bot-", 100+i), nil)
+		if seen[id[0]] {
+			d.until("the letters are there", func() bool {
+				return answered[api.DeadLetters](d.world, http.MethodGet, "/api/v1/dead-letters?trigger=tell-erp", "").Total == i+1
+			})
+			return id[:1]
+		}
+		seen[id[0]] = true
+	}
+}
+
+// deskAsks get every documented answer about triggers and dead letters.
+func (d *doors) deskAsks(long, stranger []string) (all []ask) {
+	open := d.letter("tell-crm", "bot-1", nil)
+	resolved := d.letter("tell-crm", "bot-2", nil)
+	d.undecodable("bot-3")
+	d.until("the letters are there", func() bool {
+		return answered[api.DeadLetters](d.world, http.MethodGet, "/api/v1/dead-letters", "").Total == 3
+	})
+	gets := []string{"/api/v1/triggers", "/api/v1/triggers/tell-crm", "/api/v1/dead-letters", "/api/v1/dead-letters/" + open}
+	for _, path := range gets {
+		all = append(all, ask{d.open, "GET", path, "", nil, 200}, ask{d.guarded, "GET", path, "", d.reader, 200}, ask{d.open, "GET", path, "", stranger, 403},
+			ask{d.guarded, "GET", path, "", d.publisher, 403}, ask{d.guarded, "GET", path, "", nil, 401},
+			ask{d.narrow, "GET", path, "", append(long, d.reader...), 431}, ask{d.down, "GET", path, "", nil, 503})
+	}
+	const trigger, letter = "/api/v1/triggers/tell-crm/", "/api/v1/dead-letters/"
+	bodies := map[string]string{letter + "drop": `{"selection":{"ids":["` + resolved + `","none"]},"reason":"a test"}`,
+		letter + "replay": `{"selection":{"all":true}}`, trigger + "replay": `{"from":"beginning"}`, trigger + "pause": "", trigger + "resume": ""}
+	for path, body := range bodies {
+		all = append(all, ask{d.open, "POST", path, body, nil, 200}, ask{d.guarded, "POST", path, body, d.operator, 200}, ask{d.open, "POST", path, body, stranger, 403},
+			ask{d.guarded, "POST", path, body, d.reader, 403}, ask{d.guarded, "POST", path, body, nil, 401},
+			ask{d.narrow, "POST", path, body, append(long, d.operator...), 431}, ask{d.down, "POST", path, body, nil, 503})
+		if body == "" {
+			continue
+		}
+		all = append(all, ask{d.open, "POST", path, "{", nil, 400}, ask{d.narrow, "POST", path, strings.Repeat(" ", 120<<10), d.operator, 413},
+			ask{d.narrow, "POST", path, strings.Repeat(" ", 30<<10), d.operator, 429}, ask{d.narrow, "POST", path, "late", d.operator, 408})
+	}
+	for _, verb := range []string{"pause", "resume", "replay"} {
+		all = append(all, ask{d.open, "POST", "/api/v1/triggers/no/" + verb, `{"from":"0"}`, nil, 404})
+	}
+	return append(all, ask{d.open, "POST", trigger + "replay", `{"from":"beginning","dryRun":true}`, nil, 200},
+		ask{d.open, "GET", "/api/v1/triggers/no", "", nil, 404}, ask{d.open, "GET", letter + "none", "", nil, 404},
+		ask{d.open, "GET", letter + d.shared(), "", nil, 400},
+		ask{d.open, "GET", "/api/v1/dead-letters?limit=x", "", nil, 400},
+		ask{d.open, "GET", letter + resolved, "", nil, 200})
+}

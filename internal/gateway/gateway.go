@@ -1,0 +1,285 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/dedupe"
+	"tidemill.dev/broker/retry"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/store"
+	"tidemill.dev/internal/gateway/access"
+	"tidemill.dev/internal/models/erase"
+	"tidemill.dev/internal/models/registry"
+	"tidemill.dev/internal/ops/status"
+	"tidemill.dev/internal/ops/telemetry"
+	"tidemill.dev/internal/runs/rendezvous"
+	"tidemill.dev/internal/runs/scheduler"
+	"tidemill.dev/internal/runs/warmpods"
+	"tidemill.dev/triggers/schedule"
+)
+
+// Options say where the door is and what stands behind it.
+type Options struct {
+	Listen            string // host:port; port 0 is a free one
+	CertFile, KeyFile string // PEM, looked at again when somebody comes; empty is plain HTTP
+
+	Config   func() *config.Config // the one that applies now
+	Broker   *broker.Broker
+	Producer *broker.Producer // its Timeout below Limits.Ack, so that it knows first; its MaxBuffered above Limits.Unacked
+	Repeats  *dedupe.Memory   // nil remembers nothing
+	Standing *status.Board    // nil knows nothing of how triggers stand
+	Scorers  *status.Scorers  // nil knows nothing of how scorers stand
+	// Score has a scorer's champion answer for an event; nil is a gateway that
+	// scores nothing. Its error is an Unanswered, or asking again may help.
+	Score     func(ctx context.Context, c config.Scorer, v *broker.View) (api.ScoreDone, error)
+	Rescore   Rescore       // nil where Score is
+	Inference http.Handler  // the Open Inference Protocol's; nil is a gateway that scores nothing
+	Access    *access.Guard // nil is the open door, for loopback alone
+	Telemetry *telemetry.Telemetry
+
+	Warm   *warmpods.Book   // of pods that linger; nil sends each away at once
+	Muster *rendezvous.Roll // where the workers of an attempt gather; nil has none begin that is more than one
+
+	Runs      *scheduler.Foreman // nil where there are none; then so are the six below
+	Ledger    *ledger.Ledger
+	Models    *registry.Registrar
+	Store     *store.Store
+	Tokens    *scheduler.Tokens                       // of attempts
+	Forgetter *erase.Forgetter                        // of keys
+	Announce  func(context.Context, api.Commit) error // publishes a commit's event
+	GPUs      func() int                              // of the machine; nil where that is not known
+	Inside    net.Listener                            // where agents of this process come in, without TLS; nil is none
+	Slots     func(config.Pool) int                   // that a pool has; nil is as many as the config says
+
+	Ready   func(context.Context) api.Readiness // what the process depends on
+	Limits  Limits
+	Logger  *slog.Logger
+	Version string
+}
+
+// Gateway is an open door. Serve lets callers in, Close shows them out.
+type Gateway struct {
+	opt         Options
+	log         *slog.Logger
+	everyone    *access.Caller // of the open door
+	crossOrigin http.CrossOriginProtection
+	certificate *certificate // nil without TLS
+	listener    *porch
+	server      *http.Server
+	inside      *http.Server // for agents of this process; nil without any
+	routes      *routes
+	strangers   measure // of requests without a route
+	metrics     *metrics
+	tracer      trace.Tracer
+	ofServer    trace.SpanStartOption
+	shown       http.Handler // the metrics
+	requests    sync.Pool    // of *request
+
+	planned   atomic.Pointer[plan]
+	outlets   outlets
+	window    window
+	patience  patience
+	room      room
+	readiness readiness
+	survey    survey[[]broker.StreamInfo]
+	marks     survey[*schedule.Book]
+	desk      desk
+	tails     *tails
+	attempts  attempts
+	ownership atomic.Pointer[ownership]
+
+	collecting sync.Mutex // one collection at a time
+
+	draining atomic.Bool   // readiness says so, and answers close their connection
+	ending   chan struct{} // closed when what would go on for ever has to end
+	over     chan struct{} // closed when nobody can wait for Kafka any more
+	closing  sync.Once
+	closed   error
+}
+
+// Open listens; nobody is answered before Serve.
+func Open(ctx context.Context, o Options) (*Gateway, error) {
+	if err := checkOpen(o.Listen, o.Access != nil); err != nil {
+		return nil, err
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Limits = o.Limits.withDefaults()
+	g := &Gateway{opt: o, log: o.Logger, everyone: access.Everyone(), ending: make(chan struct{}), over: make(chan struct{}),
+		outlets: outlets{of: map[string]*outlet{}}, window: window{free: o.Limits.Unacked}, patience: patience{while: o.Limits.Room}}
+	g.room = room{limits: &g.opt.Limits, callers: map[string]int64{}}
+	g.requests.New = func() any { return &request{buffer: make([]byte, 0, smallBody), post: newPost()} }
+	if err := g.open(ctx); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// open listens last, so that nothing is left open after an error.
+func (g *Gateway) open(ctx context.Context) (err error) {
+	if g.opt.CertFile != "" || g.opt.KeyFile != "" {
+		if g.certificate, err = openCertificate(g.opt.CertFile, g.opt.KeyFile); err != nil {
+			return err
+		}
+	}
+	if g.metrics, err = g.newMetrics(g.opt.Telemetry.Registry()); err != nil {
+		return fmt.Errorf("register the gateway's metrics: %w", err)
+	}
+	if g.tails, err = newTails(&g.opt.Limits, g.opt.Telemetry.Registry()); err != nil {
+		return fmt.Errorf("register the metrics of tails: %w", err)
+	}
+	g.openDesk()
+	g.survey.look, g.survey.within = g.opt.Broker.Streams, g.opt.Limits.Look
+	g.marks.look, g.marks.within = func(ctx context.Context) (*schedule.Book, error) { return schedule.Read(ctx, g.opt.Broker) }, g.opt.Limits.Look
+	g.strangers = g.metrics.of("")
+	g.ofServer = trace.WithSpanKind(trace.SpanKindServer)
+	g.tracer, g.shown = g.opt.Telemetry.Tracer(), g.opt.Telemetry.Metrics()
+	g.routes = newRoutes(g.table(), g.metrics)
+	g.server = g.newServer()
+	g.openInside()
+	var listen net.ListenConfig
+	l, err := listen.Listen(ctx, "tcp", g.opt.Listen)
+	if err != nil {
+		return fmt.Errorf("listen for HTTP: %w; give another address, or port 0 for a free one", err)
+	}
+	g.listener = newPorch(l, g.opt.Limits.Connections, g.certificate == nil, g.metrics.refused.connections)
+	return nil
+}
+
+func (g *Gateway) newServer() *http.Server {
+	l := &g.opt.Limits
+	s := &http.Server{
+		Handler:           http.HandlerFunc(g.serveHTTP),
+		ReadHeaderTimeout: l.ReadHeader,
+		ReadTimeout:       l.ReadHeader + l.BodyGrace,
+		WriteTimeout:      l.BodyGrace + l.answer(),
+		IdleTimeout:       l.Idle,
+		MaxHeaderBytes:    l.Headers + headerSlack,
+		ConnState:         connState,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: http2Streams},
+		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), // hostile peers would fill the log
+	}
+	if g.certificate != nil {
+		s.TLSConfig = g.certificate.config()
+	}
+	return s
+}
+
+// Addr is the address that the gateway listens on.
+func (g *Gateway) Addr() string { return g.listener.Addr().String() }
+
+// Serve answers until Close. The context is what requests descend from.
+func (g *Gateway) Serve(ctx context.Context) error {
+	g.server.BaseContext = func(net.Listener) context.Context { return ctx }
+	serve := g.server.Serve
+	if g.certificate != nil {
+		serve = func(l net.Listener) error { return g.server.ServeTLS(l, "", "") }
+	}
+	inside := make(chan error, 1)
+	go func() { inside <- g.serveInside() }()
+	if err := serve(g.listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve HTTP on %s: %w", g.Addr(), errors.Join(err, g.closeInside(ctx), <-inside))
+	}
+	return <-inside
+}
+
+// Close drains: readiness fails, and who asks is still answered for the drain
+// delay, so that a balancer can turn to another replica; then nobody is let in
+// any more, and what is under way gets its answer. Where Kafka does not say in
+// time for the context's deadline, the answer is that it is in doubt: a caller
+// that is cut off without one knows less.
+func (g *Gateway) Close(ctx context.Context) error {
+	g.closing.Do(func() { g.closed = g.close(ctx) })
+	return g.closed
+}
+
+func (g *Gateway) close(ctx context.Context) error {
+	g.draining.Store(true)
+	if late, ok := ctx.Deadline(); ok {
+		left := time.Until(late)
+		giveUp := time.AfterFunc(left-min(answerWithin, left/2), func() { close(g.over) })
+		defer giveUp.Stop()
+	}
+	_ = retry.Sleep(ctx, g.opt.Limits.DrainDelay)
+	close(g.ending)
+	err := g.server.Shutdown(ctx)
+	if err != nil {
+		err = fmt.Errorf("wait for what is under way: %w", errors.Join(err, g.server.Close()))
+	}
+	if e := g.listener.Close(); !errors.Is(e, net.ErrClosed) { // nobody may have served
+		err = errors.Join(err, e)
+	}
+	return errors.Join(err, g.closeInside(ctx), g.desk.close(ctx))
+}
+
+// answerWithin is the end of Close's time in which nobody waits for Kafka any
+// more: one who waits for room still may for a second (Limits.Room), and then
+// the answers are written and net/http, which looks twice a second, sees that
+// all have gone.
+const answerWithin = 2 * time.Second
+
+// isOver tells whether it is too late to send anything to Kafka.
+func (g *Gateway) isOver() bool {
+	select {
+	case <-g.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// agentRoutes is what all paths of agents begin with.
+const agentRoutes = "/agent/"
+
+// openInside prepares the way for the agents of this process: loopback, without
+// TLS, and nobody gets anything there but what the token of an attempt opens.
+func (g *Gateway) openInside() {
+	if g.opt.Inside == nil {
+		return
+	}
+	g.inside = g.newServer()
+	g.inside.TLSConfig = nil
+	g.inside.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, agentRoutes) {
+			http.NotFound(w, r)
+			return
+		}
+		g.serveHTTP(w, r)
+	})
+}
+
+// serveInside answers them until closeInside.
+func (g *Gateway) serveInside() error {
+	if g.inside == nil {
+		return nil
+	}
+	if err := g.inside.Serve(g.opt.Inside); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func (g *Gateway) closeInside(ctx context.Context) error {
+	if g.inside == nil {
+		return nil
+	}
+	if err := g.inside.Shutdown(ctx); err != nil {
+		return errors.Join(err, g.inside.Close())
+	}
+	return nil
+}

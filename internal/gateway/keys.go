@@ -1,0 +1,141 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/internal/gateway/access"
+	"tidemill.dev/internal/models/erase"
+	"tidemill.dev/internal/ops/telemetry"
+	"tidemill.dev/internal/runs/scheduler"
+)
+
+// keysTable is what the gateway answers about keys. A key may have any letter, a
+// slash too, so it stands in the body.
+func (g *Gateway) keysTable() []route {
+	return []route{
+		{method: http.MethodPost, path: "/api/v1/keys/forget", role: access.Operate, handle: g.forgetKey},
+		{method: http.MethodGet, path: "/api/v1/keys/forgotten/{id}", role: access.Read, handle: g.forgottenKey},
+	}
+}
+
+// lookAgain is how often it is looked whether a receipt has come.
+const lookAgain = 100 * time.Millisecond
+
+// forgetKey asks that a key be forgotten, or says what that would take away.
+func (g *Gateway) forgetKey(w http.ResponseWriter, r *request) *api.Problem {
+	var ask api.KeyAsked
+	if p := g.readAsk(r, &ask); p != nil {
+		return p
+	}
+	if p := g.checkForget(r, &ask); p != nil {
+		return p
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Ack)
+	defer cancel()
+	if ask.DryRun {
+		receipt, err := g.opt.Forgetter.Preview(ctx, ask.Key)
+		if err != nil {
+			return g.unforgotten(r.Context(), ask.Key, err, began)
+		}
+		writeJSON(w, http.StatusOK, api.KeyEnd{DryRun: true, Receipt: &receipt})
+		return nil
+	}
+	id, err := g.opt.Forgetter.Ask(ctx, g.forgetting(r, &ask))
+	if err != nil {
+		return g.unforgotten(r.Context(), ask.Key, err, began)
+	}
+	g.log.Info("a key shall be forgotten", "key", ask.Key, "by", r.name(), "reason", ask.Reason)
+	end, status := api.KeyEnd{ID: id}, http.StatusAccepted
+	if ask.Wait && g.untilForgotten(ctx, &end) {
+		status = http.StatusOK
+	}
+	writeJSON(w, status, end)
+	return nil
+}
+
+func (g *Gateway) checkForget(r *request, ask *api.KeyAsked) *api.Problem {
+	if err := scheduler.CheckKey(ask.Key); err != nil {
+		return badParameter("key", err.Error())
+	}
+	if len(ask.Reason) > mostReason {
+		return badParameter("reason", fmt.Sprintf("it has %d bytes, and each fact of the end repeats it: say it in %d", len(ask.Reason), mostReason))
+	}
+	if g.opt.Forgetter == nil {
+		return noRuns()
+	}
+	if !r.caller.MayTouch(access.Operate, ask.Key) {
+		return forbidden(fmt.Sprintf("the key %q is not among those that you may operate: ask one who may", clip(ask.Key)))
+	}
+	return nil
+}
+
+// forgetting is the wish in the caller's name. Under the same Idempotency-Key it
+// is the same wish.
+func (g *Gateway) forgetting(r *request, ask *api.KeyAsked) erase.Ask {
+	named := tidemill.ID("key asked to be forgotten", r.name(), orElse(r.Header.Get(api.HeaderIdempotencyKey), rand.Text()))
+	var v broker.View
+	telemetry.Remember(r.trace, &v)
+	trace, _ := v.Attribute(tidemill.AttrTraceParent)
+	return erase.Ask{Key: ask.Key, By: r.name(), Reason: ask.Reason, Component: "gateway", Correlation: named, Trace: trace,
+		Cause: tidemill.Cause{Source: g.names().Source("gateway"), ID: named}}
+}
+
+// untilForgotten waits for the receipt. That it has not come yet is no problem:
+// whoever asked can look for it.
+func (g *Gateway) untilForgotten(ctx context.Context, end *api.KeyEnd) bool {
+	look := time.NewTicker(lookAgain)
+	defer look.Stop()
+	for {
+		if s, err := g.opt.Forgetter.State(ctx, end.ID); err == nil && s.Done {
+			end.Done, end.Receipt = true, &s.Receipt
+			return true
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return false
+		case <-g.ending:
+			return false
+		}
+	}
+}
+
+// forgottenKey answers with the receipt, or with how far its making has come.
+func (g *Gateway) forgottenKey(w http.ResponseWriter, r *request) *api.Problem {
+	if g.opt.Forgetter == nil {
+		return noRuns()
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Look)
+	defer cancel()
+	s, err := g.opt.Forgetter.State(ctx, r.value)
+	switch {
+	case errors.Is(err, erase.ErrUnknown), err == nil && !r.caller.MayTouch(access.Read, s.Receipt.Key):
+		return problem(api.NotFound, http.StatusNotFound, "nothing is known of that forgetting",
+			fmt.Sprintf("no key's end goes under the id %q, or it has not begun, or you may not see it; it begins when a dispatcher has heard of it", clip(r.value)))
+	case err != nil:
+		return g.unforgotten(r.Context(), r.value, err, time.Now())
+	}
+	writeJSON(w, http.StatusOK, api.KeyEnd{ID: r.value, Done: s.Done, Receipt: &s.Receipt})
+	return nil
+}
+
+// unforgotten is the problem of what could not be found out, or be put on the
+// log.
+func (g *Gateway) unforgotten(ctx context.Context, what string, err error, began time.Time) *api.Problem {
+	if errors.Is(err, broker.ErrInDoubt) {
+		p := inDoubt(what, time.Since(began))
+		p.Detail = fmt.Sprintf("key %q: Kafka did not say within %s whether it has what you ask for; ask again, under the same %s where you gave one: it is forgotten once",
+			clip(what), roughly(time.Since(began)), api.HeaderIdempotencyKey)
+		return p
+	}
+	return g.unled(ctx, err)
+}

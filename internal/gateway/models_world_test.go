@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+)
+
+// made is a version as a run has made it, for tests.
+type made struct {
+	model, key, run string
+	recipe          string // intent if empty
+	began           time.Time
+	accuracy        float64
+	report          *tidemill.Report // nil is one that is not in the store
+	passed          bool
+	hold            string
+}
+
+// appendModel puts a fact of a model on the log.
+func (w *runWorld) appendModel(typ, id string, of made, data any) *tidemill.Model {
+	w.Helper()
+	recipe := orElse(of.recipe, "intent")
+	v := broker.View{ID: id, Source: must1(w.config.Names())(w).Source("promote"), Type: typ, Subject: of.key, Time: time.Now().UTC().Format(time.RFC3339Nano),
+		DataContentType: "application/json", Data: must1(json.Marshal(data))(w),
+		Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: of.model}, {Name: tidemill.AttrRecipe, Value: recipe}, {Name: tidemill.AttrRun, Value: of.run}}}
+	_, m, err := w.ledger.AppendModel(w.Context(), &v)
+	w.must(err)
+	return m
+}
+
+// judged has a version registered and judged.
+func (w *runWorld) judged(of made) *tidemill.Model {
+	w.Helper()
+	if of.began.IsZero() {
+		of.began = time.Now().Add(-time.Minute)
+	}
+	report := strings.Repeat("0", 64)
+	if of.report != nil {
+		report = w.keep("report.json", must1(json.Marshal(of.report))(w))
+	}
+	origin := tidemill.Origin{Run: of.run, Recipe: orElse(of.recipe, "intent"), Key: of.key, Attempt: 1, Began: of.began, Ended: of.began.Add(time.Second), Causes: 1,
+		Inputs: []tidemill.Input{{Name: "examples", Dataset: "bots/" + of.key, Branch: "main", Commit: "c"}}, Mark: tidemill.Mark{Partition: 999, Offset: of.began.UnixMilli()}}
+	m := w.appendModel(tidemill.TypeModelRegistered, "registered "+of.run, of, tidemill.ModelRegistered{Artifact: w.keep("model.onnx", []byte(of.run)), Bytes: 10, Files: 1, Report: report,
+		Metrics: map[string]float64{"accuracy": of.accuracy}, Judge: tidemill.Judge{Gate: []string{"metrics.accuracy >= 0.5"}, On: tidemill.GateOnSame, Promote: tidemill.PromoteAuto, Keep: 10}, Origin: origin})
+	h := m.OfRun(of.run)
+	if h == nil {
+		w.Fatalf("model %s has no version of run %s", of.model, of.run)
+	}
+	return w.appendModel(tidemill.TypeModelPromotionProposed, "judged "+of.run, of, tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: h.Number, Run: of.run, Basis: m.Champion, Turn: m.Turn, Hold: of.hold,
+		Judgement: &tidemill.Judgement{Passed: of.passed, Sentence: "of run " + of.run, Against: m.Champion,
+			Clauses: []tidemill.Clause{{Text: "metrics.accuracy >= 0.5", Passed: of.passed, Values: map[string]float64{"metrics.accuracy": of.accuracy}}}}, Origin: &origin})
+}
+
+// keep puts a file into the store, as a tree of its own.
+func (w *runWorld) keep(name string, text []byte) (tree string) {
+	w.Helper()
+	sum := sha256.Sum256(text)
+	f := api.File{Path: name, Digest: hex.EncodeToString(sum[:]), Size: int64(len(text))}
+	w.must(w.store.PutObject(w.Context(), f.Digest, f.Size, bytes.NewReader(text)))
+	return must1(w.store.Tree(w.Context(), []api.File{f}))(w).Tree
+}
+
+// champions has a model with so many versions, each promoted by its gate.
+func (w *runWorld) champions(model, key string, n int) {
+	w.Helper()
+	for i := range n {
+		w.judged(made{model: model, key: key, run: model + "." + strconv.Itoa(i+1), began: time.Now().Add(time.Duration(i-n) * time.Minute), accuracy: 0.9, passed: true, report: reportOfTests()})
+	}
+}
+
+// reportOfTests has every field that there is.
+func reportOfTests() *tidemill.Report {
+	e := tidemill.Estimate{Value: 0.9, Low: 0.8, High: 0.95}
+	f := &tidemill.Figures{Examples: 2, Accuracy: e, MacroF1: e, Classes: []tidemill.Class{{Label: "a", Support: 2, Predicted: 1, Precision: e, Recall: e, F1: 0.9}}, Cells: []tidemill.Cell{{Count: 2}}}
+	return &tidemill.Report{Metrics: map[string]float64{"accuracy": 0.9}, Claimed: map[string]float64{"accuracy": 0.99}, Measured: f, Notes: []string{"a note"},
+		Champion: &tidemill.Beside{Version: 1, Metrics: map[string]float64{"accuracy": 0.9}, Measured: f, Lead: &e}}
+}
+
+func (w *runWorld) model(name string, headers ...string) api.ModelWhole {
+	w.Helper()
+	return answered[api.ModelWhole](w.world, http.MethodGet, "/api/v1/model?model="+name, "", headers...)
+}
+
+// wishes asks something of a model.
+func (w *runWorld) wishes(action, body string, headers ...string) api.PromotionDone {
+	w.Helper()
+	return answered[api.PromotionDone](w.world, http.MethodPost, "/api/v1/model/"+action, body, headers...)
+}
+
+func (w *runWorld) listModels(query string, headers ...string) []api.ModelShown {
+	w.Helper()
+	return answered[api.Models](w.world, http.MethodGet, "/api/v1/models"+query, "", headers...).Models
+}

@@ -1,0 +1,320 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"tidemill.dev/api"
+	"tidemill.dev/internal/data/store"
+)
+
+// The handlers of objects serve people below /api/v1/data and attempts below
+// their own base. Who asks has been settled before: a digest is a capability,
+// and whoever knows one may have its object.
+
+const (
+	mostObjects   = 10_000  // that one request may ask after
+	mostMissing   = 2 << 20 // bytes of its body
+	directObject  = 1 << 20 // smaller ones are quicker through the gateway, many at once
+	putsAtOnce    = 8       // objects of a batch on their way into the store
+	mostBatchBody = 16 << 20
+)
+
+// objects is the store, where there is one.
+func (g *Gateway) objects() (*store.Store, *api.Problem) {
+	if g.opt.Store == nil {
+		return nil, noStore()
+	}
+	return g.opt.Store, nil
+}
+
+// missingObjects answers which of the objects that it is asked after are to be
+// put, and where.
+func (g *Gateway) missingObjects(w http.ResponseWriter, r *request) *api.Problem {
+	s, p := g.objects()
+	if p != nil {
+		return p
+	}
+	asked, p := g.readMissing(r)
+	if p != nil {
+		return p
+	}
+	lack, err := s.Missing(r.Context(), asked)
+	if err != nil {
+		return g.storeFault("see which objects are missing", err)
+	}
+	answer := api.Missing{Objects: lack}
+	if answer.Objects == nil {
+		answer.Objects = []api.Part{}
+	}
+	if answer.Puts, err = signedPuts(r.Context(), s, lack); err != nil {
+		return g.storeFault("sign where objects may be put", err)
+	}
+	writeJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+func (g *Gateway) readMissing(r *request) ([]api.Part, *api.Problem) {
+	over := func() *api.Problem {
+		return tooLarge(fmt.Sprintf("one request may ask after %d objects: ask in parts", mostObjects))
+	}
+	body, p := g.body(r, mostMissing, over)
+	if p != nil {
+		return nil, p
+	}
+	var asked api.Missing
+	if err := json.Unmarshal(body, &asked); err != nil {
+		return nil, invalidRequest("the body is not what is asked for here: " + clip(err.Error()) + "; /api/v1/openapi.json says what is")
+	}
+	if len(asked.Objects) > mostObjects {
+		return nil, over()
+	}
+	for _, o := range asked.Objects {
+		if p := badObject(o); p != nil {
+			return nil, p
+		}
+	}
+	return asked.Objects, nil
+}
+
+// signedPuts are where the large ones may be put directly; none if the store
+// does not sign.
+func signedPuts(ctx context.Context, s *store.Store, lack []api.Part) (map[string]string, error) {
+	var puts map[string]string
+	for _, o := range lack {
+		if o.Size <= directObject {
+			continue
+		}
+		to, err := s.SignedPut(ctx, o)
+		if err != nil || to == "" {
+			return nil, err
+		}
+		if puts == nil {
+			puts = map[string]string{}
+		}
+		puts[o.Digest] = to
+	}
+	return puts, nil
+}
+
+// badObject refuses what cannot name an object.
+func badObject(o api.Part) *api.Problem {
+	if p := badDigest(o.Digest); p != nil {
+		return p
+	}
+	if o.Size < 0 || o.Size > api.PartSize {
+		return badParameter("size", fmt.Sprintf("%d is no size of an object; it has 0 to %d bytes, and a larger file is put in parts of that size", o.Size, api.PartSize))
+	}
+	return nil
+}
+
+func badDigest(digest string) *api.Problem {
+	raw, err := hex.DecodeString(digest)
+	if err != nil || len(raw) != digestSize || hex.EncodeToString(raw) != digest {
+		return badParameter("digest", fmt.Sprintf("%q is no digest; give a SHA-256 in 64 small hexadecimal digits", clip(digest)))
+	}
+	return nil
+}
+
+// objectOf reads the object that a request names.
+func (r *request) objectOf() (api.Part, *api.Problem) {
+	values, p := r.query([]string{"digest", "size"})
+	if p != nil {
+		return api.Part{}, p
+	}
+	size, err := strconv.ParseInt(values.Get("size"), 10, 64)
+	if err != nil {
+		return api.Part{}, badParameter("size", "give the object's size in bytes")
+	}
+	o := api.Part{Digest: values.Get("digest"), Size: size}
+	return o, badObject(o)
+}
+
+// storeFault is the problem of what the store did not do.
+func (g *Gateway) storeFault(what string, err error) *api.Problem {
+	switch {
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrMissing):
+		return unknownData(err.Error())
+	case errors.Is(err, store.ErrInvalid):
+		return invalidRequest(err.Error())
+	case errors.Is(err, context.Canceled):
+		return unavailable("the request was given up") // nobody hears of it
+	}
+	g.log.Warn("the store failed", "what", what, "reason", err)
+	return unavailable("the store cannot do that now (" + what + "); send it again a little later")
+}
+
+const digestSize = sha256.Size
+
+// putObject takes the object that the request names, as it comes.
+func (g *Gateway) putObject(w http.ResponseWriter, r *request) *api.Problem {
+	s, p := g.objects()
+	if p != nil {
+		return p
+	}
+	o, p := r.objectOf()
+	if p != nil {
+		return p
+	}
+	f, p := g.flowing(r)
+	if p != nil {
+		return p
+	}
+	if r.ContentLength >= 0 && r.ContentLength != o.Size {
+		return badParameter("size", fmt.Sprintf("it is %d, and the body has %d bytes", o.Size, r.ContentLength))
+	}
+	err := s.PutObject(r.Context(), o.Digest, o.Size, f)
+	if err == nil {
+		_, err = io.Copy(io.Discard, f) // of what was there already nothing need have been read
+	}
+	switch {
+	case f.err != nil:
+		return g.unread(r, f.err)
+	case err != nil:
+		r.answer.Header().Set("Connection", "close") // what is left of the body would be the next request
+		return g.storeFault("put an object", err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// putObjects takes small objects, many in one body.
+func (g *Gateway) putObjects(w http.ResponseWriter, r *request) *api.Problem {
+	s, p := g.objects()
+	if p != nil {
+		return p
+	}
+	if media := r.Header.Get("Content-Type"); media != api.ObjectsType {
+		return problem(api.UnsupportedType, http.StatusUnsupportedMediaType, "the form of the body is not read here",
+			fmt.Sprintf("content type %q: send objects as %s", clip(media), api.ObjectsType))
+	}
+	body, p := g.body(r, mostBatchBody, func() *api.Problem {
+		return tooLarge(fmt.Sprintf("a batch of objects may have %d bytes: send fewer, and large ones alone", mostBatchBody))
+	})
+	if p != nil {
+		return p
+	}
+	all, p := splitObjects(body)
+	if p != nil {
+		return p
+	}
+	f := flow{g: g, c: http.NewResponseController(&r.answer)}
+	f.rest()
+	if p := g.putAll(r.Context(), s, all); p != nil {
+		return p
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// framed is one object of a batch.
+type framed struct {
+	api.Part
+	bytes []byte
+}
+
+// splitObjects reads a batch. The bytes are held against their digests here,
+// before any of them is stored: one that is not right is a slip of the sender's,
+// who is told which it is.
+func splitObjects(body []byte) (all []framed, p *api.Problem) {
+	for at := 0; at < len(body); {
+		left := body[at:]
+		if len(left) < api.ObjectHead {
+			return nil, invalidRequest(fmt.Sprintf("the body ends within the head of an object, at byte %d", at))
+		}
+		o := framed{Part: api.Part{Digest: hex.EncodeToString(left[:digestSize])}}
+		size := binary.BigEndian.Uint64(left[digestSize:])
+		left = left[api.ObjectHead:]
+		if size > uint64(len(left)) {
+			return nil, invalidRequest(fmt.Sprintf("object %s is to have %d bytes, and the body has %d more", o.Digest, size, len(left)))
+		}
+		o.Size, o.bytes = int64(size), left[:size]
+		if is := sha256.Sum256(o.bytes); hex.EncodeToString(is[:]) != o.Digest {
+			return nil, invalidRequest(fmt.Sprintf("object %s: its bytes are not those that the digest names; read the file again", o.Digest))
+		}
+		all = append(all, o)
+		at += api.ObjectHead + int(size)
+	}
+	return all, nil
+}
+
+// putAll puts some at once: where the store is far away, one after the other
+// would take for ever.
+func (g *Gateway) putAll(ctx context.Context, s *store.Store, all []framed) *api.Problem {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	todo := make(chan *framed)
+	var putting sync.WaitGroup
+	for range min(putsAtOnce, len(all)) {
+		putting.Go(func() {
+			for o := range todo {
+				if err := s.PutObject(ctx, o.Digest, o.Size, bytes.NewReader(o.bytes)); err != nil {
+					stop(err)
+				}
+			}
+		})
+	}
+	for i := range all {
+		if ctx.Err() != nil {
+			break
+		}
+		todo <- &all[i]
+	}
+	close(todo)
+	putting.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return g.storeFault("put objects", err)
+	}
+	return nil
+}
+
+// getObject answers with an object, or with where it may be got directly.
+func (g *Gateway) getObject(w http.ResponseWriter, r *request) *api.Problem {
+	s, p := g.objects()
+	if p != nil {
+		return p
+	}
+	values, p := r.query([]string{"digest"})
+	if p != nil {
+		return p
+	}
+	digest := values.Get("digest")
+	if p := badDigest(digest); p != nil {
+		return p
+	}
+	to, err := s.SignedGet(r.Context(), digest)
+	if err != nil {
+		return g.storeFault("sign where an object may be got", err)
+	}
+	if to != "" {
+		w.Header().Set("Location", to)
+		writeHead(w, http.StatusTemporaryRedirect, "text/plain")
+		return nil
+	}
+	f, p := g.flowing(r)
+	if p != nil {
+		return p
+	}
+	from, size, err := s.Object(r.Context(), digest)
+	if err != nil {
+		return g.storeFault("open an object", err)
+	}
+	defer from.Close()
+	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
+	writeHead(w, http.StatusOK, "application/octet-stream")
+	// Net/http cuts the connection of an answer that is shorter than its length.
+	if read, _ := f.send(w, from); read != nil && r.Context().Err() == nil {
+		g.log.Error("an object cannot be read to its end", "file", digest, "reason", read)
+	}
+	return nil
+}

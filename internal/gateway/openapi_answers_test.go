@@ -1,0 +1,332 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+)
+
+// answers hold real answers against the document, and remember which statuses
+// of which operations have been seen.
+type answers struct {
+	testing.TB
+	doc  *openapi3.T
+	seen map[string]bool // operation and status
+}
+
+// doors are gateways of every kind, on one Kafka, and one whose Kafka is away.
+type doors struct {
+	*world
+	runs                              *runWorld
+	open, guarded, narrow, busy, down string   // addresses
+	reader, publisher                 []string // headers
+	operator, approver                []string
+}
+
+func openDoors(t testing.TB) *doors {
+	t.Helper()
+	r, reader := token("reader", "r", "role: read")
+	p, publisher := token("publisher", "p", "role: publish")
+	op, operator := token("operator", "o", "role: operate")
+	ap, approver := token("approver", "a", "role: approve")
+	d := &doors{reader: reader, publisher: publisher, operator: operator, approver: approver}
+	d.world = newWorldOf(t, testTriggers+recipesOfTests+scorersOfTests, embedded.Options{}, nil)
+	d.runs = &runWorld{world: d.world}
+	d.runs.employ()
+	also := func(change func(*Options)) string { return "http://" + d.world.open(change).Addr() }
+	d.open = also(d.runs.with(func(o *Options) {
+		o.Standing, o.Score, o.Rescore, o.Inference = boardOf(t, "kafka-1"), seer, reseer, modelsOfTests
+	}))
+	d.url = d.open
+	access := d.runs.with(func(o *Options) { o.Access = openGuard(t, "version: 1\ntokens:\n"+r+p+op+ap) })
+	d.guarded = also(access)
+	d.narrow = also(func(o *Options) {
+		access(o)
+		o.Limits.Event, o.Limits.Headers, o.Limits.Caller, o.Limits.OwnTails = 32<<10, 8<<10, 16<<10, -1
+		o.Limits.ReadHeader, o.Limits.BodyGrace, o.Limits.Batch = 2*time.Second, 200*time.Millisecond, 32<<10
+		o.Inference = modelsOfTests
+	})
+	d.busy = also(func(o *Options) { o.Limits.Tails, o.Inference = -1, modelsAway })
+	away := newWorldOf(t, testTriggers+recipesOfTests, embedded.Options{}, nil)
+	lost := &runWorld{world: away}
+	lost.employ()
+	d.must(lost.store.PutNote(t.Context(), "forgetting-lost", []byte(`{"forgetting":"lost","receipt":{"partition":0,"offset":0}}`)))
+	d.down = "http://" + away.open(lost.with(func(o *Options) {
+		o.Producer = must1(o.Broker.Producer(broker.ProducerOptions{Timeout: time.Second}))(t) // what it cannot publish holds up nobody
+		t.Cleanup(func() { _ = o.Producer.Close(context.Background()) })
+		o.Limits.Ack, o.Limits.Room, o.Limits.Look = 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond
+		o.Ready = func(context.Context) api.Readiness {
+			return api.Readiness{Status: api.Failed, Checks: []api.Check{{Name: "kafka", Status: api.Failed, Detail: "away"}}}
+		}
+	})).Addr()
+	d.must(away.servers.Close())
+	return d
+}
+
+// ask is one request to one door.
+type ask struct {
+	door, method, path string // the path as it is asked for
+	body               string
+	headers            []string
+	status             int
+}
+
+// direct is the status of an answer that sends elsewhere for an object. A folder
+// cannot sign where; the suite of real servers has a bucket that can.
+const direct = "307"
+
+func TestEveryAnswerIsAsDocumented(t *testing.T) {
+	t.Parallel()
+	d := openDoors(t)
+	a := &answers{TB: t, doc: document(t), seen: map[string]bool{}}
+	var late []func() // those that wait for a body until they are given up wait side by side, as many as a caller may
+	checkLate := func() {
+		for _, check := range late {
+			check()
+		}
+		late = nil
+	}
+	for _, q := range d.asks() {
+		if q.status == http.StatusRequestTimeout {
+			answer := a.sendHead(a.request(q, nil), len(q.body))
+			if late = append(late, func() { a.check(q, answer()) }); len(late) == 4 {
+				checkLate()
+			}
+			continue
+		}
+		a.check(q, a.send(q))
+	}
+	checkLate()
+	for operation, op := range operations(a.doc) {
+		for status := range op.Responses.Map() {
+			if status != "default" && status != direct && !a.seen[operation+" "+status] {
+				t.Errorf("%s: nothing was asked that answers %s", operation, status)
+			}
+		}
+	}
+}
+
+// asks are requests that together get every documented answer.
+func (d *doors) asks() []ask {
+	long := []string{"X-Long", strings.Repeat("x", 9<<10)}
+	stranger := []string{"Host", "evil.example"}
+	structured := []string{"Content-Type", "application/cloudevents+json"}
+	batch := []string{"Content-Type", "application/cloudevents-batch+json"}
+	one := func(id string) string {
+		return fmt.Sprintf(`{"specversion":"1.0","id":"%s","source":"/x","type":"t"}`, id)
+	}
+	var all []ask
+	for operation, role := range map[string][]string{
+		"GET /api/v1/streams": d.reader, "GET /api/v1/streams/events": d.reader, "GET /api/v1/streams/events/events?follow=false": d.reader,
+		"GET /api/v1/openapi.json": d.publisher, "GET /metrics": d.reader, "GET /healthz": nil, "HEAD /healthz": nil, "GET /readyz": nil, "HEAD /readyz": nil,
+	} {
+		method, path, _ := strings.Cut(operation, " ")
+		all = append(all,
+			ask{d.open, method, path, "", nil, 200},
+			ask{d.guarded, method, path, "", role, 200},
+			ask{d.open, method, path, "", stranger, 403},
+			ask{d.narrow, method, path, "", append(long, role...), 431})
+		if role != nil {
+			all = append(all, ask{d.guarded, method, path, "", nil, 401}, ask{d.guarded, method, path, "", []string{"Authorization", "Bearer tm_no"}, 401})
+		}
+		if path != "/healthz" && path != "/metrics" && path != "/api/v1/openapi.json" {
+			all = append(all, ask{d.down, method, path, "", nil, 503})
+		}
+	}
+	all = append(all,
+		ask{d.guarded, "GET", "/api/v1/streams", "", d.publisher, 403},
+		ask{d.guarded, "GET", "/metrics", "", d.publisher, 403},
+		ask{d.open, "GET", "/api/v1/streams/no", "", nil, 404},
+		ask{d.open, "GET", "/api/v1/streams/no/events", "", nil, 404},
+		ask{d.open, "GET", "/api/v1/streams/events/events?from=x", "", nil, 400},
+		ask{d.busy, "GET", "/api/v1/streams/events/events", "", nil, 503},
+		ask{d.narrow, "GET", "/api/v1/streams/events/events", "", d.reader, 429},
+		ask{d.open, "POST", "/streams/no", one("1"), structured, 404})
+	all = append(all, d.deskAsks(long, stranger)...)
+	all = append(all, d.scheduleAsks(long, stranger)...)
+	all = append(all, d.dataAsks(long, stranger)...)
+	all = append(all, d.runAsks(long, stranger)...)
+	all = append(all, d.modelAsks(long, stranger)...)
+	all = append(all, d.scorerAsks(long, stranger)...)
+	all = append(all, d.inferenceAsks(long, stranger)...)
+	all = append(all, d.keyAsks(long, stranger)...)
+	all = append(all, d.attemptAsks(long, stranger)...)
+	for _, path := range []string{"/events", "/streams/messages"} {
+		all = append(all,
+			ask{d.open, "OPTIONS", path, "", nil, 204},
+			ask{d.guarded, "OPTIONS", path, "", []string{"WebHook-Request-Origin", "shop.example"}, 204},
+			ask{d.open, "OPTIONS", path, "", stranger, 403},
+			ask{d.narrow, "OPTIONS", path, "", long, 431},
+			ask{d.open, "POST", path, one("1"), structured, 202},
+			ask{d.open, "POST", path, one("1"), structured, 202}, // a repeat
+			ask{d.guarded, "POST", path, "{}", append(event("2"), d.publisher...), 202},
+			ask{d.open, "POST", path, "[" + one("1") + "," + one("3") + "]", batch, 202},
+			ask{d.open, "POST", path, "[]", batch, 202},
+			ask{d.open, "POST", path, "[" + one("4") + ",{}]", batch, 400},
+			ask{d.open, "POST", path, "{}", batch, 400},
+			ask{d.open, "POST", path, "{}", nil, 400},
+			ask{d.open, "POST", path, `{"specversion":"1.0","id":"5","source":"x y","type":"t"}`, structured, 400},
+			ask{d.open, "POST", path, one("6"), []string{"Content-Type", "application/cloudevents+avro"}, 415},
+			ask{d.guarded, "POST", path, one("7"), structured, 401},
+			ask{d.guarded, "POST", path, one("7"), append(structured, d.reader...), 403},
+			ask{d.open, "POST", path, "", append(event("8"), "ce-type", "tidemill.x"), 403},
+			ask{d.guarded, "POST", path, "", append(event("8", "ce-authid", "another"), d.publisher...), 403},
+			ask{d.narrow, "POST", path, strings.Repeat("x", 33<<10), append(event("9"), d.publisher...), 413},
+			ask{d.narrow, "POST", path, strings.Repeat("x", 30<<10), append(event("9"), d.publisher...), 429},
+			ask{d.narrow, "POST", path, "late", append(event("9"), d.publisher...), 408},
+			ask{d.narrow, "POST", path, "", append(append(event("9"), d.publisher...), long...), 431},
+			ask{d.down, "POST", path, one("10"), structured, 503},
+			ask{d.down, "POST", path, "[" + one("10") + "]", batch, 503})
+	}
+	return append(all, ask{d.open, "GET", "/api/v1/streams/messages/events?from=beginning&follow=false", "", nil, 200})
+}
+
+// announced is how long a body is of which only the length is sent.
+const announced = 256 << 10
+
+// send sends a request. A body that is to be late does not come, nor does one
+// that is only to be refused for its length.
+func (a *answers) send(q ask) reply {
+	a.Helper()
+	if q.status == http.StatusRequestTimeout || len(q.body) > announced {
+		return a.sendHead(a.request(q, nil), len(q.body))()
+	}
+	var body io.Reader
+	if q.body != "" {
+		body = strings.NewReader(q.body)
+	}
+	return read(a.TB, must1(http.DefaultTransport.RoundTrip(a.request(q, body)))(a))
+}
+
+func (a *answers) request(q ask, body io.Reader) *http.Request {
+	a.Helper()
+	ctx, cancel := context.WithTimeout(a.Context(), patienceOfTests)
+	a.Cleanup(cancel)
+	req := must1(http.NewRequestWithContext(ctx, q.method, q.door+q.path, body))(a)
+	for i := 0; i+1 < len(q.headers); i += 2 {
+		if q.headers[i] == "Host" {
+			req.Host = q.headers[i+1]
+		}
+		req.Header.Set(q.headers[i], q.headers[i+1])
+	}
+	return req
+}
+
+// sendHead announces a body and sends none of it. What it returns waits for the
+// answer.
+func (a *answers) sendHead(req *http.Request, length int) func() reply {
+	a.Helper()
+	conn := must1(net.Dial("tcp", req.URL.Host))(a)
+	a.Cleanup(func() { _ = conn.Close() })
+	var head bytes.Buffer
+	fmt.Fprintf(&head, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n", req.URL.RequestURI(), req.URL.Host, length)
+	if err := req.Header.Write(&head); err != nil {
+		a.Fatal(err)
+	}
+	must1(conn.Write(append(head.Bytes(), "\r\n"...)))(a)
+	return func() reply { return read(a.TB, must1(http.ReadResponse(bufio.NewReader(conn), req))(a)) }
+}
+
+// check holds an answer against the document.
+func (a *answers) check(q ask, r reply) {
+	a.Helper()
+	what := fmt.Sprintf("%s %s with %.60q and %.200q: %d %s", q.method, q.path, q.body, q.headers, r.StatusCode, r.body)
+	if r.StatusCode != q.status {
+		a.Errorf("%s; want %d", what, q.status)
+		return
+	}
+	plain, _, _ := strings.Cut(q.path, "?")
+	path, item := a.find(plain)
+	op := item.GetOperation(q.method)
+	a.seen[q.method+" "+path+" "+strconv.Itoa(r.StatusCode)] = true
+	stream := r.Header.Get("Content-Type") == "text/event-stream"
+	input := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r.Request,
+			Route: &routers.Route{Spec: a.doc, Path: path, PathItem: item, Method: q.method, Operation: op}},
+		Status: r.StatusCode, Header: r.Header, Body: io.NopCloser(strings.NewReader(r.body)),
+		// An answer to one event has no body, and that to a batch has.
+		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true, ExcludeResponseBody: stream || r.Header.Get("Content-Type") == linesType || r.StatusCode == 202 && r.body == ""},
+	}
+	if err := openapi3filter.ValidateResponse(a.Context(), input); err != nil {
+		a.Errorf("%s\n%v", what, err)
+	}
+	a.checkHeaders(what, op, r)
+	if stream {
+		a.checkEvents(r.body)
+	}
+}
+
+func (a *answers) find(path string) (string, *openapi3.PathItem) {
+	if item := a.doc.Paths.Value(path); item != nil {
+		return path, item
+	}
+	for pattern, item := range a.doc.Paths.Map() {
+		if _, fits := matchPath(pattern, path); strings.Contains(pattern, "{") && fits {
+			return pattern, item
+		}
+	}
+	a.Fatalf("%s is not in openapi.json", path)
+	return "", nil
+}
+
+// checkHeaders sees to it that headers of ours are documented.
+func (a *answers) checkHeaders(what string, op *openapi3.Operation, r reply) {
+	a.Helper()
+	response := op.Responses.Status(r.StatusCode)
+	if response == nil {
+		return // told already
+	}
+	for name := range r.Header {
+		switch name {
+		case "Content-Type", "Content-Length", "Date", "Cache-Control", "Connection", "Vary", "X-Content-Type-Options":
+			continue
+		}
+		documented := false
+		for known := range response.Value.Headers {
+			documented = documented || strings.EqualFold(known, name)
+		}
+		if !documented && r.Request.Method != http.MethodHead {
+			a.Errorf("%s\nthe header %s is not documented", what, name)
+		}
+	}
+}
+
+// checkEvents holds the data of server-sent events against the schema.
+func (a *answers) checkEvents(body string) {
+	a.Helper()
+	schema := a.doc.Components.Schemas["Tailed"].Value
+	for line := range strings.Lines(body) {
+		data, is := strings.CutPrefix(strings.TrimSpace(line), "data: ")
+		if !is || data == "{}" {
+			continue
+		}
+		if err := fitsSchema(schema, data); err != nil {
+			a.Errorf("%s\n%v", data, err)
+		}
+	}
+}
+
+// A fault of ours is a problem too, where no answer has begun.
+func TestFaultIsAsDocumented(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *Options) { o.Ready = func(context.Context) api.Readiness { panic("a fault") } })
+	a := &answers{TB: t, doc: document(t), seen: map[string]bool{}}
+	q := ask{w.url, "GET", "/readyz", "", nil, 500}
+	a.check(q, a.send(q))
+}

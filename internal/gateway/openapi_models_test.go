@@ -1,0 +1,35 @@
+package gateway
+
+import (
+	"reflect"
+	"testing"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+)
+
+// A model and what belongs to it have the same fields in openapi.json.
+func TestDocumentHasEveryFieldOfModels(t *testing.T) {
+	t.Parallel()
+	checkFields(t, map[string]any{"Models": api.Models{}, "ModelShown": api.ModelShown{}, "ModelWhole": api.ModelWhole{}, "ModelVersion": api.ModelVersion{},
+		"HeldVersion": tidemill.Held{}, "Mark": tidemill.Mark{}, "Pin": tidemill.Pin{}, "ChampionChange": tidemill.Change{}, "Owed": tidemill.Owed{},
+		"Judge": tidemill.Judge{}, "Judgement": tidemill.Judgement{}, "Clause": tidemill.Clause{}, "Report": tidemill.Report{}, "Beside": tidemill.Beside{},
+		"Estimate": tidemill.Estimate{}, "Figures": tidemill.Figures{}, "Class": tidemill.Class{}, "Cell": tidemill.Cell{}, "Champion": tidemill.Champion{},
+		"PromotionAsked": api.PromotionAsked{}, "PromotionDone": api.PromotionDone{}, "RollbackAsked": api.RollbackAsked{}, "PromotionsDone": api.PromotionsDone{},
+		"Promotions": api.Promotions{}, "Freeze": api.Freeze{}, "FreezeAsked": api.FreezeAsked{}},
+		func(string, map[string]bool) {})
+}
+
+// The words for states and actions are those that there are.
+func TestDocumentHasEveryStateOfVersions(t *testing.T) {
+	t.Parallel()
+	schemas := document(t).Components.Schemas
+	want := []any{string(tidemill.VersionRegistered), string(tidemill.VersionAwaiting), string(tidemill.VersionRefused), string(tidemill.VersionPromoted)}
+	if got := schemas["HeldVersion"].Value.Properties["state"].Value.Enum; !reflect.DeepEqual(got, want) {
+		t.Errorf("states are %v, want %v", got, want)
+	}
+	want = []any{string(tidemill.ActionJudge), string(tidemill.ActionPromote), string(tidemill.ActionRollback), string(tidemill.ActionPin), string(tidemill.ActionUnpin)}
+	if got := schemas["ChampionChange"].Value.Properties["action"].Value.Enum; !reflect.DeepEqual(got, want) {
+		t.Errorf("actions are %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,331 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/dedupe"
+	"tidemill.dev/broker/embedded"
+)
+
+func TestRedisAway(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2, DisableIdentity: true})
+	defer client.Close()
+	memory := must1(dedupe.Open(dedupe.Options{Redis: client, Names: must1(tidemill.NewNames("test"))(t)}))(t)
+	defer memory.Close(t.Context())
+	w := newWorld(t, func(o *Options) { o.Repeats = memory })
+	w.post("/events", "", event("before")...)
+	server.Close()
+	for i := range 100 {
+		if r := w.post("/events", "", event(fmt.Sprint(i))...); r.StatusCode != http.StatusAccepted {
+			t.Fatalf("%d %s", r.StatusCode, r.body)
+		}
+	}
+	if n := len(w.stored(tidemill.StreamEvents)); n != 101 {
+		t.Errorf("%d stored", n)
+	}
+}
+
+func TestKafkaAwayAndBack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := newWorldOn(t, embedded.Options{Dir: dir}, func(o *Options) { o.Limits.Ack = time.Second })
+	w.accepted("/events", "", event("before")...)
+	at := embedded.Options{Dir: dir, Kafka: w.servers.Kafka(), Redis: w.servers.Redis()}
+	w.must(w.servers.Close())
+
+	r := w.post("/events", "", event("during")...)
+	if p := problemOf(t, r); r.StatusCode != http.StatusServiceUnavailable || p.Type != api.ProblemBase+api.InDoubt {
+		t.Errorf("%d %s", r.StatusCode, r.body)
+	}
+	w.until("readyz says that Kafka is away", func() bool { return w.do(http.MethodGet, "/readyz", "").StatusCode == http.StatusServiceUnavailable })
+	if r := w.do(http.MethodGet, "/healthz", ""); r.StatusCode != http.StatusOK {
+		t.Error("the process is well")
+	}
+
+	w.startAgain(at)
+	w.until("events are accepted again", func() bool { return w.post("/events", "", event("after")...).StatusCode == http.StatusAccepted })
+	w.until("readyz says so", func() bool { return w.do(http.MethodGet, "/readyz", "").StatusCode == http.StatusOK })
+	if got := ids(w.stored(tidemill.StreamEvents)); !slices.Contains(got, "before") || !slices.Contains(got, "after") {
+		t.Errorf("stored %v", got)
+	}
+}
+
+// stall keeps Kafka from taking what is produced to a stream, or to some of its
+// partitions, until released.
+func (w *world) stall(stream string, only ...int32) (release func()) {
+	w.Helper()
+	hold, cancel := context.WithCancel(context.Background())
+	topic := must1(w.config.Names())(w).Topic(stream)
+	w.servers.Cluster().ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		w.servers.Cluster().KeepControl()
+		if hold.Err() != nil {
+			return nil, nil, false
+		}
+		produce := r.(*kmsg.ProduceRequest)
+		for _, t := range produce.Topics {
+			if t.Topic == topic && (only == nil || slices.ContainsFunc(t.Partitions, func(p kmsg.ProduceRequestTopicPartition) bool { return slices.Contains(only, p.Partition) })) {
+				return refusal(produce), nil, true
+			}
+		}
+		return nil, nil, false
+	})
+	return cancel
+}
+
+// refusal says that a server does not lead what is produced to it.
+func refusal(r *kmsg.ProduceRequest) kmsg.Response {
+	const notLeader = 6
+	answer := r.ResponseKind().(*kmsg.ProduceResponse)
+	for _, t := range r.Topics {
+		topic := kmsg.NewProduceResponseTopic()
+		topic.Topic = t.Topic
+		for _, p := range t.Partitions {
+			partition := kmsg.NewProduceResponseTopicPartition()
+			partition.Partition, partition.ErrorCode = p.Partition, notLeader
+			topic.Partitions = append(topic.Partitions, partition)
+		}
+		answer.Topics = append(answer.Topics, topic)
+	}
+	return answer
+}
+
+func TestAStalledStreamBlocksNoOther(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *Options) {
+		o.Limits.Unacked, o.Limits.Ack, o.Limits.Room = 64<<10, 500*time.Millisecond, 50*time.Millisecond
+	})
+	w.accepted("/streams/messages", "", event("first")...) // whose stream Kafka had to be asked for
+	release := w.stall("messages")
+	data := strings.Repeat("x", 10<<10)
+	slugs := map[string]int{}
+	for i := range 6 {
+		p := problemOf(t, w.post("/streams/messages", data, event(fmt.Sprint(i))...))
+		slugs[strings.TrimPrefix(p.Type, api.ProblemBase)]++
+	}
+	if slugs[api.InDoubt] == 0 || slugs[api.Unavailable] == 0 {
+		t.Errorf("of a stalled stream's events some wait in vain, the others find no room: %v", slugs)
+	}
+	for i := range 20 {
+		w.accepted("/events", data, event(fmt.Sprint(i))...)
+	}
+	release()
+	w.until("the stream takes events again", func() bool {
+		return w.post("/streams/messages", data, event("last")...).StatusCode == http.StatusAccepted
+	})
+}
+
+// accepted publishes until it is accepted: where the limits are a test's, a
+// machine that is busy may answer too late for them.
+func (w *world) accepted(path, data string, headers ...string) {
+	w.Helper()
+	w.until("it is accepted", func() bool {
+		r := w.post(path, data, headers...)
+		if r.StatusCode != http.StatusAccepted && r.StatusCode != http.StatusServiceUnavailable {
+			w.Fatalf("%d %s", r.StatusCode, r.body)
+		}
+		return r.StatusCode == http.StatusAccepted
+	})
+}
+
+// keyOn finds a key whose events go to a partition.
+func (w *world) keyOn(stream string, partition int) string {
+	w.Helper()
+	for i := 0; ; i++ {
+		key := fmt.Sprint("key-", i)
+		r := w.post("/streams/"+stream, "", event(key, "ce-subject", key)...)
+		if at := strings.Split(r.Header.Get(api.HeaderPosition), "/"); len(at) == 3 && at[1] == fmt.Sprint(partition) {
+			return key
+		}
+	}
+}
+
+func TestAStalledPartitionBlocksNoOther(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *Options) {
+		o.Limits.Unacked, o.Limits.Ack, o.Limits.Room = 64<<10, 300*time.Millisecond, 50*time.Millisecond
+	})
+	stalled, healthy := w.keyOn("messages", 0), w.keyOn("messages", 1)
+	release := w.stall("messages", 0)
+	data := strings.Repeat("x", 10<<10)
+	for i := range 6 {
+		if r := w.post("/streams/messages", data, event(fmt.Sprint(i), "ce-subject", stalled)...); r.StatusCode != http.StatusServiceUnavailable {
+			t.Fatalf("%d %s", r.StatusCode, r.body)
+		}
+	}
+	for i := range 20 {
+		w.accepted("/streams/messages", data, event(fmt.Sprint("healthy-", i), "ce-subject", healthy)...)
+	}
+	release()
+	w.until("nothing is under way", func() bool { return w.gateway.window.bytes() == 0 })
+}
+
+// A batch for which there is room only bit by bit is answered before net/http
+// would cut the answer off.
+func TestABatchIsAnsweredInTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *Options) {
+		o.Limits.Unacked, o.Limits.Ack, o.Limits.Room = 4<<10, 2*time.Second, time.Second
+		o.Limits.BodyGrace, o.Limits.Write = 4*time.Second, 3*time.Second // it is cut off after ten seconds, and with room for all would take twenty
+	})
+	defer w.stall("messages")()
+	window, answered := &w.gateway.window, make(chan struct{})
+	others := must1(window.take(t.Context(), window.open(), -1, 4<<10))(t)
+	var giving sync.WaitGroup
+	giving.Go(func() {
+		often := time.NewTicker(300 * time.Millisecond)
+		defer often.Stop()
+		for {
+			select {
+			case <-often.C:
+				window.give(others, 600)
+			case <-answered:
+				return
+			}
+		}
+	})
+	var events []string
+	for i := range 100 {
+		events = append(events, batchEvent(fmt.Sprint(i), "message", `,"subject":"a"`))
+	}
+	r := w.batch("/events", events...)
+	close(answered)
+	giving.Wait()
+	if all := answersOf(t, r); r.StatusCode != http.StatusServiceUnavailable || len(all) != len(events) {
+		t.Errorf("%d %s", r.StatusCode, r.body)
+	}
+}
+
+// Who publishes the batch again finds the events of a key in its order only if
+// none is sent behind one that has failed.
+func TestNothingIsSentBehindWhatFailed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *Options) {
+		o.Limits.Room = 10 * time.Second
+		hasty := must1(o.Broker.Producer(broker.ProducerOptions{Timeout: 500 * time.Millisecond}))(t)
+		o.Producer = hasty
+		t.Cleanup(func() { _ = hasty.Close(context.Background()) })
+	})
+	w.keyOn("messages", 0)
+	window := &w.gateway.window
+	w.until("nothing is under way", func() bool { return window.bytes() == 0 })
+	must1(window.take(t.Context(), window.open(), -1, w.gateway.opt.Limits.Unacked-1))(t) // there is room for one at a time
+	defer w.stall("messages")()
+	var events []string
+	for i := range 4 {
+		events = append(events, batchEvent(fmt.Sprint(i), "message", `,"subject":"a"`))
+	}
+	r := w.batch("/events", events...)
+	for i, a := range answersOf(t, r) {
+		if want := api.ProblemBase + []string{api.InDoubt, api.Unavailable}[min(i, 1)]; a.Problem == nil || a.Problem.Type != want {
+			t.Errorf("event %d: %+v", i, a.Problem)
+		}
+	}
+}
+
+// An event whose publisher has been told that its fate is unknown is remembered
+// all the same when it turns out to be stored.
+func TestALateAcknowledgementIsRemembered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *Options) { o.Limits.Ack = 200 * time.Millisecond })
+	release := w.stall(tidemill.StreamEvents)
+	if p := problemOf(t, w.post("/events", "", event("late")...)); p.Type != api.ProblemBase+api.InDoubt {
+		t.Fatalf("%+v", p)
+	}
+	release()
+	w.until("it is stored", func() bool { return len(w.stored(tidemill.StreamEvents)) == 1 })
+	w.until("it is remembered", func() bool {
+		return w.memory.Seen(t.Context(), tidemill.StreamEvents, time.Minute, "/test", "late")
+	})
+	if r := w.post("/events", "", event("late")...); r.Header.Get(api.HeaderRepeated) != "true" {
+		t.Errorf("%d %v", r.StatusCode, r.Header)
+	}
+}
+
+func TestABatchThatIsInDoubtSaysSo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *Options) { o.Limits.Ack = 300 * time.Millisecond })
+	w.accepted("/streams/messages", "", event("first")...)
+	defer w.stall("messages")()
+	var r reply
+	var all []api.Answer
+	w.until("what is not stalled is stored in time", func() bool {
+		r = w.batch("/events", batchEvent("1", "message", ""), batchEvent("2", "other", ""), batchEvent("3", "tidemill.x", ""))
+		all = answersOf(t, r)
+		return len(all) != 3 || all[1].Status != http.StatusServiceUnavailable
+	})
+	if r.StatusCode != http.StatusServiceUnavailable || problemOf(t, r).Type != api.ProblemBase+api.Refused || len(all) != 3 {
+		t.Fatalf("%d %s", r.StatusCode, r.body)
+	}
+	if all[0].Status != http.StatusServiceUnavailable || all[0].Problem.Type != api.ProblemBase+api.InDoubt ||
+		all[1].Status != http.StatusAccepted || all[2].Status != http.StatusForbidden {
+		t.Errorf("%s", r.body)
+	}
+}
+
+func TestAClosedProducer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.must(w.producer.Close(t.Context()))
+	if p := problemOf(t, w.post("/events", "", event("1")...)); p.Type != api.ProblemBase+api.Unavailable || !strings.Contains(p.Detail, "closing") {
+		t.Errorf("%+v", p)
+	}
+}
+
+// When a batch finds no more room, what is stored of a key is the beginning of
+// it: the rest, published again, then comes behind.
+func TestABatchThatFindsNoRoomKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *Options) {
+		o.Limits.Unacked, o.Limits.Ack, o.Limits.Room = 64<<10, 300*time.Millisecond, 50*time.Millisecond
+	})
+	w.accepted("/streams/messages", "", event("first", "ce-subject", "bot-1")...)
+	release := w.stall("messages")
+	events, want := []string(nil), []string{"first"}
+	for i := range 20 {
+		id := fmt.Sprint(i)
+		events = append(events, batchEvent(id, "message", `,"subject":"bot-1","data":"`+strings.Repeat("x", 10<<10)+`"`))
+		want = append(want, id)
+	}
+	r := w.batch("/events", events...)
+	var sent []string
+	for i, a := range answersOf(t, r) {
+		switch {
+		case a.Problem == nil:
+			t.Errorf("event %s of a stalled stream is answered %d", a.ID, a.Status)
+		case a.Problem.Type == api.ProblemBase+api.InDoubt && i != len(sent):
+			t.Errorf("event %s was sent behind one that was not", a.ID)
+		case a.Problem.Type == api.ProblemBase+api.InDoubt:
+			sent = append(sent, a.ID)
+		}
+	}
+	if r.StatusCode != http.StatusServiceUnavailable || len(sent) == 0 || len(sent) == len(events) {
+		t.Fatalf("%d, and %d of %d were sent", r.StatusCode, len(sent), len(events))
+	}
+	release()
+	w.until("all is stored", func() bool { return w.batch("/events", events...).StatusCode == http.StatusAccepted })
+	var got []string
+	for _, id := range ids(w.stored("messages")) {
+		if !slices.Contains(got, id) { // the first counts
+			got = append(got, id)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("stored %v", got)
+	}
+}

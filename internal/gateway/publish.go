@@ -1,0 +1,285 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/cehttp"
+	"tidemill.dev/internal/ops/telemetry"
+)
+
+// publish takes events, each to the stream that claims its type.
+func (g *Gateway) publish(w http.ResponseWriter, r *request) *api.Problem {
+	return g.post(w, r, g.plan(), nil)
+}
+
+// publishTo takes events to the stream that the path names.
+func (g *Gateway) publishTo(w http.ResponseWriter, r *request) *api.Problem {
+	p := g.plan()
+	to := p.streams[r.value]
+	switch {
+	case to != nil:
+		return g.post(w, r, p, to)
+	case ownStream(r.value):
+		return reservedStream(r.value)
+	}
+	return unknownStream(r.value, p.names)
+}
+
+// post reads what was sent, in its mode. to is nil where an event's type
+// decides.
+func (g *Gateway) post(w http.ResponseWriter, r *request, p *plan, to *target) *api.Problem {
+	defer g.startSpan(r).End()
+	mode, err := cehttp.ModeOf(r.Header)
+	if err != nil {
+		return unreadable(err)
+	}
+	if mode == cehttp.Batch {
+		return g.postBatch(w, r, p, to)
+	}
+	limit, read := g.opt.Limits.Event, cehttp.ReadBinary
+	if mode == cehttp.Structured {
+		limit, read = g.opt.Limits.structured(), cehttp.ReadStructured
+	}
+	body, problem := g.body(r, limit, g.eventTooLarge)
+	if problem != nil {
+		return problem
+	}
+	i := r.post.add(g)
+	i.judge(r, p, to, read(r.Header, body, i.view))
+	return g.postOne(w, r, i)
+}
+
+// startSpan begins the door's span, or none while traces are off. r.trace then
+// is what events without a trace of their own go on with.
+func (g *Gateway) startSpan(r *request) (span trace.Span) {
+	r.trace = r.Context()
+	if r.Header[headerTraceParent] != nil {
+		r.trace = telemetry.ContextOfRequest(r.trace, r.Header)
+	}
+	r.trace, span = g.tracer.Start(r.trace, "publish", g.ofServer)
+	return span
+}
+
+const headerTraceParent = "Traceparent" // as net/http writes it
+
+// postOne stores a single event and answers.
+func (g *Gateway) postOne(w http.ResponseWriter, r *request, i *item) *api.Problem {
+	g.store(r)
+	problem, repeated := i.outcome()
+	if problem != nil {
+		return problem
+	}
+	if h := w.Header(); repeated {
+		h.Set(api.HeaderRepeated, "true")
+	} else {
+		h[api.HeaderPosition] = i.position()
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// position is the header's value.
+func (i *item) position() []string {
+	b := append(i.text[:0], i.receipt.Stream...)
+	b = strconv.AppendInt(append(b, '/'), int64(i.receipt.Partition), 10)
+	b = strconv.AppendInt(append(b, '/'), i.receipt.Offset, 10)
+	i.text, i.header[0] = b, string(b)
+	return i.header[:]
+}
+
+// judge decides whether an event may be stored, and where: i.to or i.problem.
+// err is what its reader said.
+func (i *item) judge(r *request, p *plan, to *target, err error) {
+	i.to = to
+	i.problem = i.fault(r, p, err)
+	if i.problem != nil {
+		i.g.refused(i.to)
+	}
+}
+
+func (i *item) fault(r *request, p *plan, err error) *api.Problem {
+	v := i.view
+	if err != nil {
+		return unreadable(err)
+	}
+	if err := tidemill.Reserved(v.Type, v.Source); err != nil {
+		return reservedEvent(v, err)
+	}
+	if i.to == nil {
+		i.to = p.home(v.Type)
+	}
+	if sizeOf(v) > int64(i.g.opt.Limits.Event) {
+		return i.g.eventTooLarge()
+	}
+	if p := signed(v, r.caller.Name()); p != nil {
+		return p
+	}
+	if err := r.caller.MayPublish(v); err != nil {
+		return forbiddenEvent(err)
+	}
+	telemetry.Remember(r.trace, v)
+	i.size = sizeOf(v) // with what was added
+	return nil
+}
+
+// A batch of ten thousand empty objects is small and its answer is not: every
+// event pays for what is kept about it, some at a time.
+const (
+	batchItem   = 1 << 10
+	itemsCharge = 64
+)
+
+// postBatch stores the events of a batch and answers for each. One that is
+// refused does not keep the others from being stored.
+func (g *Gateway) postBatch(w http.ResponseWriter, r *request, p *plan, to *target) *api.Problem {
+	body, problem := g.body(r, g.opt.Limits.Batch, g.batchTooLarge)
+	if problem != nil {
+		return problem
+	}
+	err := cehttp.ReadBatch(r.Header, body, g.opt.Limits.BatchEvents, func(n int, v *broker.View, err error) {
+		if n%itemsCharge == 0 && problem == nil {
+			problem = g.charge(r, itemsCharge*batchItem)
+		}
+		if problem == nil {
+			i := r.post.add(g)
+			i.view = v
+			i.judge(r, p, to, err)
+		}
+	})
+	switch {
+	case problem != nil:
+		return problem
+	case errors.Is(err, broker.ErrTooMany):
+		return tooMany(g.opt.Limits.BatchEvents)
+	case err != nil:
+		return unreadable(err)
+	}
+	g.store(r)
+	text, stored := appendAnswers(make([]byte, 0, answerRoom*(1+len(r.post.all()))), r.post.all())
+	if !stored {
+		return refusedOf(r.post.all())
+	}
+	writeText(w, http.StatusAccepted, jsonType, text)
+	return nil
+}
+
+// refusedOf is the problem of a batch of which an event was refused. Its status
+// tells whether to publish the batch again would mend anything.
+func refusedOf(items []*item) *api.Problem {
+	refused, status := 0, http.StatusBadRequest
+	answers := make([]api.Answer, len(items))
+	for n, i := range items {
+		a := i.answer()
+		answers[n] = a
+		if a.Problem == nil {
+			continue
+		}
+		refused++
+		if a.Status == http.StatusServiceUnavailable {
+			status = a.Status
+		}
+	}
+	return refusedBatch(status, refused, answers)
+}
+
+// outcome is what became of an event: it is stored, or it was here before, or
+// there is a problem. What repeats an event of the same batch shares its fate.
+func (i *item) outcome() (p *api.Problem, repeated bool) {
+	switch {
+	case i.problem != nil:
+		return i.problem, false
+	case i.first != nil:
+		p, _ = i.first.outcome()
+		return p, p == nil
+	case i.err != nil:
+		return i.g.failed(i), false
+	}
+	return nil, i.repeated
+}
+
+// failed is the problem of an event that was not acknowledged. It is the one
+// place that knows which of Kafka's errors a publisher can do what about.
+func (g *Gateway) failed(i *item) *api.Problem {
+	switch {
+	case errors.Is(i.err, broker.ErrInDoubt): // before all others, which it may wrap
+		return inDoubt(i.view.ID, i.after)
+	case errors.Is(i.err, broker.ErrTooLarge):
+		return tooLarge(i.err.Error())
+	case attributeOf(i.err) != "":
+		return unreadable(i.err)
+	case errors.Is(i.err, broker.ErrClosed):
+		return unavailable("this gateway is closing; publish it again, and another one or the next one takes it")
+	case errors.Is(i.err, broker.ErrNoStream): // the config has it, so it is Kafka that lost it
+		return unavailable("stream " + i.to.stream + " is in the config but not in Kafka; /readyz says what is missing")
+	}
+	// What else it is, is in the log: it may name servers that a publisher has no business with.
+	return unavailable("stream " + i.to.stream + " takes no more events now; this one is not stored; publish it again a little later")
+}
+
+// answer is what a batch's answer says of the event.
+func (i *item) answer() api.Answer {
+	a := api.Answer{ID: i.view.ID, Status: http.StatusAccepted}
+	switch problem, repeated := i.outcome(); {
+	case problem != nil:
+		a.Status, a.Problem = problem.Status, problem
+	case repeated:
+		a.Repeated = true
+	default:
+		a.Position = &api.Position{Stream: i.receipt.Stream, Partition: i.receipt.Partition, Offset: i.receipt.Offset}
+	}
+	return a
+}
+
+// answerRoom is what the answer for one event mostly takes.
+const answerRoom = 128
+
+// appendAnswers writes the answers to a batch that is stored, as encoding/json
+// writes an api.Answers: there is one for each of thousands of events, and to
+// write them was a good part of what a batch cost. It gives up at an event that
+// was refused, for then the answer is a problem.
+func appendAnswers(dst []byte, items []*item) (text []byte, stored bool) {
+	dst = append(dst, `{"events":[`...)
+	for n, i := range items {
+		problem, repeated := i.outcome()
+		if problem != nil {
+			return nil, false
+		}
+		if n > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, '{')
+		if i.view.ID != "" {
+			dst = append(appendText(append(dst, `"id":`...), i.view.ID), ',')
+		}
+		dst = append(dst, `"status":202`...)
+		if repeated {
+			dst = append(dst, `,"repeated":true}`...)
+			continue
+		}
+		dst = appendText(append(dst, `,"position":{"stream":`...), i.receipt.Stream)
+		dst = strconv.AppendInt(append(dst, `,"partition":`...), int64(i.receipt.Partition), 10)
+		dst = strconv.AppendInt(append(dst, `,"offset":`...), i.receipt.Offset, 10)
+		dst = append(dst, `}}`...)
+	}
+	return append(dst, "]}\n"...), true
+}
+
+// appendText writes a JSON string. What needs no escape, as most do not, is
+// copied.
+func appendText(dst []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			quoted, _ := json.Marshal(s) // a string cannot fail
+			return append(dst, quoted...)
+		}
+	}
+	return append(append(append(dst, '"'), s...), '"')
+}

@@ -1,0 +1,181 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/gateway/access"
+	"tidemill.dev/internal/runs/warmpods"
+	"tidemill.dev/triggers/commands"
+)
+
+// listRecipes answers with all recipes of the config.
+func (g *Gateway) listRecipes(w http.ResponseWriter, r *request) *api.Problem {
+	if p := g.runsThere(); p != nil {
+		return p
+	}
+	f, p := g.asked(r.Context())
+	if p != nil {
+		return p
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Look)
+	defer cancel()
+	counts, err := g.opt.Ledger.Counts(ctx)
+	if err != nil {
+		return g.unled(r.Context(), err)
+	}
+	all, asked := api.Recipes{Recipes: []api.Recipe{}}, f.Now()
+	for _, recipe := range g.opt.Config().Recipes {
+		all.Recipes = append(all.Recipes, recipeOf(&recipe, counts[recipe.Name], asked))
+	}
+	writeJSON(w, http.StatusOK, all)
+	return nil
+}
+
+func recipeOf(r *config.Recipe, n ledger.Counts, asked *tidemill.Commands) api.Recipe {
+	shown := api.Recipe{Name: r.Name, Team: r.Team, Pool: r.Run.Pool, Makes: madeBy(&r.Makes), Keys: n.Keys, Waiting: n.Waiting, Running: n.Live}
+	if pause, rests := asked.RecipePause(r.Name); rests {
+		shown.PausedBy, shown.PausedSince = pause.By, &pause.Since
+	}
+	return shown
+}
+
+// madeBy is what a recipe makes, in words.
+func madeBy(m *config.Makes) string {
+	switch {
+	case m.Model != "":
+		return "model " + m.Model
+	case m.Dataset != "":
+		return "dataset " + m.Dataset + " at " + orElse(m.Branch, "main")
+	}
+	return "nothing that is kept"
+}
+
+// pauseRecipe lets a recipe's runs wait.
+func (g *Gateway) pauseRecipe(w http.ResponseWriter, r *request) *api.Problem {
+	return g.restRecipe(w, r, true, commands.Author.PauseRecipe)
+}
+
+// resumeRecipe ends that.
+func (g *Gateway) resumeRecipe(w http.ResponseWriter, r *request) *api.Problem {
+	return g.restRecipe(w, r, false, commands.Author.ResumeRecipe)
+}
+
+func (g *Gateway) restRecipe(w http.ResponseWriter, r *request, rests bool, act func(commands.Author, string) broker.View) *api.Problem {
+	hangUp(w, r) // a body has nothing to say here
+	if _, known := g.opt.Config().Recipe(r.value); !known {
+		return unknownRecipe(r.value)
+	}
+	return g.rest(w, r, "recipe", func(a *tidemill.Commands) bool { _, now := a.RecipePause(r.value); return now != rests }, act)
+}
+
+// rest writes a pause or a resume of what the path names, unless it is so already.
+func (g *Gateway) rest(w http.ResponseWriter, r *request, what string, changes func(*tidemill.Commands) bool, act func(commands.Author, string) broker.View) *api.Problem {
+	if p := g.runsThere(); p != nil {
+		return p
+	}
+	if !r.caller.AllKeys(access.Operate) {
+		return forbidden("a " + what + " is for all keys, and you may operate on some: ask one who may on all")
+	}
+	f, p := g.asked(r.Context())
+	if p != nil {
+		return p
+	}
+	done := api.Rested{Name: r.value, Changed: changes(f.Now())}
+	if done.Changed {
+		v := act(g.author(r), r.value)
+		at, p := g.publishAct(r, &v)
+		if p != nil {
+			return p
+		}
+		done.Position = new(positionOf(at))
+		g.untilRead(r.Context(), f, at)
+	}
+	writeJSON(w, http.StatusOK, done)
+	return nil
+}
+
+// listPools answers with all pools of the config.
+func (g *Gateway) listPools(w http.ResponseWriter, r *request) *api.Problem {
+	if p := g.runsThere(); p != nil {
+		return p
+	}
+	f, p := g.asked(r.Context())
+	if p != nil {
+		return p
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Look)
+	defer cancel()
+	running, due, err := g.opt.Ledger.Used(ctx)
+	if err != nil {
+		return g.unled(r.Context(), err)
+	}
+	c, asked := g.opt.Config(), f.Now()
+	waiting := map[string]int{}
+	for _, recipe := range c.Recipes {
+		waiting[recipe.Run.Pool] += due[recipe.Name]
+	}
+	idle, p := g.idle(ctx, c)
+	if p != nil {
+		return p
+	}
+	all := api.Pools{Pools: []api.Pool{}}
+	for _, pool := range c.Pools {
+		shown := api.Pool{Name: pool.Name, Slots: g.slotsOf(pool), Running: running[pool.Name], Waiting: waiting[pool.Name], GPUs: g.gpus(),
+			Lingering: idle[pool.Name].Pods, IdleSeconds: idle[pool.Name].GPUSeconds}
+		if pause, rests := asked.PoolPause(pool.Name); rests {
+			shown.PausedBy, shown.PausedSince = pause.By, &pause.Since
+		}
+		all.Pools = append(all.Pools, shown)
+	}
+	writeJSON(w, http.StatusOK, all)
+	return nil
+}
+
+// idle is how those pools linger in which pods may.
+func (g *Gateway) idle(ctx context.Context, c *config.Config) (map[string]warmpods.Idle, *api.Problem) {
+	var names []string
+	for _, pool := range c.Pools {
+		if pool.Linger > 0 {
+			names = append(names, pool.Name)
+		}
+	}
+	if g.opt.Warm == nil || len(names) == 0 {
+		return nil, nil
+	}
+	all, err := g.opt.Warm.IdleOf(ctx, names)
+	if err != nil {
+		return nil, g.unled(ctx, err)
+	}
+	return all, nil
+}
+
+func (g *Gateway) gpus() int {
+	if g.opt.GPUs == nil {
+		return -1
+	}
+	return g.opt.GPUs()
+}
+
+// pausePool has no attempt begin in a pool.
+func (g *Gateway) pausePool(w http.ResponseWriter, r *request) *api.Problem {
+	return g.restPool(w, r, true, commands.Author.PausePool)
+}
+
+// resumePool ends that.
+func (g *Gateway) resumePool(w http.ResponseWriter, r *request) *api.Problem {
+	return g.restPool(w, r, false, commands.Author.ResumePool)
+}
+
+func (g *Gateway) restPool(w http.ResponseWriter, r *request, rests bool, act func(commands.Author, string) broker.View) *api.Problem {
+	hangUp(w, r) // a body has nothing to say here
+	if _, known := g.opt.Config().Pool(r.value); !known {
+		return unknownPool(r.value)
+	}
+	return g.rest(w, r, "pool", func(a *tidemill.Commands) bool { _, now := a.PoolPause(r.value); return now != rests }, act)
+}

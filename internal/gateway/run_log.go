@@ -1,0 +1,429 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker/retry"
+	"tidemill.dev/internal/gateway/access"
+)
+
+// runLog sends what a run's command says, or has said. The log of a run that the
+// ledger names no more is in the store all the same; but whose it was is not
+// known then, so it is for those alone whom no keys limit.
+func (g *Gateway) runLog(w http.ResponseWriter, r *request) *api.Problem {
+	q, p := readLogQuery(r)
+	if p != nil {
+		return p
+	}
+	l := &logReader{g: g, q: q, viewer: g.viewer(r), text: logText{timestamps: q.timestamps, begin: beginOf(q.part)}, skip: q.skip}
+	if p := l.find(r); p != nil {
+		return p
+	}
+	if p := g.charge(r, api.MaxLogChunk+outpourPortion); p != nil {
+		return p
+	}
+	if !q.follow {
+		return l.send(r.Context(), w)
+	}
+	if p := g.tails.enter(r.name()); p != nil {
+		return p
+	}
+	reason := tailFailed
+	defer func() { g.tails.leave(r.name(), reason) }()
+	ctx, release := g.untilEnding(r.Context())
+	defer release()
+	p = l.send(ctx, w)
+	reason = l.whyEnded(ctx)
+	return p
+}
+
+// logQuery says what to send of a log.
+type logQuery struct {
+	attempt    int    // 0 is the newest
+	part       string // of it alone; empty is the first worker's, and then the others'
+	follow     bool
+	timestamps bool
+	skip       int64 // bytes that the reader has already
+}
+
+func readLogQuery(r *request) (q logQuery, p *api.Problem) {
+	values, p := r.query([]string{"attempt", "part", "follow", "timestamps", "skip"})
+	if p != nil {
+		return q, p
+	}
+	for name, to := range map[string]*bool{"follow": &q.follow, "timestamps": &q.timestamps} {
+		switch text := orElse(values.Get(name), "false"); text {
+		case "true", "false":
+			*to = text == "true"
+		default:
+			return q, badParameter(name, fmt.Sprintf("%q is neither true nor false", clip(text)))
+		}
+	}
+	var err error
+	if text := values.Get("attempt"); text != "" {
+		if q.attempt, err = strconv.Atoi(text); err != nil || q.attempt < 1 || q.attempt > mostAttempts {
+			return q, badParameter("attempt", fmt.Sprintf("%q is no number of an attempt; give 1 or more, or leave it out for the newest", clip(text)))
+		}
+	}
+	if q.part = values.Get("part"); q.part != "" && !isPart(q.part) {
+		return q, badParameter("part", fmt.Sprintf("%q is none of those that work on an attempt; give w0, w1 or ps0, say", clip(q.part)))
+	}
+	if text := values.Get("skip"); text != "" {
+		if q.skip, err = strconv.ParseInt(text, 10, 64); err != nil || q.skip < 0 {
+			return q, badParameter("skip", fmt.Sprintf("%q is no number of bytes", clip(text)))
+		}
+	}
+	return q, nil
+}
+
+// mostAttempts is beyond what any run has.
+const mostAttempts = 1000
+
+// logReader sends a log to one who reads it.
+type logReader struct {
+	g      *Gateway
+	q      logQuery
+	id     string
+	key    string // empty where it is not known
+	viewer *viewer
+	out    *outpour
+	text   logText
+	skip   int64 // bytes that are still to be left out
+	err    error // that ended it
+
+	attempt int // whose log is being sent
+	next    int // chunk
+}
+
+// logLook is how often one who follows a log is looked after. Chunks come every
+// second or so, through any gateway.
+const logLook = 500 * time.Millisecond
+
+// find finds the run and the attempt to begin with.
+func (l *logReader) find(r *request) *api.Problem {
+	if p := l.g.runsThere(); p != nil {
+		return p
+	}
+	if l.g.opt.Store == nil {
+		return noRuns()
+	}
+	run, p := l.g.findRun(r.Context(), r, access.Read, r.value)
+	switch {
+	case p == nil:
+		l.id, l.key = run.ID, run.Key
+	case p.Type == api.ProblemBase+api.UnknownRun && l.mayRead(r.caller) && tidemill.CheckLabel(r.value) == nil:
+		l.id = r.value
+		return l.findForgotten(r.Context())
+	default:
+		return p
+	}
+	if l.attempt = l.q.attempt; l.attempt == 0 {
+		l.attempt = max(1, len(run.Attempts))
+	}
+	if l.attempt > max(1, len(run.Attempts)) {
+		return badParameter("attempt", fmt.Sprintf("the run has had %d attempts", len(run.Attempts)))
+	}
+	return nil
+}
+
+// findForgotten looks in the store for a run that the ledger does not name: for
+// its newest attempt that has said something.
+func (l *logReader) findForgotten(ctx context.Context) *api.Problem {
+	const silent = 20 // attempts in a row; more are lost of no run
+	first, last := 1, mostAttempts
+	if l.q.attempt > 0 {
+		first, last = l.q.attempt, l.q.attempt
+	}
+	for n := first; n <= last && n <= max(l.attempt, first)+silent; n++ {
+		has := errors.New("it has a log")
+		err := l.g.opt.Store.ReadLog(ctx, l.id, n, 0, func(int, []byte) error { return has })
+		if errors.Is(err, has) {
+			l.attempt = n
+		} else if err != nil {
+			return l.g.storeFault("read the log of run "+l.id, err)
+		}
+	}
+	if l.attempt == 0 {
+		return unknownRun(l.id)
+	}
+	return nil
+}
+
+// send sends all that there is, or will be.
+func (l *logReader) send(ctx context.Context, w http.ResponseWriter) *api.Problem {
+	l.out = l.g.newOutpour(w, "text/plain; charset=utf-8")
+	h := w.Header()
+	h.Set(api.HeaderAttempt, strconv.Itoa(l.attempt))
+	if l.q.follow {
+		h.Set("X-Accel-Buffering", "no")
+	}
+	var p *api.Problem
+	l.err = l.run(ctx)
+	if l.err != nil && !l.out.began {
+		h.Del(api.HeaderAttempt)
+		p = l.problem(ctx)
+	}
+	return l.out.end(ctx, l.err, p)
+}
+
+func (l *logReader) problem(ctx context.Context) *api.Problem {
+	if p, ok := errors.AsType[*api.Problem](l.err); ok {
+		return p
+	}
+	if ctx.Err() != nil {
+		return unavailable("the gateway closes; come back a little later")
+	}
+	return l.g.storeFault("read the log of run "+l.id, l.err)
+}
+
+// run sends until all there is has been sent or, for one who follows, until the
+// run has ended. How the run stands is asked before its log is read: what an
+// attempt says, it says before it ends, so what comes after its end is all.
+func (l *logReader) run(ctx context.Context) error {
+	for {
+		run, p := l.g.runOf(ctx, l.id)
+		if p != nil {
+			return p
+		}
+		if err := l.chunks(ctx); err != nil {
+			return err
+		}
+		over, next := logStands(run, l.attempt)
+		switch {
+		case !l.q.follow || over && next == 0:
+			return l.others(ctx)
+		case over && next > 0:
+			if err := l.others(ctx); err != nil {
+				return err
+			}
+			l.turn(next)
+			continue
+		}
+		if err := l.rest(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// logStands tells of an attempt whether it has said all, and which comes after
+// it; 0 if none will, or none has yet.
+func logStands(run *tidemill.Run, attempt int) (over bool, next int) {
+	if run == nil {
+		return true, 0
+	}
+	if len(run.Attempts) > attempt {
+		return true, attempt + 1
+	}
+	return run.State.Ended(), 0
+}
+
+// chunks sends what has come since.
+func (l *logReader) chunks(ctx context.Context) error {
+	take := func(seq int, chunk []byte) error {
+		l.next = seq + 1
+		l.add(func(to []byte) []byte { return l.text.add(to, chunk) })
+		return l.out.portion(ctx)
+	}
+	if l.q.part != "" && l.q.part != firstWorker {
+		return l.g.opt.Store.ReadPartLog(ctx, l.id, l.attempt, l.q.part, l.next, take)
+	}
+	return l.g.opt.Store.ReadLog(ctx, l.id, l.attempt, l.next, take)
+}
+
+// others ends the log of the first worker, and sends those of the others behind
+// it, each whole: who comes back for the rest finds it in the same order, and
+// what one has said is read in one piece.
+func (l *logReader) others(ctx context.Context) error {
+	l.add(l.text.end)
+	if l.q.part != "" {
+		return nil
+	}
+	parts, err := l.g.opt.Store.LogParts(ctx, l.id, l.attempt)
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		text := logText{timestamps: l.q.timestamps, begin: beginOf(part)}
+		err := l.g.opt.Store.ReadPartLog(ctx, l.id, l.attempt, part, 0, func(_ int, chunk []byte) error {
+			l.add(func(to []byte) []byte { return text.add(to, chunk) })
+			return l.out.portion(ctx)
+		})
+		if err != nil {
+			return err
+		}
+		l.add(text.end)
+	}
+	return nil
+}
+
+// beginOf begins the lines of one who is not the first worker.
+func beginOf(part string) string {
+	if part == "" || part == firstWorker {
+		return ""
+	}
+	return "[" + part + "] "
+}
+
+// add adds text, but for what the reader has.
+func (l *logReader) add(text func(to []byte) []byte) {
+	at := len(l.out.text)
+	l.out.text = text(l.out.text)
+	left := min(l.skip, int64(len(l.out.text)-at))
+	l.skip -= left
+	l.out.text = append(l.out.text[:at], l.out.text[at+int(left):]...)
+}
+
+// turn goes on with the next attempt, and says so.
+func (l *logReader) turn(attempt int) {
+	l.add(l.text.end)
+	l.add(func(to []byte) []byte { return fmt.Appendf(to, "--- attempt %d ---\n", attempt) })
+	l.attempt, l.next = attempt, 0
+}
+
+// rest sends what there is and waits a while, as long as the reader may read.
+func (l *logReader) rest(ctx context.Context) error {
+	if !l.out.began || len(l.out.text) > 0 {
+		if err := l.out.flush(ctx); err != nil {
+			return err
+		}
+	}
+	if err := retry.Sleep(ctx, logLook); err != nil {
+		return err
+	}
+	if err := l.viewer.again(ctx); err != nil {
+		return err
+	}
+	if !l.mayRead(l.viewer.caller) {
+		return fmt.Errorf("%w: the run's key is not theirs now", errRefused)
+	}
+	return nil
+}
+
+// mayRead tells whether a caller may know of the run.
+func (l *logReader) mayRead(c *access.Caller) bool {
+	return c.AllKeys(access.Read) || l.key != "" && c.MayTouch(access.Read, l.key)
+}
+
+// whyEnded judges what ended one who follows.
+func (l *logReader) whyEnded(ctx context.Context) string {
+	switch {
+	case l.err == nil:
+		return tailEnded
+	case errors.Is(context.Cause(ctx), errClosing):
+		return tailClosing
+	case errors.Is(l.err, errRefused):
+		l.g.log.Info("a log is not sent any more, for its reader may read no more", "run", l.id, "reason", l.err)
+		return tailRefused
+	case errors.Is(l.err, errSlow):
+		l.g.log.Info("a reader of a log was too slow and is cut off", "run", l.id)
+		return tailSlow
+	case ctx.Err() != nil || errors.Is(l.err, errUnsent):
+		return tailGone
+	}
+	l.g.log.Warn("a log is not sent to its end", "run", l.id, "reason", l.err)
+	return tailFailed
+}
+
+// logText turns the lines of a log as it is stored into text for people. A line
+// is
+//
+//	<time> <stdout|stderr> <F|P> <text>
+//
+// as container runtimes write it: F ends a line of the command's, P a part of
+// one. Text that is not so is shown as it is: a log is there to be read, even one
+// that somebody has made wrong.
+type logText struct {
+	timestamps bool
+	begin      string // of each line: whose it is
+	left       []byte // of a line that goes on in the next chunk
+	open       string // the stream of which a part was the last that was shown
+}
+
+// mostLeft bounds a line: a longer one is shown as if it ended there.
+const mostLeft = 1 << 20
+
+// add appends what people read of a chunk.
+func (t *logText) add(to, chunk []byte) []byte {
+	for len(chunk) > 0 {
+		end := bytes.IndexByte(chunk, '\n')
+		if end < 0 {
+			t.left = append(t.left, chunk...)
+			if len(t.left) < mostLeft {
+				return to
+			}
+			return t.flush(to)
+		}
+		line := chunk[:end]
+		if len(t.left) > 0 {
+			t.left = append(t.left, line...)
+			line = t.left
+		}
+		to = t.line(to, line)
+		t.left, chunk = t.left[:0], chunk[end+1:]
+	}
+	return to
+}
+
+// flush ends a line that does not go on.
+func (t *logText) flush(to []byte) []byte {
+	if len(t.left) > 0 {
+		to = t.line(to, t.left)
+		t.left = t.left[:0]
+	}
+	return to
+}
+
+// end ends the text at the end of a line.
+func (t *logText) end(to []byte) []byte {
+	return t.unless("", t.flush(to))
+}
+
+// unless breaks the line that a part has left open, unless it goes on in the
+// stream.
+func (t *logText) unless(stream string, to []byte) []byte {
+	if t.open == "" || t.open == stream {
+		return to
+	}
+	t.open = ""
+	return append(to, '\n')
+}
+
+// line shows one. Where the other stream comes in between the parts of a line,
+// that line is broken, so that neither is taken for the other.
+func (t *logText) line(to, line []byte) []byte {
+	at, stream, part, text, ok := cutLogLine(line)
+	if !ok {
+		return append(append(append(t.unless("", to), t.begin...), line...), '\n')
+	}
+	to = t.unless(stream, to)
+	if t.open == "" {
+		to = append(to, t.begin...)
+	}
+	if t.timestamps && t.open == "" {
+		to = append(append(append(append(to, at...), ' '), stream...), ' ')
+	}
+	to = append(to, text...)
+	if t.open = ""; part {
+		t.open = stream
+		return to
+	}
+	return append(to, '\n')
+}
+
+func cutLogLine(line []byte) (at []byte, stream string, part bool, text []byte, ok bool) {
+	at, rest, ok1 := bytes.Cut(line, []byte(" "))
+	name, rest, ok2 := bytes.Cut(rest, []byte(" "))
+	tag, text, ok3 := bytes.Cut(rest, []byte(" "))
+	stream = string(name)
+	full, part := string(tag) == "F", string(tag) == "P"
+	ok = ok1 && ok2 && ok3 && (stream == "stdout" || stream == "stderr") && (full || part)
+	return at, stream, part, text, ok
+}

@@ -1,0 +1,305 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker/follow"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/gateway/access"
+)
+
+const mostLookedThrough = 20 // pages of the ledger, for one of those that a caller may see
+
+func runParameters() []string { return []string{"after", "key", "limit", "recipe", "since", "state"} }
+
+// listRuns answers with runs, newest first.
+func (g *Gateway) listRuns(w http.ResponseWriter, r *request) *api.Problem {
+	values, p := r.query(runParameters())
+	if p != nil {
+		return p
+	}
+	q, p := runQuery(values, time.Now())
+	if p != nil {
+		return p
+	}
+	if p := g.runsThere(); p != nil {
+		return p
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Look)
+	defer cancel()
+	page, err := g.runsSeenBy(ctx, r.caller, q)
+	if err != nil {
+		return g.unled(r.Context(), err)
+	}
+	shown, p := g.showRuns(ctx, page.Runs)
+	if p != nil {
+		return p
+	}
+	writeJSON(w, http.StatusOK, api.Runs{Runs: shown, Next: page.Next})
+	return nil
+}
+
+// runsThere is a problem where there are no runs.
+func (g *Gateway) runsThere() *api.Problem {
+	if g.opt.Runs == nil || g.opt.Ledger == nil {
+		return noRuns()
+	}
+	return nil
+}
+
+// runQuery reads what is looked for.
+func runQuery(values url.Values, now time.Time) (q ledger.Query, p *api.Problem) {
+	q = ledger.Query{Recipe: values.Get("recipe"), Key: values.Get("key"), After: values.Get("after"), Limit: usualPage}
+	if text := values.Get("state"); text != "" {
+		for name := range strings.SplitSeq(text, ",") {
+			q.States = append(q.States, tidemill.RunState(name))
+		}
+	}
+	if p = checkStates("state", q.States); p != nil {
+		return q, p
+	}
+	if since := values.Get("since"); since != "" {
+		at, err := follow.ParseTime(since, now)
+		if err != nil {
+			return q, badParameter("since", err.Error()+"; in an address + is %2B")
+		}
+		q.Since = at
+	}
+	if limit := values.Get("limit"); limit != "" {
+		n, err := strconv.Atoi(limit)
+		if err != nil || n < 1 || n > mostOnOne {
+			return q, badParameter("limit", fmt.Sprintf("%q is not a number of runs; give 1 to %d, and after for more", clip(limit), mostOnOne))
+		}
+		q.Limit = n
+	}
+	return q, nil
+}
+
+// runsSeenBy is a page of those that a caller may see. It may be short where
+// others lie between them; its Next tells whether it is the last.
+func (g *Gateway) runsSeenBy(ctx context.Context, caller *access.Caller, q ledger.Query) (page ledger.Page, err error) {
+	all := caller.AllKeys(access.Read)
+	for range mostLookedThrough {
+		if page, err = g.opt.Ledger.Runs(ctx, q); err != nil || all {
+			return page, err
+		}
+		seen := page.Runs[:0]
+		for i := range page.Runs {
+			if caller.MayTouch(access.Read, page.Runs[i].Key) {
+				seen = append(seen, page.Runs[i])
+			}
+		}
+		if page.Runs = seen; len(seen) > 0 || page.Next == "" {
+			return page, nil
+		}
+		q.After = page.Next
+	}
+	return page, nil
+}
+
+func checkStates(name string, states []tidemill.RunState) *api.Problem {
+	for _, s := range states {
+		switch s {
+		case tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunResting, tidemill.RunSettling, tidemill.RunSucceeded, tidemill.RunFailed, tidemill.RunCancelled:
+		default:
+			return badParameter(name, fmt.Sprintf("%q is no state of a run; there are waiting, running, resting, settling, succeeded, failed and cancelled", clip(string(s))))
+		}
+	}
+	return nil
+}
+
+// runLook is all that is known of what runs may wait for.
+type runLook struct {
+	now    time.Time
+	config *config.Config
+	acts   *tidemill.Commands
+	slots  map[string]int // that each pool of the config has; 0 is no bound
+	busy   ledger.Busy
+}
+
+func (g *Gateway) lookAtRuns(ctx context.Context) (*runLook, *api.Problem) {
+	f, p := g.asked(ctx)
+	if p != nil {
+		return nil, p
+	}
+	l := &runLook{now: time.Now(), config: g.opt.Config(), acts: f.Now(), slots: map[string]int{}}
+	for _, pool := range l.config.Pools {
+		l.slots[pool.Name] = g.slotsOf(pool)
+	}
+	busy, err := g.opt.Ledger.Busy(ctx)
+	if err != nil {
+		return nil, g.unled(ctx, err)
+	}
+	l.busy = busy
+	return l, nil
+}
+
+func (g *Gateway) slotsOf(pool config.Pool) int {
+	if g.opt.Slots == nil {
+		return pool.Slots
+	}
+	return g.opt.Slots(pool)
+}
+
+// showRuns has of each run also what it has told last and what it waits for.
+func (g *Gateway) showRuns(ctx context.Context, all []tidemill.Run) ([]api.RunShown, *api.Problem) {
+	shown := make([]api.RunShown, len(all))
+	var live []string
+	idle := false
+	for i := range all {
+		shown[i].Run = slim(all[i])
+		idle = idle || !all[i].State.Ended()
+		if s := all[i].State; s == tidemill.RunRunning || s == tidemill.RunResting {
+			live = append(live, all[i].ID)
+		}
+	}
+	if err := g.addProgress(ctx, shown, live); err != nil {
+		return nil, g.unled(ctx, err)
+	}
+	if !idle {
+		return shown, nil
+	}
+	look, p := g.lookAtRuns(ctx)
+	if p != nil {
+		return nil, p
+	}
+	for i := range shown {
+		if err := g.addWaits(ctx, look, &shown[i]); err != nil {
+			return nil, g.unled(ctx, err)
+		}
+	}
+	return shown, nil
+}
+
+// slim leaves out what only one who looks at a single run wants, and gets in
+// another form.
+func slim(r tidemill.Run) tidemill.Run {
+	r.Event, r.Plan, r.Asked = nil, nil, r.Asked[max(0, len(r.Asked)-1):]
+	return r
+}
+
+func (g *Gateway) addProgress(ctx context.Context, shown []api.RunShown, live []string) error {
+	if len(live) == 0 {
+		return nil
+	}
+	told, err := g.opt.Ledger.Told(ctx, live)
+	if err != nil {
+		return err
+	}
+	for i := range shown {
+		text, has := told[shown[i].ID]
+		if !has {
+			continue
+		}
+		var p api.Progress
+		if err := json.Unmarshal(text, &p); err != nil {
+			return fmt.Errorf("read how far run %s is: %w", shown[i].ID, err)
+		}
+		shown[i].Progress = &p
+	}
+	return nil
+}
+
+// addWaits asks the ledger which run is before one that waits only where nothing
+// else keeps that from beginning.
+func (g *Gateway) addWaits(ctx context.Context, l *runLook, shown *api.RunShown) error {
+	shown.Waits = l.waits(&shown.Run)
+	if shown.State != tidemill.RunWaiting || l.keeps(&shown.Run) != "" {
+		return nil
+	}
+	m, err := g.opt.Ledger.Making(ctx, shown.Recipe, shown.Key)
+	if err != nil {
+		return err
+	}
+	if m.Live != nil && m.Live.ID != shown.ID {
+		shown.Waits = "for run " + m.Live.ID + " to end"
+	}
+	return nil
+}
+
+// waits is what a run waits for, in words; empty if for nothing. That another of
+// its key has to end first, only its making tells.
+func (l *runLook) waits(r *tidemill.Run) string {
+	switch r.State {
+	case tidemill.RunSettling:
+		return "for what it made to be put on its dataset"
+	case tidemill.RunRunning:
+		return l.waitsToEnd(r)
+	case tidemill.RunWaiting, tidemill.RunResting:
+		if why := l.keeps(r); why != "" {
+			return why
+		}
+		return l.waitsForRoom(r)
+	}
+	return ""
+}
+
+func (l *runLook) waitsToEnd(r *tidemill.Run) string {
+	if r.Cancel == nil {
+		return ""
+	}
+	return "for its command to end: cancelled" + by(r.Cancel.By)
+}
+
+// keeps is why a run may not begin yet, whatever room there is.
+func (l *runLook) keeps(r *tidemill.Run) string {
+	if _, known := l.config.Recipe(r.Recipe); !known {
+		return "recipe " + r.Recipe + " is not in the config any more"
+	}
+	if pause, rests := l.acts.RecipePause(r.Recipe); rests {
+		return l.paused("recipe "+r.Recipe, pause)
+	}
+	if r.Due.After(l.now) {
+		return "for its time (" + l.clock(r.Due) + ")"
+	}
+	return ""
+}
+
+func (l *runLook) waitsForRoom(r *tidemill.Run) string {
+	recipe, _ := l.config.Recipe(r.Recipe)
+	name := recipe.Run.Pool // as it is now, also of one that has begun elsewhere
+	slots, known := l.slots[name]
+	if !known {
+		return "pool " + name + " is not in the config any more"
+	}
+	if pause, rests := l.acts.PoolPause(name); rests {
+		return l.paused("pool "+name, pause)
+	}
+	switch n := l.busy.Pools[name]; {
+	case recipe.MaxRunning > 0 && l.busy.Recipes[r.Recipe] >= recipe.MaxRunning:
+		return fmt.Sprintf("maxRunning %d of recipe %s is reached", recipe.MaxRunning, r.Recipe)
+	case slots > 0 && n >= slots:
+		return fmt.Sprintf("for a slot of pool %s (%d of %d in use)", name, n, slots)
+	}
+	return "to be started"
+}
+
+func (l *runLook) paused(what string, p tidemill.Pause) string {
+	return what + " is paused" + by(p.By) + " since " + l.clock(p.Since)
+}
+
+func by(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " by " + name
+}
+
+// clock is a time of this day, or of another.
+func (l *runLook) clock(at time.Time) string {
+	at, now := at.UTC(), l.now.UTC()
+	if at.Year() == now.Year() && at.YearDay() == now.YearDay() {
+		return at.Format("15:04:05") + " UTC"
+	}
+	return at.Format("2006-01-02 15:04:05") + " UTC"
+}

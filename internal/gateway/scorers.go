@@ -1,0 +1,245 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/gateway/access"
+	"tidemill.dev/internal/ops/status"
+)
+
+// scorerLook is a look at all that is known of how scorers stand. What cannot be
+// found out is unknown, and never taken for nothing.
+type scorerLook struct {
+	known     bool // how they stand
+	processes []status.Process
+	streams   []broker.StreamInfo // nil where they are not known
+}
+
+// listScorers answers with all scorers of the config.
+func (g *Gateway) listScorers(w http.ResponseWriter, r *request) *api.Problem {
+	look := g.lookAtScorers(r.Context())
+	all := api.Scorers{Scorers: []api.Scorer{}}
+	if look.known {
+		all.Processes = new(len(look.processes))
+	}
+	for _, c := range g.opt.Config().Scorers {
+		s, _ := look.of(&c, r.caller.AllKeys(access.Read))
+		all.Scorers = append(all.Scorers, s)
+	}
+	writeJSON(w, http.StatusOK, all)
+	return nil
+}
+
+// showScorer answers with one scorer. Models are named after keys, so that whoever
+// may see some keys alone is told of none.
+func (g *Gateway) showScorer(w http.ResponseWriter, r *request) *api.Problem {
+	c, ok := g.opt.Config().Scorer(r.value)
+	if !ok {
+		return unknownScorer(r.value)
+	}
+	all := r.caller.AllKeys(access.Read)
+	look := g.lookAtScorers(r.Context())
+	scorer, whole := look.of(&c, all)
+	shown := api.ScorerShown{Scorer: scorer, Swaps: []api.ScorerSwap{}, Versions: []api.ScorerVersion{}, Running: look.running(c.Name)}
+	if all {
+		for _, s := range whole.Swaps {
+			shown.Swaps = append(shown.Swaps, api.ScorerSwap(s))
+		}
+		shown.Versions = versionsOf(whole.Swaps)
+	}
+	writeJSON(w, http.StatusOK, shown)
+	return nil
+}
+
+// lookAtScorers waits for nothing that it can do without.
+func (g *Gateway) lookAtScorers(ctx context.Context) *scorerLook {
+	look := &scorerLook{}
+	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.soon())
+	defer cancel()
+	processes, err := g.opt.Scorers.Read(ctx)
+	switch {
+	case err == nil:
+		look.known, look.processes = true, processes
+	case !errors.Is(err, status.ErrNoRedis):
+		g.log.Debug("it is not known how the scorers stand", "reason", err)
+	}
+	if look.streams, err = g.survey.now(ctx); err != nil {
+		g.log.Debug("it is not known how far the scorers are behind", "reason", err)
+	}
+	return look
+}
+
+// of is a scorer as it stands, and what its processes say together.
+func (l *scorerLook) of(c *config.Scorer, all bool) (api.Scorer, status.Scorer) {
+	shown := scorerOf(c)
+	shown.Lag = l.lag(c)
+	whole, n := status.Of(l.processes, c.Name)
+	if !l.known {
+		return shown, whole
+	}
+	shown.Processes = &n
+	if n == 0 {
+		return shown, whole
+	}
+	shown.Numbers = new(numbersOf(&whole))
+	shown.Numbers.HitRate = l.hitRate(c.Name)
+	if shown.Lag == nil {
+		shown.Lag = &whole.Lag
+	}
+	if all {
+		shown.LastError, shown.LastErrorAt = whole.LastError, timeOrNull(whole.LastErrorAt)
+	}
+	return shown, whole
+}
+
+// lag is what Kafka says of the scorer's group: it counts the partitions that no
+// process has, too. One that has committed nothing yet is not there.
+func (l *scorerLook) lag(c *config.Scorer) *int64 {
+	for i := range l.streams {
+		if l.streams[i].Name != c.From {
+			continue
+		}
+		for _, g := range l.streams[i].Groups {
+			if g.Group == tidemill.ScorerGroup(c.Name) {
+				return &g.Lag
+			}
+		}
+	}
+	return nil
+}
+
+// hitRate is how many of the uses of models found them in memory, at the
+// processes that have a scorer.
+func (l *scorerLook) hitRate(scorer string) float64 {
+	var hits, uses uint64
+	for _, p := range l.processes {
+		if slices.ContainsFunc(p.Scorers, func(s status.Scorer) bool { return s.Name == scorer }) {
+			hits, uses = hits+p.Cache.Hits, uses+p.Cache.Hits+p.Cache.Misses
+		}
+	}
+	return share(hits, uses)
+}
+
+func share(of, all uint64) float64 {
+	if all == 0 {
+		return 0
+	}
+	return float64(of) / float64(all)
+}
+
+func (l *scorerLook) running(scorer string) []api.ScorerProcess {
+	all := []api.ScorerProcess{}
+	for _, p := range l.processes {
+		for i := range p.Scorers {
+			s := &p.Scorers[i]
+			if s.Name != scorer {
+				continue
+			}
+			one := api.ScorerProcess{ID: p.ID, Host: p.Host, Began: p.Began, Lag: s.Lag, Numbers: numbersOf(s), Loaded: p.Cache.Models,
+				Bytes: p.Cache.Bytes, Budget: p.Cache.Budget, Evicted: p.Cache.Evicted}
+			one.Numbers.HitRate = share(p.Cache.Hits, p.Cache.Hits+p.Cache.Misses)
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// versionsOf are the versions that score, of the models among the swaps, which
+// come newest first.
+func versionsOf(swaps []status.Swap) []api.ScorerVersion {
+	all := []api.ScorerVersion{}
+	for _, s := range swaps {
+		i := slices.IndexFunc(all, func(v api.ScorerVersion) bool { return v.Model == s.Model })
+		switch {
+		case i < 0:
+			all = append(all, api.ScorerVersion{Model: s.Model, Version: s.Version, Since: s.At})
+		case all[i].Version == s.Version: // another partition had it earlier
+			all[i].Since = s.At
+		}
+	}
+	return all
+}
+
+func scorerOf(c *config.Scorer) api.Scorer {
+	s := api.Scorer{Name: c.Name, From: c.From, To: c.To, Types: append([]string{}, c.Types...), Key: c.Key, Model: c.Model, Map: map[string]string{},
+		NoModel: string(c.NoModel.Action), Instead: c.NoModel.Model, Delivery: "exactly-once", Engine: c.Engine}
+	if c.AtLeastOnce {
+		s.Delivery = "at-least-once"
+	}
+	for _, m := range c.Map {
+		s.Map[m.Input] = m.Path
+	}
+	return s
+}
+
+func numbersOf(s *status.Scorer) api.ScorerNumbers {
+	return api.ScorerNumbers{Events: s.Events, Scored: s.Scored, Passed: s.Passed, Dropped: s.Dropped, DeadLettered: s.DeadLettered,
+		Skipped: s.Skipped, Held: s.Held, Aborted: s.Aborted, Rate: s.Rate, P50Seconds: seconds(s.P50), P99Seconds: seconds(s.P99), Models: s.Models}
+}
+
+// seconds has microseconds: nobody measures more.
+func seconds(d time.Duration) float64 { return d.Round(time.Microsecond).Seconds() }
+
+// Rescore scores a part of a scorer's stream once more, for as long as one answer
+// may take, and tells how far it is. An error that wraps Unanswered says that it
+// cannot be done.
+type Rescore func(ctx context.Context, c config.Scorer, ask api.RescoreAsk, ranges []tidemill.Range) (api.Rescored, error)
+
+// rescore begins one, or goes on with one that has been begun. It is done in parts:
+// a caller asks until nothing is left, and one who stops leaves what can be gone
+// on with.
+func (g *Gateway) rescore(w http.ResponseWriter, r *request) *api.Problem {
+	c, ok := g.opt.Config().Scorer(r.value)
+	if !ok {
+		return unknownScorer(r.value)
+	}
+	if !r.caller.AllKeys(access.Operate) {
+		return forbidden("a scorer is for all keys, and you may operate on some: ask one who may on all")
+	}
+	var ask api.RescoreAsk
+	if p := g.readAsk(r, &ask); p != nil {
+		return p
+	}
+	ranges, p := g.rescoreRanges(r.Context(), &c, &ask)
+	if p != nil {
+		return p
+	}
+	if g.opt.Rescore == nil {
+		return noScoring()
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Ack)
+	defer cancel()
+	done, err := g.opt.Rescore(ctx, c, ask, ranges)
+	if err != nil {
+		return g.unscored(r.Context(), c.Name, err)
+	}
+	writeJSON(w, http.StatusOK, done)
+	return nil
+}
+
+// rescoreRanges turns words into offsets, for one that is begun.
+func (g *Gateway) rescoreRanges(ctx context.Context, c *config.Scorer, ask *api.RescoreAsk) ([]tidemill.Range, *api.Problem) {
+	if ask.Resume != "" {
+		if ask.From+ask.To+ask.Version+ask.ToStream != "" {
+			return nil, badParameter("resume", "it goes on as it was begun: leave the others out")
+		}
+		return nil, nil
+	}
+	if _, known := g.opt.Config().Stream(ask.ToStream); !known {
+		return nil, badParameter("toStream", "name a stream of the config that the answers go to")
+	}
+	ask.Version = orElse(ask.Version, tidemill.WhichChampion)
+	ranges, p := g.rangesOf(ctx, []string{c.From}, api.ReplayAsk{From: ask.From, To: ask.To})
+	if p != nil {
+		return nil, p
+	}
+	return ranges[c.From], nil
+}

@@ -1,0 +1,75 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"tidemill.dev/broker"
+)
+
+// takeNothing opens a tail and takes nothing of what comes on the connection.
+func (w *world) takeNothing(path string) net.Conn {
+	w.Helper()
+	conn := must1(net.Dial("tcp", strings.TrimPrefix(w.url, "http://")))(w)
+	w.Cleanup(func() { _ = conn.Close() })
+	w.must(conn.(*net.TCPConn).SetReadBuffer(4 << 10))
+	req := must1(http.NewRequest(http.MethodGet, w.url+path, nil))(w)
+	w.must(req.Write(conn))
+	return conn
+}
+
+// much publishes more than sockets hold, so that who takes nothing holds up
+// whoever writes to him.
+func (w *world) much() (events int) {
+	w.Helper()
+	data := make([]byte, 900<<10)
+	for i := range 20 {
+		v := broker.View{ID: fmt.Sprint(i), Source: "/x", Type: "t", Data: data}
+		must1(w.producer.Publish(w.Context(), "events", &v))(w)
+	}
+	return 20
+}
+
+func TestSlowReaderIsCutOffWhileAnotherReadsOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *Options) { o.Limits.Write = 3 * time.Second })
+	n := w.much()
+	w.takeNothing("/api/v1/streams/events/events?from=beginning")
+	slow := w.gateway.tails.ended.WithLabelValues(tailSlow)
+	l := w.listen("events/events?from=beginning")
+	l.begin()
+	for range n {
+		if b, err := l.block(); err != nil || b.data == "" {
+			t.Fatalf("the other reads %+v, %v", b, err)
+		}
+	}
+	waitFor(t, func() bool { return testutil.ToFloat64(slow) == 1 })
+	must1(w.producer.Publish(t.Context(), "events", &broker.View{ID: "on", Source: "/x", Type: "t"}))(t)
+	if line, _ := l.next(); idOf(t, line) != "on" {
+		t.Errorf("the other reads %+v", line)
+	}
+}
+
+func TestSlowReaderDoesNotHoldUpTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *Options) { o.Limits.Write = time.Hour })
+	w.much()
+	conn := w.takeNothing("/api/v1/streams/events/events?from=beginning")
+	must1(io.CopyN(io.Discard, conn, 64<<10))(t) // so it is being sent to; how many events at once is luck
+	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
+	defer cancel()
+	if err := w.gateway.Close(ctx); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if n := testutil.ToFloat64(w.gateway.tails.ended.WithLabelValues(tailClosing)); n != 1 {
+		t.Errorf("%v tails were closed", n)
+	}
+}

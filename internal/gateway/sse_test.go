@@ -1,0 +1,269 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/segmentio/kafka-go"
+
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+)
+
+func TestTailShowsWhatComes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.post("/events", "{}", event("before")...)
+	l := w.listen("events/events")
+	for header, want := range map[string]string{"Cache-Control": "no-store", "X-Accel-Buffering": "no"} {
+		if got := l.res.Header.Get(header); got != want {
+			t.Errorf("%s: %q, want %q", header, got, want)
+		}
+	}
+	l.begin()
+	w.post("/events", `{"a": "<&>"}`, event("json", "Content-Type", "application/json", "ce-subject", "bot-1")...)
+	line, id := l.next()
+	if want := `"id":"json","source":"/test","type":"test","subject":"bot-1","datacontenttype":"application/json"`; !strings.Contains(string(line.Event), want) || !strings.HasSuffix(string(line.Event), `"data":{"a":"<&>"}}`) {
+		t.Errorf("the event is %s", line.Event)
+	}
+	if id == "" || line.Offset < 0 || time.Since(line.Received) > time.Hour || line.Error != "" {
+		t.Errorf("%s: %+v", id, line)
+	}
+	w.post("/events", "\x00\xff", event("binary", "Content-Type", "application/octet-stream")...) // not before: of one millisecond on two partitions either may be the first
+	line, _ = l.next()
+	var e struct {
+		Data []byte `json:"data_base64"`
+	}
+	if err := json.Unmarshal(line.Event, &e); err != nil || string(e.Data) != "\x00\xff" {
+		t.Errorf("binary data became %s, %v", line.Event, err)
+	}
+}
+
+// A record that is no event is told where it lies, and ends nothing.
+func TestTailShowsWhatIsNoEvent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	client := &kafka.Client{Addr: kafka.TCP(w.servers.Kafka()), Transport: &kafka.Transport{}}
+	topic := must1(w.config.Names())(t).Topic("scored")
+	waitFor(t, func() bool { // the client knows the topic
+		res, err := client.Produce(t.Context(), &kafka.ProduceRequest{Topic: topic, Partition: 1, RequiredAcks: kafka.RequireAll,
+			Records: kafka.NewRecordReader(kafka.Record{Key: kafka.NewBytes([]byte("k")), Value: kafka.NewBytes([]byte("no event\n"))})})
+		return err == nil && res.Error == nil
+	})
+	w.post("/streams/scored", "", event("after")...)
+	l := w.listen("scored/events?from=beginning")
+	l.begin()
+	bad, id := l.next()
+	other, _ := l.next()
+	if again, _ := w.listen("scored/events", lastEventID, id).next(); !reflect.DeepEqual(again, other) {
+		t.Errorf("behind the first comes %+v, want %+v", again, other)
+	}
+	if bad.Error == "" { // in one millisecond either may be the first
+		bad, other = other, bad
+	}
+	if bad.Error == "" || bad.Event != nil || string(bad.Key) != "k" || string(bad.Data) != "no event\n" || bad.Partition != 1 {
+		t.Errorf("%+v", bad)
+	}
+	if idOf(t, other) != "after" {
+		t.Errorf("beside it is %+v", other)
+	}
+}
+
+func TestTailEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	var want []string
+	for i := range 20 {
+		want = append(want, fmt.Sprint("e", i))
+		w.post("/events", "", event(want[i], "ce-subject", fmt.Sprint("bot-", i))...)
+	}
+	l := w.listen("events/events?from=beginning&follow=false")
+	got, end := l.all()
+	if !same(got, want) {
+		t.Errorf("read %v, want %v", got, want)
+	}
+	l = w.listen("events/events?from=beginning&limit=7")
+	some, at := l.all()
+	if len(some) != 7 {
+		t.Errorf("with a limit: %v", some)
+	}
+	for name, on := range map[string]*listener{
+		"header": w.listen("events/events?follow=false", lastEventID, at),
+		"query":  w.listen("events/events?follow=false&from=beginning&lastEventId=" + at),
+		"both":   w.listen("events/events?follow=false&lastEventId="+end, lastEventID, at),
+	} {
+		if rest, _ := on.all(); !same(append(rest, some...), want) {
+			t.Errorf("%s: behind %v it goes on with %v", name, some, rest)
+		}
+	}
+	if n := testutil.ToFloat64(w.gateway.tails.ended.WithLabelValues(tailEnded)); n != 5 {
+		t.Errorf("%v tails have ended", n)
+	}
+	if n := testutil.ToFloat64(w.gateway.tails.events); n != 20+7+3*13 {
+		t.Errorf("%v events were sent", n)
+	}
+}
+
+// same tells whether two lists hold the same: events of one millisecond on two
+// partitions have no order.
+func same(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+func TestTailRefuses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	for query, says := range map[string]string{
+		"from=begining":                  `from: "begining" is no place in a stream`,
+		"from=-1x":                       "from: -1x is no time ago",
+		"from=2026-01-31T00:00:00+01:00": "+ is %2B",
+		"follow=yes":                     `follow: "yes" is neither true nor false`,
+		"limit=0":                        "limit: ", "limit=many": "limit: ",
+		"lastEventId=abc":         "lastEventId: it is no id",
+		"form=beginning":          "form: there is no such parameter; there are follow, from, lastEventId, limit, where",
+		"where=branch%20==%20'x'": "where: column 9: expected a value, found =; equality is a single =",
+		"where=LENGTH(type)":      "where: column 1: expected a condition, and this is a number",
+		"from=end&from=17":        "from: it is given twice",
+		"from=%zz":                "the query",
+		"limit=1;follow=false":    "the query",
+	} {
+		wantProblem(t, w.do(http.MethodGet, "/api/v1/streams/events/events?"+query, ""), http.StatusBadRequest, api.InvalidRequest, says)
+	}
+	other := w.listen("facts/events").begin()
+	wantProblem(t, w.do(http.MethodGet, "/api/v1/streams/events/events", "", lastEventID, other), http.StatusBadRequest, api.InvalidRequest, "Last-Event-ID: it is not a place in stream events")
+	p := wantProblem(t, w.do(http.MethodGet, "/api/v1/streams/evnts/events", ""), http.StatusNotFound, api.UnknownStream, `stream "evnts"`)
+	if !slices.Contains(p.Streams, "events") || !slices.Contains(p.Streams, "messages") {
+		t.Errorf("it names %v", p.Streams)
+	}
+}
+
+// wantProblem checks which problem an answer is.
+func wantProblem(t testing.TB, r reply, status int, slug, says string) api.Problem {
+	t.Helper()
+	p := problemOf(t, r)
+	if p.Status != status || p.Type != api.ProblemBase+slug || !strings.Contains(p.Detail, says) {
+		t.Errorf("the answer is %s %+v, want %d %s and %q", r.Status, p, status, slug, says)
+	}
+	return p
+}
+
+// waitFor asks until the answer is yes.
+func waitFor(t testing.TB, yes func() bool) {
+	t.Helper()
+	tick, late := time.NewTicker(10*time.Millisecond), time.After(patienceOfTests)
+	defer tick.Stop()
+	for !yes() {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatal("waited in vain")
+		}
+	}
+}
+
+func TestTailsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *Options) { o.Limits.Tails = 2 })
+	first := w.listen("events/events")
+	w.listen("facts/events")
+	r := w.do(http.MethodGet, "/api/v1/streams/events/events", "")
+	wantProblem(t, r, http.StatusServiceUnavailable, api.Unavailable, "2 tails are open")
+	first.close()
+	waitFor(t, func() bool {
+		l, err := w.tryListen("events/events")
+		return err == nil && l.res.StatusCode == http.StatusOK
+	})
+	if n := testutil.ToFloat64(w.gateway.tails.ended.WithLabelValues(tailGone)); n != 1 {
+		t.Errorf("%v readers have gone", n)
+	}
+}
+
+// The limits of an answer that is whole do not end one that goes on, and silence
+// has signs of life.
+func TestTailOutlivesTheLimitsOfRequests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *Options) {
+		o.Limits.ReadHeader, o.Limits.BodyGrace, o.Limits.Room, o.Limits.Ack = 2*time.Second, 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond
+		o.Limits.Write, o.Limits.Keepalive = 2*time.Second, 100*time.Millisecond
+	})
+	var l *listener
+	waitFor(t, func() (ok bool) { // a busy machine may not have opened it within the limits
+		l = must1(w.tryListen("events/events"))(t)
+		return l.res.StatusCode == http.StatusOK
+	})
+	l.begin()
+	for range 4 { // a second each
+		if b, err := l.block(); err != nil || b.comment != "keepalive" || b.id != "" {
+			t.Fatalf("%+v, %v", b, err)
+		}
+	}
+	must1(w.producer.Publish(t.Context(), "events", &broker.View{ID: "1", Source: "/x", Type: "t"}))(t)
+	if line, _ := l.next(); idOf(t, line) != "1" {
+		t.Errorf("%+v", line)
+	}
+}
+
+func TestTailEndsWithTheGateway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	idle := w.listen("events/events")
+	idle.begin()
+	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
+	defer cancel()
+	if err := w.gateway.Close(ctx); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if b, err := idle.block(); err == nil || err.Error() != "EOF" {
+		t.Errorf("the tail goes on with %+v, %v", b, err)
+	}
+	if n := testutil.ToFloat64(w.gateway.tails.ended.WithLabelValues(tailClosing)); n != 1 {
+		t.Errorf("%v tails were closed", n)
+	}
+}
+
+// A caller with keys sees what is about them, and comes back behind what he was
+// not shown too.
+func TestTailShowsTheCallersKeys(t *testing.T) {
+	t.Parallel()
+	all, root := token("root", "a", "role: approve")
+	some, crm := token("crm", "b", `role: read, keys: ["bot-1*"]`)
+	w := newWorld(t, func(o *Options) {
+		o.Access = openGuard(t, "version: 1\ntokens:\n"+all+some)
+		o.Limits.Keepalive = 50 * time.Millisecond
+	})
+	l := w.listen("events/events", crm...)
+	began := l.begin()
+	w.post("/events", "", append(event("other", "ce-subject", "bot-2"), root...)...)
+	w.post("/events", "", append(event("none"), root...)...)
+	var moved string
+	for moved == "" {
+		b, err := l.block()
+		if err != nil || b.data != "" {
+			t.Fatalf("%+v, %v", b, err)
+		}
+		moved = b.id
+	}
+	for want, of := range map[string][]string{"his": {"ce-subject", "bot-11"}, "by its key": {"ce-partitionkey", "bot-1"}} {
+		w.post("/events", "", append(event(want, of...), root...)...)
+		if line, _ := l.next(); idOf(t, line) != want {
+			t.Errorf("he sees %s, want %s", idOf(t, line), want)
+		}
+	}
+	whole := append([]string{lastEventID, began}, root...)
+	if got, _ := w.listen("events/events?follow=false", whole...).all(); len(got) != 4 {
+		t.Errorf("who may see all sees %v", got)
+	}
+	whole[1] = moved
+	if got, _ := w.listen("events/events?follow=false", whole...).all(); slices.Contains(got, "other") && slices.Contains(got, "none") {
+		t.Errorf("the sign of life did not tell what was passed over: %v", got)
+	}
+	wantProblem(t, w.do(http.MethodGet, "/api/v1/streams/events/events", ""), http.StatusUnauthorized, api.Unauthenticated, "")
+}

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package local
-
-import "os/exec"
-
-// prepareChild changes nothing where the kernel does not kill children.
-func prepareChild(*exec.Cmd) {}

@@ -1,0 +1,257 @@
+package champions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/retry"
+	"tidemill.dev/internal/data/ledger"
+)
+
+const (
+	// lookEvery is how often it is looked, while somebody waits, how far the log
+	// has been read: markers at its end bring no delivery that would tell. restEvery
+	// is as often while nobody does.
+	lookEvery, restEvery = 20 * time.Millisecond, time.Second
+
+	firstPause, longestPause = 100 * time.Millisecond, 5 * time.Second
+)
+
+// errLost says that the log does not continue what the table has.
+var errLost = errors.New("facts that were to be read next are not on the log")
+
+// begin reads the table and comes up to where the log ends now. Nobody has been
+// told of a champion, so nobody is told of a change.
+func (t *Table) begin(ctx context.Context) error {
+	changed := t.o.Changed
+	t.o.Changed = func(string, Champion) {}
+	defer func() { t.o.Changed = changed }()
+	if err := t.snapshot(ctx, false); err != nil {
+		return err
+	}
+	ends, err := t.o.Broker.Ends(ctx, tidemill.StreamFacts)
+	if err != nil {
+		return err
+	}
+	if err := t.open(ctx); err != nil {
+		return err
+	}
+	places := make([]int64, len(ends))
+	for _, end := range ends {
+		places[end.Partition] = end.Offset
+	}
+	for {
+		if done, _ := t.progress.covers(places); done {
+			return nil
+		}
+		if err := t.next(ctx, lookEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// open begins to read the facts behind what the table has.
+func (t *Table) open(ctx context.Context) error {
+	c, err := t.o.Broker.Consumer(ctx, broker.ConsumerOptions{Streams: []string{tidemill.StreamFacts}, Start: broker.Earliest(),
+		Assigned: func(_ context.Context, at []broker.Position) ([]broker.Position, error) {
+			t.count(at)
+			return at, t.place(at)
+		}})
+	if err != nil {
+		return err
+	}
+	t.consumer = c
+	t.partitions.Store(int32(len(c.Positions())))
+	return nil
+}
+
+// place moves partitions behind what the table has.
+func (t *Table) place(at []broker.Position) error {
+	for i := range at {
+		next := t.progress.reached(at[i].Partition)
+		if at[i].Offset > next {
+			return fmt.Errorf("%w: partition %d begins at %d, and offset %d is next", errLost, at[i].Partition, at[i].Offset, next)
+		}
+		at[i].Offset = next
+	}
+	return nil
+}
+
+// count says so if the facts have more partitions than they had, which the ledger
+// does not survive either: the facts of a model no longer lie in one order.
+func (t *Table) count(at []broker.Position) {
+	had, now := t.partitions.Load(), int32(0)
+	for _, p := range at {
+		now = max(now, p.Partition+1)
+	}
+	if had == 0 || now <= had {
+		return
+	}
+	err := fmt.Errorf("stream %s had %d partitions and has %d: newer facts of a model may lie on another one than older ones, and nobody can tell which are newer; make the install anew with the partitions that it needs",
+		tidemill.StreamFacts, had, now)
+	t.progress.spoil(err)
+	t.o.Logger.Error("champions may be wrong from here on", "stream", tidemill.StreamFacts, "reason", err)
+}
+
+// next takes what comes within a time, or notes how far the log has been read.
+func (t *Table) next(ctx context.Context, limit time.Duration) error {
+	wait, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if t.progress.look(cancel) && limit > lookEvery {
+		cancel()
+		wait, cancel = context.WithTimeout(ctx, lookEvery)
+		defer cancel()
+	}
+	d, err := t.consumer.Poll(wait)
+	switch {
+	case err == nil:
+		defer d.Done()
+		return t.take(d)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case wait.Err() != nil:
+		return t.pass()
+	}
+	return err
+}
+
+// pass notes what was read and holds no facts. Everything that Poll has handed
+// out has been taken.
+func (t *Table) pass() error {
+	for _, p := range t.consumer.Positions() {
+		switch at := t.progress.reached(p.Partition); {
+		case p.Offset < at:
+			return back(p.Partition, p.Offset, at)
+		case p.Offset > at || int(p.Partition) >= t.progress.partitions():
+			t.progress.reach(p.Partition, p.Offset)
+		}
+	}
+	return nil
+}
+
+func back(partition int32, offset, at int64) error {
+	return fmt.Errorf("%w: partition %d ends at %d, and offset %d is next", errLost, partition, offset, at)
+}
+
+// take folds a delivery in.
+func (t *Table) take(d *broker.Delivery) error {
+	at := t.progress.reached(d.Partition)
+	if d.Next() < at {
+		return back(d.Partition, d.Next(), at)
+	}
+	if d.Events[0].Err != nil { // some that were deleted, perhaps
+		if err := t.begun(d.Partition, at); err != nil {
+			return err
+		}
+	}
+	t.progress.tell(d.Partition, d.Next())
+	var changes []change
+	for i := range d.Events {
+		if f, ok := ledger.ModelFact(&d.Events[i], d.Partition); ok {
+			changes = t.apply(changes, f)
+		}
+	}
+	t.progress.reach(d.Partition, d.Next())
+	t.announce(changes)
+	return nil
+}
+
+// begun is an error if a partition begins behind an offset.
+func (t *Table) begun(partition int32, offset int64) error {
+	ctx, cancel := context.WithTimeout(context.Background(), longestPause)
+	defer cancel()
+	starts, err := t.o.Broker.Places(ctx, tidemill.StreamFacts, broker.Earliest())
+	if err != nil {
+		return err
+	}
+	for _, s := range starts {
+		if s.Partition == partition && s.Offset > offset {
+			return fmt.Errorf("%w: partition %d begins at %d, and offset %d is next", errLost, partition, s.Offset, offset)
+		}
+	}
+	return nil
+}
+
+// change is a champion to tell of.
+type change struct {
+	model string
+	now   Champion
+}
+
+func (t *Table) apply(changes []change, f tidemill.Fact) []change {
+	c := t.cells.of(f.Model)
+	m := c.state.apply(f.Model, f)
+	if m == nil {
+		return changes
+	}
+	if now, changed := c.show(m); changed {
+		changes = append(changes, change{f.Model, now})
+	}
+	return changes
+}
+
+func (t *Table) announce(changes []change) {
+	for _, c := range changes {
+		t.o.Changed(c.model, c.now)
+	}
+}
+
+// run outlives what ends a consumer's reading.
+func (t *Table) run(ctx context.Context) {
+	backoff := retry.Backoff{First: firstPause, Cap: longestPause}
+	for {
+		err := t.next(ctx, restEvery)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			t.progress.fail(nil)
+			backoff.Reset()
+			continue
+		}
+		pause := backoff.Next()
+		if t.progress.fail(fmt.Errorf("follow the facts: %w", err)) {
+			t.o.Logger.Warn("stream cannot be followed", "stream", tidemill.StreamFacts, "reason", err, "after", pause)
+		}
+		if retry.Sleep(ctx, pause) != nil {
+			return
+		}
+		if err := t.reopen(ctx); err != nil {
+			t.progress.fail(fmt.Errorf("follow the facts: %w", err))
+		}
+	}
+}
+
+// reopen leaves the closed consumer where no other can be had; its error brings
+// run here again.
+func (t *Table) reopen(ctx context.Context) error {
+	_ = t.consumer.Close(ctx) // it reads no more, and has no group to tell
+	anew, err := t.ended(ctx)
+	if err == nil && !anew {
+		err = t.open(ctx)
+	}
+	if anew || errors.Is(err, errLost) {
+		if err = t.snapshot(ctx, anew); err == nil {
+			err = t.open(ctx)
+		}
+	}
+	return err
+}
+
+// ended tells whether the log ends before what the table has: it was taken away
+// and made anew.
+func (t *Table) ended(ctx context.Context) (bool, error) {
+	ends, err := t.o.Broker.Ends(ctx, tidemill.StreamFacts)
+	if err != nil {
+		return false, err
+	}
+	anew := len(ends) < t.progress.partitions()
+	for _, end := range ends {
+		anew = anew || end.Offset < t.progress.reached(end.Partition)
+	}
+	return anew, nil
+}

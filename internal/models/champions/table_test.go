@@ -1,0 +1,230 @@
+package champions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger"
+)
+
+// made makes a model with two versions, of which the first is the champion.
+func (w *world) made(s *script, name string) {
+	w.publish(s.register(name, 1))
+	w.publish(s.register(name, 2))
+	w.publish(s.promote(name, 1, 0, 0))
+}
+
+// shows waits until a model has a champion.
+func (w *world) shows(t *Table, name string, version int) {
+	w.Helper()
+	w.soon(fmt.Sprintf("%s@%d", name, version), func() bool { now, _ := t.Champion(name); return now.Version == version })
+}
+
+// A promotion that comes while the table is read is followed, and told.
+func TestChangesAreTold(t *testing.T) {
+	w, s := newWorld(t, 2), &script{}
+	w.made(s, "intent/a")
+	told := make(chan string, 10)
+	o := w.options()
+	o.Changed = func(model string, now Champion) { told <- tidemill.VersionName(model, now.Version) }
+	table := w.open(o)
+	now, ok := table.Champion("intent/a")
+	if !ok || now.Version != 1 || now.Turn != 1 || now.Key != "key of intent/a" {
+		t.Errorf("it begins with %+v", now)
+	}
+	if now, ok := table.Champion("intent/b"); ok {
+		t.Errorf("a model that nobody made has %+v", now)
+	}
+	w.publish(s.promote("intent/a", 2, 1, 1))
+	w.made(s, "intent/b")
+	w.publish(s.fact(tidemill.TypeModelRetired, "intent/a", "", tidemill.ModelRetired{Asked: time.Now()}))
+	all := map[string]bool{<-told: true, <-told: true, <-told: true}
+	if !all["intent/a@2"] || !all["intent/b@1"] || !all["intent/a@0"] || len(told) > 0 {
+		t.Errorf("told of %v", all)
+	}
+	if now, ok := table.Champion("intent/a"); ok {
+		t.Errorf("a model whose key has gone has %+v", now)
+	}
+	if now, _ := table.Champion("intent/b"); now.Artifact != artifactOf(1) {
+		t.Errorf("it has the files %q", now.Artifact)
+	}
+}
+
+// Who waits for a place sees what lies before it, also if what lies there is no
+// fact; a place that the log does not have is not waited for.
+func TestReached(t *testing.T) {
+	w, s := newWorld(t, 3), &script{}
+	w.made(s, "intent/a")
+	table := w.open(w.options())
+	x, err := w.broker.Exclusive(w.ctx(), "test", broker.ProducerOptions{})
+	w.must(err)
+	defer x.Close(context.Background())
+	w.must(x.Do(w.ctx(), w.send(s.promote("intent/a", 2, 1, 1)))) // and a marker behind it
+	places := w.ends()
+	w.must(table.Reached(w.ctx(), places))
+	if now, _ := table.Champion("intent/a"); now.Version != 2 {
+		t.Errorf("the table has reached %v and shows %+v", places, now)
+	}
+	w.must(table.Reached(w.ctx(), nil))
+	w.must(table.Reached(w.ctx(), []int64{0, 0, 0, 0}))
+	places[1]++
+	for _, gone := range [][]int64{places, {0, 0, 0, 1}} {
+		if err := table.Reached(w.ctx(), gone); err == nil || !strings.Contains(err.Error(), "begun anew") {
+			t.Errorf("waited for %v: %v", gone, err)
+		}
+	}
+	w.soon("a place in each partition", func() bool { return len(table.Places()) == 3 }) // also in one without facts
+}
+
+// A context that ends while the log has what the table has not.
+func TestReachedInVain(t *testing.T) {
+	w := newWorld(t, 1)
+	table := w.open(w.options())
+	w.must(table.Close(context.Background()))
+	w.publish((&script{}).register("intent/a", 1))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := table.Reached(ctx, w.ends()); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ledger.ErrClosed) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// While Redis is filled in again a table is not opened with half of it, and the
+// files of a version are waited for.
+func TestRedisIsFlushedWhileTablesAreOpened(t *testing.T) {
+	w, s := newWorld(t, 2), &script{}
+	const models = 60
+	for n := range models {
+		w.made(s, fmt.Sprint("intent/bot-", n))
+	}
+	for range 8 {
+		for n, table := 0, w.flushed(); n < models; n++ {
+			name := fmt.Sprint("intent/bot-", n)
+			now, ok := table.Champion(name)
+			if !ok || now.Version != 1 {
+				t.Errorf("%s has the champion %+v", name, now)
+			}
+		}
+	}
+	table := w.open(w.options())
+	w.must(w.redis.FlushAll(t.Context()).Err())
+	if files, err := table.Artifact(w.ctx(), "intent/bot-1", 2); err != nil || files != artifactOf(2) {
+		t.Errorf("it has the files %q: %v", files, err)
+	}
+	if _, err := table.Artifact(w.ctx(), "intent/bot-1", 7); err == nil || !strings.Contains(err.Error(), "intent/bot-1@7") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// flushed opens a table while Redis is flushed again and again, but not for ever: the
+// ledger may take longer to be filled in than it is from one flush to the next.
+func (w *world) flushed() *Table {
+	w.Helper()
+	var flushing sync.WaitGroup
+	stop := make(chan struct{})
+	flushing.Go(func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for range 25 {
+			select {
+			case <-tick.C:
+				if err := w.redis.FlushAll(w.Context()).Err(); err != nil {
+					w.Error(err)
+				}
+			case <-stop:
+				return
+			}
+		}
+	})
+	defer flushing.Wait()
+	defer close(stop)
+	return w.open(w.options())
+}
+
+// A stream of facts that is taken away and made anew has another history: nothing
+// of the old one is told for ever, and that something is wrong is said.
+func TestFactsBegunAnew(t *testing.T) {
+	w, s := newWorld(t, 1), &script{}
+	w.made(s, "intent/a")
+	w.made(s, "intent/b")
+	told, said := make(chan change, 10), make(chan struct{}, 10)
+	o := w.options()
+	o.Changed = func(model string, now Champion) { told <- change{model, now} }
+	o.Logger = slog.New(warned{o.Logger.Handler(), said})
+	table := w.open(o)
+	topic := w.names.Topic(tidemill.StreamFacts)
+	client := &kafka.Client{Addr: kafka.TCP(w.address)}
+	gone, err := client.DeleteTopics(w.ctx(), &kafka.DeleteTopicsRequest{Topics: []string{topic}})
+	w.must(err)
+	w.must(gone.Errors[topic])
+	w.ensure(1)
+	w.publish(s.register("intent/a", 7))
+	w.publish(s.promote("intent/a", 1, 0, 0))
+	<-said // that something is wrong, which may pass before anybody has asked
+	w.must(w.redis.FlushAll(w.ctx()).Err())
+	now := map[string]Champion{"intent/b": {Version: 1}}
+	for now["intent/a"].Version != 1 || now["intent/a"].Turn != 1 || now["intent/b"].Version != 0 { // it may have looked before the new facts came
+		c := <-told
+		now[c.model] = c.now
+	}
+	w.soon("the table comes on", func() bool { return table.Err() == nil })
+	w.publish(s.register("intent/a", 8))
+	w.publish(s.promote("intent/a", 2, 1, 1))
+	w.shows(table, "intent/a", 2)
+}
+
+// warned tells that something was warned of.
+type warned struct {
+	slog.Handler
+	said chan<- struct{}
+}
+
+// Handle is the logger's.
+func (h warned) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn {
+		select {
+		case h.said <- struct{}{}:
+		default:
+		}
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// Partitions that are added put a model's facts where nobody can order them.
+func TestFactsOnMorePartitions(t *testing.T) {
+	t.Parallel()
+	w, s := newWorld(t, 1), &script{}
+	w.made(s, "intent/a")
+	table := w.open(w.options())
+	w.must(table.Err())
+	w.ensure(2)
+	w.soon("the table says what is wrong", func() bool {
+		err := table.Err()
+		return err != nil && strings.Contains(err.Error(), "had 1 partitions and has 2")
+	})
+	w.must(table.Reached(w.ctx(), w.ends()))
+}
+
+func TestNothingIsOpenedWithoutItsNeeds(t *testing.T) {
+	w := newWorld(t, 1)
+	for name, o := range map[string]Options{"no broker": {Ledger: w.ledger}, "no ledger": {Broker: w.broker}} {
+		if _, err := Open(t.Context(), o); err == nil {
+			t.Errorf("opened with %s", name)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Open(ctx, w.options()); !errors.Is(err, context.Canceled) {
+		t.Errorf("opened without time: %v", err)
+	}
+}

@@ -1,0 +1,301 @@
+package erase
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/internal/runs/scheduler"
+)
+
+// Forget does what a fact tidemill.key.forgetting asks for, and returns the
+// receipt. It may be stopped anywhere and said again: it goes on, and once the
+// receipt is on the log it does nothing. The error is ErrLive while an attempt
+// takes its time to end.
+func (f *Forgetter) Forget(ctx context.Context, o Order) (tidemill.KeyForgotten, error) {
+	r, err := f.forget(ctx, o)
+	if errors.Is(err, errSlow) {
+		return f.forget(ctx, o) // there is a receipt, or it is all that is missing
+	}
+	return r, err
+}
+
+func (f *Forgetter) forget(ctx context.Context, o Order) (tidemill.KeyForgotten, error) {
+	n, err := f.note(ctx, o)
+	if err == nil && n.Receipt != nil {
+		return f.receiptAt(ctx, *n.Receipt)
+	}
+	for _, s := range f.steps(n) {
+		if err != nil {
+			return tidemill.KeyForgotten{}, err
+		}
+		if f.o.Watch != nil {
+			f.o.Watch(s.name)
+		}
+		if err = f.stillOurs(ctx, n); err == nil {
+			err = s.do(ctx, &o, n)
+		}
+		if err != nil {
+			err = fmt.Errorf("forget key %s: %w", o.Key, err)
+		}
+	}
+	if err != nil {
+		return tidemill.KeyForgotten{}, err
+	}
+	f.o.Logger.Info("a key was forgotten", "key", o.Key, "by", o.By, "reason", o.Reason)
+	return n.KeyForgotten, nil
+}
+
+type step struct {
+	name string
+	do   func(context.Context, *Order, *note) error
+}
+
+// steps are in this order because each takes away what the one before would
+// make anew: events wake functions, functions ask for runs, runs write models,
+// data and logs. Once all is away only the receipt is left to do.
+func (f *Forgetter) steps(n *note) []step {
+	all := []step{
+		{"pass", f.pass},
+		{"note", f.noteAll},
+		{"runs", f.endRuns},
+		{"live", f.awaitEnd},
+		{"note again", f.noteMade},
+		{"models", f.retireModels},
+		{"datasets", f.removeDatasets},
+		{"logs", f.removeLogs},
+		{"letters", func(ctx context.Context, _ *Order, n *note) error { return f.dropLetters(ctx, n) }},
+		{"taken", f.taken},
+		{"receipt", f.conclude},
+	}
+	if n != nil && n.Taken {
+		return all[len(all)-1:]
+	}
+	return all
+}
+
+// taken notes that all is away, before anybody can hear of it: who hears of the
+// receipt may begin the key anew, and if we are cut off behind it whoever goes on
+// must not take that away.
+func (f *Forgetter) taken(ctx context.Context, _ *Order, n *note) error {
+	n.Taken = true
+	return f.save(ctx, n)
+}
+
+func (f *Forgetter) noteAll(ctx context.Context, _ *Order, n *note) error {
+	if err := f.survey(ctx, n); err != nil {
+		return err
+	}
+	return f.save(ctx, n)
+}
+
+// noteMade notes what the last attempts have made while they were ending.
+func (f *Forgetter) noteMade(ctx context.Context, _ *Order, n *note) error {
+	b := belongingsOf(f.o.Config(), n.Key)
+	if err := f.surveyMade(ctx, n, &b); err != nil {
+		return err
+	}
+	return f.save(ctx, n)
+}
+
+// pass says that no event of the key that is on the log by now is delivered any
+// more, whatever it waits for. Where the log ends is written down first: said
+// again after a crash it is the same end.
+func (f *Forgetter) pass(ctx context.Context, o *Order, n *note) (err error) {
+	if n.Passed {
+		return nil
+	}
+	if n.Ends == nil {
+		if n.Ends, err = f.ends(ctx); err == nil {
+			err = f.save(ctx, n)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(tidemill.KeyPassedData{Ends: n.Ends})
+	if err != nil {
+		return err
+	}
+	v := o.fact(f.o.Names, tidemill.TypeKeyPassed, tidemill.ID("passed", o.ID), o.cause(), data, f.now())
+	if _, err := f.o.Producer.Publish(ctx, tidemill.StreamCommands, &v); err != nil {
+		return fmt.Errorf("say that its events are not delivered any more: %w", err)
+	}
+	n.Passed = true
+	return f.save(ctx, n)
+}
+
+// ends are where the streams end whose events are delivered.
+func (f *Forgetter) ends(ctx context.Context) (map[string][]int64, error) {
+	all := map[string][]int64{}
+	for _, parked := range f.o.Config().Parked() {
+		stream, _ := tidemill.CutParked(parked.Name)
+		ends, err := f.o.Broker.Ends(ctx, stream)
+		if err != nil {
+			return nil, fmt.Errorf("find where stream %s ends: %w", stream, err)
+		}
+		all[stream] = make([]int64, len(ends))
+		for _, e := range ends {
+			all[stream][e.Partition] = e.Offset
+		}
+	}
+	return all, nil
+}
+
+// endRuns puts an end to what each recipe makes for the key, once: said again
+// later it would end what the key's next life has begun.
+func (f *Forgetter) endRuns(ctx context.Context, o *Order, n *note) error {
+	for i := range n.Runs {
+		r := &n.Runs[i]
+		if r.At != nowhere {
+			continue
+		}
+		at, m, err := f.o.Foreman.Forget(ctx, scheduler.Forgetting{Recipe: r.Recipe, Key: o.Key, By: o.By, Reason: n.because(), Cause: o.cause(),
+			Correlation: o.Correlation, Trace: o.Trace})
+		if err != nil {
+			return err
+		}
+		r.At = at
+		if m.Live != nil {
+			n.addRun(r.Recipe, m.Live.ID)
+			if n.Live == nil {
+				n.Live = map[string]string{}
+			}
+			n.Live[r.Recipe] = m.Live.ID
+		}
+		if err := f.save(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitEnd waits until no attempt of the key is under way. One that takes longer
+// than our patience is looked for again when the event comes again.
+func (f *Forgetter) awaitEnd(ctx context.Context, o *Order, n *note) error {
+	patience, cancel := context.WithTimeoutCause(ctx, f.o.Patience, ErrLive)
+	defer cancel()
+	for recipe, run := range n.Live {
+		if err := f.awaitRun(ctx, patience, recipe, o.Key, run); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitRun has patience for waiting alone: to ask whether the run has ended takes as
+// long as it takes, and who has no patience left has asked once.
+func (f *Forgetter) awaitRun(ctx, patience context.Context, recipe, key, run string) error {
+	for {
+		changed := f.o.Ledger.Changed()
+		m, err := f.o.Ledger.Making(ctx, recipe, key)
+		if err != nil || m.Live == nil || m.Live.ID != run {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-patience.Done():
+			return fmt.Errorf("run %s of recipe %s: %w", run, recipe, context.Cause(patience))
+		}
+	}
+}
+
+// retireModels ends the models. The marks keep out what a run of before still
+// has to register.
+func (f *Forgetter) retireModels(ctx context.Context, o *Order, n *note) error {
+	for _, m := range n.Models {
+		if err := f.o.Registrar.Retire(ctx, m.Model, o.Key, o.By, n.because(), o.cause(), n.Asked, n.marks()); err != nil {
+			return fmt.Errorf("retire model %s: %w", m.Model, err)
+		}
+	}
+	return nil
+}
+
+func (f *Forgetter) removeDatasets(ctx context.Context, _ *Order, n *note) error {
+	for _, d := range n.Datasets {
+		if _, err := f.o.Store.RemoveDataset(ctx, d.Dataset); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Forgetter) removeLogs(ctx context.Context, _ *Order, n *note) error {
+	for i := range n.Runs {
+		for _, run := range n.Runs[i].Runs {
+			if err := f.o.Store.RemoveRun(ctx, run); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// conclude puts the receipt on the log, and then keeps no more of the note than
+// where that lies: it is not to be a trace of its own.
+func (f *Forgetter) conclude(ctx context.Context, o *Order, n *note) error {
+	now := f.now()
+	n.Remains = remains(f.o.Config(), &n.KeyForgotten, f.o.Grace, now)
+	data, err := json.Marshal(n.KeyForgotten)
+	if err != nil {
+		return err
+	}
+	v := o.fact(f.o.Names, tidemill.TypeKeyForgotten, tidemill.ID("receipt", o.ID), o.cause(), data, now)
+	at, err := f.o.Producer.Publish(ctx, tidemill.StreamFacts, &v)
+	if err != nil {
+		return fmt.Errorf("put the receipt on the log: %w", err)
+	}
+	if at.Offset < 0 {
+		return errors.New("put the receipt on the log: Kafka has it and does not say where; it is said again")
+	}
+	return f.save(ctx, &note{KeyForgotten: tidemill.KeyForgotten{Forgetting: n.Forgetting}, Receipt: &tidemill.Mark{Partition: at.Partition, Offset: at.Offset}})
+}
+
+// State is how far a forgetting has come.
+type State struct {
+	Done    bool
+	Receipt tidemill.KeyForgotten // so far, until it is done
+}
+
+// State looks a forgetting up. It is not known before the function has begun
+// with it.
+func (f *Forgetter) State(ctx context.Context, id string) (State, error) {
+	n, err := f.readNote(ctx, id)
+	if err != nil || n.Receipt == nil {
+		return State{Receipt: receiptOf(n)}, err
+	}
+	r, err := f.receiptAt(ctx, *n.Receipt)
+	return State{Done: true, Receipt: r}, err
+}
+
+func receiptOf(n *note) tidemill.KeyForgotten {
+	if n == nil {
+		return tidemill.KeyForgotten{}
+	}
+	return n.KeyForgotten
+}
+
+// readReceipt is as much of the log as holds one.
+const readReceipt = 1
+
+// receiptAt reads a receipt where it lies.
+func (f *Forgetter) receiptAt(ctx context.Context, at tidemill.Mark) (r tidemill.KeyForgotten, err error) {
+	err = errors.New("it is not where it was put")
+	from := broker.Position{Stream: tidemill.StreamFacts, Partition: at.Partition, Offset: at.Offset}
+	_, failed := f.o.Broker.Read(ctx, from, readReceipt, func(e *broker.Incoming) bool {
+		if e.Offset == at.Offset && e.Type == tidemill.TypeKeyForgotten {
+			err = json.Unmarshal(e.Data, &r)
+		}
+		return e.Offset < at.Offset
+	})
+	if failed != nil {
+		err = failed
+	}
+	if err != nil {
+		return r, fmt.Errorf("read the receipt at partition %d, offset %d of stream %s: %w", at.Partition, at.Offset, tidemill.StreamFacts, err)
+	}
+	return r, nil
+}

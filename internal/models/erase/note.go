@@ -1,0 +1,138 @@
+package erase
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"tidemill.dev"
+	"tidemill.dev/internal/data/store"
+)
+
+// note is how far a forgetting has come. It lies in the store, for what is
+// forgotten first can tell nobody afterwards what it was: who goes on after a
+// crash reads here which logs there are to remove, and what to write on the
+// receipt. Each step writes down what it is about to take away before it does.
+type note struct {
+	tidemill.KeyForgotten
+	Live    map[string]string  `json:"live,omitempty"`    // by recipe: the run whose attempt has to end
+	Ends    map[string][]int64 `json:"ends,omitempty"`    // by stream: events before are not delivered any more
+	Passed  bool               `json:"passed,omitempty"`  // and that has been said
+	Taken   bool               `json:"taken,omitempty"`   // all is away, and only the receipt is missing: what there is now is of the next life
+	Receipt *tidemill.Mark     `json:"receipt,omitempty"` // where it lies; then nothing else is kept here
+}
+
+// newNote has no list that is null: who reads a receipt shall find it empty.
+func newNote(r tidemill.KeyForgotten) *note {
+	r.Runs, r.Models, r.Datasets, r.Remains = []tidemill.GoneRuns{}, []tidemill.GoneModel{}, []tidemill.GoneDataset{}, []tidemill.Remains{}
+	return &note{KeyForgotten: r}
+}
+
+func noteName(id string) string { return "forgetting-" + id }
+
+// note reads how far it has come; a new one if nobody has begun.
+func (f *Forgetter) note(ctx context.Context, o Order) (*note, error) {
+	n, err := f.readNote(ctx, o.ID)
+	if errors.Is(err, ErrUnknown) {
+		return newNote(tidemill.KeyForgotten{Key: o.Key, Forgetting: o.ID, Asked: o.At, By: o.By, Reason: o.Reason}), nil
+	}
+	return n, err
+}
+
+func (f *Forgetter) readNote(ctx context.Context, id string) (*note, error) {
+	data, err := f.o.Store.Note(ctx, noteName(id))
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
+		return nil, fmt.Errorf("forgetting %q: %w", id, ErrUnknown)
+	}
+	var n note
+	if err == nil {
+		err = json.Unmarshal(data, &n)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read how far forgetting %s has come: %w", id, err)
+	}
+	return &n, nil
+}
+
+// errSlow says that another has taken all away meanwhile: whoever goes on would
+// take away what the key has begun anew.
+var errSlow = errors.New("another has forgotten it meanwhile")
+
+// stillOurs fails with errSlow once another has come to the receipt.
+func (f *Forgetter) stillOurs(ctx context.Context, n *note) error {
+	now, err := f.readNote(ctx, n.Forgetting)
+	switch {
+	case errors.Is(err, ErrUnknown):
+		return nil
+	case err != nil:
+		return err
+	case now.Receipt != nil, now.Taken && !n.Taken && n.Receipt == nil:
+		return errSlow
+	}
+	return nil
+}
+
+func (f *Forgetter) save(ctx context.Context, n *note) error {
+	if err := f.stillOurs(ctx, n); err != nil {
+		return err
+	}
+	data, err := json.Marshal(n)
+	if err == nil {
+		err = f.o.Store.PutNote(ctx, noteName(n.Forgetting), data)
+	}
+	if err != nil {
+		return fmt.Errorf("write down how far the forgetting of key %s has come: %w", n.Key, err)
+	}
+	return nil
+}
+
+// runsOf is what is noted of a recipe, made if there is nothing yet.
+func (n *note) runsOf(recipe string) *tidemill.GoneRuns {
+	i, found := slices.BinarySearchFunc(n.Runs, recipe, func(r tidemill.GoneRuns, name string) int { return cmp.Compare(r.Recipe, name) })
+	if !found {
+		n.Runs = slices.Insert(n.Runs, i, tidemill.GoneRuns{Recipe: recipe, Runs: []string{}, At: nowhere})
+	}
+	return &n.Runs[i]
+}
+
+// nowhere stands for a fact that is not on the log yet.
+var nowhere = tidemill.Mark{Partition: -1, Offset: -1}
+
+func (n *note) addRun(recipe, id string) {
+	if r := n.runsOf(recipe); !slices.Contains(r.Runs, id) {
+		r.Runs = append(r.Runs, id)
+		slices.Sort(r.Runs)
+	}
+}
+
+// addModel notes a model with the most versions that were ever seen of it: after
+// a crash some may have gone.
+func (n *note) addModel(m tidemill.GoneModel) {
+	i, found := slices.BinarySearchFunc(n.Models, m.Model, func(is tidemill.GoneModel, name string) int { return cmp.Compare(is.Model, name) })
+	if !found {
+		n.Models = slices.Insert(n.Models, i, m)
+	}
+	n.Models[i].Versions = max(n.Models[i].Versions, m.Versions)
+}
+
+func (n *note) addDataset(d tidemill.GoneDataset) {
+	i, found := slices.BinarySearchFunc(n.Datasets, d.Dataset, func(is tidemill.GoneDataset, name string) int { return cmp.Compare(is.Dataset, name) })
+	if !found {
+		n.Datasets = slices.Insert(n.Datasets, i, d)
+	}
+	n.Datasets[i].Branches = max(n.Datasets[i].Branches, d.Branches)
+	n.Datasets[i].Commits = max(n.Datasets[i].Commits, d.Commits)
+}
+
+// marks are the places behind which runs count again.
+func (n *note) marks() (all []tidemill.Mark) {
+	for i := range n.Runs {
+		if n.Runs[i].At != nowhere {
+			all = append(all, n.Runs[i].At)
+		}
+	}
+	return all
+}

@@ -1,0 +1,67 @@
+package evaluate
+
+import (
+	"cmp"
+	"slices"
+
+	"tidemill.dev"
+)
+
+// figures makes of the pairs what they tell. Its classes are the labels that
+// are true of a row or were said of one; no answer is a class too if it was
+// given, but none that has a share in the mean of F1.
+func (c *count) figures(cells map[pair]int) *tidemill.Figures {
+	f := &tidemill.Figures{Examples: c.rows}
+	place := c.places(cells, f)
+	var right int
+	hits := make([]int, len(f.Classes))
+	for at, many := range cells {
+		t, s := place[at.truth], place[at.said]
+		f.Cells = append(f.Cells, tidemill.Cell{Truth: t, Predicted: s, Count: many})
+		f.Classes[t].Support += many
+		f.Classes[s].Predicted += many
+		if t == s {
+			hits[t], right = many, right+many
+		}
+	}
+	slices.SortFunc(f.Cells, func(a, b tidemill.Cell) int {
+		return cmp.Or(cmp.Compare(a.Truth, b.Truth), cmp.Compare(a.Predicted, b.Predicted))
+	})
+	for i := range f.Classes {
+		k := &f.Classes[i]
+		k.Precision, k.Recall, k.F1 = share(hits[i], k.Predicted), share(hits[i], k.Support), f1(hits[i], k.Support, k.Predicted)
+	}
+	f.Accuracy = share(right, c.rows)
+	f.MacroF1 = macroF1(f)
+	return f
+}
+
+// places gives each label that occurs its place in the order of labels.
+func (c *count) places(cells map[pair]int, f *tidemill.Figures) []int {
+	seen := make([]bool, len(c.labels))
+	for at := range cells {
+		seen[at.truth], seen[at.said] = true, true
+	}
+	var in []int
+	for i, is := range seen {
+		if is {
+			in = append(in, i)
+		}
+	}
+	slices.SortFunc(in, func(a, b int) int { return cmp.Compare(c.labels[a], c.labels[b]) })
+	place := make([]int, len(c.labels))
+	for i, n := range in {
+		place[n] = i
+		f.Classes = append(f.Classes, tidemill.Class{Label: c.labels[n]})
+	}
+	return place
+}
+
+// f1 is the harmonic mean of precision and recall, written so that it is
+// defined wherever a class occurs.
+func f1(hits, support, predicted int) float64 {
+	if support+predicted == 0 {
+		return 0
+	}
+	return 2 * float64(hits) / float64(support+predicted)
+}

@@ -1,0 +1,113 @@
+package evaluate
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"tidemill.dev"
+)
+
+// The figures that we compute ourselves, and whose names in metrics.json are
+// claims.
+const (
+	MetricAccuracy = "accuracy"
+	MetricMacroF1  = "macroF1"
+	MetricExamples = "examples"
+
+	// ofChampion begins what a trainer says of the champion.
+	ofChampion = "champion."
+	// noticeable is a difference that rounding does not explain.
+	noticeable = 0.001
+)
+
+// Report puts what was counted and what the trainer says together. champion is
+// the version that the run was given, 0 for none; err is why predictions.csv
+// could not be counted, which is noted. A run without that file has neither.
+func Report(p *Predictions, err error, claimed map[string]float64, champion int) tidemill.Report {
+	d := draft{r: tidemill.Report{Metrics: map[string]float64{}, Claimed: map[string]float64{}}}
+	theirs := d.claims(claimed)
+	if err != nil {
+		d.note("%s", reason(err))
+	}
+	if p != nil && p.Own != nil {
+		d.r.Measured = p.Own
+		d.r.Notes = append(d.r.Notes, p.Notes...)
+		d.overlay(d.r.Metrics, "", p.Own)
+	}
+	d.beside(p, theirs, champion)
+	if len(d.r.Claimed) == 0 {
+		d.r.Claimed = nil
+	}
+	return d.r
+}
+
+// reason is an error in the words of its file, if it is about that.
+func reason(err error) string {
+	var file *FileError
+	if errors.As(err, &file) {
+		return file.Error()
+	}
+	return err.Error()
+}
+
+// draft is a report in the making.
+type draft struct{ r tidemill.Report }
+
+func (d *draft) note(format string, args ...any) {
+	d.r.Notes = append(d.r.Notes, fmt.Sprintf(format, args...))
+}
+
+// claims takes the trainer's own figures in, and gives those of the champion.
+func (d *draft) claims(all map[string]float64) (theirs map[string]float64) {
+	theirs = map[string]float64{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		value := all[name]
+		rest, isTheirs := strings.CutPrefix(name, ofChampion)
+		switch {
+		case math.IsNaN(value) || math.IsInf(value, 0):
+			d.note("%s of metrics.json is %v, which is no measure, and is left out", name, value)
+		case isTheirs:
+			theirs[rest] = value
+		default:
+			d.r.Metrics[name] = value
+		}
+	}
+	return theirs
+}
+
+// overlay puts our figures over claims of the same names, and keeps what was
+// claimed otherwise.
+func (d *draft) overlay(metrics map[string]float64, prefix string, f *tidemill.Figures) {
+	for _, ours := range []struct {
+		name  string
+		value float64
+	}{{MetricAccuracy, f.Accuracy.Value}, {MetricMacroF1, f.MacroF1.Value}, {MetricExamples, float64(f.Examples)}} {
+		if was, is := metrics[ours.name]; is && math.Abs(was-ours.value) > noticeable {
+			d.r.Claimed[prefix+ours.name] = was
+			d.note("metrics.json says that %s is %v; by %s it is %v, which counts", prefix+ours.name, was, FileName, math.Round(ours.value*1e6)/1e6)
+		}
+		metrics[ours.name] = ours.value
+	}
+}
+
+// beside is what the run has measured of the champion that it was given.
+func (d *draft) beside(p *Predictions, theirs map[string]float64, champion int) {
+	counted := p != nil && p.Champion != nil
+	switch {
+	case champion == 0 && (counted || len(theirs) > 0):
+		d.note("the run was given no champion, so what it says of one does not count")
+	case champion == 0:
+	case !counted && len(theirs) == 0:
+		d.note("the run was given version %d, the champion, and has not measured it: %s has no answers in a column champion, and metrics.json no object champion", champion, FileName)
+	default:
+		d.r.Champion = &tidemill.Beside{Version: champion, Metrics: theirs}
+		if counted {
+			d.r.Champion.Measured, d.r.Champion.Lead = p.Champion, p.Lead
+			d.overlay(theirs, ofChampion, p.Champion)
+		}
+	}
+}

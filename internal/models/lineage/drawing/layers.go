@@ -1,0 +1,245 @@
+package drawing
+
+import (
+	"cmp"
+	"slices"
+
+	"tidemill.dev/api"
+)
+
+// spot is a place in a layer: a node's, or one that an edge passes through on its
+// way past the layer.
+type spot struct {
+	node   int // its index; -1 of an edge
+	layer  int
+	width  float64
+	height float64
+	x, y   float64 // of its middle
+	from   float64 // where its layer begins, from left to right
+	to     float64 // and ends
+	left   []*spot // its causes, one layer before
+	right  []*spot
+	order  float64
+}
+
+// way is an edge through the layers: its spots, causes first.
+type way struct {
+	edge  api.GraphEdge
+	spots []*spot
+}
+
+// layered is a graph dealt to layers: each thing in one behind all its causes,
+// and every edge only from one layer to the next.
+type layered struct {
+	layers [][]*spot
+	ways   []way
+}
+
+// deal puts nodes on layers. An edge that closes a circle, which there is none
+// of in what causes what, or that names no node is left out.
+func deal(g *api.Graph, size func(int) (width, height float64)) *layered {
+	index := map[string]int{}
+	for i := range g.Nodes {
+		index[g.Nodes[i].ID] = i
+	}
+	edges := forwards(g, index)
+	depth := depths(len(g.Nodes), edges)
+	l := &layered{}
+	spots := make([]*spot, len(g.Nodes))
+	for i := range g.Nodes {
+		w, h := size(i)
+		spots[i] = l.add(&spot{node: i, layer: depth[i], width: w, height: h})
+	}
+	for _, e := range edges {
+		l.lead(e, spots[e.from], spots[e.to])
+	}
+	return l
+}
+
+func (l *layered) add(s *spot) *spot {
+	for len(l.layers) <= s.layer {
+		l.layers = append(l.layers, nil)
+	}
+	s.order = float64(len(l.layers[s.layer]))
+	l.layers[s.layer] = append(l.layers[s.layer], s)
+	return s
+}
+
+const passage = 12 // high is what an edge has to pass through a layer
+
+func (l *layered) lead(e indexed, from, to *spot) {
+	w := way{edge: e.GraphEdge, spots: []*spot{from}}
+	last := from
+	for layer := from.layer + 1; layer <= to.layer; layer++ {
+		next := to
+		if layer < to.layer {
+			next = l.add(&spot{node: -1, layer: layer, height: passage})
+		}
+		last.right, next.left = append(last.right, next), append(next.left, last)
+		w.spots = append(w.spots, next)
+		last = next
+	}
+	l.ways = append(l.ways, w)
+}
+
+type indexed struct {
+	api.GraphEdge
+	from, to int
+}
+
+// forwards are the edges that close no circle.
+func forwards(g *api.Graph, index map[string]int) (kept []indexed) {
+	next := make([][]int, len(g.Nodes))
+	for _, e := range g.Edges {
+		from, known := index[e.From]
+		to, too := index[e.To]
+		if !known || !too || reaches(next, to, from) {
+			continue
+		}
+		next[from] = append(next[from], to)
+		kept = append(kept, indexed{e, from, to})
+	}
+	return kept
+}
+
+func reaches(next [][]int, from, to int) bool {
+	seen := map[int]bool{from: true}
+	for todo := []int{from}; len(todo) > 0; todo = todo[1:] {
+		if todo[0] == to {
+			return true
+		}
+		for _, n := range next[todo[0]] {
+			if !seen[n] {
+				seen[n] = true
+				todo = append(todo, n)
+			}
+		}
+	}
+	return false
+}
+
+// depths are the layers: the longest way to each node, and a node without causes
+// right before the first of its effects.
+func depths(n int, edges []indexed) []int {
+	depth := make([]int, n)
+	for moved := true; moved; {
+		moved = false
+		for _, e := range edges {
+			if depth[e.to] <= depth[e.from] {
+				depth[e.to], moved = depth[e.from]+1, true
+			}
+		}
+	}
+	nearest, caused := slices.Repeat([]int{len(edges)}, n), make([]bool, n)
+	for _, e := range edges {
+		caused[e.to] = true
+		nearest[e.from] = min(nearest[e.from], depth[e.to]-1)
+	}
+	for i := range depth {
+		if !caused[i] && nearest[i] < len(edges) {
+			depth[i] = nearest[i]
+		}
+	}
+	return depth
+}
+
+const sweeps = 12
+
+// arrange orders each layer by where its neighbours are, there and back, so that
+// few edges cross.
+func (l *layered) arrange() {
+	for i := range sweeps {
+		for j := range l.layers {
+			layer, near := l.layers[j], func(s *spot) []*spot { return s.left }
+			if i%2 == 1 {
+				layer, near = l.layers[len(l.layers)-1-j], func(s *spot) []*spot { return s.right }
+			}
+			pull := map[*spot]float64{}
+			for _, s := range layer {
+				pull[s] = mean(near(s), s.order, func(s *spot) float64 { return s.order })
+			}
+			slices.SortStableFunc(layer, func(a, b *spot) int { return cmp.Compare(pull[a], pull[b]) })
+			for k, s := range layer {
+				s.order = float64(k) - float64(len(layer)-1)/2 // layers of any length have their middle at 0
+			}
+		}
+	}
+}
+
+func mean(of []*spot, otherwise float64, value func(*spot) float64) float64 {
+	if len(of) == 0 {
+		return otherwise
+	}
+	sum := 0.0
+	for _, s := range of {
+		sum += value(s)
+	}
+	return sum / float64(len(of))
+}
+
+const (
+	gapAcross = 130 // between layers, with room for what an edge is called
+	gapDown   = 18
+	margin    = 24
+)
+
+// place gives every spot its x and y, and returns how large the whole is.
+func (l *layered) place() (width, height float64) {
+	x := float64(margin)
+	for _, layer := range l.layers {
+		widest := 0.0
+		for _, s := range layer {
+			widest = max(widest, s.width)
+		}
+		y := 0.0
+		for _, s := range layer {
+			s.x, s.y, s.from, s.to = x+widest/2, y+s.height/2, x, x+widest
+			y += s.height + gapDown
+		}
+		x += widest + gapAcross
+	}
+	for i := range sweeps {
+		for j := range l.layers {
+			if i%2 == 0 {
+				settle(l.layers[j], func(s *spot) []*spot { return s.left })
+			} else {
+				settle(l.layers[len(l.layers)-1-j], func(s *spot) []*spot { return s.right })
+			}
+		}
+	}
+	return x - gapAcross + margin, l.lift()
+}
+
+// settle moves the spots of a layer towards their neighbours, in their order and
+// without one on another.
+func settle(layer []*spot, near func(*spot) []*spot) {
+	off, bottom := 0.0, 0.0
+	for i, s := range layer {
+		want := mean(near(s), s.y, func(s *spot) float64 { return s.y })
+		s.y = want
+		if i > 0 {
+			s.y = max(want, bottom+gapDown+s.height/2)
+		}
+		bottom = s.y + s.height/2
+		off += s.y - want
+	}
+	for _, s := range layer {
+		s.y -= off / float64(len(layer)) // who had to give way did so downwards; half of it belongs upwards
+	}
+}
+
+// lift moves everything below the upper margin, and is the whole's height.
+func (l *layered) lift() float64 {
+	top, bottom := 0.0, 0.0
+	for i, s := range slices.Concat(l.layers...) {
+		if up, down := s.y-s.height/2, s.y+s.height/2; i == 0 {
+			top, bottom = up, down
+		} else {
+			top, bottom = min(top, up), max(bottom, down)
+		}
+	}
+	for _, s := range slices.Concat(l.layers...) {
+		s.y += margin - top
+	}
+	return bottom - top + 2*margin
+}

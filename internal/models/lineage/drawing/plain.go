@@ -1,0 +1,130 @@
+package drawing
+
+import (
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"tidemill.dev/api"
+)
+
+// When says a time as its reader does.
+type When func(time.Time) string
+
+// plain is a text on one line, without what a terminal would obey or XML cannot
+// hold.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return '·'
+		}
+		return r
+	}, strings.ToValidUTF8(text, "·"))
+}
+
+// short cuts a text that says more than a drawing has room for.
+func short(text string, letters int) string {
+	if utf8.RuneCountInString(text) <= letters {
+		return text
+	}
+	return string([]rune(text)[:letters-1]) + "…"
+}
+
+const (
+	longestPhrase   = 120
+	longestSentence = 400
+)
+
+// phrases are what there is to say of a node, without its name.
+func phrases(n *api.GraphNode, when When) []string {
+	var all []string
+	if state := stateOf(n, when); state != "" {
+		all = append(all, state)
+	}
+	for _, text := range n.Says {
+		all = append(all, short(plain(text), longestPhrase))
+	}
+	return all
+}
+
+// stateOf says a state with its time: since when, where it lasts.
+func stateOf(n *api.GraphNode, when When) string {
+	state := plain(n.State)
+	switch {
+	case n.Time == nil:
+		return state
+	case state == "":
+		return when(*n.Time)
+	case lasts(n.State):
+		return state + " since " + when(*n.Time)
+	case n.State == "was champion":
+		return state + " from " + when(*n.Time)
+	}
+	return state + " at " + when(*n.Time)
+}
+
+func lasts(state string) bool {
+	switch state {
+	case "champion", "pinned champion", "awaiting", "waiting", "running", "resting", "settling":
+		return true
+	}
+	return false
+}
+
+// causeIs is how a relation reads behind what came of it, before its cause.
+func causeIs(r api.GraphRelation) string {
+	switch r {
+	case api.EdgeAsked:
+		return "asked for by"
+	case api.EdgeTaught:
+		return "learnt from"
+	case api.EdgeMade:
+		return "made by"
+	case api.EdgeCode:
+		return "ran"
+	case api.EdgeRan:
+		return "on"
+	case api.EdgeTold:
+		return "tells of"
+	case api.EdgeCaused:
+		return "caused by"
+	case api.EdgeFollowed:
+		return "follows"
+	case api.EdgeRetried:
+		return "a retry of"
+	case api.EdgeBeside:
+		return "measured beside"
+	case api.EdgeJudged:
+		return "judged against"
+	case api.EdgeScored:
+		return "scored by"
+	case api.EdgeReplaced:
+		return "in place of"
+	}
+	return "because of"
+}
+
+// effectIs is how a relation reads behind its cause, before what came of it.
+func effectIs(r api.GraphRelation) string {
+	switch r {
+	case api.EdgeTaught:
+		return "learnt from by"
+	case api.EdgeTold:
+		return "told by"
+	case api.EdgeFollowed:
+		return "followed by"
+	case api.EdgeRetried:
+		return "retried by"
+	case api.EdgeBeside:
+		return "measured beside by"
+	case api.EdgeJudged:
+		return "the bar for"
+	case api.EdgeReplaced:
+		return "replaced by"
+	}
+	return plain(string(r))
+}

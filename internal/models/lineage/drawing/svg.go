@@ -1,0 +1,156 @@
+package drawing
+
+import (
+	"bufio"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"tidemill.dev/api"
+)
+
+const (
+	letterWide = 7.3
+	lineHigh   = 17
+	padding    = 11
+)
+
+// style has dark colours too. The fonts are those of the reader's machine:
+// nothing is fetched from elsewhere.
+const style = `
+svg{background:#fff}
+text{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#1b1b1b}
+.what{font-size:10.5px;fill:#555;text-anchor:middle;paint-order:stroke;stroke:#fff;stroke-width:3px}
+.title{font-weight:600}
+.note{fill:#555}
+rect{stroke:#8a8a8a;stroke-width:1;fill:#eee}
+.subject rect{stroke:#1b1b1b;stroke-width:2.5}
+.run rect{fill:#dce9fb}.model rect{fill:#d9f0d9}.commit rect{fill:#fbf0d0}.event rect{fill:#ecdff7}.bad rect{fill:#fbdcd7}
+path{fill:none;stroke:#777;stroke-width:1.3}
+marker path{fill:#777;stroke:none}
+@media(prefers-color-scheme:dark){svg{background:#16181c}text{fill:#e8e8e8}.what,.note{fill:#aaa}.what{stroke:#16181c}rect{stroke:#777;fill:#2a2d33}.subject rect{stroke:#fff}
+.run rect{fill:#1d3352}.model rect{fill:#1e4023}.commit rect{fill:#4a3d12}.event rect{fill:#3a2a4d}.bad rect{fill:#552620}path{stroke:#999}marker path{fill:#999}}
+`
+
+// SVG writes a graph as a picture: causes to the left of what came of them.
+func SVG(w io.Writer, g *api.Graph, when When) error {
+	texts := make([][]string, len(g.Nodes))
+	for i := range g.Nodes {
+		texts[i] = boxText(&g.Nodes[i], when)
+	}
+	l := deal(g, func(i int) (float64, float64) { return sizeOf(texts[i]) })
+	l.arrange()
+	width, height := l.place()
+	notes := height
+	for _, note := range g.Notes {
+		width = max(width, 2*margin+wide(shownNote(note)))
+		height += lineHigh
+	}
+	p := &picture{out: bufio.NewWriter(w)}
+	p.head(g, width, height)
+	for i := range l.ways {
+		p.way(&l.ways[i])
+	}
+	for _, layer := range l.layers {
+		for _, s := range layer {
+			if s.node >= 0 {
+				p.box(&g.Nodes[s.node], s, texts[s.node], g.Nodes[s.node].ID == g.Subject)
+			}
+		}
+	}
+	for i, note := range g.Notes {
+		p.printf(`<text class="note" x="%d" y="%.0f">%s</text>`+"\n", margin, notes+float64(i)*lineHigh, escaped(shownNote(note)))
+	}
+	p.printf("</svg>\n")
+	return p.out.Flush()
+}
+
+func shownNote(note string) string { return short(plain(note), 160) }
+
+// sizeOf is how much room a box needs.
+func sizeOf(lines []string) (width, height float64) {
+	for _, line := range lines {
+		width = max(width, wide(line))
+	}
+	return width + 2*padding, float64(len(lines))*lineHigh + padding
+}
+
+// wide is how far a text reaches in the letters of the style. Those of East Asia
+// and pictures take two places.
+func wide(text string) float64 {
+	const wideFrom = 0x1100
+	places := utf8.RuneCountInString(text)
+	for _, r := range text {
+		if r >= wideFrom && (r < 0x2000 || r > 0x2BFF) {
+			places++
+		}
+	}
+	return float64(places) * letterWide
+}
+
+type picture struct{ out *bufio.Writer } // it keeps its first error
+
+func (p *picture) printf(format string, args ...any) { fmt.Fprintf(p.out, format, args...) }
+
+func (p *picture) head(g *api.Graph, width, height float64) {
+	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" role="img">`+"\n", width, height, width, height)
+	p.printf("<title>why %s</title>\n<style>%s</style>\n", escaped(g.Subject), style)
+	p.printf(`<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0 L8 4 L0 8 z"/></marker></defs>` + "\n")
+}
+
+// way draws an edge: straight through each layer, so that it lies on no box, and
+// a curve between two. What it is stands in the middle of its last curve: edges
+// that meet at a box are apart there.
+func (p *picture) way(w *way) {
+	first, last := w.spots[0], w.spots[len(w.spots)-1]
+	p.printf(`<path marker-end="url(#tip)" d="M%.1f %.1f H%.1f`, first.x+first.width/2, first.y, first.to)
+	before := first
+	for _, s := range w.spots[1:] {
+		bend := (s.from - before.to) / 2
+		p.printf(" C%.1f %.1f %.1f %.1f %.1f %.1f", before.to+bend, before.y, s.from-bend, s.y, s.from, s.y)
+		if s != last {
+			p.printf(" H%.1f", s.to)
+			before = s
+		}
+	}
+	p.printf(` H%.1f"/>`+"\n", last.x-last.width/2)
+	p.printf(`<text class="what" x="%.1f" y="%.1f">%s</text>`+"\n",
+		(before.to+last.from)/2, (before.y+last.y)/2-3, escaped(plain(string(w.edge.What))))
+}
+
+func (p *picture) box(n *api.GraphNode, s *spot, lines []string, subject bool) {
+	x, y := s.x-s.width/2, s.y-s.height/2
+	p.printf(`<g class="%s"><title>%s</title><rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="6"/>`, classOf(n, subject), escaped(n.ID), x, y, s.width, s.height)
+	for i, line := range lines {
+		class := ""
+		if i == 0 {
+			class = ` class="title"`
+		}
+		p.printf(`<text%s x="%.1f" y="%.1f">%s</text>`, class, x+padding, y+padding/2+float64(i+1)*lineHigh-4, escaped(line))
+	}
+	p.printf("</g>\n")
+}
+
+// classOf names the colours. It takes nothing from the node as it stands.
+func classOf(n *api.GraphNode, subject bool) string {
+	class := "other"
+	switch n.Kind {
+	case api.KindRun, api.KindModel, api.KindCommit, api.KindEvent:
+		class = string(n.Kind)
+	}
+	if n.State == "failed" || n.State == "refused" {
+		class += " bad"
+	}
+	if subject {
+		class += " subject"
+	}
+	return class
+}
+
+func escaped(text string) string {
+	var b strings.Builder
+	_ = xml.EscapeText(&b, []byte(plain(text))) // a Builder takes everything
+	return b.String()
+}

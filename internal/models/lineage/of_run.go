@@ -1,0 +1,275 @@
+package lineage
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+)
+
+// told is what is known of a run: by the ledger, by the log, by the version that
+// came of it.
+type told struct {
+	run    tidemill.Run
+	plan   *tidemill.Plan   // nil before it has begun, and where the log has it no more
+	asked  []*thing         // events that asked for it, the newest first, as far as they were read
+	made   []string         // links, as the ledger names them
+	origin *tidemill.Origin // of the version that the rest was learnt from, where the ledger knows the run no more
+}
+
+// ofOrigin is a run that only its version tells of.
+func ofOrigin(o *tidemill.Origin) told {
+	return told{origin: o, run: tidemill.Run{
+		ID: o.Run, Recipe: o.Recipe, Key: o.Key, State: tidemill.RunSucceeded, Causes: o.Causes, First: o.First, Newest: o.Newest, By: o.By,
+		Config: o.Config, Partition: o.Mark.Partition, End: o.Ended,
+		Attempts: []tidemill.Attempt{{Number: o.Attempt, Offset: o.Mark.Offset, Started: o.Began, Ended: o.Ended, Where: o.Where}}}}
+}
+
+// ofRun is a run with what it came from and what came of it, as far as that is
+// wanted.
+func ofRun(k told, of sides) *thing {
+	r := &k.run
+	t := newThing(runRef(r.ID), "run "+shortID(r.ID))
+	t.key = r.Key
+	t.node.State, t.node.Time, t.node.Said = string(r.State), at(whenOf(r)), r.Reason
+	sayRun(t, r)
+	factsOfRun(t, r)
+	if k.origin != nil {
+		t.note(fmt.Sprintf("the ledger names run %s no more, for its key has had many since: it is told of as version records have it, and its attempts are on the stream facts", shortID(r.ID)))
+	}
+	if of.back {
+		cameFrom(t, &k)
+	}
+	if of.ahead {
+		madeBy(t, &k)
+	}
+	return t
+}
+
+func cameFrom(t *thing, k *told) {
+	r := &k.run
+	inputsOf(t, k.inputs())
+	codeOf(t, r, k.plan)
+	machineOf(t, r)
+	if k.plan != nil && k.plan.Champion != nil {
+		t.aside(api.EdgeBeside, modelRef(k.plan.Model, strconv.Itoa(k.plan.Champion.Version)), nil)
+	}
+	if r.Again != "" {
+		t.aside(api.EdgeRetried, runRef(r.Again), nil)
+	}
+	askedFor(t, r, k.asked)
+}
+
+// whenOf is when a run came to its state.
+func whenOf(r *tidemill.Run) time.Time {
+	switch n := len(r.Attempts); {
+	case !r.End.IsZero():
+		return r.End
+	case r.State == tidemill.RunRunning && n > 0:
+		return r.Attempts[n-1].Started
+	case n > 0:
+		return r.Attempts[n-1].Ended
+	}
+	return r.Asking
+}
+
+func sayRun(t *thing, r *tidemill.Run) {
+	of := "recipe " + r.Recipe
+	if r.Key != "" {
+		of += " for " + r.Key
+	}
+	t.say(of)
+	if n := len(r.Attempts); n > 0 {
+		a := &r.Attempts[n-1]
+		text := "attempt " + strconv.Itoa(a.Number)
+		if !a.Ended.IsZero() {
+			text += ", " + span(a.Ended.Sub(a.Started))
+		}
+		t.say(text)
+	}
+	if r.Result != nil {
+		t.say(headline(r.Result.Metrics))
+	}
+	if r.By != "" {
+		t.say("asked for by " + r.By)
+	}
+	if c := r.Cancel; c != nil {
+		t.say(joined("cancelled by "+orSomebody(c.By), c.Reason))
+	}
+}
+
+func orSomebody(by string) string {
+	if by == "" {
+		return "somebody"
+	}
+	return by
+}
+
+func factsOfRun(t *thing, r *tidemill.Run) {
+	t.fact("run", r.ID)
+	t.fact("recipe", r.Recipe)
+	t.fact("key", r.Key)
+	t.fact("state", string(r.State))
+	t.fact("config", r.Config)
+	t.fact("by", r.By)
+	t.fact("causes", strconv.Itoa(r.Causes))
+	if n := len(r.Attempts); n > 0 {
+		a := &r.Attempts[n-1]
+		t.fact("attempt", strconv.Itoa(a.Number))
+		t.fact("node", a.Node)
+		t.fact("card", a.Card)
+		t.fact("driver", a.Driver)
+		t.fact("image", a.Image)
+		t.fact("resumedFrom", a.ResumedFrom)
+		t.fact("started", timeText(a.Started))
+		t.fact("ended", timeText(a.Ended))
+	}
+	if r.Result != nil {
+		t.fact("artifact", r.Result.Artifact)
+	}
+}
+
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+// inputs are what it learnt from, as whoever is known to know them says.
+func (k *told) inputs() []tidemill.Input {
+	switch {
+	case k.plan != nil:
+		return k.plan.Inputs
+	case k.origin != nil:
+		return k.origin.Inputs
+	}
+	return nil
+}
+
+func inputsOf(t *thing, all []tidemill.Input) {
+	for i := range all {
+		in := &all[i]
+		if in.Commit == "" {
+			if in.URI != "" {
+				t.say("learnt from " + without(in.URI))
+				t.fact("input."+in.Name, without(in.URI))
+			}
+			continue
+		}
+		t.fact("input."+in.Name, in.Dataset+"@"+in.Commit)
+		t.cause(api.EdgeTaught, commitRef(in.Dataset, in.Commit), ofInput(in))
+	}
+}
+
+// ofInput is a commit as the run that learnt from it knows it.
+func ofInput(in *tidemill.Input) *thing {
+	t := newThing(commitRef(in.Dataset, in.Commit), titleOfCommit(in.Commit, in.Dataset, in.Branch))
+	t.dataset = in.Dataset
+	t.say(joined(count(in.Files, "file"), size(in.Bytes)))
+	t.fact("dataset", in.Dataset)
+	t.fact("branch", in.Branch)
+	t.fact("commit", in.Commit)
+	t.fact("tree", in.Tree)
+	return t
+}
+
+// codeOf is what the last attempt ran: the same image or folder, by the same
+// config, is one code.
+func codeOf(t *thing, r *tidemill.Run, plan *tidemill.Plan) {
+	image := ""
+	if n := len(r.Attempts); n > 0 {
+		image = r.Attempts[n-1].Image
+	}
+	if plan != nil && image == "" {
+		image = plan.Image + plan.Dir
+	}
+	if image == "" {
+		return
+	}
+	code := newThing(ref{api.KindCode, image, shortID(r.Config)}, "code "+shortDigest(image))
+	code.free = true
+	code.fact("image", image)
+	code.fact("config", r.Config)
+	if plan != nil {
+		command := strings.Join(plan.Command, " ")
+		code.fact("command", command)
+		code.fact("from", plan.Image+plan.Dir)
+		if plan.Image+plan.Dir != image {
+			command += " in " + plan.Image + plan.Dir
+		}
+		code.say(command)
+	}
+	if r.Config != "" {
+		code.say("config " + shortID(r.Config))
+	}
+	t.causes = append(t.causes, link{to: code.ref, what: api.EdgeCode, known: code, leaf: true})
+}
+
+func machineOf(t *thing, r *tidemill.Run) {
+	n := len(r.Attempts)
+	if n == 0 || r.Attempts[n-1].Node == "" {
+		return
+	}
+	where := &r.Attempts[n-1].Where
+	node := newThing(ref{api.KindNode, where.Node, ""}, "node "+placeOf(where))
+	node.free = true
+	node.fact("node", where.Node)
+	t.causes = append(t.causes, link{to: node.ref, what: api.EdgeRan, known: node, leaf: true})
+}
+
+// askedFor leads to the events that asked for a run.
+func askedFor(t *thing, r *tidemill.Run, read []*thing) {
+	all := ofAsked(r, read)
+	for _, e := range all {
+		t.cause(api.EdgeAsked, e.ref, e)
+	}
+	if more := r.Causes - len(all); more > 0 {
+		t.note(fmt.Sprintf("%s more asked for run %s: tidemill runs show %s tells of them", count(more, "event"), shortID(r.ID), shortID(r.ID)))
+	}
+}
+
+// ofAsked are the events that were read and those that the run itself names, the
+// newest first. Whoever may see the run may see those.
+func ofAsked(r *tidemill.Run, read []*thing) []*thing {
+	seen := map[ref]bool{}
+	var all []*thing
+	add := func(e *thing) {
+		if !seen[e.ref] {
+			e.key, seen[e.ref] = r.Key, true
+			all = append(all, e)
+		}
+	}
+	for _, e := range read {
+		add(e)
+	}
+	for _, c := range []tidemill.Cause{r.Newest, r.First} {
+		if c != (tidemill.Cause{}) && len(all) < r.Causes {
+			add(newThing(eventRef(c), "event "+shortID(c.ID)+" from "+c.Source))
+		}
+	}
+	return all
+}
+
+// madeBy leads to what a run has made.
+func madeBy(t *thing, k *told) {
+	for _, name := range k.made {
+		to, err := parseRef(name)
+		if err != nil || to.kind == api.KindRun {
+			continue // a newer Tidemill may name what this one does not know
+		}
+		if to.kind == api.KindCommit && to.of == "" && k.plan != nil {
+			to.of = k.plan.Dataset
+		}
+		if to.kind == api.KindCommit && to.at == k.run.Commit {
+			k.run.Commit = ""
+		}
+		t.effect(api.EdgeMade, to, nil)
+	}
+	if k.run.Commit != "" && k.plan != nil {
+		t.effect(api.EdgeMade, commitRef(k.plan.Dataset, k.run.Commit), nil)
+	}
+}

@@ -1,0 +1,357 @@
+package lineage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/store"
+)
+
+// Sources are where it is looked.
+type Sources struct {
+	Ledger  *ledger.Ledger
+	Broker  *broker.Broker
+	Store   *store.Store // nil where there is none: then commits are told of by those who learnt from them
+	Names   tidemill.Names
+	Config  *config.Config        // for the scorers, whose answers are found by where their inputs lie
+	MayRead func(key string) bool // whether the caller may read what belongs to a key
+	// MayReadData is the same of a dataset, whose keys follow from the config.
+	MayReadData func(dataset string) bool
+
+	at *gathered // for one answer
+}
+
+// mayRead reports whether the caller may read of a thing.
+func (s *Sources) mayRead(t *thing) bool {
+	if t.dataset != "" {
+		return s.MayReadData(t.dataset)
+	}
+	return s.MayRead(t.key)
+}
+
+// Of is where a thing came from and what came of it. The thing is named as
+// run/ID, model/NAME[@VERSION], commit/DATASET@COMMIT or event/ID; errors wrap
+// ErrRef, ErrUnknown, and what the ledger and the store say of a name that fits
+// several.
+func Of(ctx context.Context, s Sources, name string) (api.Graph, error) {
+	r, err := parseRef(name)
+	if err != nil {
+		return api.Graph{}, err
+	}
+	s.at = newGathered()
+	subject, err := s.subject(ctx, r)
+	if err != nil {
+		return api.Graph{}, fmt.Errorf("tell why of %s: %w", name, err)
+	}
+	if subject == nil || !s.mayRead(subject) {
+		return api.Graph{}, fmt.Errorf("%q: %w, or you may not see it; %s", shown(name), ErrUnknown, where(r))
+	}
+	g, err := walkFrom(ctx, subject, looks{s.gather, s.find}, s.mayRead)
+	if err != nil {
+		return g, fmt.Errorf("tell why of %s: %w", name, err)
+	}
+	return g, nil
+}
+
+// where is what is known of such a thing, and where to look for it otherwise.
+func where(r ref) string {
+	switch r.kind {
+	case api.KindRun:
+		return fmt.Sprintf("of each recipe and key the newest %d runs are known, and those whose version is kept; older ones are on the stream facts", tidemill.KeptRuns)
+	case api.KindModel:
+		return "a model's newest versions are kept, with its champion and the one before"
+	case api.KindCommit:
+		return "give it as commit/DATASET@COMMIT; without the dataset it is found by its whole id, where a run has learnt from it"
+	}
+	return "of the events that asked for a run the first and the newest are known; a scored event is found by its id, STREAM/PARTITION/OFFSET of what was scored, while that is on its stream; a tail of its stream finds others"
+}
+
+// subject is what a person asks about, whose name may be the beginning of one. Both
+// of its sides are wanted.
+func (s *Sources) subject(ctx context.Context, r ref) (*thing, error) {
+	switch r.kind {
+	case api.KindRun:
+		return s.runBeginning(ctx, r.of)
+	case api.KindModel:
+		return s.version(ctx, r)
+	case api.KindCommit:
+		return s.commitNamed(ctx, r)
+	}
+	return s.event(ctx, r)
+}
+
+// find is what a link leads to.
+func (s *Sources) find(ctx context.Context, l link, back bool) (*thing, error) {
+	switch l.to.kind {
+	case api.KindRun:
+		return s.run(ctx, l, sides{back: back, ahead: !back})
+	case api.KindModel:
+		return s.version(ctx, l.to)
+	case api.KindCommit:
+		return s.commit(ctx, l, !back)
+	case api.KindEvent:
+		if back || l.known == nil {
+			return l.known, nil // as whoever it asked for a run knows it
+		}
+		return s.toldOn(ctx, l.known)
+	}
+	return l.known, nil
+}
+
+// runBeginning finds a run of which the beginning of the id is known. What the
+// ledger has forgotten a version may tell of.
+func (s *Sources) runBeginning(ctx context.Context, id string) (*thing, error) {
+	r, err := s.Ledger.Find(ctx, id)
+	if errors.Is(err, ledger.ErrUnknown) {
+		return s.runOfVersion(ctx, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.tellRun(ctx, told{run: *r}, both())
+}
+
+func (s *Sources) runOfVersion(ctx context.Context, id string) (*thing, error) {
+	names, err := s.Ledger.Links(ctx, runRef(id).String())
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		to, err := parseRef(name)
+		if err != nil || to.kind != api.KindModel {
+			continue
+		}
+		v, err := s.version(ctx, to)
+		if err != nil || v == nil {
+			return nil, err
+		}
+		return s.run(ctx, v.causes[0], both())
+	}
+	return nil, nil
+}
+
+// run is the run that a link leads to.
+func (s *Sources) run(ctx context.Context, l link, of sides) (*thing, error) {
+	r, err := s.runOf(ctx, l.to.of)
+	switch {
+	case err != nil:
+		return nil, err
+	case r != nil:
+		return s.tellRun(ctx, told{run: *r}, of)
+	case l.origin == nil:
+		return l.known, nil
+	}
+	return s.tellRun(ctx, ofOrigin(l.origin), of)
+}
+
+// sides are those of a thing that are wanted: what it came from, what came of it.
+type sides struct{ back, ahead bool }
+
+func both() sides { return sides{true, true} }
+
+// tellRun adds what the log and the links tell of a run, as far as it is wanted:
+// each fact is a request to Kafka.
+func (s *Sources) tellRun(ctx context.Context, k told, of sides) (_ *thing, err error) {
+	gone := false
+	if of.back || k.run.Commit != "" {
+		if k.plan, gone, err = s.planOf(ctx, &k.run); err != nil {
+			return nil, err
+		}
+	}
+	if of.back {
+		if k.asked, err = s.askedFor(ctx, &k.run); err != nil {
+			return nil, err
+		}
+	}
+	if of.ahead {
+		if k.made, err = s.linksOf(ctx, runRef(k.run.ID).String()); err != nil {
+			return nil, err
+		}
+	}
+	t := ofRun(k, of)
+	if gone {
+		t.note(fmt.Sprintf("the log has no longer what run %s was to do", shortID(k.run.ID)))
+	}
+	return t, nil
+}
+
+// version is a version of a model; nil if it is not kept.
+func (s *Sources) version(ctx context.Context, r ref) (*thing, error) {
+	m, err := s.modelOf(ctx, r.of)
+	if err != nil {
+		return nil, err
+	}
+	h := m.Find(m.Which(r.at))
+	if h == nil {
+		return nil, nil
+	}
+	v, err := s.versionOf(ctx, m, h)
+	if err != nil || v == nil {
+		return nil, err
+	}
+	return ofVersion(m, v), nil
+}
+
+// toldOn is an event that is known already, and what came of it.
+func (s *Sources) toldOn(ctx context.Context, t *thing) (*thing, error) {
+	runs, err := s.Ledger.Links(ctx, string(api.KindEvent)+"/"+t.ref.at)
+	for _, name := range runs {
+		if to, err := parseRef(name); err == nil && to.kind == api.KindRun {
+			t.effect(api.EdgeAsked, to, nil)
+		}
+	}
+	return t, err
+}
+
+// event is one that was scored, or that is known as the cause of runs: what it is,
+// their facts tell.
+func (s *Sources) event(ctx context.Context, r ref) (*thing, error) {
+	if at, is := parsePlace(r.at); is {
+		if found, err := s.scored(ctx, r, at); err != nil || found != nil {
+			return found, err
+		}
+	}
+	names, err := s.Ledger.Links(ctx, string(api.KindEvent)+"/"+r.at)
+	if err != nil {
+		return nil, err
+	}
+	names = names[:min(len(names), mostEffects)]
+	if err := s.gather(ctx, linksTo(names), true); err != nil {
+		return nil, err
+	}
+	var e *thing
+	for _, name := range names {
+		found, err := s.eventOf(ctx, name, r)
+		switch {
+		case err != nil:
+			return nil, err
+		case found == nil:
+			continue
+		case e == nil:
+			e = found
+		case e.ref != found.ref:
+			e.note(found.ref.String() + " is another event of the same id: ask for it with its source")
+			continue
+		}
+		e.effect(api.EdgeAsked, runRef(name[len(api.KindRun)+1:]), nil)
+	}
+	return e, nil
+}
+
+// eventOf is an event as a run knows it that it asked for; nil where it is
+// another's, or the caller may not see the run.
+func (s *Sources) eventOf(ctx context.Context, name string, r ref) (*thing, error) {
+	to, err := parseRef(name)
+	if err != nil || to.kind != api.KindRun {
+		return nil, nil
+	}
+	run, err := s.runOf(ctx, to.of)
+	if err != nil || run == nil || !s.MayRead(run.Key) {
+		return nil, err
+	}
+	read, err := s.askedFor(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range ofAsked(run, read) {
+		if e.ref.at == r.at && (r.of == "" || r.of == e.ref.of) {
+			return e, nil
+		}
+	}
+	return nil, nil
+}
+
+// commitNamed finds a commit by what a person has written: a branch, or the
+// beginning of an id. Without its dataset only a run that learnt from it can tell
+// where it is.
+func (s *Sources) commitNamed(ctx context.Context, r ref) (*thing, error) {
+	if r.of == "" {
+		var err error
+		if r.of, err = s.datasetOf(ctx, r.at); err != nil || r.of == "" {
+			return nil, err
+		}
+	}
+	if s.Store == nil || !s.MayReadData(r.of) {
+		return nil, nil
+	}
+	c, err := s.Store.Head(ctx, r.of, r.at)
+	if errors.Is(err, store.ErrNotFound) {
+		c, err = s.Store.FindCommit(ctx, r.of, r.at)
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.tellCommit(ctx, &c, true)
+}
+
+func (s *Sources) datasetOf(ctx context.Context, commit string) (string, error) {
+	names, err := s.Ledger.Links(ctx, commitRef("", commit).String())
+	if err != nil || len(names) == 0 {
+		return "", err
+	}
+	to, err := parseRef(names[0])
+	if err != nil || to.kind != api.KindRun {
+		return "", nil
+	}
+	run, err := s.run(ctx, link{to: to}, sides{back: true})
+	if err != nil || run == nil {
+		return "", err
+	}
+	for _, l := range run.causes {
+		if l.to.kind == api.KindCommit && l.to.at == commit {
+			return l.to.of, nil
+		}
+	}
+	return "", nil
+}
+
+// commit is the commit that a link leads to, by its whole id: what an event says
+// of one anybody may have written, and the beginning of several is none.
+func (s *Sources) commit(ctx context.Context, l link, onwards bool) (*thing, error) {
+	if s.Store == nil || l.to.of == "" {
+		return l.known, nil
+	}
+	c, err := s.Store.FindCommit(ctx, l.to.of, l.to.at)
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) || err == nil && c.ID != l.to.at {
+		if l.known != nil {
+			l.known.note(fmt.Sprintf("%s is in the store no more: it is told of as its run knows it", l.known.node.Title))
+		}
+		return l.known, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.tellCommit(ctx, &c, onwards)
+}
+
+// tellCommit adds what came of a commit, if that is wanted.
+func (s *Sources) tellCommit(ctx context.Context, c *api.Commit, onwards bool) (*thing, error) {
+	t := ofCommit(c)
+	if !onwards {
+		return t, nil
+	}
+	runs, err := s.Ledger.Links(ctx, commitRef("", c.ID).String())
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range runs {
+		if to, err := parseRef(name); err == nil && to.kind == api.KindRun {
+			t.effect(api.EdgeTaught, to, nil)
+		}
+	}
+	event := tellingOf(s.Names, c)
+	heard, err := s.Ledger.Links(ctx, string(api.KindEvent)+"/"+event.ref.at)
+	if err == nil && len(heard) > 0 {
+		t.effect(api.EdgeTold, event.ref, event)
+	}
+	return t, err
+}

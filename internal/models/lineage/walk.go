@@ -1,0 +1,205 @@
+package lineage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"tidemill.dev/api"
+)
+
+const (
+	mostNodes   = 200
+	mostCauses  = 120 // of them
+	mostSteps   = 12  // from the subject, either way
+	mostEffects = 40  // of one thing
+)
+
+// look finds a thing that a link leads to: nil if nothing is known of it. Only
+// one side of it is wanted.
+type look func(ctx context.Context, l link, back bool) (*thing, error)
+
+// looks are look, and what it is told before: which links it will be asked for.
+type looks struct {
+	before func(ctx context.Context, all []link, back bool) error
+	look   look
+}
+
+// walk goes from a thing back through its causes, and on through its effects.
+type walk struct {
+	looks
+	mayRead func(*thing) bool
+
+	graph api.Graph
+	has   map[string]bool
+	edges map[api.GraphEdge]bool
+
+	hidden, left, far map[string]bool // nodes that are not in it: not for this caller, too many, too far
+}
+
+// step is a thing to go on from.
+type step struct {
+	thing *thing
+	depth int
+}
+
+// walkFrom is the whole graph around a subject.
+func walkFrom(ctx context.Context, subject *thing, find looks, mayRead func(*thing) bool) (api.Graph, error) {
+	w := &walk{looks: find, mayRead: mayRead, has: map[string]bool{}, edges: map[api.GraphEdge]bool{},
+		hidden: map[string]bool{}, left: map[string]bool{}, far: map[string]bool{}}
+	w.graph = api.Graph{Subject: subject.node.ID, Edges: []api.GraphEdge{}}
+	w.add(subject)
+	err := w.side(ctx, subject, true, mostCauses)
+	if err == nil {
+		err = w.side(ctx, subject, false, mostNodes)
+	}
+	w.conclude()
+	return w.graph, err
+}
+
+// side goes one way, nearest first: where there is too much, what is far is left
+// out.
+func (w *walk) side(ctx context.Context, subject *thing, back bool, most int) error {
+	todo := []*thing{subject}
+	for depth := 0; len(todo) > 0; depth++ {
+		if err := w.before(ctx, w.ahead(todo, depth, back, most), back); err != nil {
+			return err
+		}
+		var next []*thing
+		for _, t := range todo {
+			for _, l := range w.linksOf(t, back) {
+				found, err := w.follow(ctx, step{t, depth}, l, back, most)
+				if err != nil {
+					return err
+				}
+				if found != nil {
+					next = append(next, found)
+				}
+			}
+		}
+		todo = next
+	}
+	return nil
+}
+
+// linksOf are the links of a thing that are followed.
+func (w *walk) linksOf(t *thing, back bool) []link {
+	if back {
+		return t.causes
+	}
+	if n := len(t.effects); n > mostEffects {
+		w.note(fmt.Sprintf("%d more things came of %s: they are left out", n-mostEffects, t.node.Title))
+		return t.effects[:mostEffects]
+	}
+	return t.effects
+}
+
+// ahead are the links of some things that will be looked at, as far as that can be
+// told.
+func (w *walk) ahead(todo []*thing, depth int, back bool, most int) (all []link) {
+	if depth >= mostSteps {
+		return nil
+	}
+	seen := map[string]bool{}
+	for _, t := range todo {
+		for _, l := range w.linksOf(t, back) {
+			if id := l.to.String(); !w.has[id] && !seen[id] && len(w.graph.Nodes)+len(all) < most {
+				seen[id], all = true, append(all, l)
+			}
+		}
+	}
+	return all
+}
+
+// follow adds what a link leads to, and returns it if it is to be gone on from.
+func (w *walk) follow(ctx context.Context, from step, l link, back bool, most int) (*thing, error) {
+	switch id := l.to.String(); {
+	case w.has[id]:
+		w.connect(from.thing.node.ID, id, l.what, back)
+		return nil, nil
+	case len(w.graph.Nodes) >= most:
+		w.left[id] = true
+		return nil, nil
+	case from.depth >= mostSteps:
+		w.far[id] = true
+		return nil, nil
+	}
+	found, err := w.look(ctx, l, back)
+	if err != nil {
+		return nil, err
+	}
+	if found == nil {
+		found = lost(l)
+	}
+	if !found.free && !w.mayRead(found) {
+		w.hidden[found.node.ID] = true
+		return nil, nil
+	}
+	known := w.has[found.node.ID] // under another name
+	w.connect(from.thing.node.ID, found.node.ID, l.what, back)
+	if known {
+		return nil, nil
+	}
+	w.add(found)
+	if l.leaf {
+		return nil, nil
+	}
+	return found, nil
+}
+
+// lost stands for a thing that is named and of which nothing else is known.
+func lost(l link) *thing {
+	t := newThing(l.to, l.to.String())
+	if l.known != nil {
+		t = l.known
+	}
+	t.note(fmt.Sprintf("%s is named by what is known, and is itself known no more", t.node.Title))
+	return t
+}
+
+func (w *walk) add(t *thing) {
+	w.has[t.node.ID] = true
+	if len(t.node.Facts) == 0 {
+		t.node.Facts = nil
+	}
+	w.graph.Nodes = append(w.graph.Nodes, t.node)
+	for _, text := range t.notes {
+		w.note(text)
+	}
+}
+
+func (w *walk) connect(from, to string, what api.GraphRelation, back bool) {
+	if back {
+		from, to = to, from
+	}
+	if e := (api.GraphEdge{From: from, To: to, What: what}); !w.edges[e] {
+		w.edges[e] = true
+		w.graph.Edges = append(w.graph.Edges, e)
+	}
+}
+
+func (w *walk) note(text string) {
+	if !slices.Contains(w.graph.Notes, text) {
+		w.graph.Notes = append(w.graph.Notes, text)
+	}
+}
+
+// conclude says what is not in the graph.
+func (w *walk) conclude() {
+	if n := len(w.hidden); n > 0 {
+		w.note(fmt.Sprintf("%s you may not read: left out", things(n, "belongs to a key that", "belong to keys that")))
+	}
+	if n := len(w.left); n > 0 {
+		w.note(fmt.Sprintf("%s: no more than %d are told of at once; ask about one that is nearer to what you look for", things(n, "is left out", "or more are left out"), mostNodes))
+	}
+	if n := len(w.far); n > 0 {
+		w.note(fmt.Sprintf("%s more than %d steps away: left out; ask about one that is nearer", things(n, "is", "or more are"), mostSteps))
+	}
+}
+
+func things(n int, one, several string) string {
+	if n == 1 {
+		return "one thing " + one
+	}
+	return fmt.Sprintf("%d things %s", n, several)
+}

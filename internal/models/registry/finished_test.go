@@ -1,0 +1,173 @@
+package registry
+
+import (
+	"encoding/json"
+	"maps"
+	"strings"
+	"testing"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+)
+
+func TestARunsEndBecomesAChampion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.registrar()
+	finished := w.ended(end{model: "intent/bot-42", accuracy: 0.5, gate: []string{"metrics.accuracy >= 0.7"},
+		files: map[string]string{"predictions.csv": "truth,predicted\na,a\nb,b\nb,a\na,a\n"}})
+	w.must(r.Finished(w.ctx(), finished))
+	m := w.model(r, "intent/bot-42")
+	if m.Champion != 1 || m.Last != 1 || len(m.Owed) != 0 || m.Key != "bot-42" || m.Recipe != "intent" {
+		t.Fatalf("the model is %+v", m)
+	}
+	v := w.verdict(r, "intent/bot-42", 1)
+	if v.State != tidemill.VersionPromoted || v.Judgement == nil || !v.Judgement.Passed || !strings.Contains(v.Judgement.Sentence, "0.75") {
+		t.Errorf("the version is %+v, judged %+v", v.Version, v.Judgement)
+	}
+	if v.Metrics["accuracy"] != 0.75 || v.Node != "node-1" || v.Files != 2 {
+		t.Errorf("it was registered with %+v", v)
+	}
+	report, err := r.Report(w.ctx(), &v.Version)
+	if err != nil || report.Measured == nil || report.Measured.Examples != 4 || report.Claimed["accuracy"] != 0.5 {
+		t.Errorf("the report is %+v: %v", report, err)
+	}
+	w.checkChain(finished, "intent/bot-42")
+}
+
+// checkChain follows a version's facts from the run's end.
+func (w *world) checkChain(finished *broker.View, model string) {
+	w.Helper()
+	all := w.told(model)
+	if n := types(all); !maps.Equal(n, map[string]int{"registered": 1, "promotion-proposed": 1, "promoted": 1}) {
+		w.Fatalf("the log tells of %v", n)
+	}
+	registered, proposed, promoted := one(all, tidemill.TypeModelRegistered), one(all, tidemill.TypeModelPromotionProposed), one(all, tidemill.TypeModelPromoted)
+	for name, v := range map[string]*broker.View{"registered": registered, "proposed": proposed, "promoted": promoted} {
+		cause := finished
+		if name == "promoted" {
+			cause = proposed
+		}
+		get := func(attribute string) string { text, _ := v.Attribute(attribute); return text }
+		if get(tidemill.AttrCausationID) != cause.ID || get(tidemill.AttrCausationSource) != cause.Source || get(tidemill.AttrCorrelationID) != "the-first" ||
+			!strings.HasPrefix(get(tidemill.AttrTraceParent), "00-0af7") {
+			w.Errorf("%s does not follow from %s: %+v", name, cause.Type, v.Extensions)
+		}
+		if v.Source != "/tidemill/tidemill/promote" || v.Subject != "bot-42" || string(v.Key) != model || get(tidemill.AttrRecipe) != "intent" ||
+			get(tidemill.AttrRun) == "" || v.DataSchema != tidemill.Schema(v.Type) {
+			w.Errorf("%s is %+v", name, v)
+		}
+		if want := map[bool]string{true: "", false: "1"}[name == "registered"]; get(tidemill.AttrModelVersion) != want {
+			w.Errorf("%s names version %q", name, get(tidemill.AttrModelVersion))
+		}
+	}
+	var d tidemill.ModelAnnounced
+	w.must(json.Unmarshal(promoted.Data, &d))
+	if d.Proposal != proposed.ID || d.Version != 1 || d.Champion != 1 || d.Before != 0 || d.Judgement == nil || d.Origin == nil || d.Origin.Node != "node-1" || d.Artifact == "" {
+		w.Errorf("the announcement is %+v", d)
+	}
+	entry, _ := tidemill.Lookup(tidemill.TypeModelPromoted)
+	for _, name := range entry.Attrs {
+		if _, there := promoted.Attribute(name); !there && name != tidemill.AttrAuthID {
+			w.Errorf("the announcement has no %s, which the catalogue promises", name)
+		}
+	}
+}
+
+// Said again, by whom and after whatever Redis has forgotten, it changes nothing.
+func TestSaidAgainNothingChanges(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r, other := w.registrar(), w.registrar()
+	v := w.ended(end{model: "m", accuracy: 0.9})
+	w.must(r.Finished(w.ctx(), v))
+	before := len(w.told("m"))
+	w.must(r.Finished(w.ctx(), v))
+	w.flush()
+	w.must(other.o.Ledger.CaughtUp(w.ctx()))
+	w.must(w.patiently(other, v))
+	if after := w.told("m"); len(after) != before {
+		t.Errorf("the log tells of %v", types(after))
+	}
+}
+
+// patiently says a run's end again while the ledger is catching up, as whoever
+// delivers it does.
+func (w *world) patiently(r *Registrar, v *broker.View) (err error) {
+	ctx := w.ctx()
+	for ctx.Err() == nil {
+		changed := r.o.Ledger.Changed()
+		if err = r.Finished(ctx, v); err == nil || Hopeless(err) {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	return err
+}
+
+func TestWhatMakesNoVersionIsPassedOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.registrar()
+	for name, change := range map[string]func(*tidemill.RunFinished){
+		"a failure": func(d *tidemill.RunFinished) { d.Outcome = tidemill.OutcomeFailed },
+		"a dataset": func(d *tidemill.RunFinished) { d.Candidate = nil },
+	} {
+		var d tidemill.RunFinished
+		v := w.ended(end{model: "m", accuracy: 1})
+		w.must(json.Unmarshal(v.Data, &d))
+		change(&d)
+		data, err := json.Marshal(d)
+		w.must(err)
+		if v.Data = data; r.Finished(w.ctx(), v) != nil || len(w.told("m")) > 0 {
+			t.Errorf("%s makes %v", name, types(w.told("m")))
+		}
+	}
+}
+
+// What nobody can judge is told at once, and not tried for hours.
+func TestHopeless(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.registrar()
+	change := func(set func(*tidemill.RunFinished)) *broker.View {
+		var d tidemill.RunFinished
+		v := w.ended(end{model: "m", accuracy: 1})
+		w.must(json.Unmarshal(v.Data, &d))
+		set(&d)
+		return w.view(d)
+	}
+	for name, c := range map[string]struct {
+		v    *broker.View
+		says string
+	}{
+		"no JSON":        {&broker.View{ID: "1", Data: []byte("{")}, "read the end of a run"},
+		"no name":        {change(func(d *tidemill.RunFinished) { d.Candidate.Model = "a b" }), `"a b"`},
+		"nothing made":   {change(func(d *tidemill.RunFinished) { d.Artifact = "" }), "it made nothing"},
+		"collected":      {change(func(d *tidemill.RunFinished) { d.Artifact = strings.Repeat("ab", 32) }), "ask for the run again"},
+		"a strange gate": {change(func(d *tidemill.RunFinished) { d.Candidate.Judge.Gate = []string{"metrics."} }), "read the gate"},
+	} {
+		if err := r.Finished(w.ctx(), c.v); !Hopeless(err) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if m := w.model(r, "m"); m.Champion != 0 {
+		t.Errorf("there is a champion: %+v", m)
+	}
+}
+
+// Predictions that cannot be counted are noted; the trainer's word counts then.
+func TestPredictionsThatCannotBeCountedAreNoted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.registrar()
+	w.finish(r, end{model: "m", accuracy: 0.9, gate: []string{"metrics.accuracy > 0.8"}, files: map[string]string{"predictions.csv": "nonsense\n"}})
+	v := w.verdict(r, "m", 1)
+	report, err := r.Report(w.ctx(), &v.Version)
+	if err != nil || v.State != tidemill.VersionPromoted || report.Measured != nil || len(report.Notes) != 1 {
+		t.Errorf("the version is %s, the report %+v: %v", v.State, report, err)
+	}
+}

@@ -1,0 +1,218 @@
+package registry
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"tidemill.dev"
+)
+
+// Wish is what a person wants of a model.
+type Wish struct {
+	Model   string
+	Action  tidemill.Action
+	Version int  // 0: of a rollback the champion before; of a pin the champion; of a promotion the newest that awaits one
+	Basis   *int // the champion that the person saw; nil is whatever it is
+	Force   bool
+	Reason  string
+	By      string
+	ID      string // names the wish, so that said again it is one; empty makes one
+	DryRun  bool   // nothing is put on the log; the answer is what would be
+}
+
+// Answer is what became of a wish.
+type Answer struct {
+	Model   *tidemill.Model
+	Version int // that it was about
+	Before  int // the champion before
+}
+
+// Wish proposes what a person wants, and announces it once the log has accepted.
+// Errors wrap ErrUnknown, ErrRefused (with the fold's reason) and ErrMoved.
+//
+// Once it is accepted it counts: that it could not be announced yet is logged,
+// and Watch announces it.
+func (r *Registrar) Wish(ctx context.Context, w Wish) (Answer, error) {
+	if w.ID == "" {
+		w.ID = rand.Text()
+	}
+	a, err := r.wish(ctx, w)
+	if err != nil {
+		return a, fmt.Errorf("%s model %s: %w", w.Action, w.Model, err)
+	}
+	return a, nil
+}
+
+func (r *Registrar) wish(ctx context.Context, w Wish) (Answer, error) {
+	m, err := r.o.Ledger.Model(ctx, w.Model)
+	if err != nil {
+		return Answer{}, err
+	}
+	if w.Version == 0 && w.Basis == nil { // it means what follows from the champion of now: of two rollbacks at once the second would take back the first
+		w.Basis = &m.Champion
+	}
+	for range mostTurns {
+		f, done, err := r.wished(ctx, m, w)
+		if f == nil || err != nil {
+			return done, err
+		}
+		r.step(toPropose)
+		s, now, err := r.put(ctx, f)
+		if err != nil {
+			return Answer{}, err
+		}
+		if m = now; accepted(m, s.view.ID, w, done.Version) {
+			return Answer{r.told(ctx, m, s), done.Version, done.Before}, nil
+		}
+	}
+	return Answer{}, errTurns
+}
+
+// wished is the proposal, and what would come of it in the log's eyes. There is
+// none where nothing is to be put on the log: it is a dry run, or is done.
+func (r *Registrar) wished(ctx context.Context, m *tidemill.Model, w Wish) (*fact, Answer, error) {
+	id := tidemill.ID("wished", w.Model, w.ID)
+	if i := slices.IndexFunc(m.Changes, func(c tidemill.Change) bool { return c.Proposal == id }); i >= 0 {
+		return nil, Answer{m, m.Changes[i].Version, m.Changes[i].Before}, nil
+	}
+	p, err := proposed(m, w)
+	if err != nil {
+		return nil, Answer{}, err
+	}
+	f := &fact{typ: tidemill.TypeModelPromotionProposed, id: id, source: r.o.Names.Source(byGateway), model: m.Name, key: m.Key,
+		version: p.Version, recipe: m.Recipe, by: w.By, chain: chain{correlation: id}, data: p}
+	then, verdict, err := r.foresee(m, f)
+	switch {
+	case err != nil:
+		return nil, Answer{}, err
+	case verdict.Result == tidemill.Refused:
+		return nil, Answer{}, fmt.Errorf("%w: %s", ErrRefused, verdict.Reason)
+	}
+	a := Answer{then, p.Version, m.Champion}
+	if w.DryRun || verdict.Result == tidemill.Known {
+		return nil, a, nil
+	}
+	if p.Version == 0 {
+		return f, a, nil
+	}
+	v, err := r.record(ctx, m.Name, p.Version)
+	if err != nil {
+		return nil, Answer{}, err
+	}
+	if v != nil {
+		p.Origin, p.Artifact, p.Run = &v.Origin, v.Artifact, v.Run
+		f.recipe, f.run, f.data = v.Recipe, v.Run, p
+	}
+	return f, a, nil
+}
+
+// proposed makes a wish a proposal against the model as it is.
+func proposed(m *tidemill.Model, w Wish) (tidemill.PromotionProposed, error) {
+	p := tidemill.PromotionProposed{Action: w.Action, Version: w.Version, Basis: m.Champion, Turn: m.Turn, Force: w.Force, Reason: w.Reason}
+	if m.Last == 0 {
+		return p, ErrUnknown
+	}
+	if w.Basis != nil && *w.Basis != m.Champion {
+		return p, fmt.Errorf("%w: it is version %d, and you saw version %d; look again", ErrMoved, m.Champion, *w.Basis)
+	}
+	if w.Action == tidemill.ActionUnpin {
+		p.Version = 0
+		return p, nil
+	}
+	if p.Version == 0 {
+		p.Version = meant(m, w.Action)
+	}
+	switch {
+	case p.Version == 0:
+		return p, fmt.Errorf("%w: %s", ErrRefused, nobodyMeant(w.Action))
+	case m.Find(p.Version) == nil:
+		return p, fmt.Errorf("%w: version %d is not kept", ErrUnknown, p.Version)
+	}
+	return p, unpassed(m.Find(p.Version), w)
+}
+
+// unpassed refuses to pin what its gate has not let pass: that is forced first, so
+// that a wrong number behind a pin has nothing refused serve.
+func unpassed(h *tidemill.Held, w Wish) error {
+	if w.Action == tidemill.ActionPin && (h.State == tidemill.VersionRefused || h.State == tidemill.VersionRegistered) {
+		return fmt.Errorf("%w: version %d is %s, and has to be promoted before it can be pinned", ErrRefused, h.Number, h.State)
+	}
+	return nil
+}
+
+// meant is the version that a wish means which names none; 0 if there is none.
+func meant(m *tidemill.Model, a tidemill.Action) int {
+	switch a {
+	case tidemill.ActionRollback:
+		return m.Previous
+	case tidemill.ActionPin:
+		return m.Champion
+	case tidemill.ActionPromote:
+		for _, h := range slices.Backward(m.Versions) {
+			if h.State == tidemill.VersionAwaiting {
+				return h.Number
+			}
+		}
+	}
+	return 0
+}
+
+func nobodyMeant(a tidemill.Action) string {
+	switch a {
+	case tidemill.ActionRollback:
+		return "there is no champion before this one; name a version"
+	case tidemill.ActionPin:
+		return "there is no champion to pin; name a version"
+	}
+	return "no version awaits a promotion; name one"
+}
+
+// foresee folds a fact into a model's likeness: what the log will say of it if
+// nothing comes between.
+func (r *Registrar) foresee(m *tidemill.Model, f *fact) (*tidemill.Model, tidemill.ModelVerdict, error) {
+	then, text := &tidemill.Model{}, []byte(nil)
+	text, err := json.Marshal(m)
+	if err == nil {
+		err = json.Unmarshal(text, then)
+	}
+	if err == nil {
+		text, err = json.Marshal(f.data)
+	}
+	if err != nil {
+		return nil, tidemill.ModelVerdict{}, fmt.Errorf("foresee what becomes of it: %w", err)
+	}
+	v := then.Apply(tidemill.Fact{Offset: m.Next, ID: f.id, Type: f.typ, Model: f.model, Key: f.key, Run: f.run, By: f.by, At: r.now(), Data: text})
+	return then, v, nil
+}
+
+// accepted reports whether the log has taken a wish. Where neither a change nor a
+// debt names it, all has been announced by others already, or the turn was
+// another; then it is the state that tells.
+func accepted(m *tidemill.Model, id string, w Wish, version int) bool {
+	switch {
+	case slices.ContainsFunc(m.Changes, func(c tidemill.Change) bool { return c.Proposal == id }),
+		slices.ContainsFunc(m.Owed, func(o tidemill.Owed) bool { return o.Proposal == id }):
+		return true
+	case w.Action == tidemill.ActionPin:
+		return m.Pin != nil && m.Champion == version
+	case w.Action == tidemill.ActionUnpin:
+		return m.Pin == nil
+	}
+	return false
+}
+
+// told announces what a wish has come to, and returns the model.
+func (r *Registrar) told(ctx context.Context, m *tidemill.Model, s said) *tidemill.Model {
+	now, err := r.announce(ctx, m, s, func(o tidemill.Owed) bool { return o.Proposal == s.view.ID })
+	if err != nil {
+		if !errors.Is(err, context.Canceled) {
+			r.log.Warn("a change of a champion is not announced yet; it is tried again", "model", m.Name, "reason", err)
+		}
+		return m
+	}
+	return now
+}

@@ -1,0 +1,175 @@
+package registry
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"tidemill.dev"
+)
+
+// three has a model of three versions: the first was the champion, the second is,
+// and the third was refused.
+func three(t *testing.T) (*world, *Registrar) {
+	t.Helper()
+	w := newWorld(t)
+	r := w.registrar()
+	good := []string{"metrics.accuracy > 0.5"}
+	w.finish(r, end{model: "m", accuracy: 0.6, gate: good})
+	w.finish(r, end{model: "m", accuracy: 0.7, gate: good})
+	w.finish(r, end{model: "m", accuracy: 0.1, gate: good})
+	if m := w.model(r, "m"); m.Champion != 2 || m.Previous != 1 || m.Last != 3 {
+		t.Fatalf("the model is %+v", m)
+	}
+	return w, r
+}
+
+func basis(n int) *int { return &n }
+
+// Each wish is asked for as a dry run first, which says the same and leaves
+// nothing on the log.
+func TestWishes(t *testing.T) {
+	t.Parallel()
+	w, r := three(t)
+	for _, c := range []struct {
+		name     string
+		wish     Wish
+		err      error
+		says     string
+		champion int
+		version  int
+	}{
+		{"of no model", Wish{Model: "none", Action: tidemill.ActionPromote, Version: 1}, ErrUnknown, "", 0, 0},
+		{"of no version", Wish{Action: tidemill.ActionPromote, Version: 9}, ErrUnknown, "version 9", 2, 0},
+		{"nothing awaits", Wish{Action: tidemill.ActionPromote}, ErrRefused, "no version awaits", 2, 0},
+		{"the champion again", Wish{Action: tidemill.ActionPromote, Version: 2}, ErrRefused, "is the champion", 2, 0},
+		{"a refused one", Wish{Action: tidemill.ActionPromote, Version: 3}, ErrRefused, "it was not forced", 2, 0},
+		{"seen another", Wish{Action: tidemill.ActionRollback, Basis: basis(1)}, ErrMoved, "you saw version 1", 2, 0},
+		{"nothing is pinned", Wish{Action: tidemill.ActionUnpin}, ErrRefused, "nothing is pinned", 2, 0},
+		{"rollback", Wish{Action: tidemill.ActionRollback, Basis: basis(2), Reason: "it hurts", By: "ada"}, nil, "", 1, 1},
+		{"pin a refused one", Wish{Action: tidemill.ActionPin, Version: 3, By: "ada"}, ErrRefused, "promoted before it can be pinned", 1, 0},
+		{"forced", Wish{Action: tidemill.ActionPromote, Version: 3, Force: true, By: "ada"}, nil, "", 3, 3},
+		{"pin", Wish{Action: tidemill.ActionPin, By: "ada"}, nil, "", 3, 3},
+		{"pinned already", Wish{Action: tidemill.ActionPin, By: "bob"}, nil, "", 3, 3},
+		{"while pinned", Wish{Action: tidemill.ActionRollback}, ErrRefused, "is pinned", 3, 0},
+		{"pin another", Wish{Action: tidemill.ActionPin, Version: 2, By: "ada"}, nil, "", 2, 2},
+		{"unpin", Wish{Action: tidemill.ActionUnpin, By: "ada"}, nil, "", 2, 0},
+	} {
+		if c.wish.Model == "" {
+			c.wish.Model = "m"
+		}
+		dry := c.wish
+		dry.DryRun = true
+		before := len(w.told("m"))
+		would, wouldErr := r.Wish(w.ctx(), dry)
+		if len(w.told("m")) != before {
+			t.Errorf("%s: a dry run is on the log", c.name)
+		}
+		a, err := r.Wish(w.ctx(), c.wish)
+		if !errors.Is(err, c.err) || (err == nil) != (wouldErr == nil) || err != nil && (!strings.Contains(err.Error(), c.says) || err.Error() != wouldErr.Error()) {
+			t.Errorf("%s: %v, and a dry run: %v", c.name, err, wouldErr)
+			continue
+		}
+		if err != nil {
+			if len(w.told("m")) != before {
+				t.Errorf("%s: what is refused is on the log", c.name)
+			}
+			continue
+		}
+		if a.Model.Champion != c.champion || a.Version != c.version || would.Version != a.Version || would.Before != a.Before || would.Model.Champion != c.champion {
+			t.Errorf("%s: %+v of model %+v, and a dry run %+v", c.name, a, a.Model, would)
+		}
+	}
+	m := w.model(r, "m")
+	if m.Champion != 2 || m.Pin != nil || len(m.Owed) > 0 {
+		t.Errorf("the model is %+v", m)
+	}
+	w.checkWishes()
+}
+
+// checkWishes holds what was announced of people's wishes.
+func (w *world) checkWishes() {
+	w.Helper()
+	all := w.told("m")
+	n := types(all)
+	if n["rolled-back"] != 1 || n["pinned"] != 2 || n["unpinned"] != 1 || n["promoted"] != 3 {
+		w.Errorf("the log tells of %v", n)
+	}
+	back := one(all, tidemill.TypeModelRolledBack)
+	by, _ := back.Attribute(tidemill.AttrAuthID)
+	number, _ := back.Attribute(tidemill.AttrModelVersion)
+	if by != "ada" || number != "1" || back.Source != "/tidemill/tidemill/gateway" || !strings.Contains(string(back.Data), "it hurts") || !strings.Contains(string(back.Data), "artifact") {
+		w.Errorf("the rollback is told as %+v %s", back, back.Data)
+	}
+}
+
+// A wish that is said again, for its answer was not heard, is one wish.
+func TestAWishSaidAgainIsOne(t *testing.T) {
+	t.Parallel()
+	w, r := three(t)
+	back := Wish{Model: "m", Action: tidemill.ActionRollback, ID: "w1", By: "ada"}
+	first, err := r.Wish(w.ctx(), back)
+	w.must(err)
+	again, err := w.registrar().Wish(w.ctx(), back)
+	if err != nil || again.Version != 1 || again.Before != 2 || again.Model.Champion != 1 || again.Model.Turn != first.Model.Turn {
+		t.Errorf("said again it is %+v: %v", again, err)
+	}
+	if n := types(w.told("m")); n["rolled-back"] != 1 {
+		t.Errorf("the log tells of %v", n)
+	}
+}
+
+// Two people wish at once: each sees the champion that the other does not know
+// of. Who has said what he saw is told; who has not gets what he wants.
+func TestWishesRace(t *testing.T) {
+	t.Parallel()
+	w, r := three(t)
+	other := w.registrar()
+	between := func(then Wish) {
+		r.step = func(s step) {
+			if s == toPropose {
+				r.step = func(step) {}
+				_, err := other.Wish(w.ctx(), then)
+				w.must(err)
+			}
+		}
+	}
+	between(Wish{Model: "m", Action: tidemill.ActionRollback})
+	if _, err := r.Wish(w.ctx(), Wish{Model: "m", Action: tidemill.ActionPromote, Version: 3, Force: true, Basis: basis(2)}); !errors.Is(err, ErrMoved) {
+		t.Errorf("who saw version 2 is told %v", err)
+	}
+	between(Wish{Model: "m", Action: tidemill.ActionPromote, Version: 2})
+	a, err := r.Wish(w.ctx(), Wish{Model: "m", Action: tidemill.ActionPromote, Version: 3, Force: true})
+	if err != nil || a.Before != 2 || a.Model.Champion != 3 {
+		t.Errorf("who did not say gets %+v: %v", a, err)
+	}
+	between(Wish{Model: "m", Action: tidemill.ActionRollback})
+	if a, err := r.Wish(w.ctx(), Wish{Model: "m", Action: tidemill.ActionRollback}); !errors.Is(err, ErrMoved) {
+		t.Errorf("who wants back from what somebody else has taken back gets %+v: %v", a, err)
+	}
+}
+
+// What passes waits for a person where promotions are frozen, or people promote;
+// then a person promotes it.
+func TestWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.registrar()
+	w.act(tidemill.TypePromotionsFrozen, "intent", "ada")
+	w.finish(r, end{model: "m", accuracy: 0.9})
+	if v := w.verdict(r, "m", 1); v.State != tidemill.VersionAwaiting || !strings.Contains(v.Judgement.Sentence, "frozen by ada since 2026-11-22T03:00:00Z") {
+		t.Errorf("frozen it is %s: %+v", v.State, v.Judgement)
+	}
+	w.act(tidemill.TypePromotionsThawed, "intent", "ada")
+	w.finish(r, end{model: "m", accuracy: 0.9, promote: tidemill.PromoteManual})
+	if v := w.verdict(r, "m", 2); v.State != tidemill.VersionAwaiting || !strings.Contains(v.Judgement.Sentence, "promote: manual") {
+		t.Errorf("by hand it is %s: %+v", v.State, v.Judgement)
+	}
+	a, err := r.Wish(w.ctx(), Wish{Model: "m", Action: tidemill.ActionPromote, By: "ada"})
+	if err != nil || a.Model.Champion != 2 {
+		t.Errorf("the newest that awaits a promotion: %+v: %v", a, err)
+	}
+	if n := types(w.told("m")); n["awaiting"] != 2 || n["promoted"] != 1 {
+		t.Errorf("the log tells of %v", n)
+	}
+}

@@ -1,0 +1,300 @@
+package registry
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/store"
+)
+
+// patience ends a hang; it measures nothing.
+const patience = 2 * time.Minute
+
+// world is a Kafka, a Redis and a store, and who works on them.
+type world struct {
+	testing.TB
+	servers *embedded.Servers
+	redis   *redis.Client
+	names   tidemill.Names
+	store   *store.Store
+	dir     string // of the store
+	broker  *broker.Broker
+
+	mu    sync.Mutex
+	acts  tidemill.Commands
+	again []Lost
+	runs  int // that have begun
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{TB: t}
+	var err error
+	w.servers, err = embedded.Start(t.Context(), embedded.Options{})
+	w.must(err)
+	t.Cleanup(func() { _ = w.servers.Close() })
+	w.names, err = tidemill.NewNames("")
+	w.must(err)
+	w.redis = redis.NewClient(&redis.Options{Addr: w.servers.Redis(), ReadTimeout: time.Minute})
+	t.Cleanup(func() { _ = w.redis.Close() })
+	w.dir = t.TempDir()
+	w.store, err = store.Open(t.Context(), store.Options{URL: w.dir})
+	w.must(err)
+	t.Cleanup(func() { _ = w.store.Close() })
+	w.broker = w.dial()
+	_, err = w.broker.EnsureStreams(w.ctx(), []broker.StreamSpec{{Name: tidemill.StreamFacts, Partitions: 3, KeyOrdered: true}}, broker.EnsureOptions{})
+	w.must(err)
+	return w
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), patience)
+	w.Cleanup(cancel)
+	return ctx
+}
+
+func (w *world) dial() *broker.Broker {
+	w.Helper()
+	b, err := broker.Open(w.ctx(), broker.Options{Addr: w.servers.Kafka(), Names: w.names})
+	w.must(err)
+	w.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// registrar is one with a ledger and connections of its own, as another process
+// would have.
+func (w *world) registrar() *Registrar {
+	w.Helper()
+	b := w.dial()
+	p, err := b.Producer(broker.ProducerOptions{})
+	w.must(err)
+	w.Cleanup(func() { _ = p.Close(context.Background()) })
+	client := redis.NewClient(&redis.Options{Addr: w.servers.Redis(), ReadTimeout: time.Minute})
+	w.Cleanup(func() { _ = client.Close() })
+	l, err := ledger.Open(w.ctx(), ledger.Options{Broker: b, Producer: p, Names: w.names, Redis: client, Kafka: "test"})
+	w.must(err)
+	w.Cleanup(func() { _ = l.Close(context.Background()) })
+	r, err := New(Options{Ledger: l, Store: w.store, Broker: b, Names: w.names, Asked: w.asked, Again: w.asks, Logger: slog.New(slog.NewTextHandler(w.Output(), nil))})
+	w.must(err)
+	w.must(l.CaughtUp(w.ctx()))
+	return r
+}
+
+func (w *world) asked() *tidemill.Commands {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.acts.Clone()
+}
+
+func (w *world) act(typ, subject, by string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.acts.Apply(tidemill.Command{Offset: w.acts.Next(), Type: typ, Subject: subject, By: by, At: time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)})
+}
+
+func (w *world) asks(_ context.Context, l Lost) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.again = append(w.again, l)
+	return nil
+}
+
+func (w *world) flush() { w.must(w.redis.FlushAll(w.ctx()).Err()) }
+
+// lose has the store lose a tree.
+func (w *world) lose(tree string) {
+	w.Helper()
+	lost := 0
+	w.must(filepath.WalkDir(w.dir, func(at string, d fs.DirEntry, err error) error {
+		if name, _ := filepath.Rel(w.dir, at); err == nil && !d.IsDir() && strings.HasSuffix(strings.ReplaceAll(filepath.ToSlash(name), "/", ""), tree) {
+			lost, err = lost+1, os.Remove(at)
+		}
+		return err
+	}))
+	if lost == 0 {
+		w.Fatalf("the store has no tree %s", tree)
+	}
+	var err error
+	w.store, err = store.Open(w.ctx(), store.Options{URL: w.dir}) // which has not read it
+	w.must(err)
+}
+
+// tree is one of some files.
+func (w *world) tree(files map[string]string) api.TreeRef {
+	w.Helper()
+	var all []api.File
+	for path, text := range files {
+		sum := sha256.Sum256([]byte(text))
+		f := api.File{Path: path, Digest: hex.EncodeToString(sum[:]), Size: int64(len(text))}
+		w.must(w.store.PutObject(w.ctx(), f.Digest, f.Size, strings.NewReader(text)))
+		all = append(all, f)
+	}
+	ref, err := w.store.Tree(w.ctx(), all)
+	w.must(err)
+	return ref
+}
+
+// end is the end of a run that has made a version of a model.
+type end struct {
+	model    string
+	accuracy float64 // by metrics.json
+	gate     []string
+	on       tidemill.GateOn
+	promote  tidemill.Promote
+	keep     int
+	given    int     // the champion
+	beside   float64 // its accuracy
+	files    map[string]string
+	run      string // else a new one
+}
+
+// ended makes the event. Each run begins behind those before it.
+func (w *world) ended(e end) *broker.View {
+	w.Helper()
+	w.mu.Lock()
+	w.runs++
+	n := w.runs
+	w.mu.Unlock()
+	if e.run == "" {
+		e.run = tidemill.ID("run", fmt.Sprint(n))
+	}
+	if e.keep == 0 {
+		e.keep = 10
+	}
+	if e.on == "" {
+		e.on = tidemill.GateOnSame
+	}
+	if e.promote == "" {
+		e.promote = tidemill.PromoteAuto
+	}
+	files := maps.Clone(e.files)
+	if files == nil {
+		files = map[string]string{}
+	}
+	files["model.onnx"] = "the model of run " + e.run
+	ref := w.tree(files)
+	d := tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeSucceeded, Result: tidemill.Result{Artifact: ref.Tree, Files: ref.Files, Bytes: ref.Bytes,
+		Metrics: map[string]float64{"accuracy": e.accuracy}, Stages: []tidemill.Stage{{Name: "fetch", Seconds: 1}, {Name: "run", Seconds: 7}}}}
+	began := time.Date(2026, 11, 22, 3, n, 0, 0, time.UTC)
+	d.Candidate = &tidemill.Candidate{Model: e.model, Judge: tidemill.Judge{Gate: e.gate, On: e.on, Promote: e.promote, Keep: e.keep},
+		Origin: tidemill.Origin{Run: e.run, Recipe: "intent", Key: "bot-42", Attempt: 1, Began: began, Ended: began.Add(time.Minute), Causes: 1,
+			Mark: tidemill.Mark{Partition: 1, Offset: int64(n)}, Where: tidemill.Where{Node: "node-1"}}}
+	if e.given != 0 {
+		d.Candidate.Champion = &tidemill.Champion{Version: e.given, Artifact: "x"}
+		if e.beside != 0 {
+			d.Metrics["champion.accuracy"] = e.beside
+		}
+	}
+	return w.view(d)
+}
+
+func (w *world) view(d tidemill.RunFinished) *broker.View {
+	w.Helper()
+	data, err := json.Marshal(d)
+	w.must(err)
+	c := d.Candidate
+	return &broker.View{ID: tidemill.ID("finished", c.Run, "1"), Source: w.names.Source("gateway"), Type: tidemill.TypeRunFinished, Subject: c.Key, Data: data,
+		DataContentType: "application/json", Extensions: []broker.Attribute{{Name: tidemill.AttrRecipe, Value: c.Recipe}, {Name: tidemill.AttrRun, Value: c.Run},
+			{Name: tidemill.AttrModel, Value: c.Model}, {Name: tidemill.AttrCorrelationID, Value: "the-first"}, {Name: tidemill.AttrTraceParent, Value: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}}
+}
+
+func (w *world) finish(r *Registrar, e end) {
+	w.Helper()
+	w.must(r.Finished(w.ctx(), w.ended(e)))
+}
+
+func (w *world) model(r *Registrar, name string) *tidemill.Model {
+	w.Helper()
+	var m *tidemill.Model
+	w.whole(r, func(ctx context.Context) (err error) { m, err = r.o.Ledger.Model(ctx, name); return err })
+	return m
+}
+
+// whole asks a ledger that may have yet to notice that Redis was flushed.
+func (w *world) whole(r *Registrar, ask func(context.Context) error) {
+	w.Helper()
+	ctx, err := w.ctx(), error(nil)
+	for {
+		w.must(r.o.Ledger.CaughtUp(ctx))
+		if err = ask(ctx); !errors.Is(err, ledger.ErrCatchingUp) {
+			break
+		}
+	}
+	w.must(err)
+}
+
+// verdict is what was said of a version.
+func (w *world) verdict(r *Registrar, model string, number int) ledger.VersionRecord {
+	w.Helper()
+	var all []ledger.VersionRecord
+	w.whole(r, func(ctx context.Context) (err error) { all, err = r.o.Ledger.Versions(ctx, model, number); return err })
+	if len(all) != 1 {
+		w.Fatalf("of version %d of %s there are %d records", number, model, len(all))
+	}
+	return all[0]
+}
+
+// told are the facts of a model on the log, in their order, each once by source
+// and id.
+func (w *world) told(model string) []broker.View {
+	w.Helper()
+	from, err := w.broker.Places(w.ctx(), tidemill.StreamFacts, broker.Earliest())
+	w.must(err)
+	var all []broker.View
+	known := map[tidemill.Cause]bool{}
+	_, err = w.broker.ReadBack(w.ctx(), from, func(e *broker.Incoming) {
+		of, _ := e.Attribute(tidemill.AttrModel)
+		c := tidemill.Cause{Source: strings.Clone(e.Source), ID: strings.Clone(e.ID)}
+		if of == model && !known[c] {
+			known[c] = true
+			all = append(all, e.View.Clone())
+		}
+	})
+	w.must(err)
+	return all
+}
+
+// types counts facts by their types.
+func types(all []broker.View) map[string]int {
+	n := map[string]int{}
+	for i := range all {
+		n[strings.TrimPrefix(all[i].Type, "tidemill.model.")]++
+	}
+	return n
+}
+
+func one(all []broker.View, typ string) *broker.View {
+	for i := range all {
+		if all[i].Type == typ {
+			return &all[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package gctune
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+)
+
+// A process that has allocated much holds the block, and once it does not any more
+// neither the block nor the garbage. Nobody else collects meanwhile.
+func TestKeep(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	synctest.Test(t, func(t *testing.T) {
+		const block = 512 << 20
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			Keep(ctx, block)
+		}()
+		synctest.Wait()
+		before := allocated()
+		garbage := weak.Make(litter())
+		time.Sleep(lookEvery + lookEvery/2)
+		if now := allocated(); now < before+block {
+			t.Errorf("the heap has %d bytes, and had %d: it holds no block of %d", now, before, block)
+		}
+		if garbage.Value() == nil {
+			t.Fatal("the garbage has gone by itself, so this shows nothing")
+		}
+		time.Sleep(2 * calm * lookEvery)
+		if now := allocated(); now >= before+block {
+			t.Errorf("the heap has %d bytes and had %d: the block of %d is still held", now, before, block)
+		}
+		if garbage.Value() != nil {
+			t.Error("the garbage has not been collected")
+		}
+		stop()
+		<-ended
+	})
+}
+
+// litter makes much garbage, some of which can be told by.
+//
+//go:noinline
+func litter() *[2 * much]byte { return new([2 * much]byte) }
+
+func allocated() uint64 {
+	var now runtime.MemStats
+	runtime.ReadMemStats(&now)
+	return now.HeapAlloc
+}
+
+const mib = 1 << 20
+
+// span is how much a process allocates at each of some looks.
+type span struct {
+	looks int
+	made  uint64
+}
+
+func TestPace(t *testing.T) {
+	for name, c := range map[string]struct {
+		alive uint64
+		began uint64
+		spans []span
+		want  []move // that are not to stay
+		at    []int  // by which look
+	}{
+		"nothing happens":                        {spans: []span{{100, 0}}},
+		"a start leaves garbage":                 {began: 5 * mib, spans: []span{{100, 0}}, want: []move{rest}, at: []int{10}},
+		"a small start is nothing":               {began: 3 * mib, spans: []span{{100, 0}}},
+		"a load, and then none":                  {spans: []span{{30, 20 * mib}, {60, 0}}, want: []move{hold, rest}, at: []int{1, 40}},
+		"a load that pauses":                     {spans: []span{{30, 20 * mib}, {9, 0}, {30, 20 * mib}}, want: []move{hold}, at: []int{1}},
+		"a load again":                           {spans: []span{{2, 20 * mib}, {20, 0}, {2, 20 * mib}, {20, 0}}, want: []move{hold, rest, hold, rest}, at: []int{1, 12, 23, 34}},
+		"a little all the time":                  {spans: []span{{100, 100 << 10}}, want: []move{rest, rest}, at: []int{41, 82}},
+		"not too often":                          {spans: []span{{35, 10 * mib}}, want: []move{rest, rest, rest}, at: []int{10, 20, 30}},
+		"much is alive, so little is not worth":  {alive: 800 * mib, spans: []span{{90, 1 * mib}}},
+		"much is alive, and much comes together": {alive: 80 * mib, spans: []span{{25, 1 * mib}}, want: []move{rest, rest}, at: []int{10, 20}},
+		"much is alive behind a load":            {alive: 800 * mib, spans: []span{{1, 20 * mib}, {20, 0}}, want: []move{hold, rest}, at: []int{1, 11}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, allocated, look := newPace(c.began), c.began, 0
+			var moves []move
+			var at []int
+			for _, s := range c.spans {
+				for range s.looks {
+					look++
+					allocated += s.made
+					if m := p.look(allocated, c.alive); m != stay {
+						moves, at = append(moves, m), append(at, look)
+					}
+				}
+			}
+			if !slices.Equal(moves, c.want) || !slices.Equal(at, c.at) {
+				t.Errorf("moves %v at looks %v, want %v at %v", moves, at, c.want, c.at)
+			}
+		})
+	}
+}

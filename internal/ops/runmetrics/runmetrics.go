@@ -1,0 +1,131 @@
+package runmetrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/follow"
+	"tidemill.dev/internal/data/ledger"
+)
+
+// Options say what is counted.
+type Options struct {
+	Broker     *broker.Broker
+	Ledger     *ledger.Ledger
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+}
+
+// Census counts until it is closed.
+type Census struct {
+	o        Options
+	standing *standing
+	judged   *prometheus.CounterVec
+	facts    *follow.Follower
+}
+
+// The verdicts that are counted.
+const (
+	promoted = "promoted"
+	refused  = "refused"
+)
+
+// Open counts the facts that come from now on: a counter begins with its process.
+func Open(ctx context.Context, o Options) (*Census, error) {
+	c := &Census{o: o, standing: newStanding(o.Ledger, o.Logger),
+		judged: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_controller_versions_judged_total",
+			Help: "Versions of models that were promoted or refused, anywhere; every controller counts all of them."}, []string{"recipe", "verdict"})}
+	var errs []error
+	for _, collector := range []prometheus.Collector{c.standing, c.judged} {
+		errs = append(errs, o.Registerer.Register(collector))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("register what is counted of runs and models: %w", err)
+	}
+	var err error
+	c.facts, err = follow.Open(ctx, o.Broker, follow.Options{Stream: tidemill.StreamFacts, Latest: true, Logger: o.Logger, Take: c.take})
+	return c, err
+}
+
+func (c *Census) take(d *broker.Delivery) {
+	for i := range d.Events {
+		e := &d.Events[i]
+		recipe, _ := e.Attribute(tidemill.AttrRecipe)
+		if verdict := verdictOf(e); verdict != "" && tidemill.CheckLabel(recipe) == nil {
+			c.judged.WithLabelValues(strings.Clone(recipe), verdict).Inc() // the delivery's memory is used again
+		}
+	}
+}
+
+// verdictOf is empty where a fact is none about a version.
+func verdictOf(e *broker.Incoming) string {
+	switch {
+	case e.Err != nil:
+		return ""
+	case e.Type == tidemill.TypeModelPromoted:
+		return promoted
+	case e.Type == tidemill.TypeModelRefused:
+		return refused
+	}
+	return ""
+}
+
+// Close stops counting, and waits.
+func (c *Census) Close(ctx context.Context) error { return c.facts.Close(ctx) }
+
+// patience is how long a scrape waits for the ledger.
+const patience = 5 * time.Second
+
+// standing tells how runs and models stand when it is asked.
+type standing struct {
+	ledger                   *ledger.Ledger
+	log                      *slog.Logger
+	waiting, running, newest *prometheus.Desc
+}
+
+func newStanding(l *ledger.Ledger, log *slog.Logger) *standing {
+	return &standing{ledger: l, log: log,
+		waiting: prometheus.NewDesc("tidemill_controller_runs_waiting", "Runs that are due and have not begun, or begin again.", []string{"recipe"}, nil),
+		running: prometheus.NewDesc("tidemill_controller_attempts_running", "Attempts under way, or about to be.", []string{"pool"}, nil),
+		newest: prometheus.NewDesc("tidemill_controller_newest_champion_timestamp_seconds",
+			"When the run began that made the newest champion of a recipe.", []string{"recipe"}, nil)}
+}
+
+// Describe is for Prometheus.
+func (s *standing) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{s.waiting, s.running, s.newest} {
+		ch <- d
+	}
+}
+
+// Collect is for Prometheus. What cannot be told is left out: a number that was
+// true once would quiet an alert.
+func (s *standing) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	gauge := func(d *prometheus.Desc, v float64, label string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label)
+	}
+	running, due, err := s.ledger.Used(ctx)
+	for pool, n := range running {
+		gauge(s.running, float64(n), pool)
+	}
+	for recipe, n := range due {
+		gauge(s.waiting, float64(n), recipe)
+	}
+	newest, alsoErr := s.ledger.NewestChampions(ctx)
+	for recipe, at := range newest {
+		gauge(s.newest, float64(at.UnixMilli())/1000, recipe)
+	}
+	if err := errors.Join(err, alsoErr); err != nil {
+		s.log.Debug("runs and models could not be counted", "reason", err)
+	}
+}

@@ -1,0 +1,242 @@
+package telemetry
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// environment is OpenTelemetry's variables, as its specification names them.
+//
+// The SDK reads them too, and complains about what it does not understand to
+// standard error, past any logger, and goes on. So they are read here, before
+// the SDK sees them, what is wrong is an error, and what is right is handed to
+// the SDK as options, which count for more than what it reads.
+type environment func(string) string
+
+const (
+	defaultService = "tidemill"
+	exporterPrefix = "OTEL_EXPORTER_OTLP_"
+)
+
+func (e environment) value(variable string) string { return strings.TrimSpace(e(variable)) }
+
+// exporter is a setting of the exporter: the one for traces counts before the
+// one for all signals.
+func (e environment) exporter(setting string) (variable, value string) {
+	variable = exporterPrefix + "TRACES_" + setting
+	if value = e.value(variable); value == "" {
+		variable = exporterPrefix + setting
+		value = e.value(variable)
+	}
+	return variable, value
+}
+
+// off tells whether traces are switched off, whatever else is said.
+func (e environment) off() (bool, error) {
+	if strings.EqualFold(e.value("OTEL_SDK_DISABLED"), "true") {
+		return true, nil
+	}
+	switch exporter := e.value("OTEL_TRACES_EXPORTER"); exporter {
+	case "", "otlp":
+		return false, nil
+	case "none":
+		return true, nil
+	default:
+		return false, fmt.Errorf("read OTEL_TRACES_EXPORTER: no exporter is called %q: use otlp or none", exporter)
+	}
+}
+
+// endpoint is where the collector is; nil if nobody says so. One for all
+// signals is a base, to which OTLP over HTTP adds its path.
+func (e environment) endpoint(grpc bool) (*url.URL, error) {
+	variable, text := e.exporter("ENDPOINT")
+	if text == "" {
+		return nil, nil
+	}
+	at, err := url.Parse(text)
+	switch {
+	case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
+		return nil, fmt.Errorf("read %s: it is no URL of a collector: write it like http://collector:4318", variable)
+	case at.User != nil:
+		return nil, fmt.Errorf("read %s: it holds a user or a password: give those in %sHEADERS", variable, exporterPrefix)
+	case at.RawQuery != "" || at.Fragment != "":
+		return nil, fmt.Errorf("read %s: a collector's URL ends with its path: leave out what comes behind ? or #", variable)
+	}
+	if variable == exporterPrefix+"ENDPOINT" && !grpc {
+		at = at.JoinPath("v1", "traces")
+	}
+	return at, nil
+}
+
+func (e environment) grpc() (bool, error) {
+	switch variable, protocol := e.exporter("PROTOCOL"); protocol {
+	case "", "http/protobuf":
+		return false, nil
+	case "grpc":
+		return true, nil
+	default:
+		return false, fmt.Errorf("read %s: no protocol is called %q: use http/protobuf or grpc", variable, protocol)
+	}
+}
+
+// pair is one of a list name=value,name=value, as variables hold them.
+type pair struct{ name, value string }
+
+var (
+	errNoEquals = errors.New("it has no =")
+	errNoName   = errors.New("it has no name before the =")
+	errEscape   = errors.New("it has a % that no two hexadecimal digits follow")
+)
+
+// pairs reads such a list. What is at fault is named by its place: the list may
+// hold a token.
+func pairs(variable, list string) ([]pair, error) {
+	var all []pair
+	for i, text := range strings.Split(list, ",") {
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		p, err := readPair(text)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: pair %d: %w: write name=value,name=value, with %%2C for a comma", variable, i+1, err)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+func readPair(text string) (pair, error) {
+	name, value, ok := strings.Cut(text, "=")
+	if !ok {
+		return pair{}, errNoEquals
+	}
+	if name = strings.TrimSpace(name); name == "" {
+		return pair{}, errNoName
+	}
+	value, err := url.PathUnescape(strings.TrimSpace(value))
+	if err != nil {
+		return pair{}, errEscape
+	}
+	return pair{name, value}, nil
+}
+
+// collector is where spans go and how.
+type collector struct {
+	endpoint *url.URL
+	grpc     bool
+	headers  map[string]string
+	timeout  time.Duration // of one export
+	gzip     bool
+	tls      *tls.Config // nil without TLS
+}
+
+const defaultTimeout = 10 * time.Second
+
+// collector reads where spans go; nil is nowhere.
+func (e environment) collector() (*collector, error) {
+	off, err := e.off()
+	if err != nil || off {
+		return nil, err
+	}
+	c := &collector{}
+	if c.grpc, err = e.grpc(); err != nil {
+		return nil, err
+	}
+	if c.endpoint, err = e.endpoint(c.grpc); err != nil || c.endpoint == nil {
+		return nil, err
+	}
+	if c.headers, err = e.headers(); err != nil {
+		return nil, err
+	}
+	if c.timeout, err = e.timeout(); err != nil {
+		return nil, err
+	}
+	if c.gzip, err = e.gzip(); err != nil {
+		return nil, err
+	}
+	if c.endpoint.Scheme == "https" {
+		c.tls, err = e.tls()
+	}
+	return c, err
+}
+
+func (e environment) headers() (map[string]string, error) {
+	variable, text := e.exporter("HEADERS")
+	list, err := pairs(variable, text)
+	if err != nil {
+		return nil, err
+	}
+	headers := make(map[string]string, len(list))
+	for i, p := range list {
+		if strings.ContainsFunc(p.name, noNameLetter) || strings.ContainsFunc(p.value, noValueLetter) {
+			return nil, fmt.Errorf("read %s: header %d may not be one: its name or its value holds letters that no header may", variable, i+1)
+		}
+		headers[p.name] = p.value
+	}
+	return headers, nil
+}
+
+func noNameLetter(r rune) bool {
+	return r <= ' ' || r > '~' || strings.ContainsRune("()<>@,;:\\\"/[]?={}", r)
+}
+
+func noValueLetter(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
+
+func (e environment) timeout() (time.Duration, error) {
+	variable, text := e.exporter("TIMEOUT")
+	if text == "" {
+		return defaultTimeout, nil
+	}
+	ms, err := strconv.ParseUint(text, 10, 31)
+	if err != nil || ms == 0 {
+		return 0, fmt.Errorf("read %s: %q is no time: give milliseconds, 10000 say", variable, text)
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+func (e environment) gzip() (bool, error) {
+	switch variable, text := e.exporter("COMPRESSION"); text {
+	case "", "none":
+		return false, nil
+	case "gzip":
+		return true, nil
+	default:
+		return false, fmt.Errorf("read %s: no compression is called %q: use gzip or none", variable, text)
+	}
+}
+
+// tls reads which collector to trust and who we are. Unlike the SDK it does not
+// go on with the system's CAs if it cannot read those that are named.
+func (e environment) tls() (*tls.Config, error) {
+	c := &tls.Config{}
+	if variable, file := e.exporter("CERTIFICATE"); file != "" {
+		pem, err := os.ReadFile(file)
+		if err == nil {
+			c.RootCAs = x509.NewCertPool()
+			if !c.RootCAs.AppendCertsFromPEM(pem) {
+				err = errors.New(file + " holds no certificate in PEM")
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", variable, err)
+		}
+	}
+	variable, cert := e.exporter("CLIENT_CERTIFICATE")
+	_, key := e.exporter("CLIENT_KEY")
+	if cert == "" && key == "" {
+		return c, nil
+	}
+	ours, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("read %s and its CLIENT_KEY: %w", variable, err)
+	}
+	c.Certificates = []tls.Certificate{ours}
+	return c, nil
+}

@@ -1,0 +1,205 @@
+package telemetry
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tidemill.dev/broker"
+)
+
+const (
+	// streamsEvery is how often Kafka is asked at most, however many scrape.
+	streamsEvery = 15 * time.Second
+	// streamsPatience is how long a scrape waits for the answer. Prometheus gives
+	// up after ten seconds, and all other metrics with it.
+	streamsPatience = 4 * time.Second
+)
+
+// Streams makes metrics of the state of the install's streams. Kafka is asked
+// for it when somebody scrapes, and not at every scrape. While Kafka is away the
+// last answer stands, and tidemill_stream_age_seconds says how old it is.
+func Streams(b *broker.Broker, log *slog.Logger) prometheus.Collector {
+	return newStreams(b.Streams, log)
+}
+
+type streams struct {
+	ask func(context.Context) ([]broker.StreamInfo, error)
+	log *slog.Logger
+
+	partitions, records, written, bytes, lag, lost, age *prometheus.Desc
+
+	turn    chan struct{} // filled while Kafka is asked: other scrapes wait for the same answer
+	asked   time.Time
+	failing bool
+	last    []broker.StreamInfo
+	at      time.Time // of last; zero while there has been no answer
+}
+
+func newStreams(ask func(context.Context) ([]broker.StreamInfo, error), log *slog.Logger) *streams {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("tidemill_stream_"+name, help, labels, nil)
+	}
+	return &streams{ask: ask, log: log, turn: make(chan struct{}, 1),
+		partitions: desc("partitions", "Partitions of the stream.", "stream"),
+		records:    desc("records", "Records that the stream keeps; the markers of transactions count too.", "stream"),
+		written:    desc("written_total", "Records that the stream has been given since it was made.", "stream"),
+		bytes:      desc("bytes", "Bytes on the disks of the partitions' leaders; absent where Kafka does not say.", "stream"),
+		lag:        desc("lag", "Records that a group has yet to read.", "stream", "group"),
+		lost:       desc("lost", "Records that retention has deleted before a group has read them.", "stream", "group"),
+		age:        desc("age_seconds", "Age of all tidemill_stream metrics: 15 s or more while nobody scrapes or Kafka is away."),
+	}
+}
+
+func (s *streams) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{s.partitions, s.records, s.written, s.bytes, s.lag, s.lost, s.age} {
+		ch <- d
+	}
+}
+
+func (s *streams) Collect(ch chan<- prometheus.Metric) {
+	infos, at := s.newest()
+	if at.IsZero() {
+		return
+	}
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	gauge(s.age, time.Since(at).Seconds())
+	for _, i := range infos {
+		gauge(s.partitions, float64(len(i.Partitions)), i.Name)
+		gauge(s.records, float64(i.Records), i.Name)
+		ch <- prometheus.MustNewConstMetric(s.written, prometheus.CounterValue, float64(ends(i)), i.Name)
+		if i.Bytes >= 0 {
+			gauge(s.bytes, float64(i.Bytes), i.Name)
+		}
+		for _, g := range i.Groups {
+			gauge(s.lag, float64(g.Lag), i.Name, g.Group)
+			gauge(s.lost, float64(g.Lost), i.Name, g.Group)
+		}
+	}
+}
+
+func ends(i broker.StreamInfo) (sum int64) {
+	for _, p := range i.Partitions {
+		sum += p.End
+	}
+	return sum
+}
+
+// newest is the last answer, after asking for another if it is time to. A
+// question that fails counts as one, or a Kafka that is away would cost every
+// scrape the whole wait.
+func (s *streams) newest() ([]broker.StreamInfo, time.Time) {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	if !s.asked.IsZero() && time.Since(s.asked) < streamsEvery {
+		return s.last, s.at
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), streamsPatience)
+	defer cancel()
+	infos, err := s.ask(ctx)
+	s.asked = time.Now()
+	if err == nil {
+		s.last, s.at = infos, s.asked
+	}
+	s.tell(err)
+	return s.last, s.at
+}
+
+// tell logs that the streams cannot be looked at, or can again, once.
+func (s *streams) tell(err error) {
+	if s.failing == (err != nil) {
+		return
+	}
+	s.failing = err != nil
+	if err != nil {
+		s.log.Warn("the streams' metrics stay as they are", "reason", err)
+		return
+	}
+	s.log.Info("the streams' metrics are up to date again")
+}
+
+// Producer makes metrics of what a producer counts, under a name that says what
+// it is for. Register it, and unregister it when the producer is closed for
+// another of the same name.
+func Producer(name string, p *broker.Producer) prometheus.Collector {
+	type stats = broker.ProducerStats
+	of := prometheus.Labels{"producer": name}
+	c := snapshot[stats]{take: p.Stats}
+	add := func(kind prometheus.ValueType, name, help string, value func(*stats) float64) {
+		c.metrics = append(c.metrics, metric[stats]{prometheus.NewDesc("tidemill_producer_"+name, help, nil, of), kind, value, nil})
+	}
+	events := prometheus.NewDesc("tidemill_producer_events_total", "Events by what became of them: stored is acknowledged by all in-sync replicas; failed was given up; in-doubt was given up and may stand on the stream all the same; refused was never accepted.", []string{"outcome"}, of)
+	for outcome, value := range map[string]func(*stats) float64{
+		"stored":   func(s *stats) float64 { return float64(s.Events) },
+		"failed":   func(s *stats) float64 { return float64(s.Failed - s.InDoubt) },
+		"in-doubt": func(s *stats) float64 { return float64(s.InDoubt) },
+		"refused":  func(s *stats) float64 { return float64(s.Refused) },
+	} {
+		c.metrics = append(c.metrics, metric[stats]{events, prometheus.CounterValue, value, []string{outcome}})
+	}
+	const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
+	add(counter, "stored_bytes_total", "Bytes of stored events, before compression.", func(s *stats) float64 { return float64(s.Bytes) })
+	add(counter, "batches_total", "Batches of stored events.", func(s *stats) float64 { return float64(s.Batches) })
+	add(counter, "retries_total", "Times a batch was put off to be sent again.", func(s *stats) float64 { return float64(s.Retries) })
+	add(counter, "requests_total", "Requests to Kafka, whatever came of them.", func(s *stats) float64 { return float64(s.Requests) })
+	add(counter, "request_seconds_total", "Time that those requests took, all together.", func(s *stats) float64 { return s.RequestTime.Seconds() })
+	add(gauge, "buffered_events", "Events that have no answer yet.", func(s *stats) float64 { return float64(s.BufferedEvents) })
+	add(gauge, "buffered_bytes", "Bytes of events that have no answer yet.", func(s *stats) float64 { return float64(s.BufferedBytes) })
+	add(gauge, "waiting", "Callers that wait for room in the buffer.", func(s *stats) float64 { return float64(s.Waiting) })
+	return c
+}
+
+// Consumer makes metrics of what a consumer counts, under a name that says what
+// it is for. Register it, and unregister it when the consumer is closed for
+// another of the same name.
+func Consumer(name string, c *broker.Consumer) prometheus.Collector {
+	type stats = broker.ConsumerStats
+	of := prometheus.Labels{"consumer": name}
+	all := snapshot[stats]{take: c.Stats}
+	add := func(kind prometheus.ValueType, name, help string, value func(*stats) float64) {
+		all.metrics = append(all.metrics, metric[stats]{prometheus.NewDesc("tidemill_consumer_"+name, help, nil, of), kind, value, nil})
+	}
+	const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
+	add(counter, "events_total", "Events handed out.", func(s *stats) float64 { return float64(s.Events) })
+	add(counter, "done_total", "Events that have been dealt with; the others of those handed out are open.", func(s *stats) float64 { return float64(s.Done) })
+	add(counter, "dead_letters_total", "Dead letters written for what is no event.", func(s *stats) float64 { return float64(s.DeadLetters) })
+	add(counter, "lost_total", "Offsets that were gone before they were read.", func(s *stats) float64 { return float64(s.Lost) })
+	add(counter, "rebalances_total", "Generations of the group that this member has taken part in.", func(s *stats) float64 { return float64(s.Rebalances) })
+	add(counter, "fetches_total", "Requests to Kafka for events, whatever came of them.", func(s *stats) float64 { return float64(s.Fetches) })
+	add(counter, "fetched_bytes_total", "Bytes in the answers to those requests.", func(s *stats) float64 { return float64(s.FetchedBytes) })
+	add(gauge, "partitions", "Partitions that are read here.", func(s *stats) float64 { return float64(s.Partitions) })
+	add(gauge, "open_bytes", "Bytes fetched and not yet dealt with.", func(s *stats) float64 { return float64(s.OpenBytes) })
+	return all
+}
+
+// snapshot turns what something says of itself at one moment into metrics. The
+// broker counts for itself and does not know Prometheus; here is where its
+// numbers get names.
+type snapshot[S any] struct {
+	take    func() S
+	metrics []metric[S]
+}
+
+type metric[S any] struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(*S) float64
+	label []string // values of desc's labels
+}
+
+func (c snapshot[S]) Describe(ch chan<- *prometheus.Desc) {
+	for _, m := range c.metrics {
+		ch <- m.desc
+	}
+}
+
+func (c snapshot[S]) Collect(ch chan<- prometheus.Metric) {
+	s := c.take()
+	for _, m := range c.metrics {
+		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(&s), m.label...)
+	}
+}

@@ -1,0 +1,271 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+	"google.golang.org/grpc/credentials"
+)
+
+// scope is the name under which all of our spans are made.
+const scope = "tidemill.dev"
+
+// silent is the tracer of a process without a collector: it costs nothing and
+// no goroutine stands behind it.
+func silent() trace.Tracer { return noop.NewTracerProvider().Tracer(scope) }
+
+// traces is the way of spans from their end to the collector:
+//
+//	span ends ─▶ batches (the SDK's) ─▶ reporter ─▶ exporter ─▶ collector
+type traces struct {
+	provider *sdk.TracerProvider
+	batches  sdk.SpanProcessor
+	out      *reporter
+}
+
+// openTraces begins to export, or is nil where the environment names no
+// collector.
+func openTraces(ctx context.Context, o Options, counts *spanCounts) (*traces, error) {
+	env := environment(o.Getenv)
+	to, err := env.collector()
+	if err != nil || to == nil {
+		return nil, err
+	}
+	sampler, err := env.sampler()
+	if err != nil {
+		return nil, err
+	}
+	who, err := env.resource(o)
+	if err != nil {
+		return nil, err
+	}
+	exporter, err := to.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o.Logger.Info("traces are exported", "to", to.endpoint.Redacted())
+	t := &traces{out: newReporter(exporter, o.Logger, counts)}
+	t.batches = sdk.NewBatchSpanProcessor(t.out)
+	t.provider = sdk.NewTracerProvider(sdk.WithSampler(sampler), sdk.WithResource(who),
+		sdk.WithSpanProcessor(counted{t.batches, counts}))
+	return t, nil
+}
+
+func (t *traces) tracer(version string) trace.Tracer {
+	return t.provider.Tracer(scope, trace.WithInstrumentationVersion(version))
+}
+
+// close flushes and waits until no goroutine is left. The batches are shut down
+// directly: the provider would not touch them once the context has ended, and
+// nothing would end them then.
+func (t *traces) close(ctx context.Context) error {
+	err := t.batches.Shutdown(ctx)
+	t.out.stop(errors.New("closing")) // whatever is still on its way has had its time
+	<-t.out.gone
+	return errors.Join(err, t.provider.Shutdown(context.WithoutCancel(ctx)))
+}
+
+// dial makes the exporter. Nothing is connected yet: a collector that is away
+// now may be there for the first span.
+func (c *collector) dial(ctx context.Context) (sdk.SpanExporter, error) {
+	if c.grpc {
+		return c.dialGRPC(ctx)
+	}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: c.tls, ForceAttemptHTTP2: true,
+		TLSHandshakeTimeout: c.timeout, IdleConnTimeout: time.Minute}
+	options := []otlptracehttp.Option{otlptracehttp.WithEndpointURL(c.endpoint.String()), otlptracehttp.WithHeaders(c.headers),
+		otlptracehttp.WithHTTPClient(&http.Client{Transport: transport, Timeout: c.timeout})}
+	if c.gzip {
+		options = append(options, otlptracehttp.WithCompression(otlptracehttp.GzipCompression))
+	}
+	exporter, err := otlptracehttp.New(ctx, options...)
+	if err != nil {
+		return nil, fmt.Errorf("export to %s: %w", c.endpoint.Redacted(), err)
+	}
+	return closing{exporter, transport}, nil
+}
+
+func (c *collector) dialGRPC(ctx context.Context) (sdk.SpanExporter, error) {
+	options := []otlptracegrpc.Option{otlptracegrpc.WithEndpointURL(c.endpoint.String()), otlptracegrpc.WithHeaders(c.headers),
+		otlptracegrpc.WithTimeout(c.timeout)}
+	if c.tls != nil {
+		options = append(options, otlptracegrpc.WithTLSCredentials(credentials.NewTLS(c.tls)))
+	}
+	if c.gzip {
+		options = append(options, otlptracegrpc.WithCompressor("gzip"))
+	}
+	exporter, err := otlptracegrpc.New(ctx, options...)
+	if err != nil {
+		return nil, fmt.Errorf("export to %s: %w", c.endpoint.Redacted(), err)
+	}
+	return exporter, nil
+}
+
+// closing closes the exporter's connections behind it. Its own transport would
+// be shared by the whole process and keep them.
+type closing struct {
+	sdk.SpanExporter
+	transport *http.Transport
+}
+
+func (c closing) Shutdown(ctx context.Context) error {
+	defer c.transport.CloseIdleConnections()
+	return c.SpanExporter.Shutdown(ctx)
+}
+
+// sampler reads which traces are kept. The default keeps what its parent keeps,
+// and all that begin here.
+func (e environment) sampler() (sdk.Sampler, error) {
+	name, parent := strings.CutPrefix(strings.ToLower(e.value("OTEL_TRACES_SAMPLER")), "parentbased_")
+	var s sdk.Sampler
+	switch name {
+	case "":
+		return sdk.ParentBased(sdk.AlwaysSample()), nil
+	case "always_on":
+		s = sdk.AlwaysSample()
+	case "always_off":
+		s = sdk.NeverSample()
+	case "traceidratio":
+		ratio, err := e.ratio()
+		if err != nil {
+			return nil, err
+		}
+		s = sdk.TraceIDRatioBased(ratio)
+	default:
+		return nil, fmt.Errorf("read OTEL_TRACES_SAMPLER: no sampler is called %q: use always_on, always_off or traceidratio, each with parentbased_ before it or not", e.value("OTEL_TRACES_SAMPLER"))
+	}
+	if parent {
+		return sdk.ParentBased(s), nil
+	}
+	return s, nil
+}
+
+func (e environment) ratio() (float64, error) {
+	text := e.value("OTEL_TRACES_SAMPLER_ARG")
+	if text == "" {
+		return 1, nil
+	}
+	ratio, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(ratio >= 0 && ratio <= 1) { // NaN is neither
+		return 0, fmt.Errorf("read OTEL_TRACES_SAMPLER_ARG: %q is no share of traces: give a number from 0 to 1", text)
+	}
+	return ratio, nil
+}
+
+// resource is who all spans are from. OTEL_SERVICE_NAME counts before
+// OTEL_RESOURCE_ATTRIBUTES, and those before what we know ourselves.
+func (e environment) resource(o Options) (*resource.Resource, error) {
+	const variable = "OTEL_RESOURCE_ATTRIBUTES"
+	said, err := pairs(variable, e.value(variable))
+	if err != nil {
+		return nil, err
+	}
+	attrs := []attribute.KeyValue{semconv.ServiceName(o.Name), semconv.ServiceVersion(o.Version),
+		semconv.TelemetrySDKName("opentelemetry"), semconv.TelemetrySDKLanguageGo}
+	if host, err := os.Hostname(); err == nil {
+		attrs = append(attrs, semconv.HostName(host))
+	}
+	for _, p := range said { // of two of one name the last counts
+		attrs = append(attrs, attribute.String(p.name, p.value))
+	}
+	if name := e.value("OTEL_SERVICE_NAME"); name != "" {
+		attrs = append(attrs, semconv.ServiceName(name))
+	}
+	return resource.NewSchemaless(attrs...), nil
+}
+
+// spanCounts are what has become of spans. What ended and was neither exported
+// nor failed waits in a batch or fell out of a full queue.
+type spanCounts struct{ ended, exported, failed atomic.Uint64 }
+
+// counted counts the spans that end and are sampled.
+type counted struct {
+	sdk.SpanProcessor
+	counts *spanCounts
+}
+
+func (c counted) OnEnd(s sdk.ReadOnlySpan) {
+	if s.SpanContext().IsSampled() {
+		c.counts.ended.Add(1)
+	}
+	c.SpanProcessor.OnEnd(s)
+}
+
+// reporter exports spans and deals with what goes wrong by itself. The SDK hands
+// an exporter's errors to a handler that the whole process shares and that
+// writes each of them to standard error; so none reaches it. What the SDK would
+// say there about the environment has been found before (environment.go).
+type reporter struct {
+	exporter sdk.SpanExporter
+	log      *slog.Logger
+	counts   *spanCounts
+	failing  atomic.Bool
+
+	life context.Context // of the exports; ended by stop
+	stop context.CancelCauseFunc
+	once sync.Once
+	gone chan struct{} // closed when nothing is exported any more
+}
+
+func newReporter(exporter sdk.SpanExporter, log *slog.Logger, counts *spanCounts) *reporter {
+	r := &reporter{exporter: exporter, log: log, counts: counts, gone: make(chan struct{})}
+	r.life, r.stop = context.WithCancelCause(context.Background())
+	return r
+}
+
+// ExportSpans never fails. A collector that is away costs spans and one line in
+// the log, and one more when it is back.
+func (r *reporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.life, cancel)()
+	err := r.exporter.ExportSpans(ctx, spans)
+	if err == nil {
+		r.counts.exported.Add(uint64(len(spans)))
+	} else {
+		r.counts.failed.Add(uint64(len(spans)))
+	}
+	if r.failing.Swap(err != nil) == (err != nil) {
+		return nil
+	}
+	if err != nil {
+		r.log.Warn("spans are dropped until the collector takes them", "reason", shortened(err))
+		return nil
+	}
+	r.log.Info("the collector takes spans again")
+	return nil
+}
+
+// Shutdown is called when the last batch has been exported.
+func (r *reporter) Shutdown(ctx context.Context) error {
+	defer r.once.Do(func() { close(r.gone) })
+	return r.exporter.Shutdown(ctx)
+}
+
+const reasonShown = 300
+
+// shortened keeps a collector that answers with a page from filling the log.
+func shortened(err error) string {
+	text := err.Error()
+	if len(text) > reasonShown {
+		return text[:reasonShown] + "…"
+	}
+	return text
+}

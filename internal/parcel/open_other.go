@@ -1,5 +1,0 @@
-//go:build !unix
-
-package parcel
-
-const nonBlocking = 0

@@ -1,5 +1,0 @@
-package parcel
-
-import "errors"
-
-func mkfifo(string) error { return errors.ErrUnsupported }

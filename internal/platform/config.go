@@ -1,0 +1,195 @@
+package platform
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/dedupe"
+	"tidemill.dev/config"
+)
+
+// Watch applies the config whenever what load returns has changed, until the
+// context ends. A config that does not load or cannot be applied leaves the one
+// before in force, and Ready says so.
+//
+// It looks instead of being told: that finds a ConfigMap's swapped link, an
+// editor's renamed file and a change on a network file system alike, and what
+// was missed once is found the next time.
+func (p *Platform) Watch(ctx context.Context, load func() (*config.Config, error), every time.Duration) {
+	w := watcher{p: p, load: load, settled: p.Config().Hash()}
+	w.last = w.settled
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			w.look(ctx)
+		}
+	}
+}
+
+// watcher remembers what it saw by a print: the config's hash, or the error's
+// text.
+type watcher struct {
+	p       *Platform
+	load    func() (*config.Config, error)
+	read    *config.Config // the time before
+	hash    string         // of it
+	last    string         // seen the time before
+	settled string         // dealt with
+}
+
+// hashOf spares the hash of what is the same config still.
+func (w *watcher) hashOf(c *config.Config) string {
+	if c != w.read {
+		w.read, w.hash = c, c.Hash()
+	}
+	return w.hash
+}
+
+// look deals with a change when it has seen it twice: a file that is being
+// written may well be valid halfway, and mean something else.
+func (w *watcher) look(ctx context.Context) {
+	c, err := w.load()
+	seen := ""
+	if err != nil {
+		seen = "error: " + err.Error()
+	} else {
+		seen = w.hashOf(c)
+	}
+	still := seen == w.last
+	w.last = seen
+	if !still || seen == w.settled {
+		return
+	}
+	if err == nil {
+		if err := w.p.apply(ctx, c); err != nil {
+			if ctx.Err() == nil {
+				w.p.refuse(err) // Kafka may be away: it tries again the next time
+			}
+			return
+		}
+	}
+	w.settled = seen
+	w.p.refuse(err)
+}
+
+// apply brings the streams to a new config and has it apply from now on.
+func (p *Platform) apply(ctx context.Context, c *config.Config) error {
+	if c.Name != p.names.Install() {
+		return fmt.Errorf("name changed from %s to %s, which names every topic anew: restart to use it", p.names.Install(), c.Name)
+	}
+	if err := p.ensureStreams(ctx, c); err != nil {
+		return err
+	}
+	if err := p.applyToParts(ctx, c); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.config = c
+	p.mu.Unlock()
+	p.log.Info("config applied", "config", c.Hash(), "streams", len(c.Streams))
+	return nil
+}
+
+// refuse remembers why a config does not apply; nil is that it does. It says
+// it once, not each time the watcher looks.
+func (p *Platform) refuse(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil && (p.refused == nil || p.refused.Error() != err.Error()) {
+		p.log.Warn("config refused; the one before stays in force", "config", p.config.Hash(), "reason", err)
+	}
+	p.refused = err
+}
+
+// A dead letter holds its record's bytes in base64, so it outgrows any event.
+const deadLetterBytes = 9 << 20
+
+// specs are the streams that a config has or needs.
+func specs(c *config.Config) []broker.StreamSpec {
+	streams := slices.Concat(c.Streams, c.Parked())
+	held := c.HeldFor()
+	all := make([]broker.StreamSpec, 0, len(streams)+len(held))
+	for _, s := range streams {
+		spec := broker.StreamSpec{Name: s.Name, Partitions: s.Partitions, Retention: s.Retention,
+			KeyOrdered: s.KeyOrdered, Builtin: s.Builtin}
+		if s.Name == tidemill.StreamDeadLetters || s.Name == tidemill.Parked(tidemill.StreamDeadLetters) {
+			spec.MaxMessageBytes = deadLetterBytes
+		}
+		all = append(all, spec)
+	}
+	for _, s := range held {
+		all = append(all, broker.StreamSpec{Name: s.Name, Partitions: s.Partitions, Retention: s.Retention,
+			KeyOrdered: s.KeyOrdered, Builtin: true, Beside: s.From})
+	}
+	return all
+}
+
+// ensureStreams brings the streams to what a config wants and logs what was
+// done and what was left.
+func (p *Platform) ensureStreams(ctx context.Context, c *config.Config) error {
+	report, err := p.broker.EnsureStreams(ctx, specs(c), broker.EnsureOptions{Reorder: p.reorder})
+	var created []string
+	for _, c := range report.Changes {
+		if c.What == "created" {
+			p.log.Info("stream created", "stream", c.Stream, "to", c.To)
+			created = append(created, c.Stream)
+			continue
+		}
+		p.log.Info("stream altered", "stream", c.Stream, "what", c.What, "from", c.From, "to", c.To)
+	}
+	p.forgetRepeats(ctx, created)
+	if err != nil {
+		return err
+	}
+	p.logLeft(report)
+	return nil
+}
+
+// forgetWithin bounds the wait for a Redis that is away: a process that starts
+// without it shall start.
+const forgetWithin = time.Second
+
+// forgetRepeats keeps the events of new streams from being taken for repeats of
+// those that earlier ones of their names held.
+func (p *Platform) forgetRepeats(ctx context.Context, streams []string) {
+	if p.redis == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, forgetWithin)
+	defer cancel()
+	p.mu.Lock()
+	memory := p.repeats
+	p.mu.Unlock()
+	for _, stream := range streams {
+		memory.Forget(stream)
+	}
+	for _, stream := range streams {
+		if err := dedupe.Forget(ctx, p.redis, p.names, p.kafka, stream); err != nil {
+			p.log.Warn("events of new streams may be taken for repeats of those that stood on earlier ones", "stream", stream, "reason", err)
+			return
+		}
+	}
+}
+
+func (p *Platform) logLeft(report broker.EnsureReport) {
+	for _, d := range report.Drift {
+		p.log.Warn("stream left as it is", "stream", d.Stream, "what", d.What, "want", d.Want, "have", d.Have, "reason", d.Why, "next", d.Next)
+	}
+	for _, stream := range report.Unknown {
+		p.log.Info("stream is not in the config; nothing is deleted", "stream", stream)
+	}
+	if p.servers != nil {
+		return // that one broker is all there is goes without saying
+	}
+	for _, w := range report.Warnings {
+		p.log.Warn(w)
+	}
+}

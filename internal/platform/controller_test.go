@@ -1,0 +1,76 @@
+package platform
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/broker/follow"
+	"tidemill.dev/config"
+	"tidemill.dev/triggers/schedule"
+)
+
+func TestCheckClock(t *testing.T) {
+	t.Parallel()
+	for want, s := range map[api.Check]schedule.Status{
+		{Name: "clock", Status: api.OK, Detail: "this process sends the ticks"}:                   {Active: true},
+		{Name: "clock", Status: api.OK, Detail: "stands by"}:                                      {},
+		{Name: "clock", Status: api.Degraded, Detail: "Kafka does not answer; it is tried again"}: {Err: errors.New("Kafka does not answer")},
+		{Name: "clock", Status: api.Degraded, Detail: "2 schedules wait for their keys; a fails; it is tried again"}: {Active: true,
+			Delayed: map[string]error{"b": errors.New("b fails"), "a": errors.New("a fails")}},
+	} {
+		if got := checkClock(s); got != want {
+			t.Errorf("%+v: %+v, want %+v", s, got, want)
+		}
+	}
+}
+
+// A schedule that comes with a changed config ticks without a restart.
+func TestAControllerFollowsTheConfig(t *testing.T) {
+	t.Parallel()
+	p, err := Open(t.Context(), Options{Embedded: &embedded.Options{}, OwnStreams: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := p.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := p.Controller(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Parse("test", []byte("version: 1\nschedules: {often: {cron: '* * * * * *'}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.apply(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	r, err := follow.OpenReader(t.Context(), p.Broker(), follow.ReaderOptions{Stream: tidemill.StreamEvents, Start: broker.Earliest()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close(context.WithoutCancel(t.Context())) }()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for {
+		events, err := r.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(events, func(e follow.Event) bool { return e.Type == tidemill.TypeScheduleTick }) {
+			break
+		}
+	}
+	ready := p.Ready(t.Context())
+	if !slices.ContainsFunc(ready.Checks, func(c api.Check) bool { return c.Name == "clock" && c.Status == api.OK }) {
+		t.Errorf("%+v", ready)
+	}
+}

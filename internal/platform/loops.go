@@ -1,0 +1,144 @@
+package platform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/ops/runmetrics"
+	"tidemill.dev/internal/ops/status"
+	"tidemill.dev/triggers/commands"
+	"tidemill.dev/triggers/deliver"
+	"tidemill.dev/triggers/schedule"
+)
+
+// skewInCluster is how much older than another process's our config may be:
+// Kubernetes takes up to a minute to bring a changed ConfigMap to a pod.
+const skewInCluster = 75 * time.Second
+
+// Dispatcher opens what sends events to the subscribers of the triggers. The
+// stop order closes it, before our functions and before the producers. The
+// platform must have been opened with Telemetry.
+func (p *Platform) Dispatcher(ctx context.Context) (*deliver.Dispatcher, error) {
+	if p.telemetry == nil {
+		return nil, errors.New("open the dispatcher: the platform was opened without telemetry")
+	}
+	if err := p.openFunctions(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.openServices(ctx); err != nil {
+		return nil, err
+	}
+	bearer, err := p.bearer()
+	if err != nil {
+		return nil, err
+	}
+	o := deliver.Options{Broker: p.broker, Config: p.Config(), Resolve: p.resolve, Bearer: bearer, Version: p.version,
+		Registerer: p.telemetry.Registry(), Tracer: p.telemetry.Tracer(), Logger: p.log}
+	if !p.Embedded() {
+		o.Skew = skewInCluster
+	}
+	d, err := deliver.Open(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	p.AtStop(Consumers, "the dispatcher", d.Close)
+	p.add(part{name: "the triggers", apply: d.Apply, check: func(context.Context) api.Check { return d.Check() }})
+	p.publishStanding(ctx, d)
+	return d, nil
+}
+
+// publishStanding tells gateways how the triggers stand here.
+func (p *Platform) publishStanding(ctx context.Context, d *deliver.Dispatcher) {
+	board := status.NewBoard(p.redis, p.names, p.kafka)
+	telling, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	id := tidemill.ID("dispatcher", time.Now().String(), p.addresses.Kafka)
+	running.Go(func() {
+		board.Publish(telling, id, func() []status.Trigger {
+			all := d.Standing()
+			told := make([]status.Trigger, len(all))
+			for i, s := range all {
+				told[i] = status.Trigger(s)
+			}
+			return told
+		})
+	})
+	p.AtStop(Consumers, "the word of how the triggers stand", func(context.Context) error {
+		stop()
+		running.Wait()
+		return nil
+	})
+}
+
+// Controller opens what sends the ticks of the schedules. Any number of processes
+// may have one; one is active. The stop order closes it.
+func (p *Platform) Controller(ctx context.Context) (*schedule.Controller, error) {
+	asked, err := commands.Follow(ctx, p.broker, p.log)
+	if err != nil {
+		return nil, fmt.Errorf("read which schedules are paused: %w", err)
+	}
+	p.AtStop(Consumers, "what people have asked for", asked.Close)
+	o := schedule.Options{Broker: p.broker, Names: p.names, Config: p.Config(), Redis: p.redis, Kafka: p.kafka,
+		Paused:  func(schedule string) bool { return asked.Now().SchedulePaused(schedule) },
+		Changed: asked.Changed,
+		Keys:    p.keysOf,
+		// Kafka's own transactions are there whole or not at all.
+		Verify: p.Embedded(), Logger: p.log}
+	if p.telemetry != nil {
+		o.Registerer = p.telemetry.Registry()
+	}
+	k, err := schedule.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	p.AtStop(Consumers, "the clock", k.Close)
+	p.add(part{
+		name:  "the clock",
+		apply: func(_ context.Context, c *config.Config) error { return k.Apply(c) },
+		check: func(context.Context) api.Check { return checkClock(k.Status()) },
+	})
+	p.watchRuns(ctx)
+	if err := p.openCensus(ctx); err != nil {
+		return nil, err
+	}
+	p.watchCluster(ctx)
+	return k, nil
+}
+
+// openCensus counts what alerts go by. It is the controller that does, for it stays
+// while functions go to zero.
+func (p *Platform) openCensus(ctx context.Context) error {
+	if p.works == nil || p.telemetry == nil {
+		return nil
+	}
+	c, err := runmetrics.Open(ctx, runmetrics.Options{Broker: p.broker, Ledger: p.works.ledger, Registerer: p.telemetry.Registry(), Logger: p.log})
+	if err != nil {
+		return fmt.Errorf("count runs and models: %w", err)
+	}
+	p.AtStop(Consumers, "the census of runs and models", c.Close)
+	return nil
+}
+
+// checkClock finds nothing wrong with a controller that stands by. One that cannot
+// keep the clock does not make a process unready: who asks is served all the
+// same, and taking it out of a balancer would help nobody.
+func checkClock(s schedule.Status) api.Check {
+	switch {
+	case len(s.Delayed) > 0:
+		name := slices.Min(slices.Collect(maps.Keys(s.Delayed)))
+		return api.Check{Name: "clock", Status: api.Degraded, Detail: fmt.Sprintf("%d schedules wait for their keys; %v; it is tried again", len(s.Delayed), s.Delayed[name])}
+	case s.Active:
+		return api.Check{Name: "clock", Status: api.OK, Detail: "this process sends the ticks"}
+	case s.Err != nil:
+		return api.Check{Name: "clock", Status: api.Degraded, Detail: s.Err.Error() + "; it is tried again"}
+	}
+	return api.Check{Name: "clock", Status: api.OK, Detail: "stands by"}
+}

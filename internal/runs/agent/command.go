@@ -1,0 +1,323 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"tidemill.dev"
+)
+
+// command is the process to start, and what ends what is not in its group.
+func (a *attempt) command() (cmd *exec.Cmd, kill func(), err error) {
+	plan := a.partsPlan()
+	if a.contained() {
+		return a.container(plan)
+	}
+	meet, err := a.meet(0)
+	if err != nil {
+		return nil, nil, err
+	}
+	contract := contract(&a.order, a.dirs.places(), meet)
+	env := variables(os.LookupEnv, plan.Env, a.gear.Env, contract)
+	if a.o.Inside {
+		if env, err = a.insideEnv(contract); err != nil {
+			return nil, nil, err
+		}
+		if plan.Dir, err = os.Getwd(); err != nil {
+			return nil, nil, permanent("find the folder that the image begins in: %w", err)
+		}
+	}
+	if err := checkVariables(env); err != nil {
+		return nil, nil, err
+	}
+	path, err := find(plan, env["PATH"])
+	if err != nil {
+		return nil, nil, err
+	}
+	cmd = &exec.Cmd{Path: path, Args: plan.Command, Dir: plan.Dir, Env: pairs(env)}
+	return cmd, func() {}, nil
+}
+
+// partsPlan is the plan with what this part of it runs.
+func (a *attempt) partsPlan() *tidemill.Plan {
+	plan := a.order.Plan
+	if s := plan.Servers; s != nil && a.party.part == Server && len(s.Command) > 0 {
+		plan.Command = s.Command
+	}
+	return &plan
+}
+
+// contained reports whether an engine runs the command.
+func (a *attempt) contained() bool { return a.order.Plan.Image != "" && !a.o.Inside }
+
+// imageRun is the plan that an engine runs; nil if none does.
+func (a *attempt) imageRun() *tidemill.Plan {
+	if !a.contained() {
+		return nil
+	}
+	return a.partsPlan()
+}
+
+// find looks for the command as a shell in its folder would.
+func find(p *tidemill.Plan, path string) (string, error) {
+	if len(p.Command) == 0 || p.Command[0] == "" {
+		return "", permanent("the recipe names no command to run: give one in run.command")
+	}
+	if info, err := os.Stat(p.Dir); err != nil || !info.IsDir() {
+		return "", permanent("the folder %s of the recipe is not there: run.dir is relative to the folder of the config", p.Dir)
+	}
+	name := p.Command[0]
+	if strings.ContainsRune(name, filepath.Separator) {
+		return within(p.Dir, name), nil // what is wrong with it, the start tells
+	}
+	for _, folder := range filepath.SplitList(path) {
+		file := filepath.Join(within(p.Dir, folder), name)
+		if info, err := os.Stat(file); err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
+			return file, nil
+		}
+	}
+	return "", permanent("command not found: %s is in no folder of PATH (%s); to run a file of the recipe's folder write ./%s", name, path, name)
+}
+
+func within(dir, name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(dir, name)
+}
+
+// unstarted says what is wrong with a command that does not start.
+func unstarted(p *tidemill.Plan, err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = path.Err // else the text names what we call, not what failed
+	}
+	failed := func(next string) error {
+		return permanent("start %s: %w%s", strings.Join(p.Command, " "), err, next)
+	}
+	switch {
+	case isScarce(err):
+		return fmt.Errorf("start %s: %w", strings.Join(p.Command, " "), err)
+	case errors.Is(err, fs.ErrNotExist):
+		return failed(": there is no such file, or its first line names a program that is not there")
+	case errors.Is(err, fs.ErrPermission):
+		return failed(": make it executable (chmod +x), or name the program that runs it")
+	case isNoProgram(err):
+		return failed(": its first line names no program; begin it with #! and one, or name the program in the command")
+	case isTooLong(err):
+		return failed(": its arguments and variables are too many together")
+	}
+	return failed("")
+}
+
+// container is the engine's program that runs the image.
+func (a *attempt) container(plan *tidemill.Plan) (*exec.Cmd, func(), error) {
+	engine := a.gear.Engine
+	if engine == "" {
+		return nil, nil, permanent("run the image %s: neither docker nor podman is here", a.order.Plan.Image)
+	}
+	meet, err := a.meet(portInside)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &container{engine: engine, name: "tidemill-" + a.o.Attempt, labels: a.gear.Labels, plan: plan, host: a.dirs.places(),
+		gpus: a.gear.GPUs, uid: os.Getuid(), gid: os.Getgid(), shared: !a.party.alone()}
+	if part := a.party.name(); part != "" {
+		c.name += "-" + part
+	}
+	c.env = variables(func(string) (string, bool) { return "", false }, plan.Env, a.gear.Env, contract(&a.order, insidePlaces(), meet))
+	if _, ok := c.env["HOME"]; !ok && c.uid != 0 {
+		c.env["HOME"] = "/tmp" // the image knows no home of ours
+	}
+	if err := checkVariables(c.env); err != nil {
+		return nil, nil, err
+	}
+	cmd := &exec.Cmd{Path: engine, Args: append([]string{engine}, c.args()...), Env: c.clientEnv(os.Environ())}
+	return cmd, func() { a.endContainer(c.name) }, nil
+}
+
+const (
+	portInside = 29500 // a container has all ports for itself
+	engineTime = 20 * time.Second
+)
+
+// endContainer ends a container whose client was ended. One that is not there
+// any more is what was wanted.
+func (a *attempt) endContainer(name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), engineTime)
+	defer cancel()
+	_ = exec.CommandContext(ctx, a.gear.Engine, "kill", name).Run()
+}
+
+// digestOf is the digest of an image; empty if the engine does not say.
+func digestOf(engine, image string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), engineTime)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, engine, "image", "inspect", "--format", "{{range .RepoDigests}}{{.}} {{end}}{{.Id}}", image).Output()
+	if fields := strings.Fields(string(out)); err == nil && len(fields) > 0 {
+		return fields[0]
+	}
+	return ""
+}
+
+// container is how an engine is asked to run an image.
+type container struct {
+	engine   string
+	name     string
+	labels   []string
+	plan     *tidemill.Plan
+	host     places // where the folders are here
+	gpus     []int
+	uid, gid int
+	env      map[string]string
+	shared   bool // it has the machine's network, where the other workers are
+}
+
+// below is where the folders are inside.
+const below = "/tidemill/"
+
+func insidePlaces() places {
+	return places{below + "in", below + "out", below + "checkpoint", below + "champion", below + "event.json", below + "events.ndjson"}
+}
+
+// args are the engine's. The image's entry point gives way to the command, as it
+// does in a cluster.
+func (c *container) args() []string {
+	args := []string{"run", "--rm", "--name", c.name}
+	if c.shared {
+		args = append(args, "--network", "host")
+	}
+	for _, l := range c.labels {
+		args = append(args, "--label", l)
+	}
+	args = append(args, c.who()...)
+	args = append(args, c.bounds()...)
+	args = append(args, c.cards()...)
+	args = append(args, c.mounts()...)
+	args = append(args, c.given()...)
+	if len(c.plan.Command) > 0 {
+		args = append(args, "--entrypoint", c.plan.Command[0])
+	}
+	args = append(args, c.plan.Image)
+	if len(c.plan.Command) > 1 {
+		args = append(args, c.plan.Command[1:]...)
+	}
+	return args
+}
+
+// who is the user inside: ours, so that what it makes is ours.
+func (c *container) who() []string {
+	args := []string{"--user", fmt.Sprintf("%d:%d", c.uid, c.gid), "--security-opt", "label=disable"}
+	if c.isPodman() && c.uid != 0 {
+		args = append(args, "--userns", "keep-id")
+	}
+	if !c.isPodman() {
+		args = append(args, "--init") // else a command that heeds no SIGTERM as process 1 is killed
+	}
+	return args
+}
+
+func (c *container) isPodman() bool { return strings.HasSuffix(c.engine, "podman") }
+
+func (c *container) bounds() (args []string) {
+	if c.plan.CPU > 0 {
+		args = append(args, "--cpus", strconv.FormatFloat(c.plan.CPU, 'f', -1, 64))
+	}
+	shared := int64(1 << 30)
+	if m := c.plan.Memory; m > 0 {
+		bytes := strconv.FormatInt(m, 10)
+		args = append(args, "--memory", bytes, "--memory-swap", bytes)
+		shared = min(shared, m/2)
+	}
+	return append(args, "--shm-size", strconv.FormatInt(shared, 10)) // 64 MiB is too little for the loaders of PyTorch
+}
+
+func (c *container) cards() (args []string) {
+	if len(c.gpus) == 0 {
+		return nil
+	}
+	texts := make([]string, len(c.gpus))
+	for i, g := range c.gpus {
+		texts[i] = strconv.Itoa(g)
+		args = append(args, "--device", "nvidia.com/gpu="+texts[i])
+	}
+	if c.isPodman() {
+		return args
+	}
+	return []string{"--gpus", `"device=` + strings.Join(texts, ",") + `"`}
+}
+
+func (c *container) mounts() (args []string) {
+	inside := insidePlaces()
+	for _, m := range []struct {
+		from, to string
+		write    bool
+	}{
+		{c.host.in, inside.in, false}, {c.host.out, inside.out, true},
+		{c.host.checkpoint, inside.checkpoint, true}, {c.host.champion, inside.champion, false},
+		{c.host.event, inside.event, false}, {c.host.events, inside.events, false},
+	} {
+		mount := "type=bind," + quoted("source="+m.from) + ",target=" + m.to
+		if !m.write {
+			mount += ",readonly"
+		}
+		args = append(args, "--mount", mount)
+	}
+	return args
+}
+
+// quoted is a field of comma-separated ones.
+func quoted(field string) string {
+	if !strings.ContainsAny(field, ",\"") {
+		return field
+	}
+	return `"` + strings.ReplaceAll(field, `"`, `""`) + `"`
+}
+
+// given are the variables by their names alone: a value among the arguments
+// everybody on the machine can read. Those that the engine's own program heeds
+// have to be given so, for it is not to heed them.
+func (c *container) given() (args []string) {
+	for _, name := range slices.Sorted(maps.Keys(c.env)) {
+		if isEngines(name) {
+			args = append(args, "--env", name+"="+c.env[name])
+		} else {
+			args = append(args, "--env", name)
+		}
+	}
+	return args
+}
+
+// engineNames begin the variables that tell an engine's program where its engine
+// is and who asks.
+var engineNames = []string{"DOCKER_", "PODMAN_", "CONTAINER", "XDG_", "BUILDAH_", "REGISTRY_AUTH", "STORAGE_", "SSL_CERT_", "DBUS_", "SSH_AUTH_SOCK"}
+
+func isEngines(name string) bool {
+	return slices.Contains(inherited, name) || slices.ContainsFunc(engineNames, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// clientEnv are the engine's program's own variables.
+func (c *container) clientEnv(ours []string) []string {
+	env := map[string]string{}
+	for _, pair := range ours {
+		if name, v, _ := strings.Cut(pair, "="); isEngines(name) {
+			env[name] = v
+		}
+	}
+	for name, v := range c.env {
+		if !isEngines(name) {
+			env[name] = v
+		}
+	}
+	return pairs(env)
+}

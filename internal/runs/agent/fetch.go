@@ -1,0 +1,303 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker/retry"
+	"tidemill.dev/internal/data/transfer"
+)
+
+// fetch lays everything down that the command is to find.
+func (a *attempt) fetch(ctx context.Context) error {
+	for _, part := range []struct {
+		what string
+		get  func(context.Context) error
+	}{
+		{"the events", a.fetchEvents},
+		{"the inputs", a.fetchInputs},
+		{"the champion", a.fetchChampion},
+		{"the checkpoint", a.fetchCheckpoint},
+	} {
+		if err := part.get(ctx); err != nil {
+			return fmt.Errorf("fetch %s: %w", part.what, err)
+		}
+	}
+	return nil
+}
+
+func (a *attempt) fetchChampion(ctx context.Context) error {
+	c := a.order.Champion
+	if c == nil && !a.contained() {
+		return nil // an engine mounts only what is there
+	}
+	if err := os.Mkdir(a.dirs.champion(), 0o755); err != nil || c == nil {
+		return err
+	}
+	return a.lay(ctx, a.dirs.champion(), c.Tree, a.o.Cache)
+}
+
+func (a *attempt) fetchCheckpoint(ctx context.Context) error {
+	c := a.order.Checkpoint
+	if c == nil {
+		return nil
+	}
+	a.where.ResumedFrom = c.Tree
+	return a.lay(ctx, a.dirs.checkpoint(), c.Tree, "")
+}
+
+func (a *attempt) fetchInputs(ctx context.Context) error {
+	all := a.order.Plan.Inputs
+	for i := range all {
+		if err := a.fetchInput(ctx, &all[i]); err != nil {
+			return fmt.Errorf("%s: %w", all[i].Name, err)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return lock(a.dirs.in(), nil)
+}
+
+// fetchInput makes the input's folder, and fills it.
+func (a *attempt) fetchInput(ctx context.Context, in *tidemill.Input) error {
+	if !filepath.IsLocal(in.Name) || in.Name != filepath.Base(in.Name) {
+		return permanent("%q is no name for a folder", in.Name)
+	}
+	dir := filepath.Join(a.dirs.in(), in.Name)
+	switch {
+	case in.URI != "":
+		return a.fetchURI(ctx, dir, in)
+	case in.Tree != "":
+		return a.lay(ctx, dir, in.Tree, a.o.Cache)
+	}
+	return os.Mkdir(dir, 0o555) // the dataset holds nothing yet
+}
+
+// lay lays a tree down. From a cache its files are shared, and so read-only;
+// without one they are the attempt's own.
+func (a *attempt) lay(ctx context.Context, dir, tree, cache string) error {
+	files, err := a.files(ctx, tree)
+	if err != nil {
+		return err
+	}
+	client := a.parcels()
+	client.Cache, client.Replace = cache, true
+	if err := a.carry(ctx, func() error { return client.Get(ctx, dir, files, nil) }); err != nil {
+		return err
+	}
+	if cache == "" && dir == a.dirs.checkpoint() {
+		return nil
+	}
+	return lock(dir, files)
+}
+
+func (a *attempt) parcels() *transfer.Client {
+	return &transfer.Client{Base: a.door.base, HTTP: a.door.http, Sign: a.door.sign}
+}
+
+// carry moves files, and begins again while what fails may pass: what is there
+// is not moved twice.
+func (a *attempt) carry(ctx context.Context, move func() error) error {
+	for {
+		err := move()
+		if err == nil || a.door.heed(err) == nil || !transfer.Passes(ctx, err) || retry.Sleep(ctx, longestWait) != nil {
+			return err
+		}
+	}
+}
+
+// files lists a tree.
+func (a *attempt) files(ctx context.Context, tree string) (all []api.File, err error) {
+	err = a.door.insist(ctx, said{path: "/files?tree=" + url.QueryEscape(tree)}, func(r io.Reader) error {
+		all = all[:0] // a try before may have ended amid
+		for d := json.NewDecoder(r); ; {
+			var f api.File
+			err := d.Decode(&f)
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			all = append(all, f)
+		}
+	})
+	return all, err
+}
+
+// fetchEvents writes the newest cause, and all causes. A run that one event
+// asked for has it in its order.
+func (a *attempt) fetchEvents(ctx context.Context) error {
+	newest := append([]byte(a.order.Event), '\n')
+	if a.order.Causes == 1 && len(a.order.Event) > 0 {
+		if err := os.WriteFile(a.dirs.events(), newest, 0o444); err != nil {
+			return err
+		}
+		if os.Link(a.dirs.events(), a.dirs.event()) == nil {
+			return nil
+		}
+		return os.WriteFile(a.dirs.event(), newest, 0o444) // not every file system links
+	}
+	err := a.door.insist(ctx, said{path: "/events"}, func(r io.Reader) error {
+		last, err := writeLines(a.dirs.events(), r)
+		if len(last) > 0 {
+			newest = last
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(newest) == 1 {
+		newest = []byte("null\n") // the facts that asked are gone
+	}
+	return os.WriteFile(a.dirs.event(), newest, 0o444)
+}
+
+// writeLines copies lines into a file, and tells the last.
+func writeLines(name string, from io.Reader) (last []byte, err error) {
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, &fault{err: err}
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return nil, &fault{err: err}
+	}
+	k := &keepLast{}
+	_, err = io.Copy(io.MultiWriter(f, k), from)
+	return k.line(), errors.Join(err, f.Close())
+}
+
+// stage takes the time of a part of the attempt.
+func (a *attempt) stage(name string, do func() error) error {
+	from := time.Now()
+	err := do()
+	a.stages = append(a.stages, tidemill.Stage{Name: name, Seconds: time.Since(from).Seconds()})
+	return err
+}
+
+const (
+	maxFetched = 16 << 30 // bytes of what an event names
+	fetchTries = 4
+	maxHops    = 5
+	maxName    = 200 // bytes of a file's; most file systems know 255
+)
+
+// fetchURI gets what an event names. It bears no credential of ours, and goes
+// nowhere that the recipe does not allow.
+func (a *attempt) fetchURI(ctx context.Context, dir string, in *tidemill.Input) error {
+	u, err := url.Parse(in.URI)
+	if no := in.CheckURI(in.URI); no != nil || err != nil {
+		return &fault{permanent: true, err: cmp.Or(no, err)}
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	name := filepath.Join(dir, nameOf(u))
+	for n := 1; ; n++ {
+		err := get(ctx, in, u, name)
+		if err == nil {
+			return lock(dir, nil)
+		}
+		if _, again := passing(err); !again || n == fetchTries || retry.Sleep(ctx, firstWait<<(2*n)) != nil {
+			return err
+		}
+	}
+}
+
+// nameOf is what the file is called.
+func nameOf(u *url.URL) string {
+	name := path.Base(path.Clean("/" + u.Path))
+	if name == "/" || len(name) > maxName || !filepath.IsLocal(name) || strings.ContainsAny(name, "\\:\x00") {
+		return "content"
+	}
+	return name
+}
+
+// get writes an answer into a file.
+func get(ctx context.Context, in *tidemill.Input, u *url.URL, name string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return &fault{permanent: true, err: err}
+	}
+	client := &http.Client{CheckRedirect: careful(in)}
+	res, err := client.Do(req)
+	if err != nil {
+		return outward(u, err)
+	}
+	defer drop(res.Body)
+	if res.StatusCode != http.StatusOK {
+		r := &refusal{status: res.StatusCode, err: fmt.Errorf("%s answered %s", u.Host, res.Status)}
+		if _, again := passing(r); again {
+			return r
+		}
+		return &fault{permanent: true, err: r}
+	}
+	return store(name, res.Body, maxFetched)
+}
+
+// astray is why a redirect is not followed.
+type astray struct{ err error }
+
+func (a *astray) Error() string { return "it sends us on to where we do not go: " + a.err.Error() }
+func (a *astray) Unwrap() error { return a.err }
+
+// careful follows no redirect that gives up the encryption, and none out of what
+// the recipe allows: a server that may be asked could send us to one that only
+// this machine reaches.
+func careful(in *tidemill.Input) func(*http.Request, []*http.Request) error {
+	return func(r *http.Request, via []*http.Request) error {
+		switch err := in.CheckURI(r.URL.String()); {
+		case len(via) > maxHops:
+			return &astray{fmt.Errorf("on and on, more than %d times", maxHops)}
+		case via[0].URL.Scheme == "https" && r.URL.Scheme != "https":
+			return &astray{errors.New("there it is not encrypted")}
+		case err != nil:
+			return &astray{err}
+		}
+		return nil
+	}
+}
+
+// outward is an error of a request, without the address: it may hold a key.
+func outward(u *url.URL, err error) error {
+	var outer *url.Error
+	if errors.As(err, &outer) {
+		err = outer.Err
+	}
+	if errors.As(err, new(*astray)) {
+		return &fault{permanent: true, err: fmt.Errorf("%s: %w", u.Host, err)}
+	}
+	return fmt.Errorf("%s: %w", u.Host, err)
+}
+
+// store writes what comes, if it is not too much.
+func store(name string, from io.Reader, most int64) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return &fault{err: err}
+	}
+	n, err := io.Copy(f, io.LimitReader(from, most+1))
+	switch err = errors.Join(err, f.Close()); {
+	case err != nil:
+		return err
+	case n > most:
+		return permanent("it is larger than %d GiB: put it into a dataset", most>>30)
+	}
+	return os.Chmod(name, 0o444)
+}

@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+)
+
+// A beat that is on its way while the end is told hears that the attempt counts no
+// more, for it has ended. That is no reason to doubt it.
+func TestABeatCrossesTheLastWord(t *testing.T) {
+	g := newGateway(t)
+	g.order.BeatSeconds = 0.01
+	g.sh("true")
+	over := false
+	refused := &hearing{what: func(res *http.Response) bool { return res.StatusCode == http.StatusConflict }, heard: make(chan struct{})}
+	o := g.options()
+	o.HTTP = &http.Client{Transport: refused}
+	g.fault = func(w http.ResponseWriter, r *http.Request, route string) bool {
+		g.mu.Lock()
+		crosses := route == "/beat" && over
+		g.mu.Unlock()
+		switch {
+		case crosses:
+			problem(w, http.StatusConflict, api.Superseded)
+			return true
+		case route == "/finish":
+			g.route(w, r, route)
+			g.set(func() { over = true })
+			<-refused.heard
+			return true
+		}
+		return false
+	}
+	if f := g.run(o); f.Outcome != tidemill.OutcomeSucceeded {
+		t.Errorf("it ended so: %+v", f)
+	}
+}
+
+// hearing tells when one of some answers has been read for the first time.
+type hearing struct {
+	http.Transport
+	what  func(*http.Response) bool
+	once  sync.Once
+	heard chan struct{}
+}
+
+// RoundTrip is of http.RoundTripper.
+func (h *hearing) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := h.Transport.RoundTrip(r)
+	if err == nil && h.what(res) {
+		res.Body = &readBody{res.Body, h}
+	}
+	return res, err
+}
+
+type readBody struct {
+	io.ReadCloser
+	h *hearing
+}
+
+// Close comes behind the reading.
+func (b *readBody) Close() error {
+	b.h.once.Do(func() { close(b.h.heard) })
+	return b.ReadCloser.Close()
+}

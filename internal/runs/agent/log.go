@@ -1,0 +1,357 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The streams.
+const stdout, stderr = "stdout", "stderr"
+
+const (
+	chunkBytes = 256 << 10
+	chunkAfter = time.Second // of its first byte
+	maxQueued  = 2           // chunks that wait for the gateway
+)
+
+// logbook is an attempt's log on its way to the gateway. While that is away the
+// log fills, then whoever writes waits, and with it the command: memory is
+// bounded and nothing is lost. When the context ends nobody waits any more.
+type logbook struct {
+	door *door
+	ctx  context.Context // of the sending
+	now  func() time.Time
+	most int64  // bytes to keep; 0 is no bound
+	part string // whose log it is; empty is the first worker's
+
+	mu      sync.Mutex
+	open    map[string]*splitter // by stream
+	chunk   []byte               // that fills
+	due     *time.Timer          // of the chunk
+	kept    int64
+	dropped int64 // bytes of text behind the bound
+	lines   int64
+	last    lastWords
+	closed  bool
+
+	queue   chan []byte // nil before the first chunk
+	sent    sync.WaitGroup
+	refused atomic.Pointer[error] // a chunk was; those behind it are dropped
+	seq     int                   // of the sender
+	told    int64                 // bytes that the gateway has; of the sender
+}
+
+func newLogbook(ctx context.Context, d *door, most int64, now func() time.Time) *logbook {
+	return &logbook{door: d, ctx: ctx, now: now, most: most, open: map[string]*splitter{}}
+}
+
+// write takes what a stream of the command says.
+func (l *logbook) write(stream string, data []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	s := l.open[stream]
+	if s == nil {
+		s = &splitter{}
+		l.open[stream] = s
+	}
+	at := l.now()
+	s.split(data, func(text []byte, whole bool) { l.line(at, stream, text, whole) })
+	l.await(len(s.open) > 0)
+}
+
+// note says something of ours in the log.
+func (l *logbook) note(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.ours(format, args...)
+		l.await(false)
+	}
+}
+
+// ours are not counted: they say why others are missing.
+func (l *logbook) ours(format string, args ...any) {
+	text := fmt.Appendf([]byte("tidemill: "), format, args...)
+	l.chunk = appendLine(l.chunk, l.now(), stderr, true, text)
+	l.last.add(stderr, text, true)
+}
+
+// line takes a line, or a part of one.
+func (l *logbook) line(at time.Time, stream string, text []byte, whole bool) {
+	l.last.add(stream, text, whole)
+	if l.dropped > 0 || l.most > 0 && l.kept+int64(len(text)) > l.most {
+		if l.dropped == 0 {
+			l.ours("the log has reached its bound of %d bytes (maxLog); what follows is not kept", l.most)
+		}
+		l.dropped += int64(len(text)) + 1
+		l.lines++
+		return
+	}
+	before := len(l.chunk)
+	l.chunk = appendLine(l.chunk, at, stream, whole, text)
+	l.kept += int64(len(l.chunk) - before)
+	if len(l.chunk) >= chunkBytes {
+		l.hand()
+	}
+}
+
+// await has the chunk sent a while after its first byte.
+func (l *logbook) await(open bool) {
+	if l.due == nil && (open || len(l.chunk) > 0) {
+		l.due = time.AfterFunc(chunkAfter, l.flush)
+	}
+}
+
+// flush hands over what there is, lines that have not ended among it: a bar that
+// grows is one such line for hours.
+func (l *logbook) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.rest(false)
+		l.hand()
+	}
+}
+
+func (l *logbook) rest(whole bool) {
+	for _, stream := range []string{stdout, stderr} {
+		if s := l.open[stream]; s != nil && len(s.open) > 0 {
+			l.line(l.now(), stream, s.rest(), whole)
+		}
+	}
+}
+
+// hand gives the chunk to the sender. It waits where the gateway does not take
+// them as fast as they come.
+func (l *logbook) hand() {
+	if l.due != nil {
+		l.due.Stop()
+		l.due = nil
+	}
+	if len(l.chunk) == 0 {
+		return
+	}
+	if l.queue == nil {
+		queue := make(chan []byte, maxQueued)
+		l.queue = queue
+		l.sent.Go(func() { l.sendAll(queue) })
+	}
+	l.queue <- l.chunk
+	l.chunk = nil
+}
+
+func (l *logbook) sendAll(queue <-chan []byte) {
+	for chunk := range queue {
+		l.send(chunk)
+	}
+}
+
+// send has a chunk arrive, or drops it if that cannot be.
+func (l *logbook) send(chunk []byte) {
+	if l.refused.Load() != nil {
+		return
+	}
+	err := l.door.insist(l.ctx, said{l.place(), bytesType, chunk}, nil)
+	if err != nil {
+		err = fmt.Errorf("send the log: %w", err)
+		l.refused.Store(&err)
+		return
+	}
+	l.seq++
+	l.told += int64(len(chunk))
+}
+
+// place is where the next chunk goes. Each part writes a log of its own.
+func (l *logbook) place() string {
+	at := "/log?seq=" + strconv.Itoa(l.seq)
+	if l.part != "" {
+		at += "&part=" + l.part
+	}
+	return at
+}
+
+// close sends what is left. What is written from then on is dropped.
+func (l *logbook) close() {
+	l.mu.Lock()
+	l.rest(true)
+	if l.dropped > 0 {
+		l.ours("%d lines with %d bytes were not kept", l.lines, l.dropped)
+	}
+	l.closed = true
+	if l.due != nil {
+		l.due.Stop()
+	}
+	chunk, queue := l.chunk, l.queue
+	l.chunk = nil
+	if queue != nil {
+		close(queue)
+	}
+	l.mu.Unlock()
+	l.sent.Wait()
+	if len(chunk) > 0 {
+		l.send(chunk)
+	}
+}
+
+// tail is the end of what was said, however much of it was kept.
+func (l *logbook) tail() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last.String()
+}
+
+// cut reports whether there was more than was kept.
+func (l *logbook) cut() bool { return l.dropped > 0 || l.refused.Load() != nil }
+
+// follow copies a stream of the command into the log.
+func (l *logbook) follow(stream string, from io.Reader, echo func(string, []byte)) error {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			echo(stream, buffer[:n])
+			l.write(stream, buffer[:n])
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// A log is lines as container runtimes write them: the time, the stream, F for a
+// line that ends here or P for one that goes on, and the text.
+
+const maxText = 16 << 10 // of a line; a longer one is told in parts
+
+// appendLine adds a line to a chunk.
+func appendLine(to []byte, at time.Time, stream string, whole bool, text []byte) []byte {
+	to = at.UTC().AppendFormat(to, time.RFC3339Nano)
+	to = append(append(append(to, ' '), stream...), ' ')
+	if whole {
+		to = append(to, "F "...)
+	} else {
+		to = append(to, "P "...)
+	}
+	return append(append(to, text...), '\n')
+}
+
+// splitter makes lines of what a stream says piece by piece.
+type splitter struct{ open []byte } // of a line that has not ended
+
+// split calls fn with each line, or part of one that is too long. The text is
+// good until fn returns.
+func (s *splitter) split(data []byte, fn func(text []byte, whole bool)) {
+	for len(data) > 0 {
+		room := maxText - len(s.open)
+		i := bytes.IndexByte(data[:min(len(data), room+1)], '\n')
+		switch {
+		case i >= 0:
+			fn(s.with(data[:i]), true)
+			data = data[i+1:]
+		case len(data) > room:
+			fn(s.with(data[:room]), false)
+			data = data[room:]
+		default:
+			s.open = append(s.open, data...)
+			return
+		}
+	}
+}
+
+func (s *splitter) with(text []byte) []byte {
+	if len(s.open) == 0 {
+		return text
+	}
+	s.open = append(s.open, text...)
+	text, s.open = s.open, s.open[:0]
+	return text
+}
+
+// rest is what of a line there is till now.
+func (s *splitter) rest() []byte {
+	text := s.open
+	s.open = s.open[:0]
+	return text
+}
+
+const (
+	lastLines = 50
+	lastBytes = 8 << 10
+)
+
+// lastWords keeps the end of what was said, in lines.
+type lastWords struct {
+	text []byte
+	open string // the stream of a line that has not ended
+}
+
+func (l *lastWords) add(stream string, text []byte, whole bool) {
+	if l.open != "" && l.open != stream {
+		l.text = append(l.text, '\n')
+	}
+	l.open = stream
+	if len(text) > lastBytes {
+		text = text[len(text)-lastBytes:]
+	}
+	l.text = append(l.text, text...)
+	if whole {
+		l.text, l.open = append(l.text, '\n'), ""
+	}
+	if len(l.text) > 4*lastBytes {
+		l.text = l.text[:copy(l.text, l.text[len(l.text)-lastBytes-1:])]
+	}
+}
+
+// String is the newest lines, whole ones unless the last alone is too long.
+func (l *lastWords) String() string {
+	text := bytes.TrimRight(l.text, "\n")
+	if cut := len(text) - lastBytes; cut > 0 {
+		begins := text[cut-1] == '\n'
+		text = text[cut:]
+		if i := bytes.IndexByte(text, '\n'); i >= 0 && !begins {
+			text = text[i+1:]
+		}
+	}
+	from := len(text)
+	for range lastLines {
+		if from = bytes.LastIndexByte(text[:from], '\n'); from < 0 {
+			break
+		}
+	}
+	return strings.ToValidUTF8(string(text[from+1:]), "\uFFFD")
+}
+
+// keepLast is a writer that keeps the last line that is not empty.
+type keepLast struct{ text []byte }
+
+func (k *keepLast) Write(data []byte) (int, error) {
+	k.text = append(k.text, data...)
+	end := len(bytes.TrimRight(k.text, "\n"))
+	if i := bytes.LastIndexByte(k.text[:end], '\n'); i >= 0 {
+		k.text = k.text[:copy(k.text, k.text[i+1:])]
+	}
+	return len(data), nil
+}
+
+// line ends with a newline; it is empty if there was none.
+func (k *keepLast) line() []byte {
+	text := bytes.Trim(k.text, "\n")
+	if len(text) == 0 {
+		return nil
+	}
+	return append(text, '\n')
+}

@@ -1,0 +1,368 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"tidemill.dev/api"
+)
+
+// stepEvery is how often progress is told at most.
+const stepEvery = 500 * time.Millisecond
+
+// progress tells how far the command is.
+type progress struct {
+	door    *door
+	steps   steps
+	attempt int
+	now     func() time.Time
+	log     *logbook
+	measure func()       // whatever else is to be looked at as often
+	next    api.Progress // that the gateway does not have
+	some    bool
+	stopped bool // the gateway does not want to hear it
+}
+
+// watch tells it while the command runs.
+func (p *progress) watch(ctx context.Context) {
+	t := time.NewTicker(stepEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			p.measure()
+			p.look(ctx, p.steps.read)
+		}
+	}
+}
+
+// finish tells what has come since, when the command has ended.
+func (p *progress) finish(ctx context.Context) { p.look(ctx, p.steps.rest) }
+
+func (p *progress) look(ctx context.Context, read func() (api.Progress, bool)) {
+	step, found := read()
+	if found {
+		merge(&p.next, step)
+		p.some = true
+	}
+	if !p.some || p.stopped {
+		return
+	}
+	line, err := stepLine(p.next, p.attempt, p.now())
+	if err == nil {
+		err = p.door.insist(ctx, said{"/progress", linesType, line}, nil)
+	}
+	if err == nil {
+		p.next, p.some = api.Progress{}, false
+	} else if ctx.Err() == nil {
+		p.stopped = true
+		p.log.note("%v", fmt.Errorf("progress cannot be told any more: %w", err))
+	}
+}
+
+const (
+	stepsName   = "metrics.jsonl"
+	maxStepLine = 256 << 10
+	maxBehind   = 512 << 10 // what is more is passed over: only the newest counts
+	stepMetrics = 200
+	stepNames   = 8 << 10 // bytes of the names of a step's metrics
+)
+
+// steps reads a file that grows by a line a step. It may be cut and begun again,
+// end amid a line, and have lines that say nothing.
+type steps struct {
+	folder string
+	was    os.FileInfo // the file of the last look
+	at     int64       // behind what was read
+	open   []byte      // of a line that has not ended
+	skip   bool        // to the end of a line
+	lines  int
+}
+
+// read looks for new lines, and tells whether there was a step among them: the
+// newest value of each metric.
+func (s *steps) read() (newest api.Progress, found bool) {
+	f, err := openFile(s.folder, stepsName)
+	if err != nil {
+		return newest, false // there is none yet, or none any more
+	}
+	defer f.Close()
+	if err := s.seek(f); err != nil {
+		return newest, false
+	}
+	data, err := io.ReadAll(io.LimitReader(f, 2*maxBehind))
+	if err != nil {
+		return newest, false // what could not be read now can be the next time
+	}
+	s.at += int64(len(data))
+	s.each(data, func(line []byte) {
+		s.lines++
+		if step, ok := readStep(line, s.lines); ok {
+			found = true
+			merge(&newest, step)
+		}
+	})
+	return newest, found
+}
+
+// seek goes to where there is something new.
+func (s *steps) seek(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if s.was != nil && (!os.SameFile(s.was, info) || info.Size() < s.at) {
+		s.at, s.open, s.skip = 0, nil, false
+	}
+	s.was = info
+	if behind := info.Size() - s.at; behind > maxBehind {
+		s.at, s.open, s.skip = info.Size()-maxBehind/2, nil, true
+	}
+	_, err = f.Seek(s.at, io.SeekStart)
+	return err
+}
+
+// each calls fn with each whole line.
+func (s *steps) each(data []byte, fn func(line []byte)) {
+	for {
+		i := bytes.IndexByte(data, '\n')
+		if i < 0 {
+			break
+		}
+		if !s.skip {
+			fn(append(s.open, data[:i]...))
+		}
+		s.open, s.skip, data = nil, false, data[i+1:]
+	}
+	if s.open = append(s.open, data...); len(s.open) > maxStepLine {
+		s.open, s.skip = nil, true
+	}
+}
+
+// rest takes a last line that does not end, when nobody writes any more.
+func (s *steps) rest() (api.Progress, bool) {
+	step, found := s.read()
+	if last, ok := readStep(s.open, s.lines+1); ok && !s.skip {
+		merge(&step, last)
+		found = true
+	}
+	return step, found
+}
+
+// readStep reads a line. What is no number is left out, and so is what JSON
+// knows no number for.
+func readStep(line []byte, n int) (api.Progress, bool) {
+	line = bytes.TrimSpace(line)
+	if len(line) == 0 || line[0] != '{' {
+		return api.Progress{}, false
+	}
+	var o map[string]any
+	if json.Unmarshal(line, &o) != nil && json.Unmarshal(withoutAliens(line), &o) != nil {
+		return api.Progress{}, false
+	}
+	p := api.Progress{Step: float64(n), Metrics: map[string]float64{}}
+	numbers(p.Metrics, "", o)
+	if step, ok := p.Metrics["step"]; ok {
+		p.Step = step
+	}
+	p.Total = p.Metrics["total"]
+	delete(p.Metrics, "step")
+	delete(p.Metrics, "total")
+	return p, true
+}
+
+// merge takes a later step over. Those that measure a thing only now and then
+// keep its value.
+func merge(to *api.Progress, later api.Progress) {
+	if later.Total == 0 {
+		later.Total = to.Total
+	}
+	for name, v := range to.Metrics {
+		if _, ok := later.Metrics[name]; !ok {
+			later.Metrics[name] = v
+		}
+	}
+	atMost(later.Metrics, stepMetrics, stepNames)
+	*to = later
+}
+
+// stepLine is how a step is told.
+func stepLine(p api.Progress, attempt int, at time.Time) ([]byte, error) {
+	p.Attempt, p.Time = attempt, at
+	line, err := json.Marshal(p)
+	return append(line, '\n'), err
+}
+
+const (
+	metricsName    = "metrics.json"
+	maxMetricsFile = 4 << 20
+	maxMetrics     = 1000
+	maxMetricNames = 64 << 10 // bytes of all names: they go into a fact
+)
+
+// metricsOf reads what the command has measured. No file is no metrics.
+func metricsOf(out string) (all map[string]float64, left int, err error) {
+	text, err := readFile(out, metricsName, maxMetricsFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, permanent("read %s: %w", metricsName, err)
+	}
+	o, err := object(text)
+	if err != nil {
+		return nil, 0, permanent("%s %w", metricsName, err)
+	}
+	all = map[string]float64{}
+	numbers(all, "", o)
+	return all, atMost(all, maxMetrics, maxMetricNames), nil
+}
+
+// readFile reads a file of the command's, which may be anything.
+func readFile(folder, name string, most int64) ([]byte, error) {
+	f, err := openFile(folder, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("it is larger than %d MiB: what is large belongs into another file", most>>20)
+	}
+	return text, err
+}
+
+// openFile opens a file beneath a folder and nowhere else, and only a file: to
+// open a pipe would wait.
+func openFile(folder, name string) (*os.File, error) {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(name, os.O_RDONLY|nonBlocking, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is no file")
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Metrics are the numbers of a JSON object, by their paths with dots. What
+// stands in a list is none: a list of numbers is a curve or a matrix, and no
+// gate judges it by its place.
+
+// numbers adds those of an object.
+func numbers(to map[string]float64, prefix string, from map[string]any) {
+	for _, name := range slices.Sorted(maps.Keys(from)) {
+		switch v := from[name].(type) {
+		case float64:
+			to[prefix+name] = v
+		case map[string]any:
+			numbers(to, prefix+name+".", v)
+		}
+	}
+}
+
+// atMost leaves the first by name, so many and of so many letters, and says how
+// many were left out.
+func atMost(all map[string]float64, most, letters int) (left int) {
+	for i, name := range slices.Sorted(maps.Keys(all)) {
+		if letters -= len(name); i >= most || letters < 0 {
+			delete(all, name)
+			left++
+		}
+	}
+	return left
+}
+
+// alien finds a number that JSON does not know, but which many libraries write
+// as if it did. The place is its first letter's.
+func alien(text []byte) (word string, at int) {
+	inside := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case inside && c == '\\':
+			i++
+		case c == '"':
+			inside = !inside
+		case inside:
+		case c == 'N' || c == 'I' || c == '-' || c == 'n' || c == 'i':
+			if word := alienAt(text[i:]); word != "" {
+				return word, i
+			}
+		}
+	}
+	return "", -1
+}
+
+func alienAt(text []byte) string {
+	for _, word := range []string{"NaN", "-Infinity", "Infinity", "nan", "-inf", "inf", "-NaN", "-nan"} {
+		if bytes.HasPrefix(text, []byte(word)) {
+			return word
+		}
+	}
+	return ""
+}
+
+// withoutAliens is the text with null for each of them.
+func withoutAliens(text []byte) []byte {
+	var clean []byte
+	for {
+		word, at := alien(text)
+		if at < 0 {
+			return append(clean, text...)
+		}
+		clean = append(append(clean, text[:at]...), "null"...)
+		text = text[at+len(word):]
+	}
+}
+
+// object reads a JSON object. The error says what is wrong where.
+func object(text []byte) (map[string]any, error) {
+	var v any
+	if err := json.Unmarshal(text, &v); err != nil {
+		return nil, explain(text, err)
+	}
+	o, ok := v.(map[string]any)
+	if !ok {
+		return nil, errors.New("it is no object: write {\"accuracy\": 0.9}, say")
+	}
+	return o, nil
+}
+
+func explain(text []byte, err error) error {
+	if word, at := alien(text); at >= 0 {
+		return fmt.Errorf("line %d: %s is not JSON, and nothing can be judged by it: write null, or leave it out", lineOf(text, at), word)
+	}
+	var wrong *json.SyntaxError
+	var number *json.UnmarshalTypeError
+	switch {
+	case len(bytes.TrimSpace(text)) == 0:
+		return errors.New("it is empty: write an object, at its end and at once")
+	case errors.As(err, &number):
+		return fmt.Errorf("line %d: %s cannot be held: it is beyond the numbers there are", lineOf(text, int(number.Offset)), number.Value)
+	case errors.As(err, &wrong):
+		return fmt.Errorf("line %d: that is not JSON: %w", lineOf(text, int(wrong.Offset)), err)
+	}
+	return err
+}
+
+func lineOf(text []byte, at int) int { return 1 + bytes.Count(text[:min(at, len(text))], []byte("\n")) }

@@ -1,0 +1,153 @@
+package kube
+
+import (
+	"context"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+)
+
+// clients are those of the kinds that we have to do with, and no others: the
+// clientset of client-go knows all that Kubernetes has, which every process would
+// pay for with memory.
+type clients struct {
+	batch, core, apps, serving *rest.RESTClient
+
+	jobs        kind[*batchv1.Job, *batchv1.JobList]
+	pods        kind[*corev1.Pod, *corev1.PodList]
+	services    kind[*corev1.Service, *corev1.ServiceList]
+	deployments kind[*appsv1.Deployment, *appsv1.DeploymentList]
+	functions   kind[*servingv1.Service, *servingv1.ServiceList] // of Knative
+}
+
+const userAgent = "tidemill"
+
+// kinds are the types that are spoken of.
+func kinds() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	err := (&runtime.SchemeBuilder{batchv1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, autoscalingv1.AddToScheme, servingv1.AddToScheme}).AddToScheme(s)
+	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
+	return s, err
+}
+
+// connect opens the clients. They share their connections. Nothing holds them
+// back: the API server itself shares out what it can do among its clients, and
+// says so to those who ask for too much, which client-go heeds.
+func (c *Cluster) connect(server *rest.Config) error {
+	scheme, err := kinds()
+	if err != nil {
+		return err
+	}
+	server.UserAgent = userAgent
+	server.QPS = -1
+	server.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	if c.http, err = rest.HTTPClientFor(server); err != nil {
+		return err
+	}
+	to, params := &c.clients, runtime.NewParameterCodec(scheme)
+	for _, one := range []struct {
+		to      **rest.RESTClient
+		group   schema.GroupVersion
+		base    string
+		content string
+	}{
+		{&to.batch, batchv1.SchemeGroupVersion, "/apis", runtime.ContentTypeProtobuf},
+		{&to.core, corev1.SchemeGroupVersion, "/api", runtime.ContentTypeProtobuf},
+		{&to.apps, appsv1.SchemeGroupVersion, "/apis", runtime.ContentTypeProtobuf},
+		{&to.serving, servingv1.SchemeGroupVersion, "/apis", runtime.ContentTypeJSON}, // it is not the API server's own
+	} {
+		own := rest.CopyConfig(server)
+		own.GroupVersion, own.APIPath, own.ContentType = &one.group, one.base, one.content
+		own.AcceptContentTypes = one.content + "," + runtime.ContentTypeJSON
+		if *one.to, err = rest.RESTClientForConfigAndClient(own, c.http); err != nil {
+			return err
+		}
+	}
+	to.jobs = kindOf[batchv1.Job, batchv1.JobList](to.batch, params, c.namespace, "jobs")
+	to.pods = kindOf[corev1.Pod, corev1.PodList](to.core, params, c.namespace, "pods")
+	to.services = kindOf[corev1.Service, corev1.ServiceList](to.core, params, c.namespace, "services")
+	to.deployments = kindOf[appsv1.Deployment, appsv1.DeploymentList](to.apps, params, c.namespace, "deployments")
+	to.functions = kindOf[servingv1.Service, servingv1.ServiceList](to.serving, params, c.namespace, "services")
+	return nil
+}
+
+// kind is a client of one kind of objects in one namespace. client-go has such a
+// one, which brings the machinery of its fakes into the binary.
+type kind[T, L runtime.Object] struct {
+	client    rest.Interface
+	params    runtime.ParameterCodec
+	namespace string
+	resource  string
+	one       func() T // empty, to be read into
+	list      func() L
+}
+
+// object is a pointer to what is sent and received.
+type object[T any] interface {
+	*T
+	runtime.Object
+}
+
+func kindOf[T, L any, PT object[T], PL object[L]](client rest.Interface, params runtime.ParameterCodec, namespace, resource string) kind[PT, PL] {
+	return kind[PT, PL]{client, params, namespace, resource, func() PT { return new(T) }, func() PL { return new(L) }}
+}
+
+// Create makes an object. What there is already is an error that
+// apierrors.IsAlreadyExists tells.
+func (k *kind[T, L]) Create(ctx context.Context, o T) (T, error) {
+	made := k.one()
+	err := k.at(k.client.Post()).VersionedParams(&metav1.CreateOptions{}, k.params).Body(o).Do(ctx).Into(made)
+	return made, err
+}
+
+// Get reads one.
+func (k *kind[T, L]) Get(ctx context.Context, name string) (T, error) {
+	found := k.one()
+	err := k.at(k.client.Get()).Name(name).Do(ctx).Into(found)
+	return found, err
+}
+
+// List reads those that the options choose.
+func (k *kind[T, L]) List(ctx context.Context, o metav1.ListOptions) (L, error) {
+	found := k.list()
+	err := k.at(k.client.Get()).VersionedParams(&o, k.params).Do(ctx).Into(found)
+	return found, err
+}
+
+// Watch follows those that the options choose.
+func (k *kind[T, L]) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	o.Watch = true
+	r := k.at(k.client.Get()).VersionedParams(&o, k.params)
+	if o.TimeoutSeconds != nil {
+		r = r.Timeout(time.Duration(*o.TimeoutSeconds) * time.Second)
+	}
+	return r.Watch(ctx)
+}
+
+// Patch changes one, or one of its subresources.
+func (k *kind[T, L]) Patch(ctx context.Context, name string, how types.PatchType, patch []byte, subresource ...string) (T, error) {
+	changed := k.one()
+	err := k.at(k.client.Patch(how)).Name(name).SubResource(subresource...).Body(patch).Do(ctx).Into(changed)
+	return changed, err
+}
+
+// Delete removes one. What is not there is an error that apierrors.IsNotFound
+// tells.
+func (k *kind[T, L]) Delete(ctx context.Context, name string, o metav1.DeleteOptions) error {
+	return k.at(k.client.Delete()).Name(name).Body(&o).Do(ctx).Error()
+}
+
+func (k *kind[T, L]) at(r *rest.Request) *rest.Request {
+	return r.Namespace(k.namespace).Resource(k.resource)
+}

@@ -1,0 +1,147 @@
+package kube
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"sigs.k8s.io/yaml"
+
+	"tidemill.dev"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/runs/scheduler"
+)
+
+var update = flag.Bool("update", false, "write the golden files of testdata")
+
+// jobCase is what a file of testdata/jobs says.
+type jobCase struct {
+	Attempt scheduler.Attempt
+	Pool    config.Pool
+}
+
+// Each testdata/jobs/NAME.yaml is an attempt and its pool, and NAME.golden the
+// objects that a cluster gets for it, or why it gets none. To add a case, add
+// the file, run with -update and read what was written.
+func TestManifests(t *testing.T) {
+	names, err := filepath.Glob("testdata/jobs/*.yaml")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, name := range names {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".yaml"), func(t *testing.T) {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := jobCase{Attempt: anAttempt()}
+			if err := yaml.UnmarshalStrict(text, &c); err != nil {
+				t.Fatal(err)
+			}
+			matchGolden(t, strings.TrimSuffix(name, ".yaml")+".golden", manifests(t, aSite(t), c))
+		})
+	}
+}
+
+func aSite(t testing.TB) site {
+	names, err := tidemill.NewNames("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return site{names: names, namespace: "models", gateway: "http://tidemill-gateway.models:8080", image: "registry.example/tidemill:1"}
+}
+
+func anAttempt() scheduler.Attempt {
+	const run = "3qv7xw2zj5k6n4m2c7d5f6g3ha"
+	return scheduler.Attempt{Name: tidemill.AttemptName(run, 1), Run: run, Recipe: "intent", Key: "bot-42", Number: 1, Token: "a-token"}
+}
+
+// manifests are all the objects of a case.
+func manifests(t *testing.T, s site, c jobCase) string {
+	t.Helper()
+	if err := check(c.Attempt.Plan, nil); err != nil {
+		return "# " + err.Error() + "\n"
+	}
+	job := s.job(c.Attempt, c.Pool)
+	all := []runtime.Object{job}
+	if together(c.Attempt.Plan) {
+		owner := job.DeepCopy()
+		owner.UID = "11111111-2222-3333-4444-555555555555"
+		all = append(all, s.service(c.Attempt, owner))
+		if c.Attempt.Plan.Servers != nil {
+			all = append(all, s.serverJob(c.Attempt, c.Pool, owner))
+		}
+	}
+	return written(t, all)
+}
+
+// written is objects as kubectl takes them.
+func written(t *testing.T, all []runtime.Object) string {
+	t.Helper()
+	scheme, err := kinds()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true})
+	var b bytes.Buffer
+	for i, o := range all {
+		found, _, err := scheme.ObjectKinds(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.GetObjectKind().SetGroupVersionKind(found[0])
+		if i > 0 {
+			b.WriteString("---\n")
+		}
+		if err := out.Encode(o, &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
+func matchGolden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; write it with -update", err)
+	}
+	if got != string(want) {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// The same attempt is the same manifests, word for word, whoever makes them.
+func TestManifestsAreTheSameEveryTime(t *testing.T) {
+	c := jobCase{Attempt: anAttempt(), Pool: config.Pool{Name: "gpu", Nodes: map[string]string{"a": "b", "c": "d", "e": "f"}}}
+	c.Attempt.Plan = tidemill.Plan{Image: "i", Command: []string{"c"}, Workers: 2, Servers: &tidemill.Servers{Count: 2},
+		Secrets: map[string]string{"A": "a/b", "B": "a/c", "C": "a/d", "D": "a/e"}}
+	first := manifests(t, aSite(t), c)
+	for range 20 {
+		if again := manifests(t, aSite(t), c); again != first {
+			t.Fatalf("got\n%s\nbut first\n%s", again, first)
+		}
+	}
+}
+
+func BenchmarkManifest(b *testing.B) {
+	s, a := aSite(b), anAttempt()
+	a.Plan = tidemill.Plan{Image: "i", Command: []string{"c"}, GPUs: 1, CPU: 2, Memory: 1 << 30, Secrets: map[string]string{"A": "a/b"}}
+	p := config.Pool{Name: "gpu", Cards: config.Cards{Label: "l", NewestFirst: []string{"a", "b", "c"}}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if s.job(a, p) == nil {
+			b.Fatal("no job")
+		}
+	}
+}

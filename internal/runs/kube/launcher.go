@@ -1,0 +1,341 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"tidemill.dev/broker/retry"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/runs/scheduler"
+)
+
+// launcher launches attempts as Jobs.
+type launcher struct {
+	c    *Cluster
+	site site
+}
+
+var _ scheduler.Launcher = (*launcher)(nil)
+
+// Launcher launches attempts as Jobs.
+func (c *Cluster) Launcher() scheduler.Launcher {
+	return &launcher{c: c, site: site{names: c.o.Names, namespace: c.namespace, gateway: c.o.Gateway, image: c.o.Image}}
+}
+
+// Slots is as many as the config says: the scheduler knows better than anybody
+// what there is room for.
+func (l *launcher) Slots(p config.Pool) int { return p.Slots }
+
+// Launch gives an attempt to a pod that waits for one, or else makes it a Job.
+func (l *launcher) Launch(ctx context.Context, a scheduler.Attempt) error {
+	if err := check(a.Plan, l.c.o.Withheld); err != nil {
+		return fmt.Errorf("%w: %w", err, scheduler.ErrUnlaunchable)
+	}
+	pool, ok := l.c.o.Config().Pool(a.Plan.Pool)
+	if !ok {
+		return fmt.Errorf("find the pool %s: the config has it no more: write it under pools again, or name another in the recipe", a.Plan.Pool)
+	}
+	if l.c.o.Warm != nil && lingers(a.Plan, pool) {
+		if taken, err := l.takeOver(ctx, a); taken || err != nil {
+			return err
+		}
+	}
+	job := l.site.job(a, pool)
+	made, err := l.make(ctx, job)
+	if err != nil {
+		return sorted("make the Job", job.Name, err)
+	}
+	if together(a.Plan) {
+		return l.complete(ctx, a, pool, made)
+	}
+	return nil
+}
+
+// make makes a Job, or finds the one that a Launch before this has made.
+func (l *launcher) make(ctx context.Context, job *batchv1.Job) (made *batchv1.Job, err error) {
+	err = patiently(ctx, func(ctx context.Context) error {
+		made, err = l.c.clients.jobs.Create(ctx, job)
+		if apierrors.IsAlreadyExists(err) {
+			made, err = l.found(ctx, job)
+		}
+		return err
+	})
+	return made, err
+}
+
+// found is the Job that is there already. Runs' ids follow from what asked for
+// them, which two installs may hear of alike.
+func (l *launcher) found(ctx context.Context, job *batchv1.Job) (*batchv1.Job, error) {
+	there, err := l.c.clients.jobs.Get(ctx, job.Name)
+	if err != nil {
+		return nil, err
+	}
+	if !l.owns(there) {
+		return nil, fmt.Errorf("it belongs to the install %q: give each install a namespace of its own: %w", there.Labels[LabelInstall], scheduler.ErrUnlaunchable)
+	}
+	return there, nil
+}
+
+// complete makes what belongs to an attempt of several containers. Its Job is
+// there first, for it owns the rest: with it all of it goes, whoever is stopped
+// halfway.
+func (l *launcher) complete(ctx context.Context, a scheduler.Attempt, pool config.Pool, owner *batchv1.Job) error {
+	service := l.site.service(a, owner)
+	err := sorted("make the Service", service.Name, ensure(ctx, &l.c.clients.services, service))
+	if err == nil && a.Plan.Servers != nil {
+		job := l.site.serverJob(a, pool, owner)
+		err = sorted("make the Job of the servers", job.Name, ensure(ctx, &l.c.clients.jobs, job))
+	}
+	if err == nil {
+		return nil
+	}
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), callFor)
+	defer cancel()
+	return errors.Join(err, l.remove(undo, a.Name))
+}
+
+// ensure makes an object that may be there.
+func ensure[T, L runtime.Object](ctx context.Context, k *kind[T, L], o T) error {
+	return patiently(ctx, func(ctx context.Context) error {
+		_, err := k.Create(ctx, o)
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+const (
+	callFor    = 5 * time.Second  // a call to the API server
+	patience   = 20 * time.Second // with one that is away
+	firstPause = 100 * time.Millisecond
+	laterPause = time.Second // each that follows
+)
+
+// patiently does a call again while the API server cannot say yes or no. An
+// attempt that the log has begun would be lost else, and one that is lost costs
+// more than the wait. To make what is there already is no error, so that a call
+// whose answer got lost is repeated safely.
+func patiently(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	backoff := retry.Backoff{First: firstPause, Cap: laterPause, Factor: int(laterPause / firstPause)}
+	for {
+		one, done := context.WithTimeout(ctx, callFor)
+		err := call(one)
+		done()
+		if err == nil || !unanswered(err) || backoff.Sleep(ctx) != nil {
+			return err
+		}
+	}
+}
+
+// An attempt is where pods bear its name, whatever Job made them: a pod that
+// lingers does attempts of which its Job knows nothing. And it is where a Job has
+// its name, unless that one's pod does another by now.
+
+// Has reports whether an attempt may be at work. What is seen to be there is there;
+// that something is not is asked of the API server itself, for a watch may be
+// behind it, and what is not there is lost. So thousands of attempts whose agents
+// say nothing cost a call each when they have gone, and none while they wait.
+func (l *launcher) Has(ctx context.Context, name string) (bool, error) {
+	if v := l.c.view.Load(); v != nil && v.has(name) {
+		return true, nil
+	}
+	pods, err := l.pods(ctx, LabelAttempt+"="+name)
+	if err != nil {
+		return false, fmt.Errorf("look for the pods of attempt %s: %w", name, err)
+	}
+	if slices.ContainsFunc(pods, goesOn) {
+		return true, nil
+	}
+	job, err := l.c.clients.jobs.Get(ctx, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look for the Job %s: %w", name, err)
+	case over(job) || !l.owns(job):
+		return false, nil
+	}
+	taken, err := l.takenBy(ctx, name)
+	return taken == "", err
+}
+
+// Stop ends an attempt that counts no more: the Jobs of its pods, and its own.
+func (l *launcher) Stop(ctx context.Context, name string) error {
+	pods, err := l.pods(ctx, LabelAttempt+"="+name)
+	if err != nil {
+		return fmt.Errorf("look for the pods of attempt %s: %w", name, err)
+	}
+	jobs := []string{}
+	for i := range pods {
+		if job := pods[i].Labels[batchv1.JobNameLabel]; job != "" && job != serversName(name) {
+			jobs = append(jobs, job)
+		}
+	}
+	own, err := l.own(ctx, name)
+	if own {
+		jobs = append(jobs, name)
+	}
+	slices.Sort(jobs)
+	for _, job := range slices.Compact(jobs) {
+		err = errors.Join(err, l.remove(ctx, job))
+	}
+	return err
+}
+
+// own reports whether there is a Job of the attempt's name whose pod does nothing
+// else by now. One of another install is not ours to end.
+func (l *launcher) own(ctx context.Context, name string) (bool, error) {
+	job, err := l.c.clients.jobs.Get(ctx, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look for the Job %s: %w", name, err)
+	case !l.owns(job):
+		return false, nil
+	}
+	taken, err := l.takenBy(ctx, name)
+	return err == nil && taken == "", err
+}
+
+// owns reports whether a Job is of this install.
+func (l *launcher) owns(j *batchv1.Job) bool { return j.Labels[LabelInstall] == l.site.names.Install() }
+
+// takenBy is the attempt that the pod of a Job does in place of the one that the
+// Job is named after; empty if it does none.
+func (l *launcher) takenBy(ctx context.Context, name string) (string, error) {
+	pods, err := l.pods(ctx, batchv1.JobNameLabel+"="+name)
+	if err != nil {
+		return "", fmt.Errorf("look for the pods of the Job %s: %w", name, err)
+	}
+	for i := range pods {
+		if now := pods[i].Labels[LabelAttempt]; now != name {
+			return now, nil
+		}
+	}
+	return "", nil
+}
+
+// remove removes a Job with all that it owns. What is not there is removed.
+func (l *launcher) remove(ctx context.Context, job string) error {
+	err := l.c.clients.jobs.Delete(ctx, job, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("remove the Job %s: %w", job, err)
+	}
+	return nil
+}
+
+func (l *launcher) pods(ctx context.Context, selector string) ([]corev1.Pod, error) {
+	list, err := l.c.clients.pods.List(ctx, metav1.ListOptions{LabelSelector: LabelInstall + "=" + l.site.names.Install() + "," + selector})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// goesOn reports whether a pod's containers may run, now or later.
+func goesOn(p corev1.Pod) bool {
+	return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+}
+
+// over reports whether a Job has ended.
+func over(j *batchv1.Job) bool {
+	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed)
+	})
+}
+
+// view is what this process sees of the attempts in the cluster, where it watches
+// them.
+type view struct {
+	pods *gathered[*corev1.Pod]
+	jobs *gathered[*batchv1.Job]
+}
+
+// has reports whether an attempt is seen to be where it may be at work. Nothing is
+// seen while a watch is broken off: what has gone meanwhile would stay for ever.
+func (v *view) has(name string) bool {
+	if !v.pods.whole.Load() || !v.jobs.whole.Load() {
+		return false
+	}
+	if slices.ContainsFunc(v.pods.of(ofAttempt+name), func(p *corev1.Pod) bool { return goesOn(*p) }) {
+		return true
+	}
+	job, there := v.jobs.get(name)
+	return there && !over(job) && !slices.ContainsFunc(v.pods.of(inJob+name), func(p *corev1.Pod) bool { return p.Labels[LabelAttempt] != name })
+}
+
+// verdict is what an answer of the API server means for an attempt.
+type verdict struct {
+	hopeless bool   // another attempt would be answered so too
+	next     string // what to do about it
+}
+
+// judge reads such an answer. What a person may mend while the run waits is not
+// hopeless: a run that is given up has to be asked for again.
+func judge(err error) verdict {
+	text := err.Error()
+	switch {
+	case errors.Is(err, scheduler.ErrUnlaunchable):
+		return verdict{hopeless: true}
+	case apierrors.IsForbidden(err) && strings.Contains(text, "exceeded quota"):
+		return verdict{next: "it is tried again; give the namespace more quota, or the pool fewer slots"}
+	case apierrors.IsForbidden(err) && strings.Contains(text, "is being terminated"):
+		return verdict{next: "the namespace is being removed"}
+	case strings.Contains(text, "denied the request") || strings.Contains(text, "ValidatingAdmissionPolicy"):
+		return verdict{true, "a rule of the cluster forbids it: change the recipe, or the rule"}
+	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
+		return verdict{true, "mend what it names in the recipe or the pool"}
+	case apierrors.IsRequestEntityTooLargeError(err):
+		return verdict{true, "make what the recipe says shorter"}
+	case apierrors.IsForbidden(err):
+		return verdict{next: "the service account may not do it: bind its role again, as the chart does"}
+	case apierrors.IsUnauthorized(err):
+		return verdict{next: "the API server does not know us: look at the service account's token, or the kubeconfig's"}
+	case apierrors.IsNotFound(err):
+		return verdict{next: "the namespace is not there: make it, or name another with --namespace"}
+	}
+	return verdict{next: "it is tried again; look whether the API server is well"}
+}
+
+// sorted is an error with its next step, and ErrUnlaunchable where there is no
+// hope.
+func sorted(what, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	v := judge(err)
+	switch {
+	case v.next == "":
+		return fmt.Errorf("%s %s: %w", what, name, err)
+	case v.hopeless:
+		return fmt.Errorf("%s %s: %w: %s: %w", what, name, err, v.next, scheduler.ErrUnlaunchable)
+	}
+	return fmt.Errorf("%s %s: %w: %s", what, name, err, v.next)
+}
+
+// unanswered finds errors after which nobody knows more than before: the API
+// server is away, or has too much to do.
+func unanswered(err error) bool {
+	if errors.Is(err, scheduler.ErrUnlaunchable) {
+		return false
+	}
+	if said := apierrors.APIStatus(nil); !errors.As(err, &said) {
+		return true // no answer of the API server's
+	}
+	return apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsUnexpectedServerError(err)
+}

@@ -1,0 +1,428 @@
+package kube
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"tidemill.dev"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/runs/scheduler"
+)
+
+const allJobs, allServices = "/apis/batch/v1/namespaces/ml/jobs", "/api/v1/namespaces/ml/services"
+
+// yard is an API server, and a launcher at it.
+type yard struct {
+	*apiServer
+	scheduler.Launcher
+}
+
+// newYard answers what it likes to before the API server does; nil is nothing.
+func newYard(t testing.TB, before func(w http.ResponseWriter, r *http.Request) (answered bool), set func(*Options)) *yard {
+	t.Helper()
+	s := startAPIServer(t)
+	if before != nil {
+		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !before(w, r) {
+				s.ServeHTTP(w, r)
+			}
+		}))
+		t.Cleanup(front.Close)
+		s.URL = front.URL
+	}
+	c := s.open(func(o *Options) {
+		o.Config = func() *config.Config { return poolsOf(t) }
+		if set != nil {
+			set(o)
+		}
+	})
+	return &yard{s, c.Launcher()}
+}
+
+func poolsOf(t testing.TB) *config.Config {
+	c, err := config.Parse("t", []byte("version: 1\npools: {gpu: {slots: 3, linger: 1m}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// aPlan is the least that can be launched.
+func aPlan(pool string) tidemill.Plan {
+	return tidemill.Plan{Image: "trainer:3", Command: []string{"train"}, Pool: pool}
+}
+
+func launchable(pool string) scheduler.Attempt {
+	a := anAttempt()
+	a.Plan = aPlan(pool)
+	return a
+}
+
+func (y *yard) must(err error) {
+	y.Helper()
+	if err != nil {
+		y.Fatal(err)
+	}
+}
+
+// asked are the calls so far, but for those that keep the connection.
+func (y *yard) asked() []string {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(y.calls), func(c string) bool { return c == "GET /version" })
+}
+
+// A launch is one call, and a second one finds the Job of the first.
+func TestLaunchIsOneCall(t *testing.T) {
+	y, a := newYard(t, nil, nil), launchable("default")
+	y.must(y.Launch(t.Context(), a))
+	if calls := y.asked(); !slices.Equal(calls, []string{"POST " + allJobs}) {
+		t.Errorf("it asked %q", calls)
+	}
+	y.must(y.Launch(t.Context(), a))
+	if !y.has(allJobs+"/"+a.Name) || len(y.objects) != 1 {
+		t.Errorf("there are %d objects", len(y.objects))
+	}
+}
+
+// Of what cannot run in a cluster, the API server is asked nothing.
+func TestLaunchRefusesWhatNoClusterRuns(t *testing.T) {
+	y, a := newYard(t, nil, nil), launchable("default")
+	for want, plan := range map[string]tidemill.Plan{
+		"give it run.image":            {Dir: "/srv", Command: []string{"c"}, Pool: "default"},
+		"write it down as run.command": {Image: "i", Pool: "default"},
+	} {
+		a.Plan = plan
+		if err := y.Launch(t.Context(), a); !errors.Is(err, scheduler.ErrUnlaunchable) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	a.Plan = aPlan("gone")
+	if err := y.Launch(t.Context(), a); err == nil || errors.Is(err, scheduler.ErrUnlaunchable) || !strings.Contains(err.Error(), "the config has it no more") {
+		t.Errorf("without its pool: %v", err)
+	}
+	if calls := y.asked(); len(calls) != 0 {
+		t.Errorf("it asked %q", calls)
+	}
+}
+
+// A plan that names what is the install's own comes from a config of before, or from
+// whoever can write to the log. No pod gets it, not even one that lingers.
+func TestLaunchRefusesWhatIsWithheld(t *testing.T) {
+	y := newYard(t, nil, func(o *Options) { o.Withheld = config.Withheld{"secret/tidemill-*", "secret/kafka", "claim/kept"} })
+	for want, change := range map[string]func(*tidemill.Plan){
+		"the Secret tidemill-run-secret is": func(p *tidemill.Plan) {
+			p.Secrets = map[string]string{"A": "mine/a", "B": "tidemill-run-secret/run-secret"}
+		},
+		"the Secret kafka is":               func(p *tidemill.Plan) { p.Inside.Volumes = []tidemill.Volume{{Secret: "kafka", At: "/x"}} },
+		"the PersistentVolumeClaim kept is": func(p *tidemill.Plan) { p.Inside.Volumes = []tidemill.Volume{{Claim: "kept", At: "/x"}} },
+		"the Secret tidemill-tokens is":     func(p *tidemill.Plan) { p.Workers, p.Secrets = 2, map[string]string{"B": "tidemill-tokens/operator"} },
+	} {
+		a := launchable("gpu")
+		change(&a.Plan)
+		if err := y.Launch(t.Context(), a); !errors.Is(err, scheduler.ErrUnlaunchable) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "into one of its own") {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	if calls := y.asked(); len(calls) != 0 {
+		t.Errorf("it asked %q", calls)
+	}
+	a := launchable("gpu")
+	a.Plan.Secrets, a.Plan.Inside.PullSecrets = map[string]string{"A": "mine/a"}, []string{"kafka"}
+	y.must(y.Launch(t.Context(), a))
+}
+
+// What an API server refuses is told with its words and a next step, and only
+// what nobody can mend meanwhile ends the run.
+func TestRefusalsOfJobs(t *testing.T) {
+	for _, c := range []struct {
+		status   int
+		reason   metav1.StatusReason
+		message  string
+		hopeless bool
+		next     string
+	}{
+		{403, metav1.StatusReasonForbidden, `jobs.batch "a" is forbidden: exceeded quota: jobs, requested: count/jobs.batch=1`, false, "more quota"},
+		{403, metav1.StatusReasonForbidden, `unable to create new content in namespace ml because it is being terminated`, false, "is being removed"},
+		{403, metav1.StatusReasonForbidden, `jobs.batch is forbidden: User "x" cannot create resource "jobs"`, false, "bind its role"},
+		{403, metav1.StatusReasonForbidden, `admission webhook "images.example" denied the request: no registry but ours`, true, "a rule of the cluster"},
+		{400, metav1.StatusReasonBadRequest, `admission webhook "images.example" denied the request: no`, true, "a rule of the cluster"},
+		{422, metav1.StatusReasonInvalid, `ValidatingAdmissionPolicy 'small' with binding 'all' denied request: too large`, true, "a rule of the cluster"},
+		{422, metav1.StatusReasonInvalid, `Job.batch "a" is invalid: spec.template: Required value`, true, "mend what it names"},
+		{413, metav1.StatusReasonRequestEntityTooLarge, `limit is 3145728`, true, "shorter"},
+		{401, metav1.StatusReasonUnauthorized, `Unauthorized`, false, "does not know us"},
+		{404, metav1.StatusReasonNotFound, `namespaces "ml" not found`, false, "the namespace is not there"},
+	} {
+		y := newYard(t, func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPost {
+				answerStatus(w, c.status, c.reason, c.message)
+			}
+			return r.Method == http.MethodPost
+		}, nil)
+		err := y.Launch(t.Context(), launchable("default"))
+		if err == nil || errors.Is(err, scheduler.ErrUnlaunchable) != c.hopeless || !strings.Contains(err.Error(), c.message) || !strings.Contains(err.Error(), c.next) {
+			t.Errorf("of %d %s: %v", c.status, c.message, err)
+		}
+	}
+}
+
+func answerStatus(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status: metav1.StatusFailure, Reason: reason, Message: message, Code: int32(code)})
+}
+
+// An API server that is away for a moment loses no attempt, not even where it has
+// made the Job and could not say so.
+func TestLaunchOutlivesAShortOutage(t *testing.T) {
+	for name, fault := range map[string]func(y *yard, w http.ResponseWriter, r *http.Request){
+		"it has too much to do": func(_ *yard, w http.ResponseWriter, _ *http.Request) {
+			answerStatus(w, 500, metav1.StatusReasonInternalError, "etcdserver: leader changed")
+		},
+		"it hangs up": func(*yard, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"it hangs up when it is done": func(y *yard, _ http.ResponseWriter, r *http.Request) {
+			y.apiServer.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var posts atomic.Int32
+			var y *yard
+			y = newYard(t, func(w http.ResponseWriter, r *http.Request) bool {
+				first := r.Method == http.MethodPost && posts.Add(1) == 1
+				if first {
+					fault(y, w, r)
+				}
+				return first
+			}, nil)
+			a := launchable("default")
+			y.must(y.Launch(t.Context(), a))
+			if posts.Load() != 2 || !y.has(allJobs+"/"+a.Name) {
+				t.Errorf("after %d calls there are %d objects", posts.Load(), len(y.objects))
+			}
+		})
+	}
+}
+
+// A run's id follows from what asked for it, so that another install of the
+// namespace may have a Job of its name.
+func TestAJobOfAnotherInstall(t *testing.T) {
+	y, a := newYard(t, nil, nil), launchable("default")
+	y.put("Job", "/apis/batch/v1/jobs", &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: a.Name, Labels: map[string]string{LabelInstall: "other"}}})
+	if err := y.Launch(t.Context(), a); !errors.Is(err, scheduler.ErrUnlaunchable) || !strings.Contains(err.Error(), `the install "other"`) {
+		t.Errorf("got %v", err)
+	}
+	if has, err := y.Has(t.Context(), a.Name); has || err != nil {
+		t.Errorf("it is taken for ours: %t, %v", has, err)
+	}
+	y.must(y.Stop(t.Context(), a.Name))
+	if !y.has(allJobs + "/" + a.Name) {
+		t.Error("another install's Job is removed")
+	}
+}
+
+func attemptTogether() scheduler.Attempt {
+	a := launchable("gpu")
+	a.Plan.Workers, a.Plan.Servers = 2, &tidemill.Servers{Count: 1}
+	return a
+}
+
+// What several containers need is there whole, all of it the Job's, and goes with
+// it.
+func TestLaunchTogether(t *testing.T) {
+	y, a := newYard(t, nil, nil), attemptTogether()
+	y.must(y.Launch(t.Context(), a))
+	owner := y.objects[allJobs+"/"+a.Name]
+	for _, path := range []string{allServices + "/" + serviceName(a.Name), allJobs + "/" + serversName(a.Name)} {
+		o := y.objects[path]
+		if o == nil || owner == nil || len(o.GetOwnerReferences()) != 1 || o.GetOwnerReferences()[0].UID != owner.GetUID() {
+			t.Fatalf("%s is %+v", path, o)
+		}
+	}
+	y.must(y.Stop(t.Context(), a.Name))
+	if len(y.objects) != 0 {
+		t.Errorf("there are %d objects left", len(y.objects))
+	}
+}
+
+// Who launches what somebody else has begun to launch completes it.
+func TestLaunchTogetherIsCompleted(t *testing.T) {
+	a := attemptTogether()
+	parts := []string{allJobs + "/" + a.Name, allServices + "/" + serviceName(a.Name), allJobs + "/" + serversName(a.Name)}
+	for n := range parts {
+		y := newYard(t, nil, nil)
+		y.must(y.Launch(t.Context(), a))
+		owner := y.objects[parts[0]].GetUID()
+		for _, part := range parts[n+1:] {
+			y.delete(part)
+		}
+		y.must(y.Launch(t.Context(), a))
+		for _, part := range parts {
+			if !y.has(part) {
+				t.Errorf("with %d parts there, %s is missing", n+1, part)
+			}
+		}
+		if y.objects[parts[0]].GetUID() != owner {
+			t.Error("it is another Job")
+		}
+	}
+}
+
+// All or none: where a part cannot be made, nothing stays.
+func TestLaunchTogetherIsUndone(t *testing.T) {
+	a := attemptTogether()
+	for what, nth := range map[string]int32{"the Service": 2, "the Job of the servers": 3} {
+		y, posts := newYard(t, nil, nil), new(atomic.Int32)
+		y.refuseBy(func(r *http.Request) int {
+			if r.Method == http.MethodPost && posts.Add(1) == nth {
+				return http.StatusForbidden
+			}
+			return 0
+		})
+		if err := y.Launch(t.Context(), a); err == nil || !strings.Contains(err.Error(), "make "+what) {
+			t.Errorf("without %s: %v", what, err)
+		}
+		if len(y.objects) != 0 {
+			t.Errorf("without %s there are %d objects left", what, len(y.objects))
+		}
+	}
+}
+
+// worker puts a pod of a Job there, as the Job's controller does.
+func (y *yard) worker(job, attempt string, phase corev1.PodPhase) {
+	y.Helper()
+	var owner []metav1.OwnerReference
+	if j := y.objects[allJobs+"/"+job]; j != nil {
+		owner = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job, UID: j.GetUID()}}
+	}
+	y.put("Pod", "/api/v1/pods", &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: job + "-x", OwnerReferences: owner, Labels: map[string]string{
+			LabelInstall: tidemill.DefaultName, LabelAttempt: attempt, batchv1.JobNameLabel: job}},
+		Status: corev1.PodStatus{Phase: phase}})
+}
+
+// end has a Job end.
+func (y *yard) end(name string, as batchv1.JobConditionType) {
+	y.Helper()
+	y.put("Job", "/apis/batch/v1/jobs", &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelInstall: tidemill.DefaultName}},
+		Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: as, Status: corev1.ConditionTrue}}}})
+}
+
+// An attempt is at work where a pod bears its name, or a Job that has no pod yet.
+func TestHas(t *testing.T) {
+	const other = "other-1"
+	for name, c := range map[string]struct {
+		there func(y *yard, a scheduler.Attempt)
+		want  bool
+	}{
+		"nothing":                {func(*yard, scheduler.Attempt) {}, false},
+		"a Job":                  {func(y *yard, a scheduler.Attempt) { y.must(y.Launch(t.Context(), a)) }, true},
+		"a Job that is complete": {func(y *yard, a scheduler.Attempt) { y.end(a.Name, batchv1.JobComplete) }, false},
+		"a Job that has failed":  {func(y *yard, a scheduler.Attempt) { y.end(a.Name, batchv1.JobFailed) }, false},
+		"a Job that is to fail":  {func(y *yard, a scheduler.Attempt) { y.end(a.Name, batchv1.JobFailureTarget) }, true},
+		"a pod that is to run":   {func(y *yard, a scheduler.Attempt) { y.worker(a.Name, a.Name, corev1.PodPending) }, true},
+		"a pod that runs":        {func(y *yard, a scheduler.Attempt) { y.worker(a.Name, a.Name, corev1.PodRunning) }, true},
+		"a pod that has ended":   {func(y *yard, a scheduler.Attempt) { y.worker(a.Name, a.Name, corev1.PodFailed) }, false},
+		"another's pod does it":  {func(y *yard, a scheduler.Attempt) { y.worker(other, a.Name, corev1.PodRunning) }, true},
+		"its pod does another": {func(y *yard, a scheduler.Attempt) {
+			y.must(y.Launch(t.Context(), a))
+			y.worker(a.Name, other, corev1.PodRunning)
+		}, false},
+		"its pod has ended, and its Job": {func(y *yard, a scheduler.Attempt) {
+			y.end(a.Name, batchv1.JobComplete)
+			y.worker(a.Name, a.Name, corev1.PodSucceeded)
+		}, false},
+	} {
+		y, a := newYard(t, nil, nil), launchable("default")
+		c.there(y, a)
+		has, err := y.Has(t.Context(), a.Name)
+		if has != c.want || err != nil {
+			t.Errorf("%s: %t, %v", name, has, err)
+		}
+	}
+}
+
+// Who stops an attempt ends whatever does it, and nothing that does another by
+// now.
+func TestStop(t *testing.T) {
+	const other = "other-1"
+	for name, c := range map[string]struct {
+		there func(y *yard, a scheduler.Attempt)
+		left  []string
+	}{
+		"nothing": {func(*yard, scheduler.Attempt) {}, nil},
+		"its Job": {func(y *yard, a scheduler.Attempt) { y.must(y.Launch(t.Context(), a)) }, nil},
+		"its pod": {func(y *yard, a scheduler.Attempt) {
+			y.must(y.Launch(t.Context(), a))
+			y.worker(a.Name, a.Name, corev1.PodRunning)
+		}, nil},
+		"another's pod": {func(y *yard, a scheduler.Attempt) {
+			y.end(other, "")
+			y.worker(other, a.Name, corev1.PodRunning)
+		}, nil},
+		"its pod does another": {func(y *yard, a scheduler.Attempt) {
+			y.must(y.Launch(t.Context(), a))
+			y.worker(a.Name, other, corev1.PodRunning)
+		}, []string{"/api/v1/namespaces/ml/pods/" + anAttempt().Name + "-x", allJobs + "/" + anAttempt().Name}},
+	} {
+		y, a := newYard(t, nil, nil), launchable("default")
+		c.there(y, a)
+		y.must(y.Stop(t.Context(), a.Name))
+		var left []string
+		for path := range y.objects {
+			left = append(left, path)
+		}
+		slices.Sort(left)
+		if !slices.Equal(left, c.left) {
+			t.Errorf("%s: there are %q left, want %q", name, left, c.left)
+		}
+	}
+}
+
+// An error is told, and is no word that nothing is there.
+func TestHasAndStopTellErrors(t *testing.T) {
+	for _, what := range []string{"/pods", "/jobs/"} {
+		y, a := newYard(t, nil, nil), launchable("default")
+		y.must(y.Launch(t.Context(), a))
+		y.refuseBy(func(r *http.Request) int {
+			if strings.Contains(r.URL.Path, what) {
+				return http.StatusForbidden
+			}
+			return 0
+		})
+		if _, err := y.Has(t.Context(), a.Name); err == nil {
+			t.Errorf("without %s it has or has not", what)
+		}
+		if err := y.Stop(t.Context(), a.Name); err == nil {
+			t.Errorf("without %s it is stopped", what)
+		}
+	}
+}
+
+func TestSlotsAreTheConfigs(t *testing.T) {
+	y := newYard(t, nil, nil)
+	if y.Slots(config.Pool{Slots: 3}) != 3 || y.Slots(config.Pool{}) != 0 {
+		t.Error("it bounds a pool by itself")
+	}
+}
+
+func BenchmarkLaunch(b *testing.B) {
+	y, a := newYard(b, nil, nil), launchable("default")
+	for i := 0; b.Loop(); i++ {
+		a.Name = tidemill.AttemptName(a.Run, i+1)
+		if err := y.Launch(b.Context(), a); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

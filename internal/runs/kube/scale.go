@@ -1,0 +1,248 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"tidemill.dev/broker/retry"
+	"tidemill.dev/config"
+)
+
+const (
+	// lookEvery is how often all scorers' lags are asked for: the first event at
+	// a scorer without a replica waits as long at most until somebody notices.
+	lookEvery = 400 * time.Millisecond
+	lagFor    = 5 * time.Second // an answer is waited for
+)
+
+// Scale keeps as many replicas of each scorer's Deployment as its lag asks for,
+// until the context ends. Several may do so at once: they ask the same questions,
+// and set a number rather than change one.
+func (c *Cluster) Scale(ctx context.Context, lag func(ctx context.Context, scorer config.Scorer) (Lag, error)) error {
+	s := &scaler{Cluster: c, lag: lag, tides: map[string]tide{}, outage: outage{log: c.log, says: "the lag of a scorer cannot be told; its replicas stay"},
+		away: outage{log: c.log, says: awayWords}}
+	nothing := func(_, _ *appsv1.Deployment) {}
+	listed := make(chan struct{})
+	s.deployments = gather(wordsOfDeployment, trimDeployment, nothing, sync.OnceFunc(func() { close(listed) }))
+	ours := metav1.ListOptions{LabelSelector: LabelInstall + "=" + c.o.Names.Install() + "," + LabelScorer}
+	var following sync.WaitGroup
+	following.Go(func() { follow(ctx, &c.clients.deployments, ours, s.deployments, s.away.note) })
+	defer following.Wait()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-listed:
+	}
+	for ctx.Err() == nil {
+		s.round(ctx)
+		_ = retry.Sleep(ctx, lookEvery)
+	}
+	return nil
+}
+
+// scaler is what Scale works with.
+type scaler struct {
+	*Cluster
+	lag          func(context.Context, config.Scorer) (Lag, error)
+	deployments  *gathered[*appsv1.Deployment]
+	outage, away outage
+	tides        map[string]tide // by scorer; of round alone
+}
+
+func wordsOfDeployment(d *appsv1.Deployment) []string { return []string{d.Labels[LabelScorer]} }
+
+func trimDeployment(d *appsv1.Deployment) {
+	d.ManagedFields, d.Spec.Template = nil, corev1.PodTemplateSpec{}
+}
+
+// look is what one scorer's Deployment and lag are.
+type look struct {
+	scorer     config.Scorer
+	deployment *appsv1.Deployment
+	lag        Lag
+	err        error
+}
+
+// round looks at all scorers at once, and then changes what is to be changed.
+func (s *scaler) round(ctx context.Context) {
+	looks := s.looks(ctx)
+	there := make(map[string]tide, len(looks))
+	for i := range looks {
+		l := &looks[i]
+		name := l.scorer.Name
+		if l.err != nil {
+			s.outage.note(fmt.Errorf("ask how far scorer %s is: %w", name, l.err))
+			there[name] = s.tides[name]
+			continue
+		}
+		have := replicasOf(l.deployment)
+		n, t := want(s.tides[name], l.lag, have, l.scorer.Replicas, time.Now())
+		s.metrics.replicas.WithLabelValues(name).Set(float64(n))
+		if n != have {
+			if err := s.set(ctx, name, l.deployment, have, n, l.lag); err != nil {
+				s.away.note(err)
+			}
+		}
+		there[name] = t
+	}
+	s.tides = there
+}
+
+// looks asks for the lags of all scorers that have a Deployment.
+func (s *scaler) looks(ctx context.Context) (all []look) {
+	for _, scorer := range s.o.Config().Scorers {
+		of := s.deployments.of(scorer.Name)
+		if len(of) == 0 { // it runs elsewhere, or not at all
+			continue
+		}
+		slices.SortFunc(of, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
+		all = append(all, look{scorer: scorer, deployment: of[0]})
+	}
+	ctx, cancel := context.WithTimeout(ctx, lagFor)
+	defer cancel()
+	var asking sync.WaitGroup
+	for i := range all {
+		asking.Go(func() { all[i].lag, all[i].err = s.lag(ctx, all[i].scorer) })
+	}
+	asking.Wait()
+	return all
+}
+
+func replicasOf(d *appsv1.Deployment) int {
+	if d.Spec.Replicas == nil {
+		return 1 // the API server's default
+	}
+	return int(*d.Spec.Replicas)
+}
+
+// set changes the replicas through the subresource for that: the right to it is
+// no right to change what the Deployment runs.
+func (s *scaler) set(ctx context.Context, scorer string, d *appsv1.Deployment, have, n int, l Lag) error {
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"replicas": n}})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callFor)
+	defer cancel()
+	err = s.clients.apps.Patch(types.MergePatchType).Namespace(s.namespace).Resource("deployments").Name(d.Name).SubResource("scale").Body(patch).Do(ctx).Error()
+	if err != nil {
+		return fmt.Errorf("scale Deployment %s of scorer %s from %d to %d replicas: %w", d.Name, scorer, have, n, err)
+	}
+	direction := "up"
+	if n < have {
+		direction = "down"
+	}
+	s.metrics.scalings.WithLabelValues(direction, scorer).Inc()
+	s.log.Info("a scorer is scaled", "scorer", scorer, "from", have, "to", n, "events", l.Behind)
+	return nil
+}
+
+// Lag is how a scorer stands.
+type Lag struct {
+	Behind     int64     // events that its group has yet to pass
+	Newest     time.Time // when its stream was last seen to grow
+	Partitions int       // of its stream; 0 is not known
+	// Held says that events are parked until their models come. By itself that
+	// needs no scorer: a model that never comes would keep one for ever. But
+	// whenever Models is another number than before, one of them may have come.
+	Held   bool
+	Models int64 // changes whenever some model's champion does
+}
+
+const (
+	// calm is how long fewer replicas must be enough before one is taken away.
+	calm = 30 * time.Second
+	// calmest is as long as that is put off for one that comes to be missed.
+	calmest = 10 * time.Minute
+)
+
+// tide is what is remembered of a scorer between two looks. It follows from what
+// was seen and from nothing that was done here: whoever else scales is seen too.
+type tide struct {
+	have   int       // replicas, at the last look
+	busy   time.Time // there was something to do
+	low    time.Time // since then fewer would be enough; zero if they would not
+	fell   time.Time // one was taken away
+	calm   time.Duration
+	models int64
+	known  bool // this is not the first look
+}
+
+// want is how many replicas a scorer should have, and what to remember. Up it goes
+// at once and as far as the lag asks, for whoever waits for a score waits now. Down
+// it goes by one, and only when fewer have been enough for a while: that there is
+// no lag may be what the many are good for. If one that was taken away is missed,
+// the next is taken more slowly, so that it does not come and go for ever. When
+// nothing has come for long enough, all go that may.
+func want(t tide, l Lag, have int, r config.Replicas, now time.Time) (int, tide) {
+	t = t.look(l, have, now)
+	n := asked(l, r)
+	woken := l.Held && (!t.known || l.Models != t.models)
+	t.models, t.known = l.Models, true
+	if n > 0 || woken {
+		t.busy = now
+	}
+	switch {
+	case woken && have == 0:
+		n = max(n, 1)
+	case have == 0, now.Sub(t.busy) >= r.Idle:
+	default:
+		n = max(n, 1)
+	}
+	n = max(n, r.Min)
+	if n >= have || n == r.Min && now.Sub(t.busy) >= r.Idle {
+		t.low = time.Time{}
+		return n, t
+	}
+	if t.low.IsZero() {
+		t.low = now
+	}
+	if now.Sub(t.low) < t.calm {
+		return have, t
+	}
+	t.low = time.Time{}
+	return have - 1, t
+}
+
+// look takes in what has changed since the last look.
+func (t tide) look(l Lag, have int, now time.Time) tide {
+	if !t.known {
+		t.have, t.calm, t.busy = have, calm, now
+	}
+	if l.Newest.After(t.busy) {
+		t.busy = l.Newest
+	}
+	switch {
+	case have < t.have:
+		t.fell, t.low = now, time.Time{}
+	case have > t.have && !t.fell.IsZero() && now.Sub(t.fell) < 2*t.calm: // it is missed
+		t.calm = min(2*t.calm, calmest)
+	case have > t.have:
+		t.calm = calm
+	}
+	t.have = have
+	return t
+}
+
+// asked is how many replicas the lag is worth.
+func asked(l Lag, r config.Replicas) int {
+	if l.Behind <= 0 {
+		return 0
+	}
+	each := max(r.Lag, 1)
+	n := int(min((l.Behind+each-1)/each, 1<<20))
+	if l.Partitions > 0 {
+		n = min(n, l.Partitions)
+	}
+	return min(n, max(r.Max, 1))
+}

@@ -1,0 +1,269 @@
+package kube
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"tidemill.dev"
+	"tidemill.dev/internal/runs/scheduler"
+	"tidemill.dev/internal/runs/warmpods"
+)
+
+// stove is a yard with a book of pods that wait.
+type stove struct {
+	*yard
+	redis *miniredis.Miniredis
+	book  *warmpods.Book
+	calls chan heard
+}
+
+// heard is what a pod that waits was told.
+type heard struct {
+	warmpods.Offer
+	ok bool
+}
+
+func newStove(t testing.TB, before func(w http.ResponseWriter, r *http.Request) bool) *stove {
+	t.Helper()
+	names, err := tidemill.NewNames("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stove{redis: miniredis.RunT(t), calls: make(chan heard, 10)}
+	client := redis.NewClient(&redis.Options{Addr: s.redis.Addr(), Protocol: 2, DisableIdentity: true, MaxRetries: -1, ReadTimeout: time.Minute})
+	t.Cleanup(func() { _ = client.Close() })
+	s.book = warmpods.NewBook(client, names, "kafka")
+	s.yard = newYard(t, before, func(o *Options) { o.Warm = s.book })
+	return s
+}
+
+const lastDone, itsPod = "before-1", "/api/v1/namespaces/ml/pods/before-1-x"
+
+// waits has a pod wait that did another attempt, until it is told something.
+func (s *stove) waits(a scheduler.Attempt) {
+	s.Helper()
+	pod := warmpods.Pod{Name: lastDone + "-x", Attempt: lastDone, Pool: "gpu", Shape: warmpods.Shape(a.Plan)}
+	go func() {
+		o, ok, _ := s.book.Wait(s.Context(), pod, patienceOfTests)
+		s.calls <- heard{o, ok}
+	}()
+	s.soon("the pod waits", func() bool {
+		is, err := s.book.Idle(s.Context(), "gpu")
+		return err == nil && is.Pods == 1
+	})
+}
+
+func (s *stove) hears() heard {
+	s.Helper()
+	select {
+	case h := <-s.calls:
+		return h
+	case <-time.After(patienceOfTests):
+		s.Fatal("the pod hears nothing")
+		return heard{}
+	}
+}
+
+// pod puts the pod there that says it waits.
+func (s *stove) pod(set func(*corev1.Pod)) {
+	s.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: lastDone + "-x", Labels: map[string]string{
+		LabelInstall: tidemill.DefaultName, LabelAttempt: lastDone, LabelRun: "before", batchv1.JobNameLabel: lastDone, "other": "stays"}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	if set != nil {
+		set(p)
+	}
+	s.put("Pod", "/api/v1/pods", p)
+}
+
+func (s *stove) jobs() (all []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for path := range s.objects {
+		if name, ok := strings.CutPrefix(path, allJobs+"/"); ok {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// A pod that waits gets the next attempt, and bears its name by then: no Job is
+// made, and whoever looks for the attempt finds it.
+func TestAPodThatWaitsGetsTheNext(t *testing.T) {
+	s, a := newStove(t, nil), launchable("gpu")
+	s.pod(nil)
+	s.waits(a)
+	s.must(s.Launch(t.Context(), a))
+	if h := s.hears(); !h.ok || h.Attempt != a.Name || h.Token != a.Token {
+		t.Errorf("the pod is told %+v", h)
+	}
+	if jobs := s.jobs(); len(jobs) != 0 {
+		t.Errorf("there are the Jobs %q", jobs)
+	}
+	labels := s.objects[itsPod].GetLabels()
+	if labels[LabelAttempt] != a.Name || labels[LabelRun] != a.Run || labels["other"] != "stays" || s.objects[itsPod].GetAnnotations()[AnnotationKey] != a.Key {
+		t.Errorf("the pod is called %v", labels)
+	}
+	if has, err := s.Has(t.Context(), a.Name); !has || err != nil {
+		t.Errorf("the attempt is there: %t, %v", has, err)
+	}
+	if has, err := s.Has(t.Context(), lastDone); has || err != nil {
+		t.Errorf("the attempt before is there: %t, %v", has, err)
+	}
+	s.must(s.Launch(t.Context(), launchableAs("gpu", 2)))
+	if jobs := s.jobs(); len(jobs) != 1 {
+		t.Errorf("the next one, for which no pod waits, has the Jobs %q", jobs)
+	}
+}
+
+func launchableAs(pool string, number int) scheduler.Attempt {
+	a := launchable(pool)
+	a.Number, a.Name = number, tidemill.AttemptName(a.Run, number)
+	return a
+}
+
+// A pod that is not what it said leaves, and the attempt gets a Job.
+func TestAPodThatIsNotWhatItSaid(t *testing.T) {
+	for name, put := range map[string]func(s *stove){
+		"is gone":              func(*stove) {},
+		"has ended":            func(s *stove) { s.pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }) },
+		"does another attempt": func(s *stove) { s.pod(func(p *corev1.Pod) { p.Labels[LabelAttempt] = "other-1" }) },
+		"is another install's": func(s *stove) { s.pod(func(p *corev1.Pod) { p.Labels[LabelInstall] = "other" }) },
+		"is being removed": func(s *stove) {
+			s.pod(func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) })
+		},
+	} {
+		s, a := newStove(t, nil), launchable("gpu")
+		put(s)
+		s.waits(a)
+		s.must(s.Launch(t.Context(), a))
+		if h := s.hears(); !h.ok || h.Offer != (warmpods.Offer{}) {
+			t.Errorf("one that %s is told %+v", name, h)
+		}
+		if jobs := s.jobs(); !slices.Equal(jobs, []string{a.Name}) {
+			t.Errorf("for one that %s there are the Jobs %q", name, jobs)
+		}
+	}
+}
+
+// Between the look at a pod and its new name it may be changed: then it is not
+// had, for nobody knows what it is by now.
+func TestAPodThatChangesMeanwhile(t *testing.T) {
+	var s *stove
+	var changed atomic.Bool
+	s = newStove(t, func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPatch && changed.CompareAndSwap(false, true) {
+			s.pod(func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) })
+		}
+		return false
+	})
+	a := launchable("gpu")
+	s.pod(nil)
+	s.waits(a)
+	s.must(s.Launch(t.Context(), a))
+	if h := s.hears(); h.Offer != (warmpods.Offer{}) || !slices.Equal(s.jobs(), []string{a.Name}) || !changed.Load() {
+		t.Errorf("the pod is told %+v, and there are the Jobs %q", h, s.jobs())
+	}
+}
+
+// Without the book, an attempt costs a pod more and is launched all the same.
+func TestLaunchWithoutTheBook(t *testing.T) {
+	s, a := newStove(t, nil), launchable("gpu")
+	s.redis.Close()
+	s.must(s.Launch(t.Context(), a))
+	if !slices.Equal(s.jobs(), []string{a.Name}) {
+		t.Errorf("there are the Jobs %q", s.jobs())
+	}
+}
+
+// Where nobody knows whether the pod was told, the attempt is nobody else's.
+func TestAPodThatCannotBeTold(t *testing.T) {
+	var s *stove
+	s = newStove(t, func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPatch {
+			s.redis.SetError("LOADING Redis is away")
+		}
+		return false
+	})
+	a := launchable("gpu")
+	s.pod(nil)
+	s.waits(a)
+	if err := s.Launch(t.Context(), a); err == nil || errors.Is(err, scheduler.ErrUnlaunchable) || len(s.jobs()) != 0 {
+		t.Errorf("got %v and the Jobs %q", err, s.jobs())
+	}
+	s.redis.SetError("")
+}
+
+// Where nobody knows what the pod is called it leaves, and there is no Job whose
+// end its own could be taken for.
+func TestAPodThatMayBearTheName(t *testing.T) {
+	var s *stove
+	s = newStove(t, func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPatch {
+			s.apiServer.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+		return false
+	})
+	a := launchable("gpu")
+	s.pod(nil)
+	s.waits(a)
+	if err := s.Launch(t.Context(), a); err == nil || errors.Is(err, scheduler.ErrUnlaunchable) || len(s.jobs()) != 0 {
+		t.Errorf("got %v and the Jobs %q", err, s.jobs())
+	}
+	if h := s.hears(); !h.ok || h.Offer != (warmpods.Offer{}) {
+		t.Errorf("the pod is told %+v", h)
+	}
+}
+
+// A pod that has been given something else since is given back its name.
+func TestAPodThatAnotherHasTold(t *testing.T) {
+	var s *stove
+	var told atomic.Bool
+	a := launchable("gpu")
+	s = newStove(t, func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPatch && told.CompareAndSwap(false, true) {
+			s.redis.FlushAll() // the pod waits anew
+			s.soon("another takes it", func() bool {
+				pod, ok, err := s.book.Take(r.Context(), warmpods.Shape(a.Plan))
+				return err == nil && ok && s.book.Give(r.Context(), pod, warmpods.Offer{Attempt: "other-1"}) == nil
+			})
+		}
+		return false
+	})
+	s.pod(nil)
+	s.waits(a)
+	s.must(s.Launch(t.Context(), a))
+	if h := s.hears(); h.Attempt != "other-1" {
+		t.Errorf("the pod is told %+v", h)
+	}
+	if labels := s.objects[itsPod].GetLabels(); labels[LabelAttempt] != lastDone || labels[LabelRun] != "before" || !slices.Equal(s.jobs(), []string{a.Name}) {
+		t.Errorf("the pod is called %v, and there are the Jobs %q", labels, s.jobs())
+	}
+}
+
+// Pods that work together, and those of a pool that does not linger, are no use
+// to others, and ask for none.
+func TestWhoAsksForNoPod(t *testing.T) {
+	s := newStove(t, nil)
+	for _, a := range []scheduler.Attempt{launchable("default"), attemptTogether()} {
+		before := s.redis.CommandCount()
+		s.must(s.Launch(t.Context(), a))
+		if s.redis.CommandCount() != before {
+			t.Errorf("with %+v it asks", a.Plan)
+		}
+		s.must(s.Stop(t.Context(), a.Name))
+	}
+}

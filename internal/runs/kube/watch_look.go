@@ -1,0 +1,225 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/runs/agent"
+)
+
+// The words that objects are listed under.
+const (
+	ofAttempt = "attempt/"
+	inJob     = "job/"
+)
+
+func wordsOfPod(p *corev1.Pod) []string {
+	words := []string{ofAttempt + p.Labels[LabelAttempt]}
+	if job := ownerOf(p); job != "" {
+		words = append(words, inJob+job)
+	}
+	return words
+}
+
+func wordsOfJob(j *batchv1.Job) []string { return []string{ofAttempt + j.Labels[LabelAttempt]} }
+
+// ownerOf is the Job that a pod is of.
+func ownerOf(p *corev1.Pod) string {
+	if owner := metav1.GetControllerOf(p); owner != nil && owner.Kind == "Job" {
+		return owner.Name
+	}
+	return ""
+}
+
+// trimPod drops what is not looked at: of ten thousand pods the rest would fill a
+// process's memory, and their tokens are nobody's business.
+func trimPod(p *corev1.Pod) {
+	p.ManagedFields = nil
+	p.Spec.Volumes, p.Spec.Affinity, p.Spec.Tolerations, p.Spec.InitContainers = nil, nil, nil, nil
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		env := slices.DeleteFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name != agent.EnvLinger })
+		p.Spec.Containers[i] = corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, Env: slices.Clip(slices.Clone(env))}
+	}
+}
+
+func trimJob(j *batchv1.Job) {
+	j.ManagedFields = nil
+	j.Spec.Template = corev1.PodTemplateSpec{}
+}
+
+// sightOf gathers what there is of an attempt. A pod that was taken over lives in
+// the Job of the attempt that it did first.
+func (w *watcher) sightOf(name string) sight {
+	s := sight{pods: w.pods.of(ofAttempt + name), jobs: w.jobs.of(ofAttempt + name), shared: map[string]bool{}}
+	for _, p := range s.pods {
+		job, there := w.jobs.get(ownerOf(p))
+		if there && !slices.ContainsFunc(s.jobs, func(j *batchv1.Job) bool { return j.Name == job.Name }) {
+			s.jobs = append(s.jobs, job)
+		}
+	}
+	for _, job := range s.jobs {
+		for _, p := range w.pods.of(inJob + job.Name) {
+			s.shared[job.Name] = s.shared[job.Name] || p.Labels[LabelAttempt] != name
+		}
+	}
+	slices.SortFunc(s.jobs, func(a, b *batchv1.Job) int { return strings.Compare(a.Name, b.Name) })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.remember(name)
+	s.first, s.stuck, s.trouble, s.said, s.gone = r.first, r.stuck, r.trouble, r.said, slices.Clone(r.gone)
+	return s
+}
+
+// look looks at one attempt and does what there is to do. What cannot be done now
+// is an error, and is tried again.
+func (w *watcher) look(ctx context.Context, name string) (again time.Duration, err error) {
+	s := w.sightOf(name)
+	k, err := w.knows(ctx, name) // behind it: an agent tells of its end before its pod ends
+	if err != nil {
+		return 0, err
+	}
+	if len(s.jobs)+len(s.pods) == 0 && !k.underWay() {
+		w.forget(name)
+		return 0, nil
+	}
+	j := conclude(s, k, w.now())
+	w.note(name, j)
+	switch {
+	case j.end != nil:
+		return w.end(ctx, name, k, j)
+	case j.seen != nil:
+		if err := w.say(ctx, name, k, *j.seen); err != nil {
+			return 0, err
+		}
+	}
+	if j.trouble == troubleRoom {
+		err = w.makeRoom(ctx, name, s)
+	}
+	return j.again, errors.Join(err, w.remove(ctx, name, j))
+}
+
+// knows asks the ledger. While it catches up that is an error: what it does not
+// know then may be the newest run of all.
+func (w *watcher) knows(ctx context.Context, name string) (known, error) {
+	id, number, ok := tidemill.CutAttemptName(name)
+	if !ok {
+		return known{}, nil // no attempt is called so
+	}
+	run, err := w.o.Ledger.Run(ctx, id)
+	switch {
+	case errors.Is(err, ledger.ErrUnknown):
+		return known{number: number}, nil
+	case err != nil:
+		return known{}, err
+	}
+	return known{run, number}, nil
+}
+
+// note remembers since when an attempt is in its trouble.
+func (w *watcher) note(name string, j judgement) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.remember(name)
+	if r.trouble != j.trouble {
+		r.trouble, r.stuck = j.trouble, w.now()
+	}
+}
+
+// end tells of an attempt's end. It is looked at again at once, for what is to be
+// removed then.
+func (w *watcher) end(ctx context.Context, name string, k known, j judgement) (time.Duration, error) {
+	if j.doubtful {
+		if heard, err := w.heard(ctx, name); heard || err != nil {
+			return time.Second, err
+		}
+	}
+	d := tidemill.RunFinished{Outcome: j.end.outcome, Permanent: j.end.permanent, Reason: j.end.reason, Where: j.where, Result: j.end.result}
+	w.log.Warn("an attempt has ended in the cluster", "recipe", k.run.Recipe, "key", k.run.Key, "run", k.run.ID, "reason", j.end.reason)
+	if _, err := w.o.Foreman.Finish(ctx, k.run, k.number, d); err != nil {
+		return 0, fmt.Errorf("tell how attempt %s has ended: %w", name, err)
+	}
+	w.metrics.ends.WithLabelValues(j.end.kind).Inc()
+	return time.Nanosecond, nil
+}
+
+// silence is after how long an agent is not heard of any more: the foreman's.
+const silence = 10 * time.Second
+
+func (w *watcher) heard(ctx context.Context, name string) (bool, error) {
+	beats, err := w.o.Ledger.Beats(ctx)
+	return err == nil && w.now().Sub(beats[name]) < silence, err
+}
+
+// say puts on the log what was seen, if the run does not say so already.
+func (w *watcher) say(ctx context.Context, name string, k known, d tidemill.RunSeen) error {
+	a := k.attempt()
+	if _, news := a.Sighted(d); !news {
+		return nil
+	}
+	if err := w.o.Foreman.Seen(ctx, k.run, k.number, d); err != nil {
+		return fmt.Errorf("tell what was seen of attempt %s: %w", name, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.remember(name).said = w.now()
+	return nil
+}
+
+// dismissEvery is how long a pod that has left is given until another is asked to.
+const dismissEvery = 5 * time.Second
+
+// makeRoom has a pod leave that lingers in the pool, and has what this attempt
+// wants.
+func (w *watcher) makeRoom(ctx context.Context, name string, s sight) error {
+	w.mu.Lock()
+	r := w.remember(name)
+	due := w.now().Sub(r.dismissed) > dismissEvery
+	w.mu.Unlock()
+	if w.Cluster.o.Warm == nil || !due || len(s.pods) == 0 {
+		return nil
+	}
+	left, err := w.Cluster.o.Warm.Dismiss(ctx, s.pods[0].Labels[LabelPool])
+	if err != nil {
+		return fmt.Errorf("make room for attempt %s: %w", name, err)
+	}
+	if left {
+		w.mu.Lock()
+		r.dismissed = w.now()
+		w.mu.Unlock()
+	}
+	return nil
+}
+
+// remove removes Jobs, and with them their pods and what they own. Somebody else
+// may have done so.
+func (w *watcher) remove(ctx context.Context, name string, j judgement) error {
+	background := metav1.DeletePropagationBackground
+	var errs []error
+	for _, job := range j.remove {
+		o := metav1.DeleteOptions{PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &job.UID}}
+		err := w.clients.jobs.Delete(ctx, job.Name, o)
+		switch {
+		case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // it is gone, or another one by now
+		case err != nil:
+			errs = append(errs, fmt.Errorf("remove Job %s of attempt %s: %w", job.Name, name, err))
+		case j.orphan:
+			w.metrics.removed.WithLabelValues("orphan").Inc()
+			w.log.Info("removed a Job that counts no more", "run", job.Labels[LabelRun], "recipe", job.Labels[LabelRecipe])
+		default:
+			w.metrics.removed.WithLabelValues("finished").Inc()
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,366 @@
+package kube
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"tidemill.dev"
+)
+
+// reading is what a pod's status says, in our words.
+type reading struct {
+	pending  string        // why the container does not run yet; empty if it does, or if that is as it should be
+	trouble  trouble       // that pending passes by itself, or not
+	end      *ending       // it will not run any more
+	doubtful bool          // the end holds only if nobody has heard of the agent lately
+	again    time.Duration // it may say more then, though nothing happens
+	where    tidemill.Where
+}
+
+// trouble is what a pod may not get out of by itself.
+type trouble string
+
+// The troubles.
+const (
+	troubleRoom   trouble = "room"   // it does not fit anywhere now
+	troubleImage  trouble = "image"  // its image cannot be pulled
+	troubleConfig trouble = "config" // something that it names is not there
+)
+
+// ending is how an attempt has ended, as far as its pod tells.
+type ending struct {
+	kind      string // of the metric
+	outcome   tidemill.Outcome
+	permanent bool
+	reason    string
+	result    tidemill.Result
+}
+
+// unhurried is how long a container may take to begin before that is worth a word.
+const unhurried = 5 * time.Second
+
+// read says what a pod's status means. It knows one moment alone: what has lasted
+// too long is for whoever compares.
+func read(p *corev1.Pod, now time.Time) reading {
+	r := reading{where: whereOf(p)}
+	switch p.Status.Phase {
+	case corev1.PodFailed:
+		r.end = endOf(p)
+	case corev1.PodSucceeded:
+		r.end = silent(0)
+	case corev1.PodUnknown:
+		r.end = lost("node-lost", "its node %s does not answer any more", p.Spec.NodeName)
+	case corev1.PodRunning:
+		r.running(p)
+	default:
+		r.begin(p, now)
+	}
+	return r
+}
+
+// running reads a pod whose container runs. When a node is not heard of, it is the
+// cluster that takes Ready from its pods and not the kubelet, which would have
+// said so of the container too. The agent may be alive all the same, behind a
+// network that has parted: then it is heard of.
+func (r *reading) running(p *corev1.Pod) {
+	run := statusOf(p.Status.ContainerStatuses, containerRun)
+	ready := conditionOf(p, corev1.PodReady)
+	if run != nil && run.Ready && ready != nil && ready.Status == corev1.ConditionFalse {
+		r.end, r.doubtful = lost("node-lost", "its node %s does not answer any more", p.Spec.NodeName), true
+	}
+}
+
+// begin reads a pod whose container does not run yet.
+func (r *reading) begin(p *corev1.Pod, now time.Time) {
+	scheduled := conditionOf(p, corev1.PodScheduled)
+	if scheduled != nil && scheduled.Status == corev1.ConditionFalse {
+		r.pending = unscheduled(scheduled)
+		if strings.Contains(scheduled.Message, "Insufficient") {
+			r.trouble = troubleRoom
+		}
+		return
+	}
+	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for i := range statuses {
+			if w := statuses[i].State.Waiting; w != nil && r.waits(&statuses[i], w) {
+				return
+			}
+		}
+	}
+	if scheduled == nil {
+		return
+	}
+	if left := unhurried - now.Sub(scheduled.LastTransitionTime.Time); left > 0 {
+		r.again = left
+	} else {
+		r.pending = fmt.Sprintf("its container is being made on %s: its image is pulled, or its volumes are attached", cmp.Or(p.Spec.NodeName, "its node"))
+	}
+}
+
+// unscheduled is the scheduler's message, as far as a person needs it: what it
+// goes on to say is of preemption and of claims.
+func unscheduled(c *corev1.PodCondition) string {
+	if c.Reason == corev1.PodReasonSchedulingGated {
+		return "it is held back by scheduling gates: " + firstSentence(c.Message)
+	}
+	return cmp.Or(firstSentence(c.Message), "the scheduler has found no node yet")
+}
+
+func firstSentence(s string) string {
+	s, _, _ = strings.Cut(s, ". ")
+	s, _, _ = strings.Cut(s, " preemption: ")
+	return shortened(strings.TrimSuffix(strings.TrimSpace(s), "."))
+}
+
+// maxWords bounds what is told of a cluster's messages, which may list all nodes.
+const maxWords = 400
+
+func shortened(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if r := []rune(s); len(r) > maxWords {
+		return string(r[:maxWords]) + "…"
+	}
+	return s
+}
+
+// endOf reads a pod that has failed. What the cluster has done to it explains more
+// than how its containers ended then.
+func endOf(p *corev1.Pod) *ending {
+	if e := taken(p); e != nil {
+		return e
+	}
+	for i := range p.Status.InitContainerStatuses {
+		if e := prepared(&p.Status.InitContainerStatuses[i]); e != nil {
+			return e
+		}
+	}
+	if run := statusOf(p.Status.ContainerStatuses, containerRun); run != nil && run.State.Terminated != nil {
+		return terminated(p, run.State.Terminated)
+	}
+	return lost("failed", "its pod failed: %s", says(p.Status.Reason, p.Status.Message))
+}
+
+// prepared reads the container that brings the agent.
+func prepared(s *corev1.ContainerStatus) *ending {
+	t := s.State.Terminated
+	if t == nil || t.ExitCode == 0 {
+		return nil
+	}
+	return lost("install", "the agent could not be put into its pod: container %s: %s", s.Name, says(fmt.Sprintf("exit status %d", t.ExitCode), cmp.Or(t.Message, t.Reason)))
+}
+
+// terminated reads a container that has ended although its agent has told nothing.
+func terminated(p *corev1.Pod, t *corev1.ContainerStateTerminated) *ending {
+	switch t.Reason {
+	case "OOMKilled":
+		return &ending{kind: "out-of-memory", outcome: tidemill.OutcomeFailed, reason: outOfMemory(p), result: killed}
+	case "StartError", "ContainerCannotRun":
+		return &ending{kind: "start", outcome: tidemill.OutcomeFailed, reason: "its container could not be started: " + shortened(t.Message),
+			result: tidemill.Result{Exit: int(t.ExitCode)}}
+	case "DeadlineExceeded":
+		return late("its deadline")
+	}
+	return silent(int(t.ExitCode))
+}
+
+var killed = tidemill.Result{Exit: -1, Signal: "SIGKILL"} // read only
+
+// silent is an agent that has gone without a word.
+func silent(exit int) *ending {
+	e := lost("silent", "its agent left without telling of its end (exit status %d)", exit)
+	if exit == 137 {
+		e.reason, e.result = "its agent was killed (SIGKILL) before it could tell of its end", killed
+	}
+	return e
+}
+
+// outOfMemory says what the command ran into.
+func outOfMemory(p *corev1.Pod) string {
+	for i := range p.Spec.Containers {
+		if c := &p.Spec.Containers[i]; c.Name == containerRun {
+			if limit, there := c.Resources.Limits[corev1.ResourceMemory]; there {
+				return "the command was killed for memory: its limit is " + limit.String() + " (run.memory); give it more, or have it use less"
+			}
+		}
+	}
+	return fmt.Sprintf("the command was killed for memory: node %s had none left; set run.memory, so that it is kept for it", p.Spec.NodeName)
+}
+
+// late is an attempt that the cluster had to end.
+func late(deadline string) *ending {
+	return &ending{kind: "deadline", outcome: tidemill.OutcomeFailed, reason: "it did not end within " + deadline, result: tidemill.Result{Exit: -1}}
+}
+
+func lost(kind, format string, args ...any) *ending {
+	return &ending{kind: kind, outcome: tidemill.OutcomeLost, reason: fmt.Sprintf(format, args...), result: tidemill.Result{Exit: -1}}
+}
+
+// says puts a reason of the cluster and its message into a line.
+func says(reason, message string) string {
+	if message == "" {
+		return cmp.Or(reason, "the cluster does not say why")
+	}
+	return shortened(message)
+}
+
+func conditionOf(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == kind {
+			return c
+		}
+	}
+	return nil
+}
+
+func statusOf(all []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
+	for i := range all {
+		if all[i].Name == name {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// whereOf is where a pod is, and of what image its container is.
+func whereOf(p *corev1.Pod) tidemill.Where {
+	w := tidemill.Where{Node: p.Spec.NodeName}
+	if run := statusOf(p.Status.ContainerStatuses, containerRun); run != nil {
+		w.Image = digestOf(run.ImageID)
+	}
+	return w
+}
+
+// digestOf takes the digest out of what a runtime calls an image: some say
+// docker-pullable://registry/name@sha256:…, some registry/name@sha256:…, and for
+// one without a digest of a registry the id alone.
+func digestOf(imageID string) string {
+	if _, digest, found := strings.Cut(imageID, "@"); found {
+		return digest
+	}
+	if i := strings.LastIndex(imageID, "sha256:"); i >= 0 {
+		return imageID[i:]
+	}
+	return imageID
+}
+
+// taken reads what the cluster has done to a pod: nil if nothing. It is no fault
+// of the command, so the run gets another attempt, which goes on from the
+// checkpoint.
+func taken(p *corev1.Pod) *ending {
+	if c := conditionOf(p, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
+		if e := disrupted(p, c); e != nil {
+			return e
+		}
+	}
+	message := p.Status.Message
+	switch p.Status.Reason {
+	case "Evicted":
+		return lost("evicted", "it was evicted from node %s: %s", p.Spec.NodeName, says("", message))
+	case "NodeLost":
+		return lost("node-lost", "its node %s does not answer any more", p.Spec.NodeName)
+	case "Preempting":
+		return lost("preempted", "it was preempted on node %s: %s", p.Spec.NodeName, says("", message))
+	case "Shutdown", "Terminated", "NodeShutdown":
+		return lost("node-lost", "its node %s was shut down: %s", p.Spec.NodeName, says("", message))
+	case "DeadlineExceeded":
+		return late("its deadline")
+	case "UnexpectedAdmissionError", "NodeAffinity", "NodeName", "NodePorts", "TopologyAffinityError":
+		return lost("refused", "node %s would not take it: %s", p.Spec.NodeName, says(p.Status.Reason, message))
+	}
+	if strings.HasPrefix(p.Status.Reason, "OutOf") { // OutOfcpu, OutOfmemory, OutOfnvidia.com/gpu
+		return lost("refused", "node %s had no room for it after all: %s", p.Spec.NodeName, says(p.Status.Reason, message))
+	}
+	return nil
+}
+
+// disrupted reads the condition by which Kubernetes says that a pod is to go.
+func disrupted(p *corev1.Pod, c *corev1.PodCondition) *ending {
+	node := p.Spec.NodeName
+	switch c.Reason {
+	case corev1.PodReasonPreemptionByScheduler:
+		return lost("preempted", "it was preempted on node %s: %s", node, says("a pod of a higher priority needs its place", c.Message))
+	case "EvictionByEvictionAPI":
+		return lost("evicted", "it was evicted from node %s, as when a node is drained", node)
+	case "DeletionByTaintManager":
+		return lost("node-lost", "its node %s was tainted, as when it does not answer any more: %s", node, says("", c.Message))
+	case "DeletionByPodGC":
+		return lost("node-lost", "its node %s is no more: %s", node, says("", c.Message))
+	case corev1.PodReasonTerminationByKubelet: // the pod's own message names the resource that ran out
+		return lost("evicted", "node %s has ended it: %s", node, says("", cmp.Or(p.Status.Message, c.Message)))
+	}
+	return lost("evicted", "it was taken from node %s: %s", node, says(c.Reason, c.Message))
+}
+
+// waits reads why a container does not begin. It is false where that is as it
+// should be.
+func (r *reading) waits(s *corev1.ContainerStatus, w *corev1.ContainerStateWaiting) bool {
+	whose, ours := "image "+s.Image, s.Name == containerInstall
+	if ours { // no run is to blame, and the next upgrade may bring one that is there
+		whose = "our own image " + s.Image
+	}
+	switch w.Reason {
+	case "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed":
+		r.pending, r.trouble = whose+" cannot be pulled: "+pulling(w.Message), troubleImage
+		if hopeless(w.Message) && !ours {
+			r.end = unusable("image", r.pending)
+		}
+	case "InvalidImageName":
+		r.end = unusable("image", whose+" is no name of an image: "+pulling(w.Message))
+	case "ErrImageNeverPull":
+		r.end = unusable("image", whose+" is not on the node, and its pull policy is never to pull it")
+	case "CreateContainerConfigError":
+		r.pending, r.trouble = "its container cannot be made: "+shortened(w.Message), troubleConfig
+	case "CreateContainerError", "RunContainerError", "CreatePodSandboxError":
+		r.pending, r.trouble = "its container cannot be started: "+shortened(w.Message), troubleImage
+	case "CrashLoopBackOff":
+		r.pending = "its container fails again and again: " + shortened(w.Message)
+	default: // ContainerCreating, PodInitializing
+		return false
+	}
+	return true
+}
+
+// unusable is what no other attempt would get beyond.
+func unusable(kind, reason string) *ending {
+	return &ending{kind: kind, outcome: tidemill.OutcomeFailed, permanent: true, reason: reason, result: tidemill.Result{Exit: -1}}
+}
+
+// pulling is the part of a runtime's message that tells something. Runtimes wrap
+// it: rpc error: code = NotFound desc = failed to pull and unpack image "x":
+// failed to resolve reference "x": x: not found. A back-off repeats it.
+func pulling(message string) string {
+	if _, why, found := strings.Cut(message, ": ErrImagePull: "); found {
+		message = why
+	}
+	if _, why, found := strings.Cut(message, " desc = "); found {
+		message = why
+	}
+	for _, wrapped := range []string{"failed to pull and unpack image ", "failed to resolve reference "} {
+		if rest, found := strings.CutPrefix(message, wrapped); found {
+			if _, why, found := strings.Cut(rest, "\": "); found {
+				message = why
+			}
+		}
+	}
+	if message == "" {
+		return "the runtime does not say why"
+	}
+	return shortened(message)
+}
+
+// hopeless reports whether a registry has said that there is no such image, or
+// that it is not for us. Anything else may pass.
+func hopeless(message string) bool {
+	m := strings.ToLower(message)
+	for _, words := range []string{"not found", "manifest unknown", "name unknown", "repository does not exist", "unauthorized", "authentication required",
+		"access denied", "insufficient_scope", "denied:", "403 forbidden", "no basic auth credentials", "no match for platform"} {
+		if strings.Contains(m, words) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,287 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/embedded"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/store"
+	"tidemill.dev/internal/runs/scheduler"
+)
+
+// town is a cluster, a Kafka and a Redis, and controllers.
+type town struct {
+	*apiServer
+	servers *embedded.Servers
+	names   tidemill.Names
+	config  *config.Config
+	foreman *scheduler.Foreman
+	ledger  *ledger.Ledger
+	log     *slog.Logger
+}
+
+func newTown(t *testing.T) *town {
+	t.Helper()
+	w := &town{apiServer: startAPIServer(t), log: slog.New(slog.DiscardHandler)}
+	if os.Getenv("KUBE_LOG") != "" {
+		w.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
+	w.config = &config.Config{Pools: []config.Pool{{Name: "gpu", Slots: 9, Resource: "nvidia.com/gpu"}}, Recipes: []config.Recipe{{Name: "intent", Key: config.KeySubject,
+		Run: config.Job{Image: "registry.example/trainer:3", Command: []string{"train"}, Pool: "gpu", Memory: 512 << 20, Attempts: 1}}}}
+	var err error
+	w.servers, err = embedded.Start(t.Context(), embedded.Options{})
+	w.must(err)
+	t.Cleanup(func() { _ = w.servers.Close() })
+	w.names, err = tidemill.NewNames("")
+	w.must(err)
+	b := w.dial()
+	_, err = b.EnsureStreams(t.Context(), []broker.StreamSpec{{Name: tidemill.StreamFacts, Partitions: 3, KeyOrdered: true}}, broker.EnsureOptions{})
+	w.must(err)
+	w.foreman, w.ledger, _ = w.process()
+	return w
+}
+
+func (w *town) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *town) dial() *broker.Broker {
+	w.Helper()
+	b, err := broker.Open(w.Context(), broker.Options{Addr: w.servers.Kafka(), Names: w.names, Logger: w.log})
+	w.must(err)
+	w.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// process is what each process of an install has of its own.
+func (w *town) process() (*scheduler.Foreman, *ledger.Ledger, *Cluster) {
+	w.Helper()
+	b := w.dial()
+	p, err := b.Producer(broker.ProducerOptions{})
+	w.must(err)
+	w.Cleanup(func() { _ = p.Close(context.Background()) })
+	client := redis.NewClient(&redis.Options{Addr: w.servers.Redis(), ReadTimeout: time.Minute})
+	w.Cleanup(func() { _ = client.Close() })
+	l, err := ledger.Open(w.Context(), ledger.Options{Broker: b, Producer: p, Names: w.names, Redis: client, Kafka: "test", Logger: w.log})
+	w.must(err)
+	w.Cleanup(func() { _ = l.Close(context.Background()) })
+	tokens, err := scheduler.NewTokens(make([]byte, scheduler.SecretSize))
+	w.must(err)
+	s, err := store.Open(w.Context(), store.Options{URL: w.TempDir(), Logger: w.log})
+	w.must(err)
+	w.Cleanup(func() { _ = s.Close() })
+	c := w.open(func(o *Options) {
+		o.Names, o.Logger, o.Config = w.names, w.log, func() *config.Config { return w.config }
+	})
+	f, err := scheduler.New(scheduler.Options{Ledger: l, Store: s, Names: w.names, Config: func() *config.Config { return w.config }, Launcher: c.Launcher(), Tokens: tokens, Logger: w.log})
+	w.must(err)
+	w.must(l.CaughtUp(w.Context()))
+	return f, l, c
+}
+
+// controller watches until the test ends or it is stopped.
+func (w *town) controller() (stop func()) {
+	w.Helper()
+	f, l, c := w.process()
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := c.Watch(ctx, WatchOptions{Foreman: f, Ledger: l}); err != nil {
+			w.Error(err)
+		}
+	})
+	stop = sync.OnceFunc(func() { cancel(); done.Wait() })
+	w.Cleanup(stop)
+	return stop
+}
+
+// begins asks for a run and waits for its Job, which is given a pod.
+func (w *town) begins(key string) (attempt string) {
+	w.Helper()
+	a, err := w.foreman.Request(w.Context(), scheduler.Request{Recipe: "intent", Key: key, Cause: tidemill.Cause{Source: "/s", ID: key},
+		Events: []json.RawMessage{json.RawMessage(`{"specversion":"1.0","id":"1","source":"/s","type":"new-data","subject":"k"}`)}})
+	w.must(err)
+	name := tidemill.AttemptName(a.Run, 1)
+	w.soon("its Job is there", func() bool { return w.has(jobPath(name)) })
+	w.becomes(name, nil)
+	return name
+}
+
+func jobPath(name string) string { return "/apis/batch/v1/namespaces/ml/jobs/" + name }
+func podPath(name string) string { return "/api/v1/namespaces/ml/pods/" + name + "-x" }
+
+// becomes has the attempt's pod be so, as its kubelet would say.
+func (w *town) becomes(name string, set func(*corev1.Pod)) {
+	w.Helper()
+	w.mu.Lock()
+	job := w.objects[jobPath(name)]
+	w.mu.Unlock()
+	p := aPod(name)
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: name, UID: job.GetUID(), Controller: new(true)}}
+	if set != nil {
+		set(p)
+	}
+	w.put("Pod", "/api/v1/pods", p)
+}
+
+func (w *town) run(attempt string) *tidemill.Run {
+	w.Helper()
+	id, _, _ := tidemill.CutAttemptName(attempt)
+	r, err := w.ledger.Run(w.Context(), id)
+	if err != nil {
+		w.must(w.ledger.CaughtUp(w.Context()))
+		r, err = w.ledger.Run(w.Context(), id)
+	}
+	w.must(err)
+	return r
+}
+
+// aPod is one as the launcher's Job makes it, that nobody has looked at yet.
+func aPod(attempt string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: attempt + "-x", Namespace: "ml", UID: types.UID(attempt),
+		Labels: map[string]string{LabelInstall: "tidemill", LabelAttempt: attempt, LabelPool: "gpu", LabelPart: partWorker}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: containerRun, Image: "registry.example/trainer:3",
+			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi")}}}}},
+		Status: corev1.PodStatus{Phase: corev1.PodPending}}
+}
+
+func unschedulable(p *corev1.Pod) {
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+		Message: "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. no new claims to deallocate, preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."}}
+}
+
+func isRunning(p *corev1.Pod) {
+	p.Spec.NodeName, p.Status.Phase = "gpu-1", corev1.PodRunning
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: containerRun, Ready: true, ImageID: "registry.example/trainer@sha256:abc", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+}
+
+func endsWith(reason string, exit int32) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		isRunning(p)
+		p.Status.Phase = corev1.PodFailed
+		if exit == 0 {
+			p.Status.Phase = corev1.PodSucceeded
+		}
+		p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: reason, ExitCode: exit}}
+	}
+}
+
+func TestWhatNoAgentTellsIsTold(t *testing.T) {
+	w := newTown(t)
+	w.controller()
+	w.controller()
+	name := w.begins("bot-1")
+	w.becomes(name, unschedulable)
+	w.soon("it says what it waits for", func() bool {
+		a := w.run(name).Attempt()
+		return a != nil && a.Pending == "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"
+	})
+	w.becomes(name, isRunning)
+	w.soon("it says where it is", func() bool {
+		a := w.run(name).Attempt()
+		return a.Pending == "" && a.Node == "gpu-1" && a.Image == "sha256:abc"
+	})
+	w.becomes(name, endsWith("OOMKilled", 137))
+	w.soon("it has failed", func() bool { return w.run(name).State == tidemill.RunFailed })
+	if r := w.run(name); !strings.Contains(r.Reason, "its limit is 512Mi (run.memory)") || len(r.Attempts) != 1 || r.Result.Signal != "SIGKILL" {
+		t.Errorf("the run is %+v", r)
+	}
+	w.soon("its Job is gone", func() bool { return !w.has(jobPath(name)) && !w.has(podPath(name)) })
+}
+
+func TestWhatAnAgentHasToldIsRemoved(t *testing.T) {
+	w := newTown(t)
+	w.controller()
+	name := w.begins("bot-1")
+	w.becomes(name, isRunning)
+	_, err := w.foreman.Finish(w.Context(), w.run(name), 1, tidemill.RunFinished{Outcome: tidemill.OutcomeSucceeded})
+	w.must(err) // nobody waits until its node has told that it left
+	w.soon("its Job is gone", func() bool { return !w.has(jobPath(name)) && !w.has(podPath(name)) })
+	if r := w.run(name); r.State != tidemill.RunSucceeded || len(r.Attempts) != 1 {
+		t.Errorf("the run is %+v", r)
+	}
+}
+
+// The API server goes away, and what happens meanwhile is found when it is back;
+// and so for a controller that was not there.
+func TestNothingIsMissed(t *testing.T) {
+	w := newTown(t)
+	stop := w.controller()
+	first, second, third := w.begins("bot-1"), w.begins("bot-2"), w.begins("bot-3")
+	for _, name := range []string{first, second, third} {
+		w.becomes(name, isRunning)
+		w.soon("it is known where it is", func() bool { return w.run(name).Attempt().Node == "gpu-1" })
+	}
+	w.mu.Lock()
+	w.refuse = func(*http.Request) int { return http.StatusServiceUnavailable }
+	w.mu.Unlock()
+	w.hangUp()
+	w.delete(podPath(first))
+	w.becomes(second, endsWith("Error", 1))
+	w.mu.Lock()
+	w.refuse = nil
+	w.mu.Unlock()
+	for name, says := range map[string]string{first: "was deleted, and not by us", second: "left without telling of its end (exit status 1)"} {
+		w.soon("it is lost", func() bool { return w.run(name).Attempts[0].Outcome == tidemill.OutcomeLost })
+		if a := w.run(name).Attempts[0]; !strings.Contains(a.Reason, says) {
+			t.Errorf("of %s it says %q", name, a.Reason)
+		}
+	}
+	stop()
+	w.becomes(third, func(p *corev1.Pod) {
+		isRunning(p)
+		p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi."
+	})
+	w.controller()
+	w.soon("it was evicted", func() bool { return w.run(third).Attempts[0].Outcome == tidemill.OutcomeLost })
+	if a := w.run(third).Attempts[0]; a.Reason != "it was evicted from node gpu-1: The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi." {
+		t.Errorf("it says %q", a.Reason)
+	}
+}
+
+func TestOrphansAreRemovedAndOthersLeftAlone(t *testing.T) {
+	w := newTown(t)
+	job := func(attempt, install string) {
+		w.put("Job", "/apis/batch/v1/jobs", &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: attempt, Labels: map[string]string{LabelInstall: install, LabelAttempt: attempt}}})
+	}
+	job("nobodys-1", "tidemill")
+	job("theirs-1", "other")
+	f, l, c := w.process()
+	k := newWatcher(c, WatchOptions{Foreman: f, Ledger: l})
+	w.must(k.jobs.Replace([]any{&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "nobodys-1", Labels: map[string]string{LabelAttempt: "nobodys-1"}}}}, "1"))
+	began := k.now()
+	again, err := k.look(w.Context(), "nobodys-1")
+	if w.must(err); again <= 0 || !w.has(jobPath("nobodys-1")) {
+		t.Errorf("it is looked at again in %s; it is there: %t", again, w.has(jobPath("nobodys-1")))
+	}
+	k.now = func() time.Time { return began.Add(unborn + time.Second) }
+	job2, _ := k.jobs.get("nobodys-1")
+	w.mu.Lock()
+	job2.UID = w.objects[jobPath("nobodys-1")].GetUID()
+	w.mu.Unlock()
+	if _, err = k.look(w.Context(), "nobodys-1"); err != nil || w.has(jobPath("nobodys-1")) || !w.has(jobPath("theirs-1")) {
+		t.Errorf("the orphan is there: %t, another's: %t, %v", w.has(jobPath("nobodys-1")), w.has(jobPath("theirs-1")), err)
+	}
+}

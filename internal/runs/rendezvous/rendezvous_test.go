@@ -1,0 +1,113 @@
+package rendezvous
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"tidemill.dev"
+)
+
+// hall is a roll of two gateways, and an attempt of three.
+type hall struct {
+	*testing.T
+	server *miniredis.Miniredis
+	rolls  [2]*Roll
+	asked  int
+}
+
+func newHall(t *testing.T) *hall {
+	names, err := tidemill.NewNames("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hall{T: t, server: miniredis.RunT(t)}
+	for i := range h.rolls {
+		client := redis.NewClient(&redis.Options{Addr: h.server.Addr(), Protocol: 2, DisableIdentity: true})
+		t.Cleanup(func() { _ = client.Close() })
+		h.rolls[i] = NewRoll(client, names, "kafka-1")
+	}
+	return h
+}
+
+// says has one say something, at the one gateway or the other.
+func (h *hall) says(part, state, want string) {
+	h.Helper()
+	h.asked++
+	is, err := h.rolls[h.asked%2].Say(h.Context(), "run1-1", 3, Word{Part: part, Ready: state != "", Over: state == "over"})
+	if got := fmt.Sprintf("all=%t end=%t alone=%t", is.All, is.End, is.Alone); err != nil || got != want {
+		h.Errorf("%s says %q and hears %s, %v; want %s", part, state, got, err, want)
+	}
+}
+
+const (
+	nothing = "all=false end=false alone=false"
+	all     = "all=true end=false alone=false"
+	end     = "all=true end=true alone=false"
+)
+
+// They begin when all are ready, and not before; when the first has ended the
+// others hear of it, and it hears when they have too.
+func TestTheyBeginAndEndTogether(t *testing.T) {
+	h := newHall(t)
+	h.says("w0", "", nothing)
+	h.says("w0", "ready", nothing)
+	h.says("ps0", "ready", nothing)
+	h.says("w1", "", nothing) // it is there, and fetches
+	h.says("ps0", "ready", nothing)
+	h.says("w1", "ready", all)
+	h.says("w0", "ready", all)
+	h.says("ps0", "ready", all)
+	h.says("w0", "over", end)
+	h.says("w1", "ready", end)
+	h.says("w1", "over", end)
+	h.says("ps0", "over", "all=true end=true alone=true")
+	h.says("w0", "over", "all=true end=true alone=true")
+}
+
+// One that has ended before another has heard that all were ready keeps nobody
+// from beginning.
+func TestWhoIsQuickHoldsUpNobody(t *testing.T) {
+	h := newHall(t)
+	h.says("w0", "ready", nothing)
+	h.says("ps0", "ready", nothing)
+	h.says("w1", "ready", all)
+	h.says("w1", "over", all)
+	h.says("w0", "ready", all)
+}
+
+// What was forgotten is said again with the next beats.
+func TestAFlushHeals(t *testing.T) {
+	h := newHall(t)
+	h.says("w0", "ready", nothing)
+	h.says("w1", "ready", nothing)
+	h.server.FlushAll()
+	h.says("ps0", "ready", nothing)
+	h.says("w0", "ready", nothing)
+	h.says("w1", "ready", all)
+	h.server.FlushAll()
+	h.says("w0", "over", "all=false end=true alone=false")
+	h.says("ps0", "over", "all=false end=true alone=false")
+	h.says("w1", "over", "all=true end=true alone=true")
+}
+
+// Attempts are apart, and Redis forgets them.
+func TestAttemptsAreApart(t *testing.T) {
+	h := newHall(t)
+	for _, part := range []string{"w0", "w1", "ps0"} {
+		if _, err := h.rolls[0].Say(t.Context(), "run2-1", 3, Word{Part: part, Ready: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.says("w0", "ready", nothing)
+	h.server.FastForward(kept)
+	if keys := h.server.Keys(); len(keys) > 0 {
+		t.Errorf("there is still %v", keys)
+	}
+	h.server.SetError("it is away")
+	if _, err := h.rolls[0].Say(t.Context(), "run1-1", 3, Word{Part: "w0"}); err == nil {
+		t.Error("no error")
+	}
+}

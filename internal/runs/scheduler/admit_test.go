@@ -1,0 +1,241 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker/retry"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/data/ledger"
+)
+
+func TestTroublesPass(t *testing.T) {
+	t.Parallel()
+	var s troubles
+	away := errors.New("the store is away")
+	if s.aside("a", noon) || s.err(noon) != nil {
+		t.Error("there is trouble before any")
+	}
+	if !s.add("a", away, noon) || s.add("a", away, noon) {
+		t.Error("what is new is not told from what is known")
+	}
+	for _, c := range []struct {
+		after       time.Duration
+		aside, told bool
+	}{{0, true, true}, {asideFor - 1, true, true}, {asideFor, false, true}, {2 * asideFor, false, true}, {2*asideFor + 1, false, false}} {
+		if at := noon.Add(c.after); s.aside("a", at) != c.aside || (s.err(at) != nil) != c.told || s.aside("b", at) {
+			t.Errorf("after %s: aside %t, told %v", c.after, s.aside("a", at), s.err(at))
+		}
+	}
+	s.add("a", away, noon)
+	if err := s.err(noon); !errors.Is(err, away) || !strings.Contains(err.Error(), "recipe a") {
+		t.Errorf("it is told as %v", err)
+	}
+	if s.over("a"); s.aside("a", noon) || s.err(noon) != nil {
+		t.Error("what is over goes on")
+	}
+}
+
+func TestCrowds(t *testing.T) {
+	t.Parallel()
+	var c crowds
+	c.note("a", "gpu", noon)
+	c.note("b", "cpu", noon)
+	if !c.at("a", noon) || !c.at("b", noon) || c.at("c", noon) || c.at("a", noon.Add(crowdedFor)) {
+		t.Errorf("the crowds are %v", c.of)
+	}
+	if c.over("gpu"); c.at("a", noon) || !c.at("b", noon) {
+		t.Errorf("after a slot became free the crowds are %v", c.of)
+	}
+}
+
+// One recipe's data cannot be read for now: it is reported, and the others of its
+// pool go on.
+func TestATroubleIsInNobodysWay(t *testing.T) {
+	r := plain("blocked")
+	r.Inputs = []config.InputFrom{{Name: "examples", Dataset: "bots/{key}", Branch: "main"}}
+	r.Run.Priority = 100
+	w := newWorld(t, r, plain("intent"))
+	w.put("bots/k", "a.csv", "1")
+	dir := w.block("bots")
+	f := w.foreman(nil)
+	stop := w.watch(f)
+	blocked := w.ask(f, wish("blocked", "k", "1"))
+	free := w.ask(f, wish("intent", "k", "1"))
+	w.soon("the other begins", func() bool { return len(w.launch.of(free.Run)) == 1 })
+	w.soon("it is told", func() bool { return f.Status().Err != nil })
+	if err := f.Status().Err; !strings.Contains(err.Error(), "begin a run of recipe blocked: look the input examples up") {
+		t.Errorf("it is told as %v", err)
+	}
+	stop() // or it could look between the two, and find that there is no data
+	w.must(os.Remove(dir))
+	w.must(os.Rename(dir+".aside", dir))
+	w.watch(f)
+	w.soon("it begins", func() bool { return len(w.launch.of(blocked.Run)) == 1 })
+	w.soon("all is well", func() bool { s := f.Status(); return s.Err == nil && s.Watching })
+}
+
+// block puts a file where the store has a folder of a dataset's, so that what lies
+// there can neither be read nor found missing.
+func (w *world) block(name string) (dir string) {
+	w.Helper()
+	err := filepath.WalkDir(w.dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == name && dir == "" {
+			dir = path
+		}
+		return err
+	})
+	if w.must(err); dir == "" {
+		w.Fatalf("the store has no folder %s", name)
+	}
+	w.must(os.Rename(dir, dir+".aside"))
+	w.must(os.WriteFile(dir, nil, 0o600))
+	return dir
+}
+
+// stubborn asks until it is answered, as a dispatcher does.
+func (w *world) stubborn(f *Foreman, r Request) Answer {
+	for {
+		a, err := f.Request(w.ctx(), r)
+		if err == nil {
+			return a
+		}
+		if !errors.Is(err, ledger.ErrCatchingUp) {
+			w.Errorf("ask: %v", err)
+			return a
+		}
+		_ = f.ledger.CaughtUp(w.ctx())
+	}
+}
+
+// agent tells of an attempt's end until it is heard, as agents do.
+func (w *world) agent(f *Foreman, a Attempt, d tidemill.RunFinished) {
+	for {
+		run, err := f.ledger.Run(w.ctx(), a.Run)
+		if err == nil {
+			if at := run.Attempt(); at == nil || !w.tokens.Counts(a.Token, a.Run, *at) {
+				return // superseded, or said before
+			}
+			_, err = f.Finish(w.ctx(), run, a.Number, d)
+		}
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, ledger.ErrCatchingUp) && !errors.Is(err, ledger.ErrUnknown) {
+			w.Errorf("finish: %v", err)
+			return
+		}
+		_ = f.ledger.CaughtUp(w.ctx())
+	}
+}
+
+// Three foremen work on one log, and Redis is flushed at any moment: each attempt
+// is launched once, no run lives twice at a time, and each ends.
+func TestForemenAndFlushes(t *testing.T) {
+	w := newWorld(t, plain("intent"), plain("churn"))
+	foremen := []*Foreman{w.foreman(nil), w.foreman(nil), w.foreman(nil)}
+	var alive sync.Map // of each recipe and key
+	w.launch.does = func(a Attempt) {
+		if _, two := alive.LoadOrStore(a.Recipe+"/"+a.Key, a.Name); two {
+			t.Errorf("two attempts of %s/%s at once: %s", a.Recipe, a.Key, a.Name)
+		}
+		alive.Delete(a.Recipe + "/" + a.Key)
+		d := succeeded
+		if a.Recipe == "churn" && a.Number == 1 {
+			d = broken
+		}
+		w.agent(foremen[rand.IntN(3)], a, d)
+	}
+	for _, f := range foremen {
+		w.watch(f)
+	}
+	flushing, stop := context.WithCancel(w.ctx())
+	var flushes sync.WaitGroup
+	flushes.Go(func() {
+		for retry.Sleep(flushing, time.Duration(rand.IntN(80))*time.Millisecond) == nil {
+			if err := w.redis.FlushAll(flushing).Err(); err != nil && flushing.Err() == nil {
+				t.Errorf("flush: %v", err)
+			}
+		}
+	})
+	const keys, wishes = 20, 5
+	var asking sync.WaitGroup
+	var answers sync.Map
+	for k := range keys {
+		for _, recipe := range []string{"intent", "churn"} {
+			asking.Go(func() {
+				for n := range wishes {
+					r := wish(recipe, fmt.Sprint("k", k), fmt.Sprint(n))
+					a, again := w.stubborn(foremen[n%3], r), w.stubborn(foremen[(n+1)%3], r)
+					if a.Run != again.Run || again.Result != tidemill.Known {
+						t.Errorf("asked twice for the same: %+v, then %+v", a, again)
+					}
+					answers.Store(a.Run, recipe)
+				}
+			})
+		}
+	}
+	asking.Wait()
+	stop()
+	flushes.Wait()
+	answers.Range(func(id, recipe any) bool {
+		run := w.until(foremen[0], id.(string), tidemill.RunSucceeded)
+		if all := w.launch.of(run.ID); len(all) != len(run.Attempts) {
+			t.Errorf("of %d attempts of run %s %d were launched", len(run.Attempts), run.ID, len(all))
+		}
+		for _, a := range run.Attempts {
+			if a.Outcome == tidemill.OutcomeLost {
+				t.Errorf("an attempt was lost: %s", a.Reason)
+			}
+		}
+		return true
+	})
+	names := map[string]bool{}
+	for _, a := range w.launch.launched() {
+		if names[a.Name] {
+			t.Errorf("attempt %s was launched twice", a.Name)
+		}
+		names[a.Name] = true
+	}
+}
+
+// A thousand events come for one key while each run takes as long as a hundred of
+// them: a dozen runs at most, and the last one has seen the last event.
+func TestManyEventsForOneKey(t *testing.T) {
+	const events, during = 1000, 100
+	w := newWorld(t, plain("intent"))
+	f := w.foreman(nil)
+	w.watch(f)
+	var asked atomic.Int64
+	w.launch.does = func(a Attempt) {
+		until := min(asked.Load()+during, events)
+		w.soon("a hundred events more", func() bool { return asked.Load() >= until })
+		w.agent(f, a, succeeded)
+	}
+	seen := map[string]bool{}
+	last := Answer{}
+	for n := range events {
+		last = w.ask(f, wish("intent", "bot-42", fmt.Sprint(n)))
+		seen[last.Run] = true
+		asked.Add(1)
+	}
+	run := w.until(f, last.Run, tidemill.RunSucceeded)
+	if run.Newest.ID != fmt.Sprint(events-1) {
+		t.Errorf("the last run is %+v", run)
+	}
+	m, err := f.ledger.Making(w.ctx(), "intent", "bot-42")
+	w.must(err)
+	if n := len(w.launch.launched()); n > 12 || n != len(seen) || m.Live != nil || m.Waiting != nil {
+		t.Errorf("%d runs were launched and %d answered; the making is %+v", n, len(seen), m)
+	}
+}

@@ -1,0 +1,230 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+)
+
+// The components that facts of runs come from.
+const (
+	byTrain      = "train"      // asked for by an event
+	byGateway    = "gateway"    // by a person, or told by an agent
+	byController = "controller" // by nobody: it follows from what is on the log
+)
+
+// fact is what is to be said of a run.
+type fact struct {
+	typ, id, component string
+	recipe, key, run   string
+	cause              tidemill.Cause
+	chain              chain
+	attributes         []broker.Attribute
+	data               any
+}
+
+// chain is what a fact inherits from its cause.
+type chain struct {
+	Correlation string `json:"correlationid"`
+	Trace       string `json:"traceparent"`
+	ID          string `json:"id"`
+}
+
+// chainOf is what the facts of a run inherit. All of them name the newest event
+// that asked for the run as their cause: it is the one whose data it learns from,
+// and the one that the run's own state still knows.
+func chainOf(r *tidemill.Run) chain {
+	c := chain{ID: r.Newest.ID}
+	_ = json.Unmarshal(r.Event, &c) // what is no event has no chain; its id is known all the same
+	if c.Correlation == "" {
+		c.Correlation = c.ID
+	}
+	return c
+}
+
+func of(typ, component string, r *tidemill.Run, data any, id ...string) fact {
+	return fact{typ: typ, component: component, id: tidemill.ID(id...), recipe: r.Recipe, key: r.Key, run: r.ID,
+		cause: r.Newest, chain: chainOf(r), data: data}
+}
+
+func startedFact(r *tidemill.Run, d tidemill.RunStarted) fact {
+	number := strconv.Itoa(d.Attempt)
+	f := of(tidemill.TypeRunStarted, byController, r, d, "started", r.ID, number, strconv.FormatInt(d.Seen, 10))
+	f.attributes = []broker.Attribute{{Name: tidemill.AttrAttempt, Value: number}}
+	return f
+}
+
+func finishedFact(r *tidemill.Run, component string, d tidemill.RunFinished, at time.Time) fact {
+	number := strconv.Itoa(d.Attempt)
+	f := of(tidemill.TypeRunFinished, component, r, d, "finished", r.ID, number)
+	f.attributes = []broker.Attribute{{Name: tidemill.AttrAttempt, Value: number},
+		{Name: tidemill.AttrOutcome, Value: outcomeOf(r, d, at)}}
+	if d.Candidate != nil {
+		f.attributes = append(f.attributes, broker.Attribute{Name: tidemill.AttrModel, Value: d.Candidate.Model})
+	}
+	return f
+}
+
+func cancelledFact(r *tidemill.Run, by, reason string) fact {
+	f := of(tidemill.TypeRunCancelled, byGateway, r, tidemill.RunCancelledData{Reason: reason}, "cancelled", r.ID)
+	f.attributes = []broker.Attribute{{Name: tidemill.AttrAuthID, Value: by}}
+	return f
+}
+
+func committedFact(r *tidemill.Run, d tidemill.RunCommitted) fact {
+	f := of(tidemill.TypeRunCommitted, byController, r, d, append([]string{"committed", r.ID}, lost(d)...)...)
+	f.attributes = []broker.Attribute{{Name: tidemill.AttrDataset, Value: d.Dataset},
+		{Name: tidemill.AttrBranch, Value: d.Branch}, {Name: tidemill.AttrCommit, Value: d.Commit}}
+	return f
+}
+
+// lost tells the fact that there is no commit from the one that there is.
+func lost(d tidemill.RunCommitted) []string {
+	if d.Lost == "" {
+		return nil
+	}
+	return []string{"lost"}
+}
+
+// view is the fact as an event.
+func (a fact) view(names tidemill.Names, at time.Time) (broker.View, error) {
+	data, err := json.Marshal(a.data)
+	if err != nil {
+		return broker.View{}, fmt.Errorf("write %s of run %s: %w", a.typ, a.run, err)
+	}
+	v := broker.View{ID: a.id, Source: names.Source(a.component), Type: a.typ, Subject: a.key,
+		Time: at.UTC().Format(time.RFC3339Nano), DataSchema: tidemill.Schema(a.typ), DataContentType: "application/json", Data: data}
+	for _, x := range append([]broker.Attribute{
+		{Name: tidemill.AttrRecipe, Value: a.recipe}, {Name: tidemill.AttrRun, Value: a.run},
+		{Name: tidemill.AttrCausationID, Value: a.cause.ID}, {Name: tidemill.AttrCausationSource, Value: a.cause.Source},
+		{Name: tidemill.AttrCorrelationID, Value: a.chain.Correlation}, {Name: tidemill.AttrTraceParent, Value: a.chain.Trace},
+	}, a.attributes...) {
+		if x.Value != "" {
+			v.Extensions = append(v.Extensions, x)
+		}
+	}
+	return v, nil
+}
+
+// put puts a fact on the log and returns where it lies and what the log makes of
+// it.
+func (f *Foreman) put(ctx context.Context, a fact, at time.Time) (broker.Position, *tidemill.Making, error) {
+	v, err := a.view(f.opt.Names, at)
+	if err != nil {
+		return broker.Position{}, nil, err
+	}
+	where, m, err := f.ledger.Append(ctx, &v)
+	if err != nil {
+		return where, nil, fmt.Errorf("put %s of run %s on the log: %w", a.typ, a.run, err)
+	}
+	return where, m, nil
+}
+
+// Seen puts on the log what a controller has seen of an attempt and its agent cannot
+// tell. What the run says already is not said again, nor is anything of an attempt
+// that counts no more. Its id derives from what is said: two controllers that see the
+// same before they have read each other say the same fact twice, and the fold
+// takes one of them.
+func (f *Foreman) Seen(ctx context.Context, run *tidemill.Run, attempt int, d tidemill.RunSeen) error {
+	if n := len(run.Attempts); run.State.Ended() || n == 0 || attempt != n {
+		return nil
+	}
+	d.Attempt = attempt
+	if _, news := run.Attempts[attempt-1].Sighted(d); !news {
+		return nil
+	}
+	ctx, cancel := steady(ctx)
+	defer cancel()
+	said, err := seenFact(run, d)
+	if err != nil {
+		return err
+	}
+	_, _, err = f.put(ctx, said, f.now())
+	return err
+}
+
+func seenFact(r *tidemill.Run, d tidemill.RunSeen) (fact, error) {
+	number := strconv.Itoa(d.Attempt)
+	content, err := json.Marshal(d)
+	if err != nil {
+		return fact{}, fmt.Errorf("write what was seen of run %s: %w", r.ID, err)
+	}
+	f := of(tidemill.TypeRunSeen, byController, r, d, "seen", r.ID, number, string(content))
+	f.attributes = []broker.Attribute{{Name: tidemill.AttrAttempt, Value: number}}
+	return f, nil
+}
+
+// What became of a run with an attempt's end, as the attribute of the fact says
+// it: triggers filter on it.
+const (
+	nowRetrying  = "retrying"
+	nowSucceeded = "succeeded"
+	nowFailed    = "failed"
+	nowCancelled = "cancelled"
+)
+
+// outcomeOf asks the fold itself what it will make of an attempt's end, so that
+// the attribute and the state never go by different rules. The log may know of
+// something since; then it is the state that counts.
+func outcomeOf(r *tidemill.Run, d tidemill.RunFinished, at time.Time) string {
+	run := *r
+	run.Attempts = slices.Clone(r.Attempts)
+	m := tidemill.Making{Recipe: r.Recipe, Key: r.Key, Live: &run}
+	data, _ := json.Marshal(d) // whoever writes the fact has the error
+	m.Apply(tidemill.Fact{Type: tidemill.TypeRunFinished, Recipe: r.Recipe, Key: r.Key, Run: r.ID, At: at, Data: data})
+	switch run.State {
+	case tidemill.RunSettling, tidemill.RunSucceeded:
+		return nowSucceeded
+	case tidemill.RunFailed:
+		return nowFailed
+	case tidemill.RunCancelled:
+		return nowCancelled
+	}
+	return nowRetrying
+}
+
+// candidate is the version that an attempt's end brings, and all that whoever
+// judges it has to know of the run; nil if it brings none. What the command was
+// given in its environment is not in it: facts of models are for others to hear.
+func candidate(r *tidemill.Run, d tidemill.RunFinished, at time.Time) *tidemill.Candidate {
+	var p tidemill.Plan
+	_ = json.Unmarshal(r.Plan, &p) // the fold has written it
+	d.Candidate = nil
+	if p.Model == "" || len(r.Attempts) == 0 || outcomeOf(r, d, at) != nowSucceeded {
+		return nil
+	}
+	first, last := r.Attempts[0], r.Attempts[len(r.Attempts)-1]
+	c := &tidemill.Candidate{Model: p.Model, Champion: p.Champion, Origin: tidemill.Origin{
+		Run: r.ID, Recipe: r.Recipe, Key: r.Key, Config: r.Config, Attempt: d.Attempt, Began: first.Started, Ended: at,
+		Inputs: told(p.Inputs), Causes: r.Causes, First: r.First, Newest: r.Newest, By: r.By,
+		Mark: tidemill.Mark{Partition: r.Partition, Offset: first.Offset}, Where: last.Where.With(d.Where)}}
+	if p.Judge != nil { // a run that began before there were gates has none
+		c.Judge = *p.Judge
+	} else {
+		c.Judge = tidemill.Judge{On: tidemill.GateOnSame, Promote: tidemill.PromoteAuto}
+	}
+	return c
+}
+
+// told are a plan's inputs without what lets one in: behind the ? of an address,
+// or before its host, may stand a key.
+func told(inputs []tidemill.Input) []tidemill.Input {
+	all := slices.Clone(inputs)
+	for i := range all {
+		all[i].Allow = nil
+		all[i].URI, _, _ = strings.Cut(all[i].URI, "?")
+		if u, err := url.Parse(all[i].URI); err == nil && u.User != nil {
+			u.User = nil
+			all[i].URI = u.String()
+		}
+	}
+	return all
+}

@@ -1,0 +1,212 @@
+package scheduler
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+)
+
+// impatient makes silence short enough for a test. What is heard of is heard of
+// more often than that.
+func impatient(o *Options) { o.Silence = 200 * time.Millisecond }
+
+func alone(o *Options) { o.Alone = true }
+
+func TestWhoIsNotHeardOfIsLost(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	f := w.foreman(impatient)
+	w.watch(f)
+	a := w.begun(f, wish("intent", "k", "1"))
+	w.launch.end(tidemill.AttemptName(a.Run, 1)) // its pod was taken away
+	w.soon("another attempt is launched", func() bool { return len(w.launch.of(a.Run)) == 2 })
+	run := w.run(f, a.Run)
+	if first := run.Attempts[0]; first.Outcome != tidemill.OutcomeLost || !strings.Contains(first.Reason, "nobody heard of it for") {
+		t.Errorf("its end is told as %+v", first)
+	}
+	all := w.launch.of(a.Run)
+	if w.tokens.Counts(all[0].Token, run.ID, *run.Attempt()) || !w.tokens.Counts(all[1].Token, run.ID, *run.Attempt()) {
+		t.Error("the token of the lost attempt counts")
+	}
+	if got, err := f.Finish(w.ctx(), run, 1, succeeded); err != nil || got.State != tidemill.RunRunning || got.Attempt().Number != 2 {
+		t.Errorf("a late word of the lost attempt makes of the run %+v, %v", got, err)
+	}
+}
+
+func TestWhoIsHeardOfIsNotLost(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	f := w.foreman(impatient)
+	beats := w.ask(f, wish("intent", "beats", "1"))
+	there := w.ask(f, wish("intent", "there", "1"))
+	gone := w.ask(f, wish("intent", "gone", "1"))
+	w.launch.end(tidemill.AttemptName(beats.Run, 1)) // the launcher has forgotten it, and yet it is at work
+	w.launch.end(tidemill.AttemptName(gone.Run, 1))
+	w.must(f.ledger.Beat(w.ctx(), beats.Run, 1, time.Now().Add(time.Hour))) // no machine is so busy that the next would be late
+	w.watch(f)
+	w.soon("the one that is gone is found", func() bool { return len(w.launch.of(gone.Run)) == 2 })
+	for _, a := range []Answer{beats, there} {
+		if run := w.run(f, a.Run); len(run.Attempts) != 1 || run.State != tidemill.RunRunning {
+			t.Errorf("the run is %+v", run)
+		}
+	}
+}
+
+// A laptop that was killed goes on at once: nothing was left of what it ran.
+func TestARestartedLaptopGoesOnAtOnce(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	before := w.foreman(alone)
+	stop := w.watch(before)
+	a := w.begun(before, wish("intent", "k", "1"))
+	stop()
+	w.launch.end(tidemill.AttemptName(a.Run, 1))
+	f := w.foreman(alone) // while one launches, another that is alone would take that for lost
+	w.watch(f)
+	w.soon("the next attempt is launched", func() bool { return len(w.launch.of(a.Run)) == 2 })
+	run := w.run(f, a.Run)
+	if first := run.Attempts[0]; first.Reason != "what ran it is no more" || run.State != tidemill.RunRunning {
+		t.Errorf("the run is %+v", run)
+	}
+}
+
+// Somebody is stopped between the log and the launch: the log has begun what
+// nobody has launched.
+func TestACrashBetweenTheLogAndTheLaunch(t *testing.T) {
+	for name, set := range map[string]func(*Options){"in a cluster": impatient, "on a laptop": alone} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, plain("intent"))
+			crashed := make(chan struct{})
+			victim := w.foreman(func(o *Options) { o.Launcher = stuck{w.launch, crashed} })
+			go func() { _, _ = victim.Request(w.ctx(), wish("intent", "k", "1")) }()
+			t.Cleanup(func() { close(crashed) })
+			f := w.foreman(set)
+			id := tidemill.RunID("intent", "k", tidemill.Cause{Source: "/s", ID: "1"})
+			w.soon("the log has begun it", func() bool {
+				m, err := f.ledger.Making(w.ctx(), "intent", "k")
+				return err == nil && m.Live != nil
+			})
+			w.watch(f)
+			w.soon("another attempt is launched", func() bool { return len(w.launch.of(id)) == 1 })
+			if run := w.run(f, id); run.Attempt().Number != 2 || w.launch.of(id)[0].Number != 2 {
+				t.Errorf("the run is %+v", run)
+			}
+		})
+	}
+}
+
+// stuck is the launcher of a process that is stopped while it launches.
+type stuck struct {
+	*launches
+	crashed chan struct{}
+}
+
+// Launch is of Launcher.
+func (s stuck) Launch(context.Context, Attempt) error {
+	<-s.crashed
+	return nil
+}
+
+// While it launches for long, its own watch does not take the attempt for lost.
+func TestALongLaunchIsNoLoss(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	slow := make(chan struct{})
+	f := w.foreman(func(o *Options) { o.Launcher, o.Alone = stuck{w.launch, slow}, true })
+	asked := make(chan Answer, 1)
+	go func() {
+		a, _ := f.Request(w.ctx(), wish("intent", "k", "1"))
+		asked <- a
+	}()
+	w.soon("the log has begun it", func() bool {
+		m, err := f.ledger.Making(w.ctx(), "intent", "k")
+		return err == nil && m.Live != nil
+	})
+	wt := &watcher{Foreman: f, rules: rules{alone: true}}
+	for range 3 {
+		w.must(wt.sweep(w.ctx()))
+	}
+	close(slow)
+	a := <-asked
+	if run := w.run(f, a.Run); len(run.Attempts) != 1 || run.State != tidemill.RunRunning {
+		t.Errorf("the run is %+v", run)
+	}
+	w.must(wt.sweep(w.ctx()))
+	if run := w.run(f, a.Run); run.Attempts[0].Outcome != tidemill.OutcomeLost {
+		t.Errorf("after the launch, of which the launcher knows nothing, the run is %+v", run)
+	}
+}
+
+// Who claims a slot and is stopped then has done nothing yet: the claim ends, or
+// is forgotten with Redis.
+func TestACrashAfterAClaim(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	f := w.foreman(nil)
+	w.act(tidemill.TypePoolPaused, "default")
+	a := w.ask(f, wish("intent", "k", "1"))
+	w.act(tidemill.TypePoolResumed, "default")
+	ask, _ := f.ask(w.configNow(), "default")
+	if s, ok, err := f.ledger.Claim(w.ctx(), ask, time.Now()); !ok || s.Run != a.Run {
+		t.Fatalf("claimed is %+v, %v, %v", s, ok, err)
+	}
+	w.watch(f)
+	w.must(w.redis.FlushAll(w.ctx()).Err())
+	w.soon("it begins", func() bool { return len(w.launch.of(a.Run)) == 1 })
+}
+
+func TestCancellations(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	f := w.foreman(impatient)
+	first := w.ask(f, wish("intent", "k", "1"))
+	waits := w.ask(f, wish("intent", "k", "2"))
+	run, err := f.Cancel(w.ctx(), w.run(f, waits.Run), "ada", "not needed")
+	if w.must(err); run.State != tidemill.RunCancelled || run.Reason != "not needed" || run.Cancel.By != "ada" {
+		t.Errorf("a run that waits becomes %+v", run)
+	}
+	if run, err = f.Cancel(w.ctx(), w.run(f, first.Run), "ada", "a mistake"); err != nil || run.State != tidemill.RunRunning || run.Cancel == nil {
+		t.Errorf("a run that is live becomes %+v, %v", run, err)
+	}
+	again, err := f.Cancel(w.ctx(), run, "bob", "me too")
+	if w.must(err); again.Cancel.By != "ada" {
+		t.Errorf("cancelled twice it is %+v", again.Cancel)
+	}
+	if run = w.finish(f, w.launch.of(first.Run)[0], broken); run.State != tidemill.RunCancelled || run.Reason != "a mistake" {
+		t.Errorf("after the end of its attempt it is %+v", run)
+	}
+	if run, err = f.Cancel(w.ctx(), run, "ada", "more"); err != nil || run.Reason != "a mistake" {
+		t.Errorf("cancelled after its end it is %+v, %v", run, err)
+	}
+}
+
+// An agent that does not hear that its run was cancelled is given up, although
+// its launcher has it, and its slot goes to another.
+func TestWhoDoesNotHearOfACancellation(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	f := w.foreman(impatient)
+	w.watch(f)
+	a := w.begun(f, wish("intent", "k", "1"))
+	next := w.ask(f, wish("intent", "k", "2"))
+	_, err := f.Cancel(w.ctx(), w.run(f, a.Run), "ada", "a mistake")
+	w.must(err)
+	run := w.until(f, a.Run, tidemill.RunCancelled)
+	if run.Reason != "a mistake" || !strings.Contains(run.Attempts[0].Reason, "of being cancelled") {
+		t.Errorf("the run is %+v", run)
+	}
+	w.soon("it is stopped", func() bool { return w.launch.wasStopped(tidemill.AttemptName(a.Run, 1)) })
+	w.soon("the next begins", func() bool { return len(w.launch.of(next.Run)) == 1 })
+}
+
+func TestCancelledBetweenTwoAttempts(t *testing.T) {
+	r := plain("intent")
+	r.Run.Backoff.First, r.Run.Backoff.Cap = time.Hour, time.Hour
+	w := newWorld(t, r)
+	f := w.foreman(nil)
+	a := w.ask(f, wish("intent", "k", "1"))
+	next := w.ask(f, wish("intent", "k", "2"))
+	if run := w.finish(f, w.launch.of(a.Run)[0], broken); run.State != tidemill.RunResting {
+		t.Fatalf("the run is %+v", run)
+	}
+	run, err := f.Cancel(w.ctx(), w.run(f, a.Run), "ada", "it would fail again")
+	if w.must(err); run.State != tidemill.RunCancelled || len(w.launch.of(next.Run)) != 1 {
+		t.Errorf("the run is %+v, launched are %+v", run, w.launch.launched())
+	}
+}

@@ -1,0 +1,244 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/data/ledger"
+)
+
+// ErrNoRecipe says that the config in force has no such recipe.
+var ErrNoRecipe = errors.New("the config has no such recipe")
+
+// ErrCatchingUp says that nothing can be decided before the ledger knows all
+// facts. It passes.
+var ErrCatchingUp = ledger.ErrCatchingUp
+
+// ErrKey says that a text can be no key.
+var ErrKey = errors.New("can be no key")
+
+// maxKey is how long a key is at most: it stands in record keys, paths and
+// variables.
+const maxKey = 256
+
+// CheckKey says what is wrong with a key, if anything. Keys become parts of the
+// names of datasets, of variables and of log lines.
+func CheckKey(key string) error {
+	switch {
+	case key == "":
+		return fmt.Errorf("an empty text %w", ErrKey)
+	case len(key) > maxKey:
+		return fmt.Errorf("a text of %d bytes %w: it may have %d", len(key), ErrKey, maxKey)
+	case !utf8.ValidString(key):
+		return fmt.Errorf("%q %w: it is no UTF-8", key, ErrKey)
+	}
+	for _, c := range key {
+		if unicode.IsControl(c) {
+			return fmt.Errorf("%q %w: it has a control character", key, ErrKey)
+		}
+	}
+	return nil
+}
+
+// Request is a wish for a run.
+type Request struct {
+	Recipe, Key string
+	Cause       tidemill.Cause
+	Events      []json.RawMessage
+	Debounce    time.Duration
+	MaxWait     time.Duration
+	Delay       time.Duration
+	Priority    int
+	By          string // authid, of a person
+	Again       string // the run that is retried
+	Correlation string
+	Trace       string // traceparent
+}
+
+// Answer is what became of it.
+type Answer struct {
+	Run    string
+	Result tidemill.VerdictResult // accepted, absorbed or known
+}
+
+// Request puts a wish on the log, and starts what is due then. Once it is on the
+// log it is not an error any more if that cannot be started at once: whoever
+// watches tries again.
+func (f *Foreman) Request(ctx context.Context, r Request) (Answer, error) {
+	if err := f.checkRequest(r); err != nil {
+		return Answer{}, fmt.Errorf("ask for a run of recipe %s: %w", r.Recipe, err)
+	}
+	at := f.now()
+	where, m, err := f.put(ctx, f.requestedFact(r), at)
+	if err != nil {
+		return Answer{}, err
+	}
+	a := answerOf(m, r, where.Offset)
+	if a.Run == "" {
+		return Answer{}, fmt.Errorf("ask for a run of recipe %s for key %s: the log holds the wish at offset %d and takes it for none", r.Recipe, r.Key, where.Offset)
+	}
+	f.metrics.requests.WithLabelValues(r.Recipe, string(a.Result)).Inc()
+	f.inPassing(ctx, m)
+	return a, nil
+}
+
+func (f *Foreman) checkRequest(r Request) error {
+	if _, ok := f.opt.Config().Recipe(r.Recipe); !ok {
+		return ErrNoRecipe
+	}
+	if r.Cause == (tidemill.Cause{}) {
+		return errors.New("it names no cause")
+	}
+	return CheckKey(r.Key)
+}
+
+func (f *Foreman) requestedFact(r Request) fact {
+	run := tidemill.RunID(r.Recipe, r.Key, r.Cause)
+	a := fact{typ: tidemill.TypeRunRequested, id: tidemill.ID("requested", run, r.Cause.Source, r.Cause.ID),
+		component: byTrain, recipe: r.Recipe, key: r.Key, run: run, cause: r.Cause,
+		chain: chain{Correlation: r.Correlation, Trace: r.Trace},
+		data: tidemill.RunRequested{Cause: r.Cause, Events: r.Events, Debounce: r.Debounce, MaxWait: r.MaxWait, Delay: r.Delay,
+			Priority: r.Priority, Again: r.Again, Config: f.hash.get(f.opt.Config())}}
+	if r.By != "" || r.Again != "" {
+		a.component = byGateway
+		a.attributes = []broker.Attribute{{Name: tidemill.AttrAuthID, Value: r.By}}
+	}
+	return a
+}
+
+// answerOf reads from the making what became of the wish that lies at an offset.
+// A run that has ended remembers no offsets: hardly ever could it begin and end
+// before the log was read, so the wish was a repeat.
+func answerOf(m *tidemill.Making, r Request, offset int64) Answer {
+	a := Answer{Run: m.RunOf(r.Cause), Result: tidemill.Known}
+	run := m.Find(a.Run)
+	switch {
+	case run == nil || !slices.Contains(run.Asked, offset):
+	case run.First == r.Cause:
+		a.Result = tidemill.Accepted
+	default:
+		a.Result = tidemill.Absorbed
+	}
+	return a
+}
+
+const (
+	mostAsking  = 100       // facts that asked for a run, of which the events are read again
+	askingBytes = 512 << 10 // and that go into one fact
+)
+
+// Again asks for a run anew, with the events that had asked for it: what it made
+// has come to nothing through no fault of its own. The cause names the wish. There
+// is nobody to ask for where the run is not known any more, as ten newer ones have
+// ended since, or where its recipe has gone.
+func (f *Foreman) Again(ctx context.Context, id string, c tidemill.Cause, correlation, trace string) error {
+	run, err := f.ledger.Run(ctx, id)
+	if errors.Is(err, ledger.ErrUnknown) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("ask for run %s again: %w", id, err)
+	}
+	events, err := f.whatAsked(ctx, run)
+	if err != nil {
+		return fmt.Errorf("ask for run %s again: %w", id, err)
+	}
+	_, err = f.Request(ctx, Request{Recipe: run.Recipe, Key: run.Key, Cause: c, Events: events, Priority: run.Priority,
+		Again: run.ID, Correlation: correlation, Trace: trace})
+	if errors.Is(err, ErrNoRecipe) {
+		f.log.Info("a run is not asked for again, for its recipe has gone", "recipe", run.Recipe, "key", run.Key, "run", run.ID)
+		return nil
+	}
+	return err
+}
+
+// whatAsked are the events that asked for a run, oldest first; of many, the
+// newest.
+func (f *Foreman) whatAsked(ctx context.Context, run *tidemill.Run) (events []json.RawMessage, err error) {
+	bytes := 0
+	for _, offset := range slices.Backward(run.Asked[max(0, len(run.Asked)-mostAsking):]) {
+		d, err := f.requestAt(ctx, run.Partition, offset)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range slices.Backward(d.Events) {
+			if bytes += len(e); bytes > askingBytes && len(events) > 0 {
+				slices.Reverse(events)
+				return events, nil
+			}
+			events = append(events, e)
+		}
+	}
+	slices.Reverse(events)
+	return events, nil
+}
+
+func (f *Foreman) requestAt(ctx context.Context, partition int32, offset int64) (d tidemill.RunRequested, err error) {
+	from := broker.Position{Stream: tidemill.StreamFacts, Partition: partition, Offset: offset}
+	found := fmt.Errorf("read stream %s, partition %d: there is nothing at offset %d", from.Stream, partition, offset)
+	_, err = f.opt.Broker.Read(ctx, from, 1, func(e *broker.Incoming) bool {
+		if e.Offset == offset {
+			found = json.Unmarshal(e.Data, &d)
+		}
+		return e.Offset < offset
+	})
+	return d, errors.Join(err, found)
+}
+
+// Keys are the keys for which a schedule ticks that has `each: key`: those that
+// the recipes know whose when names it, sorted.
+func (f *Foreman) Keys(ctx context.Context, schedule string) ([]string, error) {
+	known := map[string]struct{}{}
+	for _, r := range waitingFor(f.opt.Config(), schedule) {
+		err := f.ledger.Keys(ctx, r, func(key string) bool {
+			known[key] = struct{}{}
+			return true
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list the keys of recipe %s for schedule %s: %w", r, schedule, err)
+		}
+	}
+	all := make([]string, 0, len(known))
+	for key := range known {
+		all = append(all, key)
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// waitingFor are the recipes that a schedule's ticks start.
+func waitingFor(c *config.Config, schedule string) (names []string) {
+	for _, r := range c.Recipes {
+		if slices.ContainsFunc(r.When, func(w config.RecipeWhen) bool { return w.Schedule == schedule }) {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// hashes keeps the hash of the config in force: to work it out costs more than
+// all else of a request.
+type hashes struct {
+	mu   sync.Mutex
+	of   *config.Config
+	hash string
+}
+
+func (h *hashes) get(c *config.Config) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.of != c {
+		h.of, h.hash = c, c.Hash()
+	}
+	return h.hash
+}

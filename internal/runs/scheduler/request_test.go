@@ -1,0 +1,69 @@
+package scheduler
+
+import (
+	"strings"
+	"testing"
+
+	"tidemill.dev"
+	"tidemill.dev/config"
+)
+
+// A run that is asked for again learns of the events that had asked for it, once
+// however often it is asked for; and it is given the model's champion.
+func TestAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, learner())
+	f := w.foreman(func(o *Options) { o.Broker = w.dial() })
+	w.put("bots/bot-42", "a.csv", "a")
+	a := w.begun(f, wish("learn", "bot-42", "1"))
+	tree := w.tree("model.onnx", "a model")
+	_, err := f.Finish(w.ctx(), w.run(f, a.Run), 1, tidemill.RunFinished{Outcome: tidemill.OutcomeSucceeded, Result: tidemill.Result{Artifact: tree}})
+	w.must(err)
+	w.crown(f, a.Run, tree)
+
+	cause := tidemill.Cause{Source: "/s", ID: "finished"}
+	for range 2 {
+		w.must(f.Again(w.ctx(), a.Run, cause, "the-first", ""))
+	}
+	next := tidemill.RunID("learn", "bot-42", cause)
+	w.soon("it begins", func() bool { return len(w.launch.of(next)) == 1 })
+	run := w.run(f, next)
+	if run.Again != a.Run || run.Causes != 1 || !strings.Contains(string(run.Event), `"id":"1"`) {
+		t.Errorf("the run is %+v of %s", run, run.Event)
+	}
+	if c := w.launch.of(next)[0].Plan.Champion; c == nil || c.Version != 1 || c.Artifact != tree {
+		t.Errorf("it is given the champion %+v", c)
+	}
+	w.must(f.Again(w.ctx(), tidemill.ID("nobody"), cause, "", "")) // nothing to ask for
+	w.change(func(c *config.Config) { c.Recipes = nil })
+	w.must(f.Again(w.ctx(), a.Run, tidemill.Cause{Source: "/s", ID: "later"}, "", ""))
+}
+
+// crown makes a version of a run the champion of the model intent/bot-42.
+func (w *world) crown(f *Foreman, run, artifact string) {
+	w.Helper()
+	say := func(typ string, data any) {
+		a := fact{typ: typ, id: tidemill.ID(typ, run), component: "promote", recipe: "learn", key: "bot-42", run: run, data: data}
+		v, err := a.view(w.names, f.now())
+		w.must(err)
+		w.must(v.Set(tidemill.AttrModel, "intent/bot-42"))
+		_, _, err = f.ledger.AppendModel(w.ctx(), &v)
+		w.must(err)
+	}
+	say(tidemill.TypeModelRegistered, tidemill.ModelRegistered{Artifact: artifact, Report: artifact, Judge: tidemill.Judge{Keep: 10}, Origin: tidemill.Origin{Run: run, Recipe: "learn"}})
+	say(tidemill.TypeModelPromotionProposed, tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: 1, Run: run, Judgement: &tidemill.Judgement{Passed: true}})
+}
+
+// A champion of which the files are lost is given to nobody: only so there can
+// be another.
+func TestALostChampionIsGivenToNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, learner())
+	f := w.foreman(nil)
+	w.put("bots/bot-42", "a.csv", "a")
+	w.crown(f, "r1", strings.Repeat("ab", 32))
+	a := w.begun(f, wish("learn", "bot-42", "1"))
+	if c := w.launch.of(a.Run)[0].Plan.Champion; c != nil {
+		t.Errorf("it is given %+v", c)
+	}
+}

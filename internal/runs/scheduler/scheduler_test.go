@@ -1,0 +1,341 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/config"
+)
+
+// plain is a recipe without inputs that keeps nothing.
+func plain(name string) config.Recipe {
+	return config.Recipe{Name: name, Key: config.KeySubject, Run: config.Job{Dir: "trainer", Command: []string{"true"}, Pool: "default",
+		Deadline: time.Hour, Attempts: 2, Backoff: config.Backoff{First: time.Millisecond, Cap: time.Millisecond}}}
+}
+
+var succeeded = tidemill.RunFinished{Outcome: tidemill.OutcomeSucceeded} // read only
+var broken = tidemill.RunFinished{Outcome: tidemill.OutcomeFailed, Reason: "exit 1", Result: tidemill.Result{Exit: 1}}
+
+func (w *world) finish(f *Foreman, a Attempt, d tidemill.RunFinished) *tidemill.Run {
+	w.Helper()
+	run, err := f.Finish(w.ctx(), w.run(f, a.Run), a.Number, d)
+	w.must(err)
+	w.launch.end(a.Name)
+	return run
+}
+
+func TestARequestStartsARun(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	f := w.foreman(nil)
+	first := w.ask(f, wish("intent", "bot-42", "1"))
+	if first.Result != tidemill.Accepted {
+		t.Fatalf("the answer is %+v", first)
+	}
+	all := w.launch.launched()
+	if len(all) != 1 || all[0].Run != first.Run || all[0].Number != 1 || all[0].Key != "bot-42" || all[0].Plan.Dir != "/home/ada/trainer" {
+		t.Fatalf("launched are %+v", all)
+	}
+	run := w.run(f, first.Run)
+	if run.State != tidemill.RunRunning || !w.tokens.Counts(all[0].Token, run.ID, *run.Attempt()) {
+		t.Errorf("the run is %+v, and its token does not count", run)
+	}
+	second := w.ask(f, wish("intent", "bot-42", "2"))
+	third := w.ask(f, wish("intent", "bot-42", "3"))
+	again := w.ask(f, wish("intent", "bot-42", "3"))
+	if second.Result != tidemill.Accepted || third != (Answer{second.Run, tidemill.Absorbed}) || again != (Answer{second.Run, tidemill.Known}) {
+		t.Errorf("more wishes are answered %+v, %+v and %+v", second, third, again)
+	}
+	if n := len(w.launch.launched()); n != 1 {
+		t.Fatalf("%d attempts while one is live", n)
+	}
+	if run := w.finish(f, all[0], succeeded); run.State != tidemill.RunSucceeded {
+		t.Errorf("the run is %+v", run)
+	}
+	if all = w.launch.launched(); len(all) != 2 || all[1].Run != second.Run {
+		t.Errorf("after its end launched are %+v", all)
+	}
+}
+
+func TestWhatCannotBeAskedFor(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	f := w.foreman(nil)
+	for _, c := range []struct {
+		r    Request
+		want error
+	}{
+		{wish("other", "k", "1"), ErrNoRecipe},
+		{wish("intent", "", "1"), ErrKey},
+		{Request{Recipe: "intent", Key: "k"}, nil},
+	} {
+		if _, err := f.Request(w.ctx(), c.r); err == nil || c.want != nil && !errors.Is(err, c.want) {
+			t.Errorf("%+v: %v, want %v", c.r, err, c.want)
+		}
+	}
+}
+
+func TestAFailureIsTriedAgain(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	f := w.foreman(nil)
+	w.watch(f)
+	a := w.ask(f, wish("intent", "k", "1"))
+	for n := 1; n <= 2; n++ {
+		w.soon("the next attempt is launched", func() bool { return len(w.launch.of(a.Run)) == n })
+		w.finish(f, w.launch.of(a.Run)[n-1], broken)
+	}
+	run := w.until(f, a.Run, tidemill.RunFailed)
+	if run.Reason != "exit 1" || len(run.Attempts) != 2 || len(w.launch.of(a.Run)) != 2 {
+		t.Errorf("the run is %+v", run)
+	}
+}
+
+func TestAWordSaidTwiceIsSaidOnce(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	f := w.foreman(nil)
+	a := w.ask(f, wish("intent", "k", "1"))
+	run := w.run(f, a.Run)
+	for range 3 {
+		got, err := f.Finish(w.ctx(), run, 1, succeeded) // from a snapshot, as a gateway has it that knows no better
+		if w.must(err); got.State != tidemill.RunSucceeded || len(got.Attempts) != 1 {
+			t.Errorf("the run is %+v", got)
+		}
+	}
+	if got, err := f.Finish(w.ctx(), w.run(f, a.Run), 1, broken); err != nil || got.State != tidemill.RunSucceeded {
+		t.Errorf("after its end the run is %+v, %v", got, err)
+	}
+}
+
+func TestBadPlansEndRuns(t *testing.T) {
+	noData, noField, noName := plain("no-data"), plain("no-field"), plain("no-name")
+	noData.Inputs = []config.InputFrom{{Name: "examples", Dataset: "bots/{key}", Branch: "main"}}
+	noField.Run.Env = map[string]string{"URI": "{data.uri}"}
+	noName.Makes = config.Makes{Model: "m/{key}"}
+	w := newWorld(t, noData, noField, noName)
+	f := w.foreman(nil)
+	for _, c := range []struct{ recipe, key, says string }{
+		{"no-data", "bot-7", "dataset bots/bot-7 has no commit on branch main yet"},
+		{"no-field", "bot-7", "there is no value for {data.uri}"},
+		{"no-name", "../x", "the model that it makes would be \"m/../x\""},
+	} {
+		a := w.ask(f, wish(c.recipe, c.key, "1"))
+		run := w.run(f, a.Run)
+		if run.State != tidemill.RunFailed || !strings.Contains(run.Reason, c.says) || len(run.Attempts) != 1 {
+			t.Errorf("%s: the run is %+v", c.recipe, run)
+		}
+	}
+	if all := w.launch.launched(); len(all) > 0 {
+		t.Errorf("launched are %+v", all)
+	}
+	c := w.put("bots/bot-7", "a.csv", "1")
+	w.ask(f, wish("no-data", "bot-7", "2"))
+	all := w.launch.launched()
+	if len(all) != 1 || len(all[0].Plan.Inputs) != 1 || all[0].Plan.Inputs[0].Commit != c.ID || all[0].Plan.Inputs[0].Tree != c.Tree {
+		t.Errorf("with data launched are %+v", all)
+	}
+}
+
+func TestLaunchersThatCannot(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	w.launch.fail = func(a Attempt) error {
+		if a.Key == "hopeless" {
+			return fmt.Errorf("%w: neither docker nor podman is here", ErrUnlaunchable)
+		}
+		if a.Number == 1 {
+			return errors.New("the cluster is busy")
+		}
+		return nil
+	}
+	f := w.foreman(nil)
+	w.watch(f)
+	hopeless := w.until(f, w.ask(f, wish("intent", "hopeless", "1")).Run, tidemill.RunFailed)
+	if !strings.Contains(hopeless.Reason, "neither docker nor podman") {
+		t.Errorf("the run is %+v", hopeless)
+	}
+	busy := w.ask(f, wish("intent", "busy", "1"))
+	w.soon("it is launched after all", func() bool { return len(w.launch.of(busy.Run)) == 1 })
+	run := w.run(f, busy.Run)
+	if run.Attempts[0].Outcome != tidemill.OutcomeLost || !strings.Contains(run.Attempts[0].Reason, "the cluster is busy") || run.Attempt().Number != 2 {
+		t.Errorf("the run is %+v", run)
+	}
+}
+
+func TestWhatIsPausedRests(t *testing.T) {
+	w := newWorld(t, plain("a"), plain("b"))
+	f := w.foreman(nil)
+	w.act(tidemill.TypeRecipePaused, "a")
+	stop := w.watch(f) // who was at work before a pause may still begin what it has claimed
+	a := w.ask(f, wish("a", "k", "1"))
+	b := w.ask(f, wish("b", "k", "1"))
+	w.soon("the other begins", func() bool { return len(w.launch.of(b.Run)) == 1 }) // by whoever claims it first
+	if len(w.launch.of(a.Run)) > 0 {
+		t.Errorf("launched are %+v", w.launch.launched())
+	}
+	stop()
+	w.act(tidemill.TypePoolPaused, "default")
+	w.watch(f)
+	c := w.ask(f, wish("b", "l", "1"))
+	if len(w.launch.of(c.Run)) > 0 {
+		t.Error("a run began in a pool that is paused")
+	}
+	w.act(tidemill.TypeRecipeResumed, "a")
+	w.act(tidemill.TypePoolResumed, "default")
+	w.soon("both begin", func() bool { return len(w.launch.of(a.Run)) == 1 && len(w.launch.of(c.Run)) == 1 })
+}
+
+func TestSlotsAreFilledInTurn(t *testing.T) {
+	r := plain("intent")
+	r.MaxRunning = 3
+	w := newWorld(t, r, plain("other"))
+	f := w.foreman(nil)
+	var asked []string
+	for i := range 10 {
+		asked = append(asked, w.ask(f, wish("intent", fmt.Sprint("k", i), "1")).Run)
+	}
+	if n := len(w.launch.launched()); n != 3 {
+		t.Fatalf("%d run at once, and maxRunning is 3", n)
+	}
+	for i := range 3 {
+		w.ask(f, wish("other", fmt.Sprint("k", i), "1"))
+	}
+	if n := len(w.launch.launched()); n != 4 {
+		t.Fatalf("%d run at once in 4 slots", n)
+	}
+	for i := 0; i < len(w.launch.launched()); i++ {
+		w.finish(f, w.launch.launched()[i], succeeded)
+	}
+	var order []string
+	for _, a := range w.launch.launched() {
+		if a.Recipe == "intent" {
+			order = append(order, a.Run)
+		}
+	}
+	if len(w.launch.launched()) != 13 || !slices.Equal(order, asked) {
+		t.Errorf("%d were launched; those of intent in the order %v, want %v", len(w.launch.launched()), order, asked)
+	}
+}
+
+func TestDebounce(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	f := w.foreman(nil)
+	w.watch(f)
+	r := wish("intent", "k", "1")
+	r.Delay = 300 * time.Millisecond
+	a := w.ask(f, r)
+	w.soon("it begins", func() bool { return len(w.launch.of(a.Run)) == 1 })
+	run := w.run(f, a.Run)
+	if early := run.Attempts[0].Started.Sub(run.Asking); early < r.Delay {
+		t.Errorf("it began after %s", early)
+	}
+}
+
+// A cause that comes between the look at the inputs and the start would be
+// absorbed by a run that does not see its data.
+func TestNoRunBeginsWithoutTheNewestData(t *testing.T) {
+	r := plain("intent")
+	r.Inputs = []config.InputFrom{{Name: "examples", Dataset: "bots/k", Branch: "main"}}
+	w := newWorld(t, r)
+	w.put("bots/k", "a.csv", "1")
+	other := w.foreman(nil)
+	between := 3
+	f := w.foreman(func(o *Options) {
+		o.Config = func() *config.Config {
+			// The config is asked for when a request is made and when a plan is; only
+			// then there is a run.
+			if m, err := other.ledger.Making(w.ctx(), "intent", "k"); err == nil && m.Waiting != nil && between > 0 {
+				between--
+				w.put("bots/k", "a.csv", fmt.Sprint("between ", between))
+				w.ask(other.without(), wish("intent", "k", fmt.Sprint("between ", between)))
+			}
+			return w.configNow()
+		}
+	})
+	a := w.ask(f, wish("intent", "k", "1"))
+	w.soon("it begins", func() bool { return len(w.launch.of(a.Run)) > 0 })
+	head, err := w.store.Head(w.ctx(), "bots/k", "main")
+	w.must(err)
+	all := w.launch.launched()
+	if len(all) != 1 || all[0].Plan.Inputs[0].Commit != head.ID || between > 0 {
+		t.Errorf("launched are %+v, the head is %s", all, head.ID)
+	}
+	if run := w.run(f, a.Run); run.Causes != 4 || len(run.Attempts) != 1 {
+		t.Errorf("the run is %+v", run)
+	}
+}
+
+// without is a foreman that launches nothing, as a dispatcher's in a cluster
+// where controllers do.
+func (f *Foreman) without() *Foreman {
+	o := f.opt
+	o.Launcher = nil
+	g, _ := New(o)
+	return g
+}
+
+func TestWhoCannotLaunchAsksAllTheSame(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	f := w.foreman(nil)
+	w.watch(f)
+	a := w.ask(w.foreman(func(o *Options) { o.Launcher = nil }), wish("intent", "k", "1"))
+	w.soon("who watches begins it", func() bool { return len(w.launch.of(a.Run)) == 1 })
+}
+
+func TestARecipeThatHasGoneWaits(t *testing.T) {
+	r := plain("intent")
+	w := newWorld(t, r, plain("other"))
+	f := w.foreman(nil)
+	w.act(tidemill.TypeRecipePaused, "intent")
+	a := w.ask(f, wish("intent", "k", "1"))
+	w.change(func(c *config.Config) { c.Recipes = c.Recipes[1:] })
+	w.act(tidemill.TypeRecipeResumed, "intent")
+	w.watch(f)
+	b := w.ask(f, wish("other", "k", "1"))
+	w.soon("another recipe's run begins", func() bool { return len(w.launch.of(b.Run)) == 1 })
+	if run := w.run(f, a.Run); run.State != tidemill.RunWaiting {
+		t.Errorf("the run is %+v", run)
+	}
+	w.change(func(c *config.Config) { c.Recipes = append(slices.Clone(c.Recipes), r) })
+	w.soon("it begins", func() bool { return len(w.launch.of(a.Run)) == 1 })
+}
+
+func TestKeysOfASchedule(t *testing.T) {
+	a, b, c := plain("a"), plain("b"), plain("c")
+	a.When = []config.RecipeWhen{{Schedule: "nightly"}}
+	b.When = []config.RecipeWhen{{}, {Schedule: "nightly"}}
+	w := newWorld(t, a, b, c)
+	f := w.foreman(nil)
+	for _, r := range []Request{wish("a", "2", "1"), wish("a", "1", "1"), wish("b", "2", "1"), wish("b", "3", "1"), wish("c", "4", "1")} {
+		w.ask(f, r)
+	}
+	keys, err := f.Keys(w.ctx(), "nightly")
+	if w.must(err); !slices.Equal(keys, []string{"1", "2", "3"}) {
+		t.Errorf("the keys are %v", keys)
+	}
+	if keys, err = f.Keys(w.ctx(), "hourly"); err != nil || len(keys) > 0 {
+		t.Errorf("of a schedule that nobody names the keys are %v, %v", keys, err)
+	}
+}
+
+func TestMoreThanAFactHolds(t *testing.T) {
+	w := newWorld(t, plain("intent"))
+	f := w.foreman(nil)
+	a := w.ask(f, wish("intent", "k", "1"))
+	d := succeeded
+	d.Metrics = map[string]float64{}
+	for i := range 100_000 {
+		d.Metrics[fmt.Sprintf("metric-%d", i)] = 0.123456789
+	}
+	run := w.finish(f, w.launch.of(a.Run)[0], d)
+	if run.State != tidemill.RunFailed || !strings.Contains(run.Reason, "100000 metrics") {
+		t.Errorf("the run is %s: %s", run.State, run.Reason)
+	}
+	big := wish("intent", "l", "1")
+	big.Events = []json.RawMessage{json.RawMessage(`"` + strings.Repeat("x", 2<<20) + `"`)}
+	if _, err := f.Request(w.ctx(), big); err == nil {
+		t.Error("an event of 2 MiB was put on the log")
+	}
+}

@@ -1,0 +1,332 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/config"
+)
+
+var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC) // read only
+
+func waiting(id string, due time.Time) *tidemill.Run {
+	return &tidemill.Run{ID: id, State: tidemill.RunWaiting, Asked: []int64{3}, Due: due}
+}
+
+func live(state tidemill.RunState, due time.Time, attempts ...tidemill.Attempt) *tidemill.Run {
+	return &tidemill.Run{ID: "live", State: state, Asked: []int64{1}, Due: due, Attempts: attempts}
+}
+
+func TestNext(t *testing.T) {
+	t.Parallel()
+	later, before := noon.Add(time.Second), noon.Add(-time.Second)
+	first := tidemill.Attempt{Number: 1, Offset: 7}
+	for _, c := range []struct {
+		name string
+		m    tidemill.Making
+		want move
+	}{
+		{"nothing is known", tidemill.Making{}, nothing},
+		{"one waits for its time", tidemill.Making{Waiting: waiting("w", later)}, nothing},
+		{"one waits, and it is time", tidemill.Making{Waiting: waiting("w", noon)}, admits},
+		{"one waits for another", tidemill.Making{Live: live(tidemill.RunRunning, time.Time{}, first), Waiting: waiting("w", before)}, nothing},
+		{"an attempt is under way", tidemill.Making{Live: live(tidemill.RunRunning, time.Time{}, first)}, nothing},
+		{"the next attempt waits", tidemill.Making{Live: live(tidemill.RunResting, later, first), Waiting: waiting("w", before)}, nothing},
+		{"the next attempt may begin", tidemill.Making{Live: live(tidemill.RunResting, before, first)}, admits},
+		{"it succeeded", tidemill.Making{Live: live(tidemill.RunSettling, time.Time{}, first), Waiting: waiting("w", before)}, settles},
+	} {
+		if got := next(&c.m, noon); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestWhoMayLaunch(t *testing.T) {
+	t.Parallel()
+	second := []tidemill.Attempt{{Number: 1, Offset: 7}, {Number: 2, Offset: 9}}
+	m := &tidemill.Making{Live: live(tidemill.RunRunning, time.Time{}, second...)}
+	rests := &tidemill.Making{Live: live(tidemill.RunResting, noon, second...)}
+	for _, c := range []struct {
+		name   string
+		m      *tidemill.Making
+		run    string
+		number int
+		offset int64
+		want   bool
+	}{
+		{"who began it", m, "live", 2, 9, true},
+		{"who was second", m, "live", 2, 10, false},
+		{"who began the one before", m, "live", 1, 7, false},
+		{"of another run", m, "other", 2, 9, false},
+		{"after its end", rests, "live", 2, 9, false},
+		{"of nothing", &tidemill.Making{}, "live", 2, 9, false},
+	} {
+		if got := begun(c.m, c.run, c.number, c.offset); (got != nil) != c.want {
+			t.Errorf("%s: %+v, want %t", c.name, got, c.want)
+		}
+	}
+}
+
+func TestSuspicions(t *testing.T) {
+	t.Parallel()
+	plan, _ := json.Marshal(tidemill.Plan{Deadline: time.Hour, Grace: 30 * time.Second})
+	cluster, laptop := rules{silence: 10 * time.Second}, rules{silence: 10 * time.Second, alone: true}
+	ago := func(d time.Duration) time.Time { return noon.Add(-d) }
+	for _, c := range []struct {
+		name    string
+		r       rules
+		started time.Duration // ago
+		heard   time.Duration // ago
+		cancel  time.Duration // ago; 0 is not at all
+		gone    string
+		there   string
+	}{
+		{"heard of just now", cluster, time.Minute, time.Second, 0, "", ""},
+		{"silent, just not too long", cluster, time.Minute, 10 * time.Second, 0, "", ""},
+		{"silent", cluster, time.Minute, 12 * time.Second, 0, "nobody heard of it for 12s", ""},
+		{"alone", laptop, time.Minute, 0, 0, "what ran it is no more", ""},
+		{"alone and silent", laptop, time.Minute, time.Minute, 0, "nobody heard of it for 1m0s", ""},
+		{"cancelled just now", cluster, time.Minute, time.Second, time.Second, "", ""},
+		{"cancelled, within its grace", cluster, time.Minute, time.Second, 50 * time.Second, "", ""},
+		{"cancelled long ago", cluster, time.Minute, time.Second, 51 * time.Second, "", "it did not end within 51s of being cancelled"},
+		{"beyond its deadline", cluster, time.Hour + 9*time.Minute, time.Second, 0, "", ""},
+		{"beyond it, and it brings away what it has made", cluster, 2 * time.Hour, time.Second, 0, "", ""},
+		{"so, and tells for long", cluster, 3*time.Hour + 10*time.Minute, time.Second, 0, "", ""},
+		{"far beyond", cluster, 3*time.Hour + 11*time.Minute, time.Second, 0, "", "it did not end within 2h11m0s of its deadline"},
+		{"beyond, and silent", cluster, time.Hour + 9*time.Minute, time.Minute, 0, "nobody heard of it for 1m0s", ""},
+		{"far beyond for one that is silent", cluster, time.Hour + 11*time.Minute, time.Minute, 0, "nobody heard of it for 1m0s", "it did not end within 11m0s of its deadline"},
+	} {
+		run := live(tidemill.RunRunning, time.Time{}, tidemill.Attempt{Number: 1, Offset: 4, Started: ago(c.started)})
+		run.Plan = plan
+		if c.cancel > 0 {
+			run.Cancel = &tidemill.Cancel{At: ago(c.cancel)}
+		}
+		if got := c.r.suspect(run, ago(c.heard), noon); got.gone != c.gone || got.there != c.there {
+			t.Errorf("%s: %+v, want %q and %q", c.name, got, c.gone, c.there)
+		}
+	}
+}
+
+// The launcher is asked now and then for what waits for a node, and not with
+// every sweep.
+func TestWhatWaitsIsSeldomAskedFor(t *testing.T) {
+	t.Parallel()
+	w := &watcher{}
+	a := &tidemill.Attempt{Number: 1, Pending: "no node has a GPU free"}
+	silent := suspicion{gone: "nobody heard of it"}
+	for _, c := range []struct {
+		after time.Duration
+		s     suspicion
+		want  bool
+	}{
+		{0, silent, false}, {2 * time.Second, silent, true}, {29 * time.Second, silent, true}, {31 * time.Second, silent, false},
+		{32 * time.Second, silent, true}, {33 * time.Second, suspicion{there: "it was cancelled"}, false},
+	} {
+		if got := w.waits(a, "run-1", c.s, noon.Add(c.after)); got != c.want {
+			t.Errorf("after %s: %t", c.after, got)
+		}
+	}
+	if a.Pending = ""; w.waits(a, "run-1", silent, noon) {
+		t.Error("one that runs is not asked for")
+	}
+}
+
+// Nobody in a pod that waits for a node hears that its run is cancelled.
+func TestWhatHasNotBegunIsCancelledAtOnce(t *testing.T) {
+	t.Parallel()
+	run := live(tidemill.RunRunning, time.Time{}, tidemill.Attempt{Number: 1, Started: noon.Add(-time.Minute), Pending: "no node has a GPU free"})
+	r := rules{silence: 10 * time.Second}
+	if got := r.suspect(run, noon, noon); got.any() {
+		t.Errorf("it is suspected: %+v", got)
+	}
+	run.Cancel = &tidemill.Cancel{At: noon}
+	if got := r.suspect(run, noon, noon); got.there == "" {
+		t.Error("it waits for an agent that is not there")
+	}
+}
+
+// A pod that waits for a node waits as long as it takes, and has its whole
+// deadline when it runs.
+func TestTheDeadlineDoesNotRunWhileAPodWaits(t *testing.T) {
+	t.Parallel()
+	plan, cluster := []byte(`{"deadline":3600000000000}`), rules{silence: 10 * time.Second}
+	waits := tidemill.Attempt{Number: 1, Started: noon.Add(-100 * time.Hour), Pending: "no node has a GPU free"}
+	runs := tidemill.Attempt{Number: 1, Started: noon.Add(-100 * time.Hour), Began: noon.Add(-time.Hour)}
+	for _, a := range []tidemill.Attempt{waits, runs} {
+		run := live(tidemill.RunRunning, time.Time{}, a)
+		run.Plan = plan
+		if got := cluster.suspect(run, noon, noon); got.any() {
+			t.Errorf("%+v is suspected: %+v", a, got)
+		}
+	}
+	runs.Began = noon.Add(-4 * time.Hour)
+	run := live(tidemill.RunRunning, time.Time{}, runs)
+	run.Plan = plan
+	if got := cluster.suspect(run, noon, noon); got.there == "" {
+		t.Error("it is not suspected three hours behind its deadline")
+	}
+}
+
+func TestAPlanWithoutADeadlineIsNotLate(t *testing.T) {
+	t.Parallel()
+	run := live(tidemill.RunRunning, time.Time{}, tidemill.Attempt{Number: 1, Started: noon.Add(-1000 * time.Hour)})
+	if got := (rules{silence: time.Second}).suspect(run, noon, noon); got.any() {
+		t.Errorf("it is suspected: %+v", got)
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	model, _ := json.Marshal(tidemill.Plan{Attempts: 2, Model: "m"})
+	data, _ := json.Marshal(tidemill.Plan{Attempts: 2, Dataset: "d"})
+	first := tidemill.Attempt{Number: 1, Offset: 4}
+	second := []tidemill.Attempt{{Number: 1, Offset: 4, Outcome: tidemill.OutcomeFailed}, {Number: 2, Offset: 9}}
+	for _, c := range []struct {
+		name     string
+		plan     []byte
+		attempts []tidemill.Attempt
+		cancel   bool
+		d        tidemill.RunFinished
+		want     string
+	}{
+		{"a model", model, []tidemill.Attempt{first}, false, tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeSucceeded}, nowSucceeded},
+		{"a dataset", data, []tidemill.Attempt{first}, false, tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeSucceeded}, nowSucceeded},
+		{"the first failure", model, []tidemill.Attempt{first}, false, tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeFailed}, nowRetrying},
+		{"the last failure", model, second, false, tidemill.RunFinished{Attempt: 2, Outcome: tidemill.OutcomeFailed}, nowFailed},
+		{"a hopeless failure", model, []tidemill.Attempt{first}, false, tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeFailed, Permanent: true}, nowFailed},
+		{"a loss", model, second, false, tidemill.RunFinished{Attempt: 2, Outcome: tidemill.OutcomeLost}, nowRetrying},
+		{"a cancellation", model, []tidemill.Attempt{first}, false, tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeCancelled}, nowCancelled},
+		{"a failure after one", model, []tidemill.Attempt{first}, true, tidemill.RunFinished{Attempt: 1, Outcome: tidemill.OutcomeFailed}, nowCancelled},
+	} {
+		run := live(tidemill.RunRunning, time.Time{}, c.attempts...)
+		run.Plan = c.plan
+		if c.cancel {
+			run.Cancel = &tidemill.Cancel{At: noon}
+		}
+		before := *run
+		if got := outcomeOf(run, c.d, noon); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+		if run.State != before.State || run.Attempt().Outcome != "" {
+			t.Errorf("%s: the run itself has changed: %+v", c.name, run)
+		}
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	var m tidemill.Making
+	wish := func(id string) Request {
+		return Request{Recipe: "r", Key: "k", Cause: tidemill.Cause{Source: "/s", ID: id}}
+	}
+	offset := int64(10)
+	ask := func(r Request) Answer {
+		offset++
+		data, _ := json.Marshal(tidemill.RunRequested{Cause: r.Cause})
+		m.Apply(tidemill.Fact{Offset: offset, Type: tidemill.TypeRunRequested, Recipe: r.Recipe, Key: r.Key,
+			Run: tidemill.RunID(r.Recipe, r.Key, r.Cause), Data: data, At: noon})
+		return answerOf(&m, r, offset)
+	}
+	id := tidemill.RunID("r", "k", wish("1").Cause)
+	for i, want := range []Answer{{id, tidemill.Accepted}, {id, tidemill.Absorbed}, {id, tidemill.Known}, {id, tidemill.Known}} {
+		if got := ask(wish([]string{"1", "2", "1", "2"}[i])); got != want {
+			t.Errorf("wish %d: %+v, want %+v", i, got, want)
+		}
+	}
+	m.Waiting = nil // it has ended
+	if got := ask(wish("2")); got != (Answer{id, tidemill.Known}) {
+		t.Errorf("a repeat after the run's end: %+v", got)
+	}
+	if got := answerOf(&m, wish("3"), 99); got.Run != "" {
+		t.Errorf("a wish that the log does not hold is answered %+v", got)
+	}
+}
+
+// launches is a launcher that notes what it is told. Its attempts are at work
+// until they are ended.
+type launches struct {
+	mu      sync.Mutex
+	all     []Attempt
+	at      map[string]bool // at work
+	stopped []string
+	fail    func(Attempt) error
+	does    func(Attempt) // in a goroutine of its own; then it ends
+	working sync.WaitGroup
+}
+
+func newLaunches(w *world) *launches {
+	l := &launches{at: map[string]bool{}}
+	w.Cleanup(l.working.Wait)
+	return l
+}
+
+// Launch is of Launcher.
+func (l *launches) Launch(_ context.Context, a Attempt) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail != nil {
+		if err := l.fail(a); err != nil {
+			return err
+		}
+	}
+	l.all = append(l.all, a)
+	l.at[a.Name] = true
+	if does := l.does; does != nil {
+		l.working.Go(func() {
+			does(a)
+			l.end(a.Name)
+		})
+	}
+	return nil
+}
+
+// Has is of Launcher.
+func (l *launches) Has(_ context.Context, name string) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.at[name], nil
+}
+
+// Stop is of Launcher.
+func (l *launches) Stop(_ context.Context, name string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stopped = append(l.stopped, name)
+	delete(l.at, name)
+	return nil
+}
+
+// Slots is of Launcher.
+func (l *launches) Slots(p config.Pool) int { return p.Slots }
+
+func (l *launches) end(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.at, name)
+}
+
+func (l *launches) launched() []Attempt {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.all)
+}
+
+func (l *launches) wasStopped(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Contains(l.stopped, name)
+}
+
+func (l *launches) of(run string) (all []Attempt) {
+	for _, a := range l.launched() {
+		if a.Run == run {
+			all = append(all, a)
+		}
+	}
+	return all
+}

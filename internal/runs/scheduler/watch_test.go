@@ -1,0 +1,111 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger"
+)
+
+func TestPausesGrow(t *testing.T) {
+	t.Parallel()
+	var l loop
+	away := errors.New("redis is away")
+	for i, want := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
+		if got := l.pause(away); got != want {
+			t.Errorf("after failure %d it rests %s, want %s", i+1, got, want)
+		}
+	}
+	for range 100 {
+		l.pause(away)
+	}
+	if got := l.pause(away); got != lastPause {
+		t.Errorf("after many it rests %s", got)
+	}
+	if got := l.pause(fmt.Errorf("read: %w", ledger.ErrCatchingUp)); got != breath {
+		t.Errorf("to catch up is no failure: it rests %s", got)
+	}
+	if got := l.pause(away); got != firstPause {
+		t.Errorf("after a success it begins with %s", got)
+	}
+}
+
+func TestWhenAWatcherWakes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		wake    time.Duration // from now; 0 is nothing
+		changes time.Duration // after
+		want    time.Duration
+	}{
+		{"nothing happens", 0, time.Hour, sweepEvery},
+		{"something is due", time.Second, time.Hour, time.Second},
+		{"something is due behind the next sweep", time.Minute, time.Hour, sweepEvery},
+		{"something was due", -time.Second, time.Hour, breath},
+		{"a fact comes", 0, time.Second, time.Second},
+		{"a fact has come", 0, 0, breath},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			l := loop{swept: began}
+			if c.wake != 0 {
+				l.wake = began.Add(c.wake)
+			}
+			changed := make(chan struct{})
+			time.AfterFunc(c.changes, func() { close(changed) })
+			l.rest(t.Context(), changed, breath, time.Now)
+			if got := time.Since(began); got != c.want {
+				t.Errorf("%s: it wakes after %s, want %s", c.name, got, c.want)
+			}
+		})
+	}
+}
+
+func TestKeptAttempts(t *testing.T) {
+	t.Parallel()
+	w := watcher{}
+	run := *live("running", time.Time{}, tidemill.Attempt{Number: 1})
+	w.keep([]tidemill.Run{run}, nil, noon)
+	w.keep([]tidemill.Run{run, *live("settling", time.Time{}, tidemill.Attempt{Number: 1})}, nil, noon.Add(time.Second))
+	if len(w.since) != 1 || w.since["live-1"] != noon {
+		t.Errorf("it knows of %v", w.since)
+	}
+	run.Attempts = append(run.Attempts, tidemill.Attempt{Number: 2})
+	w.keep([]tidemill.Run{run}, nil, noon.Add(2*time.Second))
+	if len(w.since) != 1 || w.since["live-2"] != noon.Add(2*time.Second) {
+		t.Errorf("after the next attempt it knows of %v", w.since)
+	}
+}
+
+func TestWhenAnAttemptWasHeardOf(t *testing.T) {
+	t.Parallel()
+	w := watcher{}
+	all := []tidemill.Run{*live("running", time.Time{}, tidemill.Attempt{Number: 1})}
+	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+	for _, step := range []struct {
+		name      string
+		deaf      bool
+		beat      time.Time
+		now, want time.Time
+	}{
+		{"it is new, and was heard of before that", false, at(-3), at(0), at(0)},
+		{"it beats", false, at(9), at(10), at(9)},
+		{"a flush has forgotten its beat", false, time.Time{}, at(18), at(9)},
+		{"it beats again", false, at(19), at(20), at(19)},
+		{"nothing could be heard for a while", true, time.Time{}, at(60), at(60)},
+		{"it is silent", false, time.Time{}, at(70), at(60)},
+	} {
+		beats := map[string]time.Time{}
+		if !step.beat.IsZero() {
+			beats["live-1"] = step.beat
+		}
+		w.deaf = w.deaf || step.deaf
+		if w.keep(all, beats, step.now); w.since["live-1"] != step.want {
+			t.Errorf("%s: it was heard of at %s, want %s", step.name, w.since["live-1"], step.want)
+		}
+	}
+}

@@ -1,0 +1,363 @@
+package warmpods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+)
+
+// A pod that waits at one gateway is given an attempt by whoever launches beside
+// another, once.
+func TestAPodIsGivenAnAttempt(t *testing.T) {
+	w := newWorld(t)
+	got := w.wait(t.Context(), w.one, pod("a"), long)
+	p := w.take(w.two, "s")
+	if p.Name != "a" || p.Attempt != "a-did-1" || p.Pool != "gpu" || p.GPUs != 2 {
+		t.Errorf("%+v", p)
+	}
+	w.none(w.one, "s")
+	w.must(w.two.Give(t.Context(), p, offer("run2-1")))
+	if h := w.hears(got); !h.ok || h.Offer != offer("run2-1") {
+		t.Errorf("%+v", h)
+	}
+	w.none(w.one, "s")
+}
+
+func TestOthersPodsAreNotTaken(t *testing.T) {
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	got := w.wait(ctx, w.one, pod("a"), long)
+	w.until("it waits", func() bool { is, err := w.two.Idle(t.Context(), "gpu"); w.must(err); return is.Pods == 1 })
+	w.none(w.two, "another")
+	w.none(w.two, "") // what has no shape follows nobody
+	if ok, err := w.two.Dismiss(t.Context(), "cpu"); ok || err != nil {
+		t.Error(ok, err)
+	}
+	cancel()
+	if h := w.hears(got); h.ok {
+		t.Errorf("%+v", h)
+	}
+}
+
+// Who was cut off while it was told asks again, and hears the same; behind the
+// attempt that it was given it does not.
+func TestWhatWasGivenIsHeardAgain(t *testing.T) {
+	w := newWorld(t)
+	got := w.wait(t.Context(), w.one, pod("a"), long)
+	w.must(w.two.Give(t.Context(), w.take(w.two, "s"), offer("run2-1")))
+	w.hears(got)
+	if h := w.hears(w.wait(t.Context(), w.two, pod("a"), long)); !h.ok || h.Offer != offer("run2-1") {
+		t.Errorf("%+v", h)
+	}
+	after := pod("a")
+	after.Attempt = "run2-1"
+	got = w.wait(t.Context(), w.two, after, long)
+	if p := w.take(w.one, "s"); p.Attempt != "run2-1" {
+		t.Errorf("%+v", p)
+	}
+	select {
+	case h := <-got:
+		t.Errorf("it heard %+v again", h)
+	default:
+	}
+}
+
+// An attempt that speaks for itself is told to nobody any more: not to who asks with
+// the token of the one before, for as long as its pool lets pods linger.
+func TestWhatHasBegunIsToldToNobody(t *testing.T) {
+	w := newWorld(t)
+	got := w.wait(t.Context(), w.one, pod("a"), long)
+	p := w.take(w.two, "s")
+	w.must(w.two.Give(t.Context(), p, offer("run2-1")))
+	w.hears(got)
+	w.must(w.one.Begun(t.Context(), "run7-1")) // another's
+	if h := w.hears(w.wait(t.Context(), w.two, pod("a"), long)); h.Offer != offer("run2-1") {
+		t.Errorf("%+v", h)
+	}
+	w.must(w.one.Begun(t.Context(), "run2-1"))
+	w.must(w.one.Begun(t.Context(), "run2-1")) // whose answer was lost
+	for range 2 {
+		w.server.FastForward(offeredFor)
+		if h := w.hears(w.wait(t.Context(), w.two, pod("a"), long)); !h.ok || h.Offer != (Offer{}) {
+			t.Errorf("it hears %+v", h)
+		}
+		w.none(w.one, "s") // it does not wait
+		if is, err := w.one.Idle(t.Context(), "gpu"); err != nil || is.Pods != 0 {
+			t.Errorf("%+v, %v", is, err)
+		}
+		if err := w.two.Give(t.Context(), p, offer("run3-1")); !errors.Is(err, ErrTaken) {
+			t.Errorf("it is given another: %v", err)
+		}
+		if _, ok, err := (&wait{b: w.one, pod: pod("a"), from: time.Now()}).leave(t.Context()); ok || err != nil {
+			t.Errorf("it leaves with one, %v", err)
+		}
+	}
+	after := pod("a") // the pod itself, once it has done that
+	after.Attempt = "run2-1"
+	got = w.wait(t.Context(), w.one, after, long)
+	w.must(w.one.Give(t.Context(), w.take(w.two, "s"), offer("run4-1")))
+	if h := w.hears(got); h.Offer != offer("run4-1") {
+		t.Errorf("%+v", h)
+	}
+}
+
+// One whose word was lost with a flush of the book is told nothing it could use.
+func TestBegunBehindAFlush(t *testing.T) {
+	w := newWorld(t)
+	w.must(w.one.Begun(t.Context(), "run2-1"))
+	got := w.wait(t.Context(), w.one, pod("a"), long)
+	p := w.take(w.two, "s")
+	w.server.FlushAll()
+	w.must(w.two.Give(t.Context(), p, offer("run2-1")))
+	w.hears(got)
+	w.must(w.one.Begun(t.Context(), "run2-1"))
+	if h := w.hears(w.wait(t.Context(), w.two, pod("a"), long)); !h.ok || h.Offer != (Offer{}) {
+		t.Errorf("it hears %+v", h)
+	}
+}
+
+// What a pod is called it says itself. Who says another's name takes nothing of
+// what that one waits for, or was given.
+func TestAPodThatLiesAboutItsName(t *testing.T) {
+	w := newWorld(t)
+	liar := Pod{Name: "a", Attempt: "liar-1", Pool: "gpu", Shape: "another"}
+	lie := func() {
+		if o, ok := (&wait{b: w.one, pod: liar, from: time.Now()}).look(t.Context()); ok {
+			t.Fatalf("it hears %+v", o)
+		}
+	}
+	honest := &wait{b: w.two, pod: pod("a"), from: time.Now()}
+	honest.look(t.Context())
+	lie()
+	p := w.take(w.one, "s")
+	if p.Name != "a" || p.Attempt != "a-did-1" {
+		t.Errorf("took %+v", p)
+	}
+	w.must(w.one.Give(t.Context(), p, offer("run2-1")))
+	lie()
+	if o, ok := honest.look(t.Context()); !ok || o != offer("run2-1") {
+		t.Errorf("it hears %+v, %t", o, ok)
+	}
+}
+
+// Nothing is given to a pod whose caller has gone, or has waited its time.
+func TestWhoWaitsNoMoreIsNotTaken(t *testing.T) {
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	got := w.wait(ctx, w.one, pod("a"), long)
+	w.until("it waits", func() bool { is, err := w.two.Idle(t.Context(), "gpu"); w.must(err); return is.Pods == 1 })
+	cancel()
+	if h := w.hears(got); h.ok {
+		t.Errorf("%+v", h)
+	}
+	w.none(w.two, "s")
+	if h := w.hears(w.wait(t.Context(), w.one, pod("b"), time.Millisecond)); h.ok {
+		t.Errorf("%+v", h)
+	}
+	w.none(w.two, "s")
+}
+
+// One that was killed with its gateway fades.
+func TestWhatNobodyWritesFades(t *testing.T) {
+	w := newWorld(t)
+	if _, ok := (&wait{b: w.one, pod: pod("a"), from: time.Now()}).look(t.Context()); ok {
+		t.Fatal("it has an offer")
+	}
+	w.server.FastForward(fresh)
+	w.none(w.two, "s")
+}
+
+// A pod that was taken by one who then died waits again, and who took it can
+// give it nothing any more.
+func TestATakerThatDies(t *testing.T) {
+	w := newWorld(t)
+	got := w.wait(t.Context(), w.one, pod("a"), long)
+	first := w.take(w.two, "s")
+	w.none(w.two, "s")
+	w.server.FastForward(takenFor)
+	second := w.take(w.two, "s")
+	if err := w.two.Give(t.Context(), first, offer("late-1")); !errors.Is(err, ErrTaken) {
+		t.Errorf("the first: %v", err)
+	}
+	w.must(w.two.Give(t.Context(), second, offer("run2-1")))
+	w.must(w.two.Give(t.Context(), second, offer("run2-1"))) // its answer was lost
+	if err := w.two.Give(t.Context(), first, offer("late-1")); !errors.Is(err, ErrTaken) {
+		t.Errorf("the first: %v", err)
+	}
+	if h := w.hears(got); h.Offer != offer("run2-1") {
+		t.Errorf("%+v", h)
+	}
+}
+
+// One that was taken in its last moment waits for what it is about to be given.
+func TestTakenInTheLastMoment(t *testing.T) {
+	w := newWorld(t)
+	one := &wait{b: w.one, pod: pod("a"), from: time.Now()}
+	if _, ok := one.look(t.Context()); ok {
+		t.Fatal("it has an offer")
+	}
+	p := w.take(w.two, "s")
+	got := make(chan heard, 1)
+	go func() {
+		o, ok, err := one.leave(t.Context())
+		got <- heard{o, ok, err}
+	}()
+	w.must(w.two.Give(t.Context(), p, offer("run2-1")))
+	if h := w.hears(got); !h.ok || h.Offer != offer("run2-1") {
+		t.Errorf("%+v", h)
+	}
+}
+
+func TestDismiss(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.wait(t.Context(), w.one, pod("a"), long), w.wait(t.Context(), w.two, pod("b"), long)
+	w.until("both wait", func() bool { is, err := w.two.Idle(t.Context(), "gpu"); w.must(err); return is.Pods == 2 })
+	for range 2 {
+		if ok, err := w.two.Dismiss(t.Context(), "gpu"); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+	if ok, err := w.two.Dismiss(t.Context(), "gpu"); ok || err != nil {
+		t.Error(ok, err)
+	}
+	for _, got := range []<-chan heard{a, b} {
+		if h := w.hears(got); !h.ok || h.Offer != (Offer{}) {
+			t.Errorf("%+v", h)
+		}
+	}
+}
+
+func TestIdleGPUsAreCounted(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"a", "b"} {
+		one := &wait{b: w.one, pod: pod(name), from: time.Now().Add(-3 * time.Second)}
+		one.look(t.Context())
+		if one.err != nil {
+			t.Fatal(one.err)
+		}
+		one.from = time.Now().Add(-2 * time.Second)
+		if _, _, err := one.leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := w.two.IdleOf(t.Context(), []string{"gpu", "cpu"})
+	w.must(err)
+	if is := all["gpu"]; is.Pods != 0 || is.GPUSeconds < 20 || is.GPUSeconds > 20+60 || all["cpu"] != (Idle{}) {
+		t.Errorf("%+v", all)
+	}
+}
+
+// While pods wait, are taken and given attempts, and Redis is flushed again and
+// again: no pod is given two, none is told of what another was given, and all
+// that wait are given something in the end.
+func TestFlushedAgainAndAgain(t *testing.T) {
+	w := newWorld(t)
+	const pods = 8
+	var (
+		mu    sync.Mutex
+		given = map[string][]Offer{} // by pod
+		all   sync.WaitGroup
+	)
+	waits := map[string]<-chan heard{}
+	for i := range pods {
+		name := fmt.Sprint("pod", i)
+		waits[name] = w.wait(t.Context(), []*Book{w.one, w.two}[i%2], pod(name), long)
+	}
+	done := make(chan struct{})
+	for taker := range 4 {
+		all.Go(func() {
+			b := []*Book{w.one, w.two}[taker%2]
+			for n := 0; ; n++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				p, ok, err := b.Take(t.Context(), "s")
+				if err != nil || !ok {
+					continue
+				}
+				o := offer(fmt.Sprintf("run%dx%d-1", taker, n))
+				switch err := b.Give(t.Context(), p, o); {
+				case err == nil:
+					mu.Lock()
+					given[p.Name] = append(given[p.Name], o)
+					mu.Unlock()
+				case !errors.Is(err, ErrTaken):
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Go(func() {
+		for range 500 { // not for ever: between two flushes a pod may have no turn
+			select {
+			case <-done:
+				return
+			default:
+				w.server.FlushAll()
+			}
+		}
+	})
+	said := map[string]Offer{}
+	for name, got := range waits {
+		h := w.hears(got)
+		if !h.ok {
+			t.Errorf("%s was given nothing", name)
+		}
+		said[name] = h.Offer
+	}
+	close(done)
+	all.Wait()
+	seen := map[Offer]string{}
+	for name, o := range said {
+		if other := seen[o]; other != "" {
+			t.Errorf("%s and %s were both told of %s", name, other, o.Attempt)
+		}
+		seen[o] = name
+		found := false
+		for _, g := range given[name] {
+			found = found || g == o
+		}
+		if !found {
+			t.Errorf("%s was told of %s, and was given %v", name, o.Attempt, given[name])
+		}
+	}
+}
+
+func TestShape(t *testing.T) {
+	user := int64(0)
+	base := tidemill.Plan{Team: "a", Image: "i:1", Pool: "gpu", CPU: 1, Memory: 2, GPUs: 1, Grace: time.Second, Secrets: map[string]string{"A": "b/c"}}
+	same := base
+	same.Command, same.Env, same.Priority, same.Deadline, same.Inputs = []string{"x"}, map[string]string{"E": "1"}, 3, time.Hour, []tidemill.Input{{Name: "n"}}
+	if s := Shape(base); s == "" || s != Shape(same) {
+		t.Errorf("%q and %q", s, Shape(same))
+	}
+	for what, change := range map[string]func(*tidemill.Plan){
+		"team": func(p *tidemill.Plan) { p.Team = "b" }, "image": func(p *tidemill.Plan) { p.Image = "i:2" }, "pool": func(p *tidemill.Plan) { p.Pool = "cpu" },
+		"CPU": func(p *tidemill.Plan) { p.CPU = 2 }, "memory": func(p *tidemill.Plan) { p.Memory = 3 }, "GPUs": func(p *tidemill.Plan) { p.GPUs = 2 },
+		"grace": func(p *tidemill.Plan) { p.Grace = time.Minute }, "secrets": func(p *tidemill.Plan) { p.Secrets = nil },
+		"user":    func(p *tidemill.Plan) { p.Inside.User = &user },
+		"volumes": func(p *tidemill.Plan) { p.Inside.Volumes = []tidemill.Volume{{Claim: "c", At: "/c"}} },
+		"shm":     func(p *tidemill.Plan) { p.Inside.Shm = 1 },
+	} {
+		other := base
+		if change(&other); Shape(other) == Shape(base) || Shape(other) == "" {
+			t.Errorf("another %s has the same shape, or none: %q", what, Shape(other))
+		}
+	}
+	for what, change := range map[string]func(*tidemill.Plan){
+		"workers": func(p *tidemill.Plan) { p.Workers = 2 }, "servers": func(p *tidemill.Plan) { p.Servers = &tidemill.Servers{Count: 1} },
+		"a folder": func(p *tidemill.Plan) { p.Image, p.Dir = "", "/d" },
+	} {
+		other := base
+		if change(&other); Shape(other) != "" {
+			t.Errorf("%s can follow another in its pod", what)
+		}
+	}
+}

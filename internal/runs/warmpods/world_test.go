@@ -1,0 +1,115 @@
+package warmpods
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"tidemill.dev"
+)
+
+const (
+	patience = 2 * time.Minute
+	long     = time.Hour // nobody waits to the end of it
+)
+
+// world is a Redis with two gateways at it.
+type world struct {
+	*testing.T
+	server   *miniredis.Miniredis
+	one, two *Book
+}
+
+func newWorld(t *testing.T) *world {
+	names, err := tidemill.NewNames("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{T: t, server: miniredis.RunT(t)}
+	book := func() *Book {
+		client := redis.NewClient(&redis.Options{Addr: w.server.Addr(), Protocol: 2, DisableIdentity: true})
+		t.Cleanup(func() { _ = client.Close() })
+		return NewBook(client, names, "kafka-1")
+	}
+	w.one, w.two = book(), book()
+	return w
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// until asks again and again.
+func (w *world) until(what string, is func() bool) {
+	w.Helper()
+	tick := time.NewTicker(5 * time.Millisecond) // others need the processor for what is waited for
+	defer tick.Stop()
+	for late := time.After(patience); !is(); {
+		select {
+		case <-tick.C:
+		case <-late:
+			w.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+// take takes one as soon as there is one.
+func (w *world) take(b *Book, shape string) (p Pod) {
+	w.Helper()
+	w.until("a pod waits", func() (ok bool) {
+		var err error
+		p, ok, err = b.Take(w.Context(), shape)
+		w.must(err)
+		return ok
+	})
+	return p
+}
+
+// none makes sure that there is none.
+func (w *world) none(b *Book, shape string) {
+	w.Helper()
+	if p, ok, err := b.Take(w.Context(), shape); ok || err != nil {
+		w.Fatalf("took %+v, %v", p, err)
+	}
+}
+
+// heard is what a wait came to.
+type heard struct {
+	Offer
+	ok  bool
+	err error
+}
+
+// wait waits meanwhile.
+func (w *world) wait(ctx context.Context, b *Book, p Pod, d time.Duration) <-chan heard {
+	got := make(chan heard, 1)
+	go func() {
+		o, ok, err := b.Wait(ctx, p, d)
+		got <- heard{o, ok, err}
+	}()
+	return got
+}
+
+func (w *world) hears(got <-chan heard) heard {
+	w.Helper()
+	select {
+	case h := <-got:
+		w.must(h.err)
+		return h
+	case <-time.After(patience):
+		w.Fatal("the wait does not end")
+		return heard{}
+	}
+}
+
+func pod(name string) Pod {
+	return Pod{Name: name, Attempt: name + "-did-1", Pool: "gpu", Shape: "s", GPUs: 2}
+}
+
+func offer(name string) Offer { return Offer{Attempt: name, Token: "token of " + name} }

@@ -1,0 +1,183 @@
+package features
+
+import "tidemill.dev/internal/scoring/infer/tensor"
+
+// values reads an array's elements from i on into the tensor at positions from at to
+// limit. It returns how many it read and where it stopped: after the closing bracket,
+// or after a comma if the tensor is full. That is -1 if an element is not of the
+// tensor's kind or not JSON.
+func values(b []byte, i int, t *tensor.Tensor, at, limit int) (n, end int) {
+	switch t.Type {
+	case tensor.Float:
+		return floats(b, i, t.Floats[at:limit])
+	case tensor.Double:
+		return doubles(b, i, t.Doubles[at:limit])
+	case tensor.String:
+		return texts(b, i, t, at, limit)
+	}
+	return integers(b, i, t.Ints[at:limit], t.Type)
+}
+
+// value reads one element into the tensor at position at.
+func value(b []byte, i int, t *tensor.Tensor, at int) (end int) {
+	switch t.Type {
+	case tensor.Float:
+		t.Floats[at], end = float(b, i)
+	case tensor.Double:
+		t.Doubles[at], end = double(b, i)
+	case tensor.String:
+		t.Strings[at], end, t.Text = text(b, i, t.Text)
+	default:
+		low, high := bounds(t.Type)
+		t.Ints[at], end = integer(b, i, low, high)
+	}
+	return end
+}
+
+// behind skips the character after an element; more means that it was a comma.
+func behind(b []byte, i int) (at int, more bool) {
+	if i >= 0 && i < len(b) {
+		switch b[i] {
+		case ',':
+			return i + 1, true
+		case ']':
+			return i + 1, false
+		}
+	}
+	if i < 0 {
+		return -1, false
+	}
+	if i = skipSpace(b, i); i >= len(b) || b[i] != ',' && b[i] != ']' {
+		return -1, false
+	}
+	return i + 1, b[i] == ','
+}
+
+func floats(b []byte, i int, dst []float32) (n, end int) {
+	more := true
+	for n < len(dst) && more {
+		read := 0
+		if read, i = fours(b, i, dst[n:]); read > 0 {
+			n += read
+			continue
+		}
+		if read, i = shorts(b, i, dst[n:]); read > 0 {
+			n += read
+			continue
+		}
+		if i < len(b) && b[i] == ' ' {
+			i++
+		}
+		dst[n], i = quick(b, i)
+		i, more = behind(b, i)
+		n++
+	}
+	return n, i
+}
+
+// Four one-digit numbers, each with a comma after it, are read at once. Counts and
+// pixels look like that.
+const fourDigits = 0x2C302C302C302C30
+
+// isFour reports whether a word holds four such numbers. It is folded with fourDigits
+// first: each digit is then its value, and each comma zero.
+func isFour(w uint64) bool {
+	const upper, six = 0xFFF0FFF0FFF0FFF0, 0x0006000600060006
+	return (w|(w+six))&upper == 0
+}
+
+func four(w uint64, dst *[4]float32) {
+	dst[0] = float32(int32(w & 0xF))
+	dst[1] = float32(int32(w >> 16 & 0xF))
+	dst[2] = float32(int32(w >> 32 & 0xF))
+	dst[3] = float32(int32(w >> 48))
+}
+
+// fours reads as many of these groups as follow each other.
+func fours(b []byte, i int, dst []float32) (n, end int) {
+	for n+4 <= len(dst) && i+8 <= len(b) {
+		w := word(b, i) ^ fourDigits
+		if !isFour(w) {
+			break
+		}
+		four(w, (*[4]float32)(dst[n:]))
+		n, i = n+4, i+8
+	}
+	return n, i
+}
+
+func float(b []byte, i int) (float32, int) {
+	d, end := number(b, i)
+	if end < 0 {
+		return oddly(b, i, float)
+	}
+	f, ok := d.float(b[i:end])
+	if !ok {
+		return 0, -1
+	}
+	return f, end
+}
+
+func doubles(b []byte, i int, dst []float64) (n, end int) {
+	for more := true; n < len(dst) && more; n++ {
+		dst[n], i = double(b, i)
+		i, more = behind(b, i)
+	}
+	return n, i
+}
+
+func double(b []byte, i int) (float64, int) {
+	d, end := number(b, i)
+	if end < 0 {
+		return oddly(b, i, double)
+	}
+	f, ok := d.double(b[i:end])
+	if !ok {
+		return 0, -1
+	}
+	return f, end
+}
+
+func integers(b []byte, i int, dst []int64, t tensor.Type) (n, end int) {
+	low, high := bounds(t)
+	for more := true; n < len(dst) && more; n++ {
+		dst[n], i = integer(b, i, low, high)
+		i, more = behind(b, i)
+	}
+	return n, i
+}
+
+func integer(b []byte, i int, low, high int64) (int64, int) {
+	d, end := number(b, i)
+	if end < 0 {
+		return oddly(b, i, func(b []byte, i int) (int64, int) { return integer(b, i, low, high) })
+	}
+	n, ok := d.integer(b[i:end], low, high)
+	if !ok {
+		return 0, -1
+	}
+	return n, end
+}
+
+// oddly reads an element that does not begin with a digit: a number after white space,
+// or a boolean.
+func oddly[T float32 | float64 | int64](b []byte, i int, read func([]byte, int) (T, int)) (T, int) {
+	if i < 0 {
+		return 0, -1
+	}
+	if at := skipSpace(b, i); at > i {
+		return read(b, at)
+	}
+	if end := skipWord(b, i, "true"); end >= 0 {
+		return 1, end
+	}
+	return 0, skipWord(b, i, "false")
+}
+
+func texts(b []byte, i int, t *tensor.Tensor, at, limit int) (n, end int) {
+	for more := true; at+n < limit && more; n++ {
+		t.Strings[at+n], i, t.Text = text(b, skipSpace(b, max(i, 0)), t.Text)
+		i, more = behind(b, i)
+	}
+	return n, i
+}

@@ -1,0 +1,351 @@
+package infer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Limits where Options give none.
+const (
+	DefaultMemory = 1 << 30
+	DefaultDisk   = 10 << 30
+)
+
+// Options set the limits of a cache and the source of its models.
+type Options struct {
+	Memory int64  // bytes of loaded models; 0 means DefaultMemory
+	Dir    string // folder of fetched files, verified by digest when they are read; empty means none
+	Disk   int64  // bytes in that folder; 0 means DefaultDisk
+	// Fetch reads a file of an artifact. Its error is fs.ErrNotExist if there is no
+	// such file, and ErrUnfit if the file is larger than limit.
+	Fetch func(ctx context.Context, artifact, file string, limit int64) ([]byte, error)
+	// ONNXRuntime is the path of its library; ort.Open searches for it if this is
+	// empty.
+	ONNXRuntime string
+	// Collect sets how much garbage may accumulate, in percent of the live memory, and
+	// returns the previous setting: debug.SetGCPercent. If it is nil, the collector
+	// keeps its setting; see DESIGN.md.
+	Collect    func(percent int) int
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+}
+
+// Cache keeps models in memory. It is safe for concurrent use.
+type Cache struct {
+	o       Options
+	log     *slog.Logger
+	engines func(engine string, data []byte) (Program, string, error)
+	shards  [shards]shard
+	outside atomic.Int64
+	policy  policy
+	disk    *disk // nil without a folder
+	metrics *metrics
+	garbage *garbage
+
+	fetches, loads, large chan struct{} // semaphores of the running fetches, loads and large loads
+	said                  atomic.Int64  // time of the last log line about a refused model, in nanoseconds
+
+	begin   sync.Mutex // guards the begin of loads against Close
+	closed  bool
+	running sync.WaitGroup
+	ctx     context.Context // context of the loads, which outlive the callers that wait for them
+	cancel  context.CancelFunc
+}
+
+const (
+	shards = 64
+	// fetchesAtOnce bounds the concurrent requests to a store.
+	fetchesAtOnce = 16
+	// largeFile is a size that takes long to load. Fewer such files than processors are
+	// loaded at once, so that small models do not wait for them.
+	largeFile = 16 << 20
+)
+
+// Open makes a cache. It loads nothing.
+func Open(o Options) (*Cache, error) {
+	if o.Fetch == nil {
+		return nil, errors.New("open the cache of models: it needs to know where models come from (Options.Fetch)")
+	}
+	o.Memory, o.Disk = cmp.Or(o.Memory, DefaultMemory), cmp.Or(o.Disk, DefaultDisk)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	c := &Cache{o: o, log: o.Logger, engines: (&engines{path: o.ONNXRuntime}).load,
+		fetches: make(chan struct{}, fetchesAtOnce)}
+	atOnce := runtime.GOMAXPROCS(0)
+	c.loads, c.large = make(chan struct{}, atOnce), make(chan struct{}, max(1, atOnce-1))
+	c.policy = policy{sketch: newSketch(), budget: o.Memory}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.entries, s.flights, s.outside = map[key]*entry{}, map[key]*flight{}, &c.outside
+	}
+	var err error
+	if c.metrics, err = newMetrics(o.Registerer, c.Stats); err != nil {
+		return nil, err
+	}
+	if o.Dir != "" {
+		if c.disk, err = openDisk(o.Dir, o.Disk, c.log, &c.running); err != nil {
+			return nil, err
+		}
+	}
+	c.garbage = newGarbage(o.Collect)
+	return c, nil
+}
+
+// Close stops the loads and drops all models without users. The others are dropped when
+// they are released.
+func (c *Cache) Close() error {
+	c.begin.Lock()
+	c.closed = true
+	c.begin.Unlock()
+	c.cancel()
+	c.running.Wait()
+	c.policy.end()
+	c.garbage.end()
+	return nil
+}
+
+func (c *Cache) shard(k key) *shard {
+	h := uint(0)
+	for i := max(0, len(k.artifact)-8); i < len(k.artifact); i++ { // a digest's end is random
+		h = h*31 + uint(k.artifact[i])
+	}
+	return &c.shards[h%shards]
+}
+
+// Use returns a model that is in memory, or nil, and counts as a use. The caller
+// releases it. Use takes no lock that a load holds, and allocates nothing.
+func (c *Cache) Use(r *Ref) *Model {
+	k := r.key()
+	s := c.shard(k)
+	s.lock.Lock()
+	e := s.entries[k]
+	if e == nil {
+		s.misses++
+		s.lock.Unlock()
+		c.policy.sketch.add(r.popularity())
+		return nil
+	}
+	m := e.model(r)
+	e.users++
+	s.hits++
+	s.lock.Unlock()
+	if !e.touched.Load() {
+		e.touched.Store(true)
+	}
+	c.policy.sketch.add(m.popular)
+	return m
+}
+
+// Holds reports whether a model is in memory. It does not count as a use.
+func (c *Cache) Holds(r *Ref) bool {
+	k := r.key()
+	s := c.shard(k)
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.entries[k] != nil
+}
+
+// Drop removes a model's name. The entry is closed after its last user has released it,
+// unless it has other names.
+func (c *Cache) Drop(r *Ref) {
+	k := r.key()
+	s := c.shard(k)
+	s.lock.Lock()
+	e := s.entries[k]
+	last := e != nil && e.unname(r)
+	s.lock.Unlock()
+	if last {
+		c.policy.leave(e)
+	}
+}
+
+// Stats are counts since the cache was opened.
+type Stats struct {
+	Models  int   // number of models kept in memory
+	Bytes   int64 // their bytes
+	Budget  int64 // upper limit of Bytes
+	Outside int64 // bytes of models that are in use but not kept; they are freed on release
+	Hits    uint64
+	Misses  uint64
+	Evicted uint64 // models that were kept and then made room for others
+	Refused uint64 // models that were loaded and not kept, because they are used less than the others
+}
+
+// Stats returns the current counts.
+func (c *Cache) Stats() Stats {
+	p := &c.policy
+	p.lock.Lock()
+	st := Stats{Models: p.count, Bytes: p.window.bytes + p.main.bytes, Budget: p.budget, Evicted: p.evicted, Refused: p.refused}
+	p.lock.Unlock()
+	st.Outside = c.outside.Load()
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.lock.Lock()
+		st.Hits += s.hits
+		st.Misses += s.misses
+		s.lock.Unlock()
+	}
+	return st
+}
+
+// entry is a model in memory, under all names by which it was requested.
+//
+// Its users are counted under the shard's lock. An entry lives while it is kept, which
+// the policy decides, or while it has users. So no running program is closed, and an
+// evicted entry can still be found until its last user has released it.
+type entry struct {
+	*loaded
+	key   key
+	shard *shard
+
+	users  int      // guarded by the shard's lock, like the fields below
+	models []*Model // one for each Ref; nearly always one
+	kept   bool
+
+	touched atomic.Bool // used since the policy last looked
+	place               // position in the policy
+}
+
+// shard is a part of the models, by key. Its lock is held only as long as a look-up
+// takes.
+type shard struct {
+	lock    sync.Mutex
+	entries map[key]*entry
+	flights map[key]*flight
+	hits    uint64
+	misses  uint64
+	outside *atomic.Int64 // bytes that are in use but not kept
+}
+
+// model returns the entry under a name. The caller holds the shard's lock.
+func (e *entry) model(r *Ref) *Model {
+	for _, m := range e.models {
+		if m.ref.Version == r.Version && m.ref.Model == r.Model {
+			return m
+		}
+	}
+	m := &Model{ref: *r, popular: r.popularity(), held: e}
+	e.models = append(e.models, m)
+	return m
+}
+
+// unname removes a name from an entry and reports whether it was the last one. Current
+// users of the model go on. The caller holds the shard's lock.
+func (e *entry) unname(r *Ref) bool {
+	had := len(e.models)
+	e.models = slices.DeleteFunc(e.models, func(m *Model) bool { return m.ref.Version == r.Version && m.ref.Model == r.Model })
+	return len(e.models) < had && len(e.models) == 0
+}
+
+func (e *entry) release() {
+	s := e.shard
+	s.lock.Lock()
+	e.users--
+	last := e.users == 0 && !e.kept
+	if last {
+		s.forget(e)
+	}
+	s.lock.Unlock()
+	if last {
+		e.program.Close()
+	}
+}
+
+// forget removes an entry from the map. It has no users and is not kept.
+func (s *shard) forget(e *entry) {
+	s.outside.Add(-e.bytes)
+	if s.entries[e.key] == e {
+		delete(s.entries, e.key)
+	}
+}
+
+// keep marks an entry as kept without users, or as no longer kept.
+func (e *entry) keep(kept bool) {
+	s := e.shard
+	s.lock.Lock()
+	was := e.kept
+	e.kept = kept
+	if was != kept && kept {
+		s.outside.Add(-e.bytes)
+	} else if was != kept {
+		s.outside.Add(e.bytes)
+	}
+	last := was && !kept && e.users == 0
+	if last {
+		s.forget(e)
+	}
+	s.lock.Unlock()
+	if last {
+		e.program.Close()
+	}
+}
+
+func (e *entry) used() bool {
+	e.shard.lock.Lock()
+	defer e.shard.lock.Unlock()
+	return e.users > 0
+}
+
+// garbage adjusts the collector to the weights in memory. Go lets garbage grow to the
+// size of the live memory, so a gigabyte of weights would take two. But weights are
+// plain numbers, which the collector does not scan. They cost it nothing, so it can run
+// as often as it would without them.
+type garbage struct {
+	set     func(percent int) int // sets the percentage; nil leaves it alone
+	percent int                   // setting before the cache was opened
+
+	lock sync.Mutex
+	now  int
+}
+
+// slack is the amount of garbage that may accumulate, however much memory is live.
+const slack = 256 << 20
+
+func newGarbage(set func(int) int) *garbage {
+	g := &garbage{set: set}
+	if set == nil {
+		return g
+	}
+	g.percent = set(100)
+	g.now = g.percent
+	if set(g.percent); g.percent < 0 {
+		g.set = nil // the collector was switched off on purpose
+	}
+	return g
+}
+
+// hold sets the percentage for the current bytes of models. It counts them under the
+// lock: of two concurrent callers, the later one must not set an older count.
+func (g *garbage) hold(bytes func() int64) {
+	if g.set == nil {
+		return
+	}
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	// Each call stops the world for a moment, so small changes are skipped.
+	if want := percentFor(g.percent, bytes()); want < g.now*9/10 || want > g.now*11/10+1 {
+		g.set(want)
+		g.now = want
+	}
+}
+
+// percentFor returns the percentage for a number of bytes of models.
+func percentFor(percent int, bytes int64) int {
+	return max(1, int(int64(percent)*slack/(slack+bytes)))
+}
+
+func (g *garbage) end() {
+	if g.set != nil {
+		g.set(g.percent)
+	}
+}

@@ -1,0 +1,117 @@
+package infer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tidemill.dev/internal/scoring/infer/ort"
+	"tidemill.dev/internal/scoring/infer/tensor"
+)
+
+// nowhere is engines on a machine without ONNX Runtime.
+func nowhere(t *testing.T) *engines {
+	return &engines{path: filepath.Join(t.TempDir(), "libonnxruntime.so")}
+}
+
+func TestWhichEngine(t *testing.T) {
+	taken, strange := simple("Relu"), simple("Det")
+	for name, c := range map[string]struct {
+		engine string
+		file   []byte
+		by     string
+		unfit  bool
+		want   string
+	}{
+		"Go's, by itself":             {EngineAuto, taken, EngineGo, false, ""},
+		"Go's, as it was said":        {EngineGo, taken, EngineGo, false, ""},
+		"not Go's":                    {EngineGo, strange, "", true, "set the scorer's engine to auto or onnxruntime"},
+		"ONNX Runtime's, and none":    {EngineAuto, strange, "", false, "the Go engine does not take the graph"},
+		"ONNX Runtime, and none":      {EngineONNXRuntime, taken, "", false, "TIDEMILL_ONNXRUNTIME"},
+		"no model":                    {EngineAuto, []byte("no model"), "", true, ""},
+		"an engine that is not there": {"gpu", taken, "", true, `no engine "gpu"; use auto, go or onnxruntime`},
+	} {
+		p, by, err := nowhere(t).load(c.engine, c.file)
+		if by != c.by || (err == nil) != (c.by != "") || unfit(err) != c.unfit || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: by %q: %v", name, by, err)
+		}
+		if err != nil && !c.unfit && (!errors.Is(err, ort.ErrMissing) || !strings.Contains(err.Error(), "make onnxruntime")) {
+			t.Errorf("%s: how to get ONNX Runtime is not said: %v", name, err)
+		}
+		if p != nil {
+			p.Close()
+		}
+	}
+	if _, _, err := nowhere(t).load(EngineAuto, strange); !strings.Contains(err.Error(), "Det") {
+		t.Errorf("the operator is not named: %v", err)
+	}
+}
+
+// From a file in a store to a label: all that there is, with nothing in the place
+// of anything.
+func TestAModelFromItsFilesToItsAnswer(t *testing.T) {
+	store := map[string][]byte{ModelFile: perceptron(1, 8, 4, 3),
+		CardFile: []byte("input: x\noutput: y\nlabels: [greet, bye, other]\nlimits: {rows: 64}\ngolden: {inputs: {x: [[1, 2, 3, 4, 5, 6, 7, 8]]}}\n")}
+	c, err := Open(Options{Dir: t.TempDir(), Fetch: fetchOf(store)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	m, err := c.Load(t.Context(), &Ref{Model: "intent/bot", Version: 2, Artifact: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Release()
+	in := []tensor.Tensor{{Type: tensor.Float, Shape: []int{2, 8}, Floats: []float32{1, 2, 3, 4, 5, 6, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1}}}
+	out := make([]tensor.Tensor, 1)
+	if err := m.Run(in, out); err != nil {
+		t.Fatal(err)
+	}
+	if m.Engine() != EngineGo || m.MaxRows() != 64 || len(m.Labels()) != 3 || m.Inputs()[0].Name != "x" || m.Outputs()[0].Name != "y" {
+		t.Errorf("%+v", m.held)
+	}
+	for row := range 2 {
+		a, sum, best := m.Answer(out, row), 0.0, 0
+		for i, s := range a.Scores {
+			if sum += float64(s); s > a.Scores[best] {
+				best = i
+			}
+		}
+		if len(a.Scores) != 3 || math.Abs(sum-1) > 1e-5 || a.Label != m.Labels()[best] {
+			t.Errorf("row %d: %+v", row, a)
+		}
+	}
+	if n := testing.AllocsPerRun(200, func() {
+		m.Answer(out, 0)
+		m.Answer(out, 1)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestMetadataNamesTheLabels(t *testing.T) {
+	c, err := Open(Options{Fetch: fetchOf(map[string][]byte{ModelFile: simple("Sigmoid", "labels", "spam")})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	m, err := c.Load(t.Context(), &Ref{Model: "m", Version: 1, Artifact: "a"})
+	if err != nil || len(m.Labels()) != 1 || m.Labels()[0] != "spam" {
+		t.Fatal(m, err)
+	}
+	m.Release()
+}
+
+func fetchOf(store map[string][]byte) func(_ context.Context, artifact, file string, limit int64) ([]byte, error) {
+	return func(_ context.Context, _, file string, _ int64) ([]byte, error) {
+		if data, ok := store[file]; ok {
+			return data, nil
+		}
+		return nil, fmt.Errorf("%s: %w", file, fs.ErrNotExist)
+	}
+}

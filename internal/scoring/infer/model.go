@@ -1,0 +1,297 @@
+package infer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tidemill.dev/internal/scoring/infer/tensor"
+)
+
+// Ref names a version of a model and the tree with its files.
+type Ref struct {
+	Model    string // such as intent/bot-42
+	Version  int
+	Artifact string // tree in the store
+	Engine   string // EngineAuto, EngineGo or EngineONNXRuntime; empty is EngineAuto
+}
+
+// Names of the engines.
+const (
+	EngineAuto        = "auto" // Go's where it takes the graph, else ONNX Runtime
+	EngineGo          = "go"
+	EngineONNXRuntime = "onnxruntime"
+)
+
+// ErrUnfit means that a version cannot be loaded anywhere, so a retry is useless: no
+// engine supports its files, or its golden request fails.
+var ErrUnfit = errors.New("cannot serve")
+
+// ErrClosed says that the cache has been closed.
+var ErrClosed = errors.New("the cache of models is closed")
+
+func (r *Ref) String() string { return r.Model + " version " + strconv.Itoa(r.Version) }
+
+// key identifies files that are in memory once, even if several versions and models
+// share them: after a rollback, or if a model starts as another's copy.
+type key struct{ artifact, engine string }
+
+func (r *Ref) key() key {
+	if r.Engine == "" {
+		return key{r.Artifact, EngineAuto}
+	}
+	return key{r.Artifact, r.Engine}
+}
+
+// popularity returns the hash under which uses are counted. It depends on the model
+// only, so that a new version inherits the uses of the one before.
+func (r *Ref) popularity() uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(r.Model) {
+		h = (h ^ uint64(r.Model[i])) * 1099511628211
+	}
+	return mix(h)
+}
+
+// mix spreads a hash over all of its bits.
+func mix(h uint64) uint64 {
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}
+
+// Model is a version that can answer. It is safe for concurrent use until it is
+// released.
+type Model struct {
+	ref     Ref
+	popular uint64 // hash under which its uses are counted
+	held    *entry
+}
+
+// Ref returns the reference by which the model was loaded. It must not be changed.
+func (m *Model) Ref() *Ref { return &m.ref }
+
+// Engine returns the name of the engine that runs the model.
+func (m *Model) Engine() string { return m.held.engine }
+
+// Inputs returns the specs of Run's inputs, in their order.
+func (m *Model) Inputs() []tensor.Spec { return m.held.inputs }
+
+// Outputs returns the specs of Run's outputs.
+func (m *Model) Outputs() []tensor.Spec { return m.held.outputs }
+
+// Labels returns the labels of model.yaml or of the file's metadata; nil if there are
+// none.
+func (m *Model) Labels() []string { return m.held.labels }
+
+// MaxRows returns the largest number of rows in one run; 0 means no limit.
+func (m *Model) MaxRows() int { return m.held.rows }
+
+// Run computes the outputs; see native.Program.
+func (m *Model) Run(in, out []tensor.Tensor) error { return m.held.program.Run(in, out) }
+
+// Whole returns an error if the outputs do not have an answer for each row. Call it
+// before Answer.
+func (m *Model) Whole(out []tensor.Tensor, rows int) error { return m.held.whole(out, rows) }
+
+// Answer returns the answer in a row of the outputs.
+func (m *Model) Answer(out []tensor.Tensor, row int) Answer { return m.held.answer(out, row) }
+
+// Release ends the caller's use of the model.
+func (m *Model) Release() { m.held.release() }
+
+// Answer is a model's answer to one event. It points into the outputs.
+type Answer struct {
+	Label  string   // set by classifiers
+	Labels []string // names of the Scores; nil if the model has none
+	Scores []float32
+	Values []float32 // set by models that are not classifiers
+}
+
+// reading says which outputs of a model are read. An index of -1 means none.
+type reading struct {
+	label  int // output with the label that the model itself has chosen
+	scores int
+	values int
+	labels []string
+}
+
+// metadataLabels are the metadata keys under which a file may list its labels,
+// separated by commas.
+var metadataLabels = [...]string{"labels", "intents"}
+
+// newReading chooses the outputs that Answer reads, once for each model.
+func newReading(p Program, c *card) (*reading, error) {
+	r := &reading{label: -1, scores: -1, values: -1, labels: labelsOf(p, c)}
+	outputs := p.Outputs()
+	if c.labelOutput != "" {
+		if r.label = index(outputs, c.labelOutput); r.label < 0 || !tells(outputs[r.label]) {
+			return nil, fmt.Errorf("%w: %s: labels.output %q must be an output of texts or whole numbers; the model has %s", ErrUnfit, CardFile, c.labelOutput, names(outputs))
+		}
+	} else if r.labels == nil {
+		r.label = slices.IndexFunc(outputs, tells)
+	}
+	numbers, err := r.numbers(outputs, c.output)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.labels != nil || r.label >= 0:
+		r.scores = numbers
+	case numbers < 0:
+		return nil, fmt.Errorf("%w: it has no output of 32-bit floating-point numbers, nor one of labels; it has %s", ErrUnfit, names(outputs))
+	default:
+		r.values = numbers
+	}
+	if r.labels != nil && r.scores < 0 && r.label < 0 {
+		return nil, fmt.Errorf("%w: it has %d labels, and no output of as many 32-bit floating-point numbers; name it in %s: output: NAME", ErrUnfit, len(r.labels), CardFile)
+	}
+	return r, r.fits(outputs)
+}
+
+// numbers returns the index of the output with scores: the named one, else the only one
+// with a number for each label, else the first.
+func (r *reading) numbers(outputs []tensor.Spec, name string) (int, error) {
+	if name != "" {
+		i := index(outputs, name)
+		if i == r.label && i >= 0 {
+			return -1, nil // the model answers a label without scores
+		}
+		if i < 0 || outputs[i].Type != tensor.Float {
+			return -1, fmt.Errorf("%w: %s: output %q must be an output of 32-bit floating-point numbers; the model has %s", ErrUnfit, CardFile, name, names(outputs))
+		}
+		return i, nil
+	}
+	fit := -1
+	for i, o := range outputs {
+		if o.Type != tensor.Float {
+			continue
+		}
+		if last(o) == len(r.labels) && r.labels != nil {
+			return i, nil
+		}
+		if fit < 0 && (r.labels == nil || last(o) == tensor.Any) {
+			fit = i
+		}
+	}
+	return fit, nil
+}
+
+// fits makes sure that there is a label for each score, as far as the model declares
+// their number.
+func (r *reading) fits(outputs []tensor.Spec) error {
+	if r.labels == nil || r.scores < 0 {
+		return nil
+	}
+	if n := last(outputs[r.scores]); n != tensor.Any && n != len(r.labels) {
+		return fmt.Errorf("%w: it has %d labels, and its output %q has %d numbers", ErrUnfit, len(r.labels), outputs[r.scores].Name, n)
+	}
+	return nil
+}
+
+func labelsOf(p Program, c *card) []string {
+	if c.labels != nil {
+		return c.labels
+	}
+	meta := p.Metadata()
+	for _, name := range metadataLabels {
+		if list := meta[name]; list != "" {
+			labels := strings.Split(list, ",")
+			for i := range labels {
+				labels[i] = strings.TrimSpace(labels[i])
+			}
+			return labels
+		}
+	}
+	return nil
+}
+
+// tells reports whether an output is one label a row.
+func tells(s tensor.Spec) bool {
+	width := 1
+	for _, size := range s.Shape[min(1, len(s.Shape)):] {
+		width *= size
+	}
+	return width == 1 && (s.Type == tensor.String || s.Type == tensor.Int64 || s.Type == tensor.Int32)
+}
+
+func last(s tensor.Spec) int {
+	if len(s.Shape) < 2 {
+		return 1
+	}
+	return s.Shape[len(s.Shape)-1]
+}
+
+func index(specs []tensor.Spec, name string) int {
+	return slices.IndexFunc(specs, func(s tensor.Spec) bool { return s.Name == name })
+}
+
+// whole makes sure that there is an answer for each row. The trial request does not
+// show that, because it mostly has one row.
+func (r *reading) whole(out []tensor.Tensor, rows int) error {
+	for _, i := range [...]int{r.scores, r.values} {
+		if i >= 0 && rows > 1 && (len(out[i].Shape) == 0 || out[i].Shape[0] != rows) {
+			return fmt.Errorf("it answers %d rows with an output of shape %v; export it with a first dimension that is open in its outputs too, or set limits.rows to 1 in %s", rows, out[i].Shape, CardFile)
+		}
+	}
+	if r.label >= 0 && rows > 1 && length(&out[r.label]) != rows {
+		return fmt.Errorf("it answers %d rows with %d labels; export it with a first dimension that is open in its outputs too, or set limits.rows to 1 in %s", rows, length(&out[r.label]), CardFile)
+	}
+	return nil
+}
+
+// answer returns the answer in a row.
+func (r *reading) answer(out []tensor.Tensor, row int) (a Answer) {
+	if r.values >= 0 {
+		a.Values = rowOf(&out[r.values], row)
+		return a
+	}
+	if r.scores >= 0 {
+		a.Scores, a.Labels = rowOf(&out[r.scores], row), r.labels
+	}
+	if r.label >= 0 {
+		a.Label = r.told(&out[r.label], row)
+	} else if best := highest(a.Scores); best < len(r.labels) {
+		a.Label = r.labels[best]
+	}
+	return a
+}
+
+// told returns the label that the model itself has chosen: a text, or the number of a
+// label.
+func (r *reading) told(t *tensor.Tensor, row int) string {
+	if t.Type == tensor.String {
+		if row < len(t.Strings) {
+			return t.Strings[row]
+		}
+		return ""
+	}
+	if row >= len(t.Ints) {
+		return ""
+	}
+	if n := t.Ints[row]; n < 0 || n >= int64(len(r.labels)) {
+		return strconv.FormatInt(n, 10) // does not allocate below 100
+	} else {
+		return r.labels[n]
+	}
+}
+
+func rowOf(t *tensor.Tensor, row int) []float32 {
+	if len(t.Shape) == 0 || t.Shape[0] < 1 {
+		return t.Floats
+	}
+	width := len(t.Floats) / t.Shape[0]
+	return t.Floats[row*width : (row+1)*width]
+}
+
+// highest returns the index of the highest score and ignores NaN.
+func highest(scores []float32) int {
+	best := 0
+	for i, s := range scores {
+		if s > scores[best] || scores[best] != scores[best] {
+			best = i
+		}
+	}
+	return best
+}

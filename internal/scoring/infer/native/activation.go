@@ -1,0 +1,193 @@
+package native
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"tidemill.dev/internal/scoring/infer/kernel"
+	"tidemill.dev/internal/scoring/infer/tensor"
+)
+
+func (c *compiler) activation(n *node) error {
+	if err := n.wants(1, 1); err != nil {
+		return err
+	}
+	x := n.in[0]
+	kinds := []tensor.Type{tensor.Float, tensor.Double}
+	if n.Op == "Relu" {
+		kinds = append(kinds, tensor.Int32, tensor.Int64)
+	}
+	if err := only(x, kinds...); err != nil {
+		return err
+	}
+	y := c.output(n, 0, x.kind, x.shape)
+	from, to, act := x.ref, y.ref, activationOf(n.Op)
+	c.add(n.what(), []*value{x}, []*value{y}, func(s *state) error {
+		in := s.get(from)
+		if err := s.move(in, to, in.Shape...); err != nil {
+			return err
+		}
+		out := s.get(to)
+		act.Apply(out.Floats)
+		for i, v := range out.Doubles {
+			out.Doubles[i] = applied(act, v)
+		}
+		for i, v := range out.Ints {
+			out.Ints[i] = max(v, 0)
+		}
+		return nil
+	})
+	return nil
+}
+
+// applied computes an activation in double precision.
+func applied(act kernel.Activation, v float64) float64 {
+	switch act {
+	case kernel.Relu:
+		if v < 0 {
+			return 0
+		}
+	case kernel.Sigmoid:
+		return 1 / (1 + math.Exp(-v))
+	case kernel.Tanh:
+		return math.Tanh(v)
+	}
+	return v
+}
+
+// softmaxAxis returns the default axis. Before version 13 a tensor was first reshaped
+// to a matrix: all dimensions from the axis on formed one row.
+func softmaxAxis(opset int64) int64 {
+	if opset < 13 {
+		return 1
+	}
+	return -1
+}
+
+func (c *compiler) softmax(n *node) error {
+	if err := n.wants(1, 1); err != nil {
+		return err
+	}
+	x := n.in[0]
+	if err := only(x, tensor.Float, tensor.Double); err != nil {
+		return err
+	}
+	y := c.output(n, 0, x.kind, x.shape)
+	axis, asMatrix := n.integer("axis", softmaxAxis(n.opset)), n.opset < 13
+	from, to := x.ref, y.ref
+	c.add(n.what(), []*value{x}, []*value{y}, func(s *state) error {
+		in := s.get(from)
+		at, err := axisOf(axis, max(len(in.Shape), 1))
+		if asMatrix && err != nil && axis == int64(len(in.Shape)) {
+			at, err = len(in.Shape), nil
+		}
+		if err == nil {
+			err = s.move(in, to, in.Shape...)
+		}
+		if err != nil {
+			return fmt.Errorf("of %v: %w", slices.Clone(in.Shape), err)
+		}
+		out := s.get(to)
+		if length(out) == 0 {
+			return nil
+		}
+		sides, behind := in.Shape[at:], 1
+		if !asMatrix && len(sides) > 0 {
+			sides, behind = sides[:1], volume(sides[1:])
+		}
+		softmaxOver(out, volume(sides), behind)
+		return nil
+	})
+	return nil
+}
+
+// softmaxOver computes softmax over groups of n numbers that are step numbers apart.
+func softmaxOver(t *tensor.Tensor, n, step int) {
+	if t.Type == tensor.Float && step == 1 {
+		kernel.Softmax(len(t.Floats)/n, n, t.Floats)
+		return
+	}
+	for begin := 0; begin < length(t); begin += n * step {
+		for i := range step {
+			if t.Type == tensor.Float {
+				softmax(t.Floats[begin+i:], n, step)
+			} else {
+				softmax(t.Doubles[begin+i:], n, step)
+			}
+		}
+	}
+}
+
+func softmax[T float32 | float64](x []T, n, step int) {
+	greatest, sum := math.Inf(-1), 0.0
+	for i := range n {
+		greatest = max(greatest, float64(x[i*step]))
+	}
+	for i := range n {
+		e := math.Exp(float64(x[i*step]) - greatest)
+		x[i*step], sum = T(e), sum+e
+	}
+	for i := range n {
+		x[i*step] = T(float64(x[i*step]) / sum)
+	}
+}
+
+func (c *compiler) argMax(n *node) error {
+	if err := n.wants(1, 1); err != nil {
+		return err
+	}
+	x := n.in[0]
+	if err := only(x, tensor.Float, tensor.Double, tensor.Int32, tensor.Int64); err != nil {
+		return err
+	}
+	y := c.output(n, 0, tensor.Int64, nil)
+	axis, keep, last := n.integer("axis", 0), n.integer("keepdims", 1) != 0, n.integer("select_last_index", 0) != 0
+	from, to := x.ref, y.ref
+	c.add(n.what(), []*value{x}, []*value{y}, func(s *state) error {
+		in := s.get(from)
+		at, err := axisOf(axis, len(in.Shape))
+		if err != nil {
+			return err
+		}
+		var room [maxRank]int
+		shape := append(room[:0], in.Shape[:at]...)
+		if keep {
+			shape = append(shape, 1)
+		}
+		out, err := s.make(to, tensor.Int64, append(shape, in.Shape[at+1:]...)...)
+		if err != nil || len(out.Ints) == 0 {
+			return err
+		}
+		if in.Shape[at] == 0 {
+			return errors.New("there is no greatest of nothing")
+		}
+		n, step := in.Shape[at], volume(in.Shape[at+1:])
+		switch in.Type {
+		case tensor.Float:
+			greatest(out.Ints, in.Floats, n, step, last)
+		case tensor.Double:
+			greatest(out.Ints, in.Doubles, n, step, last)
+		default:
+			greatest(out.Ints, in.Ints, n, step, last)
+		}
+		return nil
+	})
+	return nil
+}
+
+// greatest writes the index of the maximum of each group of n numbers that are step
+// numbers apart. NaN counts as the maximum, as in ONNX Runtime.
+func greatest[T number](to []int64, x []T, n, step int, last bool) {
+	for i := range to {
+		row := x[i/step*n*step+i%step:]
+		best, at := row[0], 0
+		for k := 1; k < n && best == best; k++ {
+			if v := row[k*step]; v > best || v != v || last && v == best {
+				best, at = v, k
+			}
+		}
+		to[i] = int64(at)
+	}
+}

@@ -1,0 +1,139 @@
+//go:build real
+
+package native
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"tidemill.dev/broker/brokertest/realservers"
+	"tidemill.dev/internal/scoring/infer/onnx"
+	"tidemill.dev/internal/scoring/infer/tensor"
+)
+
+//go:embed testdata/nodes.py
+var writeNodes string
+
+// claimed are the operators that we take.
+var claimed = []string{"Add", "ArgMax", "Cast", "Concat", "Constant", "Div", "Flatten", "Gemm", "Identity", "MatMul", "Mul", "Relu", "Reshape",
+	"Sigmoid", "Softmax", "StringNormalizer", "StringSplit", "Sub", "Tanh", "TfIdfVectorizer",
+	"ArrayFeatureExtractor", "LinearClassifier", "LinearRegressor", "Normalizer", "Scaler", "ZipMap"}
+
+// refused are the tests of these operators that we leave to ONNX Runtime: each has
+// to be refused, and for this reason.
+var refused = map[string]string{
+	`^test_(add|sub|mul|div)_u?int(8|16)$`:                        `type u?int(8|16) is not`,
+	`^test_(add|sub|mul|div)_uint(32|64)$`:                        `type uint(32|64) is not`,
+	`^test_cast(like)?_.*(FLOAT(16|8|4)|BFLOAT|INT4|INT2).*$`:     `(type|from|to) .* is not`,
+	`^test_cast(like)?_(e8m0|no_saturate)_.*(FLOAT(16|8|4)).*$`:   `(type|from|to) .* is not`,
+	`^test_clip_default_int8_inbounds_expanded$`:                  `type int8 is not`,
+	`^test_identity_(sequence|opt)$`:                              `type of no tensor is not`,
+	`^pytorch-operator\.test_operator_.*$|^pytorch-converted\..*`: `version 6 of ONNX's operators is not`,
+}
+
+// ONNX's own tests of the operators that we claim pass, all but those whose types
+// or versions we do not take.
+func TestRealNodes(t *testing.T) {
+	dir := t.TempDir()
+	cmd, err := realservers.PythonONNX(t.Context(), "-c", writeNodes, dir, strings.Join(claimed, ","))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	folders, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed, left, used := 0, 0, map[string]int{}
+	for _, f := range folders {
+		t.Run(f.Name(), func(t *testing.T) {
+			if why := exception(f.Name(), used); why != "" {
+				wantRefused(t, filepath.Join(dir, f.Name()), why)
+				left++
+				return
+			}
+			runNode(t, filepath.Join(dir, f.Name()))
+			passed++
+		})
+	}
+	t.Logf("%d tests of nodes passed, %d are of types or versions that we do not take", passed, left)
+	for pattern := range refused {
+		if used[pattern] == 0 {
+			t.Errorf("no test is called %s any more", pattern)
+		}
+	}
+	if passed < 120 {
+		t.Errorf("only %d tests were run", passed)
+	}
+}
+
+func exception(name string, used map[string]int) string {
+	for pattern, why := range refused {
+		if regexp.MustCompile(pattern).MatchString(name) {
+			used[pattern]++
+			return why
+		}
+	}
+	return ""
+}
+
+func wantRefused(t *testing.T, dir, why string) {
+	t.Helper()
+	_, err := Load(readFile(t, filepath.Join(dir, "model.onnx")))
+	if !errors.Is(err, onnx.ErrUnsupported) || !regexp.MustCompile(why).MatchString(err.Error()) {
+		t.Errorf("it should be refused with %q, and answers %v", why, err)
+	}
+}
+
+func runNode(t *testing.T, dir string) {
+	t.Helper()
+	p, err := Load(readFile(t, filepath.Join(dir, "model.onnx")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sets, err := filepath.Glob(filepath.Join(dir, "test_data_set_*"))
+	if err != nil || len(sets) == 0 {
+		t.Fatal("no data", err)
+	}
+	for _, set := range sets {
+		in, out := make([]tensor.Tensor, len(p.Inputs())), make([]tensor.Tensor, len(p.Outputs()))
+		for i := range in {
+			in[i] = readTensor(t, filepath.Join(set, fmt.Sprintf("input_%d.pb", i)))
+		}
+		for range 2 { // the second time into what is there
+			if err := p.Run(in, out); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range out {
+			want := readTensor(t, filepath.Join(set, fmt.Sprintf("output_%d.pb", i)))
+			wantTensor(t, p.Outputs()[i].Name, &out[i], &want)
+		}
+	}
+}
+
+func readTensor(t *testing.T, path string) tensor.Tensor {
+	t.Helper()
+	x, err := onnx.ReadTensor(readFile(t, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *x
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

@@ -1,0 +1,334 @@
+package onnx
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"tidemill.dev/internal/scoring/infer/tensor"
+)
+
+// Approximate sizes in memory, without contents.
+const (
+	textSize      = 16
+	nodeSize      = 256
+	attributeSize = 320
+	tensorSize    = 256
+	specSize      = 128
+)
+
+// A model may take this many times its file's size plus a constant. A list of zeros
+// grows eightfold when it is read, and the smallest node grows by more.
+const (
+	growth = 16
+	grant  = 1 << 20
+)
+
+// reader reads one file.
+type reader struct {
+	left  int // memory that the file may still use
+	model *Model
+}
+
+// Read parses a file. It fails for a file that is truncated, has wrong sizes, or would
+// need more memory than a few times its own size.
+func Read(data []byte) (*Model, error) {
+	r := &reader{left: grant + growth*len(data), model: &Model{
+		Opsets: map[string]int64{}, Weights: map[string]*tensor.Tensor{}, Metadata: map[string]string{},
+	}}
+	var graphs int
+	err := fields(data, func(f field) error {
+		if f.number == 7 {
+			graphs++
+		}
+		return r.part(f)
+	})
+	if err == nil && graphs == 0 {
+		err = errors.New("it has no graph: is it an ONNX file?")
+	}
+	if err == nil {
+		err = r.model.order()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read ONNX model: %w", err)
+	}
+	return r.model, nil
+}
+
+// take counts memory that is about to be allocated.
+func (r *reader) take(n int) error {
+	if n > r.left {
+		return errors.New("it would need far more memory than its size: it is damaged, or was made to harm")
+	}
+	r.left -= n
+	return nil
+}
+
+// part reads a top-level field of the file.
+func (r *reader) part(f field) (err error) {
+	switch f.number {
+	case 1:
+		r.model.IR, err = f.integer()
+	case 7:
+		return r.graph(f)
+	case 8:
+		return r.opset(f)
+	case 14:
+		return r.metadata(f)
+	case 25:
+		return r.function(f)
+	}
+	return err
+}
+
+func (r *reader) opset(f field) error {
+	var name string
+	var version int64
+	err := r.each(f, func(f field) (err error) {
+		switch f.number {
+		case 1:
+			name, err = r.text(f)
+		case 2:
+			version, err = f.integer()
+		}
+		return err
+	})
+	r.model.Opsets[domain(name)] = version
+	return err
+}
+
+func (r *reader) metadata(f field) error {
+	var key, value string
+	err := r.each(f, func(f field) (err error) {
+		switch f.number {
+		case 1:
+			key, err = r.text(f)
+		case 2:
+			value, err = r.text(f)
+		}
+		return err
+	})
+	r.model.Metadata[key] = value
+	return err
+}
+
+func (r *reader) function(f field) error {
+	var name, home string
+	err := r.each(f, func(f field) (err error) {
+		switch f.number {
+		case 1:
+			name, err = r.text(f)
+		case 10:
+			home, err = r.text(f)
+		}
+		return err
+	})
+	r.model.Functions = append(r.model.Functions, domain(home)+"."+name)
+	return err
+}
+
+// each reads the fields of a nested message and counts a little memory for it.
+func (r *reader) each(f field, each func(field) error) error {
+	b, err := f.message()
+	if err == nil {
+		err = r.take(specSize)
+	}
+	if err != nil {
+		return err
+	}
+	return fields(b, each)
+}
+
+// Wire types of fields.
+const (
+	wireVarint  = 0
+	wireFixed64 = 1
+	wireBytes   = 2
+	wireFixed32 = 5
+)
+
+var (
+	errCut  = errors.New("it is cut off, or is no ONNX file")
+	errForm = errors.New("a field is written in a way that is not ONNX's; is it an ONNX file?")
+)
+
+// field is a field of a message: its number, and its content by wire type.
+type field struct {
+	number int
+	wire   int
+	bits   uint64 // content of all types except wireBytes
+	bytes  []byte // content of wireBytes; points into the file
+}
+
+// fields calls each for every field of a message.
+func fields(b []byte, each func(field) error) error {
+	for len(b) > 0 {
+		f, rest, err := next(b)
+		if err != nil {
+			return err
+		}
+		if err := each(f); err != nil {
+			return err
+		}
+		b = rest
+	}
+	return nil
+}
+
+func next(b []byte) (f field, rest []byte, err error) {
+	tag, n := binary.Uvarint(b)
+	if n <= 0 || tag>>3 == 0 || tag>>3 > math.MaxInt32 {
+		return f, nil, errCut
+	}
+	b = b[n:]
+	f = field{number: int(tag >> 3), wire: int(tag & 7)}
+	switch f.wire {
+	case wireVarint:
+		f.bits, n = binary.Uvarint(b)
+		if n <= 0 {
+			return f, nil, errCut
+		}
+	case wireFixed64:
+		if n = 8; len(b) < n {
+			return f, nil, errCut
+		}
+		f.bits = binary.LittleEndian.Uint64(b)
+	case wireFixed32:
+		if n = 4; len(b) < n {
+			return f, nil, errCut
+		}
+		f.bits = uint64(binary.LittleEndian.Uint32(b))
+	case wireBytes:
+		size, m := binary.Uvarint(b)
+		if m <= 0 || size > uint64(len(b)-m) {
+			return f, nil, errCut
+		}
+		n = m + int(size)
+		f.bytes = b[m:n:n]
+	default: // groups, which ONNX never had
+		return f, nil, errForm
+	}
+	return f, b[n:], nil
+}
+
+// message returns the field's bytes.
+func (f field) message() ([]byte, error) {
+	if f.wire != wireBytes {
+		return nil, errForm
+	}
+	return f.bytes, nil
+}
+
+// integer returns the field's number.
+func (f field) integer() (int64, error) {
+	if f.wire != wireVarint {
+		return 0, errForm
+	}
+	return int64(f.bits), nil
+}
+
+// float returns the field's number.
+func (f field) float() (float32, error) {
+	if f.wire != wireFixed32 {
+		return 0, errForm
+	}
+	return math.Float32frombits(uint32(f.bits)), nil
+}
+
+// Numbers may be packed, many in one field, or one in a field, as older writers do.
+// Memory for them is counted before it is allocated.
+
+func (r *reader) integers(to []int64, f field) ([]int64, error) {
+	if f.wire != wireBytes {
+		v, err := f.integer()
+		if err == nil {
+			err = r.take(8)
+		}
+		return append(to, v), err
+	}
+	count := 0
+	for _, b := range f.bytes {
+		if b < 0x80 { // last byte of a number
+			count++
+		}
+	}
+	if err := r.take(8 * count); err != nil {
+		return nil, err
+	}
+	to = grown(to, count)
+	for b := f.bytes; len(b) > 0; {
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			return nil, errCut
+		}
+		to, b = append(to, int64(v)), b[n:]
+	}
+	return to, nil
+}
+
+func (r *reader) floats(to []float32, f field) ([]float32, error) {
+	if f.wire != wireBytes {
+		v, err := f.float()
+		if err == nil {
+			err = r.take(4)
+		}
+		return append(to, v), err
+	}
+	b := f.bytes
+	if len(b)%4 != 0 {
+		return nil, errCut
+	}
+	if err := r.take(len(b)); err != nil {
+		return nil, err
+	}
+	to = grown(to, len(b)/4)
+	for ; len(b) >= 4; b = b[4:] {
+		to = append(to, math.Float32frombits(binary.LittleEndian.Uint32(b)))
+	}
+	return to, nil
+}
+
+func (r *reader) doubles(to []float64, f field) ([]float64, error) {
+	b := f.bytes
+	switch {
+	case f.wire == wireFixed64:
+		b = binary.LittleEndian.AppendUint64(nil, f.bits)
+	case f.wire != wireBytes:
+		return nil, errForm
+	case len(b)%8 != 0:
+		return nil, errCut
+	}
+	if err := r.take(len(b)); err != nil {
+		return nil, err
+	}
+	to = grown(to, len(b)/8)
+	for ; len(b) >= 8; b = b[8:] {
+		to = append(to, math.Float64frombits(binary.LittleEndian.Uint64(b)))
+	}
+	return to, nil
+}
+
+// grown makes room for more elements: exactly as many if the slice was empty, which is
+// the usual case.
+func grown[T any](s []T, more int) []T {
+	if s == nil {
+		return make([]T, 0, more)
+	}
+	return s
+}
+
+// text returns a copy of a field's text, so that the model does not keep the file in
+// memory.
+func (r *reader) text(f field) (string, error) {
+	b, err := f.message()
+	if err == nil {
+		err = r.take(textSize + len(b))
+	}
+	return string(b), err
+}
+
+func (r *reader) texts(to []string, f field) ([]string, error) {
+	s, err := r.text(f)
+	return append(to, s), err
+}

@@ -1,0 +1,23 @@
+//go:build real && !race
+
+package ort
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"tidemill.dev/internal/scoring/infer/tensor"
+)
+
+// The race detector has pools forget what they hold, so that this is not for it.
+func TestRealNothingIsAllocated(t *testing.T) {
+	p := network(t, open(t))
+	in, out := []tensor.Tensor{numbers(rand.New(rand.NewPCG(1, 2)), 8, 512)}, make([]tensor.Tensor, 1)
+	if n := testing.AllocsPerRun(100, func() {
+		if err := p.Run(in, out); err != nil {
+			t.Fatal(err)
+		}
+	}); n >= 1 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,3 @@
+// Package tensor has the inputs and outputs of models: tables of numbers or texts with
+// one row for each event.
+package tensor

@@ -1,0 +1,160 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"tidemill.dev/broker/retry"
+	"tidemill.dev/internal/scoring/infer"
+)
+
+// attempt is a load with retries. It ends when it succeeds, when the version is unfit,
+// or when it is no longer wanted. In the last case it is no longer the slot's attempt,
+// and its result is discarded.
+type attempt struct {
+	version int
+	cancel  context.CancelFunc
+	timer   *time.Timer // timer of the next try; nil during a try
+	tries   int
+	err     error // last try's error
+}
+
+// try begins to load the version that should answer, unless a load is running. The
+// caller holds the slot's lock.
+func (s *Slot) try() {
+	if s.attempt != nil {
+		return
+	}
+	a := &attempt{version: s.target()}
+	if a.version == 0 {
+		return
+	}
+	s.attempt = a
+	s.launch(a)
+}
+
+// launch tries once. The caller holds the slot's lock.
+func (s *Slot) launch(a *attempt) {
+	artifact := ""
+	if a.version == s.champion.version {
+		artifact = s.champion.artifact
+	}
+	ctx, cancel := context.WithCancel(s.models.ctx)
+	a.cancel, a.timer = cancel, nil
+	s.models.run(func() {
+		defer cancel()
+		m, err := s.load(ctx, a.version, artifact)
+		s.tried(a, m, err)
+	})
+}
+
+// stop ends an attempt. The caller holds the slot's lock.
+func (s *Slot) stop() {
+	if a := s.attempt; a != nil {
+		a.cancel()
+		if a.timer != nil {
+			a.timer.Stop()
+		}
+		s.attempt = nil
+	}
+}
+
+func (s *Slot) load(ctx context.Context, version int, artifact string) (*infer.Model, error) {
+	if artifact == "" {
+		var err error
+		if artifact, err = s.models.table.Artifact(ctx, s.name, version); err != nil {
+			return nil, err
+		}
+	}
+	return s.models.cache.Load(ctx, &infer.Ref{Model: s.name, Version: version, Artifact: artifact, Engine: s.models.engine})
+}
+
+// tried handles the result of a try.
+func (s *Slot) tried(a *attempt, m *infer.Model, err error) {
+	s.lock.Lock()
+	if s.attempt != a { // a newer champion has replaced this attempt
+		s.lock.Unlock()
+		if m != nil {
+			m.Release()
+		}
+		return
+	}
+	switch {
+	case err == nil:
+		s.swap(m)
+	case errors.Is(err, infer.ErrUnfit):
+		kept := s.condemn(err)
+		s.lock.Unlock()
+		s.models.log.Warn("a version cannot be loaded; the one before answers, if there is one", "model", s.name, "version", a.version, "to", kept, "reason", err)
+		s.models.unloadable(s.name, a.version, kept, err)
+		return
+	default:
+		s.again(a, err)
+	}
+	s.lock.Unlock()
+}
+
+// swap makes another version answer from the next Use on. Current users keep the old
+// version, and the cache frees it after the last of them.
+func (s *Slot) swap(m *infer.Model) {
+	before, now := s.serving, *m.Ref() // a copy, because the model's own would keep its weights alive
+	s.attempt, s.serving = nil, &now
+	s.pin(m)
+	if before != nil && *before != now {
+		s.models.cache.Drop(before)
+	}
+	s.wake()
+}
+
+// condemn records that the tried version is unfit, and returns the version that answers
+// in its place: the current one, else the champion before, which is then loaded; 0
+// means none.
+func (s *Slot) condemn(err error) (kept int) {
+	version := s.attempt.version
+	s.attempt = nil
+	if s.verdict == nil {
+		s.verdict = &verdict{}
+	}
+	s.verdict.err = errors.Join(s.verdict.err, err)
+	if version == s.champion.version {
+		s.verdict.champion = version
+	} else {
+		s.verdict.previous = version
+	}
+	if s.serving != nil && s.models.cache.Holds(s.serving) {
+		s.wake()
+		return s.serving.Version
+	}
+	if kept = s.target(); kept == 0 {
+		s.wake()
+	}
+	s.try()
+	return kept
+}
+
+// again schedules the next try of an attempt.
+func (s *Slot) again(a *attempt, err error) {
+	a.err = err
+	after := backoff(a.tries)
+	a.tries++
+	s.models.sayFailed(s, a.version, after, err)
+	a.timer = time.AfterFunc(after, func() {
+		s.lock.Lock()
+		defer s.lock.Unlock()
+		if s.attempt == a {
+			s.launch(a)
+		}
+	})
+}
+
+const (
+	firstBackoff = 100 * time.Millisecond
+	mostBackoff  = 10 * time.Second
+)
+
+// backoff returns the wait before the next try. It has a random part, so that not all
+// models are loaded at once when the store is back.
+func backoff(tries int) time.Duration {
+	return retry.Backoff{First: firstBackoff, Cap: mostBackoff, Jitter: 0.25}.After(tries + 1)
+}

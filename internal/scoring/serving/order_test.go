@@ -1,0 +1,291 @@
+package serving
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tidemill.dev/internal/scoring/infer"
+)
+
+// Whatever the order in which champions change, are told of, load, fail, heal,
+// leave the memory and are used: what answers is right.
+func TestWhateverTheOrder(t *testing.T) {
+	for seed := range uint64(400) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &play{T: t, Rand: rand.New(rand.NewPCG(seed, 7)), w: newWorld(t, 0), gates: map[int]func(){}, unfit: map[int]bool{}, history: []int{0, 1}, told: 1}
+				p.w.set(bot, 1)
+				p.w.models.Slot(bot) // it looks when it is made
+				for range 120 {
+					p.step()
+				}
+				p.end()
+			})
+		})
+	}
+}
+
+// play is a random course of things, and what is known of it.
+type play struct {
+	*testing.T
+	*rand.Rand
+	w *world
+
+	history []int // champion by turn; 0 is none
+	told    int   // turn that Changed was called behind
+	last    int   // turn of what was answered last, at least
+	settled int   // turn that nothing may be older than
+	gates   map[int]func()
+	unfit   map[int]bool
+	used    []*infer.Model
+	course  []string
+}
+
+func (p *play) step() {
+	artifact := func(v int) string { return fmt.Sprintf("%s@%d", bot, v) }
+	switch n := p.IntN(20); {
+	case n < 4:
+		p.promote()
+	case n < 6:
+		p.say("changed")
+		p.w.models.Changed(bot, p.w.champions[bot])
+		p.told = len(p.history) - 1
+	case n < 12:
+		p.use()
+	case n < 13 && len(p.gates) > 0:
+		v := p.newest()
+		if open := p.gates[v]; open != nil {
+			p.say("open %d", v)
+			open()
+			delete(p.gates, v)
+		}
+	case n < 14:
+		v := p.newest()
+		p.say("heal %d", v)
+		if !p.unfit[v] {
+			p.w.fails(artifact(v), nil)
+		}
+	case n < 15:
+		p.say("evict")
+		s := p.w.models.Slot(bot)
+		s.lock.Lock()
+		if s.serving != nil {
+			p.w.cache.Drop(s.serving)
+		}
+		s.lock.Unlock()
+	case n < 16:
+		p.say("settle")
+		p.w.models.Settle()
+		p.settled, p.told = len(p.history)-1, len(p.history)-1
+	case n < 18:
+		d := time.Duration(p.IntN(3000)) * time.Millisecond
+		p.say("%v pass", d)
+		time.Sleep(d)
+	default:
+		if len(p.used) > 0 {
+			p.say("release %d", p.used[0].Ref().Version)
+			p.used[0].Release()
+			p.used = p.used[1:]
+		}
+	}
+	if p.IntN(3) > 0 {
+		synctest.Wait()
+	}
+}
+
+// promote makes a version champion, and says how loading it will go.
+func (p *play) promote() {
+	v := len(p.history) // a new one
+	switch {
+	case p.IntN(8) == 0:
+		v = 0
+	case p.IntN(4) == 0:
+		v = p.history[p.IntN(len(p.history))]
+	}
+	if v == p.history[len(p.history)-1] {
+		return
+	}
+	artifact := fmt.Sprintf("%s@%d", bot, v)
+	if fresh := !slices.Contains(p.history, v); fresh {
+		switch p.IntN(6) {
+		case 0:
+			p.w.fails(artifact, errUnfit)
+			p.unfit[v] = true
+		case 1:
+			p.w.fails(artifact, errAway)
+		case 2, 3:
+			p.gates[v] = p.w.gate(artifact)
+		}
+	}
+	p.say("promote %d", v)
+	p.w.set(bot, v)
+	p.history = append(p.history, v)
+}
+
+func (p *play) newest() int { return p.history[len(p.history)-1-p.IntN(min(3, len(p.history)))] }
+
+func (p *play) say(format string, args ...any) {
+	p.course = append(p.course, fmt.Sprintf(format, args...))
+}
+
+func (p *play) wrong(format string, args ...any) {
+	p.Helper()
+	p.Fatalf("%s\nchampions %v, told of turn %d, unfit %v\n%q", fmt.Sprintf(format, args...), p.history, p.told, p.unfit, p.course)
+}
+
+// use asks, and checks the answer against all that is known.
+func (p *play) use() {
+	m, state := p.w.models.Slot(bot).Use()
+	known := p.history[p.told]
+	switch state {
+	case Ready:
+		p.say("use: %d", m.Ref().Version)
+		p.used = append(p.used, m)
+		p.ready(m.Ref().Version)
+	case Missing:
+		p.say("use: missing")
+		if known != 0 {
+			p.wrong("missing, and %d is champion", known)
+		}
+	case Broken:
+		p.say("use: broken")
+		if before := p.history[max(0, p.told-1)]; !p.unfit[known] || before != 0 && !p.unfit[before] {
+			p.wrong("broken")
+		}
+	case Loading:
+		p.say("use: loading")
+		if known == 0 {
+			p.wrong("loading, and there is no champion")
+		}
+	}
+}
+
+// ready checks a version that was answered: there must be a turn of its own, none
+// older than those of the answers before and than what settled.
+func (p *play) ready(v int) {
+	p.Helper()
+	turn := max(p.last, p.settled)
+	if p.unfit[p.history[p.settled]] && p.settled > 0 { // then the one before it answers
+		turn = max(p.last, p.settled-1)
+	}
+	for turn <= p.told && p.history[turn] != v {
+		turn++
+	}
+	switch {
+	case p.unfit[v]:
+		p.wrong("%d answers, and is unfit", v)
+	case p.history[p.told] == 0:
+		p.wrong("%d answers, and there is no champion", v)
+	case turn > p.told:
+		p.wrong("%d answers, behind what was champion in turn %d", v, p.last)
+	}
+	p.last = turn
+}
+
+// end heals all that can be, and waits: the champion answers.
+func (p *play) end() {
+	for _, open := range p.gates {
+		open()
+	}
+	for _, v := range p.history {
+		if !p.unfit[v] {
+			p.w.fails(fmt.Sprintf("%s@%d", bot, v), nil)
+		}
+	}
+	p.w.models.Changed(bot, p.w.champions[bot])
+	p.told = len(p.history) - 1
+	p.use()
+	time.Sleep(2 * mostBackoff)
+	synctest.Wait()
+	p.use()
+	time.Sleep(2 * mostBackoff)
+	synctest.Wait()
+	got, now, before := p.w.answers(bot), p.history[p.told], p.history[max(0, p.told-1)]
+	want := []string{strconv.Itoa(now)}
+	switch {
+	case now == 0:
+		want = []string{"missing"}
+	case p.unfit[now] && (before == 0 || p.unfit[before]):
+		want = []string{"broken"}
+	case p.unfit[now]:
+		want = []string{strconv.Itoa(before)}
+	}
+	if p.unfit[now] { // or what answered when it was found unfit
+		want = append(want, strconv.Itoa(p.history[p.last]))
+	}
+	if !slices.Contains(want, got) {
+		p.wrong("in the end it answers %s, not %v", got, want)
+	}
+	for _, m := range p.used {
+		m.Release()
+	}
+}
+
+// Many at once, for the race detector: users, champions that change, what leaves
+// the memory, and at the end nothing is held.
+func TestManyAtOnce(t *testing.T) {
+	w := newWorld(t, 8<<10) // a few models
+	const models, changes = 20, 300
+	name := func(n int) string { return fmt.Sprint("intent/", n) }
+	for n := range models {
+		w.promote(name(n), 1)
+	}
+	var users, others sync.WaitGroup
+	over := make(chan struct{})
+	for u := range 4 {
+		users.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(u), 1))
+			for last := map[int]int{}; ; {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				n := r.IntN(models)
+				s := w.models.Slot(name(n))
+				m, state := s.Use()
+				switch state {
+				case Ready:
+					if v := m.Ref().Version; v < last[n] {
+						t.Errorf("%s answers behind %d", m.Ref(), last[n])
+					} else {
+						last[n] = v
+					}
+					m.Release()
+				case Loading:
+					<-s.Waiter()
+				default:
+					t.Errorf("state %d: %v", state, s.Err())
+				}
+			}
+		})
+	}
+	others.Go(func() {
+		r := rand.New(rand.NewPCG(9, 9))
+		for v := range changes {
+			w.promote(name(r.IntN(models)), v+2)
+			if v%10 == 0 {
+				w.models.Settle()
+			}
+		}
+	})
+	others.Wait()
+	for n := range models { // each gets where it should
+		want := w.champions[name(n)].Version
+		for w.answers(name(n)) != strconv.Itoa(want) {
+			<-w.models.Slot(name(n)).Waiter()
+		}
+	}
+	close(over)
+	users.Wait()
+	if err := errors.Join(w.models.Close()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,241 @@
+package serving
+
+import (
+	"sync"
+	"time"
+
+	"tidemill.dev/internal/models/champions"
+	"tidemill.dev/internal/scoring/infer"
+)
+
+// State is the state of a slot.
+type State int8
+
+// States of a slot.
+const (
+	Ready   State = iota // Use has returned a model
+	Loading              // the model is being loaded; Slot.Waiter is closed when that may have changed
+	Missing              // the model has no champion
+	Broken               // the champion cannot be loaded, and neither can the one before it
+)
+
+// Slot decides which version of one model answers. There may be twenty thousand slots,
+// so rarely used fields are in separate structs.
+type Slot struct {
+	models *Models
+	name   string
+
+	lock     sync.Mutex
+	champion champion
+	serving  *infer.Ref   // version that answers, perhaps no longer in memory; nil if none
+	pinned   *infer.Model // same version, until its first use
+	attempt  *attempt     // load of the version that shall answer; nil if none
+	verdict  *verdict     // nil while no version is unfit
+	waiter   chan struct{}
+
+	loose bool  // not remembered by Models, because the model had no champion
+	found *Slot // remembered slot, once the model has a champion
+}
+
+// champion is the table's entry for the model.
+type champion struct {
+	version, previous int
+	artifact          string // empty if unknown
+}
+
+// alike reports whether two versions may have the same files. Version numbers start
+// again at 1 after a model was forgotten and made again.
+func alike(a, b string) bool { return a == b || a == "" || b == "" }
+
+// verdict names the unfit versions, as long as the champion is the same.
+type verdict struct {
+	champion, previous int // 0 if fit
+	err                error
+}
+
+// Use returns the version that answers now. The caller releases it. If the version is
+// not in memory, Use starts to load it in the background. It never waits.
+func (s *Slot) Use() (*infer.Model, State) {
+	if s.loose {
+		if f := s.known(); f != nil {
+			return f.Use()
+		}
+		return nil, Missing
+	}
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	if s.serving != nil {
+		if m := s.models.cache.Use(s.serving); m != nil {
+			s.unpin()
+			return m, Ready
+		}
+	}
+	switch {
+	case s.champion.version == 0:
+		return nil, Missing
+	case s.target() == 0:
+		return nil, Broken
+	}
+	s.try()
+	return nil, Loading
+}
+
+// Waiter returns a channel that is closed when the state of a Loading slot may have
+// changed.
+func (s *Slot) Waiter() <-chan struct{} {
+	if f := s.known(); f != nil {
+		return f.Waiter()
+	}
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	if s.attempt == nil {
+		return s.models.ready
+	}
+	if s.waiter == nil {
+		s.waiter = make(chan struct{})
+	}
+	return s.waiter
+}
+
+// Err returns the reason why the slot is Broken, or the error of the last try that will
+// be repeated.
+func (s *Slot) Err() error {
+	if f := s.known(); f != nil {
+		return f.Err()
+	}
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	switch {
+	case s.attempt != nil && s.attempt.err != nil:
+		return s.attempt.err
+	case s.verdict != nil:
+		return s.verdict.err
+	}
+	return nil
+}
+
+// known returns the remembered slot that has replaced a loose one; nil for all others.
+func (s *Slot) known() *Slot {
+	if !s.loose {
+		return nil
+	}
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	if s.found == nil && s.models.hasChampion(s.name) {
+		s.found = s.models.slot(s.name)
+	}
+	return s.found
+}
+
+// target returns the version that should answer: the champion, or the previous one if
+// the champion is unfit; 0 if both are.
+func (s *Slot) target() int {
+	c, v := s.champion, s.verdict
+	switch {
+	case v == nil || v.champion != c.version:
+		return c.version
+	case c.previous == c.version || v.previous == c.previous:
+		return 0
+	}
+	return c.previous
+}
+
+// look reads the champion from the table. It does so under the slot's lock: of two
+// concurrent callers, the later one sees the newer entry.
+func (s *Slot) look() {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	now, ok := s.models.table.Champion(s.name)
+	if !ok {
+		now = champions.Champion{}
+	}
+	before := s.champion
+	s.champion = champion{version: now.Version, previous: now.Previous, artifact: now.Artifact}
+	if s.champion.version != before.version || !alike(s.champion.artifact, before.artifact) {
+		s.changed()
+	}
+}
+
+// changed handles a new champion. The caller holds the slot's lock.
+func (s *Slot) changed() {
+	wanted := s.attempt != nil // a caller waits, or the previous champion was about to be replaced
+	s.stop()
+	s.verdict = nil
+	switch {
+	case s.champion.version == 0:
+		s.retire()
+	case s.serving != nil && s.isChampion(s.serving):
+		// A rollback before the newer champion was loaded: the serving version stays.
+	case wanted || s.serving != nil && s.models.cache.Holds(s.serving):
+		s.try()
+		return
+	default:
+		// The version has left the memory. Another model with the same files may load
+		// it again. Then it would answer, and the champion would not be loaded.
+		s.retire()
+	}
+	s.wake()
+}
+
+func (s *Slot) isChampion(r *infer.Ref) bool {
+	return r.Version == s.champion.version && alike(r.Artifact, s.champion.artifact)
+}
+
+// retire leaves the slot without a version that answers.
+func (s *Slot) retire() {
+	s.unpin()
+	if s.serving != nil {
+		s.models.cache.Drop(s.serving)
+		s.serving = nil
+	}
+}
+
+// settle stops a version from answering that is older than the target. Another process
+// may already have answered with the target while it was being loaded here.
+func (s *Slot) settle() {
+	s.look()
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	if s.serving != nil && !s.isChampion(s.serving) && s.serving.Version != s.target() {
+		s.retire()
+	}
+}
+
+// pinFor is the time that a loaded model is held for its first use. The cache may
+// decide not to keep it, but the callers that waited for it must find it.
+const pinFor = time.Second
+
+func (s *Slot) pin(m *infer.Model) {
+	s.unpin()
+	s.pinned = m
+	time.AfterFunc(pinFor, func() {
+		s.lock.Lock()
+		defer s.lock.Unlock()
+		if s.pinned == m {
+			s.unpin()
+		}
+	})
+}
+
+func (s *Slot) unpin() {
+	if s.pinned != nil {
+		s.pinned.Release()
+		s.pinned = nil
+	}
+}
+
+func (s *Slot) wake() {
+	if s.waiter != nil {
+		close(s.waiter)
+		s.waiter = nil
+	}
+}
+
+// end releases the held models and wakes the waiting callers.
+func (s *Slot) end() {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.stop()
+	s.unpin()
+	s.wake()
+}

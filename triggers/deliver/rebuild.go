@@ -1,0 +1,334 @@
+package deliver
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/parked"
+)
+
+// assigned rebuilds partitions from their parked logs before they are read, also before
+// they are read again after a failed transaction.
+func (pl *pipeline) assigned(ctx context.Context, at []broker.Position) ([]broker.Position, error) {
+	companions, err := pl.parkedPartitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	marks, err := pl.marksOf(ctx, at, companions)
+	if err != nil {
+		return nil, fmt.Errorf("find what is parked of stream %s: %w", pl.stream.Name, err)
+	}
+	ends, err := pl.d.o.Broker.Ends(ctx, pl.stream.Name)
+	if err != nil {
+		return nil, err
+	}
+	pl.mu.Lock()
+	t, keeps, event := pl.settings, pl.retention, pl.maxEvent
+	pl.mu.Unlock()
+	r := rebuild{l: pl, folds: map[int32]*rebuiltState{}}
+	for _, p := range at {
+		b := defaultBounds()
+		b.retention, b.skew, b.event = keeps, pl.d.o.Skew, event
+		r.folds[p.Partition] = newRebuiltState(newPartition(pl.stream.Name, p.Partition, b, p.Offset), t)
+	}
+	there := slices.DeleteFunc(slices.Clone(marks), func(m broker.Position) bool { return m.Partition >= companions })
+	if err := r.read(ctx, there); err != nil {
+		return nil, fmt.Errorf("find what is parked of stream %s: %w", pl.stream.Name, err)
+	}
+	for _, f := range r.folds {
+		if f.p.number >= companions {
+			pl.awaitParkedPartition(f.p)
+		}
+	}
+	return r.finish(at, ends), nil
+}
+
+func endOf(ends []broker.Position, p broker.Position) int64 {
+	for _, e := range ends {
+		if e.Partition == p.Partition {
+			return e.Offset
+		}
+	}
+	return p.Offset
+}
+
+// rebuild makes partitions from their parked logs.
+type rebuild struct {
+	l     *pipeline
+	folds map[int32]*rebuiltState
+}
+
+// read reads the logs from their marks. It waits for records that a predecessor's
+// transaction may still be about to make visible: see [broker.Broker.ReadBack].
+func (r *rebuild) read(ctx context.Context, marks []broker.Position) error {
+	if len(marks) == 0 {
+		return nil
+	}
+	from := slices.Clone(marks)
+	for n := range from {
+		from[n].Offset = max(from[n].Offset, 0)
+	}
+	if err := r.checkStarts(ctx, from); err != nil {
+		return err
+	}
+	_, err := parked.Rebuild(ctx, r.l.d.o.Broker, from, func(in *broker.Incoming) error {
+		return r.folds[in.Position().Partition].add(in)
+	})
+	return err
+}
+
+// checkStarts writes a dead letter if a parked log has expired while some of it was
+// still needed. That happens if no dispatcher runs for longer than the retention.
+func (r *rebuild) checkStarts(ctx context.Context, from []broker.Position) error {
+	starts, err := r.l.d.o.Broker.Places(ctx, r.l.parked(), broker.Earliest())
+	if err != nil {
+		return err
+	}
+	for _, f := range from {
+		if start := endOf(starts, f); start > f.Offset {
+			_, err := r.l.d.deadLetters.gap(ctx, f, start-1, r.l.group, "what was parked there has expired before it was delivered: nobody served the triggers for longer than the retention")
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return err
+}
+
+// finish installs the partitions and returns from where each is to be read.
+func (r *rebuild) finish(at, ends []broker.Position) []broker.Position {
+	built := make([]*assignment, len(at))
+	places := slices.Clone(at)
+	for n, p := range at {
+		f := r.folds[p.Partition]
+		built[n] = newAssignment(r.l, f.p)
+		places[n].Offset = f.finish(p.Offset, max(endOf(ends, p), p.Offset), r.l.d.clock.now())
+	}
+	r.l.install(built)
+	return places
+}
+
+// install replaces the assignments that a failed transaction has ended. New ones are
+// open at once. The others open when the transaction has returned, because until then
+// events that were read for the old assignment may come.
+func (pl *pipeline) install(built []*assignment) {
+	var fresh []*assignment
+	pl.mu.Lock()
+	for _, s := range built {
+		if old := pl.assignments[s.p.number]; old != nil {
+			pl.returned = append(pl.returned, old.end()...)
+			s.p.paused = old.p.paused // the consumer still has the old partition paused
+		} else {
+			fresh = append(fresh, s)
+		}
+		pl.assignments[s.p.number] = s
+	}
+	t, keeps := pl.settings, pl.retention
+	pl.mu.Unlock()
+	for _, s := range built { // the config may have changed during a long rebuild
+		s.do(func(p *partition, now millis) {
+			p.retain(keeps)
+			if p.settings != t {
+				p.apply(t, now)
+			}
+		})
+	}
+	for _, s := range fresh {
+		s.do(func(p *partition, now millis) { p.open(now) })
+	}
+	notify(pl.commandsRead)
+	pl.d.shares()
+}
+
+// leaving parks the items that have not ended of partitions that are given up, and
+// waits a little for attempts under way.
+func (pl *pipeline) leaving(ctx context.Context, at []broker.Position) {
+	ctx, cancel := context.WithTimeout(ctx, leaveGrace)
+	defer cancel()
+	var all []*assignment
+	for _, p := range at {
+		if s := pl.assignment(p.Partition); s != nil {
+			s.do(func(p *partition, _ millis) { p.leaving = true })
+			all = append(all, s)
+		}
+	}
+	notify(pl.work)
+	for _, s := range all {
+		select {
+		case <-s.quiet:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// gone ends the assignments of partitions that others may own by now.
+func (pl *pipeline) gone(at []broker.Position) {
+	for _, p := range at {
+		pl.mu.Lock()
+		s := pl.assignments[p.Partition]
+		delete(pl.assignments, p.Partition)
+		pl.mu.Unlock()
+		if s != nil {
+			release(s.end())
+		}
+	}
+	pl.d.shares()
+}
+
+// rebuiltState makes a partition's state from its parked log. The newest record of an
+// item counts and replaces the earlier ones.
+type rebuiltState struct {
+	p        *partition
+	triggers []*triggerState
+	numbers  map[string]uint32 // numbers of triggers
+	entries  []foldEntry
+	tidied   int // number of entries after the last merge
+	next     int64
+	begun    int64 // offset of the newest state event; none if there is none
+	on       millis
+}
+
+// foldEntry is the content of one record about an item.
+type foldEntry struct {
+	ref     recordRef
+	due     millis
+	key     uint64
+	trigger uint32
+	keyed   bool
+	over    bool
+}
+
+// newRebuiltState starts with an empty partition.
+func newRebuiltState(p *partition, t *triggerSettings) *rebuiltState {
+	p.settings = t
+	return &rebuiltState{p: p, numbers: map[string]uint32{}, begun: none}
+}
+
+// add reads the next record of the log.
+func (f *rebuiltState) add(in *broker.Incoming) error {
+	f.p.logEnd = max(f.p.logEnd, in.Offset+1)
+	header := recordOf(&in.View)
+	switch {
+	case header == nil && in.Type == tidemill.TypeParkedSettled:
+		return f.settled(in)
+	case header == nil && in.Type == tidemill.TypeParkedBegun:
+		return f.started(in)
+	case header == nil:
+		return nil // not a record of ours
+	}
+	var r record
+	if err := r.decode(header); err != nil {
+		return err
+	}
+	n := f.triggerState(r.trigger)
+	e := foldEntry{trigger: n, due: r.due, ref: recordRef{source: r.source, at: in.Offset, first: uint32(r.first / 1000), replay: f.p.replays.number(r.replay)}}
+	t := f.triggers[n].trigger
+	if e.keyed = in.Key != nil && (t == nil || t.Delivery.Ordered); e.keyed {
+		e.key = f.p.hash(in.Key)
+	}
+	f.next = max(f.next, r.next)
+	f.append(e)
+	return nil
+}
+
+func (f *rebuiltState) triggerState(name string) uint32 {
+	n, known := f.numbers[name]
+	if !known {
+		n = uint32(len(f.triggers))
+		f.triggers = append(f.triggers, f.p.triggerState(name))
+		f.numbers[name] = n
+	}
+	return n
+}
+
+func (f *rebuiltState) started(in *broker.Incoming) error {
+	var b triggerStarts
+	if err := json.Unmarshal(in.Data, &b); err != nil {
+		return fmt.Errorf("decode which triggers have begun: %w", err)
+	}
+	if b.From == nil {
+		b.From = map[string]int64{}
+	}
+	f.p.begun, f.begun, f.on = b, in.Offset, millisOf(in.Time)
+	f.next = max(f.next, b.Next)
+	return nil
+}
+
+func (f *rebuiltState) settled(in *broker.Incoming) error {
+	all, err := decodeSettled(in.Data)
+	if err != nil {
+		return fmt.Errorf("decode which items have ended: %w", err)
+	}
+	for _, s := range all {
+		n, replay := f.triggerState(s.Trigger), f.p.replays.number(s.Replay)
+		for _, source := range s.Offsets {
+			f.append(foldEntry{trigger: n, over: true, ref: recordRef{source: source, at: in.Offset, replay: replay}})
+		}
+	}
+	return nil
+}
+
+func (f *rebuiltState) append(e foldEntry) {
+	f.entries = append(f.entries, e)
+	if len(f.entries) > 2*f.tidied+1<<16 {
+		f.merge()
+	}
+}
+
+// merge keeps one entry for each item that has not ended. So a long log of ended items
+// takes no memory.
+func (f *rebuiltState) merge() {
+	slices.SortFunc(f.entries, func(a, b foldEntry) int {
+		return cmp.Or(cmp.Compare(a.trigger, b.trigger), cmp.Compare(a.ref.source, b.ref.source), cmp.Compare(a.ref.replay, b.ref.replay), cmp.Compare(a.ref.at, b.ref.at))
+	})
+	kept := f.entries[:0]
+	for n, e := range f.entries {
+		last := n == len(f.entries)-1 || f.entries[n+1].trigger != e.trigger || !f.entries[n+1].ref.same(e.ref)
+		if last && !e.over {
+			kept = append(kept, e)
+		}
+	}
+	f.entries, f.tidied = kept, len(kept)
+}
+
+// finish gives the partition its state and returns the source offset from which it is
+// to be read. proposed is the group's offset, end the end of the source. If no state
+// was ever written, triggers begin where the partition is read from, and otherwise new
+// ones begin at the end.
+func (f *rebuiltState) finish(proposed, end int64, now millis) int64 {
+	p := f.p
+	f.merge()
+	for _, e := range f.entries {
+		l := f.triggers[e.trigger]
+		c := l.queueOf(e.key, e.keyed)
+		c.add(e.ref)
+		p.needed.Add(e.ref.at)
+		if c.at == lonely {
+			c.wait(e.due, now)
+		}
+	}
+	f.entries = nil
+	if f.begun != none {
+		p.begunAt, p.begunOn = f.begun, f.on
+		p.progress.next = p.begun.Commands
+		maps.Copy(p.progress.open, p.begun.Letters)
+		p.needed.Add(f.begun)
+	}
+	// A server that dies in the middle of a transaction may show the parked records and
+	// forget the offset that belongs to them.
+	position := max(proposed, f.next)
+	p.base, p.next, p.latest = position, position, end
+	if f.begun == none { // never written, or lost: rather too early than too late
+		p.latest = position
+	}
+	p.skewed = now.after(p.bounds.skew)
+	p.apply(p.settings, now)
+	return position
+}

@@ -1,0 +1,252 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"sync"
+	"time"
+
+	"tidemill.dev/config"
+	"tidemill.dev/triggers/deadletters"
+)
+
+// senderOf returns the sender of a trigger.
+func (d *Dispatcher) senderOf(trigger string) *sender {
+	if s := (*d.senders.Load())[trigger]; s != nil {
+		return s
+	}
+	return d.orphans
+}
+
+// targets returns where each trigger's events go. A trigger that has not changed keeps
+// its connections. Called with the lock held.
+func (d *Dispatcher) targets(c *config.Config) (map[string]*target, error) {
+	known := *d.senders.Load()
+	all := make(map[string]*target, len(c.Triggers))
+	for _, t := range c.Triggers {
+		if s := known[t.Name]; s != nil && reflect.DeepEqual(s.to.Load().trigger, t) {
+			all[t.Name] = s.to.Load()
+			continue
+		}
+		to, err := newSubscriber(t, subscriberOptions{Resolve: d.o.Resolve, Bearer: d.o.Bearer, Version: d.o.Version, Tracer: d.o.Tracer})
+		if err != nil {
+			return nil, err
+		}
+		all[t.Name] = &target{subscriber: to, trigger: t}
+	}
+	return all, nil
+}
+
+// aim gives each trigger its target and returns the senders of removed triggers. Called
+// with the lock held.
+func (d *Dispatcher) aim(targets map[string]*target) []*sender {
+	known := *d.senders.Load()
+	next := make(map[string]*sender, len(targets))
+	for name, to := range targets {
+		s := known[name]
+		if s == nil {
+			s = newSender(d, name, to)
+			s.latency = d.counts.latencyOf(name)
+		} else if s.to.Load() != to {
+			s.aim(to)
+		}
+		next[name] = s
+	}
+	d.senders.Store(&next)
+	var gone []*sender
+	for name, s := range maps.All(known) {
+		if next[name] == nil {
+			gone = append(gone, s)
+		}
+	}
+	return gone
+}
+
+// dismiss ends the senders of removed triggers. Their waiting items become dead
+// letters.
+func (d *Dispatcher) dismiss(gone []*sender) {
+	for _, s := range gone {
+		for _, i := range s.end() {
+			d.send(i)
+		}
+		if to := s.to.Load(); to.subscriber != nil {
+			to.subscriber.close()
+		}
+		d.counts.forget(s.name)
+	}
+}
+
+// shares divides the triggers' rates among the dispatchers: each gets the share of a
+// rate that it has of the partitions.
+func (d *Dispatcher) shares() { notify(d.repair) }
+
+// share computes the shares again. Called with the lock held.
+func (d *Dispatcher) share() {
+	ours, all := map[string]int{}, map[string]int{}
+	for stream, p := range d.plans {
+		l := d.pipelines[stream]
+		if l == nil {
+			continue
+		}
+		n := len(l.all())
+		for _, name := range p.triggers {
+			ours[name] += n
+			all[name] += max(l.stream.Partitions, n)
+		}
+	}
+	for name, s := range *d.senders.Load() {
+		if all[name] > 0 && ours[name] > 0 {
+			s.setShare(float64(ours[name]) / float64(all[name]))
+		}
+	}
+}
+
+// ErrNotYet is wrapped by a resolver's error if a subscriber does not exist yet but may
+// come: a service that gets ready or that has not been created. Its trigger rests as if
+// it were paused, until the resolver finds the subscriber. The attempt does not count,
+// so the wait alone makes no event a dead letter earlier than a pause would.
+var ErrNotYet = errors.New("not there yet")
+
+// expectEvery is how often the resolver is asked for missing subscribers. It answers
+// from memory.
+const expectEvery = 200 * time.Millisecond
+
+// missingTargets is the set of triggers whose subscriber does not exist yet, with the
+// reason.
+type missingTargets struct {
+	mu      sync.Mutex
+	why     map[string]error
+	changed chan struct{} // signalled when a trigger is added
+}
+
+func newMissingTargets() missingTargets {
+	return missingTargets{why: map[string]error{}, changed: make(chan struct{}, 1)}
+}
+
+func (m *missingTargets) has(trigger string) bool { return m.of(trigger) != nil }
+
+// of returns why a trigger waits; nil if it does not.
+func (m *missingTargets) of(trigger string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.why[trigger]
+}
+
+// set stores the resolver's error. It reports whether the trigger begins or ends to
+// wait.
+func (m *missingTargets) set(trigger string, why error) (changed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, before := m.why[trigger]
+	if why == nil {
+		delete(m.why, trigger)
+	} else {
+		m.why[trigger] = why
+	}
+	return before != (why != nil)
+}
+
+func (m *missingTargets) names() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]string, 0, len(m.why))
+	for name := range m.why {
+		all = append(all, name)
+	}
+	return all
+}
+
+// targetMissing makes a trigger rest whose subscriber does not exist yet.
+func (d *Dispatcher) targetMissing(trigger string, why error) {
+	if d.missing.set(trigger, why) {
+		d.o.Logger.Warn("a trigger waits for its subscriber", "trigger", trigger, "reason", why)
+		notify(d.missing.changed)
+	}
+}
+
+// retryMissing looks for missing subscribers until the context ends. A trigger is only
+// looked for once an attempt has found its subscriber missing.
+func (d *Dispatcher) retryMissing(ctx context.Context) {
+	t := time.NewTimer(expectEvery)
+	defer t.Stop()
+	for {
+		t.Reset(expectEvery)
+		select {
+		case <-d.missing.changed:
+			d.rest()
+		case <-t.C:
+			if d.findAgain(ctx) {
+				d.rest()
+			}
+		case <-ctx.Done():
+			return
+		}
+		if len(d.missing.names()) > 0 {
+			continue
+		}
+		select {
+		case <-d.missing.changed:
+			d.rest()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// findAgain reports whether a missing subscriber exists now, or is no longer wanted.
+func (d *Dispatcher) findAgain(ctx context.Context) (found bool) {
+	for _, name := range d.missing.names() {
+		s := (*d.senders.Load())[name]
+		if s == nil { // the config no longer has the trigger
+			found = d.missing.set(name, nil) || found
+			continue
+		}
+		_, err := s.to.Load().subscriber.where(ctx)
+		if errors.Is(err, ErrNotYet) {
+			d.missing.set(name, err) // the reason may have changed
+			continue
+		}
+		d.o.Logger.Info("a trigger's subscriber is there", "trigger", name)
+		found = d.missing.set(name, nil) || found
+	}
+	return found
+}
+
+// rest applies the present set of missing subscribers everywhere.
+func (d *Dispatcher) rest() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.applyRanges()
+	for _, l := range d.pipelines {
+		l.apply(d.settingsOf(l.stream.Name), d.retentionOf(l))
+	}
+}
+
+// passed reports whether an item's event is older than the forgetting of its key. Such
+// an event is never delivered, however long it has waited, and no replay brings it
+// back. The check is made right before each attempt, so no search through parked events
+// is needed.
+func (d *Dispatcher) passed(i *item) bool {
+	if i.lost != "" {
+		return false // there is no event to check; its dead letter says so
+	}
+	v := &i.event.view
+	key := v.Subject
+	if key == "" {
+		key = string(v.Key)
+	}
+	return d.commands.Now().Passed(key, v.Type, i.part.stream, i.part.number, i.ref.source)
+}
+
+// pass ends an item without a delivery and without a dead letter, because a dead letter
+// would keep the event for ever. The commands record that its key was forgotten.
+func (d *Dispatcher) pass(i *item) {
+	d.o.Logger.Info("an event is not delivered, as its key has gone", "trigger", i.queue.trigger.name,
+		"stream", i.part.stream, "partition", i.part.number, "offset", i.ref.source, "event", i.event.view.ID)
+	if err := d.resolve(i, deadletters.Receipt{Outcome: deadletters.DroppedByAct, Reason: "the key has gone"}); err != nil {
+		return // the new owner of its partition ends it
+	}
+	i.part.home.do(func(p *partition, now millis) { p.ended(i, now) })
+}

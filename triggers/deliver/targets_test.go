@@ -1,0 +1,210 @@
+package deliver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/broker"
+	"tidemill.dev/config"
+)
+
+// comingLater is a resolver whose service is there once its URL is set.
+type comingLater struct {
+	at    atomic.Pointer[url.URL]
+	asked atomic.Int64
+}
+
+func (c *comingLater) resolve(_ context.Context, to config.Target) (*url.URL, error) {
+	c.asked.Add(1)
+	if at := c.at.Load(); at != nil {
+		return at, nil
+	}
+	return nil, fmt.Errorf("the service %s is %w: RevisionMissing", to.Service, ErrNotYet)
+}
+
+func (c *comingLater) come(t testing.TB, text string) {
+	at, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.at.Store(at)
+}
+
+func (w *install) openWith(resolve Resolver) *Dispatcher {
+	w.Helper()
+	d, err := Open(w.ctx, Options{Broker: w.dial(), Config: w.config, Logger: w.log, SessionTimeout: w.session, Resolve: resolve})
+	w.must(err)
+	w.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		_ = d.Close(ctx)
+	})
+	w.opened = append(w.opened, d)
+	w.must(d.Ready(w.ctx))
+	return d
+}
+
+func standingOf(d *Dispatcher, trigger string) Standing {
+	all := d.Standing()
+	return all[slices.IndexFunc(all, func(s Standing) bool { return s.Name == trigger })]
+}
+
+// An event whose subscriber is not there yet waits. However often it is asked
+// for, that is no attempt, and a trigger that allows but one makes no dead letter
+// of it; nobody else waits with it, and in the end each key's events come in
+// their order.
+func TestWhoIsNotThereYetIsWaitedFor(t *testing.T) {
+	w := newInstall(t, 2)
+	late, other, there := newSink(t, nil), newSink(t, nil), &comingLater{}
+	w.trigger("late", "", func(t *config.Trigger) { t.To.Service, t.Delivery.Attempts = "writer", 1 })
+	w.trigger("other", other.url, nil)
+	d := w.openWith(there.resolve)
+	w.publish(40, 5)
+	w.until("the other has all", func() bool { return other.count() == 40 })
+	w.until("it waits and is parked", func() bool { return parkedOf(d, "late") == 40 })
+	asked := there.asked.Load()
+	w.until("it is asked for again and again", func() bool { return there.asked.Load() > asked+3 })
+	w.publish(10, 5) // these find it waiting
+	s := standingOf(d, "late")
+	if s.Failed != 0 || s.LastError != "" || !strings.Contains(s.Waits, "the service writer is not there yet: RevisionMissing") {
+		t.Errorf("it stands so: %+v", s)
+	}
+	there.come(t, late.url)
+	w.until("the late one has all", func() bool { return late.count() == 50 })
+	w.until("the last answer is counted, and nobody waits", func() bool { s := standingOf(d, "late"); return s.Delivered >= 50 && s.Waits == "" })
+	if s := standingOf(d, "late"); s.Failed != 0 {
+		t.Errorf("it stands so in the end: %+v", s)
+	}
+	late.inOrder()
+	if n := len(w.letters()); n != 0 {
+		t.Errorf("there are %d dead letters", n)
+	}
+}
+
+// told is the Authorization that an event came with.
+func (s *sink) told(id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.header[id].Get("Authorization")
+}
+
+// A trigger that is aimed elsewhere waits for nobody any more.
+func TestATriggerThatIsAimedElsewhereWaitsNoMore(t *testing.T) {
+	w := newInstall(t, 1)
+	here, nobody := newSink(t, nil), &comingLater{}
+	w.trigger("a", "", func(t *config.Trigger) { t.To.Service = "writer" })
+	d := w.openWith(nobody.resolve)
+	w.publish(3, 1)
+	w.until("it waits", func() bool { return standingOf(d, "a").Waits != "" })
+	w.trigger("a", here.url, nil)
+	w.must(d.Apply(w.ctx, w.config))
+	w.until("it is delivered", func() bool { return here.count() == 3 })
+}
+
+// What any other error of a resolver's means is as before: an attempt has failed.
+func TestAResolverThatFailsIsAnAttempt(t *testing.T) {
+	w := newInstall(t, 1)
+	w.trigger("a", "", func(t *config.Trigger) { t.To.Service, t.Delivery.Attempts = "writer", 2 })
+	w.openWith(func(context.Context, config.Target) (*url.URL, error) { return nil, errors.New("no service of ours") })
+	w.publish(1, 1)
+	w.until("there is a dead letter", func() bool { return len(w.letters()) == 1 })
+}
+
+// Our functions are told who calls, and nobody else is.
+func TestOnlyOurFunctionsAreTold(t *testing.T) {
+	t.Parallel()
+	w := newInstall(t, 1)
+	ours, theirs, service := newSink(t, nil), newSink(t, nil), newSink(t, nil)
+	w.trigger("ours", "", func(t *config.Trigger) { t.To = config.Target{Function: "train", Recipe: "intent"} })
+	w.trigger("theirs", theirs.url, nil)
+	w.trigger("service", "", func(t *config.Trigger) { t.To.Service = "writer" })
+	d, err := Open(w.ctx, Options{Broker: w.dial(), Config: w.config, Logger: w.log, SessionTimeout: w.session, Bearer: "s3cret",
+		Resolve: func(_ context.Context, to config.Target) (*url.URL, error) {
+			if to.Function != "" {
+				return url.Parse(ours.url)
+			}
+			return url.Parse(service.url)
+		}})
+	w.must(err)
+	w.Cleanup(func() { _ = d.Close(context.Background()) })
+	w.must(d.Ready(w.ctx))
+	w.publish(1, 1)
+	w.until("all have it", func() bool { return ours.count() == 1 && theirs.count() == 1 && service.count() == 1 })
+	for name, s := range map[string]*sink{"Bearer s3cret": ours, "": theirs} {
+		if got := s.told("0"); got != name {
+			t.Errorf("it was told %q, not %q", got, name)
+		}
+	}
+	if got := service.told("0"); got != "" {
+		t.Errorf("a service was told %q", got)
+	}
+}
+
+// pass ends a key where the events end now.
+func (w *install) pass(key string) {
+	w.Helper()
+	ends, err := w.b.Ends(w.ctx, tidemill.StreamEvents)
+	w.must(err)
+	d := tidemill.KeyPassedData{Ends: map[string][]int64{tidemill.StreamEvents: make([]int64, len(ends))}}
+	for _, e := range ends {
+		d.Ends[tidemill.StreamEvents][e.Partition] = e.Offset
+	}
+	data, err := json.Marshal(d)
+	w.must(err)
+	v := broker.View{ID: key, Source: "/test", Type: tidemill.TypeKeyPassed, Subject: key, Data: data, DataContentType: "application/json"}
+	_, err = w.p.Publish(w.ctx, tidemill.StreamCommands, &v)
+	w.must(err)
+}
+
+// What waits for a key that has gone is not delivered when its time comes, and
+// becomes no dead letter; other keys get all of theirs, and so does the key's next
+// life. That holds for a dispatcher that comes later, too.
+func TestAKeyThatHasGoneGetsNothing(t *testing.T) {
+	for name, restart := range map[string]bool{"goes on": false, "comes later": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newInstall(t, 2)
+			to := newSink(t, func(string, int) int { return 503 })
+			w.trigger("a", to.url, func(t *config.Trigger) {
+				t.Delivery.Attempts = 1000
+				t.Delivery.Backoff.First = 300 * time.Millisecond
+			})
+			d := w.open()
+			w.publish(100, 10) // ten of each key
+			w.until("all is parked", func() bool { return parkedOf(d, "a") == 100 && w.committed() })
+			if restart {
+				w.close(d)
+			}
+			w.pass("k3")
+			w.publish(10, 10) // one more of each
+			if restart {
+				d = w.open()
+			}
+			w.until("it has been heard", func() bool {
+				return d.commands.Now().Passed("k3", "order", tidemill.StreamEvents, 0, 0) || d.commands.Now().Passed("k3", "order", tidemill.StreamEvents, 1, 0)
+			})
+			to.set(nil)
+			w.until("nothing is parked", func() bool { return to.count() >= 100 && parkedOf(d, "a") == 0 })
+			to.inOrder()
+			to.mu.Lock()
+			defer to.mu.Unlock()
+			if got := to.byKey["k3"]; !slices.Equal(got, []string{"103"}) {
+				t.Errorf("the key that has gone got %v", got)
+			}
+			if got := len(to.byKey["k4"]); got != 11 {
+				t.Errorf("another key got %d events", got)
+			}
+			if all := w.letters(); len(all) > 0 {
+				t.Errorf("there are %d dead letters", len(all))
+			}
+		})
+	}
+}

@@ -1,0 +1,450 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tidemill.dev/config"
+)
+
+// each is a schedule whose keys others know.
+func each(cron string, missed config.Missed, spread time.Duration) config.Schedule {
+	return config.Schedule{Name: "s", Cron: cron, TimeZone: "UTC", Missed: missed, Each: true, Spread: spread}
+}
+
+func TestEachKey(t *testing.T) {
+	t.Parallel()
+	keys := []string{"b", "a", "b"}
+	d := newDesktop(t, each("0 * * * *", config.MissedAll, 0))
+	d.keys = func() []string { return keys }
+	ask := func(now, want string, asked int) {
+		t.Helper()
+		if got := shown(d.all(moment(t, now))); got != want || d.asked != asked {
+			t.Errorf("at %s: %q after asking %d times, want %q, %d", now, got, d.asked, want, asked)
+		}
+	}
+	ask("12:30", "", 0)
+	ask("12:50", "", 0)
+	ask("13:00", "13:00/a 13:00/b", 1)
+	ask("13:00:20", "", 1)
+	keys = []string{"a", "b", "c"} // c comes between two ticks
+	ask("13:30", "", 1)
+	ask("14:00", "14:00/a 14:00/b 14:00/c", 2)
+	keys = nil
+	ask("15:00", "", 3)
+	keys = []string{"d"}
+	ask("15:30", "", 3)
+	ask("16:00:10", "16:00/d", 4)
+	if p := d.plan(moment(t, "16:10")); !p.wake.Equal(moment(t, "17:00")) || len(d.rolls) != 0 {
+		t.Errorf("wakes at %s, and holds %d rolls", p.wake, len(d.rolls))
+	}
+	d.is()
+	if p := d.plan(moment(t, "16:20")); !slices.Equal(p.gone, []string{"s"}) {
+		t.Errorf("gone: %q", p.gone)
+	}
+}
+
+// Until its keys are known a schedule sends nothing and forgets nothing, and the
+// others go on.
+func TestKeysThatAreNotKnown(t *testing.T) {
+	t.Parallel()
+	d := newDesktop(t, each("0 * * * *", config.MissedSkip, 0), config.Schedule{Name: "other", Cron: "0 * * * *"})
+	d.plan(moment(t, "12:30"))
+	for _, now := range []string{"13:00", "13:00:10", "13:00:50"} {
+		p := d.plan(moment(t, now))
+		if want := map[bool]string{true: "13:00"}[now == "13:00"]; shown(p.ticks) != want || !slices.Equal(p.asks, []string{"s"}) || p.more {
+			t.Errorf("at %s %q is sent, and asked for %q", now, shown(p.ticks), p.asks)
+		}
+	}
+	d.keys = func() []string { return []string{"a"} }
+	if got := shown(d.all(moment(t, "13:00:59"))); got != "13:00/a" {
+		t.Errorf("then %q", got)
+	}
+}
+
+// The larger ones of these tests are not parallel: controllers that fight beside them
+// need their time.
+
+// The keys are asked for once a scheduled time, however long its spread, and what
+// waits of the times before goes on while they are asked for again.
+func TestEachKeyInASpread(t *testing.T) {
+	d := newDesktop(t, each("0 * * * *", config.MissedSkip, 90*time.Minute))
+	d.keys = func() []string { return keysOf(500) }
+	got := map[string]time.Time{}
+	to := moment(t, "18:30")
+	for now := moment(t, "12:30"); now.Before(to); {
+		p := d.plan(now)
+		for _, tick := range p.ticks {
+			name := stamp(tick.Scheduled) + tick.Key
+			if !got[name].IsZero() || !tick.due.Equal(now) {
+				t.Fatalf("at %s: %+v, which was sent at %s", now, tick, got[name])
+			}
+			got[name] = now
+		}
+		if len(p.asks) > 0 {
+			continue // it is answered at once
+		}
+		now = p.wake
+	}
+	want := 0
+	for _, key := range keysOf(500) {
+		for at := moment(t, "13:00"); at.Add(offset("s", key, 90*time.Minute)).Before(to); at = at.Add(time.Hour) {
+			want++
+		}
+	}
+	if len(got) != want || d.asked != 6 {
+		t.Errorf("%d ticks, want %d, after asking %d times", len(got), want, d.asked)
+	}
+}
+
+// Two hundred thousand keys are many transactions, none of them large, and no
+// tick is too late because the ones before took long.
+func TestVeryManyKeys(t *testing.T) {
+	keys := keysOf(200_000)
+	for _, spread := range []time.Duration{0, 2 * time.Hour} {
+		d := newDesktop(t, each("0 3 * * *", config.MissedSkip, spread), config.Schedule{Name: "other", Cron: "* * * * *", Missed: config.MissedAll})
+		d.keys = func() []string { return keys }
+		d.plan(moment(t, "02:59:30"))
+		now := moment(t, "03:00")
+		if spread > 0 {
+			now = moment(t, "05:00")
+			d.states["s"] = state{Cron: "0 3 * * *", TimeZone: "UTC", Spread: spread, From: moment(t, "02:00"), Through: moment(t, "04:59:30")}
+		}
+		got, most := map[string]int{}, 0
+		for {
+			p := d.plan(now)
+			most = max(most, len(p.ticks))
+			for _, tick := range p.ticks {
+				if tick.Schedule == "s" {
+					got[tick.Key]++
+				}
+			}
+			if !p.more && len(p.asks) == 0 {
+				break
+			}
+			now = now.Add(10 * time.Second) // Kafka is slow
+		}
+		want := 200_000
+		if spread > 0 {
+			want = 0
+			for _, key := range keys {
+				if at := moment(t, "03:00").Add(offset("s", key, spread)); at.After(moment(t, "04:59:30")) {
+					want++
+				}
+			}
+		}
+		if len(got) != want || most > part+enough || len(d.states["s"].Skipped) > 0 {
+			t.Errorf("%d keys of %d, %d ticks in one transaction, skipped %v", len(got), want, most, d.states["s"].Skipped)
+		}
+		for key, n := range got {
+			if n != 1 {
+				t.Fatalf("%s ticked %d times", key, n)
+			}
+		}
+	}
+}
+
+// However the time is cut into plans, whoever takes over within a pass and
+// whatever keys he is told, no tick is sent twice, and a key that was always
+// there has all of them.
+func TestEachKeyHoweverOftenOneLooks(t *testing.T) {
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		s := each([]string{"0 * * * *", "*/7 * * * *", "@every 5m"}[r.IntN(3)], config.MissedAll, 0)
+		if r.IntN(2) == 0 {
+			s.Spread = time.Duration(1+r.IntN(100)) * time.Minute
+		}
+		always := keysOf(3)
+		d := newDesktop(t, s)
+		d.keys = func() []string {
+			all := slices.Clone(always)
+			for i := range 4 {
+				if r.IntN(2) == 0 {
+					all = append(all, fmt.Sprint("some-", i))
+				}
+			}
+			return all
+		}
+		from := moment(t, "02:30")
+		to := from.Add(8 * time.Hour)
+		got := map[string]int{}
+		for now := from; ; {
+			for _, tick := range d.all(now) {
+				got[tick.Key+" "+stamp(tick.Scheduled)]++
+				if tick.due.After(now) {
+					t.Fatalf("seed %d at %s: %+v", seed, now, tick)
+				}
+			}
+			if !now.Before(to) {
+				break
+			}
+			now = now.Add(time.Duration(1+r.IntN(900)) * time.Second)
+			if r.IntN(4) == 0 {
+				d.rolls = nil // another controller
+			}
+			if now.After(to) {
+				now = to
+			}
+		}
+		e := d.table[0]
+		for _, key := range always {
+			for _, scheduled := range e.between(from, to.Add(-offset("s", key, s.Spread)), 1<<20) {
+				if name := key + " " + stamp(scheduled); got[name] != 1 {
+					t.Fatalf("seed %d, %+v: %s was sent %d times", seed, s, name, got[name])
+				}
+			}
+		}
+		for name, n := range got {
+			if n != 1 {
+				t.Errorf("seed %d, %+v: %s was sent %d times", seed, s, name, n)
+			}
+		}
+	}
+}
+
+// A pass that another controller ends, with other keys: what was sent is not sent
+// again, and who left is not sent.
+func TestAPassThatAnotherControllerEnds(t *testing.T) {
+	keys := keysOf(2*part + part/2)
+	d := newDesktop(t, each("0 * * * *", config.MissedSkip, 0))
+	d.keys = func() []string { return keys }
+	d.plan(moment(t, "12:30"))
+	d.plan(moment(t, "13:00"))
+	first := d.plan(moment(t, "13:00"))
+	if len(first.ticks) != part || !first.more || d.states["s"].Pass == nil {
+		t.Fatalf("%d ticks, more %v, %+v", len(first.ticks), first.more, d.states["s"])
+	}
+	slices.Sort(keys)
+	keys = append([]string{"0-comes-late"}, keys[:2*part]...) // before the place that the pass is at; and some leave
+	d.rolls = nil
+	rest := d.all(moment(t, "13:20"))
+	count := map[string]int{}
+	for _, tick := range append(first.ticks, rest...) {
+		count[tick.Key]++
+	}
+	if len(rest) != part || len(count) != 2*part || count["0-comes-late"] != 0 {
+		t.Errorf("%d more ticks, of %d keys in all", len(rest), len(count))
+	}
+	if st := d.states["s"]; st.Pass != nil || !st.Through.Equal(moment(t, "13:00")) || len(st.Skipped) > 0 {
+		t.Errorf("and then %+v", st)
+	}
+}
+
+// A schedule that is changed within a pass ends it as it was.
+func TestAScheduleThatChangesWithinAPass(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		s := each("0 * * * *", config.MissedAll, time.Hour)
+		d := newDesktop(t, s)
+		d.keys = func() []string { return keysOf(3 * part) }
+		d.plan(moment(t, "12:30"))
+		got := d.all(moment(t, "13:20"))
+		d.is(each("30 * * * *", config.MissedSkip, 0))
+		d.rolls = nil
+		d.plan(moment(t, "13:20"))
+		p := d.plan(moment(t, "13:20")) // what waits in the spread comes at once
+		got = append(got, p.ticks...)
+		if len(p.ticks) != part || !p.more {
+			t.Fatalf("%d ticks at the change, more %v", len(p.ticks), p.more)
+		}
+		if back {
+			d.is(s)
+		}
+		got = append(got, d.all(moment(t, "13:25"))...)
+		want := 3 * part
+		if back { // it is a new one, and its first time is 14:00
+			got = append(got, d.all(moment(t, "13:59"))...)
+		} else {
+			got = append(got, d.all(moment(t, "13:30"))...)
+			want *= 2
+		}
+		count := map[string]int{}
+		for _, tick := range got {
+			count[tick.id()]++
+		}
+		if len(count) != want || len(got) != want {
+			t.Errorf("back %v: %d ticks, %d different, want %d", back, len(got), len(count), want)
+		}
+	}
+}
+
+// teller knows keys, or does not.
+type teller struct {
+	mu    sync.Mutex
+	keys  []string
+	err   error
+	hangs chan struct{}
+	asked []string
+}
+
+func (k *teller) tell(ctx context.Context, schedule string) ([]string, error) {
+	k.mu.Lock()
+	keys, err, hangs := slices.Clone(k.keys), k.err, k.hangs
+	k.asked = append(k.asked, time.Now().UTC().Format("15:04:05"))
+	k.mu.Unlock()
+	if hangs != nil {
+		select {
+		case <-hangs:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return keys, err
+}
+
+func (k *teller) is(err error, hangs chan struct{}, keys ...string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.err, k.hangs, k.keys = err, hangs, keys
+}
+
+func (k *teller) told() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := strings.Join(k.asked, " ")
+	k.asked = nil
+	return all
+}
+
+// keyed shows what was sent with its keys.
+func (m *memory) keyed() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []string
+	for _, t := range m.ticks {
+		all = append(all, t.Scheduled.Format("15:04")+"/"+t.Key+"@"+t.at.UTC().Format("15:04:05"))
+	}
+	m.ticks = nil
+	return strings.Join(all, " ")
+}
+
+// Who cannot tell the keys, or takes long, delays that schedule alone.
+func TestKeysThatFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, who := &memory{t: t}, &teller{}
+		k := m.controller(Options{Keys: who.tell}, each("*/10 * * * *", config.MissedSkip, 0),
+			config.Schedule{Name: "other", Cron: "*/10 * * * *", TimeZone: "UTC", Missed: config.MissedSkip})
+		defer shut(t, k)
+		see := func(sent, asked string, delayed bool) {
+			t.Helper()
+			synctest.Wait()
+			if got, told := m.keyed(), who.told(); got != sent || told != asked {
+				t.Errorf("at %s %q was sent and asked at %q, want %q and %q", time.Now().UTC().Format("15:04:05"), got, told, sent, asked)
+			}
+			if s := k.Status(); !s.Active || (s.Delayed["s"] != nil) != delayed {
+				t.Errorf("at %s: %+v", time.Now().UTC().Format("15:04:05"), s)
+			}
+		}
+		who.is(nil, nil, "a", "b")
+		until(t, "2000-01-01T00:10:00Z")
+		see("00:10/@00:10:00 00:10/a@00:10:00 00:10/b@00:10:00", "00:10:00", false)
+		who.is(errors.New("Redis is away"), nil)
+		until(t, "2000-01-01T00:20:10Z")
+		see("00:20/@00:20:00", "00:20:00 00:20:01 00:20:03 00:20:07", true)
+		who.is(nil, nil, "a")
+		until(t, "2000-01-01T00:20:40Z")
+		see("00:20/a@00:20:15", "00:20:15", false)
+		hangs := make(chan struct{})
+		who.is(nil, hangs, "a", "c")
+		until(t, "2000-01-01T00:30:20Z")
+		see("00:30/@00:30:00", "00:30:00", false)
+		close(hangs)
+		see("00:30/a@00:30:20 00:30/c@00:30:20", "", false)
+		who.is(nil, make(chan struct{})) // and it never answers
+		until(t, "2000-01-01T00:41:00Z")
+		see("00:40/@00:40:00", "00:40:00", true)
+	})
+}
+
+func TestNobodyKnowsKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{t: t}
+		k := m.controller(Options{}, each("* * * * *", config.MissedAll, 0))
+		defer shut(t, k)
+		until(t, "2000-01-01T01:00:00Z")
+		if s := k.Status(); m.keyed() != "" || len(s.Delayed) > 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// Too many keys are an error and no fire.
+func TestTooManyKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{t: t}
+		k := m.controller(Options{Keys: func(context.Context, string) ([]string, error) { return make([]string, maxRoll+1), nil }}, each("* * * * *", config.MissedAll, 0))
+		defer shut(t, k)
+		until(t, "2000-01-01T00:01:30Z")
+		if err := k.Status().Delayed["s"]; err == nil || !strings.Contains(err.Error(), "1000000 at most") {
+			t.Error(err)
+		}
+	})
+}
+
+// Controllers that fight, each told other keys: every key that both know ticks once a
+// second, and no tick is there twice.
+func TestControllersThatAreToldOtherKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	both := keysOf(20)
+	told := func(own string) func(context.Context, string) ([]string, error) {
+		return func(context.Context, string) ([]string, error) { return append(slices.Clone(both), own), nil }
+	}
+	s := each("* * * * * *", config.MissedAll, 0)
+	a := w.controller(Options{Keys: told("a")}, s)
+	b := w.controller(Options{Keys: told("b")}, s)
+	w.soon("there are ticks of both", func() bool {
+		of := map[string]bool{}
+		for name := range w.firings() {
+			of[name[21:]] = true
+		}
+		return of["a"] && of["b"]
+	})
+	w.close(a)
+	w.close(b)
+	for name, n := range w.firings() {
+		if n != 1 {
+			t.Errorf("%s is there %d times", name, n)
+		}
+	}
+	w.wholeOf(func(key string) bool { return key != "a" && key != "b" }, both...)
+}
+
+// Tens of thousands of ticks come to stand on the stream, each once.
+func TestVeryManyTicksOnKafka(t *testing.T) {
+	const many = 40_000
+	w := newWorld(t)
+	s := each("0 0 1 1 *", config.MissedLast, 0)
+	from := time.Date(time.Now().UTC().Year(), 1, 1, 0, 0, 0, 0, time.UTC).Add(-time.Hour)
+	w.write(mark{Turn: "t", At: from, Full: true, States: map[string]state{"s": begun(&s, from)}})
+	keys := keysOf(many)
+	began := time.Now()
+	k := w.controller(Options{Lease: 2 * time.Second, Keys: func(context.Context, string) ([]string, error) { return keys, nil }}, s)
+	w.soon("all are there", func() bool {
+		ends, err := w.b.Ends(w.ctx(), "events")
+		w.must(err)
+		var n int64
+		for _, end := range ends {
+			n += end.Offset
+		}
+		return n >= many
+	})
+	t.Logf("%d ticks in %s", many, time.Since(began).Round(10*time.Millisecond))
+	w.close(k)
+	firings := w.firings()
+	for name, n := range firings {
+		if n != 1 {
+			t.Fatalf("%s is there %d times", name, n)
+		}
+	}
+	if len(firings) != many {
+		t.Errorf("%d ticks", len(firings))
+	}
+}

@@ -1,0 +1,295 @@
+package schedule
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"tidemill.dev/config"
+)
+
+const (
+	// A tick that comes a minute late is still on time, because a new controller takes
+	// over within that.
+	tooLate = time.Minute + 1
+	// mostMissed bounds the missed ticks that are sent for one schedule, over all its
+	// keys.
+	mostMissed = 1000
+	// enough ticks are one transaction; further ones are in the next. The ticks of one
+	// schedule are only split if the config does not bound their number.
+	enough = 1000
+	// kept is how long marks are kept, so nothing older can be missed.
+	kept = 30 * 24 * time.Hour
+)
+
+// inputs is all that a plan depends on.
+type inputs struct {
+	table  []*entry
+	states map[string]state
+	lost   bool                   // a schedule without a state may have had one
+	rolls  map[string]*keyList    // known keys of schedules with `each: key`
+	paused func(name string) bool // reports whether a schedule is paused
+	sent   map[string]bool        // ids of ticks that are on the stream although no mark says so
+	now    time.Time
+}
+
+// plan is what is to be done now, and when to plan again.
+type plan struct {
+	ticks  []tick           // in the order in which they were due
+	states map[string]state // states that have changed
+	gone   []string         // schedules that were removed
+	notes  []note
+	wake   time.Time // zero if nothing will ever be due
+	more   bool      // something is due that is not among the ticks
+	asks   []string  // schedules whose keys are needed
+	idle   []string  // schedules whose keys are no longer needed
+}
+
+// note is a decision that is logged.
+type note struct {
+	what     decision
+	schedule string
+	ticks    int
+}
+
+type decision int
+
+const (
+	skipped decision = iota // ticks were missed, and late ones are not wanted
+	leftOut                 // more ticks were missed than are sent late
+	forgot                  // it is not known any more what was missed
+)
+
+// decide makes the plan. It is pure: the same inputs have the same plan, so a repeated
+// call after a lost answer returns the same ticks.
+func decide(q inputs) plan {
+	p := plan{states: map[string]state{}}
+	for _, e := range q.table {
+		if len(p.ticks) >= enough {
+			p.more = true
+			break
+		}
+		p.turn(&q, e)
+	}
+	if !p.more {
+		p.gone = q.gone()
+	}
+	slices.SortStableFunc(p.ticks, func(a, b tick) int { return a.due.Compare(b.due) })
+	return p
+}
+
+// gone returns the schedules that have a state but are no longer in the config. A
+// schedule that comes back is new.
+func (q *inputs) gone() (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(q.states)) {
+		if !slices.ContainsFunc(q.table, func(e *entry) bool { return e.Name == name }) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// turn plans one schedule.
+func (p *plan) turn(q *inputs, e *entry) {
+	st, known := q.states[e.Name]
+	if !known {
+		st = p.meet(q, e)
+	} else if !st.of(&e.Schedule) || st.Pass != nil && st.Pass.Early {
+		p.replace(q, e, st)
+		return
+	}
+	if q.paused(e.Name) {
+		return
+	}
+	if until, ok := p.call(q, e, st); ok {
+		p.owed(q, e, st, pass{Until: until})
+	}
+	p.awake(e.wake(st, q.now))
+}
+
+// meet begins a schedule without a state. It may be new, and then starts now. Or its
+// marks are gone: then the newest time that may have been missed is sent, if the
+// schedule wants missed ticks.
+func (p *plan) meet(q *inputs, e *entry) state {
+	st := begun(&e.Schedule, q.now)
+	if q.lost && e.Missed != config.MissedSkip {
+		if last := e.newest(q.now.Add(-kept), q.now, 1); len(last) > 0 {
+			st = begun(&e.Schedule, last[0].Add(-time.Second))
+			p.notes = append(p.notes, note{forgot, e.Name, max(1, e.size())})
+		}
+	}
+	p.states[e.Name] = st
+	return st
+}
+
+// replace ends a schedule's old definition and begins the new one. Ticks of a past
+// scheduled time that wait for their slot are sent at once, because they belong to the
+// old definition.
+func (p *plan) replace(q *inputs, e *entry, st state) {
+	until := q.now
+	was, err := st.former(e.Schedule)
+	switch paused := q.paused(e.Name); {
+	case paused && st.Pass != nil:
+		return
+	case err == nil && !paused:
+		var ok bool
+		if until, ok = p.call(q, was, st); !ok {
+			return
+		}
+		if whole := p.owed(q, was, st, pass{Until: until, Early: true}); !whole {
+			return
+		}
+	}
+	if st.Pass != nil && !st.Pass.Early { // it was under way before the change
+		p.more = true
+		return
+	}
+	if st.Pass != nil {
+		until = st.Pass.Until
+	}
+	fresh := begun(&e.Schedule, until)
+	if sent, ok := p.states[e.Name]; ok {
+		st = sent
+	}
+	fresh.Last = st.Last
+	p.states[e.Name] = fresh
+	p.awake(e.wake(fresh, q.now))
+}
+
+// awake makes the plan wake at a time, if that is earlier.
+func (p *plan) awake(at time.Time) {
+	if !at.IsZero() && (p.wake.IsZero() || at.Before(p.wake)) {
+		p.wake = at
+	}
+}
+
+// wake returns when the next tick is due. For `each: key` that is also when the keys
+// are asked for.
+func (e *entry) wake(st state, now time.Time) (first time.Time) {
+	if e.Each {
+		first = e.next(later(st.From, now))
+	}
+	for _, s := range e.seats {
+		if at := e.next(later(st.From, now.Add(-s.offset))); !at.IsZero() && (first.IsZero() || at.Add(s.offset).Before(first)) {
+			first = at.Add(s.offset)
+		}
+	}
+	return first
+}
+
+// owed adds the ticks that are due until the end of a pass, which is under way or
+// begins now. It reports whether these are all.
+func (p *plan) owed(q *inputs, e *entry, st state, begin pass) (whole bool) {
+	at := begin
+	if st.Pass != nil {
+		at = *st.Pass
+	}
+	before, late, anyLate := len(p.ticks), 0, false
+	for _, s := range e.seats {
+		a := e.arrears(st, s.offset, at.Until, at.Early)
+		anyLate = anyLate || a.late > 0
+		for _, key := range s.after(st.Pass) {
+			if e.Each && len(p.ticks)-before >= part {
+				p.cut(e, st, at, late, before)
+				return false
+			}
+			late += a.late
+			p.add(q, e.Name, s.offset, key, a)
+			at.Offset, at.Key = s.offset, key
+		}
+	}
+	if anyLate || len(p.ticks) > before || st.Pass != nil || e.called(st, at.Until) {
+		p.close(e, st, at.Until, anyLate, late, before)
+	}
+	return true
+}
+
+// close notes that a pass has ended.
+func (p *plan) close(e *entry, st state, until time.Time, anyLate bool, late, before int) {
+	through := st.Through
+	st.Pass, st.Through = nil, until
+	p.count(e, &st, late, before)
+	if anyLate && e.Missed == config.MissedSkip {
+		st.skip(through, until.Add(-tooLate))
+	}
+	st.told(e)
+	p.states[e.Name] = st
+}
+
+// count notes the pass's counts since the plan was begun.
+func (p *plan) count(e *entry, st *state, late, before int) {
+	for _, t := range p.ticks[before:] {
+		st.Last = later(st.Last, t.Scheduled)
+	}
+	if late > 0 {
+		p.notes = append(p.notes, note{e.verdict(), e.Name, late})
+	}
+}
+
+func (p *plan) add(q *inputs, schedule string, offset time.Duration, key string, a missed) {
+	for i, at := range a.times {
+		t := tick{Schedule: schedule, Key: key, Scheduled: at, due: at.Add(offset)}
+		if i == 0 {
+			t.Missed = a.missed
+		}
+		if len(q.sent) == 0 || !q.sent[t.id()] {
+			p.ticks = append(p.ticks, t)
+		}
+	}
+}
+
+// missed is what a slot is owed.
+type missed struct {
+	times  []time.Time // times that are sent
+	late   int         // number of late times that are not sent
+	missed int         // with those that were skipped earlier
+}
+
+func (e *entry) arrears(st state, offset time.Duration, now time.Time, early bool) (a missed) {
+	after, until := st.owes(offset), now.Add(-offset)
+	late := until.Add(-tooLate)
+	if early {
+		until = now
+	}
+	first := e.next(after)
+	if first.IsZero() || first.After(until) {
+		return a
+	}
+	if late.After(after) {
+		a.times = e.newest(after, late, e.keep())
+		dropped := late
+		if len(a.times) > 0 {
+			dropped = a.times[0].Add(-time.Second)
+		}
+		a.late = e.count(after, dropped)
+		after = late
+	}
+	soon := e.between(after, until, mostMissed)
+	if len(soon) == mostMissed { // of a schedule that ticks every second, replaced
+		a.late += e.count(soon[mostMissed-1], until)
+	}
+	a.times = append(a.times, soon...)
+	if len(a.times) > 0 {
+		a.missed = min(a.late+st.before(e, offset, first), mostCounted)
+	}
+	return a
+}
+
+// verdict returns what happens to ticks that are too late.
+func (e *entry) verdict() decision {
+	if e.Missed == config.MissedAll {
+		return leftOut
+	}
+	return skipped
+}
+
+// keep returns how many late ticks are sent for each key.
+func (e *entry) keep() int {
+	switch e.Missed {
+	case config.MissedLast:
+		return 1
+	case config.MissedAll:
+		return max(1, mostMissed/max(1, e.size()))
+	}
+	return 0
+}
