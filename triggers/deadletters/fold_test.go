@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 	"unique"
+	"unsafe"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
@@ -32,6 +33,22 @@ func idsOf(all []Entry) (ids []string) {
 		ids = append(ids, e.ID)
 	}
 	return ids
+}
+
+// The list outlives the memory of the delivery from which an entry was read.
+func TestEntriesOwnTheirMemory(t *testing.T) {
+	for _, key := range []string{"", "bot-42"} {
+		memory := make([]byte, 1<<17)[:len("letter-1"+key)] // so large that it is on the heap: the runtime copies strings on the stack
+		copy(memory, "letter-1"+key)
+		v := broker.View{ID: unsafe.String(&memory[0], len("letter-1")), Key: memory[len("letter-1"):]}
+		e := newEntry(broker.Position{}, when, &v, &listed{})
+		for i := range memory {
+			memory[i] = '?'
+		}
+		if e.id() != "letter-1" || e.key() != key {
+			t.Errorf("after its memory was used again, the entry has id %q and key %q, not letter-1 and %q", e.id(), e.key(), key)
+		}
+	}
 }
 
 func TestLettersLessReceipts(t *testing.T) {

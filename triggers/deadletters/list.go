@@ -77,7 +77,8 @@ func newEntry(at broker.Position, written time.Time, v *broker.View, l *listed) 
 		key = string(v.Key)
 	}
 	return &entry{
-		text: v.ID + key, idLength: int32(len(v.ID)),
+		// Join always copies, + does not copy if the key is empty, and the view's memory is used again.
+		text: strings.Join([]string{v.ID, key}, ""), idLength: int32(len(v.ID)),
 		trigger: unique.Make(l.Trigger), group: unique.Make(l.Group), reason: unique.Make(l.Reason),
 		kind: unique.Make(l.OriginalType), stream: unique.Make(l.Stream), replay: unique.Make(""),
 		written: written.UnixNano(), offset: at.Offset, partition: at.Partition,
