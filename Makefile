@@ -25,11 +25,11 @@ CALM    := $(GO) test -vet=off -timeout 30m
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## start everything in this process, publish events, see them arrive
-	@$(GO) run ./cmd/tidemill demo
+demo: build ## run the demo: events, dead letters, a model for each of three bots, a scored stream
+	@bin/tidemill demo
 
-up: ## run Tidemill on this machine, in .tidemill, until Ctrl-C
-	@$(GO) run ./cmd/tidemill up
+up: build ## run Tidemill on this machine, in .tidemill, until Ctrl-C
+	@bin/tidemill up
 
 cluster: ## run a real Kubernetes with Knative in a sandbox until Ctrl-C, as root on Linux; then: export KUBECONFIG=/var/tmp/tidemill-cluster/tidemill/kubeconfig
 	@$(GO) run -C e2e/cluster . up --name tidemill --gpus 2
@@ -117,7 +117,7 @@ fuzz: ## run every fuzz target for FUZZTIME (60s)
 # gRPC's tracing pages contain templates, which call methods by names that exist
 # only at run time. With them the linker keeps every method of every type: 18 MB.
 build: ## build bin/tidemill
-	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -ldflags='-s -w' -o bin/tidemill ./cmd/tidemill
+	@CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -ldflags='-s -w' -o bin/tidemill ./cmd/tidemill
 
 image: ## build bin/tidemill-image.tar, an OCI image, without a container engine; on Debian or Ubuntu; IMAGE=registry.example/tidemill:v1
 	$(GO) run -C image . -name $(IMAGE) -o bin/tidemill-image.tar
