@@ -1,10 +1,16 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
@@ -125,4 +131,139 @@ func (l *Ledger) folded(ctx context.Context, at broker.Position, of place) ([]by
 			return nil, fmt.Errorf("%w: %w", ErrCatchingUp, context.Cause(ctx))
 		}
 	}
+}
+
+// own are facts that this process has put on the log and waits for. Kafka has told
+// where they lie: if that is the very next place of their partition, nothing can
+// come between, and they can be folded without being read back first. In a busy
+// cluster that wait is the longer half of putting a fact on the log, for all who
+// follow the facts are told of one at once.
+//
+// It is a shortcut and nothing else. A fact that lies further on, behind others'
+// facts, behind the marker of a transaction or in a transaction that is open, is
+// left to be read; and one that is read again has been applied.
+type own struct {
+	mu    sync.Mutex
+	facts []tidemill.Fact
+}
+
+func (o *own) add(f tidemill.Fact) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.facts = append(o.facts, f)
+}
+
+func (o *own) any() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.facts) > 0
+}
+
+func (o *own) take() []tidemill.Fact {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := o.facts
+	o.facts = nil
+	return all
+}
+
+// offer has a fact folded that Kafka has said where it put it. Only what the log
+// gives back as it was given will do: a fact that has no time of its own gets
+// Kafka's.
+func (l *Ledger) offer(v *broker.View, at broker.Position) {
+	if when, err := time.Parse(time.RFC3339Nano, v.Time); err != nil || !believable(when) {
+		return
+	}
+	e := broker.Incoming{View: *v, Offset: at.Offset}
+	if f, kind := read(&e, at.Partition); kind == legible {
+		l.own.add(f)
+		l.doubt.nudge()
+	}
+}
+
+// takeOwn takes those facts in that lie right behind what the batch has, or behind
+// what has been folded.
+func (l *Ledger) takeOwn(b *batch) {
+	all := l.own.take()
+	slices.SortFunc(all, func(a, b tidemill.Fact) int { return cmp.Compare(a.Offset, b.Offset) })
+	for _, f := range all {
+		p, next := b.parts[f.Partition], l.upTo(f.Partition)
+		if p != nil {
+			next = max(next, p.next)
+		}
+		if f.Offset != next {
+			continue
+		}
+		if p == nil {
+			p = &part{partition: f.Partition, from: next}
+			b.parts[f.Partition] = p
+		}
+		p.facts, p.next = append(p.facts, f), f.Offset+1
+		b.facts++
+		b.bytes += len(f.Data)
+	}
+}
+
+const (
+	// farBehind makes it worth while to catch up with few partitions at a time:
+	// then their makings stay on the shelf until they are done with, and a batch
+	// has many facts of each.
+	farBehind = 50_000
+
+	// keptNear and keptFar are how many makings of a partition are kept at least.
+	keptNear, keptFar = 256, 4096
+)
+
+// convoy lets few partitions be read at a time, until they have come to their
+// ends. An empty one lets all.
+type convoy struct {
+	c       *broker.Consumer
+	active  map[int32]bool
+	waiting []int32
+	ends    map[int32]int64
+}
+
+// convoy pauses all partitions but a few if there is far to go.
+func (l *Ledger) convoy(c *broker.Consumer) *convoy {
+	behind, ends := l.progress.distance()
+	v := &convoy{c: c, ends: ends, active: map[int32]bool{}}
+	if l.kept, l.far = keptNear, nil; behind < l.o.far {
+		return v
+	}
+	l.kept, l.far = keptFar, ends
+	for _, partition := range from(rand.Int(), slices.Sorted(maps.Keys(ends))) {
+		if len(v.active) < mostLanes {
+			v.active[partition] = true
+			continue
+		}
+		c.Pause(tidemill.StreamFacts, partition)
+		v.waiting = append(v.waiting, partition)
+	}
+	return v
+}
+
+// from begins a list elsewhere: several processes that find Redis empty at the same
+// time then have most of the work of one another.
+func from(place int, all []int32) []int32 {
+	at := place % max(len(all), 1)
+	return slices.Concat(all[at:], all[:at])
+}
+
+// relieve lets the next partition be read for each that has come to its end, and
+// one more if nothing comes of any: there may be nothing but markers left. It
+// tells of those that are done.
+func (v *convoy) relieve(reached func(int32) int64, idle bool) (done []int32) {
+	for partition := range v.active {
+		if reached(partition) >= v.ends[partition] {
+			delete(v.active, partition)
+			done = append(done, partition)
+		}
+	}
+	for len(v.waiting) > 0 && (len(v.active) < mostLanes || idle) {
+		next := v.waiting[0]
+		v.waiting, idle = v.waiting[1:], false
+		v.active[next] = true
+		v.c.Resume(tidemill.StreamFacts, next)
+	}
+	return done
 }

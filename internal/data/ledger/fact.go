@@ -1,9 +1,14 @@
 package ledger
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
@@ -139,3 +144,61 @@ func believable(at time.Time) bool {
 	year := at.UTC().Year()
 	return year >= earliest && year < latest
 }
+
+// records reads runs that have ended. Those that have been forgotten since they
+// were named are left out.
+func (l *Ledger) records(ctx context.Context, ids []string) ([]tidemill.Run, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	var values *redis.SliceCmd
+	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key("runs"), ids...) }); err != nil {
+		return nil, err
+	}
+	var all []tidemill.Run
+	for i, v := range values.Val() {
+		text, _ := v.(string)
+		whole := behindWords(text, valueWords)
+		if !strings.HasPrefix(whole, "{") {
+			continue
+		}
+		r, err := decodeRun(ids[i], whole)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, *r)
+	}
+	return all, nil
+}
+
+var (
+	// ErrCatchingUp says that Redis does not hold all facts yet. Nothing may be
+	// decided before it does.
+	ErrCatchingUp = errors.New("catching up with the facts")
+
+	// ErrUnknown says that the ledger does not name such a run.
+	ErrUnknown = errors.New("no such run is known")
+
+	// ErrNoPlace says that a query's After is none that a page gave as its Next.
+	ErrNoPlace = errors.New("that is no place in it")
+
+	// ErrClosed says that the ledger has been closed.
+	ErrClosed = errors.New("the ledger is closed")
+)
+
+// AppendedError says that a fact is on the log and counts, and that nobody has
+// waited long enough to say what became of it. Appending it again under the same
+// id does no harm.
+type AppendedError struct {
+	Position broker.Position
+	Err      error // ErrCatchingUp or ErrClosed, and why it was not waited longer
+}
+
+// Error says where the fact lies.
+func (e *AppendedError) Error() string {
+	return fmt.Sprintf("learn what became of the fact at offset %d of partition %d of stream %s, which is on the log: %v",
+		e.Position.Offset, e.Position.Partition, e.Position.Stream, e.Err)
+}
+
+// Unwrap is why.
+func (e *AppendedError) Unwrap() error { return e.Err }

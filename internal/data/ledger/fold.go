@@ -2,7 +2,12 @@ package ledger
 
 import (
 	"cmp"
+	"encoding/json"
+	"maps"
 	"slices"
+	"strconv"
+
+	"tidemill.dev"
 )
 
 // changes are what some facts of one partition change in Redis: the difference
@@ -39,4 +44,208 @@ func (c *changes) runs() []string {
 // record notes what one field of a hash is to be; no value takes it out.
 func (c *changes) record(hash, field, value string) {
 	c.records[hash] = append(c.records[hash], field, value)
+}
+
+// folding folds the facts of one making.
+type folding struct {
+	member string
+	making *tidemill.Making
+	before outline
+	listed []string                 // runs that had ended before
+	ended  map[string]*tidemill.Run // that have, and are still named
+	forgot map[string]bool          // ids that are not any more
+}
+
+func foldingOf(member string, m *tidemill.Making) *folding {
+	return &folding{member: member, making: m, before: outlineOf(m), listed: slices.Clone(m.Ended)}
+}
+
+func (f *folding) apply(fact tidemill.Fact) {
+	v := f.making.Apply(fact)
+	if v.Ended != nil {
+		if f.ended == nil {
+			f.ended = map[string]*tidemill.Run{}
+		}
+		f.ended[v.Ended.ID] = v.Ended
+		delete(f.forgot, v.Ended.ID)
+	}
+	for _, id := range v.Forgotten {
+		if f.forgot == nil {
+			f.forgot = map[string]bool{}
+		}
+		f.forgot[id] = true
+		delete(f.ended, id)
+	}
+}
+
+// add writes down what is different.
+func (c *changes) add(f *folding) error {
+	m := f.making
+	whole, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	c.states[place{hashMakings, f.member}] = whole
+	after := outlineOf(m)
+	if after.key != f.before.key {
+		c.keys = append(c.keys, m.Recipe, m.Key, yes(after.key))
+	}
+	if after.pending != f.before.pending {
+		c.pending = append(c.pending, f.member, m.Recipe, after.pending)
+	}
+	c.addLive(&f.before, &after)
+	for id := range f.forgot {
+		if after.run(id) == nil && (f.before.run(id) != nil || slices.Contains(f.listed, id)) {
+			c.rows = append(c.rows, runRow{0, id, m.Recipe, ""})
+		}
+	}
+	for i := range after.runs {
+		o := &after.runs[i]
+		if was := f.before.run(o.id); was == nil || was.value != o.value {
+			c.rows = append(c.rows, runRow{o.asked, o.id, m.Recipe, o.value})
+		}
+	}
+	for id, r := range f.ended {
+		v, err := endedValue(r)
+		if err != nil {
+			return err
+		}
+		c.rows = append(c.rows, runRow{r.Asked[0], id, m.Recipe, v})
+	}
+	return nil
+}
+
+func (c *changes) addLive(before, after *outline) {
+	for _, o := range after.runs {
+		if was := before.run(o.id); o.live != "" && (was == nil || was.live != o.live) {
+			c.live = append(c.live, o.id, o.live)
+		}
+	}
+	for _, o := range before.runs {
+		if is := after.run(o.id); o.live != "" && (is == nil || is.live == "") {
+			c.live = append(c.live, o.id, "")
+		}
+	}
+}
+
+// yes is how the scripts are told whether something is so.
+func yes(is bool) string {
+	if is {
+		return "1"
+	}
+	return ""
+}
+
+// The hashes of models, besides what the fold reads again.
+const (
+	hashVersions   = "versions"   // model@number → JSON
+	hashJudgements = "judgements" // the same, of those that were judged
+	hashOwed       = "owed"       // models with announcements due → how many
+	hashListed     = "listed"     // partition → behind which fact its entries have changed last
+	hashEntries    = "entries:"   // and the partition: model → entry
+)
+
+// lineage folds the facts of one model.
+type lineage struct {
+	model      *tidemill.Model
+	before     modelOutline
+	registered map[int]*tidemill.Version   // that are kept
+	judged     map[int]*tidemill.Judgement // of kept ones
+}
+
+// modelOutline is what Redis lists of a model.
+type modelOutline struct {
+	entry string         // empty if it is not listed
+	runs  map[int]string // of the versions that are kept
+	owed  int
+}
+
+func outlineOfModel(m *tidemill.Model) modelOutline {
+	o := modelOutline{runs: make(map[int]string, len(m.Versions)), owed: len(m.Owed)}
+	if e, ok := entryOf(m); ok {
+		o.entry = e.value()
+	}
+	for _, h := range m.Versions {
+		o.runs[h.Number] = h.Run
+	}
+	return o
+}
+
+func lineageOf(_ string, m *tidemill.Model) *lineage {
+	return &lineage{model: m, before: outlineOfModel(m), registered: map[int]*tidemill.Version{}, judged: map[int]*tidemill.Judgement{}}
+}
+
+func (f *lineage) apply(fact tidemill.Fact) {
+	v := f.model.Apply(fact)
+	if v.Registered != nil {
+		f.registered[v.Registered.Number] = v.Registered
+	}
+	if v.Judgement != nil {
+		f.judged[v.Judged] = v.Judgement
+	}
+	for _, number := range v.Dropped { // perhaps the one just registered
+		delete(f.registered, number)
+		delete(f.judged, number)
+	}
+}
+
+// addModel writes down what is different.
+func (c *changes) addModel(f *lineage) error {
+	m := f.model
+	whole, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	c.states[place{hashModels, m.Name}] = whole
+	after := outlineOfModel(m)
+	if after.entry != f.before.entry {
+		c.record(hashEntries+strconv.Itoa(int(c.partition)), m.Name, after.entry)
+	}
+	if after.owed != f.before.owed {
+		owed := ""
+		if after.owed > 0 {
+			owed = strconv.Itoa(after.owed)
+		}
+		c.record(hashOwed, m.Name, owed)
+	}
+	c.addMade(m.Name, f.before.runs, after.runs)
+	if err := addRecords(c, hashVersions, m.Name, f.registered); err != nil {
+		return err
+	}
+	return addRecords(c, hashJudgements, m.Name, f.judged)
+}
+
+// addMade links versions to their runs, and lets go of what is not kept.
+func (c *changes) addMade(name string, before, after map[int]string) {
+	for number, run := range before {
+		if _, kept := after[number]; !kept {
+			version := tidemill.VersionName(name, number)
+			c.made = append(c.made, linkEnd(kindRun, run), version, "")
+			c.record(hashVersions, version, "")
+			c.record(hashJudgements, version, "")
+		}
+	}
+	for number, run := range after {
+		if _, kept := before[number]; !kept {
+			c.made = append(c.made, linkEnd(kindRun, run), tidemill.VersionName(name, number), yes(true))
+		}
+	}
+}
+
+func addRecords[T any](c *changes, hash, name string, all map[int]*T) error {
+	for _, number := range slices.Sorted(maps.Keys(all)) {
+		whole, err := json.Marshal(all[number])
+		if err != nil {
+			return err
+		}
+		c.record(hash, tidemill.VersionName(name, number), string(whole))
+	}
+	return nil
+}
+
+// stampEntries lets those who keep the list of models see that it is another.
+func (c *changes) stampEntries() {
+	if partition := strconv.Itoa(int(c.partition)); len(c.records[hashEntries+partition]) > 0 {
+		c.record(hashListed, partition, strconv.FormatInt(c.next, 10))
+	}
 }

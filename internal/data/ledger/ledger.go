@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
@@ -110,3 +113,56 @@ func (l *Ledger) CaughtUp(ctx context.Context) error { return l.progress.caughtU
 func (l *Ledger) Changed() <-chan struct{} { return l.progress.changes() }
 
 func (l *Ledger) key(name string) string { return l.prefix + name }
+
+// writeWithin is how long a batch may take to write. A busy laptop can take
+// seconds, and who gives up earlier does the work again.
+const writeWithin = 20 * time.Second
+
+// patient options make a client that waits for a busy Redis, and that leaves
+// trying again to us: what has been written need not be sent again.
+func patient(options *redis.Options) *redis.Options {
+	o := *options
+	o.ReadTimeout, o.WriteTimeout = writeWithin, writeWithin
+	o.MaxRetries = 1 // for a connection that was cut while idle
+	o.PoolSize, o.MinIdleConns = mostLanes+1, 0
+	o.DisableIdentity, o.PushNotificationProcessor = true, nil // the other client's own
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return &o
+}
+
+// metrics are what operators see.
+type metrics struct {
+	facts     prometheus.Counter
+	illegible prometheus.Counter
+	refills   prometheus.Counter
+	batches   prometheus.Histogram
+	behind    prometheus.GaugeFunc
+}
+
+func newMetrics(r prometheus.Registerer, status func() Status) (*metrics, error) {
+	m := &metrics{
+		facts: prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemill_ledger_facts_total",
+			Help: "Facts that this process has folded into Redis."}),
+		illegible: prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemill_ledger_illegible_facts_total",
+			Help: "Facts that could not be read and were passed over."}),
+		refills: prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemill_ledger_refills_total",
+			Help: "Times that Redis was found to have forgotten facts and was filled in again."}),
+		batches: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tidemill_ledger_batch_seconds",
+			Help:    "How long it took to fold a batch of facts into Redis.",
+			Buckets: []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}}),
+		behind: prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tidemill_ledger_behind_facts",
+			Help: "Facts that are to be folded in before anything may be decided; 0 once it has caught up."},
+			func() float64 { return float64(status().Behind) }),
+	}
+	if r == nil {
+		return m, nil
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.facts, m.illegible, m.refills, m.batches, m.behind} {
+		errs = append(errs, r.Register(c))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("register the metrics of the ledger: %w", err)
+	}
+	return m, nil
+}

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -186,4 +187,166 @@ func (l *Ledger) namedBy(ctx context.Context, makings []*tidemill.Making) ([]tid
 	}
 	more, err := l.records(ctx, ended)
 	return append(all, more...), err
+}
+
+// ModelQuery selects models. Empty fields select all.
+type ModelQuery struct {
+	Recipe, Key string
+	Prefix      string
+	Stale       time.Time // those without a champion, or whose champion's run began before, to the millisecond
+	Awaiting    bool      // those with a version that waits for a person
+	Pinned      bool
+	Seen        func(key string) bool // whether models of a key may be known of; nil is all. A page's Next names a model too
+	After       string                // a page's Next
+	Limit       int                   // 100
+}
+
+// ModelPage is some of them, by name; the stale ones the stalest first. It has
+// fewer than the limit if some have changed while it was put together.
+type ModelPage struct {
+	Models []tidemill.Model
+	Next   string // empty on the last
+}
+
+// Models lists models that have versions.
+func (l *Ledger) Models(ctx context.Context, q ModelQuery) (ModelPage, error) {
+	after, err := parseModelMark(q)
+	if err != nil {
+		return ModelPage{}, err
+	}
+	if q.Limit <= 0 {
+		q.Limit = defaultLimit
+	}
+	all, err := l.register.all(ctx, l)
+	if err != nil {
+		return ModelPage{}, fmt.Errorf("list models: %w", err)
+	}
+	some, p := q.some(all, after), ModelPage{}
+	if len(some) > q.Limit {
+		some = some[:q.Limit]
+		p.Next = q.markOf(&some[q.Limit-1]).String()
+	}
+	if p.Models, err = l.listed(ctx, &q, some); err != nil {
+		return ModelPage{}, fmt.Errorf("list models: %w", err)
+	}
+	return p, nil
+}
+
+// listed reads the models of entries, and leaves out what they are no more.
+func (l *Ledger) listed(ctx context.Context, q *ModelQuery, some []entry) ([]tidemill.Model, error) {
+	names := make([]string, len(some))
+	for i := range some {
+		names[i] = some[i].name
+	}
+	found, err := states[tidemill.Model](ctx, l, hashModels, names)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]tidemill.Model, 0, len(found))
+	for _, m := range found {
+		if e, ok := entryOf(m); ok && q.selects(&e) {
+			all = append(all, *m)
+		}
+	}
+	return all, nil
+}
+
+// NewestChampions is when the newest run began that made a champion of each
+// recipe. A recipe without champions is not there.
+func (l *Ledger) NewestChampions(ctx context.Context) (map[string]time.Time, error) {
+	all, err := l.register.all(ctx, l)
+	if err != nil {
+		return nil, fmt.Errorf("look for the newest champions: %w", err)
+	}
+	newest := map[string]time.Time{}
+	for i := range all {
+		if began := time.UnixMilli(all[i].began); all[i].began > 0 && began.After(newest[all[i].recipe]) {
+			newest[all[i].recipe] = began
+		}
+	}
+	return newest, nil
+}
+
+// modelMark is a place between two pages: behind the model that it names.
+type modelMark struct {
+	began int64 // 0 in a list by name
+	name  string
+}
+
+// markOf is the place behind an entry, in the order that the query asks for.
+func (q *ModelQuery) markOf(e *entry) modelMark {
+	if q.Stale.IsZero() {
+		return modelMark{name: e.name}
+	}
+	return modelMark{e.began, e.name}
+}
+
+func (m modelMark) String() string { return strconv.FormatInt(m.began, 10) + "." + m.name }
+
+func (m modelMark) compare(o modelMark) int {
+	return cmp.Or(cmp.Compare(m.began, o.began), strings.Compare(m.name, o.name))
+}
+
+func parseModelMark(q ModelQuery) (modelMark, error) {
+	if q.After == "" {
+		return modelMark{began: -1}, nil
+	}
+	began, name, ok := strings.Cut(q.After, ".")
+	n, err := strconv.ParseInt(began, 10, 64)
+	if !ok || err != nil || n < 0 || q.Stale.IsZero() && n > 0 {
+		return modelMark{}, fmt.Errorf("continue the list of models after %q: %w; begin at the first page", q.After, ErrNoPlace)
+	}
+	return modelMark{n, name}, nil
+}
+
+// some are one more than the limit of those that the query selects, in its order,
+// behind a place.
+func (q *ModelQuery) some(all []entry, after modelMark) []entry {
+	if !q.Stale.IsZero() {
+		return q.stalest(all, after)
+	}
+	var some []entry
+	for _, e := range all[firstFrom(all, max(after.name, q.Prefix)):] {
+		if len(some) > q.Limit || !strings.HasPrefix(e.name, q.Prefix) {
+			break // names with the prefix lie side by side
+		}
+		if q.selects(&e) && q.markOf(&e).compare(after) > 0 {
+			some = append(some, e)
+		}
+	}
+	return some
+}
+
+// stalest keeps no more than it needs: to sort all of many models for a page would
+// take longer than all else.
+func (q *ModelQuery) stalest(all []entry, after modelMark) []entry {
+	var some []entry
+	for i := range all {
+		e := &all[i]
+		if !q.selects(e) {
+			continue
+		}
+		at := q.markOf(e)
+		full := len(some) > q.Limit
+		if at.compare(after) <= 0 || full && at.compare(q.markOf(&some[q.Limit])) > 0 {
+			continue
+		}
+		place, _ := slices.BinarySearchFunc(some, at, func(e entry, m modelMark) int { return q.markOf(&e).compare(m) })
+		if full {
+			some = some[:q.Limit]
+		}
+		some = slices.Insert(some, place, *e)
+	}
+	return some
+}
+
+// firstFrom is where the names begin that are not before one.
+func firstFrom(all []entry, name string) int {
+	i, _ := slices.BinarySearchFunc(all, name, func(e entry, name string) int { return strings.Compare(e.name, name) })
+	return i
+}
+
+func (q *ModelQuery) selects(e *entry) bool {
+	return (q.Recipe == "" || e.recipe == q.Recipe) && (q.Key == "" || e.key == q.Key) && strings.HasPrefix(e.name, q.Prefix) &&
+		(q.Stale.IsZero() || e.began < q.Stale.UnixMilli()) && (!q.Awaiting || e.awaiting) && (!q.Pinned || e.pinned) && (q.Seen == nil || q.Seen(e.key))
 }

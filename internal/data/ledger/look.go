@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -167,4 +168,106 @@ func (l *Ledger) Counts(ctx context.Context) (map[string]Counts, error) {
 func number(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
+}
+
+// triesOfRun is more often than a run can move while it is looked for.
+const triesOfRun = 10
+
+// RunsOf finds runs by their ids, as Run does one. Those that are not known are
+// left out.
+func (l *Ledger) RunsOf(ctx context.Context, ids []string) (map[string]*tidemill.Run, error) {
+	all := make(map[string]*tidemill.Run, len(ids))
+	for range triesOfRun {
+		if len(ids) == 0 {
+			return all, nil
+		}
+		var err error
+		if ids, err = l.findRuns(ctx, ids, all); err != nil {
+			return nil, fmt.Errorf("look up runs: %w", err)
+		}
+	}
+	if len(ids) == 0 {
+		return all, nil
+	}
+	return nil, fmt.Errorf("look up run %s: it moves too fast; ask again", ids[0])
+}
+
+// findRuns finds runs where they are, and returns the ids of those that have ended
+// between the two questions: they are found where they are now.
+func (l *Ledger) findRuns(ctx context.Context, ids []string, into map[string]*tidemill.Run) (moved []string, err error) {
+	var values *redis.SliceCmd
+	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key("runs"), ids...) }); err != nil {
+		return nil, err
+	}
+	var in, members []string // runs, and the makings that they are in
+	for i, id := range ids {
+		value, _ := values.Val()[i].(string)
+		place := behindWords(value, valueWords)
+		if strings.HasPrefix(place, "{") {
+			if into[id], err = decodeRun(id, place); err != nil {
+				return nil, err
+			}
+		} else if place != "" {
+			in, members = append(in, id), append(members, place)
+		}
+	}
+	makings, err := states[tidemill.Making](ctx, l, hashMakings, members)
+	for i, m := range makings {
+		if r := m.Find(in[i]); r != nil {
+			into[in[i]] = r
+		} else {
+			moved = append(moved, in[i])
+		}
+	}
+	return moved, err
+}
+
+// ErrAmbiguous says that more than one run's id begins so.
+var ErrAmbiguous = errors.New("more than one run's id begins so")
+
+// wholeID is how long every id is; a beginning is shorter.
+const wholeID = 26
+
+// Find is Run for an id of which only the beginning is known. Ids are looked
+// through for it, all that the ledger names: that is for people, one at a time.
+func (l *Ledger) Find(ctx context.Context, beginning string) (*tidemill.Run, error) {
+	if len(beginning) >= wholeID {
+		return l.Run(ctx, beginning)
+	}
+	ids, err := l.idsBeginning(ctx, beginning)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("look up run %s: %w", beginning, err)
+	case len(ids) == 0:
+		return nil, fmt.Errorf("look up run %s: %w", beginning, ErrUnknown)
+	case len(ids) > 1:
+		return nil, fmt.Errorf("look up run %s: %w: %s and %s; give more of it", beginning, ErrAmbiguous, ids[0], ids[1])
+	}
+	return l.Run(ctx, ids[0])
+}
+
+// idsBeginning are the first two ids that begin so.
+func (l *Ledger) idsBeginning(ctx context.Context, beginning string) (ids []string, err error) {
+	if strings.ContainsFunc(beginning, func(r rune) bool { return r < '2' || r > '7' && r < 'a' || r > 'z' }) {
+		return nil, nil // no id has such a letter, and a pattern would
+	}
+	const some = 10_000
+	for cursor := uint64(0); ; {
+		var scan *redis.ScanCmd
+		if err := l.consistent(ctx, func(pipe redis.Pipeliner) {
+			scan = pipe.HScan(ctx, l.key("runs"), cursor, beginning+"*", some)
+		}); err != nil {
+			return nil, err
+		}
+		found, next := scan.Val()
+		for i := 0; i < len(found); i += 2 { // a field, and its value
+			id := found[i]
+			if len(ids) == 0 || len(ids) == 1 && ids[0] != id { // a scan may tell of one twice
+				ids = append(ids, id)
+			}
+		}
+		if cursor = next; cursor == 0 || len(ids) > 1 {
+			return ids, nil
+		}
+	}
 }

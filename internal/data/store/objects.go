@@ -1,15 +1,20 @@
 package store
 
 import (
+	"container/list"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
+	"tidemill.dev"
 	"tidemill.dev/api"
 )
 
@@ -197,4 +202,174 @@ func (s *Store) SignedGet(ctx context.Context, digest string) (string, error) {
 // other bytes in an object's place, so all are put through PutObject.
 func (s *Store) SignedPut(ctx context.Context, p api.Part) (string, error) {
 	return "", checkDigest(p.Digest)
+}
+
+// What lies where. A dataset's name may have slashes, and one dataset's may
+// begin with another's; the segment "_", which no name has, ends it.
+const (
+	objectsPrefix  = "objects/"
+	treesPrefix    = "trees/"
+	refsPrefix     = "refs/"    // DATASET/_/BRANCH/NUMBER: commits, the truth
+	headsPrefix    = "heads/"   // DATASET/_/BRANCH: a number at or below the newest
+	idsPrefix      = "ids/"     // DATASET/_/ID: where the commit is, if it is
+	intentsPrefix  = "intents/" // ID: a commit that may not be announced yet
+	runsPrefix     = "runs/"
+	condemnsPrefix = "condemned/" // what a collection is about to remove
+	notesPrefix    = "notes/"     // NAME: how far somebody has come, who goes on after a crash
+
+	nameEnd = "/_/"
+	tempEnd = ".tmp" // what a writer has not finished, on a folder
+)
+
+const maxPath = 1024
+
+func checkBranch(dataset, branch string) error {
+	if err := tidemill.CheckDataset(dataset); err != nil {
+		return invalid("dataset %q: %v", dataset, err)
+	}
+	if err := tidemill.CheckLabel(branch); err != nil {
+		return invalid("branch %q: %v", branch, err)
+	}
+	return nil
+}
+
+func checkRun(run string) error {
+	if err := tidemill.CheckLabel(run); err != nil {
+		return invalid("run %q: %v", run, err)
+	}
+	return nil
+}
+
+// CheckPath says what is wrong with a file's path, if anything.
+func CheckPath(path string) error {
+	switch {
+	case path == "":
+		return invalid("a file without a path cannot be kept")
+	case len(path) > maxPath:
+		return invalid("path %.40q… is longer than %d bytes", path, maxPath)
+	case !utf8.ValidString(path) || strings.ContainsRune(path, 0):
+		return invalid("path %q is no text in UTF-8 without NUL", path)
+	}
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "" || segment == "." || segment == ".." {
+			return invalid("path %q is not relative and plain: it has a segment %q", path, segment)
+		}
+	}
+	return nil
+}
+
+func checkDigest(digest string) error {
+	if _, ok := rawDigest(digest); !ok {
+		return invalid("digest %q is no SHA-256 in lower-case hex", digest)
+	}
+	return nil
+}
+
+func rawDigest(digest string) (raw [32]byte, ok bool) {
+	if len(digest) != 64 || strings.ToLower(digest) != digest {
+		return raw, false
+	}
+	_, err := hex.Decode(raw[:], []byte(digest))
+	return raw, err == nil
+}
+
+func objectKey(digest string) string { return objectsPrefix + digest[:2] + "/" + digest }
+
+func treeKey(digest string) string { return treesPrefix + digest[:2] + "/" + digest }
+
+func headKey(dataset, branch string) string { return headsPrefix + dataset + nameEnd + branch }
+
+func refKey(dataset, branch string, number int64) string {
+	return fmt.Sprintf("%s%s%s%s/%012d", refsPrefix, dataset, nameEnd, branch, number)
+}
+
+func idKey(dataset, id string) string { return idsPrefix + dataset + nameEnd + id }
+
+func intentKey(id string) string { return intentsPrefix + id }
+
+func logKey(run string, attempt, seq int) string {
+	return fmt.Sprintf("%s%s/log-%04d-%08d", runsPrefix, run, attempt, seq)
+}
+
+func checkpointKey(run string, attempt int) string {
+	return checkpointsOf(run) + fmt.Sprintf("%04d", attempt)
+}
+
+func checkpointsOf(run string) string { return runsPrefix + run + "/checkpoints/" }
+
+// cutCheckpoint is the run and the attempt of a checkpoint's key.
+func cutCheckpoint(key string) (run string, attempt int, ok bool) {
+	run, text, found := strings.Cut(strings.TrimPrefix(key, runsPrefix), "/checkpoints/")
+	attempt, err := strconv.Atoi(text)
+	return run, attempt, found && err == nil
+}
+
+// cutName takes the key of a head or an id apart: the dataset, and what is behind.
+func cutName(key, prefix string) (dataset, rest string, ok bool) {
+	return strings.Cut(strings.TrimPrefix(key, prefix), nameEnd)
+}
+
+// isTemp reports whether a key is what a writer on a folder has not finished.
+func isTemp(key string) bool { return strings.HasSuffix(key, tempEnd) }
+
+// cachedBytes bounds what the nodes in memory take, by estimate.
+const cachedBytes = 32 << 20
+
+// nodeCache keeps the nodes that were used last. A node never changes, so
+// nothing is ever out of date.
+type nodeCache struct {
+	lock   sync.Mutex
+	most   int
+	used   int
+	newest *list.List // of *cached
+	all    map[string]*list.Element
+}
+
+type cached struct {
+	digest string
+	node   *node
+	cost   int
+}
+
+func newNodeCache(most int) *nodeCache {
+	return &nodeCache{most: most, newest: list.New(), all: map[string]*list.Element{}}
+}
+
+func (c *nodeCache) get(digest string) *node {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	e := c.all[digest]
+	if e == nil {
+		return nil
+	}
+	c.newest.MoveToFront(e)
+	return e.Value.(*cached).node
+}
+
+func (c *nodeCache) add(digest string, n *node) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if c.all[digest] != nil {
+		return
+	}
+	k := &cached{digest, n, n.cost()}
+	c.all[digest] = c.newest.PushFront(k)
+	c.used += k.cost
+	for c.used > c.most && c.newest.Len() > 1 {
+		oldest := c.newest.Remove(c.newest.Back()).(*cached)
+		delete(c.all, oldest.digest)
+		c.used -= oldest.cost
+	}
+}
+
+// cost is about what a node takes in memory.
+func (n *node) cost() int {
+	cost := 256
+	for _, f := range n.files {
+		cost += 160 + len(f.Path) + 96*len(f.Parts)
+	}
+	for _, k := range n.kids {
+		cost += 128 + len(k.last)
+	}
+	return cost
 }

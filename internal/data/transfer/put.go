@@ -2,12 +2,18 @@ package transfer
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync/atomic"
 
@@ -191,4 +197,219 @@ func (p *putting) done(o *object) (files int) {
 	}
 	p.tally.add(files, o.Size*int64(len(o.of)))
 	return files
+}
+
+// draft is a file that is being got, under a name that nobody looks for.
+type draft struct {
+	file *api.File
+	at   string // where it will be
+	f    *os.File
+	left atomic.Int32 // parts
+}
+
+// draftName begins the names of drafts. What is left of them by a process that
+// was killed is nobody's file, and Scan passes it over.
+const draftName = ".tidemill-get-"
+
+func newDraft(f *api.File, at string, c *cache) (*draft, error) {
+	folder, mode := filepath.Dir(at), os.FileMode(0o666)
+	if f.Executable {
+		mode = 0o777
+	}
+	if c != nil {
+		folder, mode = c.drafts(), 0o600
+	}
+	temp, err := create(folder, mode)
+	if err != nil {
+		return nil, err
+	}
+	d := &draft{file: f, at: at, f: temp}
+	d.left.Store(int32(len(partsOf(f))))
+	return d, nil
+}
+
+// create makes a file that nobody else has, with the mode that the user's mask
+// leaves of it.
+func create(folder string, mode os.FileMode) (*os.File, error) {
+	return os.OpenFile(filepath.Join(folder, draftName+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+}
+
+// take writes an object to its place. Its bytes have to be those that its digest
+// names.
+func (d *draft) take(r io.Reader, p api.Part, at int64) error {
+	h := sha256.New()
+	to := &faultless{w: io.NewOffsetWriter(d.f, at)}
+	n, err := io.Copy(io.MultiWriter(to, h), io.LimitReader(r, p.Size+1))
+	switch {
+	case to.err != nil:
+		return local(to.err)
+	case err != nil:
+		return err
+	case n < p.Size:
+		return io.ErrUnexpectedEOF
+	case n > p.Size || sum(h) != p.Digest:
+		return local(fmt.Errorf("object %s came with other bytes than its digest names: it is corrupt in the store, or on the way", p.Digest))
+	}
+	return nil
+}
+
+// faultless remembers an error of writing, which no retry mends.
+type faultless struct {
+	w   io.Writer
+	err error
+}
+
+func (f *faultless) Write(b []byte) (int, error) {
+	n, err := f.w.Write(b)
+	if err != nil {
+		f.err = err
+	}
+	return n, err
+}
+
+// finish puts the whole file where it belongs.
+func (d *draft) finish(c *cache) error {
+	if c != nil {
+		return errors.Join(d.f.Close(), c.keep(d.file, d.f.Name(), d.at))
+	}
+	if err := d.f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(d.f.Name(), d.at)
+}
+
+func (d *draft) drop() {
+	_ = d.f.Close() // perhaps it is
+	_ = os.Remove(d.f.Name())
+}
+
+const (
+	smallObject  = 1 << 20 // larger ones go alone
+	batchBytes   = 8 << 20
+	batchObjects = 1000
+)
+
+// batch is small objects that are put in one request.
+type batch struct {
+	objects []*object
+	length  int64 // of the body
+}
+
+func (b *batch) isFull(next *object) bool {
+	return len(b.objects) == batchObjects || len(b.objects) > 0 && b.length+api.ObjectHead+next.Size > batchBytes
+}
+
+func (b *batch) add(o *object) {
+	b.objects = append(b.objects, o)
+	b.length += api.ObjectHead + o.Size
+}
+
+func (p *putting) together(ctx context.Context, b batch) error {
+	err := p.do(ctx, ask{method: http.MethodPost, url: p.Base + "/objects", media: api.ObjectsType, length: b.length,
+		body: func() io.Reader { return &batchReader{root: p.root, left: b.objects} }})
+	if err != nil {
+		return fmt.Errorf("put %d objects, the first of %s: %w", len(b.objects), b.objects[0].file, err)
+	}
+	for _, o := range b.objects {
+		p.sent(o)
+	}
+	return nil
+}
+
+// batchReader is the body of a batch. It opens one file after the other.
+type batchReader struct {
+	root *os.Root
+	left []*object
+	head []byte // of the next object, what is left of it
+	now  *objectReader
+}
+
+func (b *batchReader) Read(to []byte) (n int, err error) {
+	for n < len(to) && err == nil {
+		var k int
+		k, err = b.some(to[n:])
+		n += k
+	}
+	return n, err
+}
+
+func (b *batchReader) some(to []byte) (int, error) {
+	switch {
+	case len(b.head) > 0:
+		n := copy(to, b.head)
+		b.head = b.head[n:]
+		return n, nil
+	case b.now != nil:
+		n, err := b.now.Read(to)
+		if errors.Is(err, io.EOF) {
+			b.now, err = nil, nil
+		}
+		return n, err
+	case len(b.left) == 0:
+		return 0, io.EOF
+	}
+	o := b.left[0]
+	digest, err := hex.DecodeString(o.Digest)
+	if err != nil {
+		return 0, local(err)
+	}
+	b.head = binary.BigEndian.AppendUint64(digest, uint64(o.Size))
+	b.now, b.left = &objectReader{root: b.root, o: o}, b.left[1:]
+	return 0, nil
+}
+
+func (b *batchReader) Close() error {
+	if b.now != nil {
+		return b.now.Close()
+	}
+	return nil
+}
+
+// objectReader is the bytes of an object, as they are in the file now: if that
+// has changed since it was scanned, it is an error.
+type objectReader struct {
+	root *os.Root
+	o    *object
+	f    *os.File
+	n    int64
+	sum  hash.Hash
+}
+
+func (r *objectReader) Read(to []byte) (int, error) {
+	if r.n == r.o.Size && r.sum != nil {
+		return 0, io.EOF
+	}
+	if err := r.open(); err != nil {
+		return 0, local(err)
+	}
+	n, err := r.f.ReadAt(to[:min(int64(len(to)), r.o.Size-r.n)], r.o.at+r.n)
+	r.n += int64(n)
+	r.sum.Write(to[:n])
+	switch {
+	case r.n == r.o.Size && sum(r.sum) != r.o.Digest, err != nil && errors.Is(err, io.EOF) && r.n < r.o.Size:
+		return 0, local(errors.Join(fmt.Errorf("%s has changed since it was read: try again when nobody writes to it", r.o.file), r.Close()))
+	case r.n == r.o.Size:
+		return n, local(r.Close())
+	case err != nil:
+		return n, local(err)
+	}
+	return n, nil
+}
+
+func (r *objectReader) open() (err error) {
+	if r.f == nil {
+		r.sum = sha256.New()
+		r.f, _, err = openFile(r.root, r.o.file)
+	}
+	return err
+}
+
+// Close closes the file.
+func (r *objectReader) Close() error {
+	if r.f == nil {
+		return nil
+	}
+	f := r.f
+	r.f = nil
+	return f.Close()
 }
