@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"tidemill.dev"
@@ -254,4 +256,199 @@ func (t *Table) ended(ctx context.Context) (bool, error) {
 		anew = anew || end.Offset < t.progress.reached(end.Partition)
 	}
 	return anew, nil
+}
+
+// Places are the offsets behind the last fact that the table has, by partition.
+// What Champion has told before is not newer.
+func (t *Table) Places() []int64 { return t.progress.places() }
+
+// askEvery is how often it is asked whether the log can still reach some places.
+const askEvery = time.Second
+
+// Reached waits until the table is as new as some places. More of them than there
+// are partitions, or places that the log does not have, are an error, not a wait:
+// they are of facts that are gone.
+func (t *Table) Reached(ctx context.Context, places []int64) error {
+	done, changed := t.progress.covers(places)
+	if done {
+		return nil
+	}
+	t.progress.await(1)
+	defer t.progress.await(-1)
+	for {
+		if err := t.possible(ctx, places); err != nil {
+			return err
+		}
+		ask := time.NewTimer(askEvery)
+		for waiting := true; waiting; {
+			select {
+			case <-changed:
+			case <-ask.C:
+				waiting = false
+			case <-ctx.Done():
+				ask.Stop()
+				return t.late(ctx)
+			}
+			if done, changed = t.progress.covers(places); done {
+				ask.Stop()
+				return nil
+			}
+		}
+	}
+}
+
+func (t *Table) late(ctx context.Context) error {
+	err := fmt.Errorf("wait until the champions are as new as those that were scored by: %w", context.Cause(ctx))
+	if why := t.Err(); why != nil {
+		err = fmt.Errorf("%w: %w", err, why)
+	}
+	return err
+}
+
+// possible asks whether the log can have some places. While Kafka does not answer
+// it can.
+func (t *Table) possible(ctx context.Context, places []int64) error {
+	ends, err := t.o.Broker.Ends(ctx, tidemill.StreamFacts)
+	if err != nil {
+		return nil
+	}
+	for partition, next := range places {
+		if partition >= len(ends) {
+			if next == 0 {
+				continue
+			}
+			return fmt.Errorf("wait for %d partitions of stream %s, which has %d: the facts were begun anew since", len(places), tidemill.StreamFacts, len(ends))
+		}
+		if end := ends[partition].Offset; next > end {
+			return fmt.Errorf("wait for offset %d of stream %s, partition %d, which ends at %d: the facts were begun anew since", next, tidemill.StreamFacts, partition, end)
+		}
+	}
+	return nil
+}
+
+// progress is how far the table has come, by partition. told is set before what
+// is behind it can be seen, and have after it can: so whoever has seen something
+// finds it in told, and whoever waits for have sees it.
+type progress struct {
+	mu      sync.Mutex
+	told    []int64
+	have    []int64
+	err     error // why it does not come on
+	lasting error // what has happened to the stream for good
+	changed chan struct{}
+	waiting int
+	wake    func() // ends a wait for facts
+}
+
+// raise sets one of a slice's places, which only grow.
+func raise(places []int64, partition int32, next int64) []int64 {
+	for len(places) <= int(partition) {
+		places = append(places, 0)
+	}
+	places[partition] = max(places[partition], next)
+	return places
+}
+
+func (p *progress) tell(partition int32, next int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told = raise(p.told, partition, next)
+}
+
+// reach notes what can be seen now.
+func (p *progress) reach(partition int32, next int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told, p.have = raise(p.told, partition, next), raise(p.have, partition, next)
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// restart forgets all places: the facts were begun anew.
+func (p *progress) restart() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told, p.have = nil, nil
+}
+
+// places are those of told.
+func (p *progress) places() []int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.told)
+}
+
+// reached is how far a partition can be seen.
+func (p *progress) reached(partition int32) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if int(partition) >= len(p.have) {
+		return 0
+	}
+	return p.have[partition]
+}
+
+func (p *progress) partitions() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.have)
+}
+
+// covers tells whether some places have been reached, and what is closed when
+// there is more.
+func (p *progress) covers(places []int64) (bool, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, next := range places {
+		if next > 0 && (i >= len(p.have) || p.have[i] < next) {
+			return false, p.changed
+		}
+	}
+	return true, nil
+}
+
+// await counts those who wait. While there are any the reader looks often for
+// what brings no facts.
+func (p *progress) await(by int) {
+	p.mu.Lock()
+	p.waiting += by
+	wake := p.wake
+	p.mu.Unlock()
+	if by > 0 && wake != nil {
+		wake()
+	}
+}
+
+// look notes how a wait for facts is ended, and tells whether somebody waits.
+func (p *progress) look(wake func()) (awaited bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wake = wake
+	return p.waiting > 0
+}
+
+// fail notes why it does not come on, and tells whether that is news. Nil is that
+// it does.
+func (p *progress) fail(err error) (news bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	news = (p.err == nil) != (err == nil)
+	p.err = err
+	return news
+}
+
+// spoil notes what will not pass.
+func (p *progress) spoil(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lasting = err
+}
+
+func (p *progress) why() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return p.err
+	}
+	return p.lasting
 }

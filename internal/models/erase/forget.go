@@ -5,11 +5,82 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/config"
+	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/store"
+	"tidemill.dev/internal/models/registry"
 	"tidemill.dev/internal/runs/scheduler"
+	"tidemill.dev/triggers/deadletters"
 )
+
+// Options say what to work on.
+type Options struct {
+	Broker    *broker.Broker
+	Producer  *broker.Producer
+	Names     tidemill.Names
+	Config    func() *config.Config
+	Ledger    *ledger.Ledger
+	Store     *store.Store
+	Foreman   *scheduler.Foreman
+	Registrar *registry.Registrar
+	// Letters opens the book of dead letters, or returns the one that is open.
+	Letters func(context.Context) (*deadletters.Book, error)
+	Grace   time.Duration // of the store; its default if it is 0
+	// Patience is how long an attempt under way is waited for in one go; 20 s.
+	Patience time.Duration
+	// Watch is told of each step before it is begun: tests end the work there.
+	// Nil is nobody.
+	Watch  func(step string)
+	Logger *slog.Logger
+}
+
+const defaultPatience = 20 * time.Second
+
+// Forgetter ends keys. Several may work on one key at once: all that they do is
+// named after the fact that asked.
+type Forgetter struct {
+	o   Options
+	now func() time.Time
+}
+
+// New makes one.
+func New(o Options) (*Forgetter, error) {
+	switch {
+	case o.Broker == nil || o.Producer == nil || o.Config == nil || o.Letters == nil:
+		return nil, errors.New("make what forgets keys: it needs a broker, a producer, a config and the dead letters")
+	case o.Ledger == nil || o.Store == nil || o.Foreman == nil || o.Registrar == nil:
+		return nil, errors.New("make what forgets keys: it needs a ledger, a store, a foreman and a registrar")
+	}
+	if o.Grace == 0 {
+		o.Grace = store.DefaultGrace
+	}
+	if o.Patience <= 0 {
+		o.Patience = defaultPatience
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Forgetter{o: o, now: time.Now}, nil
+}
+
+// ErrLive says that an attempt of the key is still under way. It passes: the
+// attempt has been told to end.
+var ErrLive = errors.New("an attempt of the key is still ending")
+
+// ErrUnknown says that nothing is known of such a forgetting.
+var ErrUnknown = errors.New("no such forgetting is known")
+
+// ErrKey says that a text can be no key.
+var ErrKey = scheduler.ErrKey
+
+// ErrCatchingUp says that nothing can be decided before the ledger knows all
+// facts. It passes.
+var ErrCatchingUp = ledger.ErrCatchingUp
 
 // Forget does what a fact tidemill.key.forgetting asks for, and returns the
 // receipt. It may be stopped anywhere and said again: it goes on, and once the
@@ -298,4 +369,71 @@ func (f *Forgetter) receiptAt(ctx context.Context, at tidemill.Mark) (r tidemill
 		return r, fmt.Errorf("read the receipt at partition %d, offset %d of stream %s: %w", at.Partition, at.Offset, tidemill.StreamFacts, err)
 	}
 	return r, nil
+}
+
+// component is what our facts say they come from.
+const component = "forget"
+
+// Ask is a wish that a key be forgotten.
+type Ask struct {
+	Key, By, Reason string
+	Cause           tidemill.Cause // an event, or what names a person's request; said again it is one wish
+	Component       string         // whom it came to; empty is the function
+	Correlation     string
+	Trace           string // traceparent
+}
+
+// Ask puts the wish on the log, and returns the id under which it goes. What
+// counts as the key's end is this fact: what is asked for afterwards begins the
+// key anew.
+func (f *Forgetter) Ask(ctx context.Context, a Ask) (string, error) {
+	if err := scheduler.CheckKey(a.Key); err != nil {
+		return "", fmt.Errorf("ask to forget a key: %w", err)
+	}
+	data, err := json.Marshal(tidemill.KeyForgetting{Reason: a.Reason})
+	if err != nil {
+		return "", err
+	}
+	from := a.Component
+	if from == "" {
+		from = component
+	}
+	o := Order{ID: tidemill.ID("forgetting", a.Key, a.Cause.Source, a.Cause.ID), Key: a.Key, By: a.By, Correlation: a.Correlation, Trace: a.Trace}
+	v := o.fact(f.o.Names, tidemill.TypeKeyForgetting, o.ID, a.Cause, data, f.now())
+	v.Source = f.o.Names.Source(from)
+	if _, err := f.o.Producer.Publish(ctx, tidemill.StreamFacts, &v); err != nil {
+		return "", fmt.Errorf("ask to forget key %s: %w", a.Key, err)
+	}
+	return o.ID, nil
+}
+
+// Order is a fact tidemill.key.forgetting, as the function hears it.
+type Order struct {
+	ID, Source      string
+	Key, By, Reason string
+	At              time.Time
+	Correlation     string
+	Trace           string
+}
+
+func (o *Order) cause() tidemill.Cause { return tidemill.Cause{Source: o.Source, ID: o.ID} }
+
+// fact is an event about the key that follows from something.
+func (o *Order) fact(names tidemill.Names, typ, id string, cause tidemill.Cause, data []byte, now time.Time) broker.View {
+	v := broker.View{ID: id, Source: names.Source(component), Type: typ, Subject: o.Key, Time: now.UTC().Format(time.RFC3339Nano),
+		DataSchema: tidemill.Schema(typ), DataContentType: "application/json", Data: data}
+	chain := o.Correlation
+	if chain == "" {
+		chain = id
+	}
+	for _, x := range []broker.Attribute{
+		{Name: tidemill.AttrCausationID, Value: cause.ID}, {Name: tidemill.AttrCausationSource, Value: cause.Source},
+		{Name: tidemill.AttrCorrelationID, Value: chain}, {Name: tidemill.AttrTraceParent, Value: o.Trace},
+		{Name: tidemill.AttrAuthID, Value: o.By},
+	} {
+		if x.Value != "" {
+			v.Extensions = append(v.Extensions, x)
+		}
+	}
+	return v
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"tidemill.dev"
 	"tidemill.dev/config"
@@ -161,4 +162,139 @@ func (f *Forgetter) Preview(ctx context.Context, key string) (tidemill.KeyForgot
 	}
 	n.Remains = remains(f.o.Config(), &n.KeyForgotten, f.o.Grace, f.now())
 	return n.KeyForgotten, nil
+}
+
+// belongings are the names of what belongs to a key by the config: of what is
+// there besides, the ledger knows.
+type belongings struct {
+	recipes  []string
+	models   []model
+	datasets []string
+}
+
+// model is one and the recipe that makes it.
+type model struct{ name, recipe string }
+
+// belongingsOf reads them out of the config's templates. What is named without
+// {key} is shared and belongs to no key; nor does a recipe without keys, whose
+// runs bear its own name instead of one.
+func belongingsOf(c *config.Config, key string) (b belongings) {
+	for i := range c.Recipes {
+		r := &c.Recipes[i]
+		if r.Key == config.KeyNone {
+			continue
+		}
+		b.recipes = append(b.recipes, r.Name)
+		if name, ok := ofKey(r, r.Makes.Model, key); ok {
+			b.models = append(b.models, model{name, r.Name})
+		}
+		for _, template := range datasetsOf(r) {
+			if name, ok := ofKey(r, template, key); ok && !slices.Contains(b.datasets, name) {
+				b.datasets = append(b.datasets, name)
+			}
+		}
+	}
+	slices.Sort(b.datasets)
+	return b
+}
+
+func datasetsOf(r *config.Recipe) []string {
+	all := []string{r.Makes.Dataset}
+	for i := range r.Inputs {
+		all = append(all, r.Inputs[i].Dataset)
+	}
+	return all
+}
+
+// ofKey fills a template in; false if it does not name the key, or the key
+// makes no name of it: then nothing can have that name.
+func ofKey(r *config.Recipe, template, key string) (name string, ok bool) {
+	named := false
+	name, err := config.Expand(template, func(field string) (string, bool) {
+		switch field {
+		case "key":
+			named = true
+			return key, true
+		case "recipe":
+			return r.Name, true
+		case "team":
+			return r.Team, r.Team != ""
+		}
+		return "", false
+	})
+	return name, named && err == nil && tidemill.CheckDataset(name) == nil
+}
+
+// isShared reports whether a template makes the same name for every event.
+func isShared(template string) bool {
+	shared := true
+	_, err := config.Expand(template, func(field string) (string, bool) {
+		shared = shared && (field == "recipe" || field == "team")
+		return field, true
+	})
+	return shared && err == nil
+}
+
+// keyless reports whether a recipe of the config has no keys: what bears its
+// name as a key belongs to none.
+func keyless(c *config.Config, recipe string) bool {
+	r, known := c.Recipe(recipe)
+	return known && r.Key == config.KeyNone
+}
+
+// remains says where something of a key can still be found once it has been
+// forgotten: on streams until their retention ends, for a log cannot be written
+// anew; in the store until it is collected.
+func remains(c *config.Config, n *tidemill.KeyForgotten, grace time.Duration, now time.Time) (all []tidemill.Remains) {
+	for _, s := range c.Streams {
+		all = append(all, onStream(s.Name, s.Retention, now))
+	}
+	for _, s := range c.Parked() {
+		all = append(all, onStream(s.Name, s.Retention, now))
+	}
+	for _, s := range c.HeldFor() {
+		held := onStream(s.Name, s.Retention, now)
+		held.What = "its events of the stream " + s.From + " that had to wait until the scorer " + s.Scorer + " had a model in memory"
+		all = append(all, held)
+	}
+	all = append(all, tidemill.Remains{Place: "the store", What: "the bytes of its data, versions, checkpoints and older runs' logs, which nothing names any more",
+		Ends: "by the first collection (tidemill data gc) later than " + now.Add(grace).UTC().Format(time.RFC3339)})
+	if len(n.Models) > 0 {
+		all = append(all, tidemill.Remains{Place: "the ledger", What: "the names of its models, with the places behind which a version counts again, so that a late one does not",
+			Ends: "never: they follow from the facts"})
+	}
+	if len(n.Runs) > 0 {
+		all = append(all, tidemill.Remains{Place: "machines that ran it", What: "files that they have fetched, by digest and without names, in their caches",
+			Ends: "when the folder cache below their data folder is removed"})
+	}
+	return all
+}
+
+// wordsOf say what our own streams hold of a key.
+func wordsOf(stream string) string {
+	switch stream {
+	case tidemill.StreamFacts:
+		return "what happened to its runs and models, with the events that asked for runs, and this receipt"
+	case tidemill.StreamProgress:
+		return "the progress of its runs"
+	case tidemill.StreamDeadLetters:
+		return "its dead letters, which hold their events, and their receipts"
+	case tidemill.StreamCommands:
+		return "what people have asked for about it, and where its end lies"
+	case tidemill.StreamClock:
+		return "the ticks that were due for it"
+	}
+	if of, parked := tidemill.CutParked(stream); parked {
+		return "its events of the stream " + of + " that had to wait; they are not delivered any more"
+	}
+	return "its events"
+}
+
+func onStream(stream string, retention time.Duration, now time.Time) tidemill.Remains {
+	r := tidemill.Remains{Place: "stream " + stream, What: wordsOf(stream), Ends: "never: the stream does not expire"}
+	if retention != config.Forever {
+		r.Until = new(now.Add(retention).UTC().Truncate(time.Second))
+		r.Ends = "by the stream's retention; Kafka removes whole segments, which can take a little longer"
+	}
+	return r
 }

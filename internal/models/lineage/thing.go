@@ -1,6 +1,16 @@
 package lineage
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
 	"tidemill.dev"
 	"tidemill.dev/api"
 )
@@ -60,3 +70,207 @@ func (t *thing) effect(what api.GraphRelation, to ref, known *thing) {
 }
 
 func (t *thing) note(text string) { t.notes = append(t.notes, text) }
+
+// Errors of what is asked for.
+var (
+	ErrRef     = errors.New("names nothing whose why can be told")
+	ErrUnknown = errors.New("it is not known")
+)
+
+// ref is a thing's name, taken apart.
+type ref struct {
+	kind api.GraphKind
+	of   string // a run's id; a model; a dataset, perhaps empty; an event's source, perhaps empty
+	at   string // behind the @ or the #
+}
+
+func (r ref) String() string {
+	switch {
+	case r.kind == api.KindEvent && r.of != "":
+		return string(r.kind) + "/" + strings.NewReplacer("%", "%25", "#", "%23").Replace(r.of) + "#" + r.at
+	case r.kind == api.KindEvent, r.kind == api.KindCommit && r.of == "":
+		return string(r.kind) + "/" + r.at
+	case r.at != "":
+		return string(r.kind) + "/" + r.of + "@" + r.at
+	}
+	return string(r.kind) + "/" + r.of
+}
+
+// A source may have the # that ends it; such a one is written as in an address.
+func sourceOf(text string) string { return strings.NewReplacer("%23", "#", "%25", "%").Replace(text) }
+
+func runRef(id string) ref             { return ref{api.KindRun, id, ""} }
+func commitRef(dataset, id string) ref { return ref{api.KindCommit, dataset, id} }
+func eventRef(c tidemill.Cause) ref    { return ref{api.KindEvent, c.Source, c.ID} }
+func modelRef(model, which string) ref { return ref{api.KindModel, model, which} }
+
+// longest is more than any name has.
+const longest = 4096
+
+// parseRef reads what a person has written.
+func parseRef(text string) (ref, error) {
+	kind, name, found := strings.Cut(text, "/")
+	if !found || name == "" || len(text) > longest {
+		return ref{}, refused(text)
+	}
+	switch k := api.GraphKind(kind); k {
+	case api.KindRun:
+		return parseRun(name)
+	case api.KindModel:
+		model, which, err := tidemill.CutVersionName(name)
+		if err != nil {
+			return ref{}, fmt.Errorf("%w: %w", ErrRef, err)
+		}
+		return modelRef(model, which), nil
+	case api.KindCommit:
+		return parseCommit(name)
+	case api.KindEvent:
+		if source, id, both := strings.Cut(name, "#"); both && source != "" && id != "" {
+			return eventRef(tidemill.Cause{Source: sourceOf(source), ID: id}), nil
+		}
+		return ref{k, "", name}, nil
+	}
+	return ref{}, refused(text)
+}
+
+func refused(text string) error {
+	return fmt.Errorf("%q %w: give run/ID, model/NAME or model/NAME@VERSION, commit/DATASET@COMMIT, or event/ID", shown(text), ErrRef)
+}
+
+// shown is a name as errors tell it.
+func shown(text string) string {
+	const most = 80
+	if len(text) > most {
+		return text[:most] + "…"
+	}
+	return text
+}
+
+// shortestID is how much of a run's id has to be given.
+const shortestID = 6
+
+func parseRun(id string) (ref, error) {
+	if len(id) < shortestID || strings.ContainsFunc(id, func(r rune) bool { return r < '2' || r > '7' && r < 'a' || r > 'z' }) {
+		return ref{}, fmt.Errorf("%q %w: give the id of a run, or six letters or more of its beginning", shown("run/"+id), ErrRef)
+	}
+	return runRef(id), nil
+}
+
+// parseCommit takes the last @ for the one before the commit: a dataset's name
+// may have others.
+func parseCommit(name string) (ref, error) {
+	i := strings.LastIndexByte(name, '@')
+	dataset, at := name[:max(i, 0)], name[i+1:]
+	if i >= 0 {
+		if err := tidemill.CheckDataset(dataset); err != nil {
+			return ref{}, fmt.Errorf("%q %w: the dataset %w", shown("commit/"+name), ErrRef, err)
+		}
+	}
+	if err := tidemill.CheckLabel(at); err != nil {
+		return ref{}, fmt.Errorf("%q %w: the commit or branch %w", shown("commit/"+name), ErrRef, err)
+	}
+	return commitRef(dataset, at), nil
+}
+
+const shownID = 10 // letters of an id in a title
+
+func shortID(id string) string { return id[:min(len(id), shownID)] }
+
+// shortDigest leaves the beginning of a digest: dir:3f2ab1c04d of a folder's.
+func shortDigest(text string) string {
+	const shown = 12
+	at := strings.LastIndexByte(text, ':') + 1
+	if digest := text[at:]; len(digest) >= 32 && !strings.ContainsFunc(digest, notHex) {
+		return text[:at] + digest[:shown]
+	}
+	return text
+}
+
+func notHex(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'f') }
+
+// headline is the first of some metrics, those first that say how well a model
+// does.
+func headline(metrics map[string]float64) string {
+	const most = 3
+	rank := func(name string) int {
+		if i := slices.Index([]string{"accuracy", "macroF1", "f1", "loss"}, name); i >= 0 {
+			return i
+		}
+		return most + 1
+	}
+	names := slices.SortedFunc(maps.Keys(metrics), func(a, b string) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a, b))
+	})
+	var parts []string
+	for _, name := range names[:min(len(names), most)] {
+		parts = append(parts, name+" "+number(metrics[name]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func number(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
+
+func size(n int64) string {
+	const step = 1024
+	if n < step {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, units := float64(n)/step, "KMGTP"
+	for v >= step && len(units) > 1 {
+		v, units = v/step, units[1:]
+	}
+	return fmt.Sprintf("%.1f %ciB", v, units[0])
+}
+
+func span(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// without is an address without what may be a key to it.
+func without(uri string) string {
+	u, err := url.Parse(uri)
+	if err != nil {
+		before, _, _ := strings.Cut(uri, "?")
+		return before
+	}
+	u.RawQuery, u.Fragment, u.User = "", "", nil
+	return u.String()
+}
+
+// placeOf is where an attempt ran, in words.
+func placeOf(w *tidemill.Where) string {
+	parts := []string{w.Node}
+	if w.Card != "" {
+		parts = append(parts, w.Card)
+	}
+	if len(w.GPUs) > 0 {
+		parts = append(parts, "GPU "+strings.Trim(fmt.Sprint(w.GPUs), "[]"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// at is a time for a node; nil for none.
+func at(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func joined(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ", ")
+}

@@ -2,14 +2,120 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/broker"
 	"tidemill.dev/config/gate"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/store"
 )
+
+// Finished registers and judges what a run made, and announces what follows. The
+// fact is its run.finished; said again it changes nothing.
+func (r *Registrar) Finished(ctx context.Context, v *broker.View) error {
+	w, err := newWork(v)
+	if err != nil || w == nil {
+		return err
+	}
+	if err := r.finish(ctx, w); err != nil {
+		return fmt.Errorf("register and judge what run %s made for model %s: %w", w.Run, w.Model, err)
+	}
+	return nil
+}
+
+// finish goes from step to step by what the log says, so that it does not matter
+// which of them somebody has done before.
+func (r *Registrar) finish(ctx context.Context, w *work) error {
+	counts, err := r.counts(ctx, w)
+	if err != nil {
+		return err
+	}
+	if !counts {
+		r.log.Info("an attempt's version is passed over, for the attempt does not count", "run", w.Run, "recipe", w.Recipe, "key", w.Key, "model", w.Model)
+		return nil
+	}
+	m, err := r.register(ctx, w)
+	if err != nil {
+		return err
+	}
+	h := m.OfRun(w.Run)
+	if h == nil {
+		r.log.Info("a version came too late", "run", w.Run, "recipe", w.Recipe, "key", w.Key, "model", w.Model,
+			"reason", "its run began before versions that are no longer kept, or its key has gone")
+		return nil
+	}
+	number := h.Number
+	ours, m, err := r.judge(ctx, w, m)
+	if err != nil {
+		return err
+	}
+	if m, err = r.announce(ctx, m, ours, func(o tidemill.Owed) bool { return o.Version == number }); err != nil {
+		return err
+	}
+	return r.again(ctx, w, m, number)
+}
+
+// register has the log know the version, and returns the model with it.
+func (r *Registrar) register(ctx context.Context, w *work) (*tidemill.Model, error) {
+	m, err := r.o.Ledger.Model(ctx, w.Model)
+	if err != nil {
+		return nil, fmt.Errorf("look up model %s: %w", w.Model, err)
+	}
+	if m.OfRun(w.Run) != nil {
+		return m, nil
+	}
+	report, err := r.measure(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := r.keep(ctx, report)
+	if err != nil {
+		return nil, err
+	}
+	w.report = report
+	r.step(toRegister)
+	_, m, err = r.put(ctx, r.registeredFact(w, tree))
+	return m, err
+}
+
+func (r *Registrar) registeredFact(w *work, report string) *fact {
+	return &fact{typ: tidemill.TypeModelRegistered, id: tidemill.ID("registered", w.Model, w.Run), source: r.o.Names.Source(byPromote),
+		model: w.Model, key: w.Key, recipe: w.Recipe, run: w.Run, chain: w.chain,
+		data: tidemill.ModelRegistered{Artifact: w.result.Artifact, Bytes: w.result.Bytes, Files: w.result.Files, Report: report,
+			Metrics: chosen(w.report.Metrics, w.Judge.Gate), Judge: w.Judge, Origin: w.Origin}}
+}
+
+// mostTurns is how often a version is judged anew because the champion has
+// changed since it was looked up. More in so short a time would be no race.
+const mostTurns = 20
+
+var errTurns = errors.New("the champion changes faster than anything can be proposed; it is tried again")
+
+// judge brings a version to its verdict, and returns the proposal that did.
+func (r *Registrar) judge(ctx context.Context, w *work, m *tidemill.Model) (said, *tidemill.Model, error) {
+	var last said
+	for range mostTurns {
+		h := m.OfRun(w.Run)
+		if h == nil || h.State != tidemill.VersionRegistered {
+			return last, m, nil
+		}
+		f, err := r.judgedFact(ctx, w, m, h)
+		if err != nil {
+			return said{}, nil, err
+		}
+		r.step(toPropose)
+		if last, m, err = r.put(ctx, f); err != nil {
+			return said{}, nil, err
+		}
+	}
+	return said{}, nil, fmt.Errorf("propose version %d: %w", m.Last, errTurns)
+}
 
 // judgedFact is a version's verdict against the champion of the model as it was
 // read. The log takes it only while that is the champion.
@@ -92,4 +198,106 @@ func (r *Registrar) record(ctx context.Context, model string, number int) (*ledg
 		return nil, nil
 	}
 	return &all[0], nil
+}
+
+// again asks for a run anew of which the version was refused because it was
+// measured beside a champion that is none any more: what is newest shall not be
+// lost to a race. One that has come since has newer data.
+func (r *Registrar) again(ctx context.Context, w *work, m *tidemill.Model, number int) error {
+	h := m.Find(number)
+	if r.o.Again == nil || h == nil || h.State != tidemill.VersionRefused || newer(m, h) {
+		return nil
+	}
+	v, err := r.record(ctx, m.Name, number)
+	if err != nil || v == nil || v.Judgement == nil || !lostRace(v.Judgement, w.Judge.On) {
+		return err
+	}
+	report, err := r.reported(ctx, w, number)
+	if err != nil || w.Champion != nil && report.Champion == nil {
+		return err // its trainer measures no champion, and would measure none again
+	}
+	if there, err := r.thereIs(ctx, m.Name, m.Champion); err != nil || !there {
+		return err // a run would be given none again, and would be asked for again for ever
+	}
+	err = r.o.Again(ctx, Lost{Run: w.Run, Cause: w.chain.cause, Correlation: w.chain.correlation, Trace: w.chain.trace})
+	if err != nil {
+		return fmt.Errorf("ask for run %s again, whose version %d was measured beside a champion that is none any more: %w", w.Run, number, err)
+	}
+	return nil
+}
+
+// thereIs reports whether the files of a version are in the store, so that a run
+// can be given them.
+func (r *Registrar) thereIs(ctx context.Context, model string, number int) (bool, error) {
+	v, err := r.record(ctx, model, number)
+	if err != nil || v == nil {
+		return false, err
+	}
+	_, err = r.o.Store.TreeRef(ctx, v.Artifact)
+	switch {
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrCorrupt):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look for the files of %s: %w", tidemill.VersionName(model, number), err)
+	}
+	return true, nil
+}
+
+// newer reports whether there is a version whose run began later.
+func newer(m *tidemill.Model, than *tidemill.Held) bool {
+	return slices.ContainsFunc(m.Versions, func(h tidemill.Held) bool {
+		if h.Mark.Partition == than.Mark.Partition {
+			return h.Mark.Offset > than.Mark.Offset
+		}
+		return h.Began.After(than.Began)
+	})
+}
+
+// lostRace reports whether a version was refused for nothing but that the
+// champion has changed since its run was given one to measure. What it failed by
+// itself it would fail again.
+func lostRace(j *tidemill.Judgement, on tidemill.GateOn) bool {
+	if j.Passed || j.Against == 0 || j.Beside == j.Against || on == tidemill.GateOnRecorded {
+		return false
+	}
+	failed := 0
+	for _, c := range j.Clauses {
+		switch {
+		case c.Passed:
+		case !namesChampion.MatchString(c.Text):
+			return false
+		default:
+			failed++
+		}
+	}
+	return failed > 0
+}
+
+// namesChampion finds the clauses that are held against a champion.
+var namesChampion = regexp.MustCompile(`\bchampion\b`)
+
+// Retire ends a model whose key has gone. Versions of runs that began before the
+// marks come too late then, whoever brings them. Said again it changes nothing.
+func (r *Registrar) Retire(ctx context.Context, model, key, by, reason string, cause tidemill.Cause, asked time.Time, marks []tidemill.Mark) error {
+	m, err := r.o.Ledger.Model(ctx, model)
+	if err != nil {
+		return fmt.Errorf("retire model %s: %w", model, err)
+	}
+	if retired(m, marks) {
+		return nil
+	}
+	_, _, err = r.put(ctx, &fact{typ: tidemill.TypeModelRetired, id: tidemill.ID("retired", model, cause.Source, cause.ID), source: r.o.Names.Source(byForget),
+		model: model, key: key, recipe: m.Recipe, by: by, chain: chain{cause: cause, correlation: cause.ID},
+		data: tidemill.ModelRetired{Asked: asked, Reason: reason, Marks: marks}})
+	return err
+}
+
+// retired reports whether a model is gone already, up to the marks.
+func retired(m *tidemill.Model, marks []tidemill.Mark) bool {
+	if m.Retired.IsZero() || len(m.Versions) > 0 {
+		return false
+	}
+	return !slices.ContainsFunc(marks, func(at tidemill.Mark) bool {
+		return !slices.ContainsFunc(m.Floors, func(f tidemill.Mark) bool { return f.Partition == at.Partition && f.Offset >= at.Offset })
+	})
 }

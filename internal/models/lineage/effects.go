@@ -1,0 +1,251 @@
+package lineage
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"tidemill.dev"
+	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger"
+)
+
+func titleOfCommit(id, dataset, branch string) string {
+	text := "commit " + shortID(id)
+	if dataset != "" {
+		text += " of " + dataset
+	}
+	if branch != "" {
+		text += " (" + branch + ")"
+	}
+	return text
+}
+
+// ofCommit is a commit of a dataset.
+func ofCommit(c *api.Commit) *thing {
+	t := newThing(commitRef(c.Dataset, c.ID), titleOfCommit(c.ID, c.Dataset, c.Branch))
+	t.dataset = c.Dataset
+	t.node.State, t.node.Time, t.node.Said = "committed", at(c.Time), c.Message
+	t.say(joined(count(c.Files, "file"), size(c.Bytes)))
+	t.say(fmt.Sprintf("+%d ~%d -%d", c.Added, c.Changed, c.Removed))
+	if c.By != "" {
+		t.say("by " + c.By)
+	}
+	t.fact("dataset", c.Dataset)
+	t.fact("branch", c.Branch)
+	t.fact("commit", c.ID)
+	t.fact("number", strconv.FormatInt(c.Number, 10))
+	t.fact("tree", c.Tree)
+	t.fact("files", strconv.Itoa(c.Files))
+	t.fact("bytes", strconv.FormatInt(c.Bytes, 10))
+	t.fact("by", c.By)
+	t.fact("run", c.Run)
+	t.fact("message", c.Message)
+	if c.Run != "" {
+		t.cause(api.EdgeMade, runRef(c.Run), nil)
+	}
+	if c.Parent != "" {
+		t.aside(api.EdgeFollowed, commitRef(c.Dataset, c.Parent), nil)
+	}
+	return t
+}
+
+// tellingOf is the event that a commit was announced by. Its id follows from the
+// commit.
+func tellingOf(names tidemill.Names, c *api.Commit) *thing {
+	to := eventRef(tidemill.Cause{Source: names.Source("data"), ID: tidemill.ID(tidemill.TypeNewData, c.Dataset, c.Branch, c.ID)})
+	t := newThing(to, titleOfEvent(tidemill.TypeNewData, c.Subject, to.at, to.of))
+	t.key = c.Subject
+	t.node.Time = at(c.Time)
+	t.fact("id", to.at)
+	t.fact("source", to.of)
+	t.fact("type", tidemill.TypeNewData)
+	t.fact("subject", c.Subject)
+	return t
+}
+
+func titleOfEvent(typ, subject, id, source string) string {
+	text := "event " + typ
+	if subject != "" {
+		text += " of " + subject
+	}
+	return text + " (" + shortID(id) + " from " + source + ")"
+}
+
+// ofEvent is an event as the log has it. It keeps nothing of the view.
+func ofEvent(v *broker.View) *thing {
+	c := tidemill.Cause{Source: strings.Clone(v.Source), ID: strings.Clone(v.ID)}
+	t := newThing(eventRef(c), titleOfEvent(v.Type, v.Subject, v.ID, v.Source))
+	t.key = strings.Clone(v.Subject)
+	if when, err := time.Parse(time.RFC3339Nano, v.Time); err == nil {
+		t.node.Time = at(when)
+	}
+	t.fact("id", c.ID)
+	t.fact("source", c.Source)
+	t.fact("type", strings.Clone(v.Type))
+	t.fact("subject", t.key)
+	for _, x := range v.Extensions {
+		t.fact(strings.Clone(x.Name), strings.Clone(x.Value))
+	}
+	by, schedule := t.node.Facts[tidemill.AttrAuthID], t.node.Facts[tidemill.AttrSchedule]
+	if by != "" {
+		t.say("by " + by)
+	}
+	if schedule != "" {
+		t.say("schedule " + schedule)
+	}
+	tellsOf(t, v.Type)
+	return t
+}
+
+// tellsOf leads from an event to what it is about, or else to the event that it
+// came of.
+func tellsOf(t *thing, typ string) {
+	attr := t.node.Facts
+	dataset, commit := attr[tidemill.AttrDataset], attr[tidemill.AttrCommit]
+	model, version := attr[tidemill.AttrModel], attr[tidemill.AttrModelVersion]
+	run := attr[tidemill.AttrRun]
+	ours := tidemill.ReservedType(typ)
+	switch {
+	case typ == tidemill.TypeScored:
+		scoredBy(t)
+	case typ == tidemill.TypeNewData && tidemill.CheckDataset(dataset) == nil && tidemill.CheckLabel(commit) == nil:
+		t.cause(api.EdgeTold, commitRef(dataset, commit), nil)
+	case ours && model != "" && version != "":
+		if _, _, err := tidemill.CutVersionName(model + "@" + version); err == nil {
+			t.cause(api.EdgeTold, modelRef(model, version), nil)
+		}
+	case ours && run != "" && typ != tidemill.TypeRunRequested:
+		if _, err := parseRun(run); err == nil {
+			t.cause(api.EdgeTold, runRef(run), nil)
+		}
+	case attr[tidemill.AttrCausationID] != "":
+		c := tidemill.Cause{Source: attr[tidemill.AttrCausationSource], ID: attr[tidemill.AttrCausationID]}
+		known := newThing(eventRef(c), "event "+shortID(c.ID)+" from "+c.Source)
+		known.free = true // its name stands in the event that leads to it, and nothing else is told of it
+		t.causes = append(t.causes, link{to: known.ref, what: api.EdgeCaused, known: known, leaf: true})
+	}
+}
+
+// ofVersion is a version of a model, how it was judged, and what became of it.
+func ofVersion(m *tidemill.Model, v *ledger.VersionRecord) *thing {
+	t := newThing(modelRef(m.Name, strconv.Itoa(v.Number)), "model "+tidemill.VersionName(m.Name, v.Number))
+	t.key = m.Key
+	state, when := standing(m, v)
+	t.node.State, t.node.Time = state, at(when)
+	t.say(headline(v.Metrics))
+	t.say(crowned(m, v.Number))
+	t.say(joined(count(v.Files, "file"), size(v.Bytes)))
+	factsOfVersion(t, m, v)
+	t.causes = append(t.causes, link{to: runRef(v.Run), what: api.EdgeMade, origin: &v.Origin})
+	if j := v.Judgement; j != nil {
+		t.node.Said = j.Sentence
+		if j.Against != 0 {
+			t.aside(api.EdgeJudged, modelRef(m.Name, strconv.Itoa(j.Against)), nil)
+		}
+	}
+	for i := range m.Changes {
+		if c := &m.Changes[i]; c.Before == v.Number && c.Version != v.Number {
+			t.effects = append(t.effects, link{to: modelRef(m.Name, strconv.Itoa(c.Version)), what: api.EdgeReplaced, leaf: true})
+		}
+	}
+	return t
+}
+
+// standing is how a version stands, and since when.
+func standing(m *tidemill.Model, v *ledger.VersionRecord) (string, time.Time) {
+	last := lastChange(m, v.Number)
+	switch {
+	case v.Number == m.Champion && m.Pin != nil:
+		return "pinned champion", m.Pin.At
+	case v.Number == m.Champion && last != nil:
+		return "champion", last.At
+	case v.Number == m.Champion:
+		return "champion", v.At
+	case v.State == tidemill.VersionPromoted && last != nil:
+		return "was champion", last.At
+	}
+	return string(v.State), v.At
+}
+
+// lastChange is how a version became the champion last; nil where that is too
+// long ago, or has never been.
+func lastChange(m *tidemill.Model, number int) *tidemill.Change {
+	for i := range slices.Backward(m.Changes) {
+		if m.Changes[i].Version == number {
+			return &m.Changes[i]
+		}
+	}
+	return nil
+}
+
+// crowned says who made a version the champion.
+func crowned(m *tidemill.Model, number int) string {
+	c := lastChange(m, number)
+	if c == nil {
+		return ""
+	}
+	done := map[tidemill.Action]string{tidemill.ActionPromote: "promoted", tidemill.ActionRollback: "rolled back to", tidemill.ActionPin: "pinned"}[c.Action]
+	switch {
+	case c.Action == tidemill.ActionJudge:
+		return "promoted by its gate"
+	case done == "":
+		done = string(c.Action)
+	}
+	return joined(done+" by "+orSomebody(c.By), c.Reason)
+}
+
+func factsOfVersion(t *thing, m *tidemill.Model, v *ledger.VersionRecord) {
+	t.fact("model", m.Name)
+	t.fact("version", strconv.Itoa(v.Number))
+	t.fact("key", m.Key)
+	t.fact("recipe", v.Recipe)
+	t.fact("state", string(v.State))
+	t.fact("run", v.Run)
+	t.fact("artifact", v.Artifact)
+	t.fact("report", v.Report)
+	t.fact("registered", timeText(v.At))
+	for name, value := range v.Metrics {
+		t.fact("metrics."+name, strconv.FormatFloat(value, 'g', -1, 64))
+	}
+	if v.Judgement != nil {
+		t.fact("passed", strconv.FormatBool(v.Judgement.Passed))
+	}
+}
+
+// ofScored is the answer to an event: what it says, and by which version.
+func ofScored(v *broker.View) *thing {
+	t := ofEvent(v)
+	var said struct {
+		Label string   `json:"label"`
+		Score *float64 `json:"score"`
+	}
+	if json.Unmarshal(v.Data, &said) == nil && said.Label != "" {
+		text := said.Label
+		t.fact("label", said.Label)
+		if said.Score != nil {
+			score := strconv.FormatFloat(*said.Score, 'f', 4, 64)
+			t.fact("score", score)
+			text += ", " + score
+		}
+		t.say(text)
+	}
+	return t
+}
+
+// scoredBy leads from an answer to the version that gave it.
+func scoredBy(t *thing) {
+	model, version := t.node.Facts[tidemill.AttrModel], t.node.Facts[tidemill.AttrModelVersion]
+	if _, _, err := tidemill.CutVersionName(model + "@" + version); err == nil {
+		t.cause(api.EdgeScored, modelRef(model, version), nil)
+	}
+}
+
+// answers leads from an answer to what it is the answer to.
+func (t *thing) answers(input *thing) {
+	t.causes = append(t.causes, link{to: input.ref, what: api.EdgeCaused, known: input})
+}
