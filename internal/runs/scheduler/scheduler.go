@@ -2,7 +2,12 @@ package scheduler
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -170,3 +175,102 @@ func (h *health) report(log *slog.Logger, ctx context.Context, err error) {
 // Rest has the foreman start nothing more, for its launcher is about to close:
 // what could not be launched any more would count as lost, again and again.
 func (f *Foreman) Rest() { f.resting.Store(true) }
+
+// metrics are what operators see of what this process has done. The only label
+// that is not a fixed word is the recipe, of which the config has few.
+type metrics struct {
+	requests *prometheus.CounterVec
+	starts   *prometheus.CounterVec
+	ends     *prometheus.CounterVec
+	waits    *prometheus.HistogramVec
+	took     *prometheus.HistogramVec
+}
+
+var seconds = []float64{.01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000} // read only
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_run_requests_total",
+			Help: "Wishes for runs, by what became of them: accepted, absorbed by the run that waits, or known."}, []string{"recipe", "result"}),
+		starts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_run_attempts_started_total",
+			Help: "Attempts that were begun here."}, []string{"recipe"}),
+		ends: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_run_attempts_ended_total",
+			Help: "Ends of attempts that were told here, by outcome: succeeded, failed, cancelled, left or lost."}, []string{"recipe", "outcome"}),
+		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tidemill_run_wait_seconds",
+			Help: "From a run's first request until it began.", Buckets: seconds}, []string{"recipe"}),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tidemill_run_attempt_seconds",
+			Help: "From an attempt's begin to its end.", Buckets: seconds}, []string{"recipe"}),
+	}
+	if r == nil {
+		return m, nil
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.requests, m.starts, m.ends, m.waits, m.took} {
+		errs = append(errs, r.Register(c))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("register the metrics of runs: %w", err)
+	}
+	return m, nil
+}
+
+func (m *metrics) started(run *tidemill.Run, number int, at time.Time) {
+	m.starts.WithLabelValues(run.Recipe).Inc()
+	if number == 1 {
+		m.waits.WithLabelValues(run.Recipe).Observe(max(0, at.Sub(run.Asking)).Seconds())
+	}
+}
+
+func (m *metrics) ended(run *tidemill.Run, o tidemill.Outcome, at time.Time) {
+	m.ends.WithLabelValues(run.Recipe, string(o)).Inc()
+	if a := run.Attempt(); a != nil {
+		m.took.WithLabelValues(run.Recipe).Observe(max(0, at.Sub(a.Started)).Seconds())
+	}
+}
+
+// SecretSize is how many bytes the secret of [NewTokens] has.
+const SecretSize = 32
+
+// tokenSpace keeps the same secret, used for something else, from ever making a
+// token.
+const tokenSpace = "tidemill attempt token 1"
+
+// lowerBase32 is what ids are written in: no letter that a URL, a header or a
+// log would have to escape.
+const lowerBase32 = "abcdefghijklmnopqrstuvwxyz234567"
+
+// Tokens makes and checks the tokens of attempts: an HMAC over the run, the
+// number and the offset of the fact that began it. The offset is the fence: who
+// takes a run over begins another attempt at another offset, and the token of
+// the one before is that of nobody.
+type Tokens struct {
+	secret []byte
+}
+
+// NewTokens needs 32 bytes that all gateways and controllers of an install share.
+func NewTokens(secret []byte) (*Tokens, error) {
+	if len(secret) != SecretSize {
+		return nil, fmt.Errorf("make tokens of attempts: the secret has %d bytes; give %d random ones", len(secret), SecretSize)
+	}
+	return &Tokens{secret: append([]byte(nil), secret...)}, nil
+}
+
+// Of is the token of an attempt.
+func (t *Tokens) Of(run string, a tidemill.Attempt) string {
+	h := hmac.New(sha256.New, t.secret)
+	field := func(b []byte) {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b))))
+		h.Write(b)
+	}
+	field([]byte(tokenSpace))
+	field([]byte(run))
+	field(binary.BigEndian.AppendUint64(nil, uint64(a.Number)))
+	field(binary.BigEndian.AppendUint64(nil, uint64(a.Offset)))
+	return base32.NewEncoding(lowerBase32).WithPadding(base32.NoPadding).EncodeToString(h.Sum(nil))
+}
+
+// Counts reports whether a token is that of an attempt. It takes as long
+// whatever is wrong with it.
+func (t *Tokens) Counts(token, run string, a tidemill.Attempt) bool {
+	return hmac.Equal([]byte(token), []byte(t.Of(run, a)))
+}
