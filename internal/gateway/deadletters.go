@@ -4,15 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
+	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/follow"
+	"tidemill.dev/config"
 	"tidemill.dev/internal/gateway/access"
+	"tidemill.dev/triggers/commands"
 	"tidemill.dev/triggers/deadletters"
 )
 
@@ -200,4 +207,272 @@ func timeOf(e *broker.Incoming) time.Time {
 		return at.UTC()
 	}
 	return e.Time.UTC()
+}
+
+const (
+	mostLetters = 50_000 // that one request may ask for
+	someLetters = 20     // that a refusal names
+)
+
+// readLetterAsk reads what is to be done with which letters.
+func (g *Gateway) readLetterAsk(r *request) (a api.LetterAsk, s deadletters.Selection, p *api.Problem) {
+	if p = g.readAsk(r, &a); p != nil {
+		return a, s, p
+	}
+	if s, p = g.selection(r, access.Operate, a.Selection); p != nil {
+		return a, s, p
+	}
+	if s.All() != a.Selection.All {
+		return a, s, badParameter("selection", "give what is meant, or all: true and nothing else")
+	}
+	return a, s, badRate(a.Rate)
+}
+
+// replayLetters asks that dead letters are delivered after all.
+func (g *Gateway) replayLetters(w http.ResponseWriter, r *request) *api.Problem {
+	ask, selection, p := g.readLetterAsk(r)
+	if p != nil {
+		return p
+	}
+	if ask.Reason != "" {
+		return badParameter("reason", "a replay needs none; to select by reason, give selection.reason")
+	}
+	book, p := g.book(r.Context())
+	if p != nil {
+		return p
+	}
+	todo, done := sortOut(book, selection, ask, notReplayable(g.opt.Config()))
+	if !ask.DryRun {
+		if p := g.askReplays(r, book, todo, ask.Rate, &done); p != nil {
+			return p
+		}
+	}
+	writeJSON(w, http.StatusOK, done)
+	return nil
+}
+
+// notReplayable says why letters of a trigger cannot be replayed, and what can
+// be done instead; empty if they can. It is asked for a million letters and
+// looks each trigger up once.
+func notReplayable(c *config.Config) func(trigger string) string {
+	reasons := map[string]string{
+		"": "no trigger's delivery failed: a scorer could not score the event, a record was no event, or it was gone before it could be read. Have its publisher mend it and publish it again, then drop the letter",
+	}
+	return func(trigger string) string {
+		reason, known := reasons[trigger]
+		if !known {
+			if _, ok := c.Trigger(trigger); !ok {
+				reason = "trigger " + trigger + " is not in the config: put it back and replay, or drop the letter"
+			}
+			reasons[trigger] = reason
+		}
+		return reason
+	}
+}
+
+// sortOut tells the letters that something can be done with from the others.
+func sortOut(book *deadletters.Book, s deadletters.Selection, ask api.LetterAsk, why func(trigger string) string) (todo []deadletters.Entry, done api.LetterDone) {
+	done = api.LetterDone{Letters: []string{}, Refused: []api.RefusedGroup{}, Commands: []api.LetterCommand{}, DryRun: ask.DryRun}
+	absent := make(map[string]bool, len(s.IDs))
+	for _, id := range s.IDs {
+		absent[id] = true
+	}
+	book.ByKey(s, func(e deadletters.Entry) {
+		done.Matched++
+		delete(absent, e.ID)
+		switch reason := why(e.Trigger); {
+		case e.Replay != "":
+			done.Replaying++
+		case reason != "":
+			refuse(&done, reason, e.ID)
+		case len(todo) == mostLetters:
+			done.Left++
+		default:
+			todo = append(todo, e)
+			done.Letters = append(done.Letters, e.ID)
+		}
+	})
+	for _, id := range slices.Sorted(maps.Keys(absent)) {
+		refuse(&done, whyAbsent(book, id), clip(id))
+	}
+	return todo, done
+}
+
+// whyAbsent is why a letter that was named is not among those that are meant.
+func whyAbsent(book *deadletters.Book, id string) string {
+	_, over := book.Receipt(id)
+	switch {
+	case over:
+		return "it has been resolved already; GET /api/v1/dead-letters/{id} has its receipt"
+	case book.IsOpen(id):
+		return "the rest of the selection excludes it, or you may not touch its key"
+	}
+	return "there is no dead letter of this id; give ids whole"
+}
+
+func refuse(done *api.LetterDone, reason, id string) {
+	i := slices.IndexFunc(done.Refused, func(g api.RefusedGroup) bool { return g.Reason == reason })
+	if i < 0 {
+		done.Refused = append(done.Refused, api.RefusedGroup{Reason: reason, Letters: []string{}})
+		i = len(done.Refused) - 1
+	}
+	group := &done.Refused[i]
+	group.Count++
+	if len(group.Letters) < someLetters {
+		group.Letters = append(group.Letters, id)
+	}
+}
+
+// askReplays writes an act for each trigger, or several where it has many
+// letters. What was written counts if a later one fails: whoever asks again asks
+// for the rest.
+func (g *Gateway) askReplays(r *request, book *deadletters.Book, todo []deadletters.Entry, rate float64, done *api.LetterDone) *api.Problem {
+	refs := map[string][]tidemill.LetterRef{}
+	var triggers []string
+	for i := range todo {
+		trigger := todo[i].Trigger
+		if refs[trigger] == nil {
+			triggers = append(triggers, trigger)
+		}
+		refs[trigger] = append(refs[trigger], todo[i].Ref())
+	}
+	for _, trigger := range triggers {
+		first := 0
+		for chunk := range slices.Chunk(refs[trigger], g.lettersAnAct()) {
+			act := tidemill.LetterReplayData{Trigger: trigger, Letters: chunk, Rate: rate, First: first}
+			if p := g.askReplay(r, book, act, done); p != nil {
+				return p
+			}
+			first += len(chunk)
+		}
+	}
+	return nil
+}
+
+// lettersAnAct is how many letters an act may name to fit an event.
+func (g *Gateway) lettersAnAct() int {
+	const oneTakes = 200 // bytes
+	return min(commands.MaxLetters, max(1, g.opt.Limits.Event/oneTakes-10))
+}
+
+func (g *Gateway) askReplay(r *request, book *deadletters.Book, act tidemill.LetterReplayData, done *api.LetterDone) *api.Problem {
+	v, err := g.author(r).ReplayLetters(act)
+	if err != nil {
+		g.log.Error("an act cannot be written", "trigger", act.Trigger, "reason", err)
+		return internalFault()
+	}
+	at, p := g.publishAct(r, &v)
+	if p != nil {
+		return p
+	}
+	book.Asked(v.ID, act.Letters)
+	done.Commands = append(done.Commands, api.LetterCommand{ID: v.ID, Position: positionOf(at), Trigger: act.Trigger, Letters: len(act.Letters)})
+	return nil
+}
+
+// placesOf are where letters lie.
+func placesOf(todo []deadletters.Entry) []broker.Position {
+	all := make([]broker.Position, len(todo))
+	for i := range todo {
+		all[i] = todo[i].At
+	}
+	return all
+}
+
+// mostReason is how long a drop's reason may be, in bytes. One request may write
+// as many receipts as it names letters.
+const mostReason = 1000
+
+// dropLetters resolves dead letters without a delivery. Their receipts are on
+// the log when it answers.
+func (g *Gateway) dropLetters(w http.ResponseWriter, r *request) *api.Problem {
+	ask, selection, p := g.readLetterAsk(r)
+	switch {
+	case p != nil:
+		return p
+	case strings.TrimSpace(ask.Reason) == "":
+		return badParameter("reason", "say why the letters are dropped: their receipts tell it")
+	case len(ask.Reason) > mostReason:
+		return badParameter("reason", fmt.Sprintf("it has %d bytes, and every letter's receipt repeats it: say it in %d", len(ask.Reason), mostReason))
+	case ask.Rate != 0:
+		return badParameter("rate", "a drop has none")
+	}
+	book, p := g.book(r.Context())
+	if p != nil {
+		return p
+	}
+	todo, done := sortOut(book, selection, ask, func(string) string { return "" })
+	if !ask.DryRun && len(todo) > 0 {
+		if p := g.drop(r, book, todo, ask.Reason, &done); p != nil {
+			return p
+		}
+	}
+	writeJSON(w, http.StatusOK, done)
+	return nil
+}
+
+// drop reads each letter, because its receipt goes on with what it says of its
+// cause, and writes the receipts. What takes too long is left for the next
+// request.
+func (g *Gateway) drop(r *request, book *deadletters.Book, todo []deadletters.Entry, reason string, done *api.LetterDone) *api.Problem {
+	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Ack)
+	defer cancel()
+	began := time.Now()
+	d := dropping{g: g, ctx: ctx, book: book, by: r.name(), reason: reason}
+	err := book.At(ctx, placesOf(todo), func(at broker.Position, e *broker.Incoming) error {
+		if time.Since(began) > g.opt.Limits.Ack/2 {
+			return errLate
+		}
+		return d.send(at, e)
+	})
+	d.sent.Wait()
+	done.Letters, done.Left = d.ids, done.Left+len(todo)-len(d.ids)
+	if err != nil && !errors.Is(err, errLate) {
+		d.failed = errors.Join(d.failed, err)
+	}
+	if d.failed != nil {
+		return g.unwritten(&broker.View{ID: d.last, Type: tidemill.TypeEventResolved}, d.failed, time.Since(began))
+	}
+	g.log.Info("dead letters are dropped", "events", len(d.ids), "reason", reason, "by", r.name())
+	return nil
+}
+
+var errLate = errors.New("it takes too long")
+
+// dropping is one drop under way.
+type dropping struct {
+	g          *Gateway
+	ctx        context.Context
+	book       *deadletters.Book
+	by, reason string
+	sent       sync.WaitGroup
+
+	mu     sync.Mutex
+	ids    []string // whose receipts are on the log
+	last   string   // the receipt that failed
+	failed error
+}
+
+// send writes a letter's receipt to the letter's own partition.
+func (d *dropping) send(at broker.Position, e *broker.Incoming) error {
+	receipt := deadletters.Receipt{Letter: strings.Clone(e.ID), Partition: at.Partition, Offset: at.Offset,
+		Action: deadletters.Dropped, Outcome: deadletters.DroppedByAct, Reason: d.reason, By: d.by}
+	v, err := deadletters.Resolved(d.g.names(), &e.View, receipt, time.Now())
+	if err != nil {
+		return err
+	}
+	d.sent.Add(1)
+	id := v.ID
+	d.g.opt.Producer.SendTo(d.ctx, at.Stream, at.Partition, &v, func(lies broker.Receipt, err error) {
+		defer d.sent.Done()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if err != nil {
+			d.last, d.failed = id, err
+			return
+		}
+		d.ids = append(d.ids, receipt.Letter)
+		d.book.Resolved(broker.Position{Stream: at.Stream, Partition: lies.Partition, Offset: lies.Offset}, &receipt)
+	})
+	return nil
 }
