@@ -1,15 +1,24 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"tidemill.dev/api"
+	"tidemill.dev/broker"
+	"tidemill.dev/broker/follow"
+	"tidemill.dev/config/cesql"
+	"tidemill.dev/triggers/filter"
 )
 
 func streamsCommand() command {
@@ -104,4 +113,298 @@ func readers(groups []api.Group) string {
 		text += ")"
 	}
 	return text
+}
+
+func tailCommand() command {
+	return command{
+		name:    "tail",
+		args:    "STREAM",
+		summary: "show a stream's events as they arrive",
+		about: `It follows the stream until Ctrl-C, -n or --no-follow ends it, and leaves no
+trace: nobody's offsets move. What arrives together is shown in the order of time;
+across partitions no other order is promised.
+
+--from is beginning, end, an offset (of each partition), a time ago such as -1h or
+-2d, or a time as in RFC 3339. --where is CloudEvents SQL; an event that lacks an
+attribute it names does not match. Records that are no events are shown as such,
+with -o json on standard error.
+
+` + whereTo,
+		examples: []example{
+			{"tidemill tail events", "what arrives from now on"},
+			{"tidemill tail events --from beginning --no-follow", "what is there, and no more"},
+			{`tidemill tail events --from -1h --where "type = 'new-data' AND subject LIKE 'bot-%'"`, "an hour back, filtered"},
+			{"tidemill tail dead-letters --from beginning -n 1 -o json", "the first dead letter, as JSON"},
+		},
+		make: func() program { return &tailing{from: "end", output: "text"} },
+	}
+}
+
+type tailing struct {
+	reach
+	from, where, output string
+	limit               int
+	noFollow            bool
+
+	start broker.Start
+	match *filter.Filter // nil is every event
+}
+
+func (t *tailing) flags(f *flagSet) {
+	f.text(&t.from, "from", "", "WHERE", "beginning, end, OFFSET, -1h or a time")
+	f.text(&t.where, "where", "w", "CESQL", "show only events that match")
+	f.number(&t.limit, "count", "n", "COUNT", "end after so many events; 0 is no limit")
+	f.yes(&t.noFollow, "no-follow", "end where the stream ends now")
+	f.text(&t.output, "output", "o", "FORMAT", "text, or json: a structured CloudEvent a line")
+	t.reach.flags(f)
+}
+
+func (t *tailing) accept(positional []string) (err error) {
+	if err := checkOutput(t.output); err != nil {
+		return err
+	}
+	if t.limit < 0 {
+		return usagef("-n %d: give 1 or more", t.limit)
+	}
+	if t.start, err = parseFrom(t.from, time.Now()); err != nil {
+		return err
+	}
+	if t.match, err = parseFilter(t.where); err != nil {
+		return err
+	}
+	return wants(positional, "STREAM")
+}
+
+func (t *tailing) run(ctx context.Context, s *session, positional []string) (err error) {
+	from, err := t.open(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.close(ctx)) }()
+	what := following{stream: positional[0], start: t.start, toEnd: t.noFollow, where: t.match, limit: t.limit,
+		begun: func() { t.sayHow(s, positional[0]) }}
+	show := t.shower(s)
+	shown := 0
+	err = from.follow(ctx, what, func(e *follow.Event) error {
+		if ctx.Err() != nil { // what is fetched already may fill many screens
+			return ctx.Err()
+		}
+		if err := show(e); err != nil {
+			return err
+		}
+		if shown++; shown == t.limit {
+			return errEnough
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errEnough):
+		return nil
+	case err != nil:
+		return t.interrupted(ctx, err)
+	case shown == 0:
+		t.sayNothing(s, what.stream)
+	}
+	return nil
+}
+
+// errEnough ends a tail that has shown what it was asked for.
+var errEnough = errors.New("there are as many as were wanted")
+
+// interrupted tells the user's Ctrl-C, which is how following ends, from
+// trouble. Whoever asked for all that is there has not got it.
+func (t *tailing) interrupted(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil && t.noFollow:
+		return errors.New("tail: interrupted before the stream's end")
+	case ctx.Err() != nil:
+		return nil
+	}
+	return fmt.Errorf("tail: %w", err)
+}
+
+// parseFrom reads where a tail starts.
+func parseFrom(text string, now time.Time) (broker.Start, error) {
+	start, err := follow.ParseFrom(text, now)
+	if err != nil {
+		return start, usagef("--from %v%s", err, aside(didYouMean(text, []string{"beginning", "end"})))
+	}
+	return start, nil
+}
+
+// aside puts a question behind a whole sentence.
+func aside(question string) string {
+	if question == "" {
+		return ""
+	}
+	return ";" + question
+}
+
+// shownData is how much of an event's data a line has.
+const shownData = 100
+
+// shower prints records one way or the other.
+func (t *tailing) shower(s *session) func(*follow.Event) error {
+	if t.output == "json" {
+		return jsonShower(s.stdout, s.stderr, isTerminal(s.stdout))
+	}
+	return func(e *follow.Event) error {
+		if e.Err != nil {
+			return showBad(s.stdout, e)
+		}
+		return showEvent(s.stdout, e)
+	}
+}
+
+// jsonShower prints events as they are, save to a terminal.
+func jsonShower(out, bad io.Writer, terminal bool) func(*follow.Event) error {
+	return func(e *follow.Event) error {
+		if e.Err != nil {
+			return showBad(bad, e)
+		}
+		line := broker.MarshalStructured(&e.View)
+		if terminal {
+			line = harmlessJSON(line)
+		}
+		_, err := out.Write(append(line, '\n'))
+		return err
+	}
+}
+
+// sayHow tells who sits before an empty screen what it waits for.
+func (t *tailing) sayHow(s *session, stream string) {
+	if !t.noFollow && t.from == "end" && isTerminal(s.stderr) {
+		fmt.Fprintf(s.stderr, "Waiting for events on %s; Ctrl-C ends it, --from beginning shows those that are there.\n", stream)
+	}
+}
+
+// sayNothing tells "there is nothing" from "nothing matches": an attribute
+// that is misspelt matches no event and is no error.
+func (t *tailing) sayNothing(s *session, stream string) {
+	if t.from != "beginning" {
+		stream += " from " + t.from + " on"
+	}
+	switch {
+	case t.output == "json":
+	case t.match != nil:
+		fmt.Fprintf(s.stderr, "No event on %s matches --where.\n", stream)
+	default:
+		fmt.Fprintf(s.stderr, "There are no events on %s.\n", stream)
+	}
+}
+
+func showEvent(w io.Writer, e *follow.Event) error {
+	_, err := fmt.Fprintf(w, "%s  %-16s %-12s %s  %s\n", clock(e.Received), harmless(e.Type), orDash(harmless(e.Subject)), harmless(e.ID), glimpse(&e.View))
+	return err
+}
+
+// showBad says where the record lies, for whoever wants to find who wrote it.
+func showBad(w io.Writer, e *follow.Event) error {
+	_, err := fmt.Fprintf(w, "%s  not an event: %v (%s, key %q, %s: %s)\n", clock(e.Received), harmless(e.Err.Error()),
+		place(e.Stream, e.Partition, e.Offset), cut(string(e.Key), 40), size(int64(len(e.Data))), oneLine(e.Data))
+	return err
+}
+
+// clock is when a record reached the log, with the date where it is not today.
+func clock(t time.Time) string {
+	t = t.Local()
+	if now := time.Now(); t.YearDay() != now.YearDay() || t.Year() != now.Year() {
+		return t.Format("2006-01-02 15:04:05.000")
+	}
+	return t.Format("15:04:05.000")
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// glimpse is the event's extensions and the beginning of its data.
+func glimpse(v *broker.View) string {
+	var parts []string
+	for _, a := range v.Extensions {
+		parts = append(parts, a.Name+"="+harmless(cut(a.Value, 40)))
+	}
+	if v.Data != nil {
+		parts = append(parts, oneLine(v.Data))
+	}
+	return strings.Join(parts, " ")
+}
+
+// oneLine is the beginning of some bytes, if they are text that a terminal may
+// see.
+func oneLine(data []byte) string {
+	if len(data) == 0 {
+		return "(empty)"
+	}
+	if !utf8.Valid(data) {
+		return fmt.Sprintf("(%s of binary data)", size(int64(len(data))))
+	}
+	return cut(harmless(string(data[:min(len(data), 4*shownData)])), shownData)
+}
+
+// harmless is a text without what a terminal would obey.
+func harmless(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return '·'
+		}
+		return r
+	}, text)
+}
+
+// harmlessJSON is JSON of the same value without what a terminal would obey or
+// nobody would see. Outside of strings valid JSON has none of it but spaces.
+func harmlessJSON(line []byte) []byte {
+	if !bytes.ContainsFunc(line, unseen) {
+		return line
+	}
+	safe := make([]byte, 0, len(line)+len(line)/8)
+	for _, r := range string(line) {
+		switch {
+		case r == '\t', r == '\n', r == '\r':
+			safe = append(safe, ' ')
+		case unseen(r):
+			for _, unit := range utf16.AppendRune(nil, r) {
+				safe = fmt.Appendf(safe, `\u%04x`, unit)
+			}
+		default:
+			safe = utf8.AppendRune(safe, r)
+		}
+	}
+	return safe
+}
+
+// unseen are the control characters, those of C1 too, what turns the direction
+// of writing, and what else has no look of its own.
+func unseen(r rune) bool { return !unicode.IsGraphic(r) }
+
+// cut shortens a text to a number of letters.
+func cut(s string, letters int) string {
+	if utf8.RuneCountInString(s) <= letters {
+		return s
+	}
+	return string([]rune(s)[:letters-1]) + "…"
+}
+
+// parseFilter reads CloudEvents SQL once. Empty text is no filter, which is nil.
+func parseFilter(text string) (*filter.Filter, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	filter, err := filter.Compile(text)
+	if wrong, ok := errors.AsType[*cesql.SyntaxError](err); ok {
+		return nil, usagef("--where, %v\n  %s\n  %s^", err, oneRow(text), strings.Repeat(" ", wrong.Column-1))
+	}
+	return filter, err
+}
+
+// oneRow keeps a text's letters where they are, for the mark below one of them.
+func oneRow(text string) string {
+	return strings.NewReplacer("\n", " ", "\r", " ", "\t", " ").Replace(text)
 }
