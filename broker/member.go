@@ -104,7 +104,7 @@ func (m *member) run() {
 		case ctx.Err() != nil:
 			_ = w.wait(m.c.ctx)
 		case errors.Is(err, errForgotten):
-			m.c.b.log.Warn("partitions are given up unfinished and the group is joined anew", "group", m.group, "reason", err)
+			m.c.b.log.Warn("consumer: the membership failed; leaving unfinished partitions and joining the group again", "group", m.group, "reason", err)
 			m.forgotten()
 			_ = w.wait(ctx)
 		case err != nil && !passing(err) && !errors.Is(err, kafka.Unknown):
@@ -468,6 +468,6 @@ func (m *member) fence(ctx context.Context, slot int32) {
 	defer cancel()
 	t := &transaction{b: m.c.b, id: id}
 	if err := t.open(ctx); err != nil && ctx.Err() == nil {
-		m.c.b.log.Warn("a slot that nobody holds could not be fenced; its open transaction will time out", "transaction", id, "reason", err)
+		m.c.b.log.Warn("consumer: fencing a free slot failed; its open transaction will time out", "transaction", id, "reason", err)
 	}
 }

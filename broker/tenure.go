@@ -216,7 +216,7 @@ func (m *member) depart(ctx context.Context) {
 	ctx, done := m.lastMoments(ctx)
 	defer done()
 	if err := m.commitLast(ctx); err != nil {
-		m.c.b.log.Warn("the last offsets could not be committed; what lies behind them will be delivered again", "group", m.group, "reason", err)
+		m.c.b.log.Warn("consumer: committing the last offsets failed; later events will be delivered again", "group", m.group, "reason", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()

@@ -41,7 +41,7 @@ func (b *broom) clean() error {
 		failed = append(failed, b.sweep(dir, was))
 	}
 	if err := errors.Join(failed...); err != nil {
-		return fmt.Errorf("clean up behind the attempt: %w", err)
+		return fmt.Errorf("clean up after the attempt: %w", err)
 	}
 	return nil
 }

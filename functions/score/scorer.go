@@ -89,7 +89,7 @@ func (s *Scorer) keep(life context.Context) {
 			return
 		}
 		s.failing(context.Cause(one.life))
-		s.log.Error("a scorer has stopped and begins anew", "scorer", s.conf.Name, "after", again.String(), "reason", context.Cause(one.life))
+		s.log.Error("scorer: stopped; starting again", "scorer", s.conf.Name, "after", again.String(), "reason", context.Cause(one.life))
 		s.fresh(life, one)
 		if life.Err() != nil {
 			return

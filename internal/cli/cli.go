@@ -99,7 +99,7 @@ func untilInterrupted(ctx context.Context, stderr io.Writer) (context.Context, c
 		}
 		// Most stop before anybody wonders; those who wait shall know for what.
 		time.AfterFunc(sayAfter, func() {
-			fmt.Fprintln(stderr, "tidemill: still stopping in good order; Ctrl-C once more stops at once")
+			fmt.Fprintln(stderr, "tidemill: still stopping in good order; press Ctrl-C again to stop at once")
 		})
 		cancel()
 		<-signals
@@ -188,7 +188,7 @@ func demoCommand() command {
 		summary: "show everything once, in a folder that is removed at the end",
 		about: `It starts tidemill up on free ports and uses it as any program does, by commands and
 by HTTP. It publishes events and reads them from Kafka, publishes one twice, and writes
-a record that is no event. A trigger calls a function, which replies to one event and
+a record that is not an event. A trigger calls a function, which replies to one event and
 refuses another; that becomes a dead letter, which is replayed. Three bots get data:
 a model is trained and judged for each, and one is refused. A worse model is refused too,
 a champion is rolled back, and the origin of a model is shown. At the end thousands of

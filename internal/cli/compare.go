@@ -18,9 +18,9 @@ func compareCommand() command {
 	return command{
 		name:    "compare",
 		args:    "A B",
-		summary: "hold two versions against each other: figures, intervals, each label",
-		about: `Both are named like intent/bot-42@7; of B the @ and what stands behind it will do. A
-difference is called clear where the 95% intervals do not meet.
+		summary: "compare two versions: figures, intervals, each label",
+		about: `Both are named like intent/bot-42@7; for B the part from the @ on is enough. A
+difference is clear if the 95% intervals do not overlap.
 
 ` + atTheGate,
 		examples: []example{

@@ -312,7 +312,7 @@ func (r *reach) dial(ctx context.Context, s *session, w way, log *slog.Logger) (
 		return nil, err
 	}
 	if token != nil && w.running != nil && !onThisMachine(w.url) {
-		return nil, fmt.Errorf("%s says that tidemill up is at %s, which is not this machine, and whoever wrote that file would get the token: if it is yours, name it with --url",
+		return nil, fmt.Errorf("%s says that tidemill up is at %s, which is not this machine, and its owner would get the token: if it is yours, name it with --url",
 			platform.AddressFile(r.data), w.url)
 	}
 	g, err := client.Dial(ctx, client.Options{URL: w.url, Token: token, CAFile: r.ca, Logger: log})

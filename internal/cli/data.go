@@ -294,9 +294,9 @@ func dataCollectCommand() command {
 	return command{
 		name:    "data gc",
 		summary: "remove from the store what nothing reaches",
-		about: `What a commit of any branch holds stays, what a run uses that has not ended, and
-what known runs have made. What is younger than --older stays too: it may be on its
-way into a commit.
+		about: `It keeps the objects of every commit, the inputs of live runs, and the outputs of
+known runs. It also keeps objects younger than --older, because they may be about to
+become part of a commit.
 
 ` + atTheGate,
 		examples: []example{
@@ -315,7 +315,7 @@ type dataCollect struct {
 }
 
 func (p *dataCollect) flags(f *flagSet) {
-	f.span(&p.older, "older", "DURATION", "what is younger stays; at least 24h")
+	f.span(&p.older, "older", "DURATION", "keep objects younger than this; at least 24h")
 	f.yes(&p.dryRun, "dry-run", "only say what would be removed")
 	f.text(&p.output, "output", "o", "FORMAT", "text or json")
 	p.gate.flags(f)
@@ -326,7 +326,7 @@ func (p *dataCollect) accept(positional []string) error {
 		return err
 	}
 	if p.older <= 0 {
-		return usagef("--older %s: give at least 24h; what is younger may be on its way into a commit", p.older)
+		return usagef("--older %s: give at least 24h, because younger objects may be about to become part of a commit", p.older)
 	}
 	return wants(positional)
 }

@@ -72,7 +72,7 @@ the beginning of their ids; without TO it is the branch main.
 
 ` + atTheGate,
 		examples: []example{
-			{"tidemill data diff bots/bot-42 3f9ac2 main", "what came since that commit"},
+			{"tidemill data diff bots/bot-42 3f9ac2 main", "changes since that commit"},
 			{"tidemill data diff bots/bot-42 main next -o json", "one file a line, as it was and as it is"},
 		},
 		make: func() program { return &dataDiff{output: "text"} },
@@ -133,10 +133,10 @@ func dataPutCommand() command {
 		name:    "data put",
 		args:    "DATASET DIR|FILE",
 		summary: "put files on a dataset as one commit, which is a new-data event",
-		about: `Only what the store lacks is uploaded. Interrupted, give the same command again:
-what was uploaded is there. Files that are on the branch and not in DIR stay, unless
---replace is given. A branch that holds just these files already is left as it is,
-and no event is published.
+		about: `It uploads only objects that the store lacks. After an interruption, give the same
+command again: it continues. Files of the branch that are not in DIR stay, unless
+--replace is given. If the branch already has exactly these files, nothing is
+committed and no event is published.
 
 ` + atTheGate,
 		examples: []example{
@@ -211,7 +211,7 @@ func (p *dataPut) run(ctx context.Context, s *session, positional []string) erro
 	w.shown.stop()
 	switch {
 	case ctx.Err() != nil:
-		return errors.New("put: interrupted, and nothing is committed for sure; give the same command again: what was uploaded is there")
+		return errors.New("put: interrupted, perhaps before the commit; give the same command again: it continues")
 	case err != nil:
 		return fmt.Errorf("put %s: %w", positional[1], err)
 	case p.output == "json":
@@ -284,9 +284,9 @@ func dataGetCommand() command {
 		summary: "get the files of a dataset into a folder",
 		about: aboutRefs + `
 
-With PATH only that file, or what is in that folder, is got. Interrupted, give the
-same command again: a file that is there and is the right one is kept. One that is
-there and differs is an error, unless --replace is given.
+With PATH it gets only that file or folder. After an interruption, give the same
+command again: files that are complete are kept. A file that exists and differs is an
+error, unless --replace is given.
 
 ` + atTheGate,
 		examples: []example{
@@ -351,7 +351,7 @@ func (p *dataGet) run(ctx context.Context, s *session, positional []string) erro
 	shown.stop()
 	switch {
 	case ctx.Err() != nil:
-		return errors.New("get: interrupted; give the same command again: what was got is kept")
+		return errors.New("get: interrupted; give the same command again: it continues")
 	case err != nil:
 		return fmt.Errorf("get %s: %w", positional[0], err)
 	}

@@ -29,7 +29,7 @@ a receipt, and has left the list. --reason finds a part of the reason.
 ` + atTheGate,
 		examples: []example{
 			{"tidemill dead-letters", "all that are open"},
-			{"tidemill dl --trigger tell-crm --since -1h", "what one trigger could not deliver in the last hour"},
+			{"tidemill dl --trigger tell-crm --since -1h", "dead letters of one trigger in the last hour"},
 			{"tidemill dl --reason timeout -o json", "for a script"},
 		},
 		make: func() program { return &letterList{output: "text", limit: 50} },
@@ -327,7 +327,7 @@ func showEventOf(w io.Writer, whole *api.WholeLetter) {
 			fmt.Fprintf(w, "\nThe event:\n  %s\n", &pretty)
 		}
 	case whole.Record != nil:
-		fmt.Fprintf(w, "\nThe record, which is no event:\n  key %q, %s: %s\n", cut(string(whole.Record.Key), 40), size(int64(len(whole.Record.Value))), oneLine(whole.Record.Value))
+		fmt.Fprintf(w, "\nThe record, which is not an event:\n  key %q, %s: %s\n", cut(string(whole.Record.Key), 40), size(int64(len(whole.Record.Value))), oneLine(whole.Record.Value))
 		for _, h := range whole.Record.Headers {
 			fmt.Fprintf(w, "  %s: %s\n", harmless(h.Key), oneLine(h.Value))
 		}
@@ -340,7 +340,7 @@ func nextForLetter(l *api.DeadLetter) string {
 	case l.State == api.LetterResolved:
 		return ""
 	case l.State == api.LetterReplaying:
-		return "\nIt is being replayed; tidemill triggers show " + harmless(l.Trigger) + " tells how that goes.\n"
+		return "\nIt is being replayed; tidemill triggers show " + harmless(l.Trigger) + " shows its progress.\n"
 	case whose(l) != l.Trigger:
 		return "\nNext: see that its key has a model that takes it, publish it again, then tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
 	case l.Trigger == "":
@@ -386,11 +386,11 @@ func (r *receipts) run(ctx context.Context) error {
 	for len(r.wanted) > 0 {
 		batch, err := r.tail.Next(ctx)
 		if ctx.Err() != nil {
-			fmt.Fprintf(r.s.stderr, "The replay goes on without us: %s had no receipt yet. Next: tidemill dl tells how each stands.\n", count(len(r.wanted), "letter"))
+			fmt.Fprintf(r.s.stderr, "The replay goes on without us: %s had no receipt yet. Next: tidemill dl shows the state of each.\n", count(len(r.wanted), "letter"))
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("wait for receipts: %w; the replay goes on, tidemill dl tells how it stands", err)
+			return fmt.Errorf("wait for receipts: %w; the replay continues, and tidemill dl shows its state", err)
 		}
 		for i := range batch {
 			r.take(&batch[i])

@@ -23,11 +23,11 @@ func forgetCommand() command {
 		name:    "forget",
 		args:    "KEY",
 		summary: "forget a key: its runs, models, data, logs and dead letters",
-		about: `Its runs end, its models are retired, its datasets with all versions, its logs and
-checkpoints are removed, its dead letters are dropped, and what waits for it is not
-delivered any more. Events on streams stay until their retention ends: the receipt
-says where, and until when. On a terminal it shows what there is, and asks first;
-elsewhere it wants --yes.
+		about: `It ends the key's runs and retires its models. It removes its datasets with all
+versions, its logs and its checkpoints, drops its dead letters, and delivers none of
+its waiting events. Events on streams stay until their retention ends: the receipt
+lists them with the time. On a terminal the command shows the list and asks first;
+elsewhere it needs --yes.
 
 ` + atTheGate,
 		examples: []example{
@@ -95,7 +95,7 @@ func (p *keyForget) run(ctx context.Context, s *session, positional []string) er
 func agreed(ctx context.Context, s *session, there *tidemill.KeyForgotten) error {
 	f, ok := s.stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return usagef("--yes is missing: nobody is there to be asked; --dry-run shows what would be forgotten")
+		return usagef("--yes is missing: without a terminal the command cannot ask; --dry-run shows what would be forgotten")
 	}
 	sayEnd(s.stderr, there)
 	fmt.Fprintf(s.stderr, "Forget %s? This cannot be taken back. Write the key to go on: ", harmless(there.Key))
@@ -167,7 +167,7 @@ func sayEnd(w io.Writer, r *tidemill.KeyForgotten) {
 	if len(r.Runs)+len(r.Models)+len(r.Datasets)+r.Letters == 0 {
 		fmt.Fprintf(w, "  nothing is known of %s\n", harmless(r.Key))
 	}
-	fmt.Fprintln(w, "What is held still, and until when:")
+	fmt.Fprintln(w, "Still held, and until when:")
 	for _, left := range r.Remains {
 		until := left.Ends
 		if left.Until != nil {

@@ -20,22 +20,22 @@ func logsCommand() command {
 	return command{
 		name:    "logs",
 		args:    "RUN",
-		summary: "show what a run's command says, or has said",
+		summary: "show the log of a run's command",
 		about: `Six letters or more of the run's id will do, if no other begins so. Of several
 attempts it is the newest, unless --attempt names another. With -f it goes on until
 the run has ended, through the attempts that come, or until Ctrl-C.
 
-Of a run with several workers it is what the first of them says, and behind its end
-what the others do, each line with its name: [w1] is the second worker, [ps0] the
-first parameter server. --part shows one of them, and with -f as it comes.
+For a run with several workers it prints the log of the first one, and after its end
+those of the others, with a name on each line: [w1] is the second worker, [ps0] the
+first parameter server. --part prints one of them; with -f it follows it.
 
-The log is kept with what the run made, long after it has ended.
+The log is stored with the output of the run, long after its end.
 
 ` + atTheGate,
 		examples: []example{
-			{"tidemill logs 3k7mzq", "what there is, and no more"},
+			{"tidemill logs 3k7mzq", "the log until now"},
 			{"tidemill logs 3k7mzq -f", "until the run has ended"},
-			{"tidemill logs 3k7mzq --part w1 -f", "what the second worker says"},
+			{"tidemill logs 3k7mzq --part w1 -f", "the log of the second worker"},
 			{"tidemill logs 3k7mzq --attempt 1 --timestamps", "of the first attempt, with the time of each line"},
 		},
 		make: func() program { return &logShow{} },
@@ -76,7 +76,7 @@ func (p *logShow) run(ctx context.Context, s *session, positional []string) erro
 	case err != nil:
 		return err
 	case out.written == 0:
-		fmt.Fprintln(s.stderr, "It has said nothing.")
+		fmt.Fprintln(s.stderr, "The log is empty.")
 	}
 	return out.flush()
 }
@@ -324,7 +324,7 @@ func (w *worry) line(since time.Time, what string) string {
 	switch {
 	case trouble != nil && w.told < toldTrouble:
 		w.told = toldTrouble
-		return fmt.Sprintf("In vain for %s; %s. The last try: %v\n", quietAfter, what, trouble)
+		return fmt.Sprintf("No answer for %s; %s. Last error: %v\n", quietAfter, what, trouble)
 	case trouble == nil && w.told < toldSilence:
 		w.told = toldSilence
 		return fmt.Sprintf("No answer from %s for %s; %s. Is it running?\n", w.who, quietAfter, what)

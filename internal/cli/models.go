@@ -20,7 +20,7 @@ func modelsCommand() command {
 	return command{
 		name:    "models",
 		lists:   true,
-		summary: "list models: which version serves, how good it is, what waits for a person",
+		summary: "list models: the champion, its accuracy, versions that wait for a person",
 		about: `By name. With --stale those come first whose champion learnt longest ago, and those
 without one.
 
@@ -201,7 +201,7 @@ func adviseOnModels(w io.Writer, all []api.ModelShown, more bool) {
 	name := harmless(all[0].Name)
 	for i := range all {
 		if m := &all[i]; m.State == tidemill.VersionAwaiting {
-			fmt.Fprintf(w, "Next: tidemill models show %s tells what awaits you, tidemill promote %[1]s promotes it.\n", harmless(tidemill.VersionName(m.Name, m.Newest)))
+			fmt.Fprintf(w, "Next: tidemill models show %s shows the version that waits, tidemill promote %[1]s promotes it.\n", harmless(tidemill.VersionName(m.Name, m.Newest)))
 			return
 		}
 	}
@@ -215,7 +215,7 @@ func versionArg(name string) (model, which string, err error) {
 		return "", "", usagef("%v; tidemill models lists models, and tidemill models show MODEL its versions", err)
 	}
 	if strings.HasSuffix(name, "@") {
-		return "", "", usagef("%q: behind the @ stands a number, %s, %s or %s", name, tidemill.WhichChampion, tidemill.WhichPrevious, tidemill.WhichNewest)
+		return "", "", usagef("%q: after the @ give a number, %s, %s or %s", name, tidemill.WhichChampion, tidemill.WhichPrevious, tidemill.WhichNewest)
 	}
 	return model, which, nil
 }

@@ -21,13 +21,13 @@ func modelsShowCommand() command {
 		about: `VERSION is a number, champion, previous (the champion before) or newest. Without one all
 versions are listed, and the champion's verdict is shown.
 
-The rows of a confusion matrix are what examples are, its columns what they were said to
-be. Beside it stands the champion's that was measured on the same data, if one was.
+Confusion matrix: the rows are the true labels, the columns the predicted ones. If the
+run measured the champion on the same data, the champion's matrix is next to it.
 
 ` + atTheGate,
 		examples: []example{
 			{"tidemill models show intent/bot-42", "all versions, and why the champion is one"},
-			{"tidemill models show intent/bot-42@newest", "what became of the newest"},
+			{"tidemill models show intent/bot-42@newest", "the newest version and its verdict"},
 			{"tidemill models show intent/bot-42@7 -o json", "for a script"},
 		},
 		make: func() program { return &modelShow{output: "text"} },
@@ -122,11 +122,11 @@ func nextForModel(look lookedAt) string {
 	case v.State == tidemill.VersionAwaiting:
 		return fmt.Sprintf("\nNext: tidemill promote %s\n      tidemill compare %s@champion @%d\n", harmless(tidemill.VersionName(m.Name, v.Number)), name, v.Number)
 	case v.Number != newest:
-		return fmt.Sprintf("\nNext: tidemill models show %s@%d tells of the newest\n", name, newest)
+		return fmt.Sprintf("\nNext: tidemill models show %s@%d shows the newest version\n", name, newest)
 	case v.Number == m.Champion && m.Previous != 0:
 		return fmt.Sprintf("\nNext: tidemill compare %s@previous @%d\n      tidemill rollback %[1]s makes version %d the champion again\n", name, v.Number, m.Previous)
 	}
-	return fmt.Sprintf("\nNext: tidemill runs show %s tells how it was made\n", shortID(look.version.Run))
+	return fmt.Sprintf("\nNext: tidemill runs show %s shows how it was made\n", shortID(look.version.Run))
 }
 
 const (

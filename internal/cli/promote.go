@@ -24,7 +24,7 @@ func promoteCommand() command {
 ` + atTheGate,
 		examples: []example{
 			{"tidemill promote intent/bot-42@8", "what awaits a person"},
-			{"tidemill promote intent/bot-42@newest --force --reason 'the test data was wrong'", "what the gate has refused"},
+			{"tidemill promote intent/bot-42@newest --force --reason 'the test data was wrong'", "a version that the gate has refused"},
 			{"tidemill promote intent/bot-42@8 --dry-run", "whether it could be"},
 		},
 		make: func() program {
@@ -44,7 +44,7 @@ approve.
 
 ` + atTheGate,
 		examples: []example{
-			{"tidemill rollback intent/bot-42 --reason 'it greets everybody'", "to the champion before"},
+			{"tidemill rollback intent/bot-42 --reason 'it answers greet to every message'", "to the champion before"},
 			{"tidemill rollback intent/bot-42@3", "to a version that is named"},
 		},
 		make: func() program { return &promotion{action: tidemill.ActionRollback} },
@@ -72,8 +72,9 @@ func unpinCommand() command {
 	return command{
 		name:    "unpin",
 		args:    "MODEL",
-		summary: "keep the champion no longer",
-		about: `What has passed its gate meanwhile still awaits a person. It needs the role approve.
+		summary: "unpin a model: its gate decides again",
+		about: `Versions that passed the gate during the pin still wait for a person. It needs the role
+approve.
 
 ` + atTheGate,
 		examples: []example{{"tidemill unpin intent/bot-42", "its gate decides again"}},
@@ -95,7 +96,7 @@ func (p *promotion) flags(f *flagSet) {
 	if p.action == tidemill.ActionPromote {
 		f.yes(&p.force, "force", "also a version that its gate has refused, or has not judged")
 	}
-	f.text(&p.reason, "reason", "", "TEXT", "why, for whoever looks at it later")
+	f.text(&p.reason, "reason", "", "TEXT", "reason, shown later with the change")
 	f.yes(&p.dryRun, "dry-run", "only say what would be done")
 	p.gate.flags(f)
 }
@@ -111,7 +112,7 @@ func (p *promotion) accept(positional []string) error {
 	case p.version && which == "":
 		return usagef("say which version: %s@newest, or one of those that tidemill models show %[1]s lists", model)
 	case p.action == tidemill.ActionUnpin && which != "":
-		return usagef("what is unpinned is the model: tidemill unpin %s", model)
+		return usagef("give the model without a version: tidemill unpin %s", model)
 	}
 	return nil
 }
@@ -178,11 +179,11 @@ func hintOn(action tidemill.Action, m *api.ModelWhole, version int) string {
 	case h == nil:
 		return "tidemill models show " + name + " lists those that are kept"
 	case action == tidemill.ActionPin && forceOf(h) != "":
-		return fmt.Sprintf("tidemill models show %s@%d says why; tidemill promote %[1]s@%[2]d --force promotes it all the same, and tidemill pin %[1]s keeps it", name, version)
+		return fmt.Sprintf("tidemill models show %s@%d says why; tidemill promote %[1]s@%[2]d --force promotes it anyway, and tidemill pin %[1]s keeps it", name, version)
 	case action == tidemill.ActionRollback:
 		return fmt.Sprintf("tidemill promote %s@%d%s promotes one that never was", name, version, forceOf(h))
 	case action == tidemill.ActionPromote && forceOf(h) != "":
-		return fmt.Sprintf("tidemill models show %s@%d says why, and --force promotes it all the same", name, version)
+		return fmt.Sprintf("tidemill models show %s@%d says why, and --force promotes it anyway", name, version)
 	}
 	return ""
 }
@@ -255,9 +256,9 @@ rollbacks and pins by hand go on too. It needs the role approve, for all keys.
 func promotionsThawCommand() command {
 	return command{
 		name:    "promotions thaw",
-		summary: "have gates promote again",
-		about: `What has passed meanwhile still awaits a person: tidemill models --awaiting lists it. It
-needs the role approve, for all keys.
+		summary: "end a freeze of promotions",
+		about: `Versions that passed during the freeze still wait for a person: tidemill models
+--awaiting lists them. It needs the role approve, for all keys.
 
 ` + atTheGate,
 		examples: []example{{"tidemill promotions thaw", "of all recipes"}, {"tidemill promotions thaw --recipe intent", "of one"}},
@@ -277,7 +278,7 @@ type freezing struct {
 
 func (p *freezing) flags(f *flagSet) {
 	f.text(&p.ask.Recipe, "recipe", "r", "NAME", "of this recipe alone")
-	f.text(&p.ask.Reason, "reason", "", "TEXT", "why, for whoever looks at it later")
+	f.text(&p.ask.Reason, "reason", "", "TEXT", "reason, shown later with the change")
 	p.gate.flags(f)
 }
 
@@ -335,7 +336,7 @@ func adviseOnFreezes(w io.Writer, recipe string, all *api.Promotions) {
 func modelsRollbackCommand() command {
 	return command{
 		name:    "models rollback",
-		summary: "take back all promotions since a time: each champion goes back to what it was before",
+		summary: "roll back all promotions since a time",
 		about: `Models whose champion has not changed since are left alone, and called twice it does
 nothing more. Freeze promotions before (tidemill promotions freeze), or the next version
 that passes takes its place. It needs the role approve; of keys that you may not approve
@@ -364,7 +365,7 @@ func (p *modelsRollback) flags(f *flagSet) {
 	f.text(&p.ask.Prefix, "prefix", "", "NAME", "whose names begin so")
 	f.text(&p.ask.Where, "where", "", "CONDITION", "for which this is true, in CloudEvents SQL over subject (the key), recipe, model")
 	f.yes(&p.ask.All, "all", "of all models")
-	f.text(&p.ask.Reason, "reason", "", "TEXT", "why, for whoever looks at it later")
+	f.text(&p.ask.Reason, "reason", "", "TEXT", "reason, shown later with the change")
 	f.yes(&p.ask.DryRun, "dry-run", "only say what would be done")
 	p.gate.flags(f)
 }

@@ -52,7 +52,7 @@ type publish struct {
 }
 
 func (p *publish) flags(f *flagSet) {
-	f.text(&p.subject, "subject", "s", "KEY", "what the event is about: the key of its order and of its model")
+	f.text(&p.subject, "subject", "s", "KEY", "key of the event: events of one key stay in order, and it selects the model")
 	f.each("d", "JSON", "the data: JSON, @FILE or @- for standard input", p.takeData)
 	f.text(&p.source, "source", "", "URI", "who says so")
 	f.text(&p.id, "id", "", "ID", "unique for its source (default: a random one)")

@@ -14,7 +14,7 @@ func recipesCommand() command {
 	return command{
 		name:    "recipes",
 		lists:   true,
-		summary: "list the recipes: what each makes, where, how many runs wait and run",
+		summary: "list the recipes: output, pool, waiting and running runs",
 		about:   atTheGate,
 		examples: []example{
 			{"tidemill recipes", "a table"},
@@ -87,9 +87,9 @@ func recipesPauseCommand() command {
 	return command{
 		name:    "recipes pause",
 		args:    "NAME",
-		summary: "have no run of a recipe begin until it is resumed",
-		about: `Those that are under way go on, to the end of their attempt. What asks for a run
-meanwhile waits, and is one run of each key when the recipe is resumed.
+		summary: "pause a recipe: no run begins until it is resumed",
+		about: `Running attempts continue to their end. Requests wait, and become one run of each key
+when the recipe is resumed.
 
 ` + atTheGate,
 		examples: []example{{"tidemill recipes pause intent", "from now on"}},
@@ -105,7 +105,7 @@ func recipesResumeCommand() command {
 		args:     "NAME",
 		summary:  "have the runs of a recipe begin again",
 		about:    atTheGate,
-		examples: []example{{"tidemill recipes resume intent", "and what waits begins"}},
+		examples: []example{{"tidemill recipes resume intent", "waiting runs begin"}},
 		make: func() program {
 			return &restAct{do: (*client.Gateway).ResumeRecipe, done: "resumed", already: "was not paused"}
 		},
@@ -201,7 +201,7 @@ func poolsResumeCommand() command {
 		args:     "NAME",
 		summary:  "have attempts begin in a pool again",
 		about:    atTheGate,
-		examples: []example{{"tidemill pools resume gpu", "and what waits begins"}},
+		examples: []example{{"tidemill pools resume gpu", "waiting attempts begin"}},
 		make: func() program {
 			return &restAct{do: (*client.Gateway).ResumePool, done: "resumed", already: "was not paused"}
 		},

@@ -18,10 +18,10 @@ func runsCommand() command {
 	return command{
 		name:    "runs",
 		lists:   true,
-		summary: "list runs: how far each is, what it waits for, how it ended",
-		about: `Newest first. A run waits, then runs (and rests between its attempts), then settles
-what it made on a dataset, then has succeeded, failed or been cancelled. Of each
-recipe and key the newest that have ended are listed.
+		summary: "list runs: progress, reason for waiting, result",
+		about: `Newest first. A run is waiting, then running (resting between attempts), then commits its
+output, then is succeeded, failed or cancelled. The list has the newest ended runs of
+each recipe and key.
 
 --watch shows those that are live, then those that wait, then those that have ended,
 and goes on until Ctrl-C; where the output is no terminal it prints a line a change.
@@ -255,7 +255,7 @@ func adviseOnRuns(w io.Writer, all []api.RunShown, more bool) {
 	fmt.Fprintf(w, "Next: tidemill runs show %s tells all of one.\n", shortID(all[0].ID))
 	failed := slices.IndexFunc(all, func(r api.RunShown) bool { return r.State == tidemill.RunFailed })
 	if failed >= 0 {
-		fmt.Fprintf(w, "      tidemill logs %s tells what one that failed has said\n", shortID(all[failed].ID))
+		fmt.Fprintf(w, "      tidemill logs %s prints the log of a failed run\n", shortID(all[failed].ID))
 	}
 }
 

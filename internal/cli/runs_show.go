@@ -22,7 +22,7 @@ func runsShowCommand() command {
 	return command{
 		name:    "runs show",
 		args:    "RUN",
-		summary: "show a run: what asked for it, what it learned from, each attempt, how it ended",
+		summary: "show a run: its causes, input data, attempts and result",
 		about: `Six letters or more of its id will do, if no other begins so.
 
 ` + atTheGate,

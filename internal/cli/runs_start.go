@@ -204,7 +204,7 @@ type runCancel struct {
 }
 
 func (p *runCancel) flags(f *flagSet) {
-	f.text(&p.reason, "reason", "", "TEXT", "why, for whoever looks at it later")
+	f.text(&p.reason, "reason", "", "TEXT", "reason, shown later with the change")
 	p.runAsk.flags(f, "have not ended")
 }
 
@@ -224,7 +224,7 @@ func runsRetryCommand() command {
 	return command{
 		name:    "runs retry",
 		args:    "[RUN…]",
-		summary: "ask anew for runs that have ended, with the events that had asked for them",
+		summary: "retry runs that have ended, for the events of the old runs",
 		about: `It asks for a new run, which sees the newest data when it starts. Where no --state is
 given, those that failed or were cancelled are meant. One that is selected, and not
 named, is left alone where its key has a newer one.
@@ -232,7 +232,7 @@ named, is left alone where its key has a newer one.
 ` + atTheGate,
 		examples: []example{
 			{"tidemill runs retry 3k7mzq", "one, by the beginning of its id"},
-			{"tidemill runs retry --recipe intent --since -1d --dry-run", "what failed in a day"},
+			{"tidemill runs retry --recipe intent --since -1d --dry-run", "runs that failed within a day"},
 			{"tidemill runs retry --where \"reason LIKE '%out of memory%'\" --rate 1/s", "by a condition, gently"},
 		},
 		make: func() program { return &runRetry{} },

@@ -139,9 +139,9 @@ func schedulesPauseCommand() command {
 	return command{
 		name:    "schedules pause",
 		args:    "NAME",
-		summary: "have a schedule not tick until it is resumed",
-		about: `What becomes of the ticks that are missed meanwhile, the schedule's missed says when
-it is resumed: skip, last or all.
+		summary: "pause a schedule",
+		about: `The schedule's key missed decides about ticks that are missed during the pause: skip,
+last or all.
 
 ` + whereToAsk,
 		examples: []example{{"tidemill schedules pause nightly", "no tick from now on"}},
@@ -157,7 +157,7 @@ func schedulesResumeCommand() command {
 		args:     "NAME",
 		summary:  "have a schedule tick again",
 		about:    whereToAsk,
-		examples: []example{{"tidemill schedules resume nightly", "and what was missed, if it wants that"}},
+		examples: []example{{"tidemill schedules resume nightly", "and send missed ticks, if the schedule says so"}},
 		make: func() program {
 			return &scheduleAct{do: (*client.Gateway).ResumeSchedule, done: "resumed", already: "was not paused"}
 		},

@@ -24,7 +24,7 @@ func scorersCommand() command {
 		about: `RATE and the latencies, which begin when an event reaches the log and end when its
 score does, are of the last moments, of the slowest process; LAG is how many events
 are not scored yet; HELD how many wait until their models are loaded; HITS how often
-a model was in memory. What is not known is shown as ?.
+a model was in memory. Unknown values are shown as ?.
 
 ` + atTheGate,
 		examples: []example{
@@ -139,7 +139,7 @@ func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 func adviseOnScorers(w io.Writer, all *api.Scorers) {
 	switch {
 	case all.Processes == nil:
-		fmt.Fprintln(w, "\nHow scoring goes is not known: the gateway has no Redis, or it is away. What the scorers do does not depend on it.")
+		fmt.Fprintln(w, "\nThe state of scoring is unknown: the gateway has no Redis, or Redis does not answer. Scoring itself does not need it.")
 	case *all.Processes == 0:
 		fmt.Fprintln(w, "\nNothing scores now: no process does. Events wait on their streams; tidemill up or tidemill serve scorer NAME starts one.")
 	default:
@@ -178,7 +178,7 @@ func showScorer(w io.Writer, s *api.ScorerShown, now time.Time) error {
 			thousands(int64(n.Passed)), thousands(int64(n.Dropped)), thousands(int64(n.DeadLettered)), thousands(int64(n.Skipped)), count(int(n.Aborted), "transaction"))
 		say("models", "%s in use, in memory at %s of uses", thousands(int64(n.Models)), percent(n.HitRate))
 	} else {
-		say("now", "not known: no process has told lately")
+		say("now", "unknown: no process has reported lately")
 	}
 	if s.LastError != "" && s.LastErrorAt != nil {
 		say("last error", "%s, %s ago", s.LastError, age(now.Sub(*s.LastErrorAt)))
@@ -273,9 +273,9 @@ func scoreCommand() command {
 		name:    "score",
 		args:    "SCORER",
 		summary: "ask a scorer's champion about one event, and publish nothing",
-		about: `The data is read as the scorer reads that of an event. Whose champion answers says
---key, or else the data, where the scorer's key stands there. The first answer of a
-gateway takes as long as it takes to read the champions and the model.
+		about: `The data is read like the data of an event. --key selects the champion, or the field of
+the data that is the scorer's key. The first answer of a gateway is slower, because it
+reads the champions and the model.
 
 ` + atTheGate,
 		examples: []example{
@@ -390,17 +390,17 @@ func rescoreCommand() command {
 	return command{
 		name:    "rescore",
 		args:    "SCORER",
-		summary: "score a part of a scorer's stream once more, onto another stream",
-		about: `Each event of the range gets one answer, by the champion of its key, by the one
-before it, or by a version that is named. The answers go to a stream of their own; what
-the scorer does, and who reads it, is not touched, and what cannot be scored is counted
-and is no dead letter. --from and --to are beginning, end, an offset (of each
-partition), a time ago such as -1h or -2d, or a time as in RFC 3339. What was cut off
-goes on with --resume.
+		summary: "score a part of a scorer's stream again, onto another stream",
+		about: `Each event of the range gets one answer: by the champion of its key, by the previous
+champion, or by a named version. The answers go to another stream, so the scorer and
+its readers are not affected. Events that cannot be scored are counted and do not
+become dead letters. --from and --to are beginning, end, an offset (of each
+partition), a time ago such as -1h or -2d, or a time as in RFC 3339. --resume continues
+after an interruption.
 
 ` + atTheGate,
 		examples: []example{
-			{"tidemill rescore intents --from -1h --version previous --to-stream what-if", "what the champion before would have said"},
+			{"tidemill rescore intents --from -1h --version previous --to-stream what-if", "answers of the previous champion"},
 			{"tidemill rescore intents --resume 3k7mzqab2c4d", "go on with one that was cut off"},
 		},
 		make: func() program { return &rescore{} },

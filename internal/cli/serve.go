@@ -40,9 +40,9 @@ func serveCommand() command {
 look at streams. Any number of replicas may run. It creates the streams of its
 config, applies the file again whenever it changes, and is ready (/readyz) while
 Kafka is. Without Redis repeats are not recognised. With --redis and --store it is
-the whole door: data, runs, models. Agents of runs get in with --run-secret.
+everything: events, data, runs and models. Agents of runs need --run-secret.
 
-Without --access everybody may everything, so it listens on loopback alone.
+Without --access every caller has all rights, so it listens on loopback only.
 
 The role dispatcher sends events to the subscribers of the triggers. Any number of
 replicas may run, and share the work; one that dies is replaced by the others
@@ -50,13 +50,13 @@ within seconds. Recipes need --functions, which says where train, promote and
 forget are.
 
 The role controller sends the ticks of the schedules. Any number may run: one is
-active, and another takes over when it is gone. With --redis and --store it looks
-after runs and models; with --kubernetes it launches runs as Jobs, tells what
-becomes of their pods, and scales scorers.
+active, and another takes over after its death. With --redis and --store it manages
+runs and models; with --kubernetes it launches runs as Jobs, reports the ends of
+their pods, and scales scorers.
 
-The role function is one of ours in a process of its own: tidemill serve function
-train. With --kubernetes train launches what it asks for at once. It listens at
---listen, else at the port in $PORT, and answers who shares --run-secret with it.
+The role function runs one of Tidemill's functions: tidemill serve function train.
+With --kubernetes train launches its runs at once. It listens at --listen, else at
+the port in $PORT, and answers callers with the same --run-secret.
 
 The role scorer scores the events of one stream, by the scorer of the config that
 NAME names: tidemill serve scorer intents. Any number of replicas may run, and
@@ -67,11 +67,11 @@ score.
 None but the gateway has a door: at --listen they answer /healthz, /readyz and /metrics.`,
 		examples: []example{
 			{"tidemill serve gateway -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:8080 --access access.yaml", "a replica"},
-			{"tidemill serve gateway --kafka localhost:9092", "the door alone, on this machine"},
+			{"tidemill serve gateway --kafka localhost:9092", "only the gateway, on this machine"},
 			{"tidemill serve dispatcher -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:9090", "a replica of what serves the triggers"},
 			{"tidemill serve controller -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --listen 0.0.0.0:9090", "one of several controllers"},
 			{"tidemill serve controller -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --kubernetes --agents-at http://tidemill:8080 --image registry.example/tidemill:1 --run-secret run-secret", "one that launches runs, in a pod"},
-			{"tidemill serve function train -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --run-secret run-secret", "what asks for runs, in a process of its own"},
+			{"tidemill serve function train -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --run-secret run-secret", "the function that asks for runs"},
 			{"tidemill serve scorer intents -f tidemill.yaml --kafka kafka-1.example:9092 --redis redis.example:6379 --store s3://models.example --model-cache /var/cache/tidemill", "a replica of what scores messages"},
 		},
 		make: func() program { return &serving{door: doorFlags{drain: defaultDrain}} },
@@ -176,7 +176,7 @@ func (r *serving) run(ctx context.Context, s *session, _ []string) error {
 		return err
 	}
 	if addresses.Kafka == "" {
-		return usagef("Kafka's address is missing: give --kafka or set TIDEMILL_KAFKA; tidemill up brings a Kafka of its own")
+		return usagef("Kafka's address is missing: give --kafka or set TIDEMILL_KAFKA; tidemill up starts an embedded Kafka")
 	}
 	log, err := r.logger(s.stderr, slog.LevelInfo)
 	if err != nil {
@@ -218,7 +218,7 @@ func (r *serving) run(ctx context.Context, s *session, _ []string) error {
 func missesRedis(role string) string {
 	switch role {
 	case dispatcherRole:
-		return "gateways cannot tell how the triggers stand"
+		return "gateways cannot show the state of the triggers"
 	case controllerRole:
 		return "several controllers take the clock from each other, though no tick is lost or doubled by that"
 	}
@@ -232,7 +232,7 @@ func unlessInterrupted(ctx context.Context, log *slog.Logger, err error) error {
 		return err
 	}
 	log.Info("interrupted before it was up")
-	log.Debug("what the interrupted start met", "reason", err)
+	log.Debug("start interrupted", "reason", err)
 	return nil
 }
 
@@ -351,7 +351,7 @@ func (c *clusterFlags) flags(f *flagSet) {
 	f.text(&c.agentsAt, "agents-at", "", "URL", "where the agents of runs reach the gateway, from their pods")
 	f.text(&c.image, "image", "", "IMAGE", "Tidemill's own, which brings the agent into the pods of runs")
 	f.text(&c.secret, "run-secret", "", "FILE", "32 random bytes, raw or as base64, the same for all processes: attempts of runs and our functions know us by it")
-	f.text(&c.withhold, "withhold", "", "KIND/NAME,…", "what no recipe may name: secret/NAME and claim/NAME; a * at the end of a name stands for any rest")
+	f.text(&c.withhold, "withhold", "", "KIND/NAME,…", "objects that no recipe may name: secret/NAME and claim/NAME; a trailing * matches any rest")
 	f.text(&c.functionsAre, "functions", "", "knative|URL", "where the dispatcher finds train, promote and forget: Knative Services, or a URL, which may have {function} in it")
 	for flag, variable := range map[string]string{
 		"kubernetes": "TIDEMILL_KUBERNETES", "kubeconfig": "TIDEMILL_KUBECONFIG", "namespace": "TIDEMILL_NAMESPACE",

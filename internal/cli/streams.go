@@ -132,7 +132,7 @@ with -o json on standard error.
 ` + whereTo,
 		examples: []example{
 			{"tidemill tail events", "what arrives from now on"},
-			{"tidemill tail events --from beginning --no-follow", "what is there, and no more"},
+			{"tidemill tail events --from beginning --no-follow", "the events until now"},
 			{`tidemill tail events --from -1h --where "type = 'new-data' AND subject LIKE 'bot-%'"`, "an hour back, filtered"},
 			{"tidemill tail dead-letters --from beginning -n 1 -o json", "the first dead letter, as JSON"},
 		},

@@ -317,7 +317,7 @@ type doorFlags struct {
 
 func (d *doorFlags) flags(f *flagSet) {
 	f.text(&d.listen, "listen", "", "HOST:PORT", "where to serve HTTP; port 0 is a free one")
-	f.text(&d.access, "access", "", "FILE", "who may do what, by their tokens; without it everybody may everything, on loopback alone")
+	f.text(&d.access, "access", "", "FILE", "rights of the callers, by token; without it every caller has all rights, on loopback only")
 	f.text(&d.cert, "tls-cert", "", "FILE", "PEM with the certificate to serve HTTPS with, read again when it changes")
 	f.text(&d.key, "tls-key", "", "FILE", "PEM with the certificate's key")
 	f.text(&d.maxEvent, "max-event", "", "SIZE", "the largest event to take, such as 512KiB (default 1MiB)")

@@ -49,16 +49,16 @@ func tokenNewCommand() command {
 		name:    "token new",
 		args:    "NAME",
 		summary: "make a token for a caller of the gateway",
-		about: `NAME is the caller's: what it publishes has it as authid. The token is printed
-once, alone on stdout, and kept nowhere; the access file gets its hash. A gateway
-that runs with the file takes it up within a second.
+		about: `NAME is the name of the caller, and the authid of its events. The token is printed
+once, alone on stdout, and not stored; the access file gets its hash. A gateway with
+this file accepts it within a second.
 
---replace makes another token for a NAME that stands in the file, with the role, the
-limits and the expiry that it has but for those that are given; gateways refuse the
-old one within a second.
+--replace makes another token for a NAME in the file. It keeps the role, the limits
+and the expiry, except those that are given. Gateways refuse the old token within a
+second.
 
-The roles: publish; read; operate, which is both and acting on runs; approve,
-which is all. A trailing * stands for any rest: --types "order-*".`,
+The roles: publish; read; operate, which is both and the control of runs; approve,
+which is all rights. A trailing * matches any rest: --types "order-*".`,
 		examples: []example{
 			{"tidemill token new crm --role publish --types 'order-*' --keys 'shop-*' --expires 90d", "may publish orders of shops"},
 			{"tidemill token new crm --replace", "another token in place of crm's, that may do the same"},
@@ -119,7 +119,7 @@ func (n *tokenNew) run(_ context.Context, s *session, _ []string) error {
 	if !n.token.Expires.IsZero() {
 		until = "; until " + n.token.Expires.Format(time.RFC3339)
 	}
-	fmt.Fprintf(s.stderr, "%s stands in %s now (%s%s).\n", n.token.Name, n.file, mayDo(n.token), until)
+	fmt.Fprintf(s.stderr, "%s is in %s now (%s%s).\n", n.token.Name, n.file, mayDo(n.token), until)
 	if n.replace {
 		fmt.Fprintln(s.stderr, "Its old token is refused within a second.")
 	}
@@ -204,7 +204,7 @@ func tokenListCommand() command {
 	return command{
 		name:    "token list",
 		aliases: []string{"ls"},
-		summary: "list who has a token, and what they may do",
+		summary: "list the callers with a token, and their rights",
 		about:   "It shows no secrets: the access file holds none.",
 		examples: []example{
 			{"tidemill token list", "a table"},

@@ -23,7 +23,7 @@ func triggersCommand() command {
 		lists:   true,
 		summary: "list the triggers, and how their deliveries go",
 		about: `DELIVERED and FAILED (attempts) count since the dispatchers were started; PARKED
-are events that wait to be tried again. What is not known is shown as ?.
+are events that wait to be tried again. Unknown values are shown as ?.
 
 ` + atTheGate,
 		examples: []example{
@@ -153,7 +153,7 @@ func ago(at time.Time) string {
 func adviseOnTriggers(w io.Writer, all *api.Triggers) {
 	switch {
 	case all.Dispatchers == nil:
-		fmt.Fprintln(w, "\nHow deliveries go is not known: the gateway has no Redis, or it is away. What the triggers do does not depend on it.")
+		fmt.Fprintln(w, "\nThe state of deliveries is unknown: the gateway has no Redis, or Redis does not answer. Delivery itself does not need it.")
 	case *all.Dispatchers == 0:
 		fmt.Fprintln(w, "\nNothing delivers now: no dispatcher runs. Events wait on their streams; tidemill up or tidemill serve dispatcher starts one.")
 	}
@@ -185,7 +185,7 @@ func triggersShowCommand() command {
 		summary: "show all that is known of one trigger",
 		about:   atTheGate,
 		examples: []example{
-			{"tidemill triggers show tell-crm", "what it matches, whom it tells, how that goes"},
+			{"tidemill triggers show tell-crm", "its filters, its subscriber, the state of its deliveries"},
 			{"tidemill triggers show tell-crm -o json", "for a script"},
 		},
 		make: func() program { return &triggerShow{output: "text"} },
@@ -242,7 +242,7 @@ func showTrigger(w io.Writer, t *api.Trigger) error {
 		say("failed", "%s, and %s became dead letters", count(int(n.Failed), "attempt"), count(int(n.DeadLettered), "event"))
 		say("now", "%s under way, %s parked", count(int(n.InFlight), "attempt"), parkedOf(n))
 	} else {
-		say("delivered", "not known: no dispatcher has told lately")
+		say("delivered", "unknown: no dispatcher has reported lately")
 	}
 	say("dead letters", "%s open", lettersOf(t))
 	if t.Waits != "" {
@@ -336,7 +336,7 @@ func triggersResumeCommand() command {
 		name:     "triggers resume",
 		args:     "NAME",
 		summary:  "deliver a paused trigger's events again",
-		about:    "What has waited comes first.\n\n" + atTheGate,
+		about:    "Waiting events are delivered first.\n\n" + atTheGate,
 		examples: []example{{"tidemill triggers resume tell-crm", "once its subscriber is mended"}},
 		make:     func() program { return &triggerSwitch{set: (*client.Gateway).ResumeTrigger} },
 	}
@@ -368,7 +368,7 @@ func (p *triggerSwitch) run(ctx context.Context, s *session, positional []string
 	case p.paused:
 		fmt.Fprintf(s.stdout, "%s was %s already. Next: tidemill triggers resume %s\n", name, harmless(stateOf(&now.Trigger)), name)
 	case now.Changed:
-		fmt.Fprintf(s.stdout, "%s is resumed: what has waited comes first. tidemill triggers show %s tells how it goes.\n", name, name)
+		fmt.Fprintf(s.stdout, "%s is resumed: waiting events are delivered first. tidemill triggers show %s shows the progress.\n", name, name)
 	default:
 		fmt.Fprintf(s.stdout, "%s was not paused.\n", name)
 	}
@@ -451,14 +451,14 @@ func (p *triggerReplay) run(ctx context.Context, s *session, positional []string
 	got, err := g.ReplayTrigger(ctx, positional[0], p.ask)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w; tidemill triggers show %s tells whether it has begun", err, name)
+		return fmt.Errorf("%w; tidemill triggers show %s shows whether it has begun", err, name)
 	case got.Records == 0:
 		fmt.Fprintf(s.stdout, "There is nothing on the streams of %s from %s to %s.\n", name, p.from, p.to)
 		return nil
 	case got.DryRun:
 		return p.preview(s.stdout, name, &got)
 	}
-	fmt.Fprintf(s.stdout, "%s gets what matches of %s again, as act %s. Next: tidemill triggers show %s tells whether it has ended.\n",
+	fmt.Fprintf(s.stdout, "%s gets what matches of %s again, as act %s. Next: tidemill triggers show %s shows whether it has ended.\n",
 		name, count(int(got.Records), "record"), harmless(got.ID), name)
 	return nil
 }

@@ -30,14 +30,14 @@ func tryCommand() command {
 		name:    "try",
 		args:    "RECIPE",
 		summary: "do one run of a recipe here, on folders of yours, and publish nothing",
-		about: `It needs no tidemill up: Kafka, Redis and the store are its own, in a folder that goes
-away again. The folders stand for the recipe's datasets: --data DIR where it has one
-input, else --data INPUT=DIR for each. The command's log is printed as it comes, then
-how it ended, what it measured and what it made, which --out keeps. There is one
-attempt. It exits with 1 if the run failed.`,
+		about: `It needs no tidemill up: it starts its own Kafka, Redis and store in a folder that is
+removed at the end. Folders replace the recipe's datasets: --data DIR for a single
+input, else --data INPUT=DIR for each. It prints the command's log, then the result,
+the metrics and the output; --out keeps the output. There is one attempt. The exit
+status is 1 if the run fails.`,
 		examples: []example{
 			{"tidemill try intent --key bot-42 --data ./examples", "with a folder for its input"},
-			{"tidemill try intent --key bot-42 --data examples=./a --data labels=./b --out ./made", "with two, and what it makes is kept"},
+			{"tidemill try intent --key bot-42 --data examples=./a --data labels=./b --out ./made", "two inputs, and keep the output"},
 			{"tidemill try intent --event new-data.json --data ./examples", "as an event in the CloudEvents JSON format asks for it"},
 		},
 		make: func() program { return &trying{} },
@@ -58,12 +58,12 @@ type trying struct {
 func (p *trying) flags(f *flagSet) {
 	f.text(&p.config, "config", "f", "FILE", "the config, a file or a folder (default "+configFile+")")
 	f.text(&p.key, "key", "", "KEY", "for this key; of an event it is the subject")
-	f.each("data", "[INPUT=]DIR", "a folder that stands for an input's dataset; may be given several times", func(text string) error {
+	f.each("data", "[INPUT=]DIR", "folder that replaces an input's dataset; may be given several times", func(text string) error {
 		p.data = append(p.data, text)
 		return nil
 	})
-	f.text(&p.event, "event", "", "FILE", "what asks for the run: an event in the CloudEvents JSON format")
-	f.text(&p.out, "out", "", "DIR", "put what it makes there, over what is there")
+	f.text(&p.event, "event", "", "FILE", "cause of the run: an event in the CloudEvents JSON format")
+	f.text(&p.out, "out", "", "DIR", "folder for the output; existing files are replaced")
 	f.text(&p.secrets, "secrets", "", "FOLDER", "whose files runs get as secrets, NAME/KEY each (default "+filepath.Join(dataFolder, "secrets")+")")
 	f.text(&p.log, "log", "", "LEVEL", "debug, info, warn or error")
 	f.fromEnv("config", "TIDEMILL_CONFIG")
@@ -203,7 +203,7 @@ func (p *trying) keep(ctx context.Context, s *session, here *platform.Platform, 
 	if err := carrier.Get(ctx, p.out, files, nil); err != nil {
 		return fmt.Errorf("put what the run has made into %s: %w", p.out, err)
 	}
-	fmt.Fprintf(s.stderr, "%s of what it made are in %s\n", count(len(files), "file"), p.out)
+	fmt.Fprintf(s.stderr, "%s of the output are in %s\n", count(len(files), "file"), p.out)
 	return nil
 }
 

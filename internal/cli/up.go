@@ -41,10 +41,9 @@ func upCommand() command {
 		name:    "up",
 		summary: "run Tidemill, all in one process",
 		about: `Without --kafka it starts an embedded Kafka and Redis on loopback that keep
-their data in a folder: what was acknowledged survives kill -9, and a power cut
-too with --sync. With --kafka and --redis it uses those. Runs of the recipes work
-on this machine; what they read and make lies in the data folder too, or in the
-object store that --store names.
+their data in a folder: acknowledged events survive kill -9, and with --sync also a
+power cut. With --kafka and --redis it uses those. Runs work on this machine; their
+inputs and outputs are in the data folder too, or in the object store of --store.
 
 It creates the streams of its config and applies the file again whenever it
 changes. An invalid change leaves the config before it in force; /readyz and the
@@ -178,7 +177,7 @@ func (u *up) runs() *platform.RunsOptions {
 	return &platform.RunsOptions{Recipes: u.source().folder(), Data: u.data, Secrets: cmp.Or(u.secrets, filepath.Join(u.data, "secrets")), Launch: true}
 }
 
-const besideAnother = "; is another tidemill up running? Beside it, start this one with --kafka-port 0 --redis-port 0 --listen 127.0.0.1:0"
+const besideAnother = "; is another tidemill up running? To run both, start this one with --kafka-port 0 --redis-port 0 --listen 127.0.0.1:0"
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
@@ -297,7 +296,7 @@ func beginTriggers(ctx context.Context, p *platform.Platform, log *slog.Logger) 
 	defer cancel()
 	err = d.Ready(waiting)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		log.Warn("not all triggers have begun; what is published before they have does not reach them", "reason", err)
+		log.Warn("up: not all triggers have begun; they do not get events that are published before", "reason", err)
 		return nil
 	}
 	if err != nil {

@@ -133,14 +133,14 @@ func validateCommand() command {
 	return command{
 		name:    "validate",
 		args:    "[FILE]",
-		summary: "say everything that is wrong with a config",
-		about: `It needs no Kafka. Each problem is one line, file:line: path: what is wrong and
-what to write instead; the exit status is then 1. Files that triggers name and
-that cannot be read here are only warned of: the config may be used elsewhere.`,
+		summary: "check a config and list every problem",
+		about: `It needs no Kafka. Each problem is one line: file:line: path, the fault and its
+correction. The exit status is then 1. If a file that a trigger names cannot be read
+here, that is only a warning: the config may be for another machine.`,
 		examples: []example{
 			{"tidemill validate -f tidemill.yaml", "a file"},
 			{"tidemill validate -f conf.d -o json", "a folder, for a script"},
-			{"tidemill validate -f tidemill.yaml --access access.yaml", "also who may do what at the door"},
+			{"tidemill validate -f tidemill.yaml --access access.yaml", "also check the rights of the gateway's callers"},
 		},
 		make: func() program { return &validate{output: "text"} },
 	}
@@ -290,7 +290,7 @@ func missingFiles(c *config.Config) []string {
 			case len(lines) == maxMissing:
 				left++
 			default:
-				lines = append(lines, fmt.Sprintf("triggers.%s.to.%s: the file %s; whoever delivers must be able to read it", t.Name, key, why))
+				lines = append(lines, fmt.Sprintf("triggers.%s.to.%s: the file %s; the dispatcher must be able to read it", t.Name, key, why))
 			}
 		}
 	}

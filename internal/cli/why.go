@@ -15,22 +15,22 @@ func whyCommand() command {
 	return command{
 		name:    "why",
 		args:    "KIND/ID",
-		summary: "tell where a model, run, commit or event comes from, and what came of it",
+		summary: "trace the causes and effects of a model, run, commit or event",
 		about: `KIND/ID is one of
   run/ID                  six letters or more of it
   model/NAME[@VERSION]    a number, champion, previous or newest; the champion without it
   commit/DATASET@COMMIT   a branch, or the beginning of a commit's id
-  event/ID                or event/SOURCE#ID, in quotes; what a scorer has answered
-                          is event/STREAM/PARTITION/OFFSET
+  event/ID                or event/SOURCE#ID, in quotes; for the input of a scorer,
+                          event/STREAM/PARTITION/OFFSET
 
-It goes back to data, code, node and cause, and on to what was made of it. At most 200
-things are shown, the nearest; notes at the end say what is left out, and why.
+It shows data, code, node and cause, and the effects. It shows at most 200 things, the
+nearest ones; notes at the end list the parts that are left out.
 
 ` + atTheGate,
 		examples: []example{
 			{"tidemill why model/intent/bot-42", "the champion: its verdict, its run, its data, who asked"},
-			{"tidemill why run/3k7mzq", "what asked for a run, and what it made"},
-			{"tidemill why commit/bots/bot-42@main", "what was made of the newest data"},
+			{"tidemill why run/3k7mzq", "the cause of a run, and its output"},
+			{"tidemill why commit/bots/bot-42@main", "the models made from the newest data"},
 			{"tidemill why model/intent/bot-42@7 --graph svg --out why.svg", "a picture, for a browser"},
 			{"tidemill why model/intent/bot-42@7 -o json", "for a script"},
 		},

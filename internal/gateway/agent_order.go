@@ -158,7 +158,7 @@ func (g *Gateway) hasBegun(r *request) {
 	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Look)
 	defer cancel()
 	if err := g.opt.Warm.Begun(ctx, r.attempt.name); err != nil {
-		g.log.Warn("whoever waited in this pod may be told once more what it was given", "run", r.attempt.run.ID, "reason", err)
+		g.log.Warn("gateway: noting a pod's assignment failed; the pod may get the same attempt again", "run", r.attempt.run.ID, "reason", err)
 	}
 }
 

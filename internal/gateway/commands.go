@@ -73,7 +73,7 @@ func (g *Gateway) unfollowed(ctx context.Context, err error, what string) *api.P
 	if ctx.Err() != nil {
 		return unavailable(what + ": they are still being read, or Kafka is away; ask again a little later")
 	}
-	g.log.Warn("what is kept on streams cannot be read", "what", what, "reason", err)
+	g.log.Warn("gateway: reading a stream failed", "what", what, "reason", err)
 	return unavailable(what + " cannot be read now; ask again a little later")
 }
 
@@ -94,7 +94,7 @@ func (g *Gateway) publishAct(r *request, v *broker.View) (broker.Position, *api.
 	if err != nil {
 		return at, g.unwritten(v, err, time.Since(began))
 	}
-	g.log.Info("somebody has asked for something", "type", v.Type, "event", v.ID, "key", v.Subject, "by", r.name())
+	g.log.Info("gateway: command", "type", v.Type, "event", v.ID, "key", v.Subject, "by", r.name())
 	return at, nil
 }
 
@@ -106,7 +106,7 @@ func (g *Gateway) unwritten(v *broker.View, err error, after time.Duration) *api
 	case errors.Is(err, broker.ErrTooLarge):
 		return tooLarge(err.Error())
 	}
-	g.log.Warn("what was asked for cannot be written", "type", v.Type, "event", v.ID, "reason", err)
+	g.log.Warn("gateway: writing a command failed", "type", v.Type, "event", v.ID, "reason", err)
 	return unavailable("Kafka does not take what you ask for; ask again a little later: what was written already is not written twice")
 }
 

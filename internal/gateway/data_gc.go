@@ -107,7 +107,7 @@ func (g *Gateway) unreached(what string, err error) *api.Problem {
 	if errors.Is(err, ledger.ErrCatchingUp) {
 		return unavailable("the ledger is catching up, and " + what + " is not known before it has; ask again a little later")
 	}
-	g.log.Warn("what is in use cannot be listed", "what", what, "reason", err)
+	g.log.Warn("gateway: listing the data in use failed; garbage collection does not begin", "what", what, "reason", err)
 	return unavailable(what + " cannot be found out now; ask again a little later")
 }
 

@@ -67,7 +67,7 @@ func (g *Gateway) wish(w http.ResponseWriter, r *request, action tidemill.Action
 	}
 	done := doneOfWish(action, &got, ask.DryRun)
 	if !ask.DryRun {
-		g.log.Info("somebody has asked for something of a model", "what", string(action), "model", m.Name, "version", done.Version, "by", r.name())
+		g.log.Info("gateway: command for a model", "what", string(action), "model", m.Name, "version", done.Version, "by", r.name())
 	}
 	writeJSON(w, http.StatusOK, done)
 	return nil

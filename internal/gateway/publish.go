@@ -401,7 +401,7 @@ func (t *target) told(log *slog.Logger, err error) {
 	t.failed.Inc()
 	now, quiet := time.Now().Unix(), t.quiet.Load()
 	if now >= quiet && t.quiet.CompareAndSwap(quiet, now+quietSeconds) {
-		log.Warn("events are not stored; their publishers are told to try again", "stream", t.stream, "reason", err)
+		log.Warn("gateway: events were not stored; their publishers get a 503 and retry", "stream", t.stream, "reason", err)
 	}
 }
 

@@ -320,7 +320,7 @@ func (l *logReader) whyEnded(ctx context.Context) string {
 	case errors.Is(context.Cause(ctx), errClosing):
 		return tailClosing
 	case errors.Is(l.err, errRefused):
-		l.g.log.Info("a log is not sent any more, for its reader may read no more", "run", l.id, "reason", l.err)
+		l.g.log.Info("gateway: the reader of a log lost the right to read it; the answer ends", "run", l.id, "reason", l.err)
 		return tailRefused
 	case errors.Is(l.err, errSlow):
 		l.g.log.Info("a reader of a log was too slow and is cut off", "run", l.id)

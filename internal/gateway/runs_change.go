@@ -108,7 +108,7 @@ func (b *bulk) answer(w http.ResponseWriter, done api.RunsDone, what string) {
 		}
 	}
 	if !b.dryRun && n > 0 {
-		b.g.log.Info("somebody has asked for something of runs", "what", what, "events", n, "by", b.by)
+		b.g.log.Info("gateway: command for runs", "what", what, "events", n, "by", b.by)
 	}
 	writeJSON(w, http.StatusOK, done)
 }

@@ -115,7 +115,7 @@ func (g *Gateway) whyEnded(ctx context.Context, r *request, err error) string {
 	case errors.Is(context.Cause(ctx), errClosing):
 		return tailClosing
 	case errors.Is(err, errRefused):
-		g.log.Info("a tail is ended, for its reader may read no more", "stream", r.value, "reason", err)
+		g.log.Info("gateway: the reader of a tail lost the right to read it; the tail ends", "stream", r.value, "reason", err)
 		return tailRefused
 	case errors.Is(err, errSlow):
 		g.log.Info("a reader was too slow and is cut off", "stream", r.value)
@@ -228,7 +228,7 @@ const (
 func newTails(limits *Limits, to prometheus.Registerer) (*tails, error) {
 	t := &tails{limits: limits, of: map[string]int{},
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_gateway_tails_ended_total",
-			Help: "Tails that ended, by reason: end, gone, slow (cut off), refused (may read no more), closing or failed."}, []string{"reason"}),
+			Help: "Tails that ended, by reason: end, gone, slow (cut off), refused (lost the right to read), closing or failed."}, []string{"reason"}),
 		events: prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemill_gateway_tailed_events_total",
 			Help: "Events sent to the readers of tails."})}
 	for _, reason := range []string{tailEnded, tailGone, tailSlow, tailRefused, tailClosing, tailFailed} {
@@ -480,7 +480,7 @@ func (g *Gateway) viewer(r *request) *viewer {
 	return &viewer{g.opt.Access, r.Header.Get("Authorization"), r.caller}
 }
 
-var errRefused = errors.New("the reader may read no more")
+var errRefused = errors.New("the reader lost the right to read")
 
 // again finds out whether he may still read. Whoever was let in stays while his
 // issuer cannot be asked.

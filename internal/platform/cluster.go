@@ -53,13 +53,13 @@ func (p *Platform) watchCluster(ctx context.Context) {
 	running.Go(func() {
 		err := p.cluster.Watch(watching, kube.WatchOptions{Foreman: p.works.foreman, Ledger: p.works.ledger})
 		if watching.Err() == nil {
-			p.log.Error("nobody watches the pods of runs any more", "reason", err)
+			p.log.Error("controller: watching the pods of runs ended", "reason", err)
 		}
 	})
 	behind := lags{p: p, seen: map[string]grown{}}
 	running.Go(func() {
 		if err := p.cluster.Scale(watching, behind.of); watching.Err() == nil {
-			p.log.Error("nobody scales the scorers any more", "reason", err)
+			p.log.Error("controller: scaling the scorers ended", "reason", err)
 		}
 	})
 	p.AtStop(Consumers, "the watch over Kubernetes", func(context.Context) error {

@@ -181,12 +181,12 @@ func (p *Platform) watchRuns(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := p.works.foreman.Watch(watching); watching.Err() == nil {
-			p.log.Error("nobody watches the runs any more", "reason", err)
+			p.log.Error("controller: watching the runs ended", "reason", err)
 		}
 	})
 	running.Go(func() {
 		if err := p.works.models.Watch(watching); watching.Err() == nil {
-			p.log.Error("nobody watches the models any more", "reason", err)
+			p.log.Error("controller: watching the models ended", "reason", err)
 		}
 	})
 	p.AtStop(Consumers, "the watch over runs and models", func(context.Context) error {

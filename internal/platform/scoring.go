@@ -269,14 +269,14 @@ func (p *Platform) sayUnloadable(on *scoring, u unloadable) {
 	u.champion, _ = on.champions.Champion(u.model)
 	v, err := u.view(p.names, time.Now())
 	if err != nil {
-		p.log.Error("a champion that cannot be loaded is not told of", "model", u.model, "version", u.version, "reason", err)
+		p.log.Error("scorer: reporting a champion that cannot be loaded failed", "model", u.model, "version", u.version, "reason", err)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), unloadableWithin)
 	p.announcer.Send(ctx, tidemill.StreamFacts, &v, func(_ broker.Receipt, err error) {
 		cancel()
 		if err != nil {
-			p.log.Error("a champion that cannot be loaded is not told of", "model", u.model, "version", u.version, "reason", err)
+			p.log.Error("scorer: reporting a champion that cannot be loaded failed", "model", u.model, "version", u.version, "reason", err)
 		}
 	})
 }

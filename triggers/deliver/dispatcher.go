@@ -158,7 +158,7 @@ func (d *Dispatcher) findLeft(ctx context.Context) {
 		}
 		left, err := d.left(ctx, s)
 		if err != nil {
-			d.o.Logger.Warn("cannot tell whether anything is parked", "stream", s.Name, "reason", err)
+			d.o.Logger.Warn("dispatcher: looking for parked events failed", "stream", s.Name, "reason", err)
 		}
 		if left {
 			d.plans[s.Name] = deserted()
@@ -275,7 +275,7 @@ func (d *Dispatcher) followCommands(ctx context.Context) {
 
 // fail reports that a pipeline has stopped reading.
 func (d *Dispatcher) fail(stream string, err error) {
-	d.o.Logger.Error("a stream's triggers are served no more; it is tried anew", "stream", stream, "reason", err)
+	d.o.Logger.Error("dispatcher: serving a stream's triggers failed; retrying", "stream", stream, "reason", err)
 	notify(d.repair)
 }
 

@@ -110,7 +110,7 @@ func (pl *pipeline) loadAll(s *assignment, all []loadRequest, kept *recordCache)
 		all = all[done:]
 		if err != nil {
 			if pl.life.Err() == nil && s.ctx.Err() == nil {
-				pl.d.o.Logger.Warn("what is parked cannot be read yet", "stream", pl.stream.Name, "partition", s.p.number, "reason", err)
+				pl.d.o.Logger.Warn("dispatcher: reading parked events failed; retrying", "stream", pl.stream.Name, "partition", s.p.number, "reason", err)
 			}
 			pl.putOff(s, all)
 			return

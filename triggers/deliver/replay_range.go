@@ -246,7 +246,7 @@ func (r *rangeReplay) read() {
 		d, err := r.c.Poll(r.life)
 		if err != nil {
 			if r.life.Err() == nil && !errors.Is(err, broker.ErrClosed) {
-				r.d.o.Logger.Error("a replay is not read any more; it is tried anew", "trigger", r.act.Trigger, "event", r.act.ID, "reason", err)
+				r.d.o.Logger.Error("dispatcher: reading a replay failed; retrying", "trigger", r.act.Trigger, "event", r.act.ID, "reason", err)
 				r.fault.Store(true)
 				notify(r.d.repair)
 			}

@@ -51,7 +51,7 @@ func (r *rangeReplay) assigned(ctx context.Context, at []broker.Position) ([]bro
 // skip counts a part of the range that can no longer be read.
 func (r *rangeReplay) skip(to broker.Position, lost int64) {
 	r.d.counts.skipped(r.act.Trigger, lost)
-	r.d.o.Logger.Warn("a replay passes over what its stream holds no more", "trigger", r.act.Trigger, "stream", to.Stream, "partition", to.Partition,
+	r.d.o.Logger.Warn("dispatcher: a replay skips events that retention has deleted", "trigger", r.act.Trigger, "stream", to.Stream, "partition", to.Partition,
 		"offset", to.Offset, "events", lost)
 }
 

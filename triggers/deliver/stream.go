@@ -323,7 +323,7 @@ func (pl *pipeline) checkParkedPartitions(ctx context.Context) {
 	}
 	have, err := pl.parkedPartitions(ctx)
 	if err != nil {
-		pl.d.o.Logger.Warn("cannot tell whether events can be parked now", "stream", pl.stream.Name, "reason", err)
+		pl.d.o.Logger.Warn("dispatcher: checking the parked stream failed", "stream", pl.stream.Name, "reason", err)
 		return
 	}
 	for _, s := range pl.all() {

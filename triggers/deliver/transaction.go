@@ -96,7 +96,7 @@ func (pl *pipeline) commit() {
 	})
 	cancel()
 	if err != nil && pl.life.Err() == nil {
-		pl.d.o.Logger.Warn("what waits could not be parked; its partitions are read anew", "stream", pl.stream.Name, "reason", err)
+		pl.d.o.Logger.Warn("dispatcher: parking events failed; reading their partitions again", "stream", pl.stream.Name, "reason", err)
 	}
 	pl.d.counts.transaction(err)
 	for _, one := range all {

@@ -148,7 +148,7 @@ func (l *Ledger) begin(ctx context.Context) error {
 		return err
 	}
 	if beyond(applied, ends) {
-		l.log.Warn("the facts were begun anew, and redis is filled in again", "stream", tidemill.StreamFacts)
+		l.log.Warn("ledger: the stream of facts was created again; filling Redis again", "stream", tidemill.StreamFacts)
 		if err := l.forget(ctx, ends); err != nil {
 			return err
 		}
@@ -186,7 +186,7 @@ func (l *Ledger) assigned(_ context.Context, at []broker.Position) ([]broker.Pos
 	for i := range at {
 		next := l.progress.reached(at[i].Partition)
 		if at[i].Offset > next {
-			l.log.Error("facts are no longer on the log, and what they say is lost", "stream", at[i].Stream,
+			l.log.Error("ledger: facts were deleted from the log before they were read; their content is lost", "stream", at[i].Stream,
 				"partition", at[i].Partition, "from", next, "to", at[i].Offset)
 		}
 		at[i].Offset = max(at[i].Offset, next)

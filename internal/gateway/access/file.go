@@ -190,7 +190,7 @@ func (g *Guard) settle(seen sight) {
 	g.refused = err
 	g.mu.Unlock()
 	if err != nil {
-		g.log.Warn("access file refused; what it said before stays in force", "file", g.path, "reason", err)
+		g.log.Warn("access: the file is invalid; the rights of its last valid version stay in force", "file", g.path, "reason", err)
 		return
 	}
 	g.apply(access)

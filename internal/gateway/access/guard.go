@@ -93,7 +93,7 @@ func (g *Guard) Check() api.Check {
 	g.mu.Unlock()
 	if refused != nil {
 		return api.Check{Name: "access", Status: api.Degraded,
-			Detail: fmt.Sprintf("%s does not apply and what it said before stays in force: %v", g.path, refused)}
+			Detail: fmt.Sprintf("%s is not applied, and its last valid version stays in force: %v", g.path, refused)}
 	}
 	if b.issuer != nil {
 		if err := b.issuer.fault(); err != nil {

@@ -317,10 +317,10 @@ func (t *Table) possible(ctx context.Context, places []int64) error {
 			if next == 0 {
 				continue
 			}
-			return fmt.Errorf("wait for %d partitions of stream %s, which has %d: the facts were begun anew since", len(places), tidemill.StreamFacts, len(ends))
+			return fmt.Errorf("wait for %d partitions of stream %s, which has %d: the stream of facts was created again since then", len(places), tidemill.StreamFacts, len(ends))
 		}
 		if end := ends[partition].Offset; next > end {
-			return fmt.Errorf("wait for offset %d of stream %s, partition %d, which ends at %d: the facts were begun anew since", next, tidemill.StreamFacts, partition, end)
+			return fmt.Errorf("wait for offset %d of stream %s, partition %d, which ends at %d: the stream of facts was created again since then", next, tidemill.StreamFacts, partition, end)
 		}
 	}
 	return nil

@@ -24,7 +24,7 @@ func (l *launcher) takeOver(ctx context.Context, a scheduler.Attempt) (bool, err
 	for range maxStale {
 		pod, there, err := l.c.o.Warm.Take(ctx, warmpods.Shape(a.Plan))
 		if err != nil {
-			l.c.log.Warn("pods that wait cannot be asked for; the attempt gets one of its own", "run", a.Run, "recipe", a.Recipe, "key", a.Key, "reason", err)
+			l.c.log.Warn("kube: looking for a waiting pod failed; the attempt gets a new pod", "run", a.Run, "recipe", a.Recipe, "key", a.Key, "reason", err)
 			return false, nil
 		}
 		if !there {

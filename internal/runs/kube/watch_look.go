@@ -216,7 +216,7 @@ func (w *watcher) remove(ctx context.Context, name string, j judgement) error {
 			errs = append(errs, fmt.Errorf("remove Job %s of attempt %s: %w", job.Name, name, err))
 		case j.orphan:
 			w.metrics.removed.WithLabelValues("orphan").Inc()
-			w.log.Info("removed a Job that counts no more", "run", job.Labels[LabelRun], "recipe", job.Labels[LabelRecipe])
+			w.log.Info("kube: removed a Job that is no longer needed", "run", job.Labels[LabelRun], "recipe", job.Labels[LabelRecipe])
 		default:
 			w.metrics.removed.WithLabelValues("finished").Inc()
 		}

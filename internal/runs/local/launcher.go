@@ -125,7 +125,7 @@ func (l *Launcher) attempt(ctx context.Context, a scheduler.Attempt, one *launch
 	l.mu.Unlock()
 	l.escaped.soon()
 	if err != nil && !errors.Is(err, agent.ErrSuperseded) {
-		l.o.Logger.Warn("an attempt could not tell how it ended", "run", a.Run, "recipe", a.Recipe, "key", a.Key, "reason", err)
+		l.o.Logger.Warn("local: reporting the end of an attempt failed", "run", a.Run, "recipe", a.Recipe, "key", a.Key, "reason", err)
 	}
 }
 

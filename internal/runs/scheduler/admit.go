@@ -130,7 +130,7 @@ func (f *Foreman) inPassing(ctx context.Context, m *tidemill.Making) {
 
 func (f *Foreman) forgive(m *tidemill.Making, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ledger.ErrCatchingUp) {
-		f.log.Warn("what is due could not be done at once; it is tried again", "recipe", m.Recipe, "key", m.Key, "reason", err)
+		f.log.Warn("scheduler: starting due runs failed; retrying", "recipe", m.Recipe, "key", m.Key, "reason", err)
 	}
 }
 

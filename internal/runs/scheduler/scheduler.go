@@ -166,9 +166,9 @@ func (h *health) report(log *slog.Logger, ctx context.Context, err error) {
 	h.mu.Unlock()
 	switch {
 	case err != nil && (was.Err == nil || was.Err.Error() != err.Error()):
-		log.Warn("what is due cannot be done; it is tried again", "reason", err)
+		log.Warn("scheduler: starting due runs failed; retrying", "reason", err)
 	case err == nil && was.Err != nil:
-		log.Info("what is due can be done again")
+		log.Info("scheduler: starting due runs works again")
 	}
 }
 

@@ -133,7 +133,7 @@ const sayEvery = time.Minute
 func (c *Cache) sayTooLarge(r *Ref, bytes int64) {
 	now, last := time.Now().UnixNano(), c.said.Load()
 	if now-last > int64(sayEvery) && c.said.CompareAndSwap(last, now) {
-		c.log.Warn("a model is larger than the memory for all models, so that it is loaded anew whenever it is needed", "model", r.Model, "version", r.Version,
+		c.log.Warn("scorer: a model is larger than the memory for all models; it is loaded again for each use", "model", r.Model, "version", r.Version,
 			"want", bytes, "have", c.policy.mainBytes(), "next", "give more with --model-memory")
 	}
 }
