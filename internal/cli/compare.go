@@ -403,7 +403,7 @@ func (g *gate) enter(ctx context.Context, s *session) (_ *client.Gateway, done f
 		return nil, nil, err
 	}
 	worried := worry{who: "the gateway", trouble: at.Trouble}
-	stop := worried.watch(s.stderr, "it is asked again for a while")
+	stop := worried.watch(s.stderr, "retrying for a while")
 	return at, func() { stop(); leave() }, nil
 }
 

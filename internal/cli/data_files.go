@@ -409,7 +409,7 @@ func (c *carried) trouble(err error) {
 	}
 	c.troubled = time.Now()
 	c.wipe()
-	fmt.Fprintf(c.out, "The gateway is asked again for a while. The last try: %s\n", harmless(err.Error()))
+	fmt.Fprintf(c.out, "The gateway does not answer; retrying for a while. Last error: %s\n", harmless(err.Error()))
 }
 
 func (c *carried) draw() {

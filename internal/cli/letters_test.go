@@ -196,7 +196,7 @@ func TestTriggersFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	d := openDesk(t)
 	mention(t, "the list", d.triggers("no dispatcher runs"), "TRIGGER", "tell-crm  active  ?", "https://crm.example/hooks", "service erp")
-	mention(t, "show", ok(t, "triggers", "show", "tell-crm", "--url", d.url), "tell-crm, active", "type bot-created where subject LIKE 'bot-%'", "in order of each key, 5 a second", "not known", "0 open")
+	mention(t, "show", ok(t, "triggers", "show", "tell-crm", "--url", d.url), "tell-crm, active", "type bot-created where subject LIKE 'bot-%'", "in order of each key, 5 a second", "unknown: no dispatcher has reported", "0 open")
 	mention(t, "show the other", ok(t, "triggers", "show", "tell-erp", "--url", d.url), "service erp", "in no order, replies ignored")
 	mention(t, "pause", ok(t, "triggers", "pause", "tell-crm", "--url", d.url), "tell-crm is paused", "tidemill triggers resume tell-crm")
 	mention(t, "pause again", ok(t, "triggers", "pause", "tell-crm", "--url", d.url), "was paused by somebody")

@@ -239,7 +239,7 @@ func (p *progress) worryAloud() {
 	if p.open == 1 {
 		theirs = "its"
 	}
-	if line := p.worry.line(p.heard, fmt.Sprintf("%s on %s way, and tried again for 2 minutes", count(p.open, "event"), theirs)); line != "" {
+	if line := p.worry.line(p.heard, fmt.Sprintf("%s on %s way, and retried for up to 2 minutes", count(p.open, "event"), theirs)); line != "" {
 		p.wipe()
 		fmt.Fprint(p.out, line)
 	}

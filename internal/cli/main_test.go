@@ -61,7 +61,7 @@ func call(t *testing.T, stdin string, args ...string) outcome {
 
 // oneWorry is a line of worry. Whether an answer takes so long that there is one is
 // luck; tests of their own hold when it is told.
-var oneWorry = regexp.MustCompile(fmt.Sprintf(`(?m)^(No answer from .*|In vain) for %s; .*\n`, quietAfter))
+var oneWorry = regexp.MustCompile(fmt.Sprintf(`(?m)^(No answer|No answer from .*) for %s; .*\n`, quietAfter))
 
 // parsed is a call that was parsed and not performed.
 type parsed struct {

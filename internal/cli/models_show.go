@@ -180,9 +180,9 @@ func besideLines(b *tidemill.Beside) []string {
 	var lines []string
 	switch f := b.Measured; {
 	case f != nil:
-		lines = append(lines, fmt.Sprintf("The champion of then, version %d, on the same data: accuracy %s, macro-F1 %s", b.Version, estimateText(&f.Accuracy), estimateText(&f.MacroF1)))
+		lines = append(lines, fmt.Sprintf("The champion at that time, version %d, on the same data: accuracy %s, macro-F1 %s", b.Version, estimateText(&f.Accuracy), estimateText(&f.MacroF1)))
 	case len(b.Metrics) > 0:
-		lines = append(lines, fmt.Sprintf("The champion of then, version %d, on the same data: %s", b.Version, headline(b.Metrics)))
+		lines = append(lines, fmt.Sprintf("The champion at that time, version %d, on the same data: %s", b.Version, headline(b.Metrics)))
 	}
 	if l := b.Lead; l != nil {
 		lines = append(lines, fmt.Sprintf("Its lead in accuracy: %s (95%%: %s to %s)%s", signed(l.Value), signed(l.Low), signed(l.High), leadText(l)))
@@ -220,10 +220,10 @@ func showMatrices(w io.Writer, version int, r *tidemill.Report, s screen) {
 	own := drawMatrix(fmt.Sprintf("version %d", version), r.Measured, s)
 	var other picture
 	if b := r.Champion; b != nil && b.Measured != nil && len(own.lines) > 0 {
-		other = drawMatrix(fmt.Sprintf("version %d, the champion of then", b.Version), b.Measured, s)
+		other = drawMatrix(fmt.Sprintf("version %d, the champion at that time", b.Version), b.Measured, s)
 	}
 	if lines := beside(own, other, s); len(lines) > 0 {
-		fmt.Fprintln(w, "\nWhat examples are (rows) and were said to be (columns):")
+		fmt.Fprintln(w, "\nConfusion matrix (rows: true, columns: predicted):")
 		for _, line := range lines {
 			fmt.Fprintln(w, strings.TrimRight(line, " "))
 		}

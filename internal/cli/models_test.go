@@ -106,7 +106,7 @@ func TestModelsByCommand(t *testing.T) {
 	}
 	mention(t, "models", m.ok("models"), "intent/bot-1", "3 refused", "0.900")
 	mention(t, "show", m.ok("models", "show", "intent/bot-1"), "version 2 since", "champion before", "refused", "by its gate", "holds  metrics.accuracy >= 0.5", "Of 10 examples: accuracy 0.900",
-		"version 1, the champion of then", "greet", "found", "bots/bot-1 at main", "tells of the newest")
+		"version 1, the champion at that time", "greet", "found", "bots/bot-1 at main", "shows the newest version")
 	mention(t, "show the refused", m.ok("models", "show", "intent/bot-1@newest"), "FAILS  metrics.accuracy >= champion.metrics.accuracy", "champion.metrics.accuracy = 0.9", "metrics.accuracy = 0.6", "tidemill runs show")
 	mention(t, "the run", m.ok("runs", "show", worse.Run), "became", "version 3 of intent/bot-1 (refused)")
 	mention(t, "compare", m.ok("compare", "intent/bot-1@2", "@3"), "accuracy  0.900", "-0.300", "the run of B has measured A on the same data as its own")
@@ -115,7 +115,7 @@ func TestModelsByCommand(t *testing.T) {
 	if o.code != exitFailed {
 		t.Errorf("%+v", o)
 	}
-	mention(t, "a refusal", o.err, "version 3 is refused, and it was not forced", "--force promotes it all the same")
+	mention(t, "a refusal", o.err, "version 3 is refused, and it was not forced", "--force promotes it anyway")
 	mention(t, "dry", m.ok("promote", "intent/bot-1@newest", "--force", "--dry-run"), "would have version 3 as its champion")
 	mention(t, "promote", m.ok("promote", "intent/bot-1@newest", "--force", "--reason", "wanted"), "has version 3 as its champion, before it was version 2")
 	mention(t, "rollback", m.ok("rollback", "intent/bot-1"), "has version 2 as its champion, before it was version 3")

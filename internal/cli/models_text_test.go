@@ -328,7 +328,7 @@ func TestARefusalSaysWhatCanBeDone(t *testing.T) {
 		version int
 		says    string
 	}{
-		{tidemill.ActionPromote, 3, "--force promotes it all the same"},
+		{tidemill.ActionPromote, 3, "--force promotes it anyway"},
 		{tidemill.ActionPromote, 2, "nothing needs to be done"},
 		{tidemill.ActionPromote, 9, "tidemill models show intent/bot-42 lists"},
 		{tidemill.ActionRollback, 3, "tidemill promote intent/bot-42@3 --force promotes one that never was"},

@@ -253,7 +253,7 @@ func (r *fileRun) mend(err error) (how string, lasting bool) {
 		}
 		return "; give the gateway's own --url", true
 	case http.StatusUnsupportedMediaType:
-		return "; the server at this address accepts no batches of CloudEvents: give the gateway's --url", true
+		return "; the address does not accept batches of CloudEvents: give the gateway's own --url", true
 	}
 	return "", false
 }

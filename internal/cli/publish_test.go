@@ -132,7 +132,7 @@ func TestProgressWorries(t *testing.T) {
 		p.sent()
 		time.Sleep(time.Minute)
 		p.answered(true)
-		if want := "In vain for 5s; 1 event on its way, and tried again for 2 minutes. The last try: 503\n"; !strings.HasSuffix(out.String(), want) {
+		if want := "No answer for 5s; 1 event on its way, and retried for up to 2 minutes. Last error: 503\n"; !strings.HasSuffix(out.String(), want) {
 			t.Errorf("got %s, want %s", &out, want)
 		}
 		if n := strings.Count(out.String(), "No answer from Kafka for 5s; 1 event on its way"); n != 2 {

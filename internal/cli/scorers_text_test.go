@@ -43,7 +43,7 @@ func TestScorersAsATable(t *testing.T) {
 func TestAdviceOnScorers(t *testing.T) {
 	t.Parallel()
 	for want, all := range map[string]api.Scorers{
-		"is not known":                      {},
+		"is unknown":                        {},
 		"Nothing scores now":                {Processes: new(0)},
 		"tidemill serve scorer intents ":    {Processes: new(1), Scorers: []api.Scorer{{Name: "intents", Processes: new(0)}, {Name: "b", Processes: new(1)}}},
 		"No process has intents, other: ti": {Processes: new(1), Scorers: []api.Scorer{{Name: "intents", Processes: new(0)}, {Name: "other", Processes: new(0)}}},
@@ -76,7 +76,7 @@ func TestAScorerIsShown(t *testing.T) {
 	if err := showScorer(&b, &api.ScorerShown{Scorer: api.Scorer{Name: "x", From: "a", To: "b", NoModel: "pass"}}, scoringNow); err != nil {
 		t.Fatal(err)
 	}
-	mention(t, "one of which nothing is known", b.String(), "every event of a, to b", "as it came", "no process has told lately")
+	mention(t, "one of which nothing is known", b.String(), "every event of a, to b", "as it came", "no process has reported lately")
 }
 
 func TestAnAnswerIsShown(t *testing.T) {

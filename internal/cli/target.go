@@ -75,10 +75,10 @@ func (t *gatewayTarget) worrying(what string) (stop func()) {
 	return w.watch(t.out, what)
 }
 
-const asked = "it is asked again for 10 seconds"
+const asked = "retrying for up to 10 seconds"
 
 func (t *gatewayTarget) publish(ctx context.Context, stream string, v *broker.View) (client.Receipt, error) {
-	defer t.worrying("the event is on its way, and tried again for 2 minutes")()
+	defer t.worrying("the event is on its way, and retried for up to 2 minutes")()
 	return t.g.Publish(ctx, stream, v)
 }
 

@@ -23,7 +23,7 @@ func TestTokenNew(t *testing.T) {
 	if o.code != 0 || !strings.HasPrefix(token, "tm_") || strings.ContainsAny(token, " \n") {
 		t.Fatalf("exit %d, %d letters on stdout, stderr %s", o.code, len(o.out), o.err)
 	}
-	mention(t, "stderr", o.err, "crm stands in "+file, "publish, read; types order-*, refund, bill; keys 42; until 2099-01-31T00:00:00Z", "this once")
+	mention(t, "stderr", o.err, "crm is in "+file, "publish, read; types order-*, refund, bill; keys 42; until 2099-01-31T00:00:00Z", "this once")
 	if strings.Contains(o.err, token[3:]) {
 		t.Error("stderr shows the token")
 	}

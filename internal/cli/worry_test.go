@@ -15,10 +15,10 @@ import (
 func TestWhatIsTriedInVainIsTold(t *testing.T) {
 	t.Parallel()
 	for args, what := range map[string]string{
-		"publish a":        "; the event is on its way, and tried again for 2 minutes. The last try: ",
-		"publish --file -": "; 1 event on its way, and tried again for 2 minutes. The last try: ",
-		"streams":          "; it is asked again for 10 seconds. The last try: ",
-		"tail events -n 1": "; it is asked again for 10 seconds. The last try: ",
+		"publish a":        "; the event is on its way, and retried for up to 2 minutes. Last error: ",
+		"publish --file -": "; 1 event on its way, and retried for up to 2 minutes. Last error: ",
+		"streams":          "; retrying for up to 10 seconds. Last error: ",
+		"tail events -n 1": "; retrying for up to 10 seconds. Last error: ",
 	} {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
@@ -40,7 +40,7 @@ func TestWhatIsTriedInVainIsTold(t *testing.T) {
 			if err == nil || !asked.Load() || strings.Contains(err.Error(), "outcome unknown") {
 				t.Error(err)
 			}
-			mention(t, "stderr", told.String(), "In vain for 5s", what+"Kafka is away\n")
+			mention(t, "stderr", told.String(), "No answer for 5s", what+"Kafka is away\n")
 			if strings.Contains(told.String(), "Is it running?") {
 				t.Errorf("it answers, and is asked for:\n%s", &told)
 			}
@@ -65,7 +65,7 @@ func TestWorryIsToldOnceOfEach(t *testing.T) {
 		met.Store(&err)
 		time.Sleep(time.Minute)
 		stop()
-		if want := "No answer from the gateway for 5s; wait. Is it running?\nIn vain for 5s; wait. The last try: 503\n"; out.String() != want {
+		if want := "No answer from the gateway for 5s; wait. Is it running?\nNo answer for 5s; wait. Last error: 503\n"; out.String() != want {
 			t.Errorf("got %s, want %s", &out, want)
 		}
 	})
