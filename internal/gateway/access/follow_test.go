@@ -85,7 +85,7 @@ func TestInvalidChangesDoNotApply(t *testing.T) {
 				if c := g.Check(); c.Status != api.Degraded || !strings.Contains(c.Detail, "stays in force") {
 					t.Errorf("check %+v", c)
 				}
-				if n := strings.Count(log.String(), "refused"); n != 1 {
+				if n := strings.Count(log.String(), "the file is invalid"); n != 1 {
 					t.Errorf("it was logged %d times", n)
 				}
 				if err := os.RemoveAll(path); err != nil {

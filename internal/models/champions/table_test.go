@@ -79,7 +79,7 @@ func TestReached(t *testing.T) {
 	w.must(table.Reached(w.ctx(), []int64{0, 0, 0, 0}))
 	places[1]++
 	for _, gone := range [][]int64{places, {0, 0, 0, 1}} {
-		if err := table.Reached(w.ctx(), gone); err == nil || !strings.Contains(err.Error(), "begun anew") {
+		if err := table.Reached(w.ctx(), gone); err == nil || !strings.Contains(err.Error(), "created again") {
 			t.Errorf("waited for %v: %v", gone, err)
 		}
 	}
