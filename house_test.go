@@ -54,7 +54,6 @@ var wings = []wing{
 var narrow = map[string][]string{
 	"broker/internal/wire":     {},                                                     // bytes of hostile peers: no I/O
 	"broker/retry":             {},                                                     // the agent has it, which stays small
-	"broker/jsonscan":          {},                                                     // the ledger and the scorers have it
 	"internal/runs/agent":      {"", "api", "broker/retry", "internal/data/transfer"},  // a small static binary
 	"internal/data/transfer":   {"", "api", "broker/retry"},                            // the agent has it
 	"internal/scoring/infer/…": {"config", "broker/retry", "internal/scoring/infer/…"}, // engines know no streams
