@@ -1,4 +1,4 @@
-// Package api is the language that the gateway and its clients speak: what the
-// paths are and what the JSON behind them holds. It has no behaviour, so that
-// both sides can import it, and openapi.json says the same to everybody else.
+// Package api has the paths of the gateway's HTTP API and the types of its JSON. The
+// gateway and its clients both import it, so it has no behaviour. openapi.json describes
+// the same API for other programs.
 package api

@@ -1,4 +1,4 @@
-// Package charts tests the chart that installs Tidemill in a cluster: what helm
-// makes of it is held against golden files, Kubernetes' own types, Knative's own
-// rules, and what the programs in it understand.
+// Package charts tests the chart that installs Tidemill in a cluster. It compares helm's
+// output with golden files, and checks it against the types of Kubernetes, the rules of
+// Knative, and the flags of Tidemill's programs.
 package charts

@@ -1,3 +1,3 @@
-// Package spelling tells how far a word is from one that is known, so that a slip
-// of the hand can be answered with what was meant.
+// Package spelling finds the known word that is nearest to a misspelt one, so that an
+// error can suggest it.
 package spelling

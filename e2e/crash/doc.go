@@ -1,6 +1,5 @@
-// Package crash stops a Tidemill before and after each write on the way from two
-// events to the ends of their runs, and from there to the champion of the model
-// that they made, starts it again, and holds what came of it
-// against what must always hold: exactly one run's effects for each, and nothing
-// lost. A stop in good order is held to less trouble still.
+// Package crash stops Tidemill before and after each write, on the way from two events
+// to the ends of their runs and to the champion of their model. It starts Tidemill again
+// and checks the result: exactly the effects of one run for each event, and nothing
+// lost. After an orderly stop it also checks that no attempt was repeated.
 package crash

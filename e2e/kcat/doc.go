@@ -1,4 +1,4 @@
-// Package kcat holds our streams against librdkafka, by its command kcat: it
-// reads what we write and writes what we read, on an Apache Kafka. Its tests
-// carry the build tag real and need what .ci/real-servers-install installs.
+// Package kcat tests our streams with librdkafka's command kcat on an Apache Kafka: kcat
+// reads the records that we write, and we read the records that it writes. Its tests
+// have the build tag real and need the programs that .ci/real-servers-install installs.
 package kcat

@@ -1,7 +1,7 @@
-// Package peers holds the gateway and the dispatcher against the CloudEvents
-// libraries of other languages: npm's cloudevents and Python's. Each posts the
-// same events in every mode, and what then stands on the stream is compared with
-// what they were told to post; each is a subscriber that answers in every mode
-// with what it has read, and its answers are looked for on their stream. Its
-// tests carry the build tag real and need what .ci/real-servers-install installs.
+// Package peers tests the gateway and the dispatcher with the CloudEvents libraries of
+// other languages: npm's cloudevents and Python's. Each library posts the same events in
+// every mode, and the stored events are compared with them. Each is also a subscriber
+// that answers in every mode with the event that it received, and the answers are
+// compared on their stream. The tests have the build tag real and need the programs that
+// .ci/real-servers-install installs.
 package peers

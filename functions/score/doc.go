@@ -1,3 +1,3 @@
-// Package score is the streaming scorer: every event of a stream by its key's
-// champion, exactly once. See DESIGN.md.
+// Package score is the streaming scorer: it scores every event of a stream with the
+// champion of the event's key, exactly once. See DESIGN.md.
 package score

@@ -1,3 +1,3 @@
-// Package gateway is the gateway: the HTTP door through which other systems publish
-// events and look at streams. See DESIGN.md.
+// Package gateway is the HTTP server through which other systems publish events, read
+// streams and control Tidemill. See DESIGN.md.
 package gateway

@@ -1,9 +1,8 @@
-// Package access says who asks at the door and what they may do. A caller has
-// a token of ours, of which the access file holds the hash, or a JWT of the
-// issuer that the file names.
+// Package access authenticates the callers of the gateway and decides their rights. A
+// caller has a token, whose hash is in the access file, or a JWT of the issuer that the
+// file names.
 //
-// The door asks a Guard for the Caller behind each request's Authorization
-// header, and then the Caller whether it may do what it asks for. What the file
-// says applies within a second of its change. Nothing here prints or logs a
-// token.
+// The gateway asks a Guard for the Caller of each request's Authorization header, and
+// then asks the Caller for the right to do the request. A change of the file applies
+// within a second. The package prints and logs no token.
 package access

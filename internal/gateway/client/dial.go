@@ -1,6 +1,6 @@
-// Package client is the gateway as our commands see it: it publishes, follows
-// and lists over HTTP, and has what a producer and a consumer of Kafka have to
-// offer: retries that double nothing, and a reader that goes on where it was.
+// Package client is the gateway's client for our commands. It publishes, follows and
+// lists over HTTP. Like a Kafka producer it retries without storing an event twice, and
+// like a Kafka consumer it continues at its last position.
 package client
 
 import (

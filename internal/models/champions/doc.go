@@ -1,13 +1,13 @@
-// Package champions follows the facts for which version of each model is the
-// champion: a table in memory that is never older than what it says it has read.
+// Package champions follows the facts and keeps a table of the champion of each model in
+// memory. The table is never older than the position that it reports.
 //
-// It begins with what the ledger has in Redis, which may be ahead of where the
-// reader of the log would be or behind it, and folds the facts from exactly there
-// on, with the ledger's own fold. So it needs Redis to begin, and not to go on.
+// The table starts from the ledger's state in Redis, which may be ahead of the reader of
+// the log or behind it. From exactly that position on it folds the facts with the
+// ledger's own fold. So it needs Redis to begin, but not to continue.
 //
-// Scorers tell each other places among the facts: who has scored something by a
-// champion says up to where the facts were read for it, and who goes on from there
-// waits until its own table is as new. That holds because of an order. What is
-// being applied is counted in Places before anybody can see it, and counted as
-// Reached only after everybody can.
+// Scorers exchange positions in the facts. A scorer that has used a champion records the
+// position of the facts that it had read. The next owner of its partition waits until
+// its own table has reached that position. This is safe because of an order: a fact is
+// counted in Places before a reader can see its effect, and in Reached only after every
+// reader can see it.
 package champions

@@ -1,3 +1,4 @@
-// Package erase ends keys: it takes away what belongs to one, wherever that
-// lies, and leaves a receipt of what is still held and until when. See DESIGN.md.
+// Package erase deletes everything that belongs to a key, in every place where it is
+// stored. It writes a receipt that lists the data that is still held, and until when.
+// See DESIGN.md.
 package erase

@@ -1,6 +1,6 @@
-// Package lineage tells where a thing came from and what came of it: from a version
-// of a model back to its run, data, code, node and cause, and from an event or a
-// commit on to what was made of it.
+// Package lineage traces causes and effects: from a version of a model back to its run,
+// data, code, node and cause, and from an event or a commit forward to the runs and
+// models that it led to.
 //
-// DESIGN.md tells where it looks, and what it leaves out.
+// DESIGN.md describes where it looks and what it leaves out.
 package lineage

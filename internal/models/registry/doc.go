@@ -1,4 +1,4 @@
-// Package registry registers versions, has them judged, and promotes them: it
-// turns ends of runs and wishes of people into facts of models. What they come
-// to the log decides; DESIGN.md says how.
+// Package registry registers versions of models, lets the gates judge them, and promotes
+// them. It turns ends of runs and requests of people into facts; the order of the facts
+// on the log decides. See DESIGN.md.
 package registry

@@ -1,6 +1,6 @@
-// Package runmetrics counts what no single process has done: how many runs wait, how
-// old the newest champion of a recipe is, how many versions were refused. What
-// does a thing is often a function, which goes to zero with whatever it has
-// counted; so a process that stays reads it from the ledger and the facts. All
-// that do so say the same, and an alert takes the most of them.
+// Package runmetrics has the metrics that no single process can count: waiting runs, the
+// age of the newest champion of each recipe, refused versions. A function that does the
+// work may scale to zero and lose its counters. So a process that keeps running computes
+// these metrics from the ledger and the facts. Every such process reports the same
+// values, and an alert takes their maximum.
 package runmetrics

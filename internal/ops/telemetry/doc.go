@@ -1,8 +1,8 @@
-// Package telemetry is how a process of ours tells what it does: one format for
-// its log, metrics for Prometheus, and traces for OpenTelemetry that follow an
-// event through Kafka. docs/metrics.md lists all of it.
+// Package telemetry has the log format, the Prometheus metrics and the OpenTelemetry
+// traces of every process. Traces follow an event through Kafka. docs/metrics.md lists
+// all metrics.
 //
-// It keeps no state that a whole process shares: neither OpenTelemetry's nor
-// Prometheus's global registries are touched, so that what one part registers
-// is what one door shows.
+// It has no state that a whole process shares: it does not use the global registries of
+// OpenTelemetry and Prometheus. So each listener shows exactly the metrics of its own
+// part.
 package telemetry

@@ -1,5 +1,5 @@
-// Package agent is our small process around the user's command inside an
-// attempt: it fetches inputs, runs the command, streams logs and metrics, saves
-// checkpoints, uploads what was made, and reports. It speaks only HTTP to the
-// gateway, with the token of its attempt.
+// Package agent is the small process around the user's command in an attempt. It fetches
+// inputs, runs the command, streams logs and metrics, saves checkpoints, uploads the
+// output and reports the end. It talks only HTTP with the gateway, and uses the token of
+// its attempt.
 package agent

@@ -1,3 +1,3 @@
-// Package scheduler brings what the log has accepted about: it asks for runs, starts
-// those that are due in the slots of their pools, and finds out who was lost.
+// Package scheduler requests runs, starts due attempts in the slots of their pools, and
+// finds lost attempts. The log of facts decides about each of these steps.
 package scheduler

@@ -1,7 +1,6 @@
-// Package warmpods is the book of pods that have done their run and linger: which
-// wait for another, and who gets which. It lies in Redis, so that whoever
-// launches finds what waits at any gateway. A flush of it loses nothing but
-// warmth: the pods that wait are written down anew within a second, and a run
-// that was given to one and never reached it counts as lost, and gets another
-// attempt.
+// Package warmpods keeps the list of pods that have finished their run and wait for
+// another, and assigns them to runs. The list is in Redis, so a launcher finds every
+// waiting pod, independent of the gateway that the pod talks to. If Redis loses the
+// list, only time is lost: waiting pods are listed again within a second. A run that was
+// assigned to a pod and never reached it counts as lost, and gets another attempt.
 package warmpods

@@ -1,6 +1,6 @@
-// Package drawing draws what a thing came from and what came of it: as a tree
-// for a terminal, in the DOT language, and as an SVG of its own layout.
+// Package drawing prints a graph of causes and effects: as a tree for a terminal, in the
+// DOT language, and as SVG.
 //
-// What stands in a graph was chosen by strangers: keys, messages, reasons, the
-// sources of events. Nothing of it is obeyed, whatever it is drawn for.
+// The texts in a graph come from other people: keys, messages, reasons, sources of
+// events. They are quoted for each output, so that none of them can act as code.
 package drawing
