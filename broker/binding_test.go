@@ -13,6 +13,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/types"
 
 	"tidemill.dev/broker/internal/wire"
+	"tidemill.dev/broker/jsonscan"
 )
 
 // record is a binary-mode record with the required attributes and more headers
@@ -379,7 +380,7 @@ func TestPlainString(t *testing.T) {
 // An event lies in a batch, or in a line of a tail, whose reader counts its own
 // levels too: one event must not keep him from all that stands behind it.
 func TestDeepDataIsReadBackFromWhatCarriesIt(t *testing.T) {
-	for _, depth := range []int{1, 1000, maxNesting - wrapping, maxNesting - wrapping + 1, maxNesting - 1, maxNesting} {
+	for _, depth := range []int{1, 1000, jsonscan.MaxDepth - wrapping, jsonscan.MaxDepth - wrapping + 1, jsonscan.MaxDepth - 1, jsonscan.MaxDepth} {
 		data := strings.Repeat("[", depth) + strings.Repeat("]", depth)
 		v := View{ID: "1", Source: "/s", Type: "t", DataContentType: contentTypeJSON, Data: []byte(data)}
 		line, err := json.Marshal(map[string]any{"event": json.RawMessage(MarshalStructured(&v))})

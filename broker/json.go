@@ -1,13 +1,13 @@
 package broker
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/bits"
 	"strings"
 	"unicode/utf8"
+
+	"tidemill.dev/broker/jsonscan"
 )
 
 var (
@@ -16,79 +16,59 @@ var (
 	errEventUTF8 = errors.New("structured event is not valid UTF-8")
 )
 
-// eachMember calls f with each member of a JSON object in its order, the value
-// as it stands in b. The document must have been found valid as a whole, so
-// that the scan needs no care.
+// eachMember calls f with the name and the bytes of each member of a JSON object, in
+// order. The document must be valid.
 func eachMember(b []byte, f func(name string, value []byte) error) error {
-	i := skipSpace(b, 0)
+	i := jsonscan.SkipSpace(b, 0)
 	if b[i] != '{' {
 		return errNotObject
 	}
-	for i = skipSpace(b, i+1); b[i] != '}'; i = skipSpace(b, i) {
-		if b[i] == ',' {
-			i = skipSpace(b, i+1)
-		}
-		end := skipValue(b, i, 0)
-		name, err := unquote(b[i:end])
-		if err != nil {
-			return err
-		}
-		start := skipSpace(b, skipSpace(b, end)+1) // past the colon
-		end = skipValue(b, start, 0)
+	i, more := jsonscan.Enter(b, i, '}', 1)
+	for more {
+		end := jsonscan.ReadString(b, i).End
+		start := jsonscan.SkipColon(b, end)
+		name := unquote(b[i:end])
+		end = jsonscan.SkipValue(b, start, 1)
 		if err := f(name, b[start:end]); err != nil {
 			return err
 		}
-		i = end
+		i, more = jsonscan.Next(b, end, '}')
 	}
 	return nil
 }
 
-// elements are those of a JSON array, as they stand in b. It finds out as it
-// goes whether b is JSON at all: a pass for that alone would read it twice.
-func elements(b []byte, limit int) ([][]byte, error) {
-	i := skipSpace(b, 0)
+// elements returns the elements of a JSON array as parts of b. It checks on the way
+// that b is JSON, because a pass for that alone would read b twice.
+func elements(b []byte, limit int) (all [][]byte, err error) {
+	i := jsonscan.SkipSpace(b, 0)
 	if i >= len(b) || b[i] != '[' {
-		if validJSON(b) {
+		if jsonscan.Valid(b) {
 			return nil, errNotArray
 		}
 		return nil, jsonFault("batch", b)
 	}
-	if i = skipSpace(b, i+1); i < len(b) && b[i] == ']' {
-		return nil, nothingBehind(b, i)
-	}
-	var all [][]byte
-	for n := 0; ; n++ {
-		end := skipValue(b, i, 1)
-		next := skipSpace(b, max(0, end))
-		if end < 0 || next == len(b) || b[next] != ',' && b[next] != ']' {
+	n := 0
+	i, more := jsonscan.Enter(b, i, ']', 1)
+	for ; more; n++ {
+		end := jsonscan.SkipValue(b, i, 1)
+		if end < 0 {
 			return nil, jsonFault("batch", b)
 		}
 		if n < limit {
 			all = append(all, b[i:end:end])
 		}
-		if b[next] == ',' {
-			i = skipSpace(b, next+1)
-			continue
-		}
-		if err := nothingBehind(b, next); err != nil {
-			return nil, err
-		}
-		if n >= limit {
-			return nil, fmt.Errorf("%w: at most %d are taken at once; send them in several", ErrTooMany, limit)
-		}
-		return all, nil
+		i, more = jsonscan.Next(b, end, ']')
 	}
+	if i < 0 || jsonscan.SkipSpace(b, i) < len(b) {
+		return nil, jsonFault("batch", b)
+	}
+	if n > limit {
+		return nil, fmt.Errorf("%w: at most %d are taken at once; send them in several", ErrTooMany, limit)
+	}
+	return all, nil
 }
 
-// nothingBehind is an error if there is more than space behind i.
-func nothingBehind(b []byte, i int) error {
-	if skipSpace(b, i+1) < len(b) {
-		return jsonFault("batch", b)
-	}
-	return nil
-}
-
-// jsonFault has encoding/json say what is wrong with a document and where.
+// jsonFault returns the error of encoding/json for a document, with its place.
 func jsonFault(what string, b []byte) error {
 	var syntax *json.SyntaxError
 	err := json.Unmarshal(b, new(json.RawMessage))
@@ -98,15 +78,10 @@ func jsonFault(what string, b []byte) error {
 	return fmt.Errorf("%s is no JSON: %w", what, err)
 }
 
-// unquote reads a valid JSON string; without escapes it points into b.
-func unquote(b []byte) (string, error) {
-	inner := b[1 : len(b)-1]
-	if strings.IndexByte(text(inner), '\\') < 0 {
-		return text(inner), nil
-	}
-	var s string
-	err := json.Unmarshal(b, &s)
-	return s, err
+// unquote reads a valid JSON string. Without escapes the result points into b.
+func unquote(b []byte) string {
+	s, _, _ := jsonscan.Text(b, 0, nil)
+	return s
 }
 
 const hexDigits = "0123456789abcdef"
@@ -129,200 +104,4 @@ func appendQuoted(dst []byte, s string) []byte {
 		}
 	}
 	return append(dst, '"')
-}
-
-// The scanner knows JSON's grammar, RFC 8259, and nothing of what it says:
-// enough to judge a document and to find where a value ends. It agrees with
-// encoding/json, which a fuzz test holds it to, and takes a fraction of its time,
-// which was most of the time of reading an event or a batch.
-
-// maxNesting is encoding/json's.
-const maxNesting = 10000
-
-func validJSON(b []byte) bool { return validJSONWithin(b, 0) }
-
-// validJSONWithin judges a document that is to lie so deep in another.
-func validJSONWithin(b []byte, depth int) bool {
-	end := skipValue(b, skipSpace(b, 0), depth)
-	return end >= 0 && skipSpace(b, end) == len(b)
-}
-
-func skipSpace(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
-		i++
-	}
-	return i
-}
-
-// skipValue is the end of the value that begins at i, -1 if none does; so are the
-// other skippers.
-func skipValue(b []byte, i, depth int) int {
-	if i >= len(b) {
-		return -1
-	}
-	switch b[i] {
-	case '"':
-		return skipString(b, i)
-	case '{':
-		return skipObject(b, i, depth+1)
-	case '[':
-		return skipArray(b, i, depth+1)
-	case 't':
-		return skipWord(b, i, "true")
-	case 'f':
-		return skipWord(b, i, "false")
-	case 'n':
-		return skipWord(b, i, "null")
-	}
-	return skipNumber(b, i)
-}
-
-func skipWord(b []byte, i int, word string) int {
-	if len(b)-i < len(word) || string(b[i:i+len(word)]) != word {
-		return -1
-	}
-	return i + len(word)
-}
-
-func skipObject(b []byte, i, depth int) int {
-	if i = skipSpace(b, i+1); i < len(b) && b[i] == '}' && depth <= maxNesting {
-		return i + 1
-	}
-	for {
-		if i >= len(b) || b[i] != '"' {
-			return -1
-		}
-		if i = skipString(b, i); i < 0 {
-			return -1
-		}
-		if i = skipSpace(b, i); i >= len(b) || b[i] != ':' {
-			return -1
-		}
-		end, more := skipItem(b, i+1, depth, '}')
-		if !more {
-			return end
-		}
-		i = end
-	}
-}
-
-func skipArray(b []byte, i, depth int) int {
-	if i = skipSpace(b, i+1); i < len(b) && b[i] == ']' && depth <= maxNesting {
-		return i + 1
-	}
-	for {
-		end, more := skipItem(b, i, depth, ']')
-		if !more {
-			return end
-		}
-		i = end
-	}
-}
-
-// skipItem skips a value and what stands behind it: a comma, then there are more
-// of them, or the closing bracket.
-func skipItem(b []byte, i, depth int, closing byte) (end int, more bool) {
-	if depth > maxNesting {
-		return -1, false
-	}
-	if i = skipValue(b, skipSpace(b, i), depth); i < 0 {
-		return -1, false
-	}
-	if i = skipSpace(b, i); i >= len(b) {
-		return -1, false
-	}
-	switch b[i] {
-	case ',':
-		return skipSpace(b, i+1), true
-	case closing:
-		return i + 1, false
-	}
-	return -1, false
-}
-
-func skipString(b []byte, i int) int {
-	for i++; ; {
-		if i = skipPlain(b, i); i >= len(b) || b[i] < ' ' {
-			return -1
-		}
-		if b[i] == '"' {
-			return i + 1
-		}
-		if i = skipEscape(b, i+1); i < 0 {
-			return -1
-		}
-	}
-}
-
-// skipPlain is where the next quote, backslash or control character stands. It
-// looks at eight bytes at once, for most of an event is in strings.
-func skipPlain(b []byte, i int) int {
-	for ; i+8 <= len(b); i += 8 {
-		if odd := oddInString(binary.LittleEndian.Uint64(b[i:])); odd != 0 {
-			return i + bits.TrailingZeros64(odd)/8
-		}
-	}
-	for i < len(b) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' {
-		i++
-	}
-	return i
-}
-
-// oddInString sets the high bit of the first byte that skipPlain looks for.
-// Subtracting borrows from the bytes above it alone, so those may be wrong.
-func oddInString(x uint64) uint64 {
-	const ones, high = 0x0101010101010101, 0x8080808080808080
-	quote, backslash := x^('"'*ones), x^('\\'*ones)
-	return ((x-' '*ones)&^x | (quote-ones)&^quote | (backslash-ones)&^backslash) & high
-}
-
-// skipEscape skips what stands behind a backslash.
-func skipEscape(b []byte, i int) int {
-	if i >= len(b) {
-		return -1
-	}
-	switch b[i] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		return i + 1
-	case 'u':
-		if len(b)-i > 4 && isHex(b[i+1]) && isHex(b[i+2]) && isHex(b[i+3]) && isHex(b[i+4]) {
-			return i + 5
-		}
-	}
-	return -1
-}
-
-func skipNumber(b []byte, i int) int {
-	if i < len(b) && b[i] == '-' {
-		i++
-	}
-	if i < len(b) && b[i] == '0' {
-		i++ // and no digit after it
-	} else if i = skipDigits(b, i); i < 0 {
-		return -1
-	}
-	if i < len(b) && b[i] == '.' {
-		if i = skipDigits(b, i+1); i < 0 {
-			return -1
-		}
-	}
-	if i < len(b) && b[i]|0x20 == 'e' {
-		if i++; i < len(b) && (b[i] == '+' || b[i] == '-') {
-			i++
-		}
-		return skipDigits(b, i)
-	}
-	return i
-}
-
-// skipDigits skips one digit or more.
-func skipDigits(b []byte, i int) int {
-	start := i
-	for i < len(b) && b[i]-'0' < 10 {
-		i++
-	}
-	if i == start {
-		return -1
-	}
-	return i
 }

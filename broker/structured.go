@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"tidemill.dev/broker/jsonscan"
 )
 
 var (
@@ -21,7 +23,7 @@ var (
 // UnmarshalStructured reads one event in the JSON event format into v, which it
 // empties first. Where no escape stands in the way v points into b.
 func UnmarshalStructured(b []byte, v *View) error {
-	if !validJSON(b) {
+	if !jsonscan.Valid(b) {
 		v.reset()
 		return jsonFault("structured event", b)
 	}
@@ -123,11 +125,11 @@ func (s *structured) extension(name, value string) error {
 func scalar(value []byte) (string, error) {
 	switch c := value[0]; {
 	case c == '"':
-		plain, err := unquote(value)
-		if err == nil && len(plain) > maxAttribute {
-			err = errLong
+		plain := unquote(value)
+		if len(plain) > maxAttribute {
+			return "", errLong
 		}
-		return plain, err
+		return plain, nil
 	case c == 't' || c == 'f':
 		return text(value), nil
 	case c == '-' || c >= '0' && c <= '9':
@@ -160,11 +162,8 @@ func (s *structured) readBase64() error {
 	if s.dataBase64[0] != '"' {
 		return fmt.Errorf("%s %w", memberDataBase64, errNotText)
 	}
-	encoded, err := unquote(s.dataBase64)
-	if err != nil {
-		return err
-	}
-	if s.view.Data, err = base64.StdEncoding.DecodeString(encoded); err != nil {
+	var err error
+	if s.view.Data, err = base64.StdEncoding.DecodeString(unquote(s.dataBase64)); err != nil {
 		return fmt.Errorf("%s: %w", memberDataBase64, err)
 	}
 	return nil
@@ -189,9 +188,8 @@ func (s *structured) readPlain() error {
 	if s.data[0] != '"' {
 		return fmt.Errorf("%s %w where datacontenttype is %s", memberData, errNotText, clip(v.DataContentType))
 	}
-	plain, err := unquote(s.data)
-	v.Data = raw(plain)
-	return err
+	v.Data = raw(unquote(s.data))
+	return nil
 }
 
 // isJSON follows the JSON format: */json and */*+json. (sdk-go knows
@@ -281,7 +279,7 @@ func (v *View) dataForm() form {
 	}
 	media, params := mediaType(v.DataContentType)
 	switch {
-	case isJSON(media) && utf8.Valid(v.Data) && validJSONWithin(v.Data, wrapping):
+	case isJSON(media) && utf8.Valid(v.Data) && jsonscan.ValidInside(v.Data, wrapping):
 		return formJSON
 	case strings.HasPrefix(media, "text/") && !isJSON(media) && isUTF8(params["charset"]) && utf8.Valid(v.Data):
 		return formText

@@ -1,189 +1,95 @@
 package score
 
 import (
-	"encoding/json"
 	"strconv"
-	"strings"
-	"unsafe"
+
+	"tidemill.dev/broker/jsonscan"
 )
 
-// textAt is the text, number or boolean that stands at a path in JSON, whose
-// parts are names of members and numbers of elements; empty if nothing of that
-// sort stands there. What comes before is passed over, and what comes behind is
-// not read at all. It points into the data wherever it can.
+// textAt returns the text, number or boolean at a path in JSON, whose parts are names of
+// members and indexes of elements. It is empty if no such value is there. Nothing after
+// the last object or array on the path is read. The result points into the data unless
+// the text has escapes.
 func textAt(data []byte, path []string) string {
-	s := scan{b: data}
-	for _, part := range path {
-		if !s.enter(part) {
+	i := jsonscan.SkipSpace(data, 0)
+	for depth, part := range path {
+		if i = enter(data, i, depth+1, part); i < 0 {
 			return ""
 		}
 	}
-	return s.text()
-}
-
-// scan is a place in JSON. It bears with what is no JSON, as long as it ends:
-// a key that is not found is not scored, and that is all there is to say.
-type scan struct {
-	b  []byte
-	at int
-}
-
-// next is the byte behind any spaces; 0 at the end.
-func (s *scan) next() byte {
-	for s.at < len(s.b) {
-		if c := s.b[s.at]; c != ' ' && c != '\n' && c != '\t' && c != '\r' {
-			return c
-		}
-		s.at++
+	if i >= len(data) {
+		return ""
 	}
-	return 0
-}
-
-// enter goes to a member or an element of the value here.
-func (s *scan) enter(part string) bool {
-	switch s.next() {
-	case '{':
-		return s.member(part)
-	case '[':
-		n, err := strconv.Atoi(part)
-		return err == nil && n >= 0 && s.element(n)
-	}
-	return false
-}
-
-// member goes to the value of a name. Of several of one name the last counts,
-// as it does for encoding/json.
-func (s *scan) member(name string) bool {
-	found := -1
-	for s.at++; s.next() == '"'; s.at++ {
-		begin := s.at
-		if !s.skipText() {
-			break
-		}
-		same := isText(s.b[begin:s.at], name)
-		if s.next() != ':' {
-			break
-		}
-		if s.at++; same {
-			found = s.at
-		}
-		if !s.skip() || s.next() != ',' {
-			break
-		}
-	}
-	s.at = max(found, 0)
-	return found >= 0
-}
-
-func (s *scan) element(n int) bool {
-	s.at++
-	for ; n > 0; n-- {
-		if !s.skip() || s.next() != ',' {
-			return false
-		}
-		s.at++
-	}
-	c := s.next()
-	return c != 0 && c != ']'
-}
-
-// skip passes over a value.
-func (s *scan) skip() bool {
-	depth := 0
-	for {
-		switch c := s.next(); c {
-		case 0:
-			return false
-		case '"':
-			if !s.skipText() {
-				return false
-			}
-		case '{', '[':
-			depth++
-			s.at++
-		case '}', ']':
-			if depth--; depth < 0 {
-				return false
-			}
-			s.at++
-		case ',', ':':
-			s.at++
-		default:
-			s.skipPlain()
-		}
-		if depth == 0 {
-			return true
-		}
-	}
-}
-
-// skipPlain passes over a number or a word.
-func (s *scan) skipPlain() {
-	for s.at < len(s.b) {
-		switch s.b[s.at] {
-		case ',', ':', '}', ']', '{', '[', '"', ' ', '\n', '\t', '\r':
-			return
-		}
-		s.at++
-	}
-}
-
-func (s *scan) skipText() bool {
-	for s.at++; s.at < len(s.b); s.at++ {
-		switch s.b[s.at] {
-		case '\\':
-			s.at++
-		case '"':
-			s.at++
-			return true
-		}
-	}
-	return false
-}
-
-// text is the value here.
-func (s *scan) text() string {
-	c := s.next()
-	begin := s.at
-	switch {
+	switch c := data[i]; {
 	case c == '"':
-		if !s.skipText() {
-			return ""
-		}
-		return unquote(s.b[begin:s.at])
+		text, _, _ := jsonscan.Text(data, i, nil)
+		return text
 	case c == '-' || c >= '0' && c <= '9' || c == 't' || c == 'f':
-		s.skipPlain()
-		return plainText(s.b[begin:s.at])
+		return literal(data, i)
 	}
 	return ""
 }
 
-func plainText(b []byte) string {
-	if !json.Valid(b) {
+// literal returns a number or a word, unless more than it is there: 12x is no number.
+func literal(data []byte, i int) string {
+	end := jsonscan.SkipValue(data, i, 0)
+	if end < 0 {
 		return ""
 	}
-	return unsafe.String(unsafe.SliceData(b), len(b))
-}
-
-// isText tells whether quoted text is a name.
-func isText(quoted []byte, name string) bool {
-	if len(quoted) == len(name)+2 {
-		return string(quoted[1:len(quoted)-1]) == name && !strings.Contains(name, `\`)
+	if next := jsonscan.SkipSpace(data, end); next == end && next < len(data) && data[next] != ',' && data[next] != '}' && data[next] != ']' {
+		return ""
 	}
-	return len(quoted) > len(name)+2 && unquote(quoted) == name
+	return jsonscan.AsText(data[i:end])
 }
 
-// unquote is what quoted text says. Only escapes cost memory.
-func unquote(quoted []byte) string {
-	inner := quoted[1 : len(quoted)-1]
-	for _, c := range inner {
-		if c == '\\' {
-			var text string
-			if json.Unmarshal(quoted, &text) != nil {
-				return ""
-			}
-			return text
+// enter returns the index of a member or an element of the value at i, or -1.
+func enter(data []byte, i, depth int, part string) int {
+	if i >= len(data) {
+		return -1
+	}
+	switch data[i] {
+	case '{':
+		return member(data, i, depth, part)
+	case '[':
+		if n, err := strconv.Atoi(part); err == nil && n >= 0 {
+			return element(data, i, depth, n)
 		}
 	}
-	return unsafe.String(unsafe.SliceData(inner), len(inner))
+	return -1
+}
+
+// member returns the index of a member's value. If several have the name, the last one
+// counts, as for encoding/json. It returns what it found before a fault in the JSON.
+func member(data []byte, i, depth int, name string) (found int) {
+	found = -1
+	i, more := jsonscan.Enter(data, i, '}', depth)
+	for more && i < len(data) && data[i] == '"' {
+		text := jsonscan.ReadString(data, i)
+		value := jsonscan.SkipColon(data, text.End)
+		if value < 0 {
+			break
+		}
+		if text.Is(data, i, name) {
+			found = value
+		}
+		if i = jsonscan.SkipValue(data, value, depth); i < 0 {
+			break
+		}
+		i, more = jsonscan.Next(data, i, '}')
+	}
+	return found
+}
+
+func element(data []byte, i, depth, n int) int {
+	i, more := jsonscan.Enter(data, i, ']', depth)
+	for ; more; n-- {
+		if n == 0 {
+			return i
+		}
+		if i = jsonscan.SkipValue(data, i, depth); i < 0 {
+			return -1
+		}
+		i, more = jsonscan.Next(data, i, ']')
+	}
+	return -1
 }

@@ -9,8 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+	"unsafe"
 
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/jsonscan"
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
@@ -31,7 +33,7 @@ func lookUp(v *broker.View, name string) (string, bool) {
 		return said, there
 	}
 	if v.Key != nil {
-		return asText(v.Key), true
+		return jsonscan.AsText(v.Key), true
 	}
 	if said, there := v.Attribute("partitionkey"); there {
 		return said, true
@@ -50,9 +52,10 @@ func (r *reader) said(index int, said string) error {
 	return nil
 }
 
+// literal only reads the text's bytes, so it needs no copy of them.
 func (r *reader) literal(t *tensor.Tensor, said string) bool {
 	if t.Type != tensor.String {
-		return value(asBytes(said), 0, t, r.at) == len(said)
+		return value(unsafe.Slice(unsafe.StringData(said), len(said)), 0, t, r.at) == len(said)
 	}
 	t.Strings[r.at] = said
 	return utf8.ValidString(said)
@@ -71,11 +74,20 @@ func (r *reader) opaque(v *broker.View) error {
 		if len(s.at.steps) > 0 {
 			return s.fault("is not there: the data is %s and not JSON; map data, which is all of it", quoted(v.DataContentType))
 		}
-		if err := r.said(i, asText(v.Data)); err != nil {
+		if err := r.said(i, jsonscan.AsText(v.Data)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// quoted prints a text in an error, cut if it is long.
+func quoted(s string) string {
+	const most = 40
+	if len(s) <= most {
+		return strconv.Quote(s)
+	}
+	return strconv.Quote(s[:most]) + "…"
 }
 
 // isJSON follows CloudEvents: */json, */*+json, and an absent content type.

@@ -1,9 +1,12 @@
 package features
 
 import (
+	"encoding/binary"
 	"math"
 	"math/bits"
 	"strconv"
+
+	"tidemill.dev/broker/jsonscan"
 )
 
 // decimal is a number as JSON writes it: digits, times a power of ten.
@@ -14,6 +17,14 @@ type decimal struct {
 	whole  bool // number has neither a dot nor an exponent
 	cut    bool // number has more digits than fit
 }
+
+// Numbers are read eight bytes at a time: a word has the first byte in its lowest byte.
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+func word(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i:]) }
 
 // maxDigits is the number of digits that fit.
 const maxDigits = 19
@@ -114,7 +125,7 @@ func (d decimal) float(literal []byte) (float32, bool) {
 		f = float32(d.digits) / pow10f[-d.exp]
 	case !d.cut && d.nearly(&f):
 	default:
-		v, err := strconv.ParseFloat(asText(literal), 32)
+		v, err := strconv.ParseFloat(jsonscan.AsText(literal), 32)
 		return float32(v), err == nil
 	}
 	if d.neg {
@@ -152,7 +163,7 @@ func (d decimal) double(literal []byte) (float64, bool) {
 		}
 		return v, true
 	}
-	v, err := strconv.ParseFloat(asText(literal), 64)
+	v, err := strconv.ParseFloat(jsonscan.AsText(literal), 64)
 	return v, err == nil
 }
 
@@ -167,7 +178,7 @@ func (d decimal) integer(literal []byte, low, high int64) (int64, bool) {
 		}
 	case d.whole:
 		var err error
-		if n, err = strconv.ParseInt(asText(literal), 10, 64); err != nil {
+		if n, err = strconv.ParseInt(jsonscan.AsText(literal), 10, 64); err != nil {
 			return 0, false
 		}
 	default:

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"tidemill.dev/broker/jsonscan"
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
@@ -98,7 +99,7 @@ func cutStep(path string) (s step, rest string, err error) {
 // quotes.
 func cutBrackets(path string) (s step, rest string, err error) {
 	if strings.HasPrefix(path, `"`) {
-		end := scanString([]byte(path), 0).end
+		end := jsonscan.ReadString([]byte(path), 0).End
 		if end < 0 || !strings.HasPrefix(path[end:], "]") {
 			return step{}, "", errors.New(`has a name in brackets that does not end with "]`)
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/jsonscan"
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
@@ -35,8 +36,8 @@ func (p *Plan) Read(v *broker.View, in []tensor.Tensor, row int) error {
 		return r.opaque(v)
 	}
 	r.b = v.Data
-	end := r.visit(p.root, skipSpace(r.b, 0))
-	if end < 0 || skipSpace(r.b, end) != len(r.b) || !r.complete() {
+	end := r.visit(p.root, jsonscan.SkipSpace(r.b, 0))
+	if end < 0 || jsonscan.SkipSpace(r.b, end) != len(r.b) || !r.complete() {
 		return r.fault(v)
 	}
 	return nil
@@ -72,7 +73,7 @@ func (r *reader) visit(n *node, i int) int {
 		return r.list(n, i)
 	}
 	if len(n.slots) == 0 {
-		return skipValue(r.b, i, n.depth)
+		return jsonscan.SkipValue(r.b, i, n.depth)
 	}
 	return end
 }
@@ -85,36 +86,36 @@ func (r *reader) take(s int, n *node, i int) int {
 		return end
 	}
 	r.found[s/64] &^= 1 << (s % 64)
-	return skipValue(r.b, i, n.depth)
+	return jsonscan.SkipValue(r.b, i, n.depth)
 }
 
 func (r *reader) object(n *node, i int) int {
-	i, more := enter(r.b, i, '}', n.depth+1)
+	i, more := jsonscan.Enter(r.b, i, '}', n.depth+1)
 	for more {
 		if i >= len(r.b) || r.b[i] != '"' {
 			return -1
 		}
-		name := scanString(r.b, i)
-		at := skipColon(r.b, name.end)
+		name := jsonscan.ReadString(r.b, i)
+		at := jsonscan.SkipColon(r.b, name.End)
 		if at < 0 {
 			return -1
 		}
 		if to := n.member(r.b, i, name); to != nil {
 			at = r.visit(to, at)
 		} else {
-			at = skipValue(r.b, at, n.depth+1)
+			at = jsonscan.SkipValue(r.b, at, n.depth+1)
 		}
 		if at < 0 {
 			return -1
 		}
-		i, more = next(r.b, at, '}')
+		i, more = jsonscan.Next(r.b, at, '}')
 	}
 	return i
 }
 
-func (n *node) member(b []byte, i int, name scanned) *node {
+func (n *node) member(b []byte, i int, name jsonscan.String) *node {
 	for k := range n.members {
-		if m := &n.members[k]; name.is(b, i, m.name) {
+		if m := &n.members[k]; name.Is(b, i, m.name) {
 			return m.to
 		}
 	}
@@ -122,17 +123,17 @@ func (n *node) member(b []byte, i int, name scanned) *node {
 }
 
 func (r *reader) list(n *node, i int) int {
-	i, more := enter(r.b, i, ']', n.depth+1)
+	i, more := jsonscan.Enter(r.b, i, ']', n.depth+1)
 	for k := 0; more; k++ {
 		if to := n.element(k); to != nil {
 			i = r.visit(to, i)
 		} else {
-			i = skipValue(r.b, i, n.depth+1)
+			i = jsonscan.SkipValue(r.b, i, n.depth+1)
 		}
 		if i < 0 {
 			return -1
 		}
-		i, more = next(r.b, i, ']')
+		i, more = jsonscan.Next(r.b, i, ']')
 	}
 	return i
 }
@@ -220,7 +221,7 @@ func alone(t *tensor.Tensor) bool {
 // flat reports whether an array holds the values of all dimensions in one list, or the
 // only value of none.
 func (s *slot) flat(b []byte, i int) bool {
-	i = skipSpace(b, i+1)
+	i = jsonscan.SkipSpace(b, i+1)
 	return len(s.Shape) == 1 || len(s.Shape) > 2 && !s.open && i < len(b) && b[i] != '['
 }
 
@@ -230,7 +231,7 @@ func (r *reader) array(t *tensor.Tensor, dim, i int) int {
 		return r.elements(t, i, t.Shape[dim], &t.Shape[dim])
 	}
 	n := 0
-	i, more := enter(r.b, i, ']', 1)
+	i, more := jsonscan.Enter(r.b, i, ']', 1)
 	for ; more; n++ {
 		if i >= len(r.b) || r.b[i] != '[' || t.Shape[dim] >= 0 && n == t.Shape[dim] {
 			return -1
@@ -238,7 +239,7 @@ func (r *reader) array(t *tensor.Tensor, dim, i int) int {
 		if i = r.array(t, dim+1, i); i < 0 {
 			return -1
 		}
-		i, more = next(r.b, i, ']')
+		i, more = jsonscan.Next(r.b, i, ']')
 	}
 	return settle(&t.Shape[dim], n, i)
 }
@@ -256,7 +257,7 @@ func settle(size *int, n, end int) int {
 
 // elements reads an array of want values, or of any number if want is negative.
 func (r *reader) elements(t *tensor.Tensor, i, want int, size *int) int {
-	i, more := enter(r.b, i, ']', 1)
+	i, more := jsonscan.Enter(r.b, i, ']', 1)
 	read := 0
 	for more {
 		limit := r.at + want - read

@@ -1,6 +1,9 @@
 package features
 
-import "tidemill.dev/internal/scoring/infer/tensor"
+import (
+	"tidemill.dev/broker/jsonscan"
+	"tidemill.dev/internal/scoring/infer/tensor"
+)
 
 // values reads an array's elements from i on into the tensor at positions from at to
 // limit. It returns how many it read and where it stopped: after the closing bracket,
@@ -26,7 +29,7 @@ func value(b []byte, i int, t *tensor.Tensor, at int) (end int) {
 	case tensor.Double:
 		t.Doubles[at], end = double(b, i)
 	case tensor.String:
-		t.Strings[at], end, t.Text = text(b, i, t.Text)
+		t.Strings[at], end, t.Text = jsonscan.Text(b, i, t.Text)
 	default:
 		low, high := bounds(t.Type)
 		t.Ints[at], end = integer(b, i, low, high)
@@ -47,7 +50,7 @@ func behind(b []byte, i int) (at int, more bool) {
 	if i < 0 {
 		return -1, false
 	}
-	if i = skipSpace(b, i); i >= len(b) || b[i] != ',' && b[i] != ']' {
+	if i = jsonscan.SkipSpace(b, i); i >= len(b) || b[i] != ',' && b[i] != ']' {
 		return -1, false
 	}
 	return i + 1, b[i] == ','
@@ -165,18 +168,18 @@ func oddly[T float32 | float64 | int64](b []byte, i int, read func([]byte, int) 
 	if i < 0 {
 		return 0, -1
 	}
-	if at := skipSpace(b, i); at > i {
+	if at := jsonscan.SkipSpace(b, i); at > i {
 		return read(b, at)
 	}
-	if end := skipWord(b, i, "true"); end >= 0 {
+	if end := jsonscan.SkipWord(b, i, "true"); end >= 0 {
 		return 1, end
 	}
-	return 0, skipWord(b, i, "false")
+	return 0, jsonscan.SkipWord(b, i, "false")
 }
 
 func texts(b []byte, i int, t *tensor.Tensor, at, limit int) (n, end int) {
 	for more := true; at+n < limit && more; n++ {
-		t.Strings[at+n], i, t.Text = text(b, skipSpace(b, max(i, 0)), t.Text)
+		t.Strings[at+n], i, t.Text = jsonscan.Text(b, jsonscan.SkipSpace(b, max(i, 0)), t.Text)
 		i, more = behind(b, i)
 	}
 	return n, i
