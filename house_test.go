@@ -30,6 +30,8 @@ type wing struct {
 // packages of its own wing and of the wings above it in this list.
 var wings = []wing{
 	{"", "github.com/cloudevents/sdk-go/v2"}, // the vocabulary
+	{"broker/jsonscan", ""},                  // a helper without imports
+	{"internal/data/ledger/fold", ""},        // pure functions, whose state the API shows
 	{"api", ""},
 	{"config", "cel.dev/cel-go go.yaml.in/yaml/v3"},
 	{"broker", "github.com/cloudevents/sdk-go/v2 github.com/segmentio/kafka-go github.com/twmb/franz-go github.com/redis/go-redis/v9 github.com/alicebob/miniredis/v2 " +

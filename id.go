@@ -51,3 +51,11 @@ func CauseOf(e event.Event) Cause { return Cause{Source: e.Source(), ID: e.ID()}
 func (c Cause) Derive(purpose ...string) string {
 	return ID(append([]string{c.Source, c.ID}, purpose...)...)
 }
+
+// Digest returns SHA-256 over the cause's source and id. Its first bytes are enough to
+// tell the causes of one run apart.
+func (c Cause) Digest() [sha256.Size]byte {
+	h := sha256.New()
+	writeParts(h, []string{c.Source, c.ID})
+	return [sha256.Size]byte(h.Sum(nil))
+}

@@ -61,8 +61,8 @@ type KeyPassedData struct {
 	Ends map[string][]int64 `json:"ends"` // of each stream's partitions
 }
 
-// outlives reports whether an event of a key that has gone is delivered all the
-// same: it is what tells of the end.
-func outlives(typ string) bool {
+// Outlives reports whether an event is delivered also after its key has ended, because
+// the event is about the end.
+func Outlives(typ string) bool {
 	return typ == TypeBotDeleted || typ == TypeKeyForgetting || typ == TypeKeyForgotten
 }

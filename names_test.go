@@ -82,3 +82,32 @@ func TestBookmarked(t *testing.T) {
 		}
 	}
 }
+
+func TestNamesOfAttempts(t *testing.T) {
+	t.Parallel()
+	run := RunID("intent", "bot-42", Cause{Source: "/shop", ID: "e"})
+	if again := RunID("intent", "bot-42", Cause{Source: "/shop", ID: "e"}); again != run || RunID("intent", "bot-4", Cause{Source: "/shop", ID: "2e"}) == run {
+		t.Errorf("%s and %s", run, again)
+	}
+	if got, n, ok := CutAttemptName(AttemptName(run, 12)); got != run || n != 12 || !ok {
+		t.Errorf("%s, %d, %v", got, n, ok)
+	}
+	for _, bad := range []string{"", "-1", "a", "a-", "a-0", "a-01", "a-+1", "a--1", "a-b-1", "a-99999999999999999999"} {
+		if run, n, ok := CutAttemptName(bad); ok {
+			t.Errorf("%q is attempt %d of %q", bad, n, run)
+		}
+	}
+}
+
+func TestNamesOfVersions(t *testing.T) {
+	for name, want := range map[string][2]string{"intent/bot-42": {"intent/bot-42", ""}, "m@7": {"m", "7"}, "m@champion": {"m", "champion"}, "a/b@newest": {"a/b", "newest"}} {
+		if m, which, err := CutVersionName(name); err != nil || m != want[0] || which != want[1] {
+			t.Errorf("%s: %s, %s, %v", name, m, which, err)
+		}
+	}
+	for _, name := range []string{"", "@7", "m@", "m@0", "m@07", "m@-1", "m@best", "m@1@2", "A B@1"} {
+		if _, _, err := CutVersionName(name); err == nil {
+			t.Errorf("%q is a name", name)
+		}
+	}
+}

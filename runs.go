@@ -2,6 +2,7 @@ package tidemill
 
 import (
 	"encoding/json"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -38,7 +39,7 @@ const (
 	OutcomeLeft      Outcome = "left"      // its machine was stopped in order, and it saved what it had
 )
 
-func (o Outcome) known() bool {
+func (o Outcome) Known() bool {
 	return o == OutcomeSucceeded || o == OutcomeFailed || o == OutcomeCancelled || o == OutcomeLost || o == OutcomeLeft
 }
 
@@ -285,4 +286,46 @@ func CutAttemptName(name string) (run string, number int, ok bool) {
 	run, text, found := strings.Cut(name, "-")
 	number, err := strconv.Atoi(text)
 	return run, number, found && run != "" && err == nil && number > 0 && strconv.Itoa(number) == text
+}
+
+// Attempt is the one under way; nil between two.
+func (r *Run) Attempt() *Attempt {
+	if r.State != RunRunning || len(r.Attempts) == 0 {
+		return nil
+	}
+	return &r.Attempts[len(r.Attempts)-1]
+}
+
+// NextAttempt is the number that the run's next attempt will have.
+func (r *Run) NextAttempt() int { return len(r.Attempts) + 1 }
+
+// LastAsked is the offset of the newest fact that asked for it.
+func (r *Run) LastAsked() int64 { return r.Asked[len(r.Asked)-1] }
+
+// With adds what is known only later.
+func (w Where) With(end Where) Where {
+	w.Node, w.Card, w.Driver = either(end.Node, w.Node), either(end.Card, w.Card), either(end.Driver, w.Driver)
+	w.Image, w.ResumedFrom = either(end.Image, w.Image), either(end.ResumedFrom, w.ResumedFrom)
+	if len(end.GPUs) > 0 {
+		w.GPUs = end.GPUs
+	}
+	return w
+}
+
+func either(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// Sighted is the attempt after something was seen of it, and whether that is news.
+// What has ended waits for nothing any more.
+func (a Attempt) Sighted(d RunSeen) (after Attempt, news bool) {
+	after = a
+	if a.Ended.IsZero() {
+		after.Pending = d.Pending
+	}
+	after.Where = a.With(d.Where)
+	return after, !reflect.DeepEqual(a, after)
 }

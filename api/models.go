@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // Models are the body of GET /api/v1/models.
@@ -33,7 +34,7 @@ type ModelShown struct {
 // ModelWhole is the body of GET /api/v1/model: the model and its versions, the
 // newest first, or the one that was asked for.
 type ModelWhole struct {
-	tidemill.Model
+	fold.Model
 	All []ModelVersion `json:"all"`
 }
 

@@ -14,6 +14,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/data/store"
 )
 
@@ -30,7 +31,7 @@ type models struct {
 
 // model is one, and which of its versions were champions, in their order.
 type model struct {
-	*tidemill.Model
+	*fold.Model
 	unfit  map[int]bool
 	reigns []int // versions
 }
@@ -181,12 +182,12 @@ func (m *models) say(ctx context.Context, key, run, typ string, data any) error 
 	}
 	of := m.all[key]
 	if of == nil {
-		of = &model{Model: &tidemill.Model{}, unfit: map[int]bool{}}
+		of = &model{Model: &fold.Model{}, unfit: map[int]bool{}}
 		m.all[key] = of
 	}
 	turn := of.Turn
 	before := of.Champion
-	of.Apply(tidemill.Fact{Offset: int64(m.n), ID: v.ID, Type: typ, Model: modelOf(key), Key: key, Run: run, At: time.Now(), Data: text})
+	of.Apply(fold.Fact{Offset: int64(m.n), ID: v.ID, Type: typ, Model: modelOf(key), Key: key, Run: run, At: time.Now(), Data: text})
 	if of.Turn != turn && of.Champion != before {
 		of.reigns = append(of.reigns, of.Champion)
 	}

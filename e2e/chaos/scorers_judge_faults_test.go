@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // goodScores is a round in which nothing is wrong: a key with two champions that
@@ -13,8 +13,8 @@ import (
 // cannot be mapped, and one that nobody asked for.
 func goodScores() (*scoredStory, *models) {
 	of := &models{all: map[string]*model{
-		"bot-0":  {Model: &tidemill.Model{Champion: 1}, unfit: map[int]bool{3: true}, reigns: []int{1, 2, 3, 1}},
-		"bot-30": {Model: &tidemill.Model{Champion: 1}, unfit: map[int]bool{}, reigns: []int{1}},
+		"bot-0":  {Model: &fold.Model{Champion: 1}, unfit: map[int]bool{3: true}, reigns: []int{1, 2, 3, 1}},
+		"bot-30": {Model: &fold.Model{Champion: 1}, unfit: map[int]bool{}, reigns: []int{1}},
 	}}
 	s := &scoredStory{}
 	in := func(n int, key string) record {

@@ -23,6 +23,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/data/store"
 )
 
@@ -141,14 +142,14 @@ func (b *bots) commit(dataset, text, branch string) api.Commit {
 	return c.Commit
 }
 
-func (b *bots) making(bot string) *tidemill.Making {
+func (b *bots) making(bot string) *fold.Making {
 	b.Helper()
 	m, err := b.p.Ledger().Making(b.Context(), "intent", bot)
 	must(b, err)
 	return m
 }
 
-func (b *bots) model(bot string) *tidemill.Model {
+func (b *bots) model(bot string) *fold.Model {
 	b.Helper()
 	m, err := b.p.Ledger().Model(b.Context(), "intent/"+bot)
 	must(b, err)

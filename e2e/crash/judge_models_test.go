@@ -15,18 +15,19 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/data/store"
 )
 
 // modelNow folds the facts of the model anew.
-func (r *round) modelNow(ctx context.Context) (m tidemill.Model, err error) {
+func (r *round) modelNow(ctx context.Context) (m fold.Model, err error) {
 	_, m, err = r.modelFacts(ctx)
 	return m, err
 }
 
 // modelFacts are the facts of the model, each once by source and id, and what
 // they make.
-func (r *round) modelFacts(ctx context.Context) (all []broker.View, m tidemill.Model, err error) {
+func (r *round) modelFacts(ctx context.Context) (all []broker.View, m fold.Model, err error) {
 	b, err := r.dial(ctx)
 	if err != nil {
 		return nil, m, err
@@ -39,7 +40,7 @@ func (r *round) modelFacts(ctx context.Context) (all []broker.View, m tidemill.M
 			return
 		}
 		v := e.View.Clone()
-		f := tidemill.Fact{Partition: e.Position().Partition, Offset: e.Offset, ID: v.ID, Type: v.Type, Model: of, Key: v.Subject, At: e.Time, Data: v.Data}
+		f := fold.Fact{Partition: e.Position().Partition, Offset: e.Offset, ID: v.ID, Type: v.Type, Model: of, Key: v.Subject, At: e.Time, Data: v.Data}
 		f.Run, _ = v.Attribute(tidemill.AttrRun)
 		m.Apply(f)
 		if c := (tidemill.Cause{Source: v.Source, ID: v.ID}); !known[c] {
@@ -101,7 +102,7 @@ func explains(v broker.View) error {
 
 // judgeVersions holds what people are shown against the log, and looks for the
 // files of each version.
-func (r *round) judgeVersions(ctx context.Context, m tidemill.Model) (found []string) {
+func (r *round) judgeVersions(ctx context.Context, m fold.Model) (found []string) {
 	shown, err := r.awaitShown(ctx, m)
 	if err != nil {
 		found = append(found, fmt.Sprintf("people are shown %+v, and the log says %+v: %v", shown, m, err))
@@ -122,7 +123,7 @@ func (r *round) judgeVersions(ctx context.Context, m tidemill.Model) (found []st
 
 // awaitShown waits until people are shown the versions as the log tells of them:
 // what they are shown follows the log.
-func (r *round) awaitShown(ctx context.Context, m tidemill.Model) (shown api.ModelWhole, err error) {
+func (r *round) awaitShown(ctx context.Context, m fold.Model) (shown api.ModelWhole, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	look := time.NewTicker(10 * time.Millisecond)

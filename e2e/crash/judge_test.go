@@ -13,6 +13,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // judge holds everything that is left against what must always hold: two events,
@@ -73,17 +74,17 @@ func (r *round) judgeLog(ctx context.Context, recipe string, runs []tidemill.Run
 		return []string{err.Error()}
 	}
 	defer b.Close()
-	var m tidemill.Making
+	var m fold.Making
 	accepted := map[string]int{}
 	err = read(ctx, b, tidemill.StreamFacts, func(e *broker.Incoming) {
 		v := e.View.Clone() // the making and the count keep its words
-		f := tidemill.Fact{Partition: runs[0].Partition, Offset: e.Offset, ID: v.ID, Type: v.Type, Key: v.Subject, At: e.Time, Data: v.Data}
+		f := fold.Fact{Partition: runs[0].Partition, Offset: e.Offset, ID: v.ID, Type: v.Type, Key: v.Subject, At: e.Time, Data: v.Data}
 		f.Recipe, _ = v.Attribute(tidemill.AttrRecipe)
 		f.Run, _ = v.Attribute(tidemill.AttrRun)
 		if f.Recipe != recipe || !strings.HasPrefix(v.Type, "tidemill.run.") {
 			return
 		}
-		if m.Apply(f).Result == tidemill.Accepted {
+		if m.Apply(f).Result == fold.Accepted {
 			accepted[v.Type]++
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker/follow"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/gateway/client"
 )
 
@@ -238,7 +239,7 @@ func findVersion(whole *api.ModelWhole, which string) (int, error) {
 
 // forceOf is the flag that a promotion of a version needs; one that awaits a
 // person needs none.
-func forceOf(h *tidemill.Held) string {
+func forceOf(h *fold.Held) string {
 	if h != nil && (h.State == tidemill.VersionRefused || h.State == tidemill.VersionRegistered) {
 		return " --force"
 	}
@@ -392,7 +393,7 @@ func showChanges(w io.Writer, m *api.ModelWhole) {
 	}
 }
 
-func changeText(c *tidemill.Change) string {
+func changeText(c *fold.Change) string {
 	from := "none"
 	if c.Before != 0 {
 		from = "version " + strconv.Itoa(c.Before)

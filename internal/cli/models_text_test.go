@@ -12,6 +12,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/api"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // updateGolden is set to write the golden files anew.
@@ -76,13 +77,13 @@ func lookOfTest() lookedAt {
 				Inputs: []tidemill.Input{{Name: "examples", Dataset: "bots/bot-42", Branch: "main", Commit: fmt.Sprint("commit", n), Files: 1, Bytes: 900}}, Where: tidemill.Where{Node: "laptop", Image: "sha256:abc"}}},
 			Judgement: &tidemill.Judgement{Passed: passed, Sentence: sentence, Against: n - 1}}
 	}
-	m := &api.ModelWhole{Model: tidemill.Model{Name: "intent/bot-42", Key: "bot-42", Recipe: "intent", Last: 3, Champion: 2, Previous: 1, Pin: &tidemill.Pin{At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "ada", Reason: "the audit"}},
+	m := &api.ModelWhole{Model: fold.Model{Name: "intent/bot-42", Key: "bot-42", Recipe: "intent", Last: 3, Champion: 2, Previous: 1, Pin: &fold.Pin{At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "ada", Reason: "the audit"}},
 		All: []api.ModelVersion{version(3, tidemill.VersionRefused, 0.81, "refused: it is worse than version 2\x1b[2J", false), version(2, tidemill.VersionPromoted, 0.93, "promoted: both clauses hold", true), version(1, tidemill.VersionPromoted, 0.9, "promoted: there was no champion", true)}}
 	for i := range m.All {
 		v := &m.All[len(m.All)-1-i]
-		m.Versions = append(m.Versions, tidemill.Held{Number: v.Number, Run: v.Run, State: v.State})
+		m.Versions = append(m.Versions, fold.Held{Number: v.Number, Run: v.Run, State: v.State})
 	}
-	m.Changes = []tidemill.Change{{At: time.Date(2026, 1, 1, 3, 4, 5, 0, time.UTC), Action: tidemill.ActionJudge, Version: 1},
+	m.Changes = []fold.Change{{At: time.Date(2026, 1, 1, 3, 4, 5, 0, time.UTC), Action: tidemill.ActionJudge, Version: 1},
 		{At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Action: tidemill.ActionPromote, Version: 2, Before: 1, By: "ada", Reason: "it is better"}}
 	refused := &m.All[0]
 	refused.Judgement.Clauses = []tidemill.Clause{{Text: "metrics.accuracy >= 0.8", Passed: true, Values: map[string]float64{"metrics.accuracy": 0.81}},
@@ -339,7 +340,7 @@ func TestARefusalSaysWhatCanBeDone(t *testing.T) {
 			t.Errorf("%s %d: %q, want %q", c.action, c.version, got, c.says)
 		}
 	}
-	m.Pin = &tidemill.Pin{}
+	m.Pin = &fold.Pin{}
 	if got := hintOn(tidemill.ActionRollback, m, 1); got != "tidemill unpin intent/bot-42 first" {
 		t.Errorf("of one that is pinned: %q", got)
 	}

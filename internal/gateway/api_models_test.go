@@ -11,6 +11,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/api"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 func modelNames(all []api.ModelShown) (names []string) {
@@ -199,27 +200,27 @@ func TestManyModelsAreRolledBack(t *testing.T) {
 func TestTheWayBack(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
-	change := func(minutes, version, before int) tidemill.Change {
-		return tidemill.Change{At: at.Add(time.Duration(minutes) * time.Minute), Version: version, Before: before}
+	change := func(minutes, version, before int) fold.Change {
+		return fold.Change{At: at.Add(time.Duration(minutes) * time.Minute), Version: version, Before: before}
 	}
-	held := []tidemill.Held{{Number: 1}, {Number: 2}, {Number: 3}}
+	held := []fold.Held{{Number: 1}, {Number: 2}, {Number: 3}}
 	for name, c := range map[string]struct {
-		changes  []tidemill.Change
+		changes  []fold.Change
 		champion int
 		to       int
 		moved    bool
 		not      string
 	}{
-		"nothing since":            {[]tidemill.Change{change(-9, 1, 0)}, 1, 0, false, ""},
-		"one since":                {[]tidemill.Change{change(-9, 1, 0), change(1, 2, 1)}, 2, 1, true, ""},
-		"at that very time":        {[]tidemill.Change{change(-9, 1, 0), change(0, 2, 1)}, 2, 1, true, ""},
-		"two since":                {[]tidemill.Change{change(-9, 1, 0), change(1, 2, 1), change(2, 3, 2)}, 3, 1, true, ""},
-		"it is that one again":     {[]tidemill.Change{change(-9, 1, 0), change(1, 2, 1), change(2, 1, 2)}, 1, 1, false, ""},
-		"none before":              {[]tidemill.Change{change(1, 1, 0)}, 1, 0, true, "it had no champion before"},
-		"it is no longer kept":     {[]tidemill.Change{change(-9, 9, 1), change(1, 2, 9)}, 2, 9, true, "no longer kept"},
-		"older changes are unkown": {[]tidemill.Change{change(1, 3, 2)}, 3, 2, true, "not known here"},
+		"nothing since":            {[]fold.Change{change(-9, 1, 0)}, 1, 0, false, ""},
+		"one since":                {[]fold.Change{change(-9, 1, 0), change(1, 2, 1)}, 2, 1, true, ""},
+		"at that very time":        {[]fold.Change{change(-9, 1, 0), change(0, 2, 1)}, 2, 1, true, ""},
+		"two since":                {[]fold.Change{change(-9, 1, 0), change(1, 2, 1), change(2, 3, 2)}, 3, 1, true, ""},
+		"it is that one again":     {[]fold.Change{change(-9, 1, 0), change(1, 2, 1), change(2, 1, 2)}, 1, 1, false, ""},
+		"none before":              {[]fold.Change{change(1, 1, 0)}, 1, 0, true, "it had no champion before"},
+		"it is no longer kept":     {[]fold.Change{change(-9, 9, 1), change(1, 2, 9)}, 2, 9, true, "no longer kept"},
+		"older changes are unkown": {[]fold.Change{change(1, 3, 2)}, 3, 2, true, "not known here"},
 	} {
-		got, moved := wayBack(&tidemill.Model{Champion: c.champion, Changes: c.changes, Versions: held}, at)
+		got, moved := wayBack(&fold.Model{Champion: c.champion, Changes: c.changes, Versions: held}, at)
 		if moved != c.moved || moved && got.to != c.to || (got.not == "") != (c.not == "") || !strings.Contains(got.not, c.not) {
 			t.Errorf("%s: %+v, %v", name, got, moved)
 		}

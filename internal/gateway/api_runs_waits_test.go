@@ -9,13 +9,15 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
+	"tidemill.dev/triggers/commands"
 )
 
 func TestWhatARunWaitsFor(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	acts := &tidemill.Commands{}
-	for offset, a := range []tidemill.Command{{Type: tidemill.TypeRecipePaused, Subject: "resting", By: "ada"}, {Type: tidemill.TypePoolPaused, Subject: "closed"}} {
+	acts := &commands.State{}
+	for offset, a := range []commands.Command{{Type: tidemill.TypeRecipePaused, Subject: "resting", By: "ada"}, {Type: tidemill.TypePoolPaused, Subject: "closed"}} {
 		a.Offset, a.At, a.ID = int64(offset), now.Add(-25*time.Hour), a.Subject
 		acts.Apply(a)
 	}
@@ -59,7 +61,7 @@ func TestWhatARunWaitsFor(t *testing.T) {
 
 func TestWhichRunIsNewer(t *testing.T) {
 	t.Parallel()
-	for want, m := range map[string]tidemill.Making{
+	for want, m := range map[string]fold.Making{
 		"": {Ended: []string{"b", "a"}},
 		"left alone: run b of its key has ended since": {Ended: []string{"a", "b"}},
 		"left alone: run c of its key waits":           {Ended: []string{"a"}, Waiting: &tidemill.Run{ID: "c"}, Live: &tidemill.Run{ID: "d"}},
@@ -69,7 +71,7 @@ func TestWhichRunIsNewer(t *testing.T) {
 			t.Errorf("of %+v it says %q", m, got)
 		}
 	}
-	if got := newer(&tidemill.Making{}, "a"); got != "" {
+	if got := newer(&fold.Making{}, "a"); got != "" {
 		t.Errorf("of one that its making has forgotten it says %q", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker/follow"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/gateway/access"
 	"tidemill.dev/internal/models/lineage"
@@ -105,7 +106,7 @@ func seenBy(caller *access.Caller, role access.Role) func(key string) bool {
 
 // shownModel is a model in a line. It says why it is stale where that was asked
 // for.
-func shownModel(m *tidemill.Model, stale, now time.Time) api.ModelShown {
+func shownModel(m *fold.Model, stale, now time.Time) api.ModelShown {
 	s := api.ModelShown{Name: m.Name, Key: m.Key, Recipe: m.Recipe, Champion: m.Champion, Newest: m.Last, Versions: len(m.Versions)}
 	if n := len(m.Versions); n > 0 {
 		s.State = m.Versions[n-1].State
@@ -206,7 +207,7 @@ func (g *Gateway) showModel(w http.ResponseWriter, r *request) *api.Problem {
 
 // findModel finds a model by its name. One that the caller may not touch is as
 // unknown as one that there is not.
-func (g *Gateway) findModel(ctx context.Context, r *request, role access.Role, name string) (*tidemill.Model, *api.Problem) {
+func (g *Gateway) findModel(ctx context.Context, r *request, role access.Role, name string) (*fold.Model, *api.Problem) {
 	if name == "" {
 		return nil, badParameter("model", "name one; GET /api/v1/models lists them")
 	}
@@ -224,7 +225,7 @@ func (g *Gateway) findModel(ctx context.Context, r *request, role access.Role, n
 }
 
 // versionOf is the number of a version that somebody names.
-func versionOf(m *tidemill.Model, which string) (int, *api.Problem) {
+func versionOf(m *fold.Model, which string) (int, *api.Problem) {
 	if _, _, err := tidemill.CutVersionName(m.Name + "@" + which); err != nil {
 		return 0, badParameter("version", err.Error())
 	}

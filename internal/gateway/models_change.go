@@ -14,6 +14,7 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/gateway/access"
 	"tidemill.dev/internal/models/registry"
 	"tidemill.dev/triggers/commands"
@@ -197,20 +198,20 @@ func (b *bulk) rollback(ask *api.RollbackAsked, where *filter.Filter) (done api.
 	}
 }
 
-func modelWanted(where *filter.Filter, m *tidemill.Model) bool {
+func modelWanted(where *filter.Filter, m *fold.Model) bool {
 	return wanted(where, m.Recipe, m.Key, broker.Attribute{Name: tidemill.AttrModel, Value: m.Name})
 }
 
 // way is that of a model back to the champion of a time.
 type way struct {
-	model *tidemill.Model
+	model *fold.Model
 	to    int    // version
 	not   string // why there is none
 }
 
 // wayBack finds what was the champion before the first change since a time. A
 // model whose champion has not changed since, or is that one again, is not meant.
-func wayBack(m *tidemill.Model, since time.Time) (w way, moved bool) {
+func wayBack(m *fold.Model, since time.Time) (w way, moved bool) {
 	w.model = m
 	for i, c := range m.Changes {
 		if c.At.Before(since) {

@@ -13,6 +13,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // made is a version as a run has made it, for tests.
@@ -27,7 +28,7 @@ type made struct {
 }
 
 // appendModel puts a fact of a model on the log.
-func (w *runWorld) appendModel(typ, id string, of made, data any) *tidemill.Model {
+func (w *runWorld) appendModel(typ, id string, of made, data any) *fold.Model {
 	w.Helper()
 	recipe := orElse(of.recipe, "intent")
 	v := broker.View{ID: id, Source: must1(w.config.Names())(w).Source("promote"), Type: typ, Subject: of.key, Time: time.Now().UTC().Format(time.RFC3339Nano),
@@ -39,7 +40,7 @@ func (w *runWorld) appendModel(typ, id string, of made, data any) *tidemill.Mode
 }
 
 // judged has a version registered and judged.
-func (w *runWorld) judged(of made) *tidemill.Model {
+func (w *runWorld) judged(of made) *fold.Model {
 	w.Helper()
 	if of.began.IsZero() {
 		of.began = time.Now().Add(-time.Minute)

@@ -6,13 +6,14 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/api"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // A model and what belongs to it have the same fields in openapi.json.
 func TestDocumentHasEveryFieldOfModels(t *testing.T) {
 	t.Parallel()
 	checkFields(t, map[string]any{"Models": api.Models{}, "ModelShown": api.ModelShown{}, "ModelWhole": api.ModelWhole{}, "ModelVersion": api.ModelVersion{},
-		"HeldVersion": tidemill.Held{}, "Mark": tidemill.Mark{}, "Pin": tidemill.Pin{}, "ChampionChange": tidemill.Change{}, "Owed": tidemill.Owed{},
+		"HeldVersion": fold.Held{}, "Mark": tidemill.Mark{}, "Pin": fold.Pin{}, "ChampionChange": fold.Change{}, "Owed": fold.Owed{},
 		"Judge": tidemill.Judge{}, "Judgement": tidemill.Judgement{}, "Clause": tidemill.Clause{}, "Report": tidemill.Report{}, "Beside": tidemill.Beside{},
 		"Estimate": tidemill.Estimate{}, "Figures": tidemill.Figures{}, "Class": tidemill.Class{}, "Cell": tidemill.Cell{}, "Champion": tidemill.Champion{},
 		"PromotionAsked": api.PromotionAsked{}, "PromotionDone": api.PromotionDone{}, "RollbackAsked": api.RollbackAsked{}, "PromotionsDone": api.PromotionsDone{},

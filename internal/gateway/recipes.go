@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
@@ -37,7 +36,7 @@ func (g *Gateway) listRecipes(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-func recipeOf(r *config.Recipe, n ledger.Counts, asked *tidemill.Commands) api.Recipe {
+func recipeOf(r *config.Recipe, n ledger.Counts, asked *commands.State) api.Recipe {
 	shown := api.Recipe{Name: r.Name, Team: r.Team, Pool: r.Run.Pool, Makes: madeBy(&r.Makes), Keys: n.Keys, Waiting: n.Waiting, Running: n.Live}
 	if pause, rests := asked.RecipePause(r.Name); rests {
 		shown.PausedBy, shown.PausedSince = pause.By, &pause.Since
@@ -71,11 +70,11 @@ func (g *Gateway) restRecipe(w http.ResponseWriter, r *request, rests bool, act 
 	if _, known := g.opt.Config().Recipe(r.value); !known {
 		return unknownRecipe(r.value)
 	}
-	return g.rest(w, r, "recipe", func(a *tidemill.Commands) bool { _, now := a.RecipePause(r.value); return now != rests }, act)
+	return g.rest(w, r, "recipe", func(a *commands.State) bool { _, now := a.RecipePause(r.value); return now != rests }, act)
 }
 
 // rest writes a pause or a resume of what the path names, unless it is so already.
-func (g *Gateway) rest(w http.ResponseWriter, r *request, what string, changes func(*tidemill.Commands) bool, act func(commands.Author, string) broker.View) *api.Problem {
+func (g *Gateway) rest(w http.ResponseWriter, r *request, what string, changes func(*commands.State) bool, act func(commands.Author, string) broker.View) *api.Problem {
 	if p := g.runsThere(); p != nil {
 		return p
 	}
@@ -177,5 +176,5 @@ func (g *Gateway) restPool(w http.ResponseWriter, r *request, rests bool, act fu
 	if _, known := g.opt.Config().Pool(r.value); !known {
 		return unknownPool(r.value)
 	}
-	return g.rest(w, r, "pool", func(a *tidemill.Commands) bool { _, now := a.PoolPause(r.value); return now != rests }, act)
+	return g.rest(w, r, "pool", func(a *commands.State) bool { _, now := a.PoolPause(r.value); return now != rests }, act)
 }

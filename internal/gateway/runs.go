@@ -19,6 +19,7 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/gateway/access"
+	"tidemill.dev/triggers/commands"
 )
 
 const mostLookedThrough = 20 // pages of the ledger, for one of those that a caller may see
@@ -125,7 +126,7 @@ func checkStates(name string, states []tidemill.RunState) *api.Problem {
 type runLook struct {
 	now    time.Time
 	config *config.Config
-	acts   *tidemill.Commands
+	acts   *commands.State
 	slots  map[string]int // that each pool of the config has; 0 is no bound
 	busy   ledger.Busy
 }
@@ -287,7 +288,7 @@ func (l *runLook) waitsForRoom(r *tidemill.Run) string {
 	return "to be started"
 }
 
-func (l *runLook) paused(what string, p tidemill.Pause) string {
+func (l *runLook) paused(what string, p commands.Pause) string {
 	return what + " is paused" + by(p.By) + " since " + l.clock(p.Since)
 }
 

@@ -11,6 +11,7 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/gateway/access"
 	"tidemill.dev/internal/runs/scheduler"
 )
@@ -198,9 +199,9 @@ func (b *bulk) request(done api.RunDone, r scheduler.Request) (api.RunDone, erro
 	}
 	done.Run = a.Run
 	switch a.Result {
-	case tidemill.Absorbed:
+	case fold.Absorbed:
 		done.Done = "absorbed"
-	case tidemill.Known:
+	case fold.Known:
 		done.Done = "requested before"
 	default:
 		done.Done = "requested"
@@ -276,7 +277,7 @@ func (b *bulk) retry(run *tidemill.Run, nth int, named bool) (api.RunDone, error
 }
 
 // newer says which run has come after one; empty if none has.
-func newer(m *tidemill.Making, id string) string {
+func newer(m *fold.Making, id string) string {
 	switch n := len(m.Ended); {
 	case m.Waiting != nil:
 		return "left alone: run " + m.Waiting.ID + " of its key waits"

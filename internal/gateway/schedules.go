@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
@@ -16,7 +15,7 @@ import (
 
 // scheduleLook is all that is known of how schedules stand.
 type scheduleLook struct {
-	acts *tidemill.Commands
+	acts *commands.State
 	book *schedule.Book // nil where it is not known when they ticked last
 	now  time.Time
 }

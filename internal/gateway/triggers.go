@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
@@ -20,7 +19,7 @@ import (
 // be found out is unknown, and never taken for nothing.
 type triggerLook struct {
 	config  *config.Config
-	acts    *tidemill.Commands
+	acts    *commands.State
 	whole   *status.Whole  // nil where it is not known
 	letters map[string]int // open, by trigger; nil where it is not known
 }

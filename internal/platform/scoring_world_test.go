@@ -18,6 +18,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/broker/follow"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/ops/telemetry"
 )
 
@@ -74,7 +75,7 @@ func (w *scoringWorld) champion(model string, version int, turn int64, file []by
 	return tree.Tree
 }
 
-func (w *scoringWorld) fact(typ, model, run string, data any) *tidemill.Model {
+func (w *scoringWorld) fact(typ, model, run string, data any) *fold.Model {
 	w.Helper()
 	text, err := json.Marshal(data)
 	w.must(err)

@@ -20,8 +20,8 @@ import (
 type Follower struct {
 	b      *broker.Broker
 	reader *follow.Follower
-	fold   tidemill.Commands // used by the reading goroutine only
-	now    atomic.Pointer[tidemill.Commands]
+	fold   State // used by the reading goroutine only
+	now    atomic.Pointer[State]
 
 	mu      sync.Mutex
 	changed chan struct{}
@@ -31,7 +31,7 @@ type Follower struct {
 // caller closes the follower.
 func Follow(ctx context.Context, b *broker.Broker, logger *slog.Logger) (*Follower, error) {
 	f := &Follower{b: b, changed: make(chan struct{})}
-	f.now.Store(&tidemill.Commands{})
+	f.now.Store(&State{})
 	r, err := follow.Open(ctx, b, follow.Options{Stream: tidemill.StreamCommands, Logger: logger, Take: f.take})
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func Follow(ctx context.Context, b *broker.Broker, logger *slog.Logger) (*Follow
 }
 
 // Now returns the present state, which never changes.
-func (f *Follower) Now() *tidemill.Commands { return f.now.Load() }
+func (f *Follower) Now() *State { return f.now.Load() }
 
 // Changed returns a channel that is closed when Now returns a newer state than at the
 // call of Changed: call it before Now.
@@ -68,19 +68,19 @@ func (f *Follower) take(d *broker.Delivery) {
 }
 
 // read copies the parts of an event that the fold needs.
-func read(e *broker.Incoming) tidemill.Command {
+func read(e *broker.Incoming) Command {
 	v := e.Clone()
 	by, _ := v.Attribute(tidemill.AttrAuthID)
 	at, err := time.Parse(time.RFC3339Nano, v.Time)
 	if err != nil {
 		at = e.Time
 	}
-	return tidemill.Command{Offset: e.Offset, ID: v.ID, Type: v.Type, Subject: v.Subject, By: by, At: at.UTC(), Data: v.Data}
+	return Command{Offset: e.Offset, ID: v.ID, Type: v.Type, Subject: v.Subject, By: by, At: at.UTC(), Data: v.Data}
 }
 
 // Letters returns the dead letters that a command asks to replay. It reads them from
 // the command itself.
-func (f *Follower) Letters(ctx context.Context, of tidemill.LetterReplay) ([]tidemill.LetterRef, error) {
+func (f *Follower) Letters(ctx context.Context, of LetterReplay) ([]tidemill.LetterRef, error) {
 	var all []tidemill.LetterRef
 	failed := fmt.Errorf("read act %s: offset %d of stream %s holds it no more", of.ID, of.Offset, tidemill.StreamCommands)
 	_, err := f.b.Read(ctx, broker.Position{Stream: tidemill.StreamCommands, Offset: of.Offset}, 1, func(e *broker.Incoming) bool {

@@ -13,6 +13,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/retry"
+	"tidemill.dev/triggers/commands"
 	"tidemill.dev/triggers/deadletters"
 )
 
@@ -126,7 +127,7 @@ func (d *Dispatcher) resolve(i *item, r deadletters.Receipt) error {
 }
 
 // askedBy returns the author of a command.
-func askedBy(all *tidemill.Commands, act string) string {
+func askedBy(all *commands.State, act string) string {
 	for _, r := range all.LetterReplays(0) {
 		if r.ID == act {
 			return r.By

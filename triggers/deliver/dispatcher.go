@@ -242,7 +242,7 @@ const (
 func (d *Dispatcher) run(ctx context.Context) {
 	t := time.NewTicker(mendEvery)
 	defer t.Stop()
-	var known *tidemill.Commands
+	var known *commands.State
 	for {
 		changed := d.commands.Changed() // before the commands are read, so that none is missed
 		d.mu.Lock()

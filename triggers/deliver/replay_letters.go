@@ -8,6 +8,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/triggers/commands"
 )
 
 // Dead letters that are replayed are handled as if their events had been parked. A
@@ -155,7 +156,7 @@ func (c *keyQueue) insertReplay(r recordRef, now millis) {
 // keep its rate without talking to each other: the index of a dead letter in the whole
 // command gives its time.
 type pace struct {
-	act  *tidemill.LetterReplay
+	act  *commands.LetterReplay
 	late time.Duration // delay of everything after what was asked
 }
 

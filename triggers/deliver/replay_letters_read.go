@@ -11,6 +11,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/parked"
+	"tidemill.dev/triggers/commands"
 	"tidemill.dev/triggers/deadletters"
 )
 
@@ -44,7 +45,7 @@ func (pl *pipeline) replayLoop() {
 }
 
 // serveAll serves each partition and returns when to look again.
-func (r *letterReplayer) serveAll(acts *tidemill.Commands) time.Duration {
+func (r *letterReplayer) serveAll(acts *commands.State) time.Duration {
 	wait := rest
 	needed := map[int64]bool{}
 	for _, s := range r.l.all() {
@@ -56,7 +57,7 @@ func (r *letterReplayer) serveAll(acts *tidemill.Commands) time.Duration {
 
 // serve gives a partition the commands that it does not know yet, and the dead letters
 // that are due.
-func (r *letterReplayer) serve(s *assignment, acts *tidemill.Commands, needed map[int64]bool) time.Duration {
+func (r *letterReplayer) serve(s *assignment, acts *commands.State, needed map[int64]bool) time.Duration {
 	ctx, cancel := context.WithTimeout(s.ctx, transactionTime)
 	defer cancel()
 	err := r.readCommands(ctx, s, acts)
@@ -74,7 +75,7 @@ func (r *letterReplayer) serve(s *assignment, acts *tidemill.Commands, needed ma
 }
 
 // readCommands reads commands that are new to a partition.
-func (r *letterReplayer) readCommands(ctx context.Context, s *assignment, acts *tidemill.Commands) error {
+func (r *letterReplayer) readCommands(ctx context.Context, s *assignment, acts *commands.State) error {
 	s.mu.Lock()
 	from := s.p.progress.next
 	s.mu.Unlock()
@@ -101,7 +102,7 @@ func (r *letterReplayer) readCommands(ctx context.Context, s *assignment, acts *
 }
 
 // ask reads a command, unless it is cached.
-func (r *letterReplayer) ask(ctx context.Context, act tidemill.LetterReplay) (*letterReplay, error) {
+func (r *letterReplayer) ask(ctx context.Context, act commands.LetterReplay) (*letterReplay, error) {
 	if a := r.asked[act.Offset]; a != nil {
 		return a, nil
 	}
@@ -113,7 +114,7 @@ func (r *letterReplayer) ask(ctx context.Context, act tidemill.LetterReplay) (*l
 }
 
 // take gives a partition dead letters of the first command that has some due.
-func (r *letterReplayer) take(ctx context.Context, s *assignment, acts *tidemill.Commands, needed map[int64]bool) (wait time.Duration, err error) {
+func (r *letterReplayer) take(ctx context.Context, s *assignment, acts *commands.State, needed map[int64]bool) (wait time.Duration, err error) {
 	s.mu.Lock()
 	open, ready := maps.Clone(s.p.progress.open), s.p.readsCommands(r.l.d.clock.now())
 	s.mu.Unlock()
@@ -139,7 +140,7 @@ func (r *letterReplayer) take(ctx context.Context, s *assignment, acts *tidemill
 }
 
 // takeOf gives a partition the dead letters of one command that are due.
-func (r *letterReplayer) takeOf(ctx context.Context, s *assignment, acts *tidemill.Commands, offset int64, done int) (taken bool, wait time.Duration, err error) {
+func (r *letterReplayer) takeOf(ctx context.Context, s *assignment, acts *commands.State, offset int64, done int) (taken bool, wait time.Duration, err error) {
 	known := acts.LetterReplays(offset)
 	if len(known) == 0 || known[0].Offset != offset {
 		return false, rest, nil // the former owner of the partition knew more commands than we do yet
@@ -166,7 +167,7 @@ func (r *letterReplayer) takeOf(ctx context.Context, s *assignment, acts *tidemi
 
 // holds returns how long a command has to wait for its trigger, which is paused or may
 // be in a newer config than ours.
-func (pl *pipeline) holds(acts *tidemill.Commands, act tidemill.LetterReplay) time.Duration {
+func (pl *pipeline) holds(acts *commands.State, act commands.LetterReplay) time.Duration {
 	pl.mu.Lock()
 	known := pl.settings.triggers[act.Trigger] != nil
 	pl.mu.Unlock()
@@ -204,7 +205,7 @@ const lettersBytes = 1 << 20
 
 // letterReplay is a command to replay dead letters, as far as it concerns one stream.
 type letterReplay struct {
-	act tidemill.LetterReplay
+	act commands.LetterReplay
 	of  map[int32][]askedLetter // dead letters by the partition of their events, in the command's order
 }
 
@@ -217,7 +218,7 @@ type askedLetter struct {
 // readReplay reads a command and finds which of its dead letters are resolved already.
 // A partition that has lost its progress begins again, and another command may have
 // named the same dead letters.
-func (pl *pipeline) readReplay(ctx context.Context, act tidemill.LetterReplay) (*letterReplay, error) {
+func (pl *pipeline) readReplay(ctx context.Context, act commands.LetterReplay) (*letterReplay, error) {
 	refs, err := pl.d.commands.Letters(ctx, act)
 	if err != nil {
 		return nil, err

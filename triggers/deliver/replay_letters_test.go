@@ -312,7 +312,7 @@ func TestStrangeActsArePassedOver(t *testing.T) {
 
 func TestPace(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
-	p := &pace{act: &tidemill.LetterReplay{At: at, Rate: 2, First: 10}}
+	p := &pace{act: &commands.LetterReplay{At: at, Rate: 2, First: 10}}
 	if got := p.due(3).Sub(at); got != 6500*time.Millisecond {
 		t.Errorf("the 14th at 2 a second is due after %s", got)
 	}
@@ -328,11 +328,11 @@ func TestPace(t *testing.T) {
 	if got := p.due(5).Sub(at); got != time.Hour+time.Second {
 		t.Errorf("after an hour the next but one is due at %s", got)
 	}
-	p = &pace{act: &tidemill.LetterReplay{At: at, Rate: 1e-300, First: 1}}
+	p = &pace{act: &commands.LetterReplay{At: at, Rate: 1e-300, First: 1}}
 	if got := p.due(5).Sub(at); got != longestPace {
 		t.Errorf("at nearly no rate it is due after %s", got)
 	}
-	p = &pace{act: &tidemill.LetterReplay{At: at}}
+	p = &pace{act: &commands.LetterReplay{At: at}}
 	p.goOn(3, at.Add(time.Hour))
 	if !p.due(1_000_000).Equal(at) {
 		t.Error("without a rate not all are due at once")

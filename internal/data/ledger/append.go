@@ -14,6 +14,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // Append puts a fact on the log and returns where it lies and the making that
@@ -23,14 +24,14 @@ import (
 //
 // While Redis does not hold all facts it waits, as long as the context allows.
 // Then the error is an [AppendedError]: the fact counts all the same.
-func (l *Ledger) Append(ctx context.Context, v *broker.View) (broker.Position, *tidemill.Making, error) {
+func (l *Ledger) Append(ctx context.Context, v *broker.View) (broker.Position, *fold.Making, error) {
 	recipe, _ := v.Attribute(tidemill.AttrRecipe)
 	if recipe == "" || typeOf(v.Type) == "" {
 		return broker.Position{}, nil, fmt.Errorf("append fact %s: type %q is not one that runs have, or it names no recipe", v.ID, v.Type)
 	}
 	member := tidemill.RunKey(recipe, v.Subject)
 	v.Key = []byte(member)
-	at, m, err := appended[tidemill.Making](ctx, l, v, place{hashMakings, member})
+	at, m, err := appended[fold.Making](ctx, l, v, place{hashMakings, member})
 	if m != nil && m.Next == 0 {
 		m.Recipe, m.Key = recipe, v.Subject
 	}
@@ -39,7 +40,7 @@ func (l *Ledger) Append(ctx context.Context, v *broker.View) (broker.Position, *
 
 // AppendModel is Append for the facts of a model. The view needs the model's
 // attribute besides what Append says, and of the recipe's none.
-func (l *Ledger) AppendModel(ctx context.Context, v *broker.View) (broker.Position, *tidemill.Model, error) {
+func (l *Ledger) AppendModel(ctx context.Context, v *broker.View) (broker.Position, *fold.Model, error) {
 	name, _ := v.Attribute(tidemill.AttrModel)
 	if modelTypeOf(v.Type) == "" {
 		return broker.Position{}, nil, fmt.Errorf("append fact %s: type %q is not one that decides about models", v.ID, v.Type)
@@ -48,7 +49,7 @@ func (l *Ledger) AppendModel(ctx context.Context, v *broker.View) (broker.Positi
 		return broker.Position{}, nil, fmt.Errorf("append fact %s: its model's name %q: %w", v.ID, name, err)
 	}
 	v.Key = []byte(tidemill.ModelKey(name))
-	at, m, err := appended[tidemill.Model](ctx, l, v, place{hashModels, name})
+	at, m, err := appended[fold.Model](ctx, l, v, place{hashModels, name})
 	if m != nil {
 		m.Name = name
 	}
@@ -144,10 +145,10 @@ func (l *Ledger) folded(ctx context.Context, at broker.Position, of place) ([]by
 // left to be read; and one that is read again has been applied.
 type own struct {
 	mu    sync.Mutex
-	facts []tidemill.Fact
+	facts []fold.Fact
 }
 
-func (o *own) add(f tidemill.Fact) {
+func (o *own) add(f fold.Fact) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.facts = append(o.facts, f)
@@ -159,7 +160,7 @@ func (o *own) any() bool {
 	return len(o.facts) > 0
 }
 
-func (o *own) take() []tidemill.Fact {
+func (o *own) take() []fold.Fact {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	all := o.facts
@@ -185,7 +186,7 @@ func (l *Ledger) offer(v *broker.View, at broker.Position) {
 // what has been folded.
 func (l *Ledger) takeOwn(b *batch) {
 	all := l.own.take()
-	slices.SortFunc(all, func(a, b tidemill.Fact) int { return cmp.Compare(a.Offset, b.Offset) })
+	slices.SortFunc(all, func(a, b fold.Fact) int { return cmp.Compare(a.Offset, b.Offset) })
 	for _, f := range all {
 		p, next := b.parts[f.Partition], l.upTo(f.Partition)
 		if p != nil {

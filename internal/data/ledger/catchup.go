@@ -11,6 +11,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // applied asks Redis how far each partition is.
@@ -119,7 +120,7 @@ type part struct {
 	partition int32
 	from      int64 // all before it has been folded
 	next      int64
-	facts     []tidemill.Fact
+	facts     []fold.Fact
 }
 
 // laneFacts make it worth while to open another lane.

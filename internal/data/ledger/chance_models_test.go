@@ -7,15 +7,16 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // model makes a fact of a model, most of which make sense. Its names are those of
 // makings as well.
 func (c *chance) model(r *rand.Rand) *broker.View {
 	name := fmt.Sprintf("%s/bot-%d", c.recipes[r.IntN(len(c.recipes))], r.IntN(c.keys))
-	m := &tidemill.Model{}
+	m := &fold.Model{}
 	if known, ok := c.models.Load(name); ok {
-		m = known.(*tidemill.Model)
+		m = known.(*fold.Model)
 	}
 	if len(m.Owed) > 0 && r.IntN(2) == 0 {
 		o := m.Owed[r.IntN(len(m.Owed))]
@@ -41,14 +42,14 @@ func (c *chance) version(r *rand.Rand, name, run string) tidemill.ModelRegistere
 		Origin: tidemill.Origin{Run: run, Recipe: name[:6], Began: time.Unix(int64(r.IntN(1e9)), 0).UTC(), Mark: tidemill.Mark{Partition: int32(r.IntN(2)), Offset: int64(r.IntN(1000))}}}
 }
 
-func (c *chance) judge(r *rand.Rand, name string, m *tidemill.Model) *broker.View {
+func (c *chance) judge(r *rand.Rand, name string, m *fold.Model) *broker.View {
 	h := m.Versions[len(m.Versions)-1-r.IntN(min(2, len(m.Versions)))]
 	return c.ofModel(tidemill.TypeModelPromotionProposed, name, h.Run, tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: h.Number, Run: h.Run,
 		Basis: m.Champion, Turn: m.Turn, Hold: []string{"", "", "it is frozen"}[r.IntN(3)],
 		Judgement: &tidemill.Judgement{Passed: r.IntN(3) > 0, Sentence: "as it happens", Clauses: []tidemill.Clause{{Text: "metrics.accuracy > 0.5"}}}})
 }
 
-func (c *chance) wish(r *rand.Rand, name string, m *tidemill.Model) *broker.View {
+func (c *chance) wish(r *rand.Rand, name string, m *fold.Model) *broker.View {
 	actions := []tidemill.Action{tidemill.ActionPromote, tidemill.ActionRollback, tidemill.ActionPin, tidemill.ActionUnpin, tidemill.ActionUnpin}
 	h := m.Versions[r.IntN(len(m.Versions))]
 	return c.ofModel(tidemill.TypeModelPromotionProposed, name, "", tidemill.PromotionProposed{Action: actions[r.IntN(len(actions))], Version: h.Number,

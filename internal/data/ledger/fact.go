@@ -12,6 +12,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // reading is what became of a record of the stream.
@@ -25,21 +26,21 @@ const (
 
 // read takes out of a record what the fold needs, into memory of its own but for
 // the data.
-func read(e *broker.Incoming, partition int32) (tidemill.Fact, reading) {
+func read(e *broker.Incoming, partition int32) (fold.Fact, reading) {
 	if e.Err != nil {
-		return tidemill.Fact{}, illegible
+		return fold.Fact{}, illegible
 	}
-	f := tidemill.Fact{Partition: partition, Offset: e.Offset, Data: e.Data}
+	f := fold.Fact{Partition: partition, Offset: e.Offset, Data: e.Data}
 	var ok bool
 	if f.Type = typeOf(e.Type); f.Type != "" {
 		ok = readRun(e, &f)
 	} else if f.Type = modelTypeOf(e.Type); f.Type != "" {
 		ok = readModel(e, &f)
 	} else {
-		return tidemill.Fact{}, foreign
+		return fold.Fact{}, foreign
 	}
 	if !ok || strings.ContainsAny(f.Run, " \n") {
-		return tidemill.Fact{}, illegible
+		return fold.Fact{}, illegible
 	}
 	f.Run, f.At = strings.Clone(f.Run), timeOf(e)
 	by, _ := e.Attribute(tidemill.AttrAuthID)
@@ -47,7 +48,7 @@ func read(e *broker.Incoming, partition int32) (tidemill.Fact, reading) {
 	return f, legible
 }
 
-func readRun(e *broker.Incoming, f *tidemill.Fact) bool {
+func readRun(e *broker.Incoming, f *fold.Fact) bool {
 	recipe, _ := e.Attribute(tidemill.AttrRecipe)
 	if recipe == "" || tidemill.CheckLabel(recipe) != nil || string(e.Key) != tidemill.RunKey(recipe, e.Subject) {
 		return false
@@ -61,14 +62,14 @@ func readRun(e *broker.Incoming, f *tidemill.Fact) bool {
 // its own but for the data; false if it is no fact of a model, or one that is
 // passed over. Who folds with [tidemill.Model.Apply] what this gives, behind what
 // EachModel gives, has what the ledger has.
-func ModelFact(e *broker.Incoming, partition int32) (tidemill.Fact, bool) {
+func ModelFact(e *broker.Incoming, partition int32) (fold.Fact, bool) {
 	f, kind := read(e, partition)
 	return f, kind == legible && f.Model != ""
 }
 
 // readModel takes only what is text: what is not would not be the same once it is
 // written down.
-func readModel(e *broker.Incoming, f *tidemill.Fact) bool {
+func readModel(e *broker.Incoming, f *fold.Fact) bool {
 	name, _ := e.Attribute(tidemill.AttrModel)
 	f.Run, _ = e.Attribute(tidemill.AttrRun)
 	if tidemill.CheckDataset(name) != nil || string(e.Key) != tidemill.ModelKey(name) ||

@@ -19,6 +19,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // until waits until something holds, looking again whenever facts were folded in
@@ -50,7 +51,7 @@ func TestRedisAway(t *testing.T) {
 	w.add(l, first)
 	m.SetError("LOADING Redis is loading the dataset in memory")
 	var at broker.Position
-	var making *tidemill.Making
+	var making *fold.Making
 	var id string
 	var err error
 	var appended *ledger.AppendedError

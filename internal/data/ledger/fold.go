@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // changes are what some facts of one partition change in Redis: the difference
@@ -49,18 +50,18 @@ func (c *changes) record(hash, field, value string) {
 // folding folds the facts of one making.
 type folding struct {
 	member string
-	making *tidemill.Making
+	making *fold.Making
 	before outline
 	listed []string                 // runs that had ended before
 	ended  map[string]*tidemill.Run // that have, and are still named
 	forgot map[string]bool          // ids that are not any more
 }
 
-func foldingOf(member string, m *tidemill.Making) *folding {
+func foldingOf(member string, m *fold.Making) *folding {
 	return &folding{member: member, making: m, before: outlineOf(m), listed: slices.Clone(m.Ended)}
 }
 
-func (f *folding) apply(fact tidemill.Fact) {
+func (f *folding) apply(fact fold.Fact) {
 	v := f.making.Apply(fact)
 	if v.Ended != nil {
 		if f.ended == nil {
@@ -147,7 +148,7 @@ const (
 
 // lineage folds the facts of one model.
 type lineage struct {
-	model      *tidemill.Model
+	model      *fold.Model
 	before     modelOutline
 	registered map[int]*tidemill.Version   // that are kept
 	judged     map[int]*tidemill.Judgement // of kept ones
@@ -160,7 +161,7 @@ type modelOutline struct {
 	owed  int
 }
 
-func outlineOfModel(m *tidemill.Model) modelOutline {
+func outlineOfModel(m *fold.Model) modelOutline {
 	o := modelOutline{runs: make(map[int]string, len(m.Versions)), owed: len(m.Owed)}
 	if e, ok := entryOf(m); ok {
 		o.entry = e.value()
@@ -171,11 +172,11 @@ func outlineOfModel(m *tidemill.Model) modelOutline {
 	return o
 }
 
-func lineageOf(_ string, m *tidemill.Model) *lineage {
+func lineageOf(_ string, m *fold.Model) *lineage {
 	return &lineage{model: m, before: outlineOfModel(m), registered: map[int]*tidemill.Version{}, judged: map[int]*tidemill.Judgement{}}
 }
 
-func (f *lineage) apply(fact tidemill.Fact) {
+func (f *lineage) apply(fact fold.Fact) {
 	v := f.model.Apply(fact)
 	if v.Registered != nil {
 		f.registered[v.Registered.Number] = v.Registered

@@ -8,10 +8,11 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // add appends a fact and returns what the log made of it.
-func (w *world) add(l *ledger.Ledger, v *broker.View) *tidemill.Making {
+func (w *world) add(l *ledger.Ledger, v *broker.View) *fold.Making {
 	w.t.Helper()
 	_, m, err := l.Append(w.t.Context(), v)
 	must(w.t, err)

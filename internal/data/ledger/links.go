@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // The kinds of things that links lead from and to.
@@ -105,7 +106,7 @@ type outlined struct {
 	live  string // see liveValue
 }
 
-func outlineOf(m *tidemill.Making) outline {
+func outlineOf(m *fold.Making) outline {
 	o := outline{key: listsKey(m)}
 	for _, r := range [...]*tidemill.Run{m.Live, m.Waiting} {
 		if r != nil {
@@ -129,7 +130,7 @@ func (o *outline) run(id string) *outlined {
 
 // listsKey reports whether a making's key is one of the recipe's. One that has
 // gone is not, once its last attempt has ended.
-func listsKey(m *tidemill.Making) bool {
+func listsKey(m *fold.Making) bool {
 	return m.Next > 0 && !(m.Gone && m.Live == nil && m.Waiting == nil)
 }
 

@@ -10,9 +10,10 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
-func (w *world) addModel(l *ledger.Ledger, v *broker.View) *tidemill.Model {
+func (w *world) addModel(l *ledger.Ledger, v *broker.View) *fold.Model {
 	w.t.Helper()
 	_, m, err := l.AppendModel(w.t.Context(), v)
 	must(w.t, err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 const defaultLimit = 100
@@ -129,7 +130,7 @@ func listedRun(id, value, making string) (*tidemill.Run, error) {
 	if making == "" {
 		return decodeRun(id, value)
 	}
-	m := &tidemill.Making{}
+	m := &fold.Making{}
 	if err := json.Unmarshal([]byte(making), m); err != nil {
 		return nil, fmt.Errorf("read the making of run %s: %w", id, err)
 	}
@@ -166,7 +167,7 @@ func (l *Ledger) ofKey(ctx context.Context, q Query) ([]tidemill.Run, error) {
 	for i, r := range recipes {
 		members[i] = tidemill.RunKey(r, q.Key)
 	}
-	makings, err := states[tidemill.Making](ctx, l, hashMakings, members)
+	makings, err := states[fold.Making](ctx, l, hashMakings, members)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +175,7 @@ func (l *Ledger) ofKey(ctx context.Context, q Query) ([]tidemill.Run, error) {
 }
 
 // namedBy are the runs that makings name.
-func (l *Ledger) namedBy(ctx context.Context, makings []*tidemill.Making) ([]tidemill.Run, error) {
+func (l *Ledger) namedBy(ctx context.Context, makings []*fold.Making) ([]tidemill.Run, error) {
 	var all []tidemill.Run
 	var ended []string
 	for _, m := range makings {
@@ -204,7 +205,7 @@ type ModelQuery struct {
 // ModelPage is some of them, by name; the stale ones the stalest first. It has
 // fewer than the limit if some have changed while it was put together.
 type ModelPage struct {
-	Models []tidemill.Model
+	Models []fold.Model
 	Next   string // empty on the last
 }
 
@@ -233,16 +234,16 @@ func (l *Ledger) Models(ctx context.Context, q ModelQuery) (ModelPage, error) {
 }
 
 // listed reads the models of entries, and leaves out what they are no more.
-func (l *Ledger) listed(ctx context.Context, q *ModelQuery, some []entry) ([]tidemill.Model, error) {
+func (l *Ledger) listed(ctx context.Context, q *ModelQuery, some []entry) ([]fold.Model, error) {
 	names := make([]string, len(some))
 	for i := range some {
 		names[i] = some[i].name
 	}
-	found, err := states[tidemill.Model](ctx, l, hashModels, names)
+	found, err := states[fold.Model](ctx, l, hashModels, names)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]tidemill.Model, 0, len(found))
+	all := make([]fold.Model, 0, len(found))
 	for _, m := range found {
 		if e, ok := entryOf(m); ok && q.selects(&e) {
 			all = append(all, *m)

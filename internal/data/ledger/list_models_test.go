@@ -16,6 +16,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // listModels reads a page while the models change. Each on it is one that the
@@ -51,8 +52,8 @@ func modelQuery(r *rand.Rand, keys int) ledger.ModelQuery {
 }
 
 // selects says plainly what a query does.
-func selects(q ledger.ModelQuery, m *tidemill.Model) bool {
-	awaiting := slices.ContainsFunc(m.Versions, func(h tidemill.Held) bool { return h.State == tidemill.VersionAwaiting })
+func selects(q ledger.ModelQuery, m *fold.Model) bool {
+	awaiting := slices.ContainsFunc(m.Versions, func(h fold.Held) bool { return h.State == tidemill.VersionAwaiting })
 	switch {
 	case len(m.Versions) == 0, q.Recipe != "" && m.Recipe != q.Recipe, q.Key != "" && m.Key != q.Key, !strings.HasPrefix(m.Name, q.Prefix):
 		return false
@@ -62,7 +63,7 @@ func selects(q ledger.ModelQuery, m *tidemill.Model) bool {
 	return true
 }
 
-func began(m *tidemill.Model) time.Time {
+func began(m *fold.Model) time.Time {
 	for _, h := range m.Versions {
 		if h.Number == m.Champion {
 			return h.Began
@@ -100,7 +101,7 @@ func (w *world) listsModels(l *ledger.Ledger) {
 		}
 	}
 	w.newest(l, all)
-	var models []tidemill.Model
+	var models []fold.Model
 	want := map[string]map[string]float64{}
 	for name, m := range all {
 		w.shown(l, name, m)

@@ -15,6 +15,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // all are the runs that a plain fold of the log names, the newest first.
@@ -28,7 +29,7 @@ func (w *world) all() []tidemill.Run {
 		if strings.HasPrefix(where, "{") {
 			must(w.t, json.Unmarshal([]byte(where), r))
 		} else {
-			making := &tidemill.Making{}
+			making := &fold.Making{}
 			must(w.t, json.Unmarshal([]byte(m["makings"][where]), making))
 			r = making.Find(id)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // place is where the fold's state of something lies: a hash and a field of it.
@@ -23,7 +24,7 @@ const (
 
 // load opens the makings and models that the facts are about.
 func (l *Ledger) load(ctx context.Context, parts []*part) error {
-	makings, models := wanted[tidemill.Making, folding]{open: foldingOf}, wanted[tidemill.Model, lineage]{open: lineageOf}
+	makings, models := wanted[fold.Making, folding]{open: foldingOf}, wanted[fold.Model, lineage]{open: lineageOf}
 	partitions := make([]int32, len(parts))
 	for i, p := range parts {
 		partitions[i] = p.partition
@@ -161,8 +162,8 @@ func readState(ctx context.Context, client *redis.Client, prefix string, partiti
 
 // shelves keep what one partition has.
 type shelves struct {
-	makings   shelf[tidemill.Making]
-	models    shelf[tidemill.Model]
+	makings   shelf[fold.Making]
+	models    shelf[fold.Model]
 	unwritten *unwritten // nil if Redis has all
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // decidable is the sum that Redis must have reached. It fails while that is not
@@ -85,8 +86,8 @@ func decodeAll[T any](members []string, values []any) ([]*T, error) {
 }
 
 // Making is what a recipe makes for a key; an empty one if nothing is known.
-func (l *Ledger) Making(ctx context.Context, recipe, key string) (*tidemill.Making, error) {
-	all, err := states[tidemill.Making](ctx, l, hashMakings, []string{tidemill.RunKey(recipe, key)})
+func (l *Ledger) Making(ctx context.Context, recipe, key string) (*fold.Making, error) {
+	all, err := states[fold.Making](ctx, l, hashMakings, []string{tidemill.RunKey(recipe, key)})
 	if err != nil {
 		return nil, fmt.Errorf("look up what recipe %s makes for key %s: %w", recipe, key, err)
 	}
@@ -211,7 +212,7 @@ func (l *Ledger) findRuns(ctx context.Context, ids []string, into map[string]*ti
 			in, members = append(in, id), append(members, place)
 		}
 	}
-	makings, err := states[tidemill.Making](ctx, l, hashMakings, members)
+	makings, err := states[fold.Making](ctx, l, hashMakings, members)
 	for i, m := range makings {
 		if r := m.Find(in[i]); r != nil {
 			into[in[i]] = r

@@ -5,6 +5,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // What is asked for at once is what is told of one after another.
@@ -37,7 +38,7 @@ func TestSeveralAtOnceAreThoseOneByOne(t *testing.T) {
 	if len(models) != 2 || models["intent/none"].Next != 0 || models["intent/bot-2"].Last != 1 {
 		t.Fatalf("the models are %+v", models)
 	}
-	versions, err := l.VersionsOf(t.Context(), []ledger.HeldBy{{Model: "intent/none", Held: tidemill.Held{Number: 1}}, {Model: "intent/bot-2", Held: models["intent/bot-2"].Versions[0]}})
+	versions, err := l.VersionsOf(t.Context(), []ledger.HeldBy{{Model: "intent/none", Held: fold.Held{Number: 1}}, {Model: "intent/bot-2", Held: models["intent/bot-2"].Versions[0]}})
 	must(t, err)
 	if len(versions) != 1 || versions[0].Model != "intent/bot-2" || versions[0].Run != ended {
 		t.Errorf("the versions are %+v", versions)

@@ -8,17 +8,18 @@ import (
 	"testing"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // plainModel is a model and all records that were ever kept of it.
 type plainModel struct {
-	tidemill.Model
+	fold.Model
 	partition  int32
 	versions   map[int]*tidemill.Version
 	judgements map[int]*tidemill.Judgement
 }
 
-func (p *plain) foldModel(f tidemill.Fact) {
+func (p *plain) foldModel(f fold.Fact) {
 	m := p.models[f.Model]
 	if m == nil {
 		m = &plainModel{partition: f.Partition, versions: map[int]*tidemill.Version{}, judgements: map[int]*tidemill.Judgement{}}

@@ -16,6 +16,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // model is what Redis must hold: key → field or member → value or score. It is
@@ -54,7 +55,7 @@ func (m model) place(base string, shifts []int, score int64, member string, abov
 
 // plain is what a fold of the log makes, one fact at a time.
 type plain struct {
-	makings map[string]*tidemill.Making
+	makings map[string]*fold.Making
 	ended   map[string]*tidemill.Run
 	models  map[string]*plainModel
 	ends    map[int32]int64
@@ -63,7 +64,7 @@ type plain struct {
 // folded folds all that is on the log.
 func (w *world) folded() *plain {
 	w.t.Helper()
-	all := &plain{map[string]*tidemill.Making{}, map[string]*tidemill.Run{}, map[string]*plainModel{}, map[int32]int64{}}
+	all := &plain{map[string]*fold.Making{}, map[string]*tidemill.Run{}, map[string]*plainModel{}, map[int32]int64{}}
 	ends, err := w.broker.Ends(w.t.Context(), tidemill.StreamFacts)
 	must(w.t, err)
 	for _, end := range ends {
@@ -114,7 +115,7 @@ func (p *plain) fold(e *broker.Incoming, partition int32) {
 	if err != nil {
 		at = e.Time
 	}
-	f := tidemill.Fact{Partition: partition, Offset: e.Offset, ID: v.ID, Type: v.Type, Recipe: recipe, Key: v.Subject,
+	f := fold.Fact{Partition: partition, Offset: e.Offset, ID: v.ID, Type: v.Type, Recipe: recipe, Key: v.Subject,
 		Run: run, By: by, At: at.UTC(), Data: v.Data}
 	if strings.HasPrefix(e.Type, "tidemill.model.") {
 		f.Recipe = ""
@@ -129,7 +130,7 @@ func (p *plain) fold(e *broker.Incoming, partition int32) {
 		return
 	}
 	if p.makings[member] == nil {
-		p.makings[member] = &tidemill.Making{}
+		p.makings[member] = &fold.Making{}
 	}
 	verdict := p.makings[member].Apply(f)
 	if r := verdict.Ended; r != nil {
@@ -140,7 +141,7 @@ func (p *plain) fold(e *broker.Incoming, partition int32) {
 	}
 }
 
-func (m model) making(t testing.TB, member string, making *tidemill.Making, ended map[string]*tidemill.Run) {
+func (m model) making(t testing.TB, member string, making *fold.Making, ended map[string]*tidemill.Run) {
 	text, err := json.Marshal(making)
 	must(t, err)
 	recipe, key, _ := strings.Cut(member, "/")

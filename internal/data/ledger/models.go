@@ -11,11 +11,12 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // Model is a model as it is; an empty one with its name if it is not known.
-func (l *Ledger) Model(ctx context.Context, name string) (*tidemill.Model, error) {
-	all, err := states[tidemill.Model](ctx, l, hashModels, []string{name})
+func (l *Ledger) Model(ctx context.Context, name string) (*fold.Model, error) {
+	all, err := states[fold.Model](ctx, l, hashModels, []string{name})
 	if err != nil {
 		return nil, fmt.Errorf("look up model %s: %w", name, err)
 	}
@@ -24,12 +25,12 @@ func (l *Ledger) Model(ctx context.Context, name string) (*tidemill.Model, error
 }
 
 // ModelsOf are several models by their names; an empty one where nothing is known.
-func (l *Ledger) ModelsOf(ctx context.Context, names []string) (map[string]*tidemill.Model, error) {
-	found, err := states[tidemill.Model](ctx, l, hashModels, names)
+func (l *Ledger) ModelsOf(ctx context.Context, names []string) (map[string]*fold.Model, error) {
+	found, err := states[fold.Model](ctx, l, hashModels, names)
 	if err != nil {
 		return nil, fmt.Errorf("look up %d models: %w", len(names), err)
 	}
-	all := make(map[string]*tidemill.Model, len(names))
+	all := make(map[string]*fold.Model, len(names))
 	for i, m := range found {
 		m.Name, all[names[i]] = names[i], m
 	}
@@ -66,7 +67,7 @@ func (l *Ledger) Versions(ctx context.Context, model string, numbers ...int) ([]
 // HeldBy is a version that a model keeps.
 type HeldBy struct {
 	Model string
-	tidemill.Held
+	fold.Held
 }
 
 // VersionsOf are some versions of some models. One that is let go meanwhile is left
@@ -117,7 +118,7 @@ func (l *Ledger) Owed(ctx context.Context) ([]string, error) {
 
 // ChampionMetrics are what the champions of some models were registered with, by
 // model.
-func (l *Ledger) ChampionMetrics(ctx context.Context, models []tidemill.Model) (map[string]map[string]float64, error) {
+func (l *Ledger) ChampionMetrics(ctx context.Context, models []fold.Model) (map[string]map[string]float64, error) {
 	all, names, versions := map[string]map[string]float64{}, []string{}, []string{}
 	for i := range models {
 		if m := &models[i]; m.Champion != 0 {
@@ -155,7 +156,7 @@ const eachAtOnce = 500
 // folds the facts from the places on into what it was given, as
 // [tidemill.Model.Apply] does, misses none and counts none twice. If Redis forgets
 // meanwhile the error is ErrCatchingUp, and what fn was given may be of no use.
-func (l *Ledger) EachModel(ctx context.Context, fn func(*tidemill.Model)) ([]broker.Position, error) {
+func (l *Ledger) EachModel(ctx context.Context, fn func(*fold.Model)) ([]broker.Position, error) {
 	var names *redis.StringSliceCmd
 	from, err := l.placed(ctx, nil, func(pipe redis.Pipeliner) { names = pipe.HKeys(ctx, l.key(hashModels)) })
 	if err != nil {
@@ -174,13 +175,13 @@ func (l *Ledger) EachModel(ctx context.Context, fn func(*tidemill.Model)) ([]bro
 	return places, nil
 }
 
-func (l *Ledger) eachOf(ctx context.Context, from map[int32]int64, names []string, fn func(*tidemill.Model)) error {
+func (l *Ledger) eachOf(ctx context.Context, from map[int32]int64, names []string, fn func(*fold.Model)) error {
 	var values *redis.SliceCmd
 	if _, err := l.placed(ctx, from, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key(hashModels), names...) }); err != nil {
 		return err
 	}
 	for i, v := range values.Val() {
-		m, err := decode[tidemill.Model](names[i], v)
+		m, err := decode[fold.Model](names[i], v)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // Only what lies right behind what is known is folded before it is read.
@@ -15,7 +16,7 @@ func TestOwnFactsThatAreNext(t *testing.T) {
 	read := func(offsets ...int64) *part {
 		p := &part{partition: 1, next: offsets[len(offsets)-1] + 1}
 		for _, at := range offsets {
-			p.facts = append(p.facts, tidemill.Fact{Partition: 1, Offset: at})
+			p.facts = append(p.facts, fold.Fact{Partition: 1, Offset: at})
 		}
 		return p
 	}
@@ -42,7 +43,7 @@ func TestOwnFactsThatAreNext(t *testing.T) {
 			b.parts[1] = c.read
 		}
 		for _, at := range c.own {
-			l.own.add(tidemill.Fact{Partition: 1, Offset: at})
+			l.own.add(fold.Fact{Partition: 1, Offset: at})
 		}
 		l.takeOwn(b)
 		var got []int64

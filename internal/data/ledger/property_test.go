@@ -13,6 +13,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // chance makes facts about a few runs, most of which make sense.
@@ -27,9 +28,9 @@ type chance struct {
 
 func (c *chance) view(r *rand.Rand) *broker.View {
 	recipe, key := c.recipes[r.IntN(len(c.recipes))], fmt.Sprint("bot-", r.IntN(c.keys))
-	m := &tidemill.Making{}
+	m := &fold.Making{}
 	if known, ok := c.known.Load(recipe + "/" + key); ok {
-		m = known.(*tidemill.Making)
+		m = known.(*fold.Making)
 	}
 	switch n := r.IntN(20); {
 	case n == 0:

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // register is the list of all models as this process has read it last. Redis
@@ -41,9 +42,9 @@ type entry struct {
 }
 
 // entryOf is a model's entry. One without versions is not listed.
-func entryOf(m *tidemill.Model) (entry, bool) {
+func entryOf(m *fold.Model) (entry, bool) {
 	e := entry{name: m.Name, recipe: m.Recipe, key: m.Key, pinned: m.Pin != nil}
-	e.awaiting = slices.ContainsFunc(m.Versions, func(h tidemill.Held) bool { return h.State == tidemill.VersionAwaiting })
+	e.awaiting = slices.ContainsFunc(m.Versions, func(h fold.Held) bool { return h.State == tidemill.VersionAwaiting })
 	if c := m.Find(m.Champion); c != nil {
 		e.began = max(c.Began.UnixMilli(), 1)
 	}

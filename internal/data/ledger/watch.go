@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // Live are the runs with an attempt under way, and those that settle: what
@@ -24,7 +25,7 @@ func (l *Ledger) Live(ctx context.Context) ([]tidemill.Run, error) {
 	for _, value := range live.Val() {
 		members = append(members, behindWords(value, liveWords))
 	}
-	makings, err := states[tidemill.Making](ctx, l, hashMakings, members)
+	makings, err := states[fold.Making](ctx, l, hashMakings, members)
 	if err != nil {
 		return nil, fmt.Errorf("list the live runs: %w", err)
 	}

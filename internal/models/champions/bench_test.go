@@ -9,6 +9,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // From the promotion's fact being sent until Changed is called.
@@ -60,7 +61,7 @@ func BenchmarkOpen(b *testing.B) {
 	w.must(<-done)
 	ends := w.ends()
 	w.soon("the ledger has all facts", func() bool {
-		places, err := w.ledger.EachModel(w.ctx(), func(*tidemill.Model) {})
+		places, err := w.ledger.EachModel(w.ctx(), func(*fold.Model) {})
 		w.must(err)
 		return len(places) == len(ends) && !slices.ContainsFunc(places, func(p broker.Position) bool { return p.Offset < ends[p.Partition] })
 	})
@@ -79,7 +80,7 @@ func BenchmarkChampion(b *testing.B) {
 	names := make([]string, 20_000)
 	for n := range names {
 		names[n] = fmt.Sprint("intent/bot-", n)
-		table.cells.of(names[n]).show(&tidemill.Model{Champion: 1})
+		table.cells.of(names[n]).show(&fold.Model{Champion: 1})
 	}
 	b.RunParallel(func(p *testing.PB) {
 		for n := 0; p.Next(); n++ {

@@ -7,6 +7,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // chance makes facts of a few models, most of which make sense, by what it thinks
@@ -14,12 +15,12 @@ import (
 type chance struct {
 	*rand.Rand
 	*script
-	models map[string]*tidemill.Model
+	models map[string]*fold.Model
 	names  int
 }
 
 func newChance(seed uint64) *chance {
-	return &chance{Rand: rand.New(rand.NewPCG(seed, 7)), script: &script{}, models: map[string]*tidemill.Model{}, names: 1 + int(seed%9)}
+	return &chance{Rand: rand.New(rand.NewPCG(seed, 7)), script: &script{}, models: map[string]*fold.Model{}, names: 1 + int(seed%9)}
 }
 
 // view is the next fact.
@@ -27,7 +28,7 @@ func (c *chance) view() *broker.View {
 	name := fmt.Sprintf("intent/bot-%d", c.IntN(c.names))
 	m := c.models[name]
 	if m == nil {
-		m = &tidemill.Model{}
+		m = &fold.Model{}
 	}
 	if len(m.Owed) > 0 && c.IntN(3) == 0 {
 		o := m.Owed[c.IntN(len(m.Owed))]
@@ -52,13 +53,13 @@ func (c *chance) version(name string) *broker.View {
 		Origin: tidemill.Origin{Run: run, Recipe: "intent", Began: time.Unix(int64(c.IntN(1e9)), 7).UTC(), Mark: tidemill.Mark{Partition: int32(c.IntN(2)), Offset: int64(c.IntN(1000))}}})
 }
 
-func (c *chance) judge(name string, m *tidemill.Model) *broker.View {
+func (c *chance) judge(name string, m *fold.Model) *broker.View {
 	h := m.Versions[len(m.Versions)-1-c.IntN(min(2, len(m.Versions)))]
 	return c.fact(tidemill.TypeModelPromotionProposed, name, h.Run, tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: h.Number, Run: h.Run,
 		Basis: m.Champion, Turn: m.Turn, Hold: []string{"", "", "it is frozen"}[c.IntN(3)], Judgement: &tidemill.Judgement{Passed: c.IntN(3) > 0, Sentence: "as it happens"}})
 }
 
-func (c *chance) wish(name string, m *tidemill.Model) *broker.View {
+func (c *chance) wish(name string, m *fold.Model) *broker.View {
 	actions := []tidemill.Action{tidemill.ActionPromote, tidemill.ActionRollback, tidemill.ActionPin, tidemill.ActionUnpin, tidemill.ActionUnpin}
 	h := m.Versions[c.IntN(len(m.Versions))]
 	return c.fact(tidemill.TypeModelPromotionProposed, name, "", tidemill.PromotionProposed{Action: actions[c.IntN(len(actions))], Version: h.Number,
@@ -81,7 +82,7 @@ func (c *chance) odd(name string) *broker.View {
 
 // fold folds a fact into what chance thinks, and tells what the model is now; nil
 // if the fact is passed over.
-func (c *chance) fold(v *broker.View, at broker.Position) *tidemill.Model {
+func (c *chance) fold(v *broker.View, at broker.Position) *fold.Model {
 	name, _ := v.Attribute(tidemill.AttrModel)
 	if string(v.Key) != tidemill.ModelKey(name) || v.Type == tidemill.TypeRunFinished {
 		return nil
@@ -89,10 +90,10 @@ func (c *chance) fold(v *broker.View, at broker.Position) *tidemill.Model {
 	run, _ := v.Attribute(tidemill.AttrRun)
 	m := c.models[name]
 	if m == nil {
-		m = &tidemill.Model{}
+		m = &fold.Model{}
 		c.models[name] = m
 	}
 	on, _ := time.Parse(time.RFC3339Nano, v.Time)
-	m.Apply(tidemill.Fact{Partition: at.Partition, Offset: at.Offset, ID: v.ID, Type: v.Type, Model: name, Key: v.Subject, Run: run, At: on, Data: v.Data})
+	m.Apply(fold.Fact{Partition: at.Partition, Offset: at.Offset, ID: v.ID, Type: v.Type, Model: name, Key: v.Subject, Run: run, At: on, Data: v.Data})
 	return m
 }

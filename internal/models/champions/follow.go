@@ -12,6 +12,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/retry"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 const (
@@ -184,7 +185,7 @@ type change struct {
 	now   Champion
 }
 
-func (t *Table) apply(changes []change, f tidemill.Fact) []change {
+func (t *Table) apply(changes []change, f fold.Fact) []change {
 	c := t.cells.of(f.Model)
 	m := c.state.apply(f.Model, f)
 	if m == nil {

@@ -12,6 +12,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/retry"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // state is what the fold of a model needs, packed: there may be 20,000 of them,
@@ -32,7 +33,7 @@ type files struct {
 // states are how versions stand, by the byte that stands for it.
 var states = [...]tidemill.VersionState{tidemill.VersionRegistered, tidemill.VersionAwaiting, tidemill.VersionRefused, tidemill.VersionPromoted}
 
-func pack(m *tidemill.Model) []byte {
+func pack(m *fold.Model) []byte {
 	p := packer(make([]byte, 0, 64+64*len(m.Versions)))
 	p.text(m.Key)
 	p.numbers(m.Next, int64(m.Last), int64(m.Champion), int64(m.Previous), m.Turn, flag(m.Pin != nil))
@@ -52,14 +53,14 @@ func pack(m *tidemill.Model) []byte {
 	return slices.Clone(p) // of its own size
 }
 
-func unpack(name string, packed []byte) *tidemill.Model {
+func unpack(name string, packed []byte) *fold.Model {
 	u := unpacker(packed)
-	m := &tidemill.Model{Name: name, Key: u.text(), Next: u.number(), Last: int(u.number()), Champion: int(u.number()), Previous: int(u.number()), Turn: u.number()}
+	m := &fold.Model{Name: name, Key: u.text(), Next: u.number(), Last: int(u.number()), Champion: int(u.number()), Previous: int(u.number()), Turn: u.number()}
 	if u.number() == 1 {
-		m.Pin = &tidemill.Pin{}
+		m.Pin = &fold.Pin{}
 	}
 	for range u.number() {
-		h := tidemill.Held{Run: u.text(), Number: int(u.number())}
+		h := fold.Held{Run: u.text(), Number: int(u.number())}
 		if s := u.number(); s >= 0 {
 			h.State = states[s]
 		}
@@ -116,11 +117,11 @@ func (u *unpacker) mark() tidemill.Mark {
 func (u *unpacker) time() time.Time { return time.Unix(u.number(), u.number()).UTC() }
 
 // apply folds a fact in, and returns the model as it is then.
-func (s *state) apply(name string, f tidemill.Fact) *tidemill.Model {
+func (s *state) apply(name string, f fold.Fact) *fold.Model {
 	if f.Offset < s.next {
 		return nil
 	}
-	m := &tidemill.Model{}
+	m := &fold.Model{}
 	if s.packed != nil {
 		m = unpack(name, s.packed)
 	}
@@ -137,7 +138,7 @@ func (s *state) apply(name string, f tidemill.Fact) *tidemill.Model {
 // near tells whether a version may soon be asked for: it is the champion or was
 // the one before, or it is one of the two newest. What else is asked for is looked
 // up.
-func near(m *tidemill.Model, version int) bool {
+func near(m *fold.Model, version int) bool {
 	return m.Find(version) != nil && (version == m.Champion || version == m.Previous || version > m.Last-2)
 }
 
@@ -190,9 +191,9 @@ func (t *Table) snapshot(ctx context.Context, anew bool) error {
 }
 
 // model is the state unpacked.
-func (s *state) model(name string) *tidemill.Model {
+func (s *state) model(name string) *fold.Model {
 	if s.packed == nil {
-		return &tidemill.Model{Name: name}
+		return &fold.Model{Name: name}
 	}
 	return unpack(name, s.packed)
 }
@@ -205,7 +206,7 @@ func (t *Table) read(ctx context.Context) (map[string]state, []broker.Position, 
 			return nil, nil, err
 		}
 		all := map[string]state{}
-		places, err := t.o.Ledger.EachModel(ctx, func(m *tidemill.Model) { all[m.Name] = state{packed: pack(m), next: m.Next} })
+		places, err := t.o.Ledger.EachModel(ctx, func(m *fold.Model) { all[m.Name] = state{packed: pack(m), next: m.Next} })
 		if err == nil {
 			err = t.onLog(ctx, places)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // What is left of a model between two facts is all that the fold needs.
@@ -28,11 +29,11 @@ func TestThePackedFoldIsTheFold(t *testing.T) {
 			}
 			run, _ := v.Attribute(tidemill.AttrRun)
 			at, _ := time.Parse(time.RFC3339Nano, v.Time)
-			packed[m.Name].apply(m.Name, tidemill.Fact{Offset: offset, ID: v.ID, Type: v.Type, Model: m.Name, Key: v.Subject, Run: run, At: at, Data: v.Data})
+			packed[m.Name].apply(m.Name, fold.Fact{Offset: offset, ID: v.ID, Type: v.Type, Model: m.Name, Key: v.Subject, Run: run, At: at, Data: v.Data})
 			want := *m
 			want.Changes, want.Owed, want.Recipe, want.Retired = nil, nil, "", time.Time{}
 			if want.Pin != nil {
-				want.Pin = &tidemill.Pin{}
+				want.Pin = &fold.Pin{}
 			}
 			if got := packed[m.Name].model(m.Name); !same(got, &want) {
 				t.Fatalf("seed %d, fact %d:\n got %+v\nwant %+v", seed, offset, got, &want)
@@ -47,9 +48,9 @@ func TestThePackedFoldIsTheFold(t *testing.T) {
 }
 
 // same compares models, an empty list being none.
-func same(a, b *tidemill.Model) bool {
+func same(a, b *fold.Model) bool {
 	x, y := *a, *b
-	for _, m := range []*tidemill.Model{&x, &y} {
+	for _, m := range []*fold.Model{&x, &y} {
 		if len(m.Versions) == 0 {
 			m.Versions = nil
 		}
@@ -74,9 +75,9 @@ func TestAModelIsSmall(t *testing.T) {
 	for i := range models {
 		name := fmt.Sprint("intent/bot-", i)
 		of := c.of(strings.Clone(name))
-		m := &tidemill.Model{Name: name, Key: fmt.Sprint("bot-", i), Next: 1e7, Last: 20, Champion: 20, Previous: 19, Turn: 20}
+		m := &fold.Model{Name: name, Key: fmt.Sprint("bot-", i), Next: 1e7, Last: 20, Champion: 20, Previous: 19, Turn: 20}
 		for v := range 10 {
-			m.Versions = append(m.Versions, tidemill.Held{Number: 11 + v, Run: tidemill.ID("run", name, fmt.Sprint(v)), State: tidemill.VersionPromoted,
+			m.Versions = append(m.Versions, fold.Held{Number: 11 + v, Run: tidemill.ID("run", name, fmt.Sprint(v)), State: tidemill.VersionPromoted,
 				Mark: tidemill.Mark{Partition: int32(i % 24), Offset: 1e7}, Began: time.Now(), At: time.Now()})
 		}
 		m.Floors = []tidemill.Mark{{Partition: int32(i % 24), Offset: 1e7}}
@@ -94,7 +95,7 @@ func TestAModelIsSmall(t *testing.T) {
 func TestChampionAllocatesNothing(t *testing.T) {
 	table := &Table{cells: newCells()}
 	name := "intent/bot-1"
-	table.cells.of(name).show(&tidemill.Model{Champion: 3, Turn: 4})
+	table.cells.of(name).show(&fold.Model{Champion: 3, Turn: 4})
 	if n := testing.AllocsPerRun(100, func() {
 		if c, ok := table.Champion(name); !ok || c.Version != 3 {
 			t.Error("it is not there")

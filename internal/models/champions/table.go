@@ -13,6 +13,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // Champion is the version that a model serves.
@@ -217,7 +218,7 @@ func (c *cells) each(fn func(name string, of *cell)) {
 
 // show lets everybody see who is the champion. It tells whether that is another
 // version.
-func (c *cell) show(m *tidemill.Model) (now Champion, changed bool) {
+func (c *cell) show(m *fold.Model) (now Champion, changed bool) {
 	var before Champion
 	if old := c.now.Load(); old != nil {
 		before = *old

@@ -26,6 +26,7 @@ import (
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/models/registry"
 	"tidemill.dev/internal/runs/scheduler"
@@ -208,7 +209,7 @@ func (w *world) append(typ, recipe, key, run string, data any) {
 }
 
 // register puts a version of a run on the log.
-func (w *world) register(key, run string, at tidemill.Mark) (*tidemill.Model, error) {
+func (w *world) register(key, run string, at tidemill.Mark) (*fold.Model, error) {
 	text, err := json.Marshal(tidemill.ModelRegistered{Artifact: "none", Origin: tidemill.Origin{Run: run, Recipe: "intent", Key: key, Mark: at}})
 	w.must(err)
 	v := broker.View{ID: tidemill.ID("registered", run), Source: "/test", Type: tidemill.TypeModelRegistered, Subject: key, Data: text,

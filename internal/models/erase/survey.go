@@ -10,6 +10,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/data/store"
 )
 
@@ -63,7 +64,7 @@ func (f *Forgetter) surveyRuns(ctx context.Context, n *note, b *belongings) erro
 	return nil
 }
 
-func (n *note) addMaking(recipe string, m *tidemill.Making) {
+func (n *note) addMaking(recipe string, m *fold.Making) {
 	if m.Live == nil && m.Waiting == nil && len(m.Ended) == 0 && m.Next == 0 {
 		return // nothing was ever asked for
 	}
@@ -114,7 +115,7 @@ func (f *Forgetter) surveyModels(ctx context.Context, n *note, b *belongings) er
 
 // belongs reports whether a model is the key's alone: one that several keys make
 // bears only the last of them.
-func (f *Forgetter) belongs(ctx context.Context, m *tidemill.Model, key string) (bool, error) {
+func (f *Forgetter) belongs(ctx context.Context, m *fold.Model, key string) (bool, error) {
 	if !m.Retired.IsZero() {
 		return false, nil
 	}

@@ -12,6 +12,7 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 func titleOfCommit(id, dataset, branch string) string {
@@ -132,7 +133,7 @@ func tellsOf(t *thing, typ string) {
 }
 
 // ofVersion is a version of a model, how it was judged, and what became of it.
-func ofVersion(m *tidemill.Model, v *ledger.VersionRecord) *thing {
+func ofVersion(m *fold.Model, v *ledger.VersionRecord) *thing {
 	t := newThing(modelRef(m.Name, strconv.Itoa(v.Number)), "model "+tidemill.VersionName(m.Name, v.Number))
 	t.key = m.Key
 	state, when := standing(m, v)
@@ -157,7 +158,7 @@ func ofVersion(m *tidemill.Model, v *ledger.VersionRecord) *thing {
 }
 
 // standing is how a version stands, and since when.
-func standing(m *tidemill.Model, v *ledger.VersionRecord) (string, time.Time) {
+func standing(m *fold.Model, v *ledger.VersionRecord) (string, time.Time) {
 	last := lastChange(m, v.Number)
 	switch {
 	case v.Number == m.Champion && m.Pin != nil:
@@ -174,7 +175,7 @@ func standing(m *tidemill.Model, v *ledger.VersionRecord) (string, time.Time) {
 
 // lastChange is how a version became the champion last; nil where that is too
 // long ago, or has never been.
-func lastChange(m *tidemill.Model, number int) *tidemill.Change {
+func lastChange(m *fold.Model, number int) *fold.Change {
 	for i := range slices.Backward(m.Changes) {
 		if m.Changes[i].Version == number {
 			return &m.Changes[i]
@@ -184,7 +185,7 @@ func lastChange(m *tidemill.Model, number int) *tidemill.Change {
 }
 
 // crowned says who made a version the champion.
-func crowned(m *tidemill.Model, number int) string {
+func crowned(m *fold.Model, number int) string {
 	c := lastChange(m, number)
 	if c == nil {
 		return ""
@@ -199,7 +200,7 @@ func crowned(m *tidemill.Model, number int) string {
 	return joined(done+" by "+orSomebody(c.By), c.Reason)
 }
 
-func factsOfVersion(t *thing, m *tidemill.Model, v *ledger.VersionRecord) {
+func factsOfVersion(t *thing, m *fold.Model, v *ledger.VersionRecord) {
 	t.fact("model", m.Name)
 	t.fact("version", strconv.Itoa(v.Number))
 	t.fact("key", m.Key)

@@ -11,6 +11,7 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // gathered is what the ledger was asked for at once, because links lead there: to
@@ -19,12 +20,12 @@ import (
 type gathered struct {
 	runs     map[string]*tidemill.Run // nil if it is not known
 	links    map[string][]string
-	models   map[string]*tidemill.Model
+	models   map[string]*fold.Model
 	versions map[string]*ledger.VersionRecord // by model@number; nil if it is not kept
 }
 
 func newGathered() *gathered {
-	return &gathered{runs: map[string]*tidemill.Run{}, links: map[string][]string{}, models: map[string]*tidemill.Model{}, versions: map[string]*ledger.VersionRecord{}}
+	return &gathered{runs: map[string]*tidemill.Run{}, links: map[string][]string{}, models: map[string]*fold.Model{}, versions: map[string]*ledger.VersionRecord{}}
 }
 
 // gather asks for what some links lead to.
@@ -112,7 +113,7 @@ func (s *Sources) linksOf(ctx context.Context, name string) ([]string, error) {
 	return s.Ledger.Links(ctx, name)
 }
 
-func (s *Sources) modelOf(ctx context.Context, name string) (*tidemill.Model, error) {
+func (s *Sources) modelOf(ctx context.Context, name string) (*fold.Model, error) {
 	if m := s.at.models[name]; m != nil {
 		return m, nil
 	}
@@ -120,7 +121,7 @@ func (s *Sources) modelOf(ctx context.Context, name string) (*tidemill.Model, er
 }
 
 // versionOf is a version that a model holds; nil if it is let go meanwhile.
-func (s *Sources) versionOf(ctx context.Context, m *tidemill.Model, h *tidemill.Held) (*ledger.VersionRecord, error) {
+func (s *Sources) versionOf(ctx context.Context, m *fold.Model, h *fold.Held) (*ledger.VersionRecord, error) {
 	if v, asked := s.at.versions[tidemill.VersionName(m.Name, h.Number)]; asked {
 		return v, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/data/store"
 )
 
@@ -63,7 +64,7 @@ func Of(ctx context.Context, s Sources, name string) (api.Graph, error) {
 func where(r ref) string {
 	switch r.kind {
 	case api.KindRun:
-		return fmt.Sprintf("of each recipe and key the newest %d runs are known, and those whose version is kept; older ones are on the stream facts", tidemill.KeptRuns)
+		return fmt.Sprintf("of each recipe and key the newest %d runs are known, and those whose version is kept; older ones are on the stream facts", fold.KeptRuns)
 	case api.KindModel:
 		return "a model's newest versions are kept, with its champion and the one before"
 	case api.KindCommit:

@@ -9,20 +9,21 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 func minute(n int) time.Time { return time.Date(2026, 11, 22, 14, n, 0, 0, time.UTC) }
 
 func TestHowAVersionStands(t *testing.T) {
 	t.Parallel()
-	m := &tidemill.Model{Name: "m", Champion: 3, Changes: []tidemill.Change{
+	m := &fold.Model{Name: "m", Champion: 3, Changes: []fold.Change{
 		{At: minute(1), Action: tidemill.ActionJudge, Version: 1}, {At: minute(2), Action: tidemill.ActionPromote, Version: 2, Before: 1, By: "ada", Reason: "by hand"},
 		{At: minute(3), Action: tidemill.ActionJudge, Version: 3, Before: 2}, {At: minute(4), Action: tidemill.ActionRollback, Version: 1, Before: 3},
 		{At: minute(5), Action: tidemill.ActionPin, Version: 3, Before: 1, By: "bob"}}}
 	for _, c := range []struct {
 		number int
 		state  tidemill.VersionState
-		pin    *tidemill.Pin
+		pin    *fold.Pin
 		want   string
 		at     time.Time
 		says   string
@@ -31,7 +32,7 @@ func TestHowAVersionStands(t *testing.T) {
 		{1, tidemill.VersionPromoted, nil, "was champion", minute(4), "rolled back to by somebody", 2},
 		{2, tidemill.VersionPromoted, nil, "was champion", minute(2), "promoted by ada, by hand", 1},
 		{3, tidemill.VersionPromoted, nil, "champion", minute(5), "pinned by bob", 1},
-		{3, tidemill.VersionPromoted, &tidemill.Pin{At: minute(6)}, "pinned champion", minute(6), "pinned by bob", 1},
+		{3, tidemill.VersionPromoted, &fold.Pin{At: minute(6)}, "pinned champion", minute(6), "pinned by bob", 1},
 		{4, tidemill.VersionRefused, nil, "refused", minute(0), "", 0},
 		{5, tidemill.VersionAwaiting, nil, "awaiting", minute(0), "", 0},
 	} {

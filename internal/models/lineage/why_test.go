@@ -11,6 +11,7 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/models/lineage"
 )
@@ -158,7 +159,7 @@ func TestCommitsOfKeysWithSlashes(t *testing.T) {
 func TestAVersionOutlivesItsRun(t *testing.T) {
 	t.Parallel()
 	s := newStages(t)
-	for i := range tidemill.KeptRuns {
+	for i := range fold.KeptRuns {
 		e := s.world.event(tidemill.Cause{Source: "/crm", ID: fmt.Sprint("tick-", i)}, "tick", "bot-42", nil)
 		s.make(making{recipe: "intent", key: "bot-42", asked: []json.RawMessage{e}, inputs: []api.Commit{s.more}, model: bot})
 	}

@@ -19,6 +19,7 @@ import (
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/models/lineage"
 )
@@ -115,7 +116,7 @@ func (w *world) event(c tidemill.Cause, typ, subject string, more map[string]str
 }
 
 // fact appends a fact of a run or a model.
-func (w *world) fact(typ, key string, attributes map[string]string, data any) (broker.Position, *tidemill.Model) {
+func (w *world) fact(typ, key string, attributes map[string]string, data any) (broker.Position, *fold.Model) {
 	w.Helper()
 	w.facts++
 	v := &broker.View{ID: fmt.Sprint("fact-", w.facts), Source: w.names.Source("test"), Type: typ, Subject: key, Time: time.Now().UTC().Format(time.RFC3339Nano),
@@ -170,7 +171,7 @@ func (w *world) make(m making) *tidemill.Run {
 }
 
 // register makes a version of what a run has made, and has it judged.
-func (w *world) register(model string, r *tidemill.Run, inputs []api.Commit, passed bool) *tidemill.Model {
+func (w *world) register(model string, r *tidemill.Run, inputs []api.Commit, passed bool) *fold.Model {
 	w.Helper()
 	a := r.Attempts[0]
 	origin := tidemill.Origin{Run: r.ID, Recipe: r.Recipe, Key: r.Key, Config: r.Config, Attempt: 1, Began: a.Started, Ended: a.Ended, Causes: r.Causes, First: r.First, Newest: r.Newest,

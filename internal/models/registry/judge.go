@@ -13,7 +13,9 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/config/gate"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/data/store"
+	"tidemill.dev/triggers/commands"
 )
 
 // Finished registers and judges what a run made, and announces what follows. The
@@ -55,14 +57,14 @@ func (r *Registrar) finish(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
-	if m, err = r.announce(ctx, m, ours, func(o tidemill.Owed) bool { return o.Version == number }); err != nil {
+	if m, err = r.announce(ctx, m, ours, func(o fold.Owed) bool { return o.Version == number }); err != nil {
 		return err
 	}
 	return r.again(ctx, w, m, number)
 }
 
 // register has the log know the version, and returns the model with it.
-func (r *Registrar) register(ctx context.Context, w *work) (*tidemill.Model, error) {
+func (r *Registrar) register(ctx context.Context, w *work) (*fold.Model, error) {
 	m, err := r.o.Ledger.Model(ctx, w.Model)
 	if err != nil {
 		return nil, fmt.Errorf("look up model %s: %w", w.Model, err)
@@ -98,7 +100,7 @@ const mostTurns = 20
 var errTurns = errors.New("the champion changes faster than anything can be proposed; it is tried again")
 
 // judge brings a version to its verdict, and returns the proposal that did.
-func (r *Registrar) judge(ctx context.Context, w *work, m *tidemill.Model) (said, *tidemill.Model, error) {
+func (r *Registrar) judge(ctx context.Context, w *work, m *fold.Model) (said, *fold.Model, error) {
 	var last said
 	for range mostTurns {
 		h := m.OfRun(w.Run)
@@ -119,7 +121,7 @@ func (r *Registrar) judge(ctx context.Context, w *work, m *tidemill.Model) (said
 
 // judgedFact is a version's verdict against the champion of the model as it was
 // read. The log takes it only while that is the champion.
-func (r *Registrar) judgedFact(ctx context.Context, w *work, m *tidemill.Model, h *tidemill.Held) (*fact, error) {
+func (r *Registrar) judgedFact(ctx context.Context, w *work, m *fold.Model, h *fold.Held) (*fact, error) {
 	g, err := gate.Compile(w.Judge.Gate)
 	if err != nil {
 		return nil, hopelessf("read the gate that the run began with: %w; if a newer version of Tidemill has written it, replay this where that runs", err)
@@ -136,7 +138,7 @@ func (r *Registrar) judgedFact(ctx context.Context, w *work, m *tidemill.Model, 
 }
 
 // facts are what the gate decides by.
-func (r *Registrar) facts(ctx context.Context, w *work, m *tidemill.Model, h *tidemill.Held) (gate.Facts, error) {
+func (r *Registrar) facts(ctx context.Context, w *work, m *fold.Model, h *fold.Held) (gate.Facts, error) {
 	f := gate.Facts{Origin: w.Origin, Seconds: commandTook(w.result.Stages), Bytes: w.result.Bytes, Files: w.result.Files, GPU: w.result.GPUSeconds,
 		PeakMemory: w.result.PeakMemory, Champion: m.Champion, On: w.Judge.On}
 	if w.Champion != nil {
@@ -174,7 +176,7 @@ func commandTook(stages []tidemill.Stage) float64 {
 }
 
 // hold is why a version that has passed waits for a person; empty if it need not.
-func hold(promote tidemill.Promote, recipe string, asked *tidemill.Commands) string {
+func hold(promote tidemill.Promote, recipe string, asked *commands.State) string {
 	if p, frozen := asked.PromotionsFrozen(recipe); frozen {
 		by := p.By
 		if by == "" {
@@ -203,7 +205,7 @@ func (r *Registrar) record(ctx context.Context, model string, number int) (*ledg
 // again asks for a run anew of which the version was refused because it was
 // measured beside a champion that is none any more: what is newest shall not be
 // lost to a race. One that has come since has newer data.
-func (r *Registrar) again(ctx context.Context, w *work, m *tidemill.Model, number int) error {
+func (r *Registrar) again(ctx context.Context, w *work, m *fold.Model, number int) error {
 	h := m.Find(number)
 	if r.o.Again == nil || h == nil || h.State != tidemill.VersionRefused || newer(m, h) {
 		return nil
@@ -244,8 +246,8 @@ func (r *Registrar) thereIs(ctx context.Context, model string, number int) (bool
 }
 
 // newer reports whether there is a version whose run began later.
-func newer(m *tidemill.Model, than *tidemill.Held) bool {
-	return slices.ContainsFunc(m.Versions, func(h tidemill.Held) bool {
+func newer(m *fold.Model, than *fold.Held) bool {
+	return slices.ContainsFunc(m.Versions, func(h fold.Held) bool {
 		if h.Mark.Partition == than.Mark.Partition {
 			return h.Mark.Offset > than.Mark.Offset
 		}
@@ -293,7 +295,7 @@ func (r *Registrar) Retire(ctx context.Context, model, key, by, reason string, c
 }
 
 // retired reports whether a model is gone already, up to the marks.
-func retired(m *tidemill.Model, marks []tidemill.Mark) bool {
+func retired(m *fold.Model, marks []tidemill.Mark) bool {
 	if m.Retired.IsZero() || len(m.Versions) > 0 {
 		return false
 	}

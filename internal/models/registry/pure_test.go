@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 func TestALostRace(t *testing.T) {
@@ -39,12 +40,12 @@ func TestALostRace(t *testing.T) {
 
 func TestNewerRuns(t *testing.T) {
 	t.Parallel()
-	at := func(n int, partition int32) tidemill.Held {
-		return tidemill.Held{Number: n, Mark: tidemill.Mark{Partition: partition, Offset: int64(n)}, Began: time.Unix(int64(n), 0)}
+	at := func(n int, partition int32) fold.Held {
+		return fold.Held{Number: n, Mark: tidemill.Mark{Partition: partition, Offset: int64(n)}, Began: time.Unix(int64(n), 0)}
 	}
-	m := &tidemill.Model{Versions: []tidemill.Held{at(5, 0), at(7, 1)}}
+	m := &fold.Model{Versions: []fold.Held{at(5, 0), at(7, 1)}}
 	for _, c := range []struct {
-		of   tidemill.Held
+		of   fold.Held
 		want bool
 	}{{at(4, 0), true}, {at(6, 0), true}, {at(6, 1), true}, {at(8, 0), false}, {at(7, 1), false}} {
 		if got := newer(m, &c.of); got != c.want {

@@ -8,6 +8,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // flushEvery is how many orders are played for each time that Redis forgets
@@ -135,7 +136,7 @@ func TestTwoRaceInEveryOrder(t *testing.T) {
 func (w *world) checkRace(r *Registrar, model string, order []bool, older, newer *broker.View, wants int, orAgain bool) {
 	w.Helper()
 	m := w.model(r, model)
-	of := func(v *broker.View) *tidemill.Held { run, _ := v.Attribute(tidemill.AttrRun); return m.OfRun(run) }
+	of := func(v *broker.View) *fold.Held { run, _ := v.Attribute(tidemill.AttrRun); return m.OfRun(run) }
 	champion := of(newer)
 	if wants == 2 {
 		champion = of(older)

@@ -11,7 +11,9 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/data/store"
+	"tidemill.dev/triggers/commands"
 )
 
 // Options say what to work on.
@@ -20,7 +22,7 @@ type Options struct {
 	Store  *store.Store
 	Broker *broker.Broker // to read proposals again that others have made
 	Names  tidemill.Names
-	Asked  func() *tidemill.Commands // what is frozen; nil is nothing
+	Asked  func() *commands.State // what is frozen; nil is nothing
 	// Again asks for a run anew of which the version was refused because the
 	// champion had changed meanwhile; nil is not to. Asked twice it asks once: the
 	// cause names the wish.
@@ -60,7 +62,7 @@ func New(o Options) (*Registrar, error) {
 		return nil, errors.New("make a registrar of models: it needs a ledger, a store and a broker")
 	}
 	if o.Asked == nil {
-		o.Asked = func() *tidemill.Commands { return &tidemill.Commands{} }
+		o.Asked = func() *commands.State { return &commands.State{} }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -218,7 +220,7 @@ func (w *watcher) tend(ctx context.Context, name string, before map[string]bool)
 	for _, o := range m.Owed {
 		w.owed[o.Proposal] = true
 	}
-	_, err = w.announce(ctx, m, said{}, func(o tidemill.Owed) bool { return before[o.Proposal] })
+	_, err = w.announce(ctx, m, said{}, func(o fold.Owed) bool { return before[o.Proposal] })
 	return err
 }
 

@@ -18,6 +18,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/data/store"
 	"tidemill.dev/internal/models/evaluate"
 )
@@ -198,13 +199,13 @@ func chosen(all map[string]float64, clauses []string) map[string]float64 {
 // announced meanwhile is left out; what they announce at the same time stands on
 // the log twice, under one id. ours is the proposal that we have made ourselves,
 // if any, and need not read.
-func (r *Registrar) announce(ctx context.Context, m *tidemill.Model, ours said, wanted func(tidemill.Owed) bool) (*tidemill.Model, error) {
+func (r *Registrar) announce(ctx context.Context, m *fold.Model, ours said, wanted func(fold.Owed) bool) (*fold.Model, error) {
 	todo := slices.Clone(m.Owed)
 	for len(todo) > 0 && !wanted(todo[len(todo)-1]) {
 		todo = todo[:len(todo)-1]
 	}
 	for _, o := range todo {
-		if !slices.ContainsFunc(m.Owed, func(x tidemill.Owed) bool { return x.Proposal == o.Proposal && x.Type == o.Type }) {
+		if !slices.ContainsFunc(m.Owed, func(x fold.Owed) bool { return x.Proposal == o.Proposal && x.Type == o.Type }) {
 			continue
 		}
 		f, err := r.announcement(ctx, m, o, ours)
@@ -222,7 +223,7 @@ func (r *Registrar) announce(ctx context.Context, m *tidemill.Model, ours said, 
 // announcement is the fact that tells of an accepted proposal. It comes from
 // where the proposal came from, whoever writes it: an event is known by its
 // source and its id.
-func (r *Registrar) announcement(ctx context.Context, m *tidemill.Model, o tidemill.Owed, ours said) (*fact, error) {
+func (r *Registrar) announcement(ctx context.Context, m *fold.Model, o fold.Owed, ours said) (*fact, error) {
 	v := &ours.view
 	if ours.at != o.At || v.ID != o.Proposal {
 		found, err := r.factAt(ctx, o.At)
@@ -341,7 +342,7 @@ type said struct {
 }
 
 // put puts a fact on the log and returns it with what the log makes of the model.
-func (r *Registrar) put(ctx context.Context, f *fact) (said, *tidemill.Model, error) {
+func (r *Registrar) put(ctx context.Context, f *fact) (said, *fold.Model, error) {
 	v, err := f.view(r.now())
 	if err != nil {
 		return said{}, nil, err

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // Wish is what a person wants of a model.
@@ -26,7 +27,7 @@ type Wish struct {
 
 // Answer is what became of a wish.
 type Answer struct {
-	Model   *tidemill.Model
+	Model   *fold.Model
 	Version int // that it was about
 	Before  int // the champion before
 }
@@ -74,9 +75,9 @@ func (r *Registrar) wish(ctx context.Context, w Wish) (Answer, error) {
 
 // wished is the proposal, and what would come of it in the log's eyes. There is
 // none where nothing is to be put on the log: it is a dry run, or is done.
-func (r *Registrar) wished(ctx context.Context, m *tidemill.Model, w Wish) (*fact, Answer, error) {
+func (r *Registrar) wished(ctx context.Context, m *fold.Model, w Wish) (*fact, Answer, error) {
 	id := tidemill.ID("wished", w.Model, w.ID)
-	if i := slices.IndexFunc(m.Changes, func(c tidemill.Change) bool { return c.Proposal == id }); i >= 0 {
+	if i := slices.IndexFunc(m.Changes, func(c fold.Change) bool { return c.Proposal == id }); i >= 0 {
 		return nil, Answer{m, m.Changes[i].Version, m.Changes[i].Before}, nil
 	}
 	p, err := proposed(m, w)
@@ -89,11 +90,11 @@ func (r *Registrar) wished(ctx context.Context, m *tidemill.Model, w Wish) (*fac
 	switch {
 	case err != nil:
 		return nil, Answer{}, err
-	case verdict.Result == tidemill.Refused:
+	case verdict.Result == fold.Refused:
 		return nil, Answer{}, fmt.Errorf("%w: %s", ErrRefused, verdict.Reason)
 	}
 	a := Answer{then, p.Version, m.Champion}
-	if w.DryRun || verdict.Result == tidemill.Known {
+	if w.DryRun || verdict.Result == fold.Known {
 		return nil, a, nil
 	}
 	if p.Version == 0 {
@@ -111,7 +112,7 @@ func (r *Registrar) wished(ctx context.Context, m *tidemill.Model, w Wish) (*fac
 }
 
 // proposed makes a wish a proposal against the model as it is.
-func proposed(m *tidemill.Model, w Wish) (tidemill.PromotionProposed, error) {
+func proposed(m *fold.Model, w Wish) (tidemill.PromotionProposed, error) {
 	p := tidemill.PromotionProposed{Action: w.Action, Version: w.Version, Basis: m.Champion, Turn: m.Turn, Force: w.Force, Reason: w.Reason}
 	if m.Last == 0 {
 		return p, ErrUnknown
@@ -137,7 +138,7 @@ func proposed(m *tidemill.Model, w Wish) (tidemill.PromotionProposed, error) {
 
 // unpassed refuses to pin what its gate has not let pass: that is forced first, so
 // that a wrong number behind a pin has nothing refused serve.
-func unpassed(h *tidemill.Held, w Wish) error {
+func unpassed(h *fold.Held, w Wish) error {
 	if w.Action == tidemill.ActionPin && (h.State == tidemill.VersionRefused || h.State == tidemill.VersionRegistered) {
 		return fmt.Errorf("%w: version %d is %s, and has to be promoted before it can be pinned", ErrRefused, h.Number, h.State)
 	}
@@ -145,7 +146,7 @@ func unpassed(h *tidemill.Held, w Wish) error {
 }
 
 // meant is the version that a wish means which names none; 0 if there is none.
-func meant(m *tidemill.Model, a tidemill.Action) int {
+func meant(m *fold.Model, a tidemill.Action) int {
 	switch a {
 	case tidemill.ActionRollback:
 		return m.Previous
@@ -173,8 +174,8 @@ func nobodyMeant(a tidemill.Action) string {
 
 // foresee folds a fact into a model's likeness: what the log will say of it if
 // nothing comes between.
-func (r *Registrar) foresee(m *tidemill.Model, f *fact) (*tidemill.Model, tidemill.ModelVerdict, error) {
-	then, text := &tidemill.Model{}, []byte(nil)
+func (r *Registrar) foresee(m *fold.Model, f *fact) (*fold.Model, fold.ModelVerdict, error) {
+	then, text := &fold.Model{}, []byte(nil)
 	text, err := json.Marshal(m)
 	if err == nil {
 		err = json.Unmarshal(text, then)
@@ -183,19 +184,19 @@ func (r *Registrar) foresee(m *tidemill.Model, f *fact) (*tidemill.Model, tidemi
 		text, err = json.Marshal(f.data)
 	}
 	if err != nil {
-		return nil, tidemill.ModelVerdict{}, fmt.Errorf("foresee what becomes of it: %w", err)
+		return nil, fold.ModelVerdict{}, fmt.Errorf("foresee what becomes of it: %w", err)
 	}
-	v := then.Apply(tidemill.Fact{Offset: m.Next, ID: f.id, Type: f.typ, Model: f.model, Key: f.key, Run: f.run, By: f.by, At: r.now(), Data: text})
+	v := then.Apply(fold.Fact{Offset: m.Next, ID: f.id, Type: f.typ, Model: f.model, Key: f.key, Run: f.run, By: f.by, At: r.now(), Data: text})
 	return then, v, nil
 }
 
 // accepted reports whether the log has taken a wish. Where neither a change nor a
 // debt names it, all has been announced by others already, or the turn was
 // another; then it is the state that tells.
-func accepted(m *tidemill.Model, id string, w Wish, version int) bool {
+func accepted(m *fold.Model, id string, w Wish, version int) bool {
 	switch {
-	case slices.ContainsFunc(m.Changes, func(c tidemill.Change) bool { return c.Proposal == id }),
-		slices.ContainsFunc(m.Owed, func(o tidemill.Owed) bool { return o.Proposal == id }):
+	case slices.ContainsFunc(m.Changes, func(c fold.Change) bool { return c.Proposal == id }),
+		slices.ContainsFunc(m.Owed, func(o fold.Owed) bool { return o.Proposal == id }):
 		return true
 	case w.Action == tidemill.ActionPin:
 		return m.Pin != nil && m.Champion == version
@@ -206,8 +207,8 @@ func accepted(m *tidemill.Model, id string, w Wish, version int) bool {
 }
 
 // told announces what a wish has come to, and returns the model.
-func (r *Registrar) told(ctx context.Context, m *tidemill.Model, s said) *tidemill.Model {
-	now, err := r.announce(ctx, m, s, func(o tidemill.Owed) bool { return o.Proposal == s.view.ID })
+func (r *Registrar) told(ctx context.Context, m *fold.Model, s said) *fold.Model {
+	now, err := r.announce(ctx, m, s, func(o fold.Owed) bool { return o.Proposal == s.view.ID })
 	if err != nil {
 		if !errors.Is(err, context.Canceled) {
 			r.log.Warn("a change of a champion is not announced yet; it is tried again", "model", m.Name, "reason", err)

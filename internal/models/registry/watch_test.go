@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // What somebody proposed who has died is announced by whoever watches, as if he
@@ -109,7 +110,7 @@ func (w *world) lostAndFound(r *Registrar) string {
 	w.Helper()
 	c := tidemill.Cause{Source: "/s", ID: "1"}
 	run := tidemill.RunID("intent", "bot-42", c)
-	say := func(typ string, data any) *tidemill.Making {
+	say := func(typ string, data any) *fold.Making {
 		f := fact{typ: typ, id: tidemill.ID(typ, run), source: "/s", key: "bot-42", recipe: "intent", run: run, data: data}
 		v, err := f.view(r.now())
 		w.must(err)

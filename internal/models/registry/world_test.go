@@ -24,7 +24,9 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/embedded"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/data/store"
+	"tidemill.dev/triggers/commands"
 )
 
 // patience ends a hang; it measures nothing.
@@ -41,7 +43,7 @@ type world struct {
 	broker  *broker.Broker
 
 	mu    sync.Mutex
-	acts  tidemill.Commands
+	acts  commands.State
 	again []Lost
 	runs  int // that have begun
 }
@@ -107,7 +109,7 @@ func (w *world) registrar() *Registrar {
 	return r
 }
 
-func (w *world) asked() *tidemill.Commands {
+func (w *world) asked() *commands.State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.acts.Clone()
@@ -116,7 +118,7 @@ func (w *world) asked() *tidemill.Commands {
 func (w *world) act(typ, subject, by string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.acts.Apply(tidemill.Command{Offset: w.acts.Next(), Type: typ, Subject: subject, By: by, At: time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)})
+	w.acts.Apply(commands.Command{Offset: w.acts.Next(), Type: typ, Subject: subject, By: by, At: time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)})
 }
 
 func (w *world) asks(_ context.Context, l Lost) error {
@@ -230,9 +232,9 @@ func (w *world) finish(r *Registrar, e end) {
 	w.must(r.Finished(w.ctx(), w.ended(e)))
 }
 
-func (w *world) model(r *Registrar, name string) *tidemill.Model {
+func (w *world) model(r *Registrar, name string) *fold.Model {
 	w.Helper()
-	var m *tidemill.Model
+	var m *fold.Model
 	w.whole(r, func(ctx context.Context) (err error) { m, err = r.o.Ledger.Model(ctx, name); return err })
 	return m
 }

@@ -12,6 +12,8 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
+	"tidemill.dev/triggers/commands"
 )
 
 // ask is who may be admitted to a pool now; false if nobody may.
@@ -27,7 +29,7 @@ func (f *Foreman) ask(c *config.Config, pool string) (ledger.Ask, bool) {
 }
 
 // admitted are the recipes of a pool, unless they or it are paused.
-func admitted(c *config.Config, pool string, asked *tidemill.Commands) (all []ledger.Admission) {
+func admitted(c *config.Config, pool string, asked *commands.State) (all []ledger.Admission) {
 	if _, rests := asked.PoolPause(pool); rests {
 		return nil
 	}
@@ -40,13 +42,13 @@ func admitted(c *config.Config, pool string, asked *tidemill.Commands) (all []le
 	return all
 }
 
-func (f *Foreman) asked() *tidemill.Commands {
+func (f *Foreman) asked() *commands.State {
 	if f.opt.Asked != nil {
 		if a := f.opt.Asked(); a != nil {
 			return a
 		}
 	}
-	return new(tidemill.Commands)
+	return new(commands.State)
 }
 
 // claim takes the slot of whoever is next in a pool.
@@ -79,7 +81,7 @@ func (f *Foreman) admit(ctx context.Context, pool string) (bool, error) {
 }
 
 // bring does what a making asks for.
-func (f *Foreman) bring(ctx context.Context, m *tidemill.Making) error {
+func (f *Foreman) bring(ctx context.Context, m *fold.Making) error {
 	if next(m, f.now()) == settles {
 		var err error
 		if m, err = f.settle(ctx, m.Live); err != nil {
@@ -124,11 +126,11 @@ func (f *Foreman) Advance(ctx context.Context, recipe, key string) error {
 
 // inPassing does what is due after a fact that is on the log, for whose writer it
 // is no error if that does not succeed: it is tried again.
-func (f *Foreman) inPassing(ctx context.Context, m *tidemill.Making) {
+func (f *Foreman) inPassing(ctx context.Context, m *fold.Making) {
 	f.forgive(m, f.bring(ctx, m))
 }
 
-func (f *Foreman) forgive(m *tidemill.Making, err error) {
+func (f *Foreman) forgive(m *fold.Making, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ledger.ErrCatchingUp) {
 		f.log.Warn("scheduler: starting due runs failed; retrying", "recipe", m.Recipe, "key", m.Key, "reason", err)
 	}

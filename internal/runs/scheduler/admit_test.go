@@ -17,6 +17,7 @@ import (
 	"tidemill.dev/broker/retry"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 func TestTroublesPass(t *testing.T) {
@@ -177,7 +178,7 @@ func TestForemenAndFlushes(t *testing.T) {
 				for n := range wishes {
 					r := wish(recipe, fmt.Sprint("k", k), fmt.Sprint(n))
 					a, again := w.stubborn(foremen[n%3], r), w.stubborn(foremen[(n+1)%3], r)
-					if a.Run != again.Run || again.Result != tidemill.Known {
+					if a.Run != again.Run || again.Result != fold.Known {
 						t.Errorf("asked twice for the same: %+v, then %+v", a, again)
 					}
 					answers.Store(a.Run, recipe)

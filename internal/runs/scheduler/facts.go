@@ -12,6 +12,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/broker"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // The components that facts of runs come from.
@@ -116,7 +117,7 @@ func (a fact) view(names tidemill.Names, at time.Time) (broker.View, error) {
 
 // put puts a fact on the log and returns where it lies and what the log makes of
 // it.
-func (f *Foreman) put(ctx context.Context, a fact, at time.Time) (broker.Position, *tidemill.Making, error) {
+func (f *Foreman) put(ctx context.Context, a fact, at time.Time) (broker.Position, *fold.Making, error) {
 	v, err := a.view(f.opt.Names, at)
 	if err != nil {
 		return broker.Position{}, nil, err
@@ -177,9 +178,9 @@ const (
 func outcomeOf(r *tidemill.Run, d tidemill.RunFinished, at time.Time) string {
 	run := *r
 	run.Attempts = slices.Clone(r.Attempts)
-	m := tidemill.Making{Recipe: r.Recipe, Key: r.Key, Live: &run}
+	m := fold.Making{Recipe: r.Recipe, Key: r.Key, Live: &run}
 	data, _ := json.Marshal(d) // whoever writes the fact has the error
-	m.Apply(tidemill.Fact{Type: tidemill.TypeRunFinished, Recipe: r.Recipe, Key: r.Key, Run: r.ID, At: at, Data: data})
+	m.Apply(fold.Fact{Type: tidemill.TypeRunFinished, Recipe: r.Recipe, Key: r.Key, Run: r.ID, At: at, Data: data})
 	switch run.State {
 	case tidemill.RunSettling, tidemill.RunSucceeded:
 		return nowSucceeded

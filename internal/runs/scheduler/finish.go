@@ -10,6 +10,7 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 	"tidemill.dev/internal/data/store"
 )
 
@@ -46,7 +47,7 @@ func (f *Foreman) refill(ctx context.Context, pool string) error {
 
 // conclude puts an attempt's end on the log and settles what follows at once.
 // That this fails is no error of the attempt's: it is tried again.
-func (f *Foreman) conclude(ctx context.Context, run *tidemill.Run, component string, d tidemill.RunFinished) (*tidemill.Making, error) {
+func (f *Foreman) conclude(ctx context.Context, run *tidemill.Run, component string, d tidemill.RunFinished) (*fold.Making, error) {
 	at := f.now()
 	d.Candidate = candidate(run, d, at)
 	_, m, err := f.put(ctx, finishedFact(run, component, d, at), at)
@@ -70,7 +71,7 @@ func (f *Foreman) conclude(ctx context.Context, run *tidemill.Run, component str
 }
 
 // asItIs is a run that the making may name no more.
-func (f *Foreman) asItIs(ctx context.Context, m *tidemill.Making, id string) (*tidemill.Run, error) {
+func (f *Foreman) asItIs(ctx context.Context, m *fold.Making, id string) (*tidemill.Run, error) {
 	if run := m.Find(id); run != nil {
 		return run, nil
 	}
@@ -125,7 +126,7 @@ func (f *Foreman) Cancel(ctx context.Context, run *tidemill.Run, by, reason stri
 // settle puts what a run has made on its dataset, and tells the log. Each of its
 // steps is named after the run: whoever repeats them after a crash, or does them
 // at the same time, makes one commit, one event and one end.
-func (f *Foreman) settle(ctx context.Context, run *tidemill.Run) (*tidemill.Making, error) {
+func (f *Foreman) settle(ctx context.Context, run *tidemill.Run) (*fold.Making, error) {
 	ctx, cancel := steady(ctx)
 	defer cancel()
 	r, err := commitRequest(run)
@@ -148,7 +149,7 @@ func (f *Foreman) settle(ctx context.Context, run *tidemill.Run) (*tidemill.Maki
 }
 
 // unsettled tells the log that there will be no commit.
-func (f *Foreman) unsettled(ctx context.Context, run *tidemill.Run, r store.CommitRequest, why string) (*tidemill.Making, error) {
+func (f *Foreman) unsettled(ctx context.Context, run *tidemill.Run, r store.CommitRequest, why string) (*fold.Making, error) {
 	_, m, err := f.put(ctx, committedFact(run, tidemill.RunCommitted{Dataset: r.Dataset, Branch: r.Branch, Lost: why}), f.now())
 	return m, err
 }
@@ -191,7 +192,7 @@ type Forgetting struct {
 // has made. The mark is where the fact lies: a run that began before it counts
 // no more. What waits or rests has gone with that; an attempt under way is told
 // to end, as by [Foreman.Cancel], and the making has it until it has.
-func (f *Foreman) Forget(ctx context.Context, r Forgetting) (tidemill.Mark, *tidemill.Making, error) {
+func (f *Foreman) Forget(ctx context.Context, r Forgetting) (tidemill.Mark, *fold.Making, error) {
 	if err := CheckKey(r.Key); err != nil {
 		return tidemill.Mark{}, nil, fmt.Errorf("forget what recipe %s has made: %w", r.Recipe, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/config"
+	"tidemill.dev/triggers/commands"
 )
 
 func trainer() config.Recipe {
@@ -121,17 +122,17 @@ func TestWhoIsAdmitted(t *testing.T) {
 		return config.Recipe{Name: name, MaxRunning: 3, Run: config.Job{Pool: pool, Priority: 4}}
 	}
 	c := &config.Config{Recipes: []config.Recipe{of("a", "gpu"), of("b", "cpu"), of("c", "gpu")}}
-	asked := func(typ, name string) *tidemill.Commands {
-		a := new(tidemill.Commands)
-		a.Apply(tidemill.Command{Type: typ, Subject: name})
+	asked := func(typ, name string) *commands.State {
+		a := new(commands.State)
+		a.Apply(commands.Command{Type: typ, Subject: name})
 		return a
 	}
 	for _, x := range []struct {
 		name  string
-		asked *tidemill.Commands
+		asked *commands.State
 		want  string
 	}{
-		{"nothing is paused", new(tidemill.Commands), "a c"},
+		{"nothing is paused", new(commands.State), "a c"},
 		{"a recipe is paused", asked(tidemill.TypeRecipePaused, "a"), "c"},
 		{"the pool is paused", asked(tidemill.TypePoolPaused, "gpu"), ""},
 		{"another pool is paused", asked(tidemill.TypePoolPaused, "cpu"), "a c"},

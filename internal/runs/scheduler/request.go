@@ -15,6 +15,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // ErrNoRecipe says that the config in force has no such recipe.
@@ -68,7 +69,7 @@ type Request struct {
 // Answer is what became of it.
 type Answer struct {
 	Run    string
-	Result tidemill.VerdictResult // accepted, absorbed or known
+	Result fold.VerdictResult // accepted, absorbed or known
 }
 
 // Request puts a wish on the log, and starts what is due then. Once it is on the
@@ -119,15 +120,15 @@ func (f *Foreman) requestedFact(r Request) fact {
 // answerOf reads from the making what became of the wish that lies at an offset.
 // A run that has ended remembers no offsets: hardly ever could it begin and end
 // before the log was read, so the wish was a repeat.
-func answerOf(m *tidemill.Making, r Request, offset int64) Answer {
-	a := Answer{Run: m.RunOf(r.Cause), Result: tidemill.Known}
+func answerOf(m *fold.Making, r Request, offset int64) Answer {
+	a := Answer{Run: m.RunOf(r.Cause), Result: fold.Known}
 	run := m.Find(a.Run)
 	switch {
 	case run == nil || !slices.Contains(run.Asked, offset):
 	case run.First == r.Cause:
-		a.Result = tidemill.Accepted
+		a.Result = fold.Accepted
 	default:
-		a.Result = tidemill.Absorbed
+		a.Result = fold.Absorbed
 	}
 	return a
 }

@@ -21,6 +21,7 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/data/store"
+	"tidemill.dev/triggers/commands"
 )
 
 // Options say what to work on.
@@ -30,7 +31,7 @@ type Options struct {
 	Broker   *broker.Broker // to read again what asked for a run; nil where nobody asks for one again
 	Names    tidemill.Names
 	Config   func() *config.Config
-	Asked    func() *tidemill.Commands               // what is paused; nil is nothing
+	Asked    func() *commands.State                  // what is paused; nil is nothing
 	Announce func(context.Context, api.Commit) error // publishes a commit's event
 	Launcher Launcher                                // nil where nothing can be launched
 	// Alone says that nobody but this process launches, as on a laptop: what its

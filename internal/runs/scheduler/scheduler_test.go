@@ -11,6 +11,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // plain is a recipe without inputs that keeps nothing.
@@ -34,7 +35,7 @@ func TestARequestStartsARun(t *testing.T) {
 	w := newWorld(t, plain("intent"))
 	f := w.foreman(nil)
 	first := w.ask(f, wish("intent", "bot-42", "1"))
-	if first.Result != tidemill.Accepted {
+	if first.Result != fold.Accepted {
 		t.Fatalf("the answer is %+v", first)
 	}
 	all := w.launch.launched()
@@ -48,7 +49,7 @@ func TestARequestStartsARun(t *testing.T) {
 	second := w.ask(f, wish("intent", "bot-42", "2"))
 	third := w.ask(f, wish("intent", "bot-42", "3"))
 	again := w.ask(f, wish("intent", "bot-42", "3"))
-	if second.Result != tidemill.Accepted || third != (Answer{second.Run, tidemill.Absorbed}) || again != (Answer{second.Run, tidemill.Known}) {
+	if second.Result != fold.Accepted || third != (Answer{second.Run, fold.Absorbed}) || again != (Answer{second.Run, fold.Known}) {
 		t.Errorf("more wishes are answered %+v, %+v and %+v", second, third, again)
 	}
 	if n := len(w.launch.launched()); n != 1 {

@@ -11,6 +11,7 @@ import (
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/retry"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // move is what a making asks its foreman to do.
@@ -26,7 +27,7 @@ const (
 // next reads what there is to do from a making alone, so that it does not matter
 // who asks, how often, or what came before. Attempts that are under way are no
 // part of it: whether they are lost takes a clock, and the patience of [Foreman.Watch].
-func next(m *tidemill.Making, now time.Time) move {
+func next(m *fold.Making, now time.Time) move {
 	if m.Live != nil && m.Live.State == tidemill.RunSettling {
 		return settles
 	}
@@ -39,7 +40,7 @@ func next(m *tidemill.Making, now time.Time) move {
 // begun is the attempt that a fact at an offset has begun, if it is under way;
 // nil if the log has refused it. Two who start the same attempt write two facts:
 // only one of them is at the offset.
-func begun(m *tidemill.Making, run string, number int, offset int64) *tidemill.Attempt {
+func begun(m *fold.Making, run string, number int, offset int64) *tidemill.Attempt {
 	if m.Live == nil || m.Live.ID != run {
 		return nil
 	}
@@ -50,7 +51,7 @@ func begun(m *tidemill.Making, run string, number int, offset int64) *tidemill.A
 }
 
 // due is the run of an id if its next attempt may start now.
-func due(m *tidemill.Making, run string, now time.Time) *tidemill.Run {
+func due(m *fold.Making, run string, now time.Time) *tidemill.Run {
 	if r, at := m.DueRun(); r != nil && r.ID == run && !at.After(now) {
 		return r
 	}
@@ -133,7 +134,7 @@ var errNotNow = errors.New("it cannot begin for now")
 // learn waits for what the log makes of a start that is on it, where Redis was
 // flushed just then. Whoever gave up here would leave an attempt that the log has
 // begun to be found lost.
-func (f *Foreman) learn(ctx context.Context, run *tidemill.Run, err error) (*tidemill.Making, error) {
+func (f *Foreman) learn(ctx context.Context, run *tidemill.Run, err error) (*fold.Making, error) {
 	there, ok := errors.AsType[*ledger.AppendedError](err)
 	for ok {
 		changed := f.ledger.Changed()

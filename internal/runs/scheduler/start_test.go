@@ -10,6 +10,7 @@ import (
 
 	"tidemill.dev"
 	"tidemill.dev/config"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC) // read only
@@ -28,17 +29,17 @@ func TestNext(t *testing.T) {
 	first := tidemill.Attempt{Number: 1, Offset: 7}
 	for _, c := range []struct {
 		name string
-		m    tidemill.Making
+		m    fold.Making
 		want move
 	}{
-		{"nothing is known", tidemill.Making{}, nothing},
-		{"one waits for its time", tidemill.Making{Waiting: waiting("w", later)}, nothing},
-		{"one waits, and it is time", tidemill.Making{Waiting: waiting("w", noon)}, admits},
-		{"one waits for another", tidemill.Making{Live: live(tidemill.RunRunning, time.Time{}, first), Waiting: waiting("w", before)}, nothing},
-		{"an attempt is under way", tidemill.Making{Live: live(tidemill.RunRunning, time.Time{}, first)}, nothing},
-		{"the next attempt waits", tidemill.Making{Live: live(tidemill.RunResting, later, first), Waiting: waiting("w", before)}, nothing},
-		{"the next attempt may begin", tidemill.Making{Live: live(tidemill.RunResting, before, first)}, admits},
-		{"it succeeded", tidemill.Making{Live: live(tidemill.RunSettling, time.Time{}, first), Waiting: waiting("w", before)}, settles},
+		{"nothing is known", fold.Making{}, nothing},
+		{"one waits for its time", fold.Making{Waiting: waiting("w", later)}, nothing},
+		{"one waits, and it is time", fold.Making{Waiting: waiting("w", noon)}, admits},
+		{"one waits for another", fold.Making{Live: live(tidemill.RunRunning, time.Time{}, first), Waiting: waiting("w", before)}, nothing},
+		{"an attempt is under way", fold.Making{Live: live(tidemill.RunRunning, time.Time{}, first)}, nothing},
+		{"the next attempt waits", fold.Making{Live: live(tidemill.RunResting, later, first), Waiting: waiting("w", before)}, nothing},
+		{"the next attempt may begin", fold.Making{Live: live(tidemill.RunResting, before, first)}, admits},
+		{"it succeeded", fold.Making{Live: live(tidemill.RunSettling, time.Time{}, first), Waiting: waiting("w", before)}, settles},
 	} {
 		if got := next(&c.m, noon); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
@@ -49,11 +50,11 @@ func TestNext(t *testing.T) {
 func TestWhoMayLaunch(t *testing.T) {
 	t.Parallel()
 	second := []tidemill.Attempt{{Number: 1, Offset: 7}, {Number: 2, Offset: 9}}
-	m := &tidemill.Making{Live: live(tidemill.RunRunning, time.Time{}, second...)}
-	rests := &tidemill.Making{Live: live(tidemill.RunResting, noon, second...)}
+	m := &fold.Making{Live: live(tidemill.RunRunning, time.Time{}, second...)}
+	rests := &fold.Making{Live: live(tidemill.RunResting, noon, second...)}
 	for _, c := range []struct {
 		name   string
-		m      *tidemill.Making
+		m      *fold.Making
 		run    string
 		number int
 		offset int64
@@ -64,7 +65,7 @@ func TestWhoMayLaunch(t *testing.T) {
 		{"who began the one before", m, "live", 1, 7, false},
 		{"of another run", m, "other", 2, 9, false},
 		{"after its end", rests, "live", 2, 9, false},
-		{"of nothing", &tidemill.Making{}, "live", 2, 9, false},
+		{"of nothing", &fold.Making{}, "live", 2, 9, false},
 	} {
 		if got := begun(c.m, c.run, c.number, c.offset); (got != nil) != c.want {
 			t.Errorf("%s: %+v, want %t", c.name, got, c.want)
@@ -220,7 +221,7 @@ func TestOutcomes(t *testing.T) {
 
 func TestAnswers(t *testing.T) {
 	t.Parallel()
-	var m tidemill.Making
+	var m fold.Making
 	wish := func(id string) Request {
 		return Request{Recipe: "r", Key: "k", Cause: tidemill.Cause{Source: "/s", ID: id}}
 	}
@@ -228,18 +229,18 @@ func TestAnswers(t *testing.T) {
 	ask := func(r Request) Answer {
 		offset++
 		data, _ := json.Marshal(tidemill.RunRequested{Cause: r.Cause})
-		m.Apply(tidemill.Fact{Offset: offset, Type: tidemill.TypeRunRequested, Recipe: r.Recipe, Key: r.Key,
+		m.Apply(fold.Fact{Offset: offset, Type: tidemill.TypeRunRequested, Recipe: r.Recipe, Key: r.Key,
 			Run: tidemill.RunID(r.Recipe, r.Key, r.Cause), Data: data, At: noon})
 		return answerOf(&m, r, offset)
 	}
 	id := tidemill.RunID("r", "k", wish("1").Cause)
-	for i, want := range []Answer{{id, tidemill.Accepted}, {id, tidemill.Absorbed}, {id, tidemill.Known}, {id, tidemill.Known}} {
+	for i, want := range []Answer{{id, fold.Accepted}, {id, fold.Absorbed}, {id, fold.Known}, {id, fold.Known}} {
 		if got := ask(wish([]string{"1", "2", "1", "2"}[i])); got != want {
 			t.Errorf("wish %d: %+v, want %+v", i, got, want)
 		}
 	}
 	m.Waiting = nil // it has ended
-	if got := ask(wish("2")); got != (Answer{id, tidemill.Known}) {
+	if got := ask(wish("2")); got != (Answer{id, fold.Known}) {
 		t.Errorf("a repeat after the run's end: %+v", got)
 	}
 	if got := answerOf(&m, wish("3"), 99); got.Run != "" {

@@ -23,6 +23,7 @@ import (
 	"tidemill.dev/config"
 	"tidemill.dev/internal/data/ledger"
 	"tidemill.dev/internal/data/store"
+	"tidemill.dev/triggers/commands"
 )
 
 // patience ends a hang; it measures nothing.
@@ -42,7 +43,7 @@ type world struct {
 
 	mu        sync.Mutex
 	config    *config.Config
-	acts      tidemill.Commands
+	acts      commands.State
 	announced map[string]int // commits
 }
 
@@ -144,7 +145,7 @@ func (w *world) change(set func(*config.Config)) {
 	w.config = &next
 }
 
-func (w *world) actsNow() *tidemill.Commands {
+func (w *world) actsNow() *commands.State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.acts.Clone()
@@ -153,7 +154,7 @@ func (w *world) actsNow() *tidemill.Commands {
 func (w *world) act(typ, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.acts.Apply(tidemill.Command{Offset: w.acts.Next(), Type: typ, Subject: name})
+	w.acts.Apply(commands.Command{Offset: w.acts.Next(), Type: typ, Subject: name})
 }
 
 func (w *world) announce(_ context.Context, c api.Commit) error {

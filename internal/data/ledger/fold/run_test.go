@@ -1,8 +1,9 @@
-package tidemill_test
+package fold_test
 
 import (
 	"bufio"
 	"encoding/json"
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,7 +11,10 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
 )
+
+var update = flag.Bool("update", false, "write the golden files of testdata")
 
 // factLine is a fact as it stands in the corpus. Its offset is its line's number.
 type factLine struct {
@@ -24,7 +28,7 @@ type factLine struct {
 type told struct {
 	Verdicts []string
 	Ended    []*tidemill.Run
-	Making   *tidemill.Making
+	Making   *fold.Making
 }
 
 // Each testdata/runs/NAME.ndjson is the facts of a recipe and key and folds to
@@ -58,7 +62,7 @@ func TestFactsFoldForEver(t *testing.T) {
 	}
 }
 
-func readFacts(t *testing.T, stream string) (all []tidemill.Fact) {
+func readFacts(t *testing.T, stream string) (all []fold.Fact) {
 	t.Helper()
 	f, err := os.Open(stream)
 	if err != nil {
@@ -70,13 +74,13 @@ func readFacts(t *testing.T, stream string) (all []tidemill.Fact) {
 		if err := json.Unmarshal(s.Bytes(), &l); err != nil {
 			t.Fatalf("%s: %v", s.Text(), err)
 		}
-		all = append(all, tidemill.Fact{Partition: 7, Offset: int64(len(all)), Type: l.Type, Recipe: l.Recipe, Key: l.Key, Run: l.Run, By: l.By, At: l.At, Data: l.Data})
+		all = append(all, fold.Fact{Partition: 7, Offset: int64(len(all)), Type: l.Type, Recipe: l.Recipe, Key: l.Key, Run: l.Run, By: l.By, At: l.At, Data: l.Data})
 	}
 	return all
 }
 
-func tell(facts []tidemill.Fact) told {
-	out := told{Making: &tidemill.Making{}}
+func tell(facts []fold.Fact) told {
+	out := told{Making: &fold.Making{}}
 	for _, f := range facts {
 		v := out.Making.Apply(f)
 		said := string(v.Result)
@@ -97,7 +101,7 @@ func tell(facts []tidemill.Fact) told {
 // scene folds facts that a test writes down shortly.
 type scene struct {
 	*testing.T
-	m      tidemill.Making
+	m      fold.Making
 	offset int64
 	now    time.Time
 	ended  *tidemill.Run
@@ -108,14 +112,14 @@ func newScene(t *testing.T) *scene {
 }
 
 // fold folds the next fact in, a second after the one before.
-func (s *scene) fold(typ, run string, data any) tidemill.Verdict {
+func (s *scene) fold(typ, run string, data any) fold.Verdict {
 	s.Helper()
 	text, err := json.Marshal(data)
 	if err != nil {
 		s.Fatal(err)
 	}
 	s.now = s.now.Add(time.Second)
-	v := s.m.Apply(tidemill.Fact{Offset: s.offset, Type: typ, Recipe: "r", Key: "k", Run: run, At: s.now, By: "ada", Data: text})
+	v := s.m.Apply(fold.Fact{Offset: s.offset, Type: typ, Recipe: "r", Key: "k", Run: run, At: s.now, By: "ada", Data: text})
 	s.offset++
 	if v.Ended != nil {
 		s.ended = v.Ended
@@ -123,22 +127,22 @@ func (s *scene) fold(typ, run string, data any) tidemill.Verdict {
 	return v
 }
 
-func (s *scene) is(v tidemill.Verdict, want tidemill.VerdictResult) {
+func (s *scene) is(v fold.Verdict, want fold.VerdictResult) {
 	s.Helper()
-	if v.Result != want || (v.Reason != "") != (want == tidemill.Refused) {
+	if v.Result != want || (v.Reason != "") != (want == fold.Refused) {
 		s.Fatalf("it is %s (%s), want %s", v.Result, v.Reason, want)
 	}
 }
 
 func causeOf(id string) tidemill.Cause { return tidemill.Cause{Source: "/shop", ID: id} }
 
-func (s *scene) ask(cause string, d tidemill.RunRequested) tidemill.Verdict {
+func (s *scene) ask(cause string, d tidemill.RunRequested) fold.Verdict {
 	s.Helper()
 	d.Cause, d.Events, d.Config = causeOf(cause), []json.RawMessage{json.RawMessage(`{"id":"` + cause + `"}`)}, "c"
 	return s.fold(tidemill.TypeRunRequested, "run-"+cause, d)
 }
 
-func (s *scene) start(run string, attempt int, p tidemill.Plan) tidemill.Verdict {
+func (s *scene) start(run string, attempt int, p tidemill.Plan) fold.Verdict {
 	s.Helper()
 	d := tidemill.RunStarted{Attempt: attempt, Seen: s.offset - 1, Plan: &p}
 	if s.m.Waiting != nil {
@@ -147,7 +151,7 @@ func (s *scene) start(run string, attempt int, p tidemill.Plan) tidemill.Verdict
 	return s.fold(tidemill.TypeRunStarted, run, d)
 }
 
-func (s *scene) finish(run string, attempt int, o tidemill.Outcome) tidemill.Verdict {
+func (s *scene) finish(run string, attempt int, o tidemill.Outcome) fold.Verdict {
 	s.Helper()
 	return s.fold(tidemill.TypeRunFinished, run, tidemill.RunFinished{Attempt: attempt, Outcome: o, Reason: "why"})
 }
@@ -179,14 +183,14 @@ func TestWhenARunIsDue(t *testing.T) {
 		"an earlier place is taken":             {{at: 0, delay: 100 * s, due: 100 * s}, {at: 10 * s, delay: 20 * s, due: 30 * s}},
 		"no maxWait is debounce":                {{at: 0, debounce: 30 * s, due: 30 * s}, {at: 20 * s, debounce: 30 * s, due: 30 * s}},
 	} {
-		var m tidemill.Making
+		var m fold.Making
 		zero := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
 		for i, a := range asks {
 			data, err := json.Marshal(tidemill.RunRequested{Cause: causeOf(string(rune('a' + i))), Debounce: a.debounce, MaxWait: a.maxWait, Delay: a.delay})
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.Apply(tidemill.Fact{Offset: int64(i), Type: tidemill.TypeRunRequested, Run: string(rune('a' + i)), At: zero.Add(a.at), Data: data})
+			m.Apply(fold.Fact{Offset: int64(i), Type: tidemill.TypeRunRequested, Run: string(rune('a' + i)), At: zero.Add(a.at), Data: data})
 			if run, due := m.DueRun(); run != m.Waiting || due.Sub(zero) != a.due {
 				t.Errorf("%s: after %d it is due at %s, want %s", name, i, due.Sub(zero), a.due)
 			}
@@ -211,16 +215,16 @@ func TestFailuresAndLosses(t *testing.T) {
 		"p":            "failed",
 	} {
 		s := newScene(t)
-		s.is(s.ask("e", tidemill.RunRequested{}), tidemill.Accepted)
+		s.is(s.ask("e", tidemill.RunRequested{}), fold.Accepted)
 		var got []string
 		for i, c := range text {
 			if c == 'x' {
-				s.is(s.start("run-e", i+1, patient), tidemill.Refused)
+				s.is(s.start("run-e", i+1, patient), fold.Refused)
 				break
 			}
-			s.is(s.start("run-e", i+1, patient), tidemill.Accepted)
+			s.is(s.start("run-e", i+1, patient), fold.Accepted)
 			outcome := map[rune]tidemill.Outcome{'f': "failed", 'l': "lost", 'e': "left", 's': "succeeded", 'c': "cancelled", 'p': "failed"}[c]
-			s.is(s.fold(tidemill.TypeRunFinished, "run-e", tidemill.RunFinished{Attempt: i + 1, Outcome: outcome, Permanent: c == 'p'}), tidemill.Accepted)
+			s.is(s.fold(tidemill.TypeRunFinished, "run-e", tidemill.RunFinished{Attempt: i + 1, Outcome: outcome, Permanent: c == 'p'}), fold.Accepted)
 			if s.ended != nil {
 				got = append(got, string(s.ended.State))
 				continue
@@ -239,23 +243,23 @@ func TestCancelAtEachState(t *testing.T) {
 	t.Parallel()
 	dataset := patient
 	dataset.Dataset = "d"
-	cancel := func(s *scene) tidemill.Verdict {
+	cancel := func(s *scene) fold.Verdict {
 		return s.fold(tidemill.TypeRunCancelled, "run-e", tidemill.RunCancelledData{Reason: "a slip"})
 	}
 	for name, c := range map[string]struct {
 		before func(*scene)
-		want   tidemill.VerdictResult
+		want   fold.VerdictResult
 		state  tidemill.RunState // of the run that ended; empty if it goes on
 	}{
-		"unknown":  {func(s *scene) { s.m = tidemill.Making{} }, tidemill.Refused, ""},
-		"waiting":  {func(*scene) {}, tidemill.Accepted, tidemill.RunCancelled},
-		"running":  {func(s *scene) { s.start("run-e", 1, patient) }, tidemill.Accepted, ""},
-		"resting":  {func(s *scene) { s.start("run-e", 1, patient); s.finish("run-e", 1, tidemill.OutcomeFailed) }, tidemill.Accepted, tidemill.RunCancelled},
-		"settling": {func(s *scene) { s.start("run-e", 1, dataset); s.finish("run-e", 1, tidemill.OutcomeSucceeded) }, tidemill.Refused, ""},
-		"ended":    {func(s *scene) { s.start("run-e", 1, patient); s.finish("run-e", 1, tidemill.OutcomeSucceeded) }, tidemill.Refused, tidemill.RunSucceeded},
+		"unknown":  {func(s *scene) { s.m = fold.Making{} }, fold.Refused, ""},
+		"waiting":  {func(*scene) {}, fold.Accepted, tidemill.RunCancelled},
+		"running":  {func(s *scene) { s.start("run-e", 1, patient) }, fold.Accepted, ""},
+		"resting":  {func(s *scene) { s.start("run-e", 1, patient); s.finish("run-e", 1, tidemill.OutcomeFailed) }, fold.Accepted, tidemill.RunCancelled},
+		"settling": {func(s *scene) { s.start("run-e", 1, dataset); s.finish("run-e", 1, tidemill.OutcomeSucceeded) }, fold.Refused, ""},
+		"ended":    {func(s *scene) { s.start("run-e", 1, patient); s.finish("run-e", 1, tidemill.OutcomeSucceeded) }, fold.Refused, tidemill.RunSucceeded},
 	} {
 		s := newScene(t)
-		s.is(s.ask("e", tidemill.RunRequested{}), tidemill.Accepted)
+		s.is(s.ask("e", tidemill.RunRequested{}), fold.Accepted)
 		c.before(s)
 		if v := cancel(s); v.Result != c.want {
 			t.Errorf("%s: cancelling is %s: %s", name, v.Result, v.Reason)
@@ -273,12 +277,12 @@ func TestTheEndOfWhatIsCancelled(t *testing.T) {
 		s := newScene(t)
 		s.ask("e", tidemill.RunRequested{})
 		s.start("run-e", 1, patient)
-		s.is(s.fold(tidemill.TypeRunCancelled, "run-e", tidemill.RunCancelledData{Reason: "a slip"}), tidemill.Accepted)
-		s.is(s.fold(tidemill.TypeRunCancelled, "run-e", tidemill.RunCancelledData{Reason: "again"}), tidemill.Known)
+		s.is(s.fold(tidemill.TypeRunCancelled, "run-e", tidemill.RunCancelledData{Reason: "a slip"}), fold.Accepted)
+		s.is(s.fold(tidemill.TypeRunCancelled, "run-e", tidemill.RunCancelledData{Reason: "again"}), fold.Known)
 		if r := s.m.Live; r.Cancel == nil || r.Cancel.By != "ada" || r.Cancel.Reason != "a slip" || r.Attempt() == nil {
 			t.Errorf("%s: its agent is told %+v", o, r)
 		}
-		s.is(s.finish("run-e", 1, o), tidemill.Accepted)
+		s.is(s.finish("run-e", 1, o), fold.Accepted)
 		if s.ended == nil || s.ended.State != tidemill.RunCancelled || s.ended.Reason != "a slip" || s.ended.Attempts[0].Outcome != o {
 			t.Errorf("%s: it has ended as %+v", o, s.ended)
 		}
@@ -289,16 +293,16 @@ func TestTheEndOfWhatIsCancelled(t *testing.T) {
 func TestACauseBetweenLookAndStart(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	s.is(s.ask("a", tidemill.RunRequested{}), tidemill.Accepted)
+	s.is(s.ask("a", tidemill.RunRequested{}), fold.Accepted)
 	seen := s.m.Waiting.LastAsked()
-	s.is(s.ask("b", tidemill.RunRequested{}), tidemill.Absorbed)
-	s.is(s.ask("b", tidemill.RunRequested{}), tidemill.Known)
+	s.is(s.ask("b", tidemill.RunRequested{}), fold.Absorbed)
+	s.is(s.ask("b", tidemill.RunRequested{}), fold.Known)
 	stale := tidemill.RunStarted{Attempt: 1, Seen: seen, Plan: &patient}
-	s.is(s.fold(tidemill.TypeRunStarted, "run-a", stale), tidemill.Refused)
+	s.is(s.fold(tidemill.TypeRunStarted, "run-a", stale), fold.Refused)
 	stale.Seen = s.m.Waiting.LastAsked()
-	s.is(s.fold(tidemill.TypeRunStarted, "run-a", stale), tidemill.Accepted)
-	s.is(s.ask("c", tidemill.RunRequested{}), tidemill.Accepted) // for the next one
-	s.is(s.fold(tidemill.TypeRunStarted, "run-c", tidemill.RunStarted{Attempt: 1, Seen: s.m.Waiting.LastAsked(), Plan: &patient}), tidemill.Refused)
+	s.is(s.fold(tidemill.TypeRunStarted, "run-a", stale), fold.Accepted)
+	s.is(s.ask("c", tidemill.RunRequested{}), fold.Accepted) // for the next one
+	s.is(s.fold(tidemill.TypeRunStarted, "run-c", tidemill.RunStarted{Attempt: 1, Seen: s.m.Waiting.LastAsked(), Plan: &patient}), fold.Refused)
 	if run, _ := s.m.DueRun(); run != nil {
 		t.Errorf("beside a live run %s is due", run.ID)
 	}
@@ -315,18 +319,18 @@ func TestCausesAreForgotten(t *testing.T) {
 	s := newScene(t)
 	one := func(cause string) {
 		t.Helper()
-		s.is(s.ask(cause, tidemill.RunRequested{}), tidemill.Accepted)
-		s.is(s.start("run-"+cause, 1, patient), tidemill.Accepted)
-		s.is(s.finish("run-"+cause, 1, tidemill.OutcomeSucceeded), tidemill.Accepted)
+		s.is(s.ask(cause, tidemill.RunRequested{}), fold.Accepted)
+		s.is(s.start("run-"+cause, 1, patient), fold.Accepted)
+		s.is(s.finish("run-"+cause, 1, tidemill.OutcomeSucceeded), fold.Accepted)
 	}
 	name := func(i int) string { return "e" + string(rune('0'+i/10)) + string(rune('0'+i%10)) }
 	for i := range 40 {
 		one(name(i))
 	}
-	if len(s.m.Ended) != tidemill.KeptRuns || s.m.Ended[9] != "run-e39" {
+	if len(s.m.Ended) != fold.KeptRuns || s.m.Ended[9] != "run-e39" {
 		t.Errorf("it names %v", s.m.Ended)
 	}
-	s.is(s.ask("e00", tidemill.RunRequested{}), tidemill.Known) // a run that is not named any more, for days
+	s.is(s.ask("e00", tidemill.RunRequested{}), fold.Known) // a run that is not named any more, for days
 	s.now = s.now.Add(8 * 24 * time.Hour)
 	one("late") // and then as many as there must be at least
 	for i := range 40 {
@@ -335,9 +339,9 @@ func TestCausesAreForgotten(t *testing.T) {
 			t.Errorf("%s is known: %v", name(i), known)
 		}
 	}
-	s.is(s.ask("first", tidemill.RunRequested{Debounce: time.Hour}), tidemill.Accepted)
+	s.is(s.ask("first", tidemill.RunRequested{Debounce: time.Hour}), fold.Accepted)
 	for i := range 12_000 {
-		s.is(s.ask("x"+time.Duration(i).String(), tidemill.RunRequested{Debounce: time.Hour}), tidemill.Absorbed)
+		s.is(s.ask("x"+time.Duration(i).String(), tidemill.RunRequested{Debounce: time.Hour}), fold.Absorbed)
 	}
 	r := s.m.Waiting
 	if r.Causes != 12_001 || len(r.Asked) != 10_000 || r.LastAsked() != s.offset-1 || r.First != causeOf("first") {
@@ -347,7 +351,7 @@ func TestCausesAreForgotten(t *testing.T) {
 	if err != nil || len(data) > 200<<10 {
 		t.Errorf("it has %d bytes, %v", len(data), err)
 	}
-	s.is(s.ask("x"+time.Duration(11_999).String(), tidemill.RunRequested{}), tidemill.Known)
+	s.is(s.ask("x"+time.Duration(11_999).String(), tidemill.RunRequested{}), fold.Known)
 	causes := 0
 	for _, seen := range s.m.Seen {
 		causes += len(seen.Causes) / 8
@@ -355,8 +359,8 @@ func TestCausesAreForgotten(t *testing.T) {
 	if causes != 4096 || s.m.RunOf(causeOf("late")) != "" {
 		t.Errorf("%d causes are remembered, the run before asked for by one of them: %q", causes, s.m.RunOf(causeOf("late")))
 	}
-	s.is(s.ask("late", tidemill.RunRequested{}), tidemill.Known)  // the run that it asked for is still named
-	s.is(s.ask("first", tidemill.RunRequested{}), tidemill.Known) // and this one's waits
+	s.is(s.ask("late", tidemill.RunRequested{}), fold.Known)  // the run that it asked for is still named
+	s.is(s.ask("first", tidemill.RunRequested{}), fold.Known) // and this one's waits
 }
 
 // Of an attempt that was lost nobody knows anything, so what the one before has
@@ -383,31 +387,15 @@ func TestTheResultOfTheNewestThatTold(t *testing.T) {
 func TestFactsThatAreNoText(t *testing.T) {
 	t.Parallel()
 	data := []byte(`{"cause":{"source":"/shop","id":"e"}}`)
-	for _, f := range []tidemill.Fact{{Run: "\xb3"}, {Run: "r", Key: "\xb3"}, {Run: "r", Recipe: "\xb3"}} {
-		var m tidemill.Making
+	for _, f := range []fold.Fact{{Run: "\xb3"}, {Run: "r", Key: "\xb3"}, {Run: "r", Recipe: "\xb3"}} {
+		var m fold.Making
 		f.Type, f.Data = tidemill.TypeRunRequested, data
-		if v := m.Apply(f); v.Result != tidemill.Refused || m.Waiting != nil {
+		if v := m.Apply(f); v.Result != fold.Refused || m.Waiting != nil {
 			t.Errorf("%+v is %+v", f, v)
 		}
 	}
-	var m tidemill.Making
-	if v := m.Apply(tidemill.Fact{Run: "r", By: "a\xb3", Type: tidemill.TypeRunRequested, Data: data}); v.Result != tidemill.Accepted || m.Waiting.By != "a\uFFFD" {
+	var m fold.Making
+	if v := m.Apply(fold.Fact{Run: "r", By: "a\xb3", Type: tidemill.TypeRunRequested, Data: data}); v.Result != fold.Accepted || m.Waiting.By != "a\uFFFD" {
 		t.Errorf("%+v, by %q", v, m.Waiting.By)
-	}
-}
-
-func TestNamesOfAttempts(t *testing.T) {
-	t.Parallel()
-	run := tidemill.RunID("intent", "bot-42", causeOf("e"))
-	if again := tidemill.RunID("intent", "bot-42", causeOf("e")); again != run || tidemill.RunID("intent", "bot-4", causeOf("2e")) == run {
-		t.Errorf("%s and %s", run, again)
-	}
-	if got, n, ok := tidemill.CutAttemptName(tidemill.AttemptName(run, 12)); got != run || n != 12 || !ok {
-		t.Errorf("%s, %d, %v", got, n, ok)
-	}
-	for _, bad := range []string{"", "-1", "a", "a-", "a-0", "a-01", "a-+1", "a--1", "a-b-1", "a-99999999999999999999"} {
-		if run, n, ok := tidemill.CutAttemptName(bad); ok {
-			t.Errorf("%q is attempt %d of %q", bad, n, run)
-		}
 	}
 }

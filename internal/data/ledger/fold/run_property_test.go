@@ -1,4 +1,4 @@
-package tidemill_test
+package fold_test
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // troupe writes the facts of one recipe and key as a crowd of processes would
@@ -16,9 +17,9 @@ import (
 // what follows from that, and often says it again.
 type troupe struct {
 	*rand.Rand
-	facts []tidemill.Fact
-	was   []tidemill.Making // before each fact
-	now   tidemill.Making
+	facts []fold.Fact
+	was   []fold.Making // before each fact
+	now   fold.Making
 	at    time.Time
 	plan  tidemill.Plan
 }
@@ -32,7 +33,7 @@ func newTroupe(seed uint64) *troupe {
 }
 
 // seen is the fold as somebody knows it who has not heard of the newest facts.
-func (t *troupe) seen() tidemill.Making {
+func (t *troupe) seen() fold.Making {
 	if behind := t.IntN(8); behind > 0 && behind <= len(t.was) && t.IntN(2) == 0 {
 		return t.was[len(t.was)-behind]
 	}
@@ -47,10 +48,10 @@ func (t *troupe) say(typ, run string, data any) {
 		panic(err)
 	}
 	t.at = t.at.Add(time.Duration(t.IntN(20)) * time.Second)
-	t.put(tidemill.Fact{Type: typ, Run: run, At: t.at.Add(time.Duration(t.IntN(10)-5) * time.Second), By: []string{"", "ada"}[t.IntN(2)], Data: text})
+	t.put(fold.Fact{Type: typ, Run: run, At: t.at.Add(time.Duration(t.IntN(10)-5) * time.Second), By: []string{"", "ada"}[t.IntN(2)], Data: text})
 }
 
-func (t *troupe) put(f tidemill.Fact) {
+func (t *troupe) put(f fold.Fact) {
 	f.Partition, f.Offset, f.Recipe, f.Key = 3, int64(len(t.facts))*int64(1+len(t.facts)%3), "r", "k" // others' facts lie between
 	if n := len(t.facts); n > 0 && f.Offset <= t.facts[n-1].Offset {
 		f.Offset = t.facts[n-1].Offset + 1
@@ -99,7 +100,7 @@ func (t *troupe) act() {
 }
 
 // copied is what a making is after it has been written down and read.
-func copied(m tidemill.Making) (c tidemill.Making) {
+func copied(m fold.Making) (c fold.Making) {
 	data, err := json.Marshal(m)
 	if err == nil {
 		err = json.Unmarshal(data, &c)
@@ -125,7 +126,7 @@ func newAuditor(t *testing.T) *auditor {
 	return &auditor{T: t, runOf: map[tidemill.Cause]string{}, causes: map[string]int{}, newest: map[string]int64{}, attempts: map[string]int{}, ended: map[string]string{}, gone: map[string]bool{}}
 }
 
-func (a *auditor) watch(m *tidemill.Making, f tidemill.Fact) {
+func (a *auditor) watch(m *fold.Making, f fold.Fact) {
 	a.Helper()
 	before := written(a.T, m)
 	wasSeen := int64(-1)
@@ -140,9 +141,9 @@ func (a *auditor) watch(m *tidemill.Making, f tidemill.Fact) {
 		a.Fatalf("%d: what waits is %+v", f.Offset, m.Waiting)
 	case m.Live != nil && (m.Live.State.Ended() || m.Live.State == tidemill.RunWaiting || len(m.Live.Attempts) == 0):
 		a.Fatalf("%d: what is live is %+v", f.Offset, m.Live)
-	case (v.Result == tidemill.Refused) != (v.Reason != ""):
+	case (v.Result == fold.Refused) != (v.Reason != ""):
 		a.Fatalf("%d: %+v", f.Offset, v)
-	case v.Result == tidemill.Refused || v.Result == tidemill.Known:
+	case v.Result == fold.Refused || v.Result == fold.Known:
 		m := copied(*m)
 		m.Next, m.Recipe, m.Key = 0, "", ""
 		if after := written(a.T, &m); after != before {
@@ -162,7 +163,7 @@ func (a *auditor) watch(m *tidemill.Making, f tidemill.Fact) {
 	}
 }
 
-func (a *auditor) accepted(m *tidemill.Making, f tidemill.Fact, v tidemill.Verdict, wasSeen int64) {
+func (a *auditor) accepted(m *fold.Making, f fold.Fact, v fold.Verdict, wasSeen int64) {
 	a.Helper()
 	switch f.Type {
 	case tidemill.TypeRunRequested:
@@ -173,7 +174,7 @@ func (a *auditor) accepted(m *tidemill.Making, f tidemill.Fact, v tidemill.Verdi
 		if run, again := a.runOf[d.Cause]; again {
 			a.Fatalf("%d: the cause %v asks again, after %s", f.Offset, d.Cause, run)
 		}
-		if (v.Result == tidemill.Accepted) != (m.Waiting.Causes == 1) {
+		if (v.Result == fold.Accepted) != (m.Waiting.Causes == 1) {
 			a.Fatalf("%d: %s, of %d causes", f.Offset, v.Result, m.Waiting.Causes)
 		}
 		a.runOf[d.Cause] = m.Waiting.ID
@@ -213,7 +214,7 @@ func (a *auditor) accepted(m *tidemill.Making, f tidemill.Fact, v tidemill.Verdi
 
 // forgotten looks at the end of a key: nothing waits, and what is live is told to
 // end.
-func (a *auditor) forgotten(m *tidemill.Making, f tidemill.Fact, v tidemill.Verdict) {
+func (a *auditor) forgotten(m *fold.Making, f fold.Fact, v fold.Verdict) {
 	a.Helper()
 	if m.Waiting != nil || len(m.Ended) > 0 || !m.Gone || m.Live != nil && (m.Live.State == tidemill.RunResting || m.Live.Cancel == nil) {
 		a.Fatalf("%d: the key has gone, and there is %s", f.Offset, written(a.T, m))
@@ -229,7 +230,7 @@ func (a *auditor) forgotten(m *tidemill.Making, f tidemill.Fact, v tidemill.Verd
 	}
 }
 
-func (a *auditor) end(m *tidemill.Making, f tidemill.Fact, r *tidemill.Run) {
+func (a *auditor) end(m *fold.Making, f fold.Fact, r *tidemill.Run) {
 	a.Helper()
 	if a.ended[r.ID] != "" {
 		a.Fatalf("%d: %s ends again", f.Offset, r.ID)
@@ -250,7 +251,7 @@ func (a *auditor) end(m *tidemill.Making, f tidemill.Fact, r *tidemill.Run) {
 }
 
 // written is a making without what tells how far it has come.
-func written(t *testing.T, m *tidemill.Making) string {
+func written(t *testing.T, m *fold.Making) string {
 	t.Helper()
 	c := *m
 	c.Next, c.Recipe, c.Key = 0, "", ""
@@ -272,7 +273,7 @@ func TestAnyFacts(t *testing.T) {
 			crowd.act()
 		}
 		a := newAuditor(t)
-		var m tidemill.Making
+		var m fold.Making
 		for _, f := range crowd.facts {
 			a.watch(&m, f)
 		}
@@ -305,7 +306,7 @@ func TestAnyBatching(t *testing.T) {
 		}
 		want := tell(crowd.facts)
 		r := rand.New(rand.NewPCG(seed, 9))
-		var m tidemill.Making
+		var m fold.Making
 		var ended []*tidemill.Run
 		for from := 0; from < len(crowd.facts); {
 			m = copied(m)
@@ -315,7 +316,7 @@ func TestAnyBatching(t *testing.T) {
 				if v.Ended != nil {
 					ended = append(ended, v.Ended)
 				}
-				if f.Offset < crowd.facts[from].Offset && v.Result != tidemill.Known {
+				if f.Offset < crowd.facts[from].Offset && v.Result != fold.Known {
 					t.Fatalf("seed %d: offset %d comes again and is %+v", seed, f.Offset, v)
 				}
 			}
@@ -384,17 +385,17 @@ func FuzzMaking(f *testing.F) {
 		for range seed {
 			crowd.act()
 		}
-		fact := tidemill.Fact{Offset: crowd.now.Next, Type: typ, Run: run, Recipe: "r", Key: "k", At: crowd.at, Data: []byte(data)}
+		fact := fold.Fact{Offset: crowd.now.Next, Type: typ, Run: run, Recipe: "r", Key: "k", At: crowd.at, Data: []byte(data)}
 		m := copied(crowd.now)
 		v := m.Apply(fact)
-		if m.Next != fact.Offset+1 || v.Result == "" || (v.Result == tidemill.Refused) != (v.Reason != "") {
+		if m.Next != fact.Offset+1 || v.Result == "" || (v.Result == fold.Refused) != (v.Reason != "") {
 			t.Errorf("%+v, next %d", v, m.Next)
 		}
 		again := copied(m)
 		if written(t, &m) != written(t, &again) {
 			t.Errorf("%s\nis not what is read back:\n%s", written(t, &m), written(t, &again))
 		}
-		m.Apply(tidemill.Fact{Offset: m.Next, Type: tidemill.TypeRunRequested, Run: "z", At: crowd.at, Data: []byte(`{"cause":{"source":"z","id":"z"}}`)})
+		m.Apply(fold.Fact{Offset: m.Next, Type: tidemill.TypeRunRequested, Run: "z", At: crowd.at, Data: []byte(`{"cause":{"source":"z","id":"z"}}`)})
 		if m.Waiting == nil {
 			t.Error("nothing can be asked for any more")
 		}

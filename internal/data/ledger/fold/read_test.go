@@ -1,4 +1,4 @@
-package tidemill
+package fold
 
 import (
 	"encoding/json"
@@ -6,13 +6,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"tidemill.dev"
 )
 
 // What the quick way reads is what encoding/json reads, byte for byte of the
 // plan that is written down again too; and it does read what we write.
 func TestReadingAgreesWithJSON(t *testing.T) {
 	for _, c := range readings() {
-		if !agrees[RunRequested](t, c.text) && !agrees[RunStarted](t, c.text) && !agrees[finishedFact](t, c.text) && c.quick {
+		if !agrees[tidemill.RunRequested](t, c.text) && !agrees[tidemill.RunStarted](t, c.text) && !agrees[finishedFact](t, c.text) && c.quick {
 			t.Errorf("%s is not read quickly", c.text)
 		}
 	}
@@ -26,9 +28,9 @@ type readingCase struct {
 
 func readings() (all []readingCase) {
 	for _, v := range []any{
-		RunRequested{}, RunStarted{}, RunFinished{}, wholeRequest(), wholeStart(), wholeFinish(),
-		RunRequested{Config: "ü\u2028<&>\"\\\n\x01\U0001F600", Events: []json.RawMessage{}},
-		RunFinished{Result: Result{Metrics: map[string]float64{}, GPUSeconds: 1e-9, PeakMemory: -1}},
+		tidemill.RunRequested{}, tidemill.RunStarted{}, tidemill.RunFinished{}, wholeRequest(), wholeStart(), wholeFinish(),
+		tidemill.RunRequested{Config: "ü\u2028<&>\"\\\n\x01\U0001F600", Events: []json.RawMessage{}},
+		tidemill.RunFinished{Result: tidemill.Result{Metrics: map[string]float64{}, GPUSeconds: 1e-9, PeakMemory: -1}},
 	} {
 		text, err := json.Marshal(v)
 		if err != nil {
@@ -52,29 +54,29 @@ func readings() (all []readingCase) {
 	return all
 }
 
-func wholeRequest() RunRequested {
-	return RunRequested{Cause: Cause{Source: "/crm", ID: "1"}, Events: []json.RawMessage{json.RawMessage(`{"id":"1","data":{"n":[1,2.5,true,null]}}`)},
+func wholeRequest() tidemill.RunRequested {
+	return tidemill.RunRequested{Cause: tidemill.Cause{Source: "/crm", ID: "1"}, Events: []json.RawMessage{json.RawMessage(`{"id":"1","data":{"n":[1,2.5,true,null]}}`)},
 		Debounce: time.Second, MaxWait: time.Minute, Delay: time.Hour, Priority: -3, Again: "run", Config: "abc"}
 }
 
-func wholeStart() RunStarted {
+func wholeStart() tidemill.RunStarted {
 	user := int64(7)
-	return RunStarted{Attempt: 1, Seen: 12, Where: wholeWhere(), Plan: &Plan{Team: "chat", Image: "i", Dir: "/d", Command: []string{"python", "-c", "print(\"<&>\")"},
+	return tidemill.RunStarted{Attempt: 1, Seen: 12, Where: wholeWhere(), Plan: &tidemill.Plan{Team: "chat", Image: "i", Dir: "/d", Command: []string{"python", "-c", "print(\"<&>\")"},
 		Env: map[string]string{"B": "2", "A": "ä"}, Secrets: map[string]string{"K": "a/b"}, CPU: 0.5, Memory: 1 << 40, GPUs: 2, Pool: "gpu", Priority: 1,
-		Deadline: time.Hour, Grace: time.Second, Attempts: 3, Backoff: Backoff{First: time.Second, Cap: time.Minute},
-		Inputs: []Input{{Name: "x", Dataset: "d", Branch: "b", Commit: "c", Tree: "t", Files: 1, Bytes: 2}, {Name: "y", URI: "https://x", Allow: []string{"https://x"}}},
-		Model:  "m", Judge: &Judge{Gate: []string{"metrics.a >= 1"}, On: GateOnSame, Promote: PromoteAuto, Keep: 10}, Champion: &Champion{Version: 1, Artifact: "a"},
-		Dataset: "o", Branch: "main", MaxOutput: 1, MaxLog: 2, Workers: 2, Servers: &Servers{Count: 1, Command: []string{"ps"}},
-		Inside: Inside{User: &user, PullSecrets: []string{"p"}, Volumes: []Volume{{Claim: "c", At: "/v"}}}}}
+		Deadline: time.Hour, Grace: time.Second, Attempts: 3, Backoff: tidemill.Backoff{First: time.Second, Cap: time.Minute},
+		Inputs: []tidemill.Input{{Name: "x", Dataset: "d", Branch: "b", Commit: "c", Tree: "t", Files: 1, Bytes: 2}, {Name: "y", URI: "https://x", Allow: []string{"https://x"}}},
+		Model:  "m", Judge: &tidemill.Judge{Gate: []string{"metrics.a >= 1"}, On: tidemill.GateOnSame, Promote: tidemill.PromoteAuto, Keep: 10}, Champion: &tidemill.Champion{Version: 1, Artifact: "a"},
+		Dataset: "o", Branch: "main", MaxOutput: 1, MaxLog: 2, Workers: 2, Servers: &tidemill.Servers{Count: 1, Command: []string{"ps"}},
+		Inside: tidemill.Inside{User: &user, PullSecrets: []string{"p"}, Volumes: []tidemill.Volume{{Claim: "c", At: "/v"}}}}}
 }
 
-func wholeWhere() Where {
-	return Where{Node: "n", Card: "H200", Driver: "1", GPUs: []int{0, 1}, Image: "sha256:1", ResumedFrom: "t"}
+func wholeWhere() tidemill.Where {
+	return tidemill.Where{Node: "n", Card: "H200", Driver: "1", GPUs: []int{0, 1}, Image: "sha256:1", ResumedFrom: "t"}
 }
 
-func wholeFinish() RunFinished {
-	return RunFinished{Attempt: 2, Outcome: OutcomeFailed, Reason: "no", Permanent: true, Candidate: &Candidate{Model: "m"}, Where: wholeWhere(),
-		Result: Result{Exit: -1, Signal: "SIGKILL", PeakMemory: 5, GPUSeconds: 2.25, Stages: []Stage{{Name: "run", Seconds: 0.1}}, Artifact: "a", Bytes: 1, Files: 2,
+func wholeFinish() tidemill.RunFinished {
+	return tidemill.RunFinished{Attempt: 2, Outcome: tidemill.OutcomeFailed, Reason: "no", Permanent: true, Candidate: &tidemill.Candidate{Model: "m"}, Where: wholeWhere(),
+		Result: tidemill.Result{Exit: -1, Signal: "SIGKILL", PeakMemory: 5, GPUSeconds: 2.25, Stages: []tidemill.Stage{{Name: "run", Seconds: 0.1}}, Artifact: "a", Bytes: 1, Files: 2,
 			Metrics: map[string]float64{"f1": 0.5, "loss": -1e-7}, LastLines: "a\nb\t\u00e9", LogBytes: 3, Cut: true}}
 }
 
@@ -84,7 +86,7 @@ func agrees[T any](t *testing.T, text string) (quick bool) {
 	t.Helper()
 	var have, want T
 	q := reading{data: []byte(text)}
-	any(&have).(quickly).readQuickly(&q)
+	quickly(&have)(&q)
 	quick = !q.over && q.at == len(text)
 	if err := json.Unmarshal([]byte(text), &want); quick && (err != nil || !reflect.DeepEqual(have, want)) {
 		t.Errorf("of %q into %T quickly:\n%+v\nby encoding/json:\n%+v, %v", text, want, have, want, err)
@@ -103,8 +105,8 @@ func FuzzReading(f *testing.F) {
 		f.Add(c.text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		agrees[RunRequested](t, text)
-		agrees[RunStarted](t, text)
+		agrees[tidemill.RunRequested](t, text)
+		agrees[tidemill.RunStarted](t, text)
 		agrees[finishedFact](t, text)
 	})
 }

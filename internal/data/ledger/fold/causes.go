@@ -1,9 +1,10 @@
-package tidemill
+package fold
 
 import (
-	"crypto/sha256"
 	"slices"
 	"time"
+
+	"tidemill.dev"
 )
 
 // Seen are the causes that asked for a run, so that none asks twice.
@@ -27,7 +28,7 @@ const (
 )
 
 // RunOf is the id of the run that a cause asked for; empty if it is not known.
-func (m *Making) RunOf(c Cause) string {
+func (m *Making) RunOf(c tidemill.Cause) string {
 	d := digest(c)
 	for _, s := range m.Seen {
 		if s.has(d) {
@@ -37,10 +38,9 @@ func (m *Making) RunOf(c Cause) string {
 	return ""
 }
 
-func digest(c Cause) []byte {
-	h := sha256.New()
-	writeParts(h, []string{c.Source, c.ID})
-	return h.Sum(nil)[:causeDigest]
+func digest(c tidemill.Cause) []byte {
+	sum := c.Digest()
+	return sum[:causeDigest]
 }
 
 func (s Seen) has(d []byte) bool {
@@ -53,7 +53,7 @@ func (s Seen) has(d []byte) bool {
 }
 
 // see remembers a cause and forgets what is too old.
-func (m *Making) see(c Cause, run string, at time.Time) {
+func (m *Making) see(c tidemill.Cause, run string, at time.Time) {
 	n := len(m.Seen)
 	if n == 0 || m.Seen[n-1].Run != run {
 		m.Seen = append(m.Seen, Seen{Run: run})

@@ -1,4 +1,4 @@
-package tidemill_test
+package fold_test
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // court writes the facts of one model as a crowd of judges and people would that
@@ -16,9 +17,9 @@ import (
 // follows from that, and often says it again.
 type court struct {
 	*rand.Rand
-	facts []tidemill.Fact
-	was   []tidemill.Model // before each fact
-	now   tidemill.Model
+	facts []fold.Fact
+	was   []fold.Model // before each fact
+	now   fold.Model
 	at    time.Time
 	keep  int
 }
@@ -29,7 +30,7 @@ func newCourt(seed uint64) *court {
 	return c
 }
 
-func (c *court) seen() tidemill.Model {
+func (c *court) seen() fold.Model {
 	if behind := c.IntN(8); behind > 0 && behind <= len(c.was) && c.IntN(2) == 0 {
 		return c.was[len(c.was)-behind]
 	}
@@ -42,10 +43,10 @@ func (c *court) say(typ, run string, data any) {
 		panic(err)
 	}
 	c.at = c.at.Add(time.Duration(c.IntN(20)) * time.Second)
-	c.put(tidemill.Fact{ID: fmt.Sprint("f", len(c.facts)), Type: typ, Run: run, At: c.at, By: []string{"", "ada"}[c.IntN(2)], Data: text})
+	c.put(fold.Fact{ID: fmt.Sprint("f", len(c.facts)), Type: typ, Run: run, At: c.at, By: []string{"", "ada"}[c.IntN(2)], Data: text})
 }
 
-func (c *court) put(f tidemill.Fact) {
+func (c *court) put(f fold.Fact) {
 	f.Partition, f.Model, f.Key, f.Recipe = 5, "m/k", "k", "r"
 	f.Offset = 0
 	if n := len(c.facts); n > 0 {
@@ -87,7 +88,7 @@ func (c *court) act() {
 	}
 }
 
-func copiedModel(m tidemill.Model) (c tidemill.Model) {
+func copiedModel(m fold.Model) (c fold.Model) {
 	data, err := json.Marshal(m)
 	if err == nil {
 		err = json.Unmarshal(data, &c)
@@ -107,14 +108,14 @@ type jury struct {
 	judged  map[int]tidemill.VersionState // what a gate said once
 }
 
-func (j *jury) watch(m *tidemill.Model, f tidemill.Fact) {
+func (j *jury) watch(m *fold.Model, f fold.Fact) {
 	j.Helper()
 	before := copiedModel(*m)
 	v := m.Apply(f)
-	if (v.Result == tidemill.Refused) != (v.Reason != "") {
+	if (v.Result == fold.Refused) != (v.Reason != "") {
 		j.Fatalf("%d: %+v", f.Offset, v)
 	}
-	if v.Result != tidemill.Accepted {
+	if v.Result != fold.Accepted {
 		same := copiedModel(*m)
 		same.Next = before.Next
 		same.Name, same.Key = before.Name, before.Key
@@ -132,7 +133,7 @@ func (j *jury) watch(m *tidemill.Model, f tidemill.Fact) {
 	j.kept(m)
 }
 
-func text(m tidemill.Model) string {
+func text(m fold.Model) string {
 	data, err := json.Marshal(m)
 	if err != nil {
 		panic(err)
@@ -141,7 +142,7 @@ func text(m tidemill.Model) string {
 }
 
 // crown looks at a change of the champion.
-func (j *jury) crown(m *tidemill.Model, before tidemill.Model, f tidemill.Fact) {
+func (j *jury) crown(m *fold.Model, before fold.Model, f fold.Fact) {
 	j.Helper()
 	if m.Turn < before.Turn || m.Champion != before.Champion && m.Turn != before.Turn+1 {
 		j.Fatalf("%d: from turn %d to %d", f.Offset, before.Turn, m.Turn)
@@ -167,9 +168,9 @@ func (j *jury) crown(m *tidemill.Model, before tidemill.Model, f tidemill.Fact) 
 }
 
 // kept looks at what is kept.
-func (j *jury) kept(m *tidemill.Model) {
+func (j *jury) kept(m *fold.Model) {
 	j.Helper()
-	sorted := slices.IsSortedFunc(m.Versions, func(a, b tidemill.Held) int { return a.Number - b.Number })
+	sorted := slices.IsSortedFunc(m.Versions, func(a, b fold.Held) int { return a.Number - b.Number })
 	if !sorted || m.Champion != 0 && m.Find(m.Champion) == nil || m.Previous != 0 && m.Find(m.Previous) == nil {
 		j.Fatalf("%s", text(*m))
 	}
@@ -191,7 +192,7 @@ func TestModelsStayOne(t *testing.T) {
 			c.act()
 		}
 		j := &jury{T: t, numbers: map[string]int{}, origins: map[int]tidemill.Mark{}, owed: map[string]bool{}, judged: map[int]tidemill.VersionState{}}
-		var m tidemill.Model
+		var m fold.Model
 		for _, f := range c.facts {
 			j.watch(&m, f)
 		}
@@ -207,7 +208,7 @@ func TestModelsStayOne(t *testing.T) {
 
 // inBatches folds with what is written down and read between, some facts twice.
 func (c *court) inBatches() string {
-	var m tidemill.Model
+	var m fold.Model
 	for from := 0; from < len(c.facts); {
 		m = copiedModel(m)
 		to := min(len(c.facts), from+1+c.IntN(20))

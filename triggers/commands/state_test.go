@@ -1,4 +1,4 @@
-package tidemill_test
+package commands_test
 
 import (
 	"bufio"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/triggers/commands"
 )
 
 var update = flag.Bool("update", false, "write the golden files of testdata")
@@ -22,11 +23,11 @@ type line struct {
 	Data                  json.RawMessage
 }
 
-// Each testdata/commands/NAME.ndjson is a stream of acts and folds to NAME.json for
+// Each testdata/NAME.ndjson is a stream of acts and folds to NAME.json for
 // ever: what people once asked for must mean the same to every later version.
 // To add a case, add the stream, run with -update and read what was written.
 func TestActsFoldForEver(t *testing.T) {
-	streams, err := filepath.Glob("testdata/commands/*.ndjson")
+	streams, err := filepath.Glob("testdata/*.ndjson")
 	if err != nil || len(streams) == 0 {
 		t.Fatalf("no cases: %v", err)
 	}
@@ -56,12 +57,12 @@ func TestActsFoldForEver(t *testing.T) {
 // folded is all that a fold tells of the names that its stream has.
 type folded struct {
 	Next      int64
-	Triggers  map[string]tidemill.Pause
-	Schedules map[string]tidemill.Pause
-	Recipes   map[string]tidemill.Pause `json:",omitempty"` // since runs
-	Pools     map[string]tidemill.Pause `json:",omitempty"`
+	Triggers  map[string]commands.Pause
+	Schedules map[string]commands.Pause
+	Recipes   map[string]commands.Pause `json:",omitempty"` // since runs
+	Pools     map[string]commands.Pause `json:",omitempty"`
 	Replays   []replay
-	Letters   []tidemill.LetterReplay
+	Letters   []commands.LetterReplay
 }
 
 type replay struct {
@@ -78,8 +79,8 @@ func foldOf(t *testing.T, stream string) folded {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	acts := &tidemill.Commands{}
-	out := folded{Triggers: map[string]tidemill.Pause{}, Schedules: map[string]tidemill.Pause{}, Recipes: map[string]tidemill.Pause{}, Pools: map[string]tidemill.Pause{}}
+	acts := &commands.State{}
+	out := folded{Triggers: map[string]commands.Pause{}, Schedules: map[string]commands.Pause{}, Recipes: map[string]commands.Pause{}, Pools: map[string]commands.Pause{}}
 	var subjects []string
 	for s := bufio.NewScanner(f); s.Scan(); {
 		var l line
@@ -87,7 +88,7 @@ func foldOf(t *testing.T, stream string) folded {
 			t.Fatalf("%s: %v", s.Text(), err)
 		}
 		subjects = append(subjects, l.Subject)
-		acts.Apply(tidemill.Command{Offset: int64(len(subjects)) - 1, ID: l.ID, Type: l.Type, Subject: l.Subject, By: l.By, At: l.At, Data: l.Data})
+		acts.Apply(commands.Command{Offset: int64(len(subjects)) - 1, ID: l.ID, Type: l.Type, Subject: l.Subject, By: l.By, At: l.At, Data: l.Data})
 	}
 	for _, name := range subjects {
 		if p, rests := acts.TriggerPause(name); rests {
@@ -113,19 +114,19 @@ func foldOf(t *testing.T, stream string) folded {
 }
 
 func TestACloneStaysAsItIs(t *testing.T) {
-	var a tidemill.Commands
-	asked := func(offset int64) tidemill.Command {
-		return tidemill.Command{Offset: offset, ID: tidemill.ID(string(rune('a' + offset))), Type: tidemill.TypeEventReplayRequested,
+	var a commands.State
+	asked := func(offset int64) commands.Command {
+		return commands.Command{Offset: offset, ID: tidemill.ID(string(rune('a' + offset))), Type: tidemill.TypeEventReplayRequested,
 			Data: []byte(`{"trigger":"t","letters":[{"id":"x"}]}`)}
 	}
-	a.Apply(tidemill.Command{Offset: 0, Type: tidemill.TypeTriggerPaused, Subject: "t"})
+	a.Apply(commands.Command{Offset: 0, Type: tidemill.TypeTriggerPaused, Subject: "t"})
 	a.Apply(asked(1))
-	a.Apply(tidemill.Command{Offset: 2, Type: tidemill.TypeRecipePaused, Subject: "r"})
-	a.Apply(tidemill.Command{Offset: 3, Type: tidemill.TypePoolPaused, Subject: "p"})
+	a.Apply(commands.Command{Offset: 2, Type: tidemill.TypeRecipePaused, Subject: "r"})
+	a.Apply(commands.Command{Offset: 3, Type: tidemill.TypePoolPaused, Subject: "p"})
 	before := a.Clone()
-	a.Apply(tidemill.Command{Offset: 4, Type: tidemill.TypeTriggerResumed, Subject: "t"})
-	a.Apply(tidemill.Command{Offset: 5, Type: tidemill.TypeRecipeResumed, Subject: "r"})
-	a.Apply(tidemill.Command{Offset: 6, Type: tidemill.TypePoolResumed, Subject: "p"})
+	a.Apply(commands.Command{Offset: 4, Type: tidemill.TypeTriggerResumed, Subject: "t"})
+	a.Apply(commands.Command{Offset: 5, Type: tidemill.TypeRecipeResumed, Subject: "r"})
+	a.Apply(commands.Command{Offset: 6, Type: tidemill.TypePoolResumed, Subject: "p"})
 	a.Apply(asked(7))
 	other := before.Clone()
 	other.Apply(asked(8))
@@ -146,10 +147,10 @@ func TestACloneStaysAsItIs(t *testing.T) {
 }
 
 func TestWhatWasFoldedIsNotFoldedAgain(t *testing.T) {
-	var a tidemill.Commands
-	a.Apply(tidemill.Command{Offset: 7, Type: tidemill.TypeTriggerPaused, Subject: "t"})
-	a.Apply(tidemill.Command{Offset: 8, Type: tidemill.TypeTriggerResumed, Subject: "t"})
-	a.Apply(tidemill.Command{Offset: 7, Type: tidemill.TypeTriggerPaused, Subject: "t"})
+	var a commands.State
+	a.Apply(commands.Command{Offset: 7, Type: tidemill.TypeTriggerPaused, Subject: "t"})
+	a.Apply(commands.Command{Offset: 8, Type: tidemill.TypeTriggerResumed, Subject: "t"})
+	a.Apply(commands.Command{Offset: 7, Type: tidemill.TypeTriggerPaused, Subject: "t"})
 	if a.TriggerPaused("t") {
 		t.Error("an act that came again was folded again")
 	}
@@ -157,13 +158,13 @@ func TestWhatWasFoldedIsNotFoldedAgain(t *testing.T) {
 
 // A freeze says why; that of one recipe and that of all are two.
 func TestFreezes(t *testing.T) {
-	var a tidemill.Commands
-	a.Apply(tidemill.Command{Offset: 0, Type: tidemill.TypePromotionsFrozen, Subject: "intent", By: "ada", Data: []byte(`{"reason":"an incident"}`)})
-	a.Apply(tidemill.Command{Offset: 1, Type: tidemill.TypePromotionsFrozen, Subject: tidemill.AllRecipes, Data: []byte("no JSON")})
+	var a commands.State
+	a.Apply(commands.Command{Offset: 0, Type: tidemill.TypePromotionsFrozen, Subject: "intent", By: "ada", Data: []byte(`{"reason":"an incident"}`)})
+	a.Apply(commands.Command{Offset: 1, Type: tidemill.TypePromotionsFrozen, Subject: tidemill.AllRecipes, Data: []byte("no JSON")})
 	if p, frozen := a.PromotionsFrozen("fraud"); !frozen || p.Reason != "" {
 		t.Errorf("fraud is frozen: %v, %+v", frozen, p)
 	}
-	a.Apply(tidemill.Command{Offset: 2, Type: tidemill.TypePromotionsThawed, Subject: tidemill.AllRecipes})
+	a.Apply(commands.Command{Offset: 2, Type: tidemill.TypePromotionsThawed, Subject: tidemill.AllRecipes})
 	if p, frozen := a.PromotionsFrozen("intent"); !frozen || p.By != "ada" || p.Reason != "an incident" {
 		t.Errorf("intent is frozen: %v, %+v", frozen, p)
 	}
@@ -175,16 +176,16 @@ func TestFreezes(t *testing.T) {
 // An event of a key that has gone is one that lies before its end, and does not
 // tell of it.
 func TestEventsOfAKeyThatHasGone(t *testing.T) {
-	var a tidemill.Commands
+	var a commands.State
 	gone := func(offset int64, ends string) {
-		a.Apply(tidemill.Command{Offset: offset, ID: tidemill.ID(ends), Type: tidemill.TypeKeyPassed, Subject: "bot-1", Data: []byte(`{"ends":` + ends + `}`)})
+		a.Apply(commands.Command{Offset: offset, ID: tidemill.ID(ends), Type: tidemill.TypeKeyPassed, Subject: "bot-1", Data: []byte(`{"ends":` + ends + `}`)})
 	}
 	gone(0, `{"events":[10,0]}`)
 	before := a.Clone()
 	gone(1, `{"events":[20,5]}`)
 	gone(2, `{"events":[10,0]}`) // by who was slow
 	for _, c := range []struct {
-		acts      *tidemill.Commands
+		acts      *commands.State
 		key, typ  string
 		stream    string
 		partition int32
@@ -201,7 +202,7 @@ func TestEventsOfAKeyThatHasGone(t *testing.T) {
 		{before, "bot-1", tidemill.TypeKeyForgetting, "events", 0, 0, false},
 		{&a, "bot-1", "order", "events", 0, 19, true},
 		{&a, "bot-1", "order", "events", 1, 4, true},
-		{&tidemill.Commands{}, "bot-1", "order", "events", 0, 0, false},
+		{&commands.State{}, "bot-1", "order", "events", 0, 0, false},
 	} {
 		if got := c.acts.Passed(c.key, c.typ, c.stream, c.partition, c.offset); got != c.passed {
 			t.Errorf("%s of %s at %s/%d, %d: %v", c.typ, c.key, c.stream, c.partition, c.offset, got)

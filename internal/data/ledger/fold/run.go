@@ -1,4 +1,4 @@
-package tidemill
+package fold
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"tidemill.dev"
 )
 
 // Fact is an event of the stream of facts, as far as the folds read it.
@@ -29,22 +31,22 @@ type Fact struct {
 // facts, a pure function of their order on the log: same facts, same making,
 // whatever the batching. It ignores what it does not know.
 type Making struct {
-	Recipe  string   `json:"recipe"`
-	Key     string   `json:"key"`
-	Next    int64    `json:"next"` // behind the last fact folded in
-	Live    *Run     `json:"live,omitempty"`
-	Waiting *Run     `json:"waiting,omitempty"`
-	Ended   []string `json:"ended,omitempty"` // newest last
-	Seen    []Seen   `json:"seen,omitempty"`  // newest last
-	Gone    bool     `json:"gone,omitempty"`  // its key has gone, and nothing has been asked for since
+	Recipe  string        `json:"recipe"`
+	Key     string        `json:"key"`
+	Next    int64         `json:"next"` // behind the last fact folded in
+	Live    *tidemill.Run `json:"live,omitempty"`
+	Waiting *tidemill.Run `json:"waiting,omitempty"`
+	Ended   []string      `json:"ended,omitempty"` // newest last
+	Seen    []Seen        `json:"seen,omitempty"`  // newest last
+	Gone    bool          `json:"gone,omitempty"`  // its key has gone, and nothing has been asked for since
 }
 
 // Verdict is what became of a fact.
 type Verdict struct {
 	Result    VerdictResult
-	Reason    string   // why it was refused
-	Ended     *Run     // the run that it ended, whole
-	Forgotten []string // ids of runs that the making no longer names
+	Reason    string        // why it was refused
+	Ended     *tidemill.Run // the run that it ended, whole
+	Forgotten []string      // ids of runs that the making no longer names
 }
 
 // VerdictResult says whether a fact changed anything.
@@ -75,19 +77,19 @@ func (m *Making) Apply(f Fact) Verdict {
 	m.Recipe, m.Key, m.Next = f.Recipe, f.Key, f.Offset+1
 	f.By = strings.ToValidUTF8(f.By, "\uFFFD") // what is not text would not be the same once it is written down
 	switch f.Type {
-	case TypeRunRequested:
+	case tidemill.TypeRunRequested:
 		return decoded(f, m.request)
-	case TypeRunStarted:
+	case tidemill.TypeRunStarted:
 		return decoded(f, m.start)
-	case TypeRunSeen:
+	case tidemill.TypeRunSeen:
 		return decoded(f, m.sight)
-	case TypeRunFinished:
+	case tidemill.TypeRunFinished:
 		return decoded(f, func(f Fact, d finishedFact) Verdict { return m.finish(f, d.RunFinished) })
-	case TypeRunCancelled:
+	case tidemill.TypeRunCancelled:
 		return decoded(f, m.cancel)
-	case TypeRunCommitted:
+	case tidemill.TypeRunCommitted:
 		return decoded(f, m.commit)
-	case TypeRunForgotten:
+	case tidemill.TypeRunForgotten:
 		return decoded(f, m.forgetKey)
 	}
 	return refuse("the type is not one that runs have")
@@ -110,7 +112,7 @@ func (*unread) UnmarshalJSON([]byte) error { return nil }
 
 // finishedFact is RunFinished but for what only those read who judge.
 type finishedFact struct {
-	RunFinished
+	tidemill.RunFinished
 	Candidate unread `json:"candidate"`
 }
 
@@ -118,9 +120,9 @@ func refuse(reason string) Verdict { return Verdict{Result: Refused, Reason: rea
 
 // DueRun is the run whose next attempt may start, and when; nil if there is
 // none, or another is under way.
-func (m *Making) DueRun() (*Run, time.Time) {
+func (m *Making) DueRun() (*tidemill.Run, time.Time) {
 	switch {
-	case m.Live != nil && m.Live.State == RunResting:
+	case m.Live != nil && m.Live.State == tidemill.RunResting:
 		return m.Live, m.Live.Due
 	case m.Live == nil && m.Waiting != nil:
 		return m.Waiting, m.Waiting.Due
@@ -129,8 +131,8 @@ func (m *Making) DueRun() (*Run, time.Time) {
 }
 
 // Find is the run of an id while it is live or waits.
-func (m *Making) Find(id string) *Run {
-	for _, r := range []*Run{m.Live, m.Waiting} {
+func (m *Making) Find(id string) *tidemill.Run {
+	for _, r := range []*tidemill.Run{m.Live, m.Waiting} {
 		if r != nil && r.ID == id {
 			return r
 		}
@@ -138,22 +140,8 @@ func (m *Making) Find(id string) *Run {
 	return nil
 }
 
-// Attempt is the one under way; nil between two.
-func (r *Run) Attempt() *Attempt {
-	if r.State != RunRunning || len(r.Attempts) == 0 {
-		return nil
-	}
-	return &r.Attempts[len(r.Attempts)-1]
-}
-
-// NextAttempt is the number that the run's next attempt will have.
-func (r *Run) NextAttempt() int { return len(r.Attempts) + 1 }
-
-// LastAsked is the offset of the newest fact that asked for it.
-func (r *Run) LastAsked() int64 { return r.Asked[len(r.Asked)-1] }
-
-func (m *Making) request(f Fact, d RunRequested) Verdict {
-	if f.Run == "" || d.Cause == (Cause{}) {
+func (m *Making) request(f Fact, d tidemill.RunRequested) Verdict {
+	if f.Run == "" || d.Cause == (tidemill.Cause{}) {
 		return refuse("it names no run or no cause")
 	}
 	if !utf8.ValidString(f.Run) || !utf8.ValidString(f.Recipe) || !utf8.ValidString(f.Key) {
@@ -165,10 +153,10 @@ func (m *Making) request(f Fact, d RunRequested) Verdict {
 	result := Absorbed
 	if m.Waiting == nil {
 		result, m.Gone = Accepted, false
-		m.Waiting = &Run{ID: f.Run, Recipe: f.Recipe, Key: f.Key, Partition: f.Partition, State: RunWaiting,
+		m.Waiting = &tidemill.Run{ID: f.Run, Recipe: f.Recipe, Key: f.Key, Partition: f.Partition, State: tidemill.RunWaiting,
 			First: d.Cause, Asking: f.At, Priority: d.Priority}
 	}
-	m.Waiting.ask(f, d)
+	ask(m.Waiting, f, d)
 	m.see(d.Cause, m.Waiting.ID, f.At)
 	return Verdict{Result: result}
 }
@@ -176,7 +164,7 @@ func (m *Making) request(f Fact, d RunRequested) Verdict {
 // ask takes one more cause in. A run that somebody wants at once is not put off
 // by those who could wait, and one that is to begin is not by a cause that has a
 // place of its own later.
-func (r *Run) ask(f Fact, d RunRequested) {
+func ask(r *tidemill.Run, f Fact, d tidemill.RunRequested) {
 	quiet := f.At.Add(max(d.Debounce, d.Delay))
 	latest := f.At.Add(max(d.Debounce, d.MaxWait, d.Delay))
 	if r.Causes == 0 || latest.Before(r.Latest) {
@@ -206,23 +194,23 @@ func (r *Run) ask(f Fact, d RunRequested) {
 	}
 }
 
-func (m *Making) start(f Fact, d RunStarted) Verdict {
+func (m *Making) start(f Fact, d tidemill.RunStarted) Verdict {
 	if m.Live == nil {
 		return m.startFirst(f, d)
 	}
 	switch r := m.Live; {
 	case r.ID != f.Run:
 		return refuse("another run is live: " + r.ID)
-	case r.State != RunResting:
+	case r.State != tidemill.RunResting:
 		return refuse("it is " + string(r.State))
 	case d.Attempt != r.NextAttempt():
 		return refuse("its next attempt is " + strconv.Itoa(r.NextAttempt()))
 	}
-	m.Live.begin(f, d)
+	begin(m.Live, f, d)
 	return Verdict{Result: Accepted}
 }
 
-func (m *Making) startFirst(f Fact, d RunStarted) Verdict {
+func (m *Making) startFirst(f Fact, d tidemill.RunStarted) Verdict {
 	switch r := m.Waiting; {
 	case r == nil || r.ID != f.Run:
 		return refuse("it does not wait")
@@ -242,86 +230,69 @@ func (m *Making) startFirst(f Fact, d RunStarted) Verdict {
 			m.Live.From = append(m.Live.From, in.Commit)
 		}
 	}
-	m.Live.begin(f, d)
+	begin(m.Live, f, d)
 	return Verdict{Result: Accepted}
 }
 
-func (r *Run) begin(f Fact, d RunStarted) {
-	r.State, r.Due = RunRunning, time.Time{}
-	r.Attempts = append(r.Attempts, Attempt{Number: d.Attempt, Offset: f.Offset, Started: f.At, Where: d.Where})
+func begin(r *tidemill.Run, f Fact, d tidemill.RunStarted) {
+	r.State, r.Due = tidemill.RunRunning, time.Time{}
+	r.Attempts = append(r.Attempts, tidemill.Attempt{Number: d.Attempt, Offset: f.Offset, Started: f.At, Where: d.Where})
 }
 
-func (m *Making) finish(f Fact, d RunFinished) Verdict {
+func (m *Making) finish(f Fact, d tidemill.RunFinished) Verdict {
 	r := m.Live
 	switch {
 	case r == nil || r.ID != f.Run:
 		return refuse("it is not live")
-	case r.State != RunRunning || d.Attempt != r.Attempt().Number:
+	case r.State != tidemill.RunRunning || d.Attempt != r.Attempt().Number:
 		return refuse("that attempt is not under way")
-	case !d.Outcome.known():
+	case !d.Outcome.Known():
 		return refuse("it says no outcome")
 	}
-	r.close(f, d)
+	close(r, f, d)
 	return m.after(f, d)
 }
 
 // close notes how the attempt ended.
-func (r *Run) close(f Fact, d RunFinished) {
+func close(r *tidemill.Run, f Fact, d tidemill.RunFinished) {
 	a := r.Attempt()
 	a.Ended, a.Outcome, a.Reason, a.Pending = f.At, d.Outcome, d.Reason, ""
 	a.Where = a.With(d.Where)
-	if d.Outcome != OutcomeLost || r.Result == nil {
+	if d.Outcome != tidemill.OutcomeLost || r.Result == nil {
 		r.Result = &d.Result
 	}
 }
 
-// With adds what is known only later.
-func (w Where) With(end Where) Where {
-	w.Node, w.Card, w.Driver = either(end.Node, w.Node), either(end.Card, w.Card), either(end.Driver, w.Driver)
-	w.Image, w.ResumedFrom = either(end.Image, w.Image), either(end.ResumedFrom, w.ResumedFrom)
-	if len(end.GPUs) > 0 {
-		w.GPUs = end.GPUs
-	}
-	return w
-}
-
-func either(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
-}
-
 // after decides what follows from an attempt's end.
-func (m *Making) after(f Fact, d RunFinished) Verdict {
+func (m *Making) after(f Fact, d tidemill.RunFinished) Verdict {
 	r := m.Live
 	var p rule
 	_ = unmarshal(r.Plan, &p) // the fold has written it
-	failures, lost := r.count(OutcomeFailed), r.count(OutcomeLost)
+	failures, lost := count(r, tidemill.OutcomeFailed), count(r, tidemill.OutcomeLost)
 	switch {
 	case r.Cancel != nil:
-		return m.end(f, RunCancelled, r.Cancel.Reason)
-	case d.Outcome == OutcomeCancelled:
-		return m.end(f, RunCancelled, d.Reason)
-	case d.Outcome == OutcomeSucceeded && p.Dataset != "":
-		r.State = RunSettling
-	case d.Outcome == OutcomeSucceeded:
-		return m.end(f, RunSucceeded, "")
-	case d.Outcome == OutcomeLeft: // as often as somebody likes to stop his laptop
-		r.rest(f.At)
-	case d.Outcome == OutcomeLost && lost < maxLost:
-		r.rest(f.At.Add(wait(p.Backoff, lost-1)))
-	case d.Outcome == OutcomeLost:
-		return m.end(f, RunFailed, strconv.Itoa(lost)+" attempts were lost: "+d.Reason)
+		return m.end(f, tidemill.RunCancelled, r.Cancel.Reason)
+	case d.Outcome == tidemill.OutcomeCancelled:
+		return m.end(f, tidemill.RunCancelled, d.Reason)
+	case d.Outcome == tidemill.OutcomeSucceeded && p.Dataset != "":
+		r.State = tidemill.RunSettling
+	case d.Outcome == tidemill.OutcomeSucceeded:
+		return m.end(f, tidemill.RunSucceeded, "")
+	case d.Outcome == tidemill.OutcomeLeft: // as often as somebody likes to stop his laptop
+		rest(r, f.At)
+	case d.Outcome == tidemill.OutcomeLost && lost < maxLost:
+		rest(r, f.At.Add(wait(p.Backoff, lost-1)))
+	case d.Outcome == tidemill.OutcomeLost:
+		return m.end(f, tidemill.RunFailed, strconv.Itoa(lost)+" attempts were lost: "+d.Reason)
 	case d.Permanent || failures >= max(p.Attempts, 1):
-		return m.end(f, RunFailed, d.Reason)
+		return m.end(f, tidemill.RunFailed, d.Reason)
 	default:
-		r.rest(f.At.Add(wait(p.Backoff, failures)))
+		rest(r, f.At.Add(wait(p.Backoff, failures)))
 	}
 	return Verdict{Result: Accepted}
 }
 
-func (r *Run) count(o Outcome) (n int) {
+func count(r *tidemill.Run, o tidemill.Outcome) (n int) {
 	for i := range r.Attempts {
 		if r.Attempts[i].Outcome == o {
 			n++
@@ -330,11 +301,11 @@ func (r *Run) count(o Outcome) (n int) {
 	return n
 }
 
-func (r *Run) rest(until time.Time) { r.State, r.Due = RunResting, until }
+func rest(r *tidemill.Run, until time.Time) { r.State, r.Due = tidemill.RunResting, until }
 
 // wait is how long the nth failure is waited after. The first loss is not: it
 // was not the command's fault.
-func wait(b Backoff, n int) time.Duration {
+func wait(b tidemill.Backoff, n int) time.Duration {
 	if n < 1 {
 		return 0
 	}
@@ -347,42 +318,44 @@ func wait(b Backoff, n int) time.Duration {
 	return min(d, max(b.First, b.Cap))
 }
 
-func (m *Making) cancel(f Fact, d RunCancelledData) Verdict {
+func (m *Making) cancel(f Fact, d tidemill.RunCancelledData) Verdict {
 	r := m.Find(f.Run)
 	switch {
 	case r == nil:
 		return refuse("it neither waits nor is live")
 	case r.Cancel != nil:
 		return Verdict{Result: Known}
-	case r.State == RunSettling:
+	case r.State == tidemill.RunSettling:
 		return refuse("it has succeeded, and what it made is being put on its dataset")
 	}
-	r.Cancel = &Cancel{At: f.At, By: f.By, Reason: d.Reason}
-	if r.State == RunRunning {
+	r.Cancel = &tidemill.Cancel{At: f.At, By: f.By, Reason: d.Reason}
+	if r.State == tidemill.RunRunning {
 		return Verdict{Result: Accepted} // its agent is told, and tells of the end
 	}
-	return m.endOf(r, f, RunCancelled, d.Reason)
+	return m.endOf(r, f, tidemill.RunCancelled, d.Reason)
 }
 
-func (m *Making) commit(f Fact, d RunCommitted) Verdict {
-	if m.Live == nil || m.Live.ID != f.Run || m.Live.State != RunSettling {
+func (m *Making) commit(f Fact, d tidemill.RunCommitted) Verdict {
+	if m.Live == nil || m.Live.ID != f.Run || m.Live.State != tidemill.RunSettling {
 		return refuse("it has nothing to put on a dataset")
 	}
 	switch {
 	case d.Lost != "" && m.Live.Cancel != nil:
-		return m.end(f, RunCancelled, m.Live.Cancel.Reason)
+		return m.end(f, tidemill.RunCancelled, m.Live.Cancel.Reason)
 	case d.Lost != "":
-		return m.end(f, RunFailed, d.Lost)
+		return m.end(f, tidemill.RunFailed, d.Lost)
 	}
 	m.Live.Commit = d.Commit
-	return m.end(f, RunSucceeded, "")
+	return m.end(f, tidemill.RunSucceeded, "")
 }
 
-func (m *Making) end(f Fact, s RunState, reason string) Verdict { return m.endOf(m.Live, f, s, reason) }
+func (m *Making) end(f Fact, s tidemill.RunState, reason string) Verdict {
+	return m.endOf(m.Live, f, s, reason)
+}
 
 // endOf takes a run out of the making. What it was asked with and what it was
 // to do is on the log.
-func (m *Making) endOf(r *Run, f Fact, s RunState, reason string) Verdict {
+func (m *Making) endOf(r *tidemill.Run, f Fact, s tidemill.RunState, reason string) Verdict {
 	r.State, r.Reason, r.End, r.Due = s, reason, f.At, time.Time{}
 	r.Event, r.Plan = nil, nil
 	if m.Live == r {
@@ -405,9 +378,9 @@ func (m *Making) endOf(r *Run, f Fact, s RunState, reason string) Verdict {
 // forgetKey ends what there is of a key that has gone. An attempt under way is
 // told to end, and is forgotten then; so is what is about to be put on a dataset,
 // once somebody has said that it will not be.
-func (m *Making) forgetKey(f Fact, d RunForgotten) Verdict {
+func (m *Making) forgetKey(f Fact, d tidemill.RunForgotten) Verdict {
 	switch {
-	case d.Cause == (Cause{}):
+	case d.Cause == (tidemill.Cause{}):
 		return refuse("it names no cause")
 	case m.RunOf(d.Cause) == noRun:
 		return Verdict{Result: Known}
@@ -421,11 +394,34 @@ func (m *Making) forgetKey(f Fact, d RunForgotten) Verdict {
 	}
 	switch r := m.Live; {
 	case r == nil:
-	case r.State == RunResting:
+	case r.State == tidemill.RunResting:
 		v.Forgotten = append(v.Forgotten, r.ID)
 		m.Live = nil
 	case r.Cancel == nil:
-		r.Cancel = &Cancel{At: f.At, By: f.By, Reason: d.Reason}
+		r.Cancel = &tidemill.Cancel{At: f.At, By: f.By, Reason: d.Reason}
 	}
 	return v
+}
+
+// sight adds what a controller has seen of the newest attempt of the live run. Several
+// controllers look at the same pods and do not read each other's facts first, so a fact
+// without news changes nothing. A late fact counts as long as that attempt is the newest.
+func (m *Making) sight(f Fact, d tidemill.RunSeen) Verdict {
+	r := m.Live
+	switch {
+	case r == nil || r.ID != f.Run:
+		return refuse("it is not live")
+	case d.Attempt != len(r.Attempts):
+		return refuse("its newest attempt is " + strconv.Itoa(len(r.Attempts)))
+	}
+	a := &r.Attempts[len(r.Attempts)-1]
+	after, news := a.Sighted(d)
+	if !news {
+		return Verdict{Result: Known}
+	}
+	if a.Pending != "" && after.Pending == "" {
+		after.Began = f.At
+	}
+	*a = after
+	return Verdict{Result: Accepted}
 }

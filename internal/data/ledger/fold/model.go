@@ -1,4 +1,4 @@
-package tidemill
+package fold
 
 import (
 	"cmp"
@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"tidemill.dev"
 )
 
 // Model is a name with versions, of which at most one is the champion. It is the
@@ -25,21 +27,21 @@ type Model struct {
 	Turn     int64 `json:"turn"`               // counts what changes the champion, or whether it may: a proposal of another turn is void
 	Pin      *Pin  `json:"pin,omitempty"`
 
-	Versions []Held    `json:"versions,omitempty"` // that are kept, in the order of their numbers
-	Changes  []Change  `json:"changes,omitempty"`  // of the champion, the newest keptChanges, newest last
-	Floors   []Mark    `json:"floors,omitempty"`   // a run that began at or before one makes no version any more
-	Owed     []Owed    `json:"owed,omitempty"`     // accepted and not announced yet
-	Retired  time.Time `json:"retired,omitzero"`   // its key has gone, and no version has come since
+	Versions []Held          `json:"versions,omitempty"` // that are kept, in the order of their numbers
+	Changes  []Change        `json:"changes,omitempty"`  // of the champion, the newest keptChanges, newest last
+	Floors   []tidemill.Mark `json:"floors,omitempty"`   // a run that began at or before one makes no version any more
+	Owed     []Owed          `json:"owed,omitempty"`     // accepted and not announced yet
+	Retired  time.Time       `json:"retired,omitzero"`   // its key has gone, and no version has come since
 }
 
 // Held is a version as far as the fold needs it.
 type Held struct {
-	Number int          `json:"number"`
-	Run    string       `json:"run"`
-	State  VersionState `json:"state"`
-	Mark   Mark         `json:"mark"`  // where its run began
-	Began  time.Time    `json:"began"` // when
-	At     time.Time    `json:"at"`    // registered
+	Number int                   `json:"number"`
+	Run    string                `json:"run"`
+	State  tidemill.VersionState `json:"state"`
+	Mark   tidemill.Mark         `json:"mark"`  // where its run began
+	Began  time.Time             `json:"began"` // when
+	At     time.Time             `json:"at"`    // registered
 }
 
 // Pin holds the champion.
@@ -51,36 +53,36 @@ type Pin struct {
 
 // Change is how a version became the champion.
 type Change struct {
-	At       time.Time `json:"at"`
-	Action   Action    `json:"action"`
-	Version  int       `json:"version"`
-	Before   int       `json:"before"`
-	By       string    `json:"by,omitempty"`
-	Reason   string    `json:"reason,omitempty"`
-	Proposal string    `json:"proposal"` // id of its fact
+	At       time.Time       `json:"at"`
+	Action   tidemill.Action `json:"action"`
+	Version  int             `json:"version"`
+	Before   int             `json:"before"`
+	By       string          `json:"by,omitempty"`
+	Reason   string          `json:"reason,omitempty"`
+	Proposal string          `json:"proposal"` // id of its fact
 }
 
 // Owed is an announcement that somebody has to make.
 type Owed struct {
-	Type     string    `json:"type"`
-	Proposal string    `json:"proposal"` // id of the fact that was accepted
-	At       Mark      `json:"at"`       // where that lies
-	Time     time.Time `json:"time"`
-	By       string    `json:"by,omitempty"`
-	Version  int       `json:"version"`
-	Champion int       `json:"champion"`
-	Before   int       `json:"before"`
-	Turn     int64     `json:"turn"`
+	Type     string        `json:"type"`
+	Proposal string        `json:"proposal"` // id of the fact that was accepted
+	At       tidemill.Mark `json:"at"`       // where that lies
+	Time     time.Time     `json:"time"`
+	By       string        `json:"by,omitempty"`
+	Version  int           `json:"version"`
+	Champion int           `json:"champion"`
+	Before   int           `json:"before"`
+	Turn     int64         `json:"turn"`
 }
 
 // ModelVerdict is what became of a fact of a model.
 type ModelVerdict struct {
 	Result     VerdictResult
-	Reason     string     // why it was refused
-	Registered *Version   // a record to keep
-	Judged     int        // the version that Judgement is about
-	Judgement  *Judgement // a record to keep
-	Dropped    []int      // versions whose records go
+	Reason     string              // why it was refused
+	Registered *tidemill.Version   // a record to keep
+	Judged     int                 // the version that Judgement is about
+	Judgement  *tidemill.Judgement // a record to keep
+	Dropped    []int               // versions whose records go
 }
 
 const (
@@ -100,13 +102,13 @@ func (m *Model) Apply(f Fact) ModelVerdict {
 	}
 	f.By = strings.ToValidUTF8(f.By, "\uFFFD")
 	switch f.Type {
-	case TypeModelRegistered:
+	case tidemill.TypeModelRegistered:
 		return decodedOf(f, m.register)
-	case TypeModelPromotionProposed:
+	case tidemill.TypeModelPromotionProposed:
 		return decodedOf(f, func(f Fact, d proposedFact) ModelVerdict { return m.propose(f, d.PromotionProposed) })
-	case TypeModelRetired:
+	case tidemill.TypeModelRetired:
 		return decodedOf(f, m.retire)
-	case TypeModelPromoted, TypeModelRefused, TypeModelAwaiting, TypeModelRolledBack, TypeModelPinned, TypeModelUnpinned:
+	case tidemill.TypeModelPromoted, tidemill.TypeModelRefused, tidemill.TypeModelAwaiting, tidemill.TypeModelRolledBack, tidemill.TypeModelPinned, tidemill.TypeModelUnpinned:
 		return decodedOf(f, func(f Fact, d announcedFact) ModelVerdict { return m.announced(f, d.ModelAnnounced) })
 	}
 	return void("the type is not one that decides about models")
@@ -116,11 +118,11 @@ func (m *Model) Apply(f Fact) ModelVerdict {
 // who hears of it.
 type (
 	proposedFact struct {
-		PromotionProposed
+		tidemill.PromotionProposed
 		Origin unread `json:"origin"`
 	}
 	announcedFact struct {
-		ModelAnnounced
+		tidemill.ModelAnnounced
 		Origin    unread `json:"origin"`
 		Judgement unread `json:"judgement"`
 	}
@@ -166,11 +168,11 @@ func (m *Model) Which(which string) int {
 			return m.Champion
 		}
 		return m.newest()
-	case WhichChampion:
+	case tidemill.WhichChampion:
 		return m.Champion
-	case WhichPrevious:
+	case tidemill.WhichPrevious:
 		return m.Previous
-	case WhichNewest:
+	case tidemill.WhichNewest:
 		return m.newest()
 	}
 	n, _ := strconv.Atoi(which)
@@ -187,7 +189,7 @@ func (m *Model) newest() int {
 	return m.Versions[len(m.Versions)-1].Number
 }
 
-func (m *Model) register(f Fact, d ModelRegistered) ModelVerdict {
+func (m *Model) register(f Fact, d tidemill.ModelRegistered) ModelVerdict {
 	switch {
 	case f.Run == "" || f.Run != d.Run:
 		return void("it names no run, or two")
@@ -198,21 +200,21 @@ func (m *Model) register(f Fact, d ModelRegistered) ModelVerdict {
 	}
 	m.Last++
 	m.Recipe, m.Retired = d.Recipe, time.Time{}
-	h := Held{Number: m.Last, Run: f.Run, State: VersionRegistered, Mark: d.Mark, Began: d.Began, At: f.At}
+	h := Held{Number: m.Last, Run: f.Run, State: tidemill.VersionRegistered, Mark: d.Mark, Began: d.Began, At: f.At}
 	m.Versions = append(m.Versions, h)
-	v := ModelVerdict{Result: Accepted, Registered: &Version{Model: m.Name, Number: h.Number, At: f.At, Artifact: d.Artifact,
+	v := ModelVerdict{Result: Accepted, Registered: &tidemill.Version{Model: m.Name, Number: h.Number, At: f.At, Artifact: d.Artifact,
 		Bytes: d.Bytes, Files: d.Files, Report: d.Report, Metrics: d.Metrics, Judge: d.Judge, Origin: d.Origin}}
 	v.Dropped = m.trim(d.Judge.Keep)
 	return v
 }
 
 // below reports whether a run began at or before a floor.
-func (m *Model) below(at Mark) bool {
-	return slices.ContainsFunc(m.Floors, func(f Mark) bool { return f.Partition == at.Partition && at.Offset <= f.Offset })
+func (m *Model) below(at tidemill.Mark) bool {
+	return slices.ContainsFunc(m.Floors, func(f tidemill.Mark) bool { return f.Partition == at.Partition && at.Offset <= f.Offset })
 }
 
 // sink raises a floor.
-func (m *Model) sink(at Mark) {
+func (m *Model) sink(at tidemill.Mark) {
 	for i := range m.Floors {
 		if m.Floors[i].Partition == at.Partition {
 			m.Floors[i].Offset = max(m.Floors[i].Offset, at.Offset)
@@ -230,7 +232,7 @@ func (m *Model) trim(keep int) (dropped []int) {
 	keep = min(max(keep, 2), maxKeep)
 	for i := 0; i < len(m.Versions)-1 && len(m.Versions) > keep; {
 		h := m.Versions[i]
-		unjudged := h.State == VersionRegistered && len(m.Versions) <= keep+mostUnjudged
+		unjudged := h.State == tidemill.VersionRegistered && len(m.Versions) <= keep+mostUnjudged
 		if h.Number == m.Champion || h.Number == m.Previous || unjudged {
 			i++
 			continue
@@ -242,12 +244,12 @@ func (m *Model) trim(keep int) (dropped []int) {
 	return dropped
 }
 
-func (m *Model) propose(f Fact, d PromotionProposed) ModelVerdict {
+func (m *Model) propose(f Fact, d tidemill.PromotionProposed) ModelVerdict {
 	if d.Turn != m.Turn || d.Basis != m.Champion {
 		return void("the champion is version " + strconv.Itoa(m.Champion) + " in turn " + strconv.FormatInt(m.Turn, 10) +
 			", and it was proposed against version " + strconv.Itoa(d.Basis) + " in turn " + strconv.FormatInt(d.Turn, 10))
 	}
-	if d.Action == ActionUnpin {
+	if d.Action == tidemill.ActionUnpin {
 		return m.unpin(f)
 	}
 	h := m.Find(d.Version)
@@ -255,55 +257,55 @@ func (m *Model) propose(f Fact, d PromotionProposed) ModelVerdict {
 		return void("version " + strconv.Itoa(d.Version) + " is not kept")
 	}
 	switch d.Action {
-	case ActionJudge:
+	case tidemill.ActionJudge:
 		return m.judge(f, d, h)
-	case ActionPromote:
+	case tidemill.ActionPromote:
 		return m.promote(f, d, h)
-	case ActionRollback:
+	case tidemill.ActionRollback:
 		return m.rollback(f, d, h)
-	case ActionPin:
+	case tidemill.ActionPin:
 		return m.pin(f, d, h)
 	}
 	return void("it wants " + strconv.Quote(string(d.Action)) + ", which is nothing that can be proposed")
 }
 
 // judge takes a gate's word. What was promoted stays so, whoever judges it again.
-func (m *Model) judge(f Fact, d PromotionProposed, h *Held) ModelVerdict {
+func (m *Model) judge(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict {
 	switch {
 	case d.Judgement == nil || d.Run != h.Run:
 		return void("it has no judgement, or that of another run")
-	case h.State != VersionRegistered:
+	case h.State != tidemill.VersionRegistered:
 		return ModelVerdict{Result: Known}
 	}
 	v := ModelVerdict{Result: Accepted, Judged: h.Number, Judgement: d.Judgement}
 	switch older := m.olderThanChampion(h); {
 	case !d.Judgement.Passed:
-		h.State = VersionRefused
-		m.owe(f, TypeModelRefused, h.Number, m.Champion)
+		h.State = tidemill.VersionRefused
+		m.owe(f, tidemill.TypeModelRefused, h.Number, m.Champion)
 	case older:
-		h.State = VersionRefused
-		v.Judgement = d.Judgement.but("its run began before that of the champion, version " + strconv.Itoa(m.Champion) + ", so it has older data")
-		m.owe(f, TypeModelRefused, h.Number, m.Champion)
+		h.State = tidemill.VersionRefused
+		v.Judgement = but(*d.Judgement, "its run began before that of the champion, version "+strconv.Itoa(m.Champion)+", so it has older data")
+		m.owe(f, tidemill.TypeModelRefused, h.Number, m.Champion)
 	case m.Pin != nil:
 		m.await(f, h, &v, d, "version "+strconv.Itoa(m.Champion)+" is pinned")
 	case d.Hold != "":
 		m.await(f, h, &v, d, d.Hold)
 	default:
-		m.crown(f, d, h, TypeModelPromoted, "")
+		m.crown(f, d, h, tidemill.TypeModelPromoted, "")
 	}
 	return v
 }
 
-func (m *Model) await(f Fact, h *Held, v *ModelVerdict, d PromotionProposed, why string) {
-	h.State = VersionAwaiting
+func (m *Model) await(f Fact, h *Held, v *ModelVerdict, d tidemill.PromotionProposed, why string) {
+	h.State = tidemill.VersionAwaiting
 	held := *d.Judgement
 	held.Sentence += "; it awaits a person: " + why
 	v.Judgement = &held
-	m.owe(f, TypeModelAwaiting, h.Number, m.Champion)
+	m.owe(f, tidemill.TypeModelAwaiting, h.Number, m.Champion)
 }
 
 // but is a judgement that passed, and what stood in its way.
-func (j Judgement) but(why string) *Judgement {
+func but(j tidemill.Judgement, why string) *tidemill.Judgement {
 	j.Passed = false
 	j.Sentence += "; refused all the same: " + why
 	return &j
@@ -323,43 +325,43 @@ func (m *Model) olderThanChampion(h *Held) bool {
 }
 
 // promote is a person's wish.
-func (m *Model) promote(f Fact, d PromotionProposed, h *Held) ModelVerdict {
+func (m *Model) promote(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict {
 	switch {
 	case h.Number == m.Champion:
 		return void("version " + strconv.Itoa(h.Number) + " is the champion")
 	case m.Pin != nil:
 		return void("version " + strconv.Itoa(m.Champion) + " is pinned")
-	case !d.Force && (h.State == VersionRefused || h.State == VersionRegistered):
+	case !d.Force && (h.State == tidemill.VersionRefused || h.State == tidemill.VersionRegistered):
 		return void("version " + strconv.Itoa(h.Number) + " is " + string(h.State) + ", and it was not forced")
 	}
-	m.crown(f, d, h, TypeModelPromoted, d.Reason)
+	m.crown(f, d, h, tidemill.TypeModelPromoted, d.Reason)
 	return ModelVerdict{Result: Accepted}
 }
 
-func (m *Model) rollback(f Fact, d PromotionProposed, h *Held) ModelVerdict {
+func (m *Model) rollback(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict {
 	switch {
 	case m.Champion == 0 || h.Number == m.Champion:
 		return void("there is no champion to go back from, or it is that version")
 	case m.Pin != nil:
 		return void("version " + strconv.Itoa(m.Champion) + " is pinned")
-	case h.State != VersionPromoted:
+	case h.State != tidemill.VersionPromoted:
 		return void("version " + strconv.Itoa(h.Number) + " has never been the champion")
 	}
-	m.crown(f, d, h, TypeModelRolledBack, d.Reason)
+	m.crown(f, d, h, tidemill.TypeModelRolledBack, d.Reason)
 	return ModelVerdict{Result: Accepted}
 }
 
-func (m *Model) pin(f Fact, d PromotionProposed, h *Held) ModelVerdict {
+func (m *Model) pin(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict {
 	if m.Pin != nil && h.Number == m.Champion {
 		return ModelVerdict{Result: Known}
 	}
 	m.Pin = &Pin{At: f.At, By: f.By, Reason: d.Reason}
 	if h.Number == m.Champion {
 		m.Turn++
-		m.owe(f, TypeModelPinned, h.Number, h.Number)
+		m.owe(f, tidemill.TypeModelPinned, h.Number, h.Number)
 		return ModelVerdict{Result: Accepted}
 	}
-	m.crown(f, d, h, TypeModelPinned, d.Reason)
+	m.crown(f, d, h, tidemill.TypeModelPinned, d.Reason)
 	return ModelVerdict{Result: Accepted}
 }
 
@@ -369,14 +371,14 @@ func (m *Model) unpin(f Fact) ModelVerdict {
 	}
 	m.Pin = nil
 	m.Turn++
-	m.owe(f, TypeModelUnpinned, m.Champion, m.Champion)
+	m.owe(f, tidemill.TypeModelUnpinned, m.Champion, m.Champion)
 	return ModelVerdict{Result: Accepted}
 }
 
 // crown makes a version the champion.
-func (m *Model) crown(f Fact, d PromotionProposed, h *Held, announce, reason string) {
+func (m *Model) crown(f Fact, d tidemill.PromotionProposed, h *Held, announce, reason string) {
 	before := m.Champion
-	h.State = VersionPromoted
+	h.State = tidemill.VersionPromoted
 	m.Champion, m.Previous = h.Number, before
 	m.Turn++
 	m.Changes = append(m.Changes, Change{At: f.At, Action: d.Action, Version: h.Number, Before: before, By: f.By, Reason: reason, Proposal: f.ID})
@@ -387,11 +389,11 @@ func (m *Model) crown(f Fact, d PromotionProposed, h *Held, announce, reason str
 }
 
 func (m *Model) owe(f Fact, typ string, version, before int) {
-	m.Owed = append(m.Owed, Owed{Type: typ, Proposal: f.ID, At: Mark{f.Partition, f.Offset}, Time: f.At, By: f.By,
+	m.Owed = append(m.Owed, Owed{Type: typ, Proposal: f.ID, At: tidemill.Mark{Partition: f.Partition, Offset: f.Offset}, Time: f.At, By: f.By,
 		Version: version, Champion: m.Champion, Before: before, Turn: m.Turn})
 }
 
-func (m *Model) announced(f Fact, d ModelAnnounced) ModelVerdict {
+func (m *Model) announced(f Fact, d tidemill.ModelAnnounced) ModelVerdict {
 	i := slices.IndexFunc(m.Owed, func(o Owed) bool { return o.Type == f.Type && o.Proposal == d.Proposal })
 	if i < 0 {
 		return ModelVerdict{Result: Known}
@@ -401,12 +403,12 @@ func (m *Model) announced(f Fact, d ModelAnnounced) ModelVerdict {
 }
 
 // retire forgets all but what keeps late versions out.
-func (m *Model) retire(f Fact, d ModelRetired) ModelVerdict {
+func (m *Model) retire(f Fact, d tidemill.ModelRetired) ModelVerdict {
 	v := ModelVerdict{Result: Accepted}
 	var left []Held
 	floors := slices.Clone(m.Floors)
 	for _, h := range m.Versions {
-		if d.ends(h) {
+		if ends(&d, h) {
 			v.Dropped = append(v.Dropped, h.Number)
 			m.sink(h.Mark)
 		} else {
@@ -438,7 +440,7 @@ func (m *Model) retire(f Fact, d ModelRetired) ModelVerdict {
 }
 
 // ends reports whether a version is one of those that the key's end takes away.
-func (d *ModelRetired) ends(h Held) bool {
+func ends(d *tidemill.ModelRetired, h Held) bool {
 	marked := false
 	for _, at := range d.Marks { // of several recipes, some perhaps on one partition
 		if at.Partition == h.Mark.Partition {

@@ -1,4 +1,4 @@
-package tidemill_test
+package fold_test
 
 import (
 	"bufio"
@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/internal/data/ledger/fold"
 )
 
 // saga is what a fold tells of a model's facts.
 type saga struct {
 	Verdicts []string
 	Records  []any
-	Model    *tidemill.Model
+	Model    *fold.Model
 }
 
 // Each testdata/models/NAME.ndjson is the facts of a model and folds to NAME.json
@@ -52,7 +53,7 @@ func TestModelsFoldForEver(t *testing.T) {
 	}
 }
 
-func readModelFacts(t *testing.T, stream string) (all []tidemill.Fact) {
+func readModelFacts(t *testing.T, stream string) (all []fold.Fact) {
 	t.Helper()
 	f, err := os.Open(stream)
 	if err != nil {
@@ -67,14 +68,14 @@ func readModelFacts(t *testing.T, stream string) (all []tidemill.Fact) {
 		if err := json.Unmarshal(s.Bytes(), &l); err != nil {
 			t.Fatalf("%s: %v", s.Text(), err)
 		}
-		all = append(all, tidemill.Fact{Partition: 5, Offset: int64(len(all)), ID: l.ID, Type: l.Type, Recipe: l.Recipe, Model: "intent/bot-42",
+		all = append(all, fold.Fact{Partition: 5, Offset: int64(len(all)), ID: l.ID, Type: l.Type, Recipe: l.Recipe, Model: "intent/bot-42",
 			Key: l.Key, Run: l.Run, By: l.By, At: l.At, Data: l.Data})
 	}
 	return all
 }
 
-func tellModel(facts []tidemill.Fact) saga {
-	out := saga{Model: &tidemill.Model{}}
+func tellModel(facts []fold.Fact) saga {
+	out := saga{Model: &fold.Model{}}
 	for _, f := range facts {
 		v := out.Model.Apply(f)
 		said := string(v.Result)
@@ -98,7 +99,7 @@ func tellModel(facts []tidemill.Fact) saga {
 // stage folds facts of a model that a test writes down shortly.
 type stage struct {
 	*testing.T
-	m      tidemill.Model
+	m      fold.Model
 	offset int64
 	now    time.Time
 	keep   int
@@ -108,34 +109,34 @@ func newStage(t *testing.T) *stage {
 	return &stage{T: t, now: time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC), keep: 10}
 }
 
-func (s *stage) fold(typ, run, by string, data any) tidemill.ModelVerdict {
+func (s *stage) fold(typ, run, by string, data any) fold.ModelVerdict {
 	s.Helper()
 	text, err := json.Marshal(data)
 	if err != nil {
 		s.Fatal(err)
 	}
 	s.now = s.now.Add(time.Second)
-	v := s.m.Apply(tidemill.Fact{Partition: 5, Offset: s.offset, ID: fmt.Sprint("f", s.offset), Type: typ, Recipe: "intent", Model: "intent/k", Key: "k",
+	v := s.m.Apply(fold.Fact{Partition: 5, Offset: s.offset, ID: fmt.Sprint("f", s.offset), Type: typ, Recipe: "intent", Model: "intent/k", Key: "k",
 		Run: run, By: by, At: s.now, Data: text})
 	s.offset++
 	return v
 }
 
-func (s *stage) is(v tidemill.ModelVerdict, want tidemill.VerdictResult) {
+func (s *stage) is(v fold.ModelVerdict, want fold.VerdictResult) {
 	s.Helper()
-	if v.Result != want || (v.Reason != "") != (want == tidemill.Refused) {
+	if v.Result != want || (v.Reason != "") != (want == fold.Refused) {
 		s.Fatalf("it is %s (%s), want %s", v.Result, v.Reason, want)
 	}
 }
 
 // register registers the version of a run that began at an offset.
-func (s *stage) register(run string, began int64) tidemill.ModelVerdict {
+func (s *stage) register(run string, began int64) fold.ModelVerdict {
 	s.Helper()
 	return s.fold(tidemill.TypeModelRegistered, run, "", tidemill.ModelRegistered{Artifact: "a-" + run, Judge: tidemill.Judge{Keep: s.keep},
 		Origin: tidemill.Origin{Run: run, Recipe: "intent", Key: "k", Began: time.Unix(began, 0), Mark: tidemill.Mark{Partition: 7, Offset: began}}})
 }
 
-func (s *stage) judge(number int, passed bool, hold string) tidemill.ModelVerdict {
+func (s *stage) judge(number int, passed bool, hold string) fold.ModelVerdict {
 	s.Helper()
 	run := ""
 	if h := s.m.Find(number); h != nil {
@@ -145,7 +146,7 @@ func (s *stage) judge(number int, passed bool, hold string) tidemill.ModelVerdic
 		Basis: s.m.Champion, Turn: s.m.Turn, Hold: hold, Judgement: &tidemill.Judgement{Passed: passed, Sentence: "so it is"}})
 }
 
-func (s *stage) wish(a tidemill.Action, number int) tidemill.ModelVerdict {
+func (s *stage) wish(a tidemill.Action, number int) fold.ModelVerdict {
 	s.Helper()
 	return s.fold(tidemill.TypeModelPromotionProposed, "", "ada", tidemill.PromotionProposed{Action: a, Version: number, Basis: s.m.Champion, Turn: s.m.Turn, Reason: "because"})
 }
@@ -154,8 +155,8 @@ func (s *stage) wish(a tidemill.Action, number int) tidemill.ModelVerdict {
 func (s *stage) made(runs ...string) {
 	s.Helper()
 	for i, run := range runs {
-		s.is(s.register(run, int64(10*i+10)), tidemill.Accepted)
-		s.is(s.judge(s.m.Last, true, ""), tidemill.Accepted)
+		s.is(s.register(run, int64(10*i+10)), fold.Accepted)
+		s.is(s.judge(s.m.Last, true, ""), fold.Accepted)
 	}
 }
 
@@ -180,34 +181,34 @@ func (s *stage) owes(types ...string) {
 func TestAVersionThatPassesIsChampion(t *testing.T) {
 	s := newStage(t)
 	v := s.register("r1", 10)
-	s.is(v, tidemill.Accepted)
+	s.is(v, fold.Accepted)
 	if v.Registered == nil || v.Registered.Number != 1 || v.Registered.Artifact != "a-r1" || v.Registered.Run != "r1" {
 		t.Fatalf("%+v", v.Registered)
 	}
-	s.is(s.register("r1", 10), tidemill.Known)
+	s.is(s.register("r1", 10), fold.Known)
 	s.champion(0, 0)
 	v = s.judge(1, true, "")
-	s.is(v, tidemill.Accepted)
+	s.is(v, fold.Accepted)
 	if v.Judged != 1 || v.Judgement == nil {
 		t.Fatalf("%+v", v)
 	}
 	s.champion(1, 0)
 	s.owes(tidemill.TypeModelPromoted)
-	s.is(s.judge(1, true, ""), tidemill.Known) // in the new turn
-	s.is(s.fold(tidemill.TypeModelPromoted, "", "", tidemill.ModelAnnounced{Proposal: "f2"}), tidemill.Accepted)
-	s.is(s.fold(tidemill.TypeModelPromoted, "", "", tidemill.ModelAnnounced{Proposal: "f2"}), tidemill.Known)
+	s.is(s.judge(1, true, ""), fold.Known) // in the new turn
+	s.is(s.fold(tidemill.TypeModelPromoted, "", "", tidemill.ModelAnnounced{Proposal: "f2"}), fold.Accepted)
+	s.is(s.fold(tidemill.TypeModelPromoted, "", "", tidemill.ModelAnnounced{Proposal: "f2"}), fold.Known)
 	s.owes()
 }
 
 func TestARefusedVersionStaysAside(t *testing.T) {
 	s := newStage(t)
 	s.made("r1")
-	s.is(s.register("r2", 20), tidemill.Accepted)
-	s.is(s.judge(2, false, ""), tidemill.Accepted)
+	s.is(s.register("r2", 20), fold.Accepted)
+	s.is(s.judge(2, false, ""), fold.Accepted)
 	s.champion(1, 0)
-	s.is(s.wish(tidemill.ActionPromote, 2), tidemill.Refused)
+	s.is(s.wish(tidemill.ActionPromote, 2), fold.Refused)
 	v := s.fold(tidemill.TypeModelPromotionProposed, "", "ada", tidemill.PromotionProposed{Action: tidemill.ActionPromote, Version: 2, Basis: 1, Turn: s.m.Turn, Force: true})
-	s.is(v, tidemill.Accepted)
+	s.is(v, fold.Accepted)
 	s.champion(2, 1)
 }
 
@@ -218,21 +219,21 @@ func TestAVerdictOfAnotherTurnIsVoid(t *testing.T) {
 	s.register("r2", 20)
 	s.register("r3", 30)
 	stale := tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: 3, Run: "r3", Basis: 1, Turn: s.m.Turn, Judgement: &tidemill.Judgement{Passed: true}}
-	s.is(s.judge(2, true, ""), tidemill.Accepted)
-	s.is(s.fold(tidemill.TypeModelPromotionProposed, "r3", "", stale), tidemill.Refused)
-	s.is(s.wish(tidemill.ActionRollback, 1), tidemill.Accepted) // the same champion again, and yet another turn
-	s.is(s.fold(tidemill.TypeModelPromotionProposed, "r3", "", stale), tidemill.Refused)
-	s.is(s.judge(3, true, ""), tidemill.Accepted)
+	s.is(s.judge(2, true, ""), fold.Accepted)
+	s.is(s.fold(tidemill.TypeModelPromotionProposed, "r3", "", stale), fold.Refused)
+	s.is(s.wish(tidemill.ActionRollback, 1), fold.Accepted) // the same champion again, and yet another turn
+	s.is(s.fold(tidemill.TypeModelPromotionProposed, "r3", "", stale), fold.Refused)
+	s.is(s.judge(3, true, ""), fold.Accepted)
 	s.champion(3, 1)
 }
 
 func TestASlowRunNeverOverwrites(t *testing.T) {
 	s := newStage(t)
-	s.is(s.register("new", 20), tidemill.Accepted)
-	s.is(s.judge(1, true, ""), tidemill.Accepted)
-	s.is(s.register("old", 10), tidemill.Accepted)
+	s.is(s.register("new", 20), fold.Accepted)
+	s.is(s.judge(1, true, ""), fold.Accepted)
+	s.is(s.register("old", 10), fold.Accepted)
 	v := s.judge(2, true, "")
-	s.is(v, tidemill.Accepted)
+	s.is(v, fold.Accepted)
 	if v.Judgement.Passed || !strings.Contains(v.Judgement.Sentence, "began before") {
 		t.Errorf("%+v", v.Judgement)
 	}
@@ -242,28 +243,28 @@ func TestASlowRunNeverOverwrites(t *testing.T) {
 
 func TestRollbackAndPin(t *testing.T) {
 	s := newStage(t)
-	s.is(s.wish(tidemill.ActionRollback, 1), tidemill.Refused)
+	s.is(s.wish(tidemill.ActionRollback, 1), fold.Refused)
 	s.made("r1", "r2")
 	s.register("r3", 30)
 	s.judge(3, false, "")
-	s.is(s.wish(tidemill.ActionRollback, 3), tidemill.Refused) // never was
-	s.is(s.wish(tidemill.ActionRollback, 2), tidemill.Refused) // is
-	s.is(s.wish(tidemill.ActionRollback, 1), tidemill.Accepted)
+	s.is(s.wish(tidemill.ActionRollback, 3), fold.Refused) // never was
+	s.is(s.wish(tidemill.ActionRollback, 2), fold.Refused) // is
+	s.is(s.wish(tidemill.ActionRollback, 1), fold.Accepted)
 	s.champion(1, 2)
-	s.is(s.wish(tidemill.ActionPin, 1), tidemill.Accepted)
-	s.is(s.wish(tidemill.ActionPin, 1), tidemill.Known)
-	s.is(s.wish(tidemill.ActionPromote, 2), tidemill.Refused)
+	s.is(s.wish(tidemill.ActionPin, 1), fold.Accepted)
+	s.is(s.wish(tidemill.ActionPin, 1), fold.Known)
+	s.is(s.wish(tidemill.ActionPromote, 2), fold.Refused)
 	s.register("r4", 40)
 	v := s.judge(4, true, "")
-	s.is(v, tidemill.Accepted)
+	s.is(v, fold.Accepted)
 	if !v.Judgement.Passed || !strings.Contains(v.Judgement.Sentence, "pinned") || s.m.Find(4).State != tidemill.VersionAwaiting {
 		t.Errorf("%+v, %+v", v.Judgement, s.m.Find(4))
 	}
-	s.is(s.wish(tidemill.ActionPin, 2), tidemill.Accepted) // another one
+	s.is(s.wish(tidemill.ActionPin, 2), fold.Accepted) // another one
 	s.champion(2, 1)
-	s.is(s.wish(tidemill.ActionUnpin, 0), tidemill.Accepted)
-	s.is(s.wish(tidemill.ActionUnpin, 0), tidemill.Refused)
-	s.is(s.wish(tidemill.ActionPromote, 4), tidemill.Accepted)
+	s.is(s.wish(tidemill.ActionUnpin, 0), fold.Accepted)
+	s.is(s.wish(tidemill.ActionUnpin, 0), fold.Refused)
+	s.is(s.wish(tidemill.ActionPromote, 4), fold.Accepted)
 	s.champion(4, 2)
 	s.owes(tidemill.TypeModelPromoted, tidemill.TypeModelPromoted, tidemill.TypeModelRefused, tidemill.TypeModelRolledBack, tidemill.TypeModelPinned,
 		tidemill.TypeModelAwaiting, tidemill.TypeModelPinned, tidemill.TypeModelUnpinned, tidemill.TypeModelPromoted)
@@ -273,13 +274,13 @@ func TestAHeldVersionAwaitsAPerson(t *testing.T) {
 	s := newStage(t)
 	s.register("r1", 10)
 	v := s.judge(1, true, "promotions are frozen")
-	s.is(v, tidemill.Accepted)
+	s.is(v, fold.Accepted)
 	s.champion(0, 0)
 	s.owes(tidemill.TypeModelAwaiting)
 	if !strings.Contains(v.Judgement.Sentence, "frozen") {
 		t.Errorf("%+v", v.Judgement)
 	}
-	s.is(s.wish(tidemill.ActionPromote, 1), tidemill.Accepted)
+	s.is(s.wish(tidemill.ActionPromote, 1), fold.Accepted)
 	s.champion(1, 0)
 }
 
@@ -290,8 +291,8 @@ func TestOldVersionsGo(t *testing.T) {
 	s.keep = 3
 	s.made("r1", "r2")
 	for i := 3; i <= 8; i++ {
-		s.is(s.register(fmt.Sprint("r", i), int64(10*i)), tidemill.Accepted)
-		s.is(s.judge(i, false, ""), tidemill.Accepted)
+		s.is(s.register(fmt.Sprint("r", i), int64(10*i)), fold.Accepted)
+		s.is(s.judge(i, false, ""), fold.Accepted)
 	}
 	var kept []int
 	for _, h := range s.m.Versions {
@@ -300,7 +301,7 @@ func TestOldVersionsGo(t *testing.T) {
 	if !slices.Equal(kept, []int{1, 2, 8}) {
 		t.Errorf("%v are kept", kept)
 	}
-	s.is(s.register("r5", 50), tidemill.Refused)
+	s.is(s.register("r5", 50), fold.Refused)
 	if s.m.Which(tidemill.WhichNewest) != 8 || s.m.Which("") != 2 || s.m.Which(tidemill.WhichPrevious) != 1 || s.m.Which("5") != 0 || s.m.Which("8") != 8 {
 		t.Error("names do not lead to their versions")
 	}
@@ -312,14 +313,14 @@ func TestWhatIsNotJudgedIsKept(t *testing.T) {
 	s := newStage(t)
 	s.keep = 1
 	s.made("r1", "r2")
-	s.is(s.register("newest", 50), tidemill.Accepted)
-	s.is(s.register("late", 15), tidemill.Accepted)
-	s.is(s.judge(4, true, ""), tidemill.Accepted)
+	s.is(s.register("newest", 50), fold.Accepted)
+	s.is(s.register("late", 15), fold.Accepted)
+	s.is(s.judge(4, true, ""), fold.Accepted)
 	s.champion(2, 1)
-	s.is(s.judge(3, true, ""), tidemill.Accepted)
+	s.is(s.judge(3, true, ""), fold.Accepted)
 	s.champion(3, 2)
 	for i := range 20 { // that cannot be judged, by a fault of their gate
-		s.is(s.register(fmt.Sprint("bad", i), int64(100+i)), tidemill.Accepted)
+		s.is(s.register(fmt.Sprint("bad", i), int64(100+i)), fold.Accepted)
 	}
 	if n := len(s.m.Versions); n != 12 || s.m.Find(3) == nil || s.m.Find(2) == nil {
 		t.Errorf("%d versions are kept: %+v", n, s.m.Versions)
@@ -331,7 +332,7 @@ func TestWhatIsNotJudgedIsKept(t *testing.T) {
 func TestRetiredByTheEndsOfSeveralRecipes(t *testing.T) {
 	s := newStage(t)
 	s.made("r1", "r2")
-	s.is(s.fold(tidemill.TypeModelRetired, "", "ada", tidemill.ModelRetired{Asked: s.now, Marks: []tidemill.Mark{{Partition: 7, Offset: 15}, {Partition: 7, Offset: 25}}}), tidemill.Accepted)
+	s.is(s.fold(tidemill.TypeModelRetired, "", "ada", tidemill.ModelRetired{Asked: s.now, Marks: []tidemill.Mark{{Partition: 7, Offset: 15}, {Partition: 7, Offset: 25}}}), fold.Accepted)
 	if len(s.m.Versions) > 0 || s.m.Champion != 0 {
 		t.Errorf("%+v", s.m)
 	}
@@ -344,20 +345,20 @@ func TestARetiredModel(t *testing.T) {
 	s.made("r1", "r2")
 	retired := tidemill.ModelRetired{Asked: s.now, Marks: []tidemill.Mark{{Partition: 7, Offset: 25}}}
 	v := s.fold(tidemill.TypeModelRetired, "", "ada", retired)
-	s.is(v, tidemill.Accepted)
+	s.is(v, fold.Accepted)
 	if !slices.Equal(v.Dropped, []int{1, 2}) || s.m.Retired.IsZero() {
 		t.Errorf("%+v, %+v", v, s.m)
 	}
 	s.champion(0, 0)
 	s.owes()
-	s.is(s.register("r2", 20), tidemill.Refused)
-	s.is(s.register("zombie", 25), tidemill.Refused)
+	s.is(s.register("r2", 20), fold.Refused)
+	s.is(s.register("zombie", 25), fold.Refused)
 	v = s.register("r3", 30)
-	s.is(v, tidemill.Accepted)
+	s.is(v, fold.Accepted)
 	if v.Registered.Number != 3 || !s.m.Retired.IsZero() {
 		t.Errorf("%+v", s.m)
 	}
-	s.is(s.fold(tidemill.TypeModelRetired, "", "ada", retired), tidemill.Known) // a producer that had no answer
+	s.is(s.fold(tidemill.TypeModelRetired, "", "ada", retired), fold.Known) // a producer that had no answer
 	if s.m.Find(3) == nil {
 		t.Error("the key that began anew has gone")
 	}
@@ -366,26 +367,13 @@ func TestARetiredModel(t *testing.T) {
 func TestStrangeFactsOfModels(t *testing.T) {
 	s := newStage(t)
 	s.made("r1")
-	s.is(s.fold("tidemill.model.dreamt", "r1", "", nil), tidemill.Refused)
-	s.is(s.fold(tidemill.TypeModelRegistered, "r2", "", 7), tidemill.Refused)
-	s.is(s.fold(tidemill.TypeModelRegistered, "r2", "", tidemill.ModelRegistered{Origin: tidemill.Origin{Run: "r3"}}), tidemill.Refused)
-	s.is(s.wish(tidemill.ActionPromote, 9), tidemill.Refused)
-	s.is(s.wish("marry", 1), tidemill.Refused)
-	s.is(s.judge(1, true, ""), tidemill.Known)
-	if v := s.m.Apply(tidemill.Fact{Offset: 0, Type: tidemill.TypeModelRetired}); v.Result != tidemill.Known {
+	s.is(s.fold("tidemill.model.dreamt", "r1", "", nil), fold.Refused)
+	s.is(s.fold(tidemill.TypeModelRegistered, "r2", "", 7), fold.Refused)
+	s.is(s.fold(tidemill.TypeModelRegistered, "r2", "", tidemill.ModelRegistered{Origin: tidemill.Origin{Run: "r3"}}), fold.Refused)
+	s.is(s.wish(tidemill.ActionPromote, 9), fold.Refused)
+	s.is(s.wish("marry", 1), fold.Refused)
+	s.is(s.judge(1, true, ""), fold.Known)
+	if v := s.m.Apply(fold.Fact{Offset: 0, Type: tidemill.TypeModelRetired}); v.Result != fold.Known {
 		t.Errorf("%+v", v)
-	}
-}
-
-func TestNamesOfVersions(t *testing.T) {
-	for name, want := range map[string][2]string{"intent/bot-42": {"intent/bot-42", ""}, "m@7": {"m", "7"}, "m@champion": {"m", "champion"}, "a/b@newest": {"a/b", "newest"}} {
-		if m, which, err := tidemill.CutVersionName(name); err != nil || m != want[0] || which != want[1] {
-			t.Errorf("%s: %s, %s, %v", name, m, which, err)
-		}
-	}
-	for _, name := range []string{"", "@7", "m@", "m@0", "m@07", "m@-1", "m@best", "m@1@2", "A B@1"} {
-		if _, _, err := tidemill.CutVersionName(name); err == nil {
-			t.Errorf("%q is a name", name)
-		}
 	}
 }
