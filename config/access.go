@@ -17,50 +17,50 @@ import (
 	"tidemill.dev"
 )
 
-// Access is who may do what at the door: another file than the config, because
-// it changes more often and others may write it.
+// Access says what each caller of the gateway may do. It is a separate file, because it changes
+// more often than the config and other people may edit it.
 type Access struct {
 	Tokens []Token // by name
-	OIDC   *OIDC   // nil: no JWT opens the door
+	OIDC   *OIDC   // if nil, no JWT is accepted
 }
 
-// Token is a caller with a token of ours.
+// Token is a caller that has one of Tidemill's own tokens.
 type Token struct {
-	Name    string // authid of what the caller does
-	Line    int    // of the file
+	Name    string // authid of the caller's actions
+	Line    int    // line in the file
 	Hash    [sha256.Size]byte
-	Expires time.Time // from then on it is refused; zero is never
+	Expires time.Time // time from which the token is refused; zero means never
 	Rights
 }
 
-// Rights are what a caller may do. A nil list of types, sources or keys is all
-// of them; else each item is a text, or the beginning of one and a *.
+// Rights limit a caller. A nil list of types, sources or keys allows all of them. Otherwise
+// each item is a whole text, or a prefix and a *.
 type Rights struct {
-	Roles   []string // of AccessRoles
-	Types   []string // that it may publish
+	Roles   []string // words of AccessRoles
+	Types   []string // event types that the caller may publish
 	Sources []string
-	Keys    []string // partitionkeys and subjects that it may publish, read and act on
+	Keys    []string // partitionkeys and subjects that the caller may publish, read and act on
 }
 
-// OIDC is an issuer whose JWTs open the door too.
+// OIDC is an issuer whose JWTs the gateway accepts too.
 type OIDC struct {
 	Issuer   string
 	Audience string
-	Name     string // the claim that becomes authid
+	Name     string // claim that becomes authid
 	Roles    []ClaimRights
 }
 
-// ClaimRights are the rights of those whose claim is, or holds, a value.
+// ClaimRights are the rights of callers whose claim is, or contains, a value.
 type ClaimRights struct {
 	Claim, Value string
 	Rights
 }
 
-// AccessRoles are the words that a role may be.
+// AccessRoles returns the words that a role may be.
 func AccessRoles() []string { return []string{"publish", "read", "operate", "approve"} }
 
-// ParseAccess reads an access file's bytes. The name is what problems call the
-// file. Its error is an *Error.
+// ParseAccess parses the bytes of an access file. Problems show the file under the given name.
+// The error is an *Error.
 func ParseAccess(name string, data []byte) (*Access, error) {
 	r, a := new(report), new(Access)
 	if root := r.document(source{name: name, data: data}); root != nil {
@@ -74,8 +74,8 @@ func ParseAccess(name string, data []byte) (*Access, error) {
 	return a, nil
 }
 
-// LoadAccess reads an access file. What is wrong in it is an *Error; a file
-// that cannot be read is another.
+// LoadAccess reads an access file. If its content is wrong, the error is an *Error. If the file
+// cannot be read, it is another error.
 func LoadAccess(path string) (*Access, error) {
 	s, err := readRegular(path, path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,7 +104,7 @@ func (a *Access) Token(name string) (Token, bool) {
 	return Token{}, false
 }
 
-// maxPatterns bounds what each request is held against.
+// maxPatterns bounds the patterns that each request is matched against.
 const maxPatterns = 1000
 
 func (r *Rights) fields() []field {
@@ -134,8 +134,8 @@ func (r *Rights) readRoles(v value) {
 	}
 }
 
-// readPatterns reads a list that limits. An empty one is refused, because it
-// might mean all or nothing.
+// readPatterns reads a list that restricts. An empty list is refused, because it could mean all
+// or nothing.
 func readPatterns(v value, reserved func(string) bool) []string {
 	items := v.items()
 	switch {
@@ -167,7 +167,7 @@ func reservedSource(pattern string) bool { return tidemill.Reserved("", pattern)
 
 const hashPrefix = "sha256:"
 
-// callerName keeps names to what fits a header, a log line and an attribute.
+// callerName restricts names to those that fit a header, a log line and an attribute.
 var callerName = shaped(100, `^[A-Za-z0-9][A-Za-z0-9._@-]*$`)
 
 func (a *Access) readTokens(v value) {
@@ -196,7 +196,7 @@ func (t *Token) read(key *yaml.Node, v value) {
 	v.require(key, given, "role", "write one or more of "+strings.Join(AccessRoles(), ", "))
 }
 
-// readHash repeats nothing of what stands there: it may well be a token.
+// readHash repeats nothing of the value in a problem, because it may be a token by mistake.
 func (t *Token) readHash(v value) {
 	text, ok := v.scalar()
 	if !ok {
@@ -212,8 +212,8 @@ func (t *Token) readHash(v value) {
 	copy(t.Hash[:], sum)
 }
 
-// readExpires takes a date as the beginning of that day, so that a token never
-// outlives what its reader takes the date for.
+// readExpires takes a date as the beginning of that day, so that a token never lives longer
+// than a reader of the file expects.
 func (t *Token) readExpires(v value) {
 	text, ok := v.scalar()
 	if !ok {
@@ -228,12 +228,12 @@ func (t *Token) readExpires(v value) {
 	v.problem("must be a date such as 2027-01-31, from whose beginning in UTC the token is refused, or a time such as 2027-01-31T18:00:00Z, not %s", show(text))
 }
 
-// defaultNameClaim is the one that an issuer never gives to another.
+// defaultNameClaim is a claim that an issuer never gives to another account.
 const defaultNameClaim = "sub"
 
 func (a *Access) readOIDC(v value) {
 	if isNull(v.node) {
-		return // all beneath is commented out
+		return // everything under the key is commented out
 	}
 	o := &OIDC{Name: defaultNameClaim}
 	a.OIDC = o
@@ -248,8 +248,8 @@ func (a *Access) readOIDC(v value) {
 	v.require(v.node, given, "roles", "without it a JWT may do nothing: write a list such as [{claim: groups, value: ml-ops, role: operate}]")
 }
 
-// readIssuer wants TLS, for whoever can change the issuer's answers on their
-// way can open the door.
+// readIssuer requires TLS, because an attacker who can change the issuer's answers in transit
+// could log in.
 func (o *OIDC) readIssuer(v value) {
 	text, ok := v.text()
 	if !ok {

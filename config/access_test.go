@@ -71,7 +71,7 @@ func TestAccessTimes(t *testing.T) {
 		"\"2027-01-31\"":              time.Date(2027, 1, 31, 0, 0, 0, 0, time.UTC),
 		"2027-01-31T18:00:00Z":        time.Date(2027, 1, 31, 18, 0, 0, 0, time.UTC),
 		"'2027-01-31T18:00:00+02:00'": time.Date(2027, 1, 31, 16, 0, 0, 0, time.UTC),
-		"2020-01-01":                  time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), // past is no error: a file must not spoil by itself
+		"2020-01-01":                  time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), // a past date is not an error, because a file must not become invalid by itself
 	} {
 		a := mustParseAccess(t, "version: 1\ntokens: {a: {role: read, hash: 'sha256:"+strings.Repeat("ab", 32)+"', expires: "+text+"}}")
 		if got := a.Tokens[0].Expires; got != want {
@@ -110,8 +110,7 @@ func TestTokensAreSecretsEverywhere(t *testing.T) {
 	}
 }
 
-// FuzzParseAccess holds the access file's reader to what FuzzParse holds the
-// config's to.
+// FuzzParseAccess checks the reader of access files as FuzzParse checks the reader of configs.
 func FuzzParseAccess(f *testing.F) {
 	seed(f, Examples(), "*.yaml")
 	seed(f, os.DirFS("testdata"), "bad-access-*.yaml")
@@ -155,8 +154,8 @@ func checkAccessSound(t *testing.T, a *Access) {
 	}
 }
 
-// checkRights: an empty list that is not nil would be everything to one reader
-// and nothing to another.
+// checkRights also refuses an empty list that is not nil, because one reader would take it for
+// everything and another for nothing.
 func checkRights(t *testing.T, r Rights) {
 	t.Helper()
 	if len(r.Roles) == 0 {

@@ -15,16 +15,16 @@ const (
 	envStore = "TIDEMILL_STORE"
 )
 
-// Addresses say where the servers are. They differ between laptop and cluster,
-// so they never stand in the file. An empty one was not given.
+// Addresses are the addresses of the servers. They differ between laptop and cluster, so they
+// are never in the file. An empty address was not given.
 type Addresses struct {
 	Kafka string // host:port[,host:port…]
 	Redis string // host:port[,host:port…]
 	Store string // URL of the object store, such as s3://bucket
 }
 
-// ReadAddresses takes each address from its flag, else from the environment.
-// None may hold a password. All that is wrong is told in one error.
+// ReadAddresses takes each address from its flag, else from the environment. No address may
+// contain a password. One error reports everything that is wrong.
 func ReadAddresses(flags Addresses, getenv func(string) string) (Addresses, error) {
 	var a Addresses
 	var errs [3]error

@@ -14,37 +14,37 @@ import (
 	"tidemill.dev"
 )
 
-// Config is the whole of what the user asked for, with defaults filled in. It
-// is read only: a changed file makes a new Config.
+// Config is the user's whole configuration, with the defaults filled in. It is read only: when
+// a file changes, a new Config is made.
 type Config struct {
-	Name      string     // of the install
-	Streams   []Stream   // by name, the built-in ones among them
-	Triggers  []Trigger  // by name
-	Schedules []Schedule // by name
-	Pools     []Pool     // by name, the default one among them
-	Recipes   []Recipe   // by name
-	Scorers   []Scorer   // by name
+	Name      string     // name of the install
+	Streams   []Stream   // sorted by name, with the built-in ones
+	Triggers  []Trigger  // sorted by name
+	Schedules []Schedule // sorted by name
+	Pools     []Pool     // sorted by name, with the default one
+	Recipes   []Recipe   // sorted by name
+	Scorers   []Scorer   // sorted by name
 }
 
-// Stream is a stream as it shall be.
+// Stream is the wanted state of a stream.
 type Stream struct {
 	Name       string
 	Partitions int
-	Retention  time.Duration // Forever, or how long an event stays
-	Types      []string      // of outside events whose home it is, sorted
+	Retention  time.Duration // time for which an event stays, or Forever
+	Types      []string      // sorted types of outside events that are published to this stream
 	Builtin    bool
-	// KeyOrdered says that events of one key must stay in order. Its partitions
-	// then never grow by themselves, because growth moves keys.
+	// KeyOrdered says that events of one key must stay in order. Then the partitions never grow
+	// by themselves, because growth moves keys.
 	KeyOrdered bool
-	// Dedupe is how long an event from outside is remembered, so that the same
-	// one is not stored again; 0 is not at all.
+	// Dedupe is how long an event from outside is remembered, so that the same event is not
+	// stored twice; 0 turns this off.
 	Dedupe time.Duration
 }
 
-// Default is the config that a file with only its version means.
+// Default returns the config of a file that contains only its version.
 func Default() *Config { return newDraft(new(report)).config() }
 
-// Names derives the install's names outside the process.
+// Names returns the names that the install uses outside the process.
 func (c *Config) Names() (tidemill.Names, error) { return tidemill.NewNames(c.Name) }
 
 // Stream finds a stream by its name.
@@ -56,8 +56,8 @@ func (c *Config) Stream(name string) (Stream, bool) {
 	return c.Streams[i], true
 }
 
-// StreamFor is the stream where events of a type live: the catalogue's for a
-// type of ours, else the stream that claims the type, else events.
+// StreamFor returns the stream that events of a type are published to. For Tidemill's own types
+// the catalogue names it. For other types it is the stream that claims the type, else events.
 func (c *Config) StreamFor(eventType string) string {
 	if tidemill.ReservedType(eventType) {
 		if e, ok := tidemill.Lookup(eventType); ok && e.Stream != "" {
@@ -75,37 +75,38 @@ func (c *Config) StreamFor(eventType string) string {
 //go:embed examples/*.yaml
 var embedded embed.FS
 
-// Examples are the example files of this package, which its tests parse.
+// Examples returns the example files of this package. Its tests parse them.
 func Examples() fs.FS {
 	sub, err := fs.Sub(embedded, "examples")
 	if err != nil {
-		return embedded // never: the folder's name is a valid path
+		return embedded // cannot happen: the folder's name is a valid path
 	}
 	return sub
 }
 
 const fileVersion = 1
 
-// draft is a config while its files are read, one after the other.
+// draft is the config while its files are read, one after the other.
 type draft struct {
 	to      *report
 	place   Place
 	name    string
-	places  map[string]Problem // path → where it stands, to name both of two
+	places  map[string]Problem // path → its place in a file, so that a duplicate names both places
 	streams map[string]Stream
-	claimed map[string]Problem       // type → where a stream claims it
-	dedupes map[string]time.Duration // stream → what a file says; the others have the default
+	claimed map[string]Problem       // type → the place where a stream claims it
+	dedupes map[string]time.Duration // stream → the value in a file; the other streams have the default
 
 	triggers  []Trigger
 	schedules []Schedule
 	pools     []Pool
 	recipes   []Recipe
 	scorers   []Scorer
-	clauses   map[string]error // of gates, that have been read → what is wrong
-	// Of the schedules and pools of all files, once these have been read.
+	clauses   map[string]error // gate clause that has been checked → its error
+	// Schedules and pools of all files, by name. They are filled in once all files have been
+	// read.
 	scheduleOf map[string]Schedule
 	poolOf     map[string]Pool
-	// later are checks against what other files may say, for when all have been read.
+	// later are checks that need the content of all files. They run once all have been read.
 	later []func()
 }
 
@@ -118,7 +119,7 @@ func newDraft(to *report) *draft {
 	return d
 }
 
-// parse makes a config of one file or several.
+// parse makes a config from one file or several.
 func parse(place Place, sources ...source) (*Config, error) {
 	r := new(report)
 	d := newDraft(r)
@@ -134,7 +135,7 @@ func parse(place Place, sources ...source) (*Config, error) {
 		strict(v)
 		d.read(v)
 	}
-	if whole { // else what is missing may stand in what could not be read
+	if whole { // otherwise a missing name may be in a file that could not be read
 		d.index()
 		for _, check := range d.later {
 			check()
@@ -146,7 +147,7 @@ func parse(place Place, sources ...source) (*Config, error) {
 	return d.config(), nil
 }
 
-// index lets thousands of recipes find what they name.
+// index makes the lookup of schedules and pools fast for thousands of recipes.
 func (d *draft) index() {
 	d.scheduleOf, d.poolOf = make(map[string]Schedule, len(d.schedules)), map[string]Pool{}
 	for _, s := range d.schedules {
@@ -157,7 +158,7 @@ func (d *draft) index() {
 	}
 }
 
-// config is the draft as it stands.
+// config makes the Config from the draft.
 func (d *draft) config() *Config {
 	c := &Config{Name: d.name}
 	for _, s := range d.streams {
@@ -184,7 +185,7 @@ func (d *draft) config() *Config {
 	return c
 }
 
-// read takes in one file.
+// read adds one file to the draft.
 func (d *draft) read(v value) {
 	v.versioned(
 		field{"name", d.readName},
@@ -223,7 +224,7 @@ func (d *draft) readName(v value) {
 	d.name = s
 }
 
-// only reports what another file has at the same path too.
+// only reports a problem and returns false if another file has the same path too.
 func (d *draft) only(at *yaml.Node, v value) bool {
 	here := Problem{File: v.file, Line: at.Line}
 	if first, ok := d.places[v.path]; ok {
@@ -234,7 +235,7 @@ func (d *draft) only(at *yaml.Node, v value) bool {
 	return true
 }
 
-// inner drops the name that a domain error begins with, for the path says it.
+// inner removes the name that a domain error begins with, because the path already contains it.
 func inner(err error) string {
 	if e, ok := err.(interface{ Unwrap() error }); ok {
 		return e.Unwrap().Error()

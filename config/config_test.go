@@ -99,7 +99,7 @@ func TestParked(t *testing.T) {
 	if got := s.Parked(); !sameStream(got, want) {
 		t.Errorf("got %+v", got)
 	}
-	s.KeyOrdered = true // then it grows no sooner than its stream
+	s.KeyOrdered = true // then the parked stream has the same order as its stream
 	if want.KeyOrdered = true; !sameStream(s.Parked(), want) {
 		t.Errorf("got %+v", s.Parked())
 	}
@@ -182,8 +182,8 @@ func TestErrorUnwraps(t *testing.T) {
 	}
 }
 
-// What a cluster alone has a use for is newer than the first hashes, which stay:
-// to say the default of it is to say nothing, and anything else is told apart.
+// The keys for clusters are younger than the first hashes, which must stay the same. Writing a
+// default does not change the hash, and any other value does.
 func TestHashOfClusters(t *testing.T) {
 	const (
 		pool   = "version: 1\npools: {p: {slots: 1%s}}"
@@ -221,8 +221,7 @@ func TestHashOfClusters(t *testing.T) {
 	}
 }
 
-// The hash of a config that says nothing of dedupe is older than dedupe; the
-// one that says the default means the same.
+// The hash of a config without dedupe is older than dedupe. Writing the default means the same.
 func TestHashOfDedupe(t *testing.T) {
 	plain := Default().Hash()
 	if got := mustParse(t, "version: 1\nstreams: {events: {dedupe: 10m}}").Hash(); got != plain {

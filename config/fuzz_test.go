@@ -20,8 +20,8 @@ import (
 	"tidemill.dev/config/gate"
 )
 
-// Hostile bytes are problems, each on one line of bounded length; what is
-// accepted is sound.
+// Hostile bytes cause problems, each on one line of bounded length. An accepted config is
+// sound.
 func FuzzParse(f *testing.F) {
 	seed(f, Examples(), "*.yaml")
 	seed(f, os.DirFS("testdata"), "*.yaml")
@@ -150,7 +150,7 @@ func checkRecipe(t *testing.T, cfg *Config, r Recipe) {
 	}
 }
 
-// checkInside holds what a cluster is told against what Kubernetes takes.
+// checkInside checks the settings of a container against the limits of Kubernetes.
 func checkInside(t *testing.T, r Recipe) {
 	t.Helper()
 	j := r.Run

@@ -14,9 +14,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of testdata")
 
-// Each testdata/bad-NAME.yaml, or folder bad-NAME, is refused with the text of
-// bad-NAME.txt; those called bad-access-NAME are access files. To add a case,
-// add the file, run with -update and read what was written.
+// Each file testdata/bad-NAME.yaml, or folder bad-NAME, is refused with the text of
+// bad-NAME.txt; files called bad-access-NAME are access files. To add a case, add the file, run
+// with -update and read the output.
 func TestBadFiles(t *testing.T) {
 	t.Chdir("testdata")
 	names, err := filepath.Glob("bad-*")
@@ -86,8 +86,7 @@ func TestExamplesAreValid(t *testing.T) {
 
 var shownKey = regexp.MustCompile(`(?m)(?:^|[ {])([A-Za-z]+):`)
 
-// full.yaml shows every key, and says of the built-in streams what they are
-// without it.
+// full.yaml shows every key, and gives the built-in streams their defaults.
 func TestFullExampleIsFull(t *testing.T) {
 	data, err := fs.ReadFile(Examples(), "full.yaml")
 	if err != nil {
@@ -113,7 +112,7 @@ func TestFullExampleIsFull(t *testing.T) {
 	}
 }
 
-// knownKeys asks the parser itself, by way of its errors.
+// knownKeys gets the keys from the parser's own error messages.
 func knownKeys(t *testing.T) []string {
 	t.Helper()
 	_, err := Parse("x", []byte(`

@@ -12,9 +12,9 @@ import (
 	"tidemill.dev"
 )
 
-// hashed is what a hash covers. The names in it are part of the hash and stay
-// when the fields of Config are renamed; new ones must be omitted when empty,
-// so that a config that does not use them keeps its hash.
+// hashed is the input of a hash. Its JSON names are part of the hash, so they stay when the
+// fields of Config are renamed. A new name must be omitted when empty, so that a config that
+// does not use it keeps its hash.
 type hashed struct {
 	Name      string           `json:"name"`
 	Streams   []hashedStream   `json:"streams"`
@@ -31,7 +31,7 @@ type hashedStream struct {
 	Retention  string   `json:"retention"`
 	Types      []string `json:"types,omitempty"`
 	KeyOrdered bool     `json:"keyOrdered"`
-	Dedupe     string   `json:"dedupe,omitempty"` // empty is the default
+	Dedupe     string   `json:"dedupe,omitempty"` // empty means the default
 }
 
 type hashedTrigger struct {
@@ -69,7 +69,7 @@ type hashedDelivery struct {
 	Timeout     string `json:"timeout"`
 	KeyOrdered  bool   `json:"keyOrdered"`
 	Concurrency int    `json:"concurrency"`
-	Rate        string `json:"rate,omitempty"` // a second
+	Rate        string `json:"rate,omitempty"` // attempts per second
 	Replies     bool   `json:"replies"`
 }
 
@@ -83,8 +83,8 @@ type hashedSchedule struct {
 	Spread   string   `json:"spread,omitempty"`
 }
 
-// Hash names the config by its meaning: two files that mean the same, whatever
-// their layout, have one hash. Every fact names the config that applied by it.
+// Hash names the config by its meaning: two files with the same meaning have the same hash,
+// whatever their layout. Every fact contains the hash of the config that applied to it.
 func (c *Config) Hash() string {
 	h := hashed{Name: c.Name}
 	for _, s := range c.Streams {
@@ -94,7 +94,7 @@ func (c *Config) Hash() string {
 		h.Streams = append(h.Streams, hashedStream{s.Name, s.Partitions, showRetention(s.Retention), s.Types, s.KeyOrdered, hashedDedupe(s)})
 	}
 	for _, t := range c.Triggers {
-		if !t.Builtin { // what they say, their recipes say
+		if !t.Builtin { // a built-in trigger follows from its recipe, which is hashed
 			h.Triggers = append(h.Triggers, t.hashed())
 		}
 	}
@@ -117,8 +117,8 @@ func (c *Config) Hash() string {
 	return tidemill.ID("config", string(text))
 }
 
-// isLater finds the built-in streams that came after the first configs, where
-// nobody has changed them: a config without them keeps its hash.
+// isLater reports whether a stream is one of the built-in streams that are younger than the
+// first configs, and is unchanged. A config that does not change them keeps its hash.
 func isLater(s Stream) bool {
 	later := s.Name == tidemill.StreamCommands || s.Name == tidemill.StreamClock
 	return later && slices.ContainsFunc(builtins(), func(b Stream) bool {
@@ -138,7 +138,7 @@ func (t Trigger) hashed() hashedTrigger {
 	for _, w := range t.When {
 		h.When = append(h.When, hashedWhen(w))
 	}
-	slices.SortFunc(h.When, compareFilters) // in whatever order, the same events match
+	slices.SortFunc(h.When, compareFilters) // the order does not change which events match
 	return h
 }
 
@@ -190,8 +190,8 @@ type hashedRecipe struct {
 	Dataset    string             `json:"dataset,omitempty"`
 	Branch     string             `json:"branch,omitempty"`
 	Gate       []string           `json:"gate,omitempty"`
-	GateOn     string             `json:"gateOn,omitempty"`  // empty is the default
-	Promote    string             `json:"promote,omitempty"` // as well
+	GateOn     string             `json:"gateOn,omitempty"`  // empty means the default
+	Promote    string             `json:"promote,omitempty"` // empty means the default
 	MaxRunning int                `json:"maxRunning,omitempty"`
 	Keep       int                `json:"keep"`
 }
@@ -234,7 +234,7 @@ type hashedJob struct {
 	MaxOutput int64             `json:"maxOutput"`
 	MaxLog    int64             `json:"maxLog"`
 
-	Workers     int            `json:"workers,omitempty"` // what one is, is none
+	Workers     int            `json:"workers,omitempty"` // empty for one worker
 	Servers     *hashedServers `json:"servers,omitempty"`
 	User        *int64         `json:"user,omitempty"`
 	PullSecrets []string       `json:"pullSecrets,omitempty"`
@@ -257,7 +257,7 @@ type hashedVolume struct {
 	ReadOnly bool   `json:"readOnly,omitempty"`
 }
 
-// isDefault finds the pool that every config has, where nobody has changed it.
+// isDefault reports whether this is the unchanged pool that every config has.
 func (p Pool) isDefault() bool { return reflect.DeepEqual(p, Pool{Name: DefaultPool}) }
 
 func (p Pool) hashed() hashedPool {
@@ -278,7 +278,7 @@ func (r Recipe) hashed() hashedRecipe {
 	if r.Promote == tidemill.PromoteManual {
 		h.Promote = string(r.Promote)
 	}
-	for _, w := range r.When { // in their order, which decides between equals
+	for _, w := range r.When { // kept in order, because the first wins among equals
 		h.When = append(h.When, hashedRecipeWhen{hashedWhen(w.When), w.Schedule, w.Each, showWait(w.Spread),
 			showWait(w.Debounce), showWait(w.MaxWait), w.Priority})
 	}
@@ -302,7 +302,7 @@ func (j Job) hashed() hashedJob {
 	return h
 }
 
-// showWait is empty for no time at all.
+// showWait returns an empty text for a zero duration.
 func showWait(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -324,9 +324,9 @@ type hashedScorer struct {
 	Latest      bool              `json:"latest,omitempty"`
 	Hold        string            `json:"hold"`
 	MaxBatch    int               `json:"maxBatch"`
-	Engine      string            `json:"engine,omitempty"` // empty is the default
+	Engine      string            `json:"engine,omitempty"` // empty means the default
 	Top         int               `json:"top,omitempty"`
-	Replicas    *hashedReplicas   `json:"replicas,omitempty"` // nil is the default
+	Replicas    *hashedReplicas   `json:"replicas,omitempty"` // nil means the default
 }
 
 type hashedReplicas struct {
@@ -336,7 +336,7 @@ type hashedReplicas struct {
 	Idle string `json:"idle"`
 }
 
-// hashed covers a scorer that reads a stream of so many partitions.
+// hashed returns the hash's input for a scorer whose stream has this many partitions.
 func (s Scorer) hashed(partitions int) hashedScorer {
 	h := hashedScorer{Name: s.Name, From: s.From, To: s.To, Types: s.Types, Key: s.Key, Model: s.Model,
 		NoModel: string(s.NoModel.Action), Instead: s.NoModel.Model, AtLeastOnce: s.AtLeastOnce, Latest: s.Latest,

@@ -6,13 +6,12 @@ import (
 	"testing"
 )
 
-// hostileSize is a part of what a file may have, so that the race detector is
-// done in seconds. No clock is read: a cost that grew with the square would run
-// into the time limit of the tests as a whole.
+// hostileSize is a part of the allowed size of a file, so that the race detector is done in
+// seconds. The test reads no clock: if a cost grew with the square, the tests' own time limit
+// would end it.
 const hostileSize = maxFile / 16
 
-// Large and made to be costly, a file is read in bounded
-// time and memory.
+// A large file that is made to be costly is read in bounded time and memory.
 func TestHostileFiles(t *testing.T) {
 	for name, part := range map[string]string{
 		"flow lists":    "[",
@@ -41,7 +40,7 @@ func TestHostileFiles(t *testing.T) {
 			"version: 1\ntriggers:\n  a:\n    when: ", "version: 1\nschedules:\n  a:\n    keys: ",
 			"version: 1\npools:\n  a:\n    nodes: ", "version: 1\nrecipes:\n  a:\n    run:\n      image: a\n      volumes: "}
 		if name == "block text" {
-			heads = heads[:2] // the search for its line costs seconds, and the same under any key
+			heads = heads[:2] // the search for its line takes seconds and is the same under any key
 		}
 		for _, head := range heads {
 			t.Run(name+" "+head, func(t *testing.T) {

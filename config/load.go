@@ -18,15 +18,15 @@ import (
 
 const maxFiles = 200
 
-// Parse reads one file's bytes. The name is what problems call the file. Its
-// error is an *Error.
+// Parse parses one file's bytes. Problems show the file under the given name. The error is an
+// *Error.
 func Parse(name string, data []byte) (*Config, error) {
 	return parse(Place{}, source{name: name, data: data})
 }
 
-// Load reads a file, or every *.yaml and *.yml file of a folder, which
-// together are one config. What is wrong with the config is an *Error; a file
-// that cannot be read is another.
+// Load reads a file, or every *.yaml and *.yml file of a folder; the files of a folder together
+// are one config. If the config is wrong, the error is an *Error. If a file cannot be read, it
+// is another error.
 func Load(path string) (*Config, error) {
 	sources, err := readSources(path)
 	if err != nil {
@@ -35,21 +35,22 @@ func Load(path string) (*Config, error) {
 	return parse(Place{}, sources...)
 }
 
-// Reader reads what Load does, again and again. It parses only what has
-// changed: a config of thousands of triggers costs most of a second.
+// Reader loads the same path again and again. It parses only if a file has changed, because
+// parsing a config of thousands of triggers takes most of a second.
 type Reader struct {
 	path    string
 	place   Place
-	sources []source // as they were parsed
+	sources []source // files as of the last parse
 	config  *Config
 	err     error
 }
 
-// NewReader reads nothing yet. What it will read has to fit the place.
+// NewReader returns a Reader that has read nothing yet. The config that it reads must fit the
+// place.
 func NewReader(path string, place Place) *Reader { return &Reader{path: path, place: place} }
 
-// Load gives the config as Load does, and the same one as before if no file has
-// changed. It is not safe for concurrent use.
+// Load returns the same result as the function Load. If no file has changed, it returns the
+// same Config as before. It is not safe for concurrent use.
 func (r *Reader) Load() (*Config, error) {
 	sources, err := readSources(r.path)
 	if err != nil {
@@ -79,9 +80,9 @@ func readSources(path string) ([]source, error) {
 	return []source{s}, err
 }
 
-// readFolder reads the files of a folder in the order of their names.
-// Kubernetes changes all files of a mounted ConfigMap at once by swapping the
-// link ..data; reading behind that link keeps one change whole.
+// readFolder reads the files of a folder in the order of their names. Kubernetes changes all
+// files of a mounted ConfigMap at once by swapping the link ..data. The link is resolved once,
+// so that all files come from the same change.
 func readFolder(folder string) ([]source, error) {
 	behind := folder
 	if data, err := filepath.EvalSymlinks(filepath.Join(folder, "..data")); err == nil {
@@ -111,14 +112,14 @@ func readFolder(folder string) ([]source, error) {
 	return sources, nil
 }
 
-// isConfigFile leaves out what editors and Kubernetes hide behind a dot.
+// isConfigFile skips files whose names begin with a dot, which editors and Kubernetes create.
 func isConfigFile(name string) bool {
 	ext := filepath.Ext(name)
 	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml")
 }
 
-// readRegular refuses what a folder may hold by accident and reading would
-// hang on or fail at obscurely.
+// readRegular refuses anything that is not a regular file. A folder may contain one by
+// accident, and reading it would hang or fail with an obscure error.
 func readRegular(name, path string) (source, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -130,8 +131,8 @@ func readRegular(name, path string) (source, error) {
 	return readSource(name, path)
 }
 
-// readSource reads a little more than a file may have, so that one too large is
-// refused where all problems are.
+// readSource reads a little more than the limit, so that the check of a file's size reports a
+// file that is too large together with the other problems.
 func readSource(name, path string) (source, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -142,16 +143,15 @@ func readSource(name, path string) (source, error) {
 	return source{name: name, data: data}, err
 }
 
-// Place is what a config cannot know of where it applies. The zero Place is one
-// where everything may be named.
+// Place is the environment of a config. In the zero Place, everything may be named.
 type Place struct {
-	Namespace string   // of Kubernetes, which the install lies in; empty is none, or not known
-	Withheld  Withheld // from runs
+	Namespace string   // Kubernetes namespace of the install; empty if there is none or it is not known
+	Withheld  Withheld // objects that no run gets
 }
 
-// Withheld are objects of Kubernetes that no run is given, though its recipe
-// names them: those of the install itself. Whoever may write recipes need not be
-// one who may read what the install is run with.
+// Withheld are the install's own objects of Kubernetes. No run gets them, even if its recipe
+// names them, because a person who may write recipes need not be allowed to read the install's
+// secrets.
 type Withheld []string
 
 const (
@@ -159,8 +159,8 @@ const (
 	claimKind  = "claim/"
 )
 
-// ParseWithheld reads secret/NAME and claim/NAME, with commas between. A * at the
-// end of a name stands for any rest.
+// ParseWithheld parses a list of secret/NAME and claim/NAME, separated by commas. A * at the
+// end of a name matches any rest.
 func ParseWithheld(text string) (Withheld, error) {
 	var all Withheld
 	for one := range strings.SplitSeq(text, ",") {
@@ -177,15 +177,15 @@ func ParseWithheld(text string) (Withheld, error) {
 	return all, nil
 }
 
-// Secret reports whether no run is given a Secret of this name.
+// Secret reports whether runs must not get a Secret of this name.
 func (w Withheld) Secret(name string) bool { return w.has(secretKind + name) }
 
-// Claim reports whether no run is given a PersistentVolumeClaim of this name.
+// Claim reports whether runs must not get a PersistentVolumeClaim of this name.
 func (w Withheld) Claim(name string) bool { return w.has(claimKind + name) }
 
 func (w Withheld) has(object string) bool {
 	if strings.HasSuffix(object, "/") {
-		return false // it names none
+		return false // the name is empty
 	}
 	for _, one := range w {
 		begin, any := strings.CutSuffix(one, "*")
@@ -196,9 +196,8 @@ func (w Withheld) has(object string) bool {
 	return false
 }
 
-// Find is what of all this a run would be given, in words; empty is nothing. The
-// pull secrets are not looked at: they are the kubelet's, and no container sees
-// them.
+// Find describes the first withheld object that a run would get; empty if there is none. Pull
+// secrets do not count: only the kubelet reads them, no container does.
 func (w Withheld) Find(secrets map[string]string, in tidemill.Inside) string {
 	for _, ref := range secrets {
 		if name, _, _ := strings.Cut(ref, "/"); w.Secret(name) {
@@ -216,10 +215,10 @@ func (w Withheld) Find(secrets map[string]string, in tidemill.Inside) string {
 	return ""
 }
 
-// ownAlone is behind what no recipe may name.
+// ownAlone follows the name of an object that no recipe may name.
 const ownAlone = "is the install's own, and no run is given it; copy what the run needs into one of its own"
 
-// checkRun finds what the place withholds from runs.
+// checkRun reports the objects that the place withholds from runs.
 func (p Place) checkRun(run value) {
 	if len(p.Withheld) == 0 {
 		return
@@ -239,7 +238,7 @@ func (p Place) checkRun(run value) {
 	}
 }
 
-// checkService finds a Knative Service that the install cannot look for.
+// checkService reports a Knative Service in a namespace that the install cannot read.
 func (p Place) checkService(v value) {
 	if v.node == nil || p.Namespace == "" {
 		return
@@ -251,7 +250,8 @@ func (p Place) checkService(v value) {
 	v.problem("%s lies in another namespace than this install, which is in %s and sees no other; write its url for it, such as http://%s.%s.svc.cluster.local", show(v.node.Value), p.Namespace, name, namespace)
 }
 
-// each are the values of a list; none if it is none, which has been reported.
+// each returns the values of a list. If the value is not a list, that has been reported, and
+// each returns none.
 func (v value) each() (all []value) {
 	if v.node != nil && v.node.Kind == yaml.SequenceNode {
 		all = v.items()

@@ -28,8 +28,8 @@ func TestLoadFolder(t *testing.T) {
 	}
 }
 
-// A folder as Kubernetes mounts a ConfigMap is read behind ..data, and problems
-// name the files as the user knows them.
+// A folder that Kubernetes mounts as a ConfigMap is read through ..data, and problems show the
+// names that the user knows.
 func TestLoadConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "..2026"), 0o755); err != nil {

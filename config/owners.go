@@ -5,17 +5,18 @@ import (
 	"strings"
 )
 
-// Owners tell which keys datasets belong to: those for which a template of a recipe
-// gives the dataset's name. So rights go by what an event of the key would read and
-// write, and by what goes when the key is forgotten, also where a key has slashes.
+// Owners finds the keys that own a dataset: the keys for which a template of a recipe expands
+// to the dataset's name. Access rights follow from it: they cover everything that an event of
+// the key would read and write, and that is removed when the key is forgotten. This also works
+// for keys with slashes.
 type Owners struct {
-	byBegin map[string][]ownTemplate // by the text before the first {key}
-	known   map[string]bool          // those that are there, as one text
-	longest int                      // of these texts
+	byBegin map[string][]ownTemplate // templates by the text before the first {key}
+	known   map[string]bool          // templates in byBegin, as whole texts
+	longest int                      // length of the longest key of byBegin
 }
 
-// ownTemplate is a template with nothing left in it but {key}: the texts before,
-// between and behind.
+// ownTemplate is a template in which {key} is the only field left: the texts before, between
+// and after the {key}s.
 type ownTemplate []string
 
 // OwnersOf reads the templates of the recipes' datasets.
@@ -37,7 +38,7 @@ func OwnersOf(c *Config) *Owners {
 func (o *Owners) add(r *Recipe, template string) {
 	parts, fault := cutTemplate(template)
 	if fault != nil {
-		return // none is read that has one
+		return // cannot happen: a recipe with a faulty template is refused
 	}
 	t := ownTemplate{""}
 	for _, p := range parts {
@@ -55,15 +56,15 @@ func (o *Owners) add(r *Recipe, template string) {
 	}
 	whole := strings.Join(t, "{key}")
 	if len(t) == 1 || o.known[whole] {
-		return // it is shared by all keys, or known
+		return // shared by all keys, or already known
 	}
 	o.known[whole] = true
 	o.byBegin[t[0]] = append(o.byBegin[t[0]], t)
 	o.longest = max(o.longest, len(t[0]))
 }
 
-// Of are the keys that a dataset belongs to. One that no recipe names by a key
-// goes by the last segment of its name.
+// Of returns the keys that a dataset belongs to. If no template with a key matches, it is the
+// last segment of the dataset's name.
 func (o *Owners) Of(dataset string) (keys []string) {
 	for n := 0; n <= min(o.longest, len(dataset)); n++ {
 		for _, t := range o.byBegin[dataset[:n]] {
@@ -78,8 +79,8 @@ func (o *Owners) Of(dataset string) (keys []string) {
 	return keys
 }
 
-// keyOf is what the key is if the template has given this name. Its length follows
-// from that of the name.
+// keyOf returns the key for which the template expands to this name. The key's length follows
+// from the name's length.
 func (t ownTemplate) keyOf(name string) (string, bool) {
 	left := len(name)
 	for _, text := range t {

@@ -28,11 +28,11 @@ func TestWhoseADatasetIs(t *testing.T) {
 		"raw/bot-42":           {"bot-42"},
 		"raw/eu/bot-42":        {"eu/bot-42"},
 		"raw/shop/bot-42":      {"shop/bot-42", "bot-42"}, // both recipes read it
-		"bot-42/clean":         {"bot-42"},                // and not clean
+		"bot-42/clean":         {"bot-42"},                // not raw, because no key gives that for clean
 		"eu/bot-42/clean":      {"eu/bot-42"},
 		"raw/bot-42/clean":     {"raw/bot-42", "bot-42/clean"},
 		"shop-both/a/b/of/a/b": {"a/b"},
-		"shop-both/a/of/b":     {"b"}, // no key gives that
+		"shop-both/a/of/b":     {"b"}, // no key gives this name
 		"common/all":           {"all"},
 		"reports/all":          {"all"},
 		"other/eu/bot-42":      {"bot-42"},
@@ -50,8 +50,8 @@ func TestWhoseADatasetIs(t *testing.T) {
 	}
 }
 
-// What a template gives for a key belongs to that key, whatever the key is; and a
-// key that a dataset is said to belong to is one that a template gives it for.
+// The name that a template gives for a key belongs to that key, for any key. If a dataset
+// belongs to a key, a template gives the dataset's name for it.
 func TestOwnersAreWhatTemplatesGive(t *testing.T) {
 	c, o := ownersOf(t, ownersConfig)
 	var templates []string
@@ -91,7 +91,7 @@ func TestOwnersAreWhatTemplatesGive(t *testing.T) {
 	}
 }
 
-// Thousands of recipes do not make the look slow: it costs what the name is long.
+// Thousands of recipes do not make the lookup slow: its cost depends on the length of the name.
 func BenchmarkOwners(b *testing.B) {
 	c := &Config{}
 	for i := range 10_000 {

@@ -8,7 +8,7 @@ import (
 	"tidemill.dev"
 )
 
-// placed is what is wrong with a config in a place.
+// placed returns the error of a config in a place.
 func placed(t *testing.T, place Place, text string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -19,7 +19,7 @@ func placed(t *testing.T, place Place, text string) string {
 	return ""
 }
 
-// What is the install's own is refused where it stands, however it is named.
+// The install's own objects are refused in a recipe, in every place where one can be named.
 func TestARecipeNamesNothingOfTheInstalls(t *testing.T) {
 	withheld, err := ParseWithheld("secret/tidemill-*, secret/kafka-user,claim/state,secret/sh.helm.release.v1.*")
 	if err != nil {
@@ -36,8 +36,8 @@ func TestARecipeNamesNothingOfTheInstalls(t *testing.T) {
 		"secrets: {T: kafka-user-2/password}":                      "",
 		"secrets: {T: tidemill/key}":                               "",
 		"volumes: [{claim: kafka-user, at: /x}]":                   "", // a claim is no Secret
-		"volumes: [{config: tidemill-config, at: /x}]":             "", // holds none
-		"pullSecrets: [tidemill-registry]":                         "", // no container sees it
+		"volumes: [{config: tidemill-config, at: /x}]":             "", // a ConfigMap contains no secret
+		"pullSecrets: [tidemill-registry]":                         "", // no container reads it
 		"{}":                                                       "",
 	} {
 		text := recipe + "      " + said + "\n"
@@ -54,7 +54,7 @@ func TestARecipeNamesNothingOfTheInstalls(t *testing.T) {
 	}
 }
 
-// What the log says a run is given is looked at as what the file says.
+// The settings of a run in the log are checked like those in the file.
 func TestFindWhatIsWithheld(t *testing.T) {
 	withheld := Withheld{"secret/a", "claim/b*"}
 	for want, c := range map[string]struct {
@@ -90,7 +90,7 @@ func TestParseWithheld(t *testing.T) {
 	}
 }
 
-// A service that nobody here could ever find is refused with what to write.
+// A service in a namespace that the install cannot read is refused, with advice.
 func TestAServiceOfAnotherNamespace(t *testing.T) {
 	for service, refused := range map[string]bool{"prices": false, "ml/prices": false, "shop/prices": true} {
 		text := "version: 1\ntriggers:\n  t:\n    when: {type: a}\n    to: {service: " + service + "}\n"

@@ -9,31 +9,31 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// DefaultPool is the pool of recipes that name none. Every config has it.
+// DefaultPool is the pool of recipes that name no pool. Every config has it.
 const DefaultPool = "default"
 
 // Pool is a kind of hardware.
 type Pool struct {
 	Name     string
-	Resource string        // of a GPU, such as nvidia.com/gpu
-	Slots    int           // attempts at once; 0 is as many as the machine has processors
-	Linger   time.Duration // how long an idle pod stays
+	Resource string        // GPU resource, such as nvidia.com/gpu
+	Slots    int           // attempts that run at once; 0 means the machine's number of processors
+	Linger   time.Duration // time for which an idle pod stays
 	Cards    Cards
 
-	// What a cluster has to say of it; a laptop has no use for these.
-	Nodes         map[string]string // labels that its nodes bear
-	Tolerations   []Toleration      // of the taints that keep others off its nodes
+	// Settings for a cluster; a laptop ignores them.
+	Nodes         map[string]string // labels of its nodes
+	Tolerations   []Toleration      // tolerations for the taints of its nodes
 	PriorityClass string
-	Queue         string // of Kueue; empty is none
+	Queue         string // queue of Kueue; empty if there is none
 	RuntimeClass  string // such as nvidia
 }
 
-// Toleration is a taint of nodes that a pool's pods bear, as Kubernetes writes it.
+// Toleration is a toleration of Kubernetes, which the pods of a pool get.
 type Toleration struct{ Key, Operator, Value, Effect string }
 
-// Cards tell new hardware from old.
+// Cards orders GPU cards from new to old.
 type Cards struct {
-	Label       string // of nodes
+	Label       string // label of nodes
 	NewestFirst []string
 }
 
@@ -68,7 +68,7 @@ func (d *draft) readPools(v value) {
 	}
 }
 
-// allPools are those of the files and the one that every config has, by name.
+// allPools returns the pools of the files and the default pool, sorted by name.
 func (d *draft) allPools() []Pool {
 	all := slices.Clone(d.pools)
 	if !slices.ContainsFunc(all, isDefaultPool) {
@@ -81,13 +81,13 @@ func (d *draft) allPools() []Pool {
 func isDefaultPool(p Pool) bool { return p.Name == DefaultPool }
 
 var (
-	// A resource of Kubernetes that is not its own has a domain before it.
+	// An extended resource of Kubernetes has a domain as its prefix.
 	kubernetesResource = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 	kubernetesLabel    = regexp.MustCompile(`^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 	kubernetesValue    = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 )
 
-const maxResource = 253 // letters
+const maxResource = 253 // characters
 
 func (p *Pool) readResource(v value) {
 	if text, ok := v.shaped(kubernetesResource, maxResource, "is no resource of Kubernetes; write it like nvidia.com/gpu"); ok {
@@ -95,7 +95,7 @@ func (p *Pool) readResource(v value) {
 	}
 }
 
-// shaped reads a text of a shape.
+// shaped reads a text that must match an expression.
 func (v value) shaped(shape *regexp.Regexp, most int, wrong string) (string, bool) {
 	text, ok := v.text()
 	if ok && (len(text) > most || !shape.MatchString(text)) {
@@ -136,18 +136,19 @@ func (c *Cards) readOrder(v value) {
 	}
 }
 
-// What stands here is Kubernetes' own, in its words and bounds, so that a file
-// which is read is one whose pods the API server takes.
+// The words and bounds below are Kubernetes' own. So if the config is accepted, the API server
+// accepts the pods too.
 
 const (
 	maxNodeLabels  = 50
 	maxTolerations = 50
 )
 
-// kubernetesName is what most objects of Kubernetes can be called.
+// kubernetesName matches the names of most kinds of Kubernetes objects.
 var kubernetesName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
 
-// readObject reads the name of an object of Kubernetes; what says of which.
+// readObject reads the name of a Kubernetes object; the argument what is the kind for the
+// message.
 func readObject(to *string, what string, most int) func(value) {
 	return func(v value) {
 		if text, ok := v.shaped(kubernetesName, most, "is no name of a "+what+", which has a-z, 0-9 and, inside, '-' and '.'"); ok {
@@ -156,7 +157,7 @@ func readObject(to *string, what string, most int) func(value) {
 	}
 }
 
-// nodeFields are what a pool says of the nodes of a cluster.
+// nodeFields are the fields of a pool about the nodes of a cluster.
 func (p *Pool) nodeFields() []field {
 	return []field{
 		{"nodes", p.readNodes},
@@ -167,7 +168,7 @@ func (p *Pool) nodeFields() []field {
 	}
 }
 
-// readNodes reads labels with their values, of which a role of nodes has none.
+// readNodes reads labels and their values. The label of a node's role has an empty value.
 func (p *Pool) readNodes(v value) {
 	for key, child := range v.pairs() {
 		if len(p.Nodes) == maxNodeLabels {
@@ -192,7 +193,7 @@ func (v value) labelValue(wrong string) (string, bool) {
 	return v.shaped(kubernetesValue, maxKubernetes, wrong)
 }
 
-// The words of a toleration.
+// The operators of a toleration.
 const (
 	tolerateEqual  = "Equal" // the default, as in Kubernetes
 	tolerateExists = "Exists"
@@ -233,7 +234,7 @@ func (t Toleration) check(v value, given map[string]bool) {
 	}
 }
 
-// readOneOf reads one of some words.
+// readOneOf reads one of several words.
 func readOneOf(to *string, words ...string) func(value) {
 	return func(v value) {
 		if word, ok := v.oneOf(words...); ok {

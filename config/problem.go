@@ -12,16 +12,15 @@ import (
 	"tidemill.dev/config/spelling"
 )
 
-// maxProblems bounds what a hostile file makes us say.
+// maxProblems bounds the number of problems that a hostile file can cause.
 const maxProblems = 100
 
-// Problem is one thing that is wrong in a file. It prints as one line,
-// `file:line: path: message`.
+// Problem is one error in a file. It prints as one line, `file:line: path: message`.
 type Problem struct {
 	File    string
-	Line    int    // from 1; 0 if the whole file is meant
-	Path    string // streams.messages.partitions; empty if the file is not that far
-	Message string // what is wrong and what to write instead
+	Line    int    // counted from 1; 0 means the whole file
+	Path    string // such as streams.messages.partitions; empty if the file was not parsed that far
+	Message string // the error and the correction
 }
 
 // Error prints the problem on one line.
@@ -40,11 +39,11 @@ func (p Problem) at() string {
 	return fmt.Sprintf("%s:%d", p.File, p.Line)
 }
 
-// Error is all that is wrong with a config, in the order of its files and
-// lines; a config is refused as a whole.
+// Error lists everything that is wrong with a config, in the order of files and lines. A config
+// with one problem is refused as a whole.
 type Error struct{ Problems []Problem }
 
-// Error prints a problem a line.
+// Error returns one problem per line.
 func (e *Error) Error() string {
 	lines := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
@@ -53,7 +52,7 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap gives each problem to errors.As.
+// Unwrap returns the problems for errors.As.
 func (e *Error) Unwrap() []error {
 	errs := make([]error, len(e.Problems))
 	for i, p := range e.Problems {
@@ -62,7 +61,7 @@ func (e *Error) Unwrap() []error {
 	return errs
 }
 
-// report gathers problems, so that all are told in one go.
+// report collects problems, so that all are reported at once.
 type report struct {
 	problems []Problem
 	left     int // problems beyond the bound
@@ -76,10 +75,10 @@ func (r *report) add(p Problem) {
 	r.problems = append(r.problems, p)
 }
 
-// count is how many there are so far.
+// count returns the number of problems so far.
 func (r *report) count() int { return len(r.problems) + r.left }
 
-// err is nil if nothing is wrong.
+// err returns nil if there is no problem.
 func (r *report) err() error {
 	if len(r.problems) == 0 {
 		return nil
@@ -96,11 +95,11 @@ func (r *report) err() error {
 	return &Error{Problems: problems}
 }
 
-// maxShown bounds how much of a file's own text a problem repeats.
+// maxShown bounds how many characters of the file's text a problem repeats.
 const maxShown = 60
 
-// show is a text of the file as a problem prints it: quoted, cut, and never a
-// secret.
+// show returns a text of the file as a problem prints it: quoted, shortened, and with secrets
+// redacted.
 func show(s string) string {
 	if secretIn(s) != "" {
 		return redacted
@@ -111,7 +110,7 @@ func show(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// describe names what stands at a node, for a reader who meant another thing.
+// describe names the kind of a node, for a problem that expected another kind.
 func describe(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -142,8 +141,8 @@ func isNull(n *yaml.Node) bool {
 
 var yaml11Boolean = regexp.MustCompile(`^(?i:y|yes|n|no|on|off)$`)
 
-// isBooleanElsewhere finds the words that YAML 1.1 reads as booleans and we as
-// text. In Helm's values a key `on:` arrives as `true:`.
+// isBooleanElsewhere reports whether a word is a boolean in YAML 1.1 and a text here. In Helm's
+// values a key `on:` becomes `true:`.
 func isBooleanElsewhere(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && isPlain(n) && yaml11Boolean.MatchString(n.Value)
 }
@@ -153,7 +152,7 @@ func isPlain(n *yaml.Node) bool {
 	return n.Style&quoted == 0
 }
 
-// unknownKey says what a key could have been.
+// unknownKey suggests the key that an unknown key may have been meant as.
 func unknownKey(key string, known []string) string {
 	if other, ok := otherWords[strings.ToLower(key)]; ok && slices.Contains(known, other.key) {
 		return fmt.Sprintf("unknown key; %s", other.next)
@@ -175,8 +174,7 @@ func unknownKey(key string, known []string) string {
 	return "unknown key; known here: " + strings.Join(known, ", ")
 }
 
-// otherWords are what a key is called elsewhere, with the key that is known
-// here and what to do.
+// otherWords maps the names that other systems use for a key to our key and to the advice.
 var otherWords = map[string]struct{ key, next string }{
 	"retries":    {"attempts", "write attempts, which counts the first one too"},
 	"retry":      {"attempts", "write attempts, which counts the first one too"},

@@ -10,69 +10,68 @@ import (
 	"tidemill.dev"
 )
 
-// Recipe is how a model or a dataset is made of inputs.
+// Recipe says how a model or a dataset is made from inputs.
 type Recipe struct {
 	Name       string
 	Team       string
-	Key        string       // where an event's key stands: subject, an attribute, data.PATH, or none; that of a schedule's tick is its subject
-	When       []RecipeWhen // an event asks for a run if one of them matches; of several, the first with the shortest debounce counts
-	Inputs     []InputFrom  // by name
+	Key        string       // place of an event's key: subject, an attribute, data.PATH, or none; a schedule's tick has it in its subject
+	When       []RecipeWhen // an event asks for a run if an entry matches; among several entries the first with the shortest debounce counts
+	Inputs     []InputFrom  // sorted by name
 	Run        Job
 	Makes      Makes
-	Gate       []string         // what a version has to pass, in CEL
-	GateOn     tidemill.GateOn  // empty without a model
-	Promote    tidemill.Promote // empty without a model
-	MaxRunning int              // runs at once; 0 is no bound
-	Keep       int              // versions, or commits of what it makes, that are not collected
+	Gate       []string         // clauses in CEL that a version must pass
+	GateOn     tidemill.GateOn  // empty if the recipe makes no model
+	Promote    tidemill.Promote // empty if the recipe makes no model
+	MaxRunning int              // runs at once; 0 means no limit
+	Keep       int              // number of versions, or commits of the dataset, that are kept
 }
 
-// RecipeWhen is a filter over events that ask for a run.
+// RecipeWhen is a filter for the events that ask for a run.
 type RecipeWhen struct {
-	When                   // a schedule's is filled in
-	Schedule string        // whose ticks ask; empty for other events
-	Each     bool          // a tick without a key asks for every key that is known
-	Spread   time.Duration // over which those are laid evenly
-	Debounce time.Duration // how long it must be quiet before the run begins
-	MaxWait  time.Duration // beyond which no further event puts it off
-	Priority int           // added to the recipe's
+	When                   // filled in if the entry names a schedule
+	Schedule string        // schedule whose ticks ask; empty for other events
+	Each     bool          // a tick without a key asks for a run of every known key
+	Spread   time.Duration // time over which these runs are distributed evenly
+	Debounce time.Duration // quiet time before the run begins
+	MaxWait  time.Duration // longest time for which further events can delay the run
+	Priority int           // added to the recipe's priority
 }
 
-// InputFrom says where an input comes from: either a dataset or a URI.
+// InputFrom says where an input comes from: a dataset or a URI.
 type InputFrom struct {
 	Name    string
 	Dataset string   // a template
-	Branch  string   // whose head; main
-	AtCause bool     // the commit that the newest cause names, and not the head
-	URI     string   // a template over the newest cause
-	Allow   []string // what the URI must begin with
+	Branch  string   // branch whose newest commit is read; default main
+	AtCause bool     // use the commit that the newest cause names, not the newest of the branch
+	URI     string   // template over the newest cause
+	Allow   []string // prefixes of which the URI must begin with one
 }
 
-// Job is what a run does.
+// Job describes the work of a run.
 type Job struct {
-	Image, Dir string // one of them; a folder is as it stands in the file, relative to it
+	Image, Dir string // exactly one is set; Dir is written as in the file and is relative to it
 	Command    []string
 	Env        map[string]string // values are templates
 	Secrets    map[string]string // variable → name/key
 	CPU        float64           // cores
-	Memory     int64             // bytes; 0 is no bound
+	Memory     int64             // bytes; 0 means no limit
 	GPUs       int
 	Pool       string
 	Priority   int
-	Deadline   time.Duration // of one attempt
+	Deadline   time.Duration // limit for one attempt
 	Grace      time.Duration // between SIGTERM and SIGKILL
 	Attempts   int
 	Backoff    Backoff // exponential
 	MaxOutput  int64   // bytes
 	MaxLog     int64
 
-	Workers int               // that work on one attempt together; 0 is one
-	Servers *tidemill.Servers // of parameters; nil is none
+	Workers int               // workers of one attempt; 0 means one
+	Servers *tidemill.Servers // parameter servers; nil if there are none
 
-	Inside tidemill.Inside // what a cluster has to know of the container
+	Inside tidemill.Inside // settings of the container in a cluster
 }
 
-// Makes is what a recipe makes: a model, a commit on a dataset, or nothing that
-// is kept.
+// Makes is the output of a recipe: a model, a commit on a dataset, or nothing that is kept.
 type Makes struct {
 	Model   string // a template
 	Dataset string // a template
@@ -89,10 +88,10 @@ func (c *Config) Recipe(name string) (Recipe, bool) {
 }
 
 const (
-	// The words of Recipe.Key that name no attribute.
+	// The words of Recipe.Key that are not the name of an attribute.
 	KeySubject = "subject" // the default
 	KeyNone    = "none"    // a recipe without keys
-	// KeyData begins the path of a field of the event's data.
+	// KeyData is the prefix of the path of a field in the event's data.
 	KeyData = "data."
 
 	defaultKeep   = 10
@@ -148,15 +147,14 @@ func (r *Recipe) readTeam(v value) {
 }
 
 var (
-	// A CloudEvents attribute; those longer than the specification advises are
-	// taken too.
+	// A CloudEvents attribute. Names longer than the specification advises are accepted too.
 	attributeName = shaped(40, `^[a-z0-9]+$`)
 	dataPath      = regexp.MustCompile(`^data(\.[^.\s{}]+)+$`)
 )
 
 func (r *Recipe) readKey(v value) { readKeyPlace(v, &r.Key) }
 
-// readKeyPlace reads where an event's key stands.
+// readKeyPlace reads where in an event its key is.
 func readKeyPlace(v value, to *string) {
 	text, ok := v.text()
 	switch {
@@ -170,7 +168,7 @@ func readKeyPlace(v value, to *string) {
 	}
 }
 
-// places are where the templates of a recipe stand, besides those of URIs.
+// places returns the templates of a recipe, without those of URIs.
 func (r *Recipe) places(v value) (all []value) {
 	for key, child := range v.pairs() {
 		switch key.Value {
@@ -187,7 +185,7 @@ func (r *Recipe) places(v value) (all []value) {
 	return slices.DeleteFunc(all, func(v value) bool { return v.node == nil || v.node.Kind != yaml.ScalarNode })
 }
 
-// checkTemplates finds fields that this recipe has no value for.
+// checkTemplates reports fields for which this recipe has no value.
 func (r *Recipe) checkTemplates(v value) {
 	for _, at := range r.places(v) {
 		for _, f := range templateFields(at.node.Value) {
@@ -201,8 +199,8 @@ func (r *Recipe) checkTemplates(v value) {
 	}
 }
 
-// quiet are the values of a mapping; none if it is no mapping, which has been
-// reported.
+// quiet returns the values of a mapping. If it is not a mapping, that has been reported, and
+// quiet returns none.
 func (v value) quiet() (all []value) {
 	if v.node != nil && v.node.Kind == yaml.MappingNode {
 		for _, child := range v.pairs() {
@@ -212,7 +210,7 @@ func (v value) quiet() (all []value) {
 	return all
 }
 
-// at1 is the value of one key of a mapping, without a node if there is none.
+// at1 returns the value of one key of a mapping. Its node is nil if the key is missing.
 func (v value) at1(name string) value {
 	if v.node != nil && v.node.Kind == yaml.MappingNode {
 		for key, child := range v.pairs() {
@@ -225,7 +223,7 @@ func (v value) at1(name string) value {
 	return v
 }
 
-// Makes of a recipe is one of the two.
+// read reads a model or a dataset; having both is a problem.
 func (m *Makes) read(v value) {
 	given := v.given(
 		field{"model", func(v value) { m.Model = readNameTemplate(v, "model") }},
@@ -244,17 +242,16 @@ func (m *Makes) read(v value) {
 	}
 }
 
-// MainBranch is the branch of a dataset that is meant where none is named.
+// MainBranch is the default branch of a dataset.
 const MainBranch = "main"
 
-// sample stands for what a field will have, to see what a template makes of it.
+// sample is the value of every field when a template is checked.
 const sample = "x"
 
-// readNameTemplate reads a template of the name of a dataset or model.
+// readNameTemplate reads a template for the name of a dataset or model.
 func readNameTemplate(v value, what string) string { return readName(v, what, faultOf) }
 
-// readName reads such a template, of the fields in which fault finds nothing
-// wrong.
+// readName reads such a template. The function fault says what is wrong with a field.
 func readName(v value, what string, fault func(field string) string) string {
 	text, ok := v.template(fault)
 	if !ok {

@@ -18,7 +18,8 @@ const (
 	maxAllow  = 100
 )
 
-// readInputs reads them by name, each a template of a dataset's name or more.
+// readInputs reads the inputs by name. An input is a template of a dataset's name, or a
+// mapping.
 func readInputs(v value) (all []InputFrom) {
 	for key, child := range v.pairs() {
 		if err := tidemill.CheckLabel(key.Value); err != nil {
@@ -84,8 +85,8 @@ func (in *InputFrom) checkURI(v value, given map[string]bool) {
 	}
 }
 
-// literalOrigin is the scheme and host that a template begins with, whatever its
-// fields become.
+// literalOrigin returns the scheme and host that a template begins with, if no field can change
+// them.
 func literalOrigin(template string) []string {
 	parts, _ := cutTemplate(template)
 	if len(parts) == 0 || parts[0].field != "" {
@@ -115,8 +116,8 @@ func readURI(v value) string {
 	return text
 }
 
-// faultOfURI says why a field has no place in a template over an event: its
-// attributes and what lies in its data are known only when it comes.
+// faultOfURI says why a field cannot be in a template over an event. Which attributes and data
+// an event has is known only when it arrives.
 func faultOfURI(field string) string {
 	if attributeName.fits(field) && field != "data" || dataPath.MatchString(field) {
 		return ""
@@ -147,8 +148,8 @@ func readAllow(v value) (all []string) {
 	return all
 }
 
-// checkPrefix wants a whole host: https://data.example without a slash behind it
-// is also how https://data.example.evil begins.
+// checkPrefix requires a complete host, because https://data.example without a slash at its end
+// is also a prefix of https://data.example.evil.
 func checkPrefix(text string) error {
 	u, err := url.Parse(text)
 	switch {
@@ -164,8 +165,7 @@ func checkPrefix(text string) error {
 	return nil
 }
 
-// CheckURI says why a URI that an event has brought is not fetched, if it is
-// not.
+// CheckURI returns an error if a URI from an event must not be fetched.
 func (in InputFrom) CheckURI(uri string) error {
 	return tidemill.Input{Name: in.Name, Allow: in.Allow}.CheckURI(uri)
 }

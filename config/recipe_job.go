@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxImage     = 500 // letters
+	maxImage     = 500 // characters
 	maxCommand   = 1000
 	maxVariables = 1000
 	maxGPUs      = 1024
@@ -83,16 +83,16 @@ func (j *Job) readImage(v value) {
 	}
 }
 
-// readDir keeps a folder as it is written: what it is relative to is known where
-// runs are launched.
+// readDir keeps a folder as it is written. Only the launcher of runs knows what it is relative
+// to.
 func (j *Job) readDir(v value) {
 	if text, ok := v.text(); ok {
 		j.Dir = text
 	}
 }
 
-// readCommand takes a list alone, for what a text means depends on the shell
-// that takes it apart.
+// readCommand accepts only a list, because the meaning of a text depends on the shell that
+// splits it.
 func readCommand(to *[]string) func(value) {
 	return func(v value) {
 		if v.node.Kind == yaml.ScalarNode && !isNull(v.node) {
@@ -117,10 +117,10 @@ func readCommand(to *[]string) func(value) {
 
 var variable = shaped(200, `^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// contract begins the names of the variables that the agent sets.
+// contract is the prefix of the variables that the agent sets.
 const contract = "TIDEMILL_"
 
-// variables goes through a mapping whose keys are environment variables.
+// variables iterates over a mapping whose keys are environment variables.
 func (v value) variables(read func(name string, v value)) {
 	n := 0
 	for key, child := range v.pairs() {
@@ -146,7 +146,7 @@ func (j *Job) readEnv(v value) {
 	})
 }
 
-// A secret is named as Kubernetes does, by the Secret and a key of its data.
+// A secret is named by a Secret of Kubernetes and a key in its data.
 var (
 	secretName = shaped(202, `^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
 	secretKey  = shaped(201, `^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
@@ -163,7 +163,7 @@ func (j *Job) readSecrets(v value) {
 		switch {
 		case !ok:
 		case !isSecret(text):
-			v.problem("is no secret's name and key; write NAME/KEY, such as hugging-face/token, and never the secret itself") // which it does not repeat
+			v.problem("is no secret's name and key; write NAME/KEY, such as hugging-face/token, and never the secret itself") // the message does not repeat the text, which may be the secret
 		default:
 			put(&j.Secrets, name, text)
 		}
@@ -195,8 +195,8 @@ func (d *draft) readPoolOf(v value) string {
 	return name
 }
 
-// readBackoff has the words of a delivery's. Attempts cost a machine each, so it
-// only ever doubles.
+// readBackoff reads the same keys as for a delivery. A backoff of attempts always doubles,
+// because each attempt uses a machine.
 func (j *Job) readBackoff(v value) {
 	if v.node.Kind == yaml.ScalarNode && !isNull(v.node) {
 		v.oneOf(string(Exponential))
@@ -229,7 +229,7 @@ const (
 	minShm         = 1 << 20
 )
 
-// togetherFields are what a recipe says of those that work on one attempt.
+// togetherFields are the fields of a recipe about the workers and servers of one attempt.
 func (j *Job) togetherFields() []field {
 	return []field{
 		{"workers", func(v value) {
@@ -252,7 +252,7 @@ func (j *Job) readServers(v value) {
 	v.require(v.node, given, "count", "say how many parameter servers an attempt has")
 }
 
-// insideFields are what a recipe says of its container to a cluster.
+// insideFields are the fields of a recipe about its container in a cluster.
 func (j *Job) insideFields() []field {
 	return []field{
 		{"user", func(v value) {
@@ -266,7 +266,7 @@ func (j *Job) insideFields() []field {
 	}
 }
 
-// checkInside finds what only an image has.
+// checkInside reports fields that need an image when the recipe has a folder instead.
 func (j *Job) checkInside(v value, given map[string]bool) {
 	if !given["dir"] || given["image"] {
 		return
@@ -343,7 +343,7 @@ func readVolume(v value) (one tidemill.Volume) {
 	return one
 }
 
-// notToMount are folders that are ours, or the kernel's.
+// notToMount are folders that belong to Tidemill or the kernel.
 var notToMount = []string{"/tidemill", "/proc", "/sys", "/dev"} // read only
 
 func readMountPlace(v value) string {

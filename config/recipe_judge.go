@@ -17,7 +17,7 @@ const (
 	gateOnRecorded = "recorded"
 )
 
-// judgeFields read how a recipe's versions are judged.
+// judgeFields are the fields about how a recipe's versions are judged.
 func (d *draft) judgeFields(r *Recipe) []field {
 	return []field{
 		{"gate", func(v value) { r.Gate = d.readGate(v) }},
@@ -29,7 +29,7 @@ func (d *draft) judgeFields(r *Recipe) []field {
 	}
 }
 
-// Judge is how versions are judged that a run makes which begins now.
+// Judge returns how the versions of a run that begins now are judged.
 func (r Recipe) Judge() tidemill.Judge {
 	return tidemill.Judge{Gate: slices.Clone(r.Gate), On: cmp.Or(r.GateOn, tidemill.GateOnSame),
 		Promote: cmp.Or(r.Promote, tidemill.PromoteAuto), Keep: cmp.Or(r.Keep, defaultKeep)}
@@ -58,7 +58,7 @@ func (d *draft) readGate(v value) (all []string) {
 	return all
 }
 
-// checkClause reads a clause once, for thousands of recipes may have the same.
+// checkClause checks each clause only once, because thousands of recipes may have the same.
 func (d *draft) checkClause(v value, text string) {
 	err, known := d.clauses[text]
 	if !known {
@@ -84,8 +84,8 @@ func readGateOn(v value) tidemill.GateOn {
 	return ""
 }
 
-// checkJudge holds the keys of judging against what the recipe makes. What is
-// not a model is not judged.
+// checkJudge checks the keys about judging against the output of the recipe. Only models are
+// judged.
 func (r *Recipe) checkJudge(v value, given map[string]bool) {
 	if r.Makes.Model == "" && v.at1("makes").at1("model").node == nil {
 		for _, key := range []string{"gate", "gateOn", "promote"} {

@@ -25,7 +25,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Saying what is so anyway changes no hash: facts name a config by it.
+// Writing a default changes no hash, because facts name a config by its hash.
 func TestHashOfJudging(t *testing.T) {
 	t.Parallel()
 	const least = "version: 1\nrecipes: {a: {run: {image: a}, makes: {model: a}, gate: [metrics.a > 1]}}"
@@ -35,7 +35,7 @@ func TestHashOfJudging(t *testing.T) {
 	}
 }
 
-// What an install does of itself, once there is something to do it for.
+// An install has its own triggers only if there is work for them.
 func TestOwnTriggers(t *testing.T) {
 	t.Parallel()
 	if cfg := mustParse(t, "version: 1"); len(cfg.Triggers) != 0 {

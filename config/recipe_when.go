@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// waitFactor times its debounce is how long an entry puts a run off at most,
-	// so that a drip of events does not for ever.
+	// waitFactor times its debounce is the default for how long an entry can delay a run, so
+	// that a slow trickle of events cannot delay it for ever.
 	waitFactor  = 10
 	maxMaxWait  = waitFactor * maxWait
 	maxPriority = 1000
 )
 
-// whenRead is an entry and where it stands, for checks against other files.
+// whenRead is an entry and its place, for checks that need other files.
 type whenRead struct {
 	RecipeWhen
 	at    value
@@ -88,7 +88,7 @@ func (w *whenRead) checkWaits() {
 	}
 }
 
-// ofSchedule makes the filter of a schedule's ticks.
+// ofSchedule sets the filter for a schedule's ticks.
 func (w *whenRead) ofSchedule() {
 	for _, key := range []string{"type", "where", "stream"} {
 		if w.given[key] {
@@ -101,8 +101,8 @@ func (w *whenRead) ofSchedule() {
 	w.When = When{Types: []string{tidemill.TypeScheduleTick}, Where: "schedule = '" + w.Schedule + "'"}
 }
 
-// checkSchedules holds the entries of a recipe against the schedules of all
-// files: a tick without a key makes nothing of a recipe that has keys.
+// checkSchedules checks the entries of a recipe against the schedules of all files. A tick
+// without a key starts nothing for a recipe that has keys.
 func (d *draft) checkSchedules(r Recipe, whens []whenRead) {
 	for _, w := range whens {
 		if w.Schedule == "" {
@@ -133,8 +133,8 @@ func (d *draft) unknownSchedule(name string) string {
 	return "there is no schedule " + show(name) + "; write it under schedules"
 }
 
-// triggerOf is the trigger that brings a recipe its events. People see it among
-// the others; they cannot take its name, for theirs have no dot.
+// triggerOf returns the trigger that delivers events to a recipe. Users see it in the list of
+// triggers. No user's trigger can have its name, because their names have no dot.
 func triggerOf(r Recipe) Trigger {
 	t := Trigger{Name: recipeTrigger + r.Name, Builtin: true, To: Target{Function: FunctionTrain, Recipe: r.Name},
 		Delivery: Delivery{Attempts: 30, Backoff: defaultBackoff(), Timeout: 30 * time.Second, Ordered: true, Concurrency: 32}}
@@ -146,12 +146,12 @@ func triggerOf(r Recipe) Trigger {
 
 const (
 	recipeTrigger = "recipe."
-	// FunctionTrain is the function of ours that asks for runs.
+	// FunctionTrain is Tidemill's function that asks for runs.
 	FunctionTrain = "train"
 )
 
-// checkLoop finds entries by which a recipe starts itself for ever: that match
-// what each of its own runs publishes. It says so only where that is certain.
+// checkLoop reports entries by which a recipe starts itself for ever: they match an event that
+// each of its own runs publishes. It reports only loops that are certain.
 func (r *Recipe) checkLoop(w whenRead) {
 	if w.Schedule != "" {
 		return
@@ -164,7 +164,7 @@ func (r *Recipe) checkLoop(w whenRead) {
 	}
 }
 
-// publishes are the events that follow from every run, as far as the file tells.
+// publishes returns the events that every run causes, as far as the file shows.
 func (r *Recipe) publishes() (all []map[string]string) {
 	for _, typ := range []string{tidemill.TypeRunRequested, tidemill.TypeRunStarted, tidemill.TypeRunFinished} {
 		all = append(all, map[string]string{"type": typ, tidemill.AttrRecipe: r.Name})
@@ -187,7 +187,7 @@ func (r *Recipe) publishes() (all []map[string]string) {
 		map[string]string{"type": tidemill.TypeRunCommitted, tidemill.AttrRecipe: r.Name, tidemill.AttrDataset: name, tidemill.AttrBranch: r.Makes.Branch})
 }
 
-// otherwise is a filter that leaves such an event out.
+// otherwise returns a filter that excludes such an event.
 func (r *Recipe) otherwise(own map[string]string) string {
 	if own["type"] == tidemill.TypeNewData {
 		return "\"dataset LIKE 'raw/%'\""
@@ -195,8 +195,8 @@ func (r *Recipe) otherwise(own map[string]string) string {
 	return "\"recipe <> '" + r.Name + "'\""
 }
 
-// mayGet tells whether an entry looks at events of a type. One that has no type
-// gets all of a stream.
+// mayGet reports whether an entry gets events of a type. An entry without types gets every
+// event of its stream.
 func (w *RecipeWhen) mayGet(typ string) bool {
 	if len(w.Types) > 0 {
 		return slices.Contains(w.Types, typ)
@@ -205,8 +205,8 @@ func (w *RecipeWhen) mayGet(typ string) bool {
 	return e.Stream == w.Stream
 }
 
-// surely tells whether a filter is certain to match an event of which some
-// attributes are known.
+// surely reports whether a filter certainly matches an event of which only some attributes are
+// known.
 func surely(where string, known map[string]string) bool {
 	if where == "" {
 		return true
@@ -245,8 +245,8 @@ func nameOf(a *cesql.Attribute, ok bool) string {
 	return a.Name
 }
 
-// likeness is a pattern of CESQL as a regular expression; nothing matches one
-// with an escape, so that we do not have to be sure of it.
+// likeness returns a CESQL pattern as a regular expression. For a pattern with an escape it
+// returns an expression that matches nothing, so that we need not be sure of its meaning.
 func likeness(pattern string) *regexp.Regexp {
 	if strings.Contains(pattern, `\`) {
 		return regexp.MustCompile(`$^x`)

@@ -110,8 +110,8 @@ recipes:
 	checkSound(t, cfg)
 }
 
-// A recipe's trigger is one like all others, so that what is late, parked or
-// dead is seen where it is looked for.
+// A recipe's trigger is like all other triggers, so that users find its late, parked and
+// dead-lettered events in the usual places.
 func TestTriggersOfRecipes(t *testing.T) {
 	t.Parallel()
 	cfg := mustParse(t, `
@@ -142,8 +142,8 @@ recipes: {b: {when: [{schedule: s}, {type: [v, u], where: "a = 'b'"}, {stream: f
 	}
 }
 
-// Recipes, the schedules and pools that they name, and the streams that their
-// events come from may stand in several files, in any order.
+// Recipes, their schedules and pools, and the streams of their events may be in several files,
+// in any order.
 func TestRecipesOfSeveralFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", "version: 1\nrecipes: {a: {when: [{schedule: s, each: key}, {stream: clicks}], run: {image: a, pool: p}}}")
@@ -155,7 +155,7 @@ func TestRecipesOfSeveralFiles(t *testing.T) {
 	}
 }
 
-// A filter that may leave the recipe's own runs out is the user's business.
+// A filter that may exclude the recipe's own runs is accepted: only certain loops are refused.
 func TestNoLoops(t *testing.T) {
 	t.Parallel()
 	for _, when := range []string{
@@ -182,7 +182,7 @@ func TestRecipesExample(t *testing.T) {
 	checkSound(t, cfg)
 }
 
-// The hash is of what recipes and pools mean, and of all that they say.
+// The hash covers the meaning of recipes and pools, and all of their keys.
 func TestHashCoversRecipes(t *testing.T) {
 	t.Parallel()
 	const schedules = "schedules: {s: {cron: '@daily'}, e: {cron: '@daily', each: key}}\n"

@@ -4,29 +4,28 @@ import (
 	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata" // whether a file is valid must not depend on the machine's zones
+	_ "time/tzdata" // a file's validity must not depend on the machine's time zones
 
 	"go.yaml.in/yaml/v3"
 
 	"tidemill.dev/config/cron"
 )
 
-// Schedule is when the clock ticks.
+// Schedule says when the clock ticks.
 type Schedule struct {
 	Name     string
 	Cron     string
-	TimeZone string // of the IANA database
+	TimeZone string // name in the IANA database
 	Missed   Missed
-	Keys     []string      // sorted; one tick for each; none is one tick without a key
-	Each     bool          // Keys are those known to the recipes that name the schedule, and change by themselves
-	Spread   time.Duration // over which the ticks of the keys are laid evenly
+	Keys     []string      // sorted keys, which get one tick each; if empty, there is one tick without a key
+	Each     bool          // Keys are the known keys of the recipes that name the schedule, and change with them
+	Spread   time.Duration // time over which the keys' ticks are distributed evenly
 }
 
-// Missed says which ticks are sent late whose time passed while the schedule
-// was paused or nothing ran.
+// Missed says which ticks are sent late after the schedule was paused or no controller ran.
 type Missed string
 
-// What happens to missed ticks.
+// The ways to treat missed ticks.
 const (
 	MissedSkip Missed = "skip"
 	MissedLast Missed = "last"
@@ -43,9 +42,9 @@ func (c *Config) Schedule(name string) (Schedule, bool) {
 }
 
 const (
-	maxCron   = 200 // letters
+	maxCron   = 200 // characters
 	maxKeys   = 10_000
-	maxKey    = 255 // letters
+	maxKey    = 255 // characters
 	minSpread = time.Second
 	maxSpread = 24 * time.Hour
 )

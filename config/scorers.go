@@ -15,52 +15,52 @@ import (
 type Scorer struct {
 	Name     string
 	From, To string   // streams
-	Types    []string // of the events that are scored, sorted; none is every type that is not ours
-	Key      string   // as a recipe's
+	Types    []string // sorted types of the events that are scored; empty means all types that are not Tidemill's own
+	Key      string   // place of an event's key, as in Recipe.Key
 	Model    string   // template, such as intent/{key}
-	Map      []Mapped // by input
+	Map      []Mapped // sorted by input
 	NoModel  NoModel
-	// AtLeastOnce trades exactly once for a little speed.
+	// AtLeastOnce gives up exactly-once delivery for a little speed.
 	AtLeastOnce bool
-	Latest      bool          // a group that begins reads from the end; else from the beginning
-	Hold        time.Duration // how long an event waits for its model before it is parked
+	Latest      bool          // a new group reads from the end, not from the beginning
+	Hold        time.Duration // longest wait of an event for its model before it is parked
 	MaxBatch    int           // events
 	Engine      string        // auto, go, onnxruntime
-	Top         int           // scores in an answer, the highest; 0 is all
+	Top         int           // number of scores in an answer, highest first; 0 means all
 	Replicas    Replicas
 }
 
-// Replicas bound how many processes of a scorer run in a cluster, by its lag.
+// Replicas bounds how many processes of a scorer run in a cluster. The number follows its lag.
 type Replicas struct {
 	Min, Max int
-	Lag      int64         // events behind for which one more is worth it
-	Idle     time.Duration // without events until there are Min again
+	Lag      int64         // lag for which one more process is started
+	Idle     time.Duration // time without events after which only Min processes stay
 }
 
-// Mapped is an input of the model and the path of what it gets.
+// Mapped is an input of the model and the path of its value.
 type Mapped struct{ Input, Path string }
 
-// NoModel is what becomes of an event whose key has no champion.
+// NoModel says how an event is handled whose key has no champion.
 type NoModel struct {
 	Action NoModelAction
-	Model  string // of NoModelUse
+	Model  string // model that answers if the action is NoModelUse
 }
 
-// NoModelAction is one of these.
+// NoModelAction is a way to handle an event without a champion.
 type NoModelAction string
 
 // The actions.
 const (
 	NoModelDeadLetter NoModelAction = "dead-letter"
 	NoModelDrop       NoModelAction = "drop"
-	NoModelPass       NoModelAction = "pass"  // it goes to the output as it came
+	NoModelPass       NoModelAction = "pass"  // the event is copied to the output unchanged
 	NoModelUse        NoModelAction = "model" // another model answers
 )
 
 const (
-	maxScorers = 200 // each is a group of its own, with a stream for what waits
+	maxScorers = 200 // each has its own group and a stream for waiting events
 	maxMapped  = 64  // inputs of a model
-	maxPath    = 255 // letters
+	maxPath    = 255 // characters
 
 	defaultHold  = 200 * time.Millisecond
 	maxHold      = 10 * time.Second
@@ -69,7 +69,7 @@ const (
 	maxTop       = 10_000
 )
 
-// The words of Scorer.Engine.
+// The values of Scorer.Engine.
 const (
 	engineAuto        = "auto"
 	engineGo          = "go"
@@ -118,7 +118,7 @@ func (d *draft) readScorer(key *yaml.Node, v value) Scorer {
 	return s
 }
 
-// check holds what stands in the keys against each other.
+// check compares the values of a scorer's keys with each other.
 func (s *Scorer) check(v value, types []value) {
 	slices.Sort(s.Types)
 	for _, typ := range types {
@@ -137,17 +137,17 @@ func (s *Scorer) check(v value, types []value) {
 	}
 }
 
-// readFrom reads the name of a stream that others than we publish to.
+// readFrom reads the name of a stream that not only Tidemill publishes to.
 func (d *draft) readFrom(v value) string {
 	return d.readScorerStream(v, "holds what only Tidemill writes, which no model scores; name events, or a stream of yours")
 }
 
-// readTo reads the name of a stream that others than ours may be on.
+// readTo reads the name of a stream that may hold events other than Tidemill's own.
 func (d *draft) readTo(v value) string {
 	return d.readScorerStream(v, "is for events of other kinds; name a stream of yours")
 }
 
-// readScorerStream reads the name of a stream, which may stand in another file.
+// readScorerStream reads the name of a stream, which may be defined in another file.
 func (d *draft) readScorerStream(v value, reserved string) string {
 	name, ok := v.text()
 	switch {
@@ -161,8 +161,7 @@ func (d *draft) readScorerStream(v value, reserved string) string {
 	return name
 }
 
-// readModelTemplate reads a template of a model's name, in which only {key} can
-// stand.
+// readModelTemplate reads a template of a model's name. Its only field can be {key}.
 func readModelTemplate(v value) string {
 	return readName(v, "model", func(field string) string {
 		if field == "key" {
@@ -198,7 +197,7 @@ func readMap(v value) (all []Mapped) {
 	return all
 }
 
-// read takes a word, or the name of the model that answers instead.
+// read reads an action, or the name of the model that answers instead.
 func (n *NoModel) read(v value) {
 	if v.node.Kind == yaml.MappingNode {
 		n.Action = NoModelUse
@@ -229,7 +228,7 @@ func readPlainModel(v value) string {
 	return readName(v, "model", func(string) string { return "this is one model for all keys, which has no fields" })
 }
 
-// readSecond reads one of two words, of which the second is true.
+// readSecond reads one of two words. The second means true.
 func readSecond(to *bool, no, yes string) func(value) {
 	return func(v value) {
 		if word, ok := v.oneOf(no, yes); ok {
@@ -249,13 +248,13 @@ const (
 	maxLag         = 1_000_000_000
 	minIdle        = time.Second
 	maxIdle        = 24 * time.Hour
-	fewReplicas    = 8 // at most, where the file does not say
+	fewReplicas    = 8 // default limit
 	replicasPerLag = 1000
 	defaultIdle    = time.Minute
 )
 
-// defaultReplicas are those of a scorer that says nothing of them: none while
-// there is nothing to do, and no more than there are partitions to share out.
+// defaultReplicas returns the default for a scorer: no process while there is nothing to do,
+// and at most as many as there are partitions.
 func defaultReplicas(partitions int) Replicas {
 	return Replicas{Max: min(fewReplicas, partitions), Lag: replicasPerLag, Idle: defaultIdle}
 }
@@ -274,19 +273,18 @@ func (r *Replicas) read(v value) {
 	}
 }
 
-// settle fills in how many a scorer has at most, which its stream says if the
-// file does not.
+// settle sets the maximum if the file does not give it. It then follows from the stream.
 func (r *Replicas) settle(partitions int) {
 	if r.Max == 0 {
 		r.Max = max(r.Min, defaultReplicas(partitions).Max)
 	}
 }
 
-// checkScorerLoop finds a scorer whose output comes back to its input for ever,
-// by way of others or not. What goes round is a score, where all of them score
-// scores; or what came in, where all of them pass on what has no model.
+// checkScorerLoop reports a scorer whose output returns to its input for ever, directly or
+// through other scorers. A score goes round if all of these scorers score scores. An input
+// event goes round if all of them pass on events without a model.
 func (d *draft) checkScorerLoop(key *yaml.Node, v value, s Scorer) {
-	if s.From == s.To { // reported, or not read
+	if s.From == s.To { // reported, or not parsed
 		return
 	}
 	if way := d.loop(s, func(o Scorer) bool { return o.takes(tidemill.TypeScored) }); way != nil {
@@ -301,8 +299,7 @@ func (d *draft) checkScorerLoop(key *yaml.Node, v value, s Scorer) {
 	}
 }
 
-// takes tells whether a scorer scores events of a type; "" is any that no file
-// names.
+// takes reports whether a scorer scores events of a type; "" means any type that no file names.
 func (s Scorer) takes(typ string) bool {
 	if len(s.Types) == 0 {
 		return !tidemill.ReservedType(typ)
@@ -312,7 +309,7 @@ func (s Scorer) takes(typ string) bool {
 
 func (s Scorer) passes(typ string) bool { return s.NoModel.Action == NoModelPass && s.takes(typ) }
 
-// passable are the types that tell the ways of a scorer's events apart.
+// passable returns the types for which passed-on events may take different ways.
 func (d *draft) passable(s Scorer) []string {
 	if s.NoModel.Action != NoModelPass {
 		return nil
@@ -325,8 +322,8 @@ func (d *draft) passable(s Scorer) []string {
 	return slices.Compact(all)
 }
 
-// loop is a way from a scorer's output back to its input, by the names of the
-// streams; nil if there is none among those that count.
+// loop returns the streams on a way from a scorer's output back to its input; nil if there is
+// none. It follows only scorers that count.
 func (d *draft) loop(s Scorer, counts func(Scorer) bool) []string {
 	if !counts(s) {
 		return nil

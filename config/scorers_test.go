@@ -56,7 +56,7 @@ scorers:
 	}
 }
 
-// How many run at most follows from the stream, though it stand in another file.
+// The default maximum follows from the stream, even if another file defines it.
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Replicas{
@@ -82,7 +82,7 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// Beside each stream that is scored is one for what waits, as large.
+// Each scored stream has a stream for waiting events, with as many partitions.
 func TestHeldFor(t *testing.T) {
 	t.Parallel()
 	cfg := mustParse(t, scorerStreams+`scorers: {a: {from: messages, to: scored, model: m}, b: {from: messages, to: scored, model: o}}`)
@@ -95,8 +95,7 @@ func TestHeldFor(t *testing.T) {
 	}
 }
 
-// A key of the file that means something else makes another hash, and one that
-// says the default the same.
+// A key with a different meaning changes the hash. A key with its default value does not.
 func TestHashOfScorers(t *testing.T) {
 	t.Parallel()
 	hash := func(rest string) string {

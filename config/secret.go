@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// redacted is every printed form of a secret.
+// redacted replaces a secret wherever it is printed.
 const redacted = "[secret]"
 
-// Secret is a text that must not be printed. The text stands behind a function,
-// so that fmt, which prints unexported fields of other structs without asking
-// their methods, has nothing to show but an address.
+// Secret is a text that must not be printed. The text is inside a function: fmt prints
+// unexported fields of other structs without calling their methods, and then shows only an
+// address.
 type Secret struct{ text func() string }
 
-// NewSecret guards a text.
+// NewSecret wraps a text.
 func NewSecret(text string) Secret { return Secret{text: func() string { return text }} }
 
-// Reveal gives the text, for the one call that needs it.
+// Reveal returns the text. Call it only where the text is used.
 func (s Secret) Reveal() string {
 	if s.text == nil {
 		return ""
@@ -31,37 +31,37 @@ func (s Secret) Reveal() string {
 	return s.text()
 }
 
-// IsZero reports whether there is no text.
+// IsZero reports whether the text is empty.
 func (s Secret) IsZero() bool { return s.Reveal() == "" }
 
-// Format prints every verb as [secret].
+// Format prints [secret] for every verb.
 func (Secret) Format(f fmt.State, _ rune) { fmt.Fprint(f, redacted) }
 
-// String is [secret].
+// String returns [secret].
 func (Secret) String() string { return redacted }
 
-// MarshalText makes JSON, YAML and XML hold [secret].
+// MarshalText returns [secret] for JSON, YAML and XML.
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// LogValue logs [secret].
+// LogValue returns [secret] for logs.
 func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 const (
 	maxSecret = 1 << 20
-	// settled is how old a file must be before its stamp proves that it is the
-	// one read: a file written twice within a tick of the disk's clock may show
-	// one time for both.
+	// settled is how old a file must be before its stamp proves that it has not changed since
+	// it was read. A file that is written twice within one tick of the disk's clock may have
+	// the same time both times.
 	settled = 2 * time.Second
 )
 
-// SecretFile is a secret in a file that may change under us: a rotated
-// password, a mounted Kubernetes Secret. It is safe for concurrent use.
+// SecretFile is a secret in a file that may change while the process runs: a rotated password
+// or a mounted Kubernetes Secret. It is safe for concurrent use.
 type SecretFile struct {
 	path string
 
 	mu     sync.Mutex
 	secret Secret
-	stamp  fs.FileInfo // of the content held; nil if it must be read again
+	stamp  fs.FileInfo // stamp of the content in memory; nil if the file must be read again
 }
 
 // OpenSecret reads a secret file for the first time.
@@ -73,9 +73,9 @@ func OpenSecret(path string) (*SecretFile, error) {
 	return f, nil
 }
 
-// Get is the file's content without the newline at its end, read again if the
-// file has changed. If it cannot be read, Get gives the last content that could
-// be, and the error: the caller says whether to go on with it.
+// Get returns the file's content without the newline at its end. It reads the file again if it
+// has changed. If that fails, Get returns the last good content and the error; the caller
+// decides whether to continue with it.
 func (f *SecretFile) Get() (Secret, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,9 +101,9 @@ func (f *SecretFile) isCurrent() bool {
 		now.Size() == f.stamp.Size() && now.ModTime().Equal(f.stamp.ModTime())
 }
 
-// readSecret takes the stamp before the content: if the file changes between,
-// the stamp is too old and the next Get reads again. It gives no stamp for a
-// file so young that it may change without showing it.
+// readSecret takes the stamp before the content. If the file changes in between, the stamp is
+// too old and the next Get reads the file again. It returns no stamp if the file is so young
+// that a change may not show in it.
 func readSecret(path string) (Secret, fs.FileInfo, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -135,8 +135,8 @@ func readSecret(path string) (Secret, fs.FileInfo, error) {
 }
 
 const (
-	// maxAuthority bounds the look behind each "://", for a hostile text may
-	// have very many.
+	// maxAuthority bounds how many bytes after each "://" are searched, because a hostile text
+	// may contain very many.
 	maxAuthority = 1 << 10
 
 	leakedPassword = "holds a URL with a password; secrets never stand in the config: " +
@@ -149,13 +149,13 @@ const (
 
 var (
 	privateKey = regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY`)
-	// token is one of ours, or the beginning of one; or a JWT.
+	// token matches Tidemill's tokens, the beginning of one, and JWTs.
 	token = regexp.MustCompile(`\btm_[A-Za-z0-9_-]{20,}|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.`)
 )
 
-// secretIn says what secret a text holds, if any that can be told by its shape.
+// secretIn says which kind of secret a text contains, if its form shows it.
 func secretIn(s string) string {
-	// Most texts have no such beginning, and there may be very many texts.
+	// Most texts contain no such prefix, and there may be very many texts.
 	if strings.Contains(s, "-----BEGIN") && privateKey.MatchString(s) {
 		return leakedKey
 	}
@@ -174,8 +174,8 @@ func secretIn(s string) string {
 	}
 }
 
-// hasPassword looks at what follows "://". A password with an unescaped slash
-// in it ends the authority too early; then what seems a port is no number.
+// hasPassword examines the text after "://". If a password contains an unescaped slash, the
+// authority ends too early; then its apparent port is not a number.
 func hasPassword(s string) bool {
 	if i := strings.IndexAny(s, " \t\r\n\"'<>"); i >= 0 {
 		s = s[:i]

@@ -15,7 +15,7 @@ import (
 
 const hidden = "hunter2"
 
-// holder holds secrets where fmt does not ask their methods.
+// holder contains secrets in places where fmt does not call their methods.
 type holder struct {
 	Public  Secret
 	private Secret

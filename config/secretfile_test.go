@@ -16,7 +16,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// age makes a file old enough that its stamp is trusted.
+// age makes a file old enough for its stamp to be trusted.
 func age(t *testing.T, path string) {
 	t.Helper()
 	old := time.Now().Add(-time.Hour)
@@ -47,7 +47,7 @@ func TestSecretFileFollowsChanges(t *testing.T) {
 	f := openSecret(t, path)
 	wantSecret(t, f, "one")
 
-	write(t, path, "two") // at once, same size: its time may be the same
+	write(t, path, "two") // written at once and of the same size, so its time may be the same
 	wantSecret(t, f, "two")
 
 	age(t, path)

@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// What is bounded beside an expression is what the expression with the bound in it
-// takes, at the bounds and around them.
+// A shape accepts the same texts as an expression with the bound in it, at the bounds and
+// around them.
 func TestShapesAreTheirExpressions(t *testing.T) {
 	for what, c := range map[string]struct {
 		fits func(string) bool
 		as   string
-		of   []string // letters that texts are made of
+		of   []string // characters for the tested texts
 	}{
 		"a caller":      {callerName.fits, `^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$`, []string{"a", "a@", "@", "ä"}},
 		"a host":        {hostName.fits, `^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})$`, []string{"a", "a.", ".", "a b"}},

@@ -13,28 +13,28 @@ import (
 
 const (
 	defaultPartitions = 12
-	maxPartitions     = 4096 // more is a slip: a Kafka cluster bears some ten thousand in all
+	maxPartitions     = 4096 // more is a typing error: a whole Kafka cluster supports some ten thousand
 	defaultRetention  = 7 * 24 * time.Hour
-	maxType           = 255 // letters
+	maxType           = 255 // characters
 )
 
-// builtins are the streams that every install has. Facts have more partitions
-// than they need at first, because they cannot grow later without moving keys.
+// builtins returns the streams that every install has. Facts start with more partitions than
+// they need, because adding partitions later would move keys.
 func builtins() []Stream {
 	day := 24 * time.Hour
 	return []Stream{
 		{Name: tidemill.StreamEvents, Partitions: 12, Retention: defaultRetention, Builtin: true, KeyOrdered: true},
 		{Name: tidemill.StreamFacts, Partitions: 24, Retention: Forever, Builtin: true, KeyOrdered: true},
-		// A step names its number, so a reader needs no order among steps.
+		// Each step contains its number, so a reader needs no order.
 		{Name: tidemill.StreamProgress, Partitions: 12, Retention: day, Builtin: true, KeyOrdered: false},
 		{Name: tidemill.StreamDeadLetters, Partitions: 6, Retention: Forever, Builtin: true, KeyOrdered: true},
-		// What people ask for is little, and has one order.
+		// Commands are few, and all have one order.
 		{Name: tidemill.StreamCommands, Partitions: 1, Retention: Forever, Builtin: true, KeyOrdered: true},
 		{Name: tidemill.StreamClock, Partitions: 1, Retention: 30 * day, Builtin: true, KeyOrdered: true},
 	}
 }
 
-// mustNotExpire are the streams that others are rebuilt from.
+// mustNotExpire reports whether other state is rebuilt from this stream.
 func mustNotExpire(stream string) bool {
 	return stream == tidemill.StreamFacts || stream == tidemill.StreamDeadLetters || stream == tidemill.StreamCommands
 }
@@ -122,7 +122,7 @@ func (d *draft) readTypes(v value, s *Stream) {
 	slices.Sort(s.Types)
 }
 
-// readType reads a type that a stream claims and that no other may.
+// readType reads a type that a stream claims. No other stream may claim it.
 func (d *draft) readType(v value) (string, bool) {
 	typ, ok := v.text()
 	switch {
@@ -150,15 +150,15 @@ const (
 	off           = "off"
 	defaultDedupe = 10 * time.Minute
 	minDedupe     = time.Second
-	maxDedupe     = 24 * time.Hour // what is remembered lies in Redis's memory
+	maxDedupe     = 24 * time.Hour // the remembered events use Redis's memory
 )
 
-// takesOutside says whether a stream is home to events from outside. What we
-// write ourselves is idempotent by its id, and the door refuses it from others.
+// takesOutside reports whether events from outside are published to a stream. Events that
+// Tidemill writes itself are idempotent by id, and the gateway refuses them from others.
 func takesOutside(s Stream) bool { return !s.Builtin || s.Name == tidemill.StreamEvents }
 
-// dedupe is what the files say of a stream, or its default. It is asked when
-// all files are read, for a default may depend on what another of them says.
+// dedupe returns the value in the files for a stream, or its default. It is called after all
+// files have been read, because a default may depend on another file.
 func (d *draft) dedupe(s Stream) time.Duration {
 	if said, ok := d.dedupes[s.Name]; ok {
 		return said
@@ -166,7 +166,7 @@ func (d *draft) dedupe(s Stream) time.Duration {
 	return dedupeOf(s)
 }
 
-// dedupeOf is the default of a stream.
+// dedupeOf returns the default for a stream.
 func dedupeOf(s Stream) time.Duration {
 	if !takesOutside(s) {
 		return 0
@@ -191,8 +191,8 @@ func (d *draft) readDedupe(v value, s Stream) {
 	d.dedupes[s.Name] = window
 }
 
-// parseDedupe reads whole numbers with units, such as 10m, or "off". Helm makes
-// "false" of a plain off, so both mean the same.
+// parseDedupe parses whole numbers with units, such as 10m, or "off". Helm turns a plain off
+// into "false", so both mean the same.
 func parseDedupe(s string) (time.Duration, error) {
 	if s == off || s == "false" {
 		return 0, nil
@@ -207,8 +207,8 @@ func parseDedupe(s string) (time.Duration, error) {
 	return sum, err
 }
 
-// hashedDedupe is empty where a stream has its default, whether or not a file
-// says so: the hash is of the meaning.
+// hashedDedupe returns an empty text if a stream has its default, even if a file writes the
+// default, because the hash covers the meaning.
 func hashedDedupe(s Stream) string {
 	switch s.Dedupe {
 	case dedupeOf(s):
@@ -219,19 +219,19 @@ func hashedDedupe(s Stream) string {
 	return showSpan(s.Dedupe)
 }
 
-// Parked is the stream where this one's events wait that could not yet be
-// delivered. It has the same partitions, and grows when this one does: what
-// waits is written to the partition that it came from.
+// Parked returns the stream for this stream's events that could not be delivered yet. It always
+// has as many partitions as this stream, because a parked event is written to the partition
+// that it came from.
 func (s Stream) Parked() Stream {
 	return Stream{Name: tidemill.Parked(s.Name), Partitions: s.Partitions, Retention: s.Retention,
 		Builtin: true, KeyOrdered: s.KeyOrdered}
 }
 
-// Parked are the streams that the triggers need beside those that they read, by
-// name. They are not among Streams, for there are none without triggers.
+// Parked returns, sorted by name, the parked streams that the triggers need. They are not in
+// Streams, because without triggers there are none.
 func (c *Config) Parked() []Stream {
 	read := map[string]bool{}
-	homes := map[string]string{} // of types, for thousands of triggers may name the same few
+	homes := map[string]string{} // home of each type, because thousands of triggers may name the same few types
 	for _, t := range c.Triggers {
 		for _, w := range t.When {
 			if w.Stream != "" {
@@ -258,14 +258,14 @@ func (c *Config) Parked() []Stream {
 	return all
 }
 
-// HeldFor are the streams where events wait for the models that the scorers have
-// yet to load, by name, and beside each the stream that it is for: it has as many
-// partitions, for what waits stays in its own.
+// HeldFor returns the streams for events that wait until a scorer has loaded their model, each
+// with its source stream, sorted by name. Such a stream has as many partitions as its source,
+// because waiting events stay in their partition.
 func (c *Config) HeldFor() (all []Held) {
 	for _, s := range c.Scorers {
 		from, ok := c.Stream(s.From)
 		if !ok {
-			continue // never: a config without it is refused
+			continue // cannot happen: a config without the stream is refused
 		}
 		held := from.Parked()
 		held.Name = tidemill.ScorerParked(s.Name)
@@ -274,10 +274,10 @@ func (c *Config) HeldFor() (all []Held) {
 	return all
 }
 
-// Held is a stream where a scorer's events wait.
+// Held is a stream for a scorer's waiting events.
 type Held struct {
 	Stream
-	From   string // the stream that they came from
+	From   string // stream that the events came from
 	Scorer string
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	maxFile = 1 << 20 // bytes; a ConfigMap holds no more
-	// maxSearch bounds the bytes parsed again to find the line of an error.
+	maxFile = 1 << 20 // bytes; the limit of a ConfigMap
+	// maxSearch bounds the bytes that are parsed again to find the line of an error.
 	maxSearch = 8 << 20
 )
 
@@ -24,8 +24,8 @@ type source struct {
 	data []byte
 }
 
-// document parses the one YAML document of a file; nil if it cannot, which is
-// reported.
+// document parses the one YAML document of a file. If that fails, it reports the problem and
+// returns nil.
 func (r *report) document(s source) *yaml.Node {
 	wrong := func(line int, format string, args ...any) *yaml.Node {
 		r.add(Problem{File: s.name, Line: line, Message: fmt.Sprintf(format, args...)})
@@ -53,7 +53,7 @@ func (r *report) document(s source) *yaml.Node {
 	return wrong(next.Line, "a second document begins here; a file holds one, so put this into a file of its own in the same folder")
 }
 
-// badBytes finds what no YAML file of ours may hold, before the parser sees it.
+// badBytes reports bytes that a YAML file must not contain, before the parser reads it.
 func badBytes(data []byte) (line int, what string) {
 	if len(data) > maxFile {
 		return 1, fmt.Sprintf("the file is larger than %d KiB; is it a Tidemill config?", maxFile>>10)
@@ -74,8 +74,8 @@ func badBytes(data []byte) (line int, what string) {
 	return 0, ""
 }
 
-// decode reads the next document. The parser is not ours: should it panic on
-// some file, that file is refused and the process lives on.
+// decode reads the next document. The parser is third-party code: if it panics on a file, that
+// file is refused and the process continues.
 func decode(dec *yaml.Decoder) (doc *yaml.Node, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -86,14 +86,14 @@ func decode(dec *yaml.Decoder) (doc *yaml.Node, err error) {
 	return doc, dec.Decode(doc)
 }
 
-// lineFeed gives the parser a line at a time, so that the count of lines says
-// how far it came.
+// lineFeed gives the parser one line at a time, so that its line count shows how far the parser
+// got.
 type lineFeed struct {
 	rest  []byte
 	lines int
 }
 
-// Read gives what is left of the line.
+// Read returns the rest of the line.
 func (f *lineFeed) Read(p []byte) (int, error) {
 	if len(f.rest) == 0 {
 		return 0, io.EOF
@@ -112,10 +112,9 @@ func (f *lineFeed) Read(p []byte) (int, error) {
 
 var yamlPrefix = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// errorLine finds the line of a syntax error. The parser often names the line
-// where the enclosing block began, or none. The line after the longest
-// beginning that parses is where a reader looks; the parser came no further
-// than reached.
+// errorLine finds the line of a syntax error. The parser often reports the line where the
+// enclosing block began, or none. A reader expects the line after the longest prefix that
+// parses. The parser got no further than reached.
 func errorLine(data []byte, reached int, err error) int {
 	ends := lineEnds(data)
 	for budget, line := maxSearch, min(reached+1, len(ends)); line > 1 && budget > 0; line-- {
@@ -148,11 +147,11 @@ func cleanMessage(err error) string {
 	return "this is not YAML: " + yamlPrefix.ReplaceAllString(err.Error(), "")
 }
 
-// maxDepth is far deeper than any config; it bounds paths and recursion.
+// maxDepth is much deeper than any real config; it bounds paths and recursion.
 const maxDepth = 32
 
-// strict reports what we refuse of YAML wherever it stands: whatever makes a
-// file mean something else than it seems to, and secrets.
+// strict reports secrets, and all YAML features that can make a file mean something other than
+// it seems to.
 func strict(v value) { strictAt(v, 0) }
 
 func strictAt(v value, depth int) {
@@ -209,7 +208,7 @@ func strictText(v value) {
 	}
 }
 
-// controlIn finds what an escape such as "\0" smuggled into a text.
+// controlIn finds a control character, which an escape such as "\0" can put into a text.
 func controlIn(s string) (rune, bool) {
 	for _, c := range s {
 		if c < ' ' && c != '\n' && c != '\t' || c >= 0x7f && c < 0xa0 {
@@ -219,7 +218,7 @@ func controlIn(s string) (rune, bool) {
 	return 0, false
 }
 
-// keyFault says why a key is refused, if it is.
+// keyFault says why a key is refused; empty if it is not.
 func keyFault(key *yaml.Node) string {
 	switch {
 	case key.Kind != yaml.ScalarNode:

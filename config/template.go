@@ -9,9 +9,9 @@ import (
 	"tidemill.dev/config/spelling"
 )
 
-// Expand fills a template in: each {name} becomes its value, {{ and }} are
-// braces. What a value has is taken as it stands, and is no template again. The
-// error names the field that value knows nothing of.
+// Expand fills in a template: each {name} becomes its value, and {{ and }} become braces. A
+// value is inserted as it is and not expanded again. The error names the first field without a
+// value.
 func Expand(template string, value func(name string) (string, bool)) (string, error) {
 	parts, fault := cutTemplate(template)
 	if fault != nil {
@@ -35,19 +35,19 @@ func Expand(template string, value func(name string) (string, bool)) (string, er
 // templatePart is either plain text or a field.
 type templatePart struct {
 	text, field string
-	column      int // where it begins, from 1
+	column      int // column where it begins, counted from 1
 }
 
-// templateFault is why a text is no template.
+// templateFault says why a text is not a template.
 type templateFault struct {
 	column  int
 	message string
 }
 
-// Error says where, and what.
+// Error returns the column and the fault.
 func (f *templateFault) Error() string { return fmt.Sprintf("column %d: %s", f.column, f.message) }
 
-// cutTemplate takes a template apart.
+// cutTemplate splits a template into its parts.
 func cutTemplate(s string) ([]templatePart, *templateFault) {
 	var parts []templatePart
 	for at := 0; at < len(s); {
@@ -85,7 +85,7 @@ func cutPart(s string, at int) (p templatePart, next int, fault string) {
 	return templatePart{field: rest[1 : 1+n]}, at + 2 + n, ""
 }
 
-// templateFields are the fields of a template that has been checked.
+// templateFields returns the fields of a template that has been checked.
 func templateFields(s string) (all []string) {
 	parts, _ := cutTemplate(s)
 	for _, p := range parts {
@@ -96,7 +96,7 @@ func templateFields(s string) (all []string) {
 	return all
 }
 
-// template reads a template of known fields.
+// template reads a template; the function fault says what is wrong with a field.
 func (v value) template(fault func(field string) string) (string, bool) {
 	text, ok := v.text()
 	if !ok {
@@ -119,7 +119,7 @@ func (v value) template(fault func(field string) string) (string, bool) {
 	return text, ok
 }
 
-// unknownField says what a field of a template could have been.
+// unknownField suggests the field that an unknown field may have been meant as.
 func unknownField(field string, known []string) string {
 	if near, ok := spelling.Nearest(field, known); ok {
 		return fmt.Sprintf("there is no field %s; did you mean {%s}?", show(field), near)
@@ -131,10 +131,10 @@ func unknownField(field string, known []string) string {
 	return fmt.Sprintf("there is no field %s; known here: %s", show(field), strings.Join(braced, ", "))
 }
 
-// recipeFields are what every template of a recipe may name.
+// recipeFields are the fields that every template of a recipe may contain.
 var recipeFields = []string{"key", "recipe", "team"} // read only
 
-// faultOf says why a field has no place in a recipe's own templates.
+// faultOf says why a field cannot be in a recipe's own templates.
 func faultOf(field string) string {
 	if slices.Contains(recipeFields, field) {
 		return ""

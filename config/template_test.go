@@ -31,7 +31,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// A template and what is read from it are the same text.
+// Expanding a template with each field's own name in braces gives the template back.
 func FuzzExpand(f *testing.F) {
 	for _, s := range []string{"bots/{key}", "{{}}", "{{{key}}}", "a}b", "{", "{ü}"} {
 		f.Add(s)
@@ -53,7 +53,7 @@ func FuzzExpand(f *testing.F) {
 	})
 }
 
-// A key becomes part of a name as it stands, or not at all.
+// A key becomes part of a name unchanged, or the name is refused.
 func TestKeysInNames(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"bot-42", "Shop_7", "ana@example.com", "eu/de/7", "a:b", "a+b=c", "7.5"} {

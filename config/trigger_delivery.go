@@ -49,7 +49,7 @@ func readInteger(to *int, low, high int) func(value) {
 	}
 }
 
-// readWord reads one of two words, of which the first is true.
+// readWord reads one of two words. The first means true.
 func readWord(to *bool, yes, no string) func(value) {
 	return func(v value) {
 		if word, ok := v.oneOf(yes, no); ok {
@@ -58,7 +58,7 @@ func readWord(to *bool, yes, no string) func(value) {
 	}
 }
 
-// readWait reads how long something takes.
+// readWait reads a duration.
 func readWait(to *time.Duration, low, high time.Duration) func(value) {
 	return func(v value) {
 		if d, ok := v.span(low, high); ok {
@@ -67,7 +67,7 @@ func readWait(to *time.Duration, low, high time.Duration) func(value) {
 	}
 }
 
-// read takes a word for the kind, or more as keys and values.
+// read reads the kind as a word, or the backoff as a mapping.
 func (b *Backoff) read(v value) {
 	if v.node.Kind != yaml.MappingNode {
 		b.readKind(v)
@@ -101,7 +101,7 @@ func (b *Backoff) readKind(v value) {
 	}
 }
 
-const maxRate = 100_000 // a second
+const maxRate = 100_000 // attempts per second
 
 var rateUnits = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}
 
@@ -118,7 +118,7 @@ func (y *Delivery) readRate(v value) {
 	y.Rate = rate
 }
 
-// parseRate reads a whole number a second, minute or hour, such as 100/s.
+// parseRate parses a whole number per second, minute or hour, such as 100/s.
 func parseRate(s string) (float64, error) {
 	number, per, _ := strings.Cut(s, "/")
 	unit, ok := rateUnits[per]
@@ -150,8 +150,7 @@ func (c *Credentials) fields() []field {
 	}
 }
 
-// Files are those that must be there for a delivery to be tried, by the key
-// that names each.
+// Files returns the files that a delivery needs, by the key that names each.
 func (c Credentials) Files() map[string]string {
 	files := map[string]string{"bearerFile": c.BearerFile, "basicFile": c.BasicFile, "headerFile": c.HeaderFile,
 		"caFile": c.CAFile, "certFile": c.CertFile, "keyFile": c.KeyFile}
@@ -159,8 +158,8 @@ func (c Credentials) Files() map[string]string {
 	return files
 }
 
-// readFile reads the name of a file. Whether there is one is not asked: the
-// config may be read where the file is not.
+// readFile reads the name of a file. It does not check that the file exists, because the config
+// may be read on another machine.
 func readFile(to *string) func(value) {
 	return func(v value) {
 		if text, ok := v.text(); ok {
@@ -169,9 +168,8 @@ func readFile(to *string) func(value) {
 	}
 }
 
-// neverSent are the headers that say how a request is made, so that one from
-// the file would break it; those of the connection are RFC 9110's and the ones
-// that clients take for such.
+// neverSent are headers that say how a request is made; setting them in the file would break
+// requests. The connection headers are those of RFC 9110 and others that clients treat as such.
 var neverSent = []string{"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection",
 	"te", "trailer", "transfer-encoding", "upgrade",
 	"host", "content-type", "content-length", "content-encoding", "expect", "prefer", "user-agent", "accept-encoding", "traceparent", "tracestate"}
@@ -199,10 +197,10 @@ const (
 	headerLetters = "abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~" // RFC 9110's tokens
 )
 
-// who are the keys that say who we are to a subscriber.
+// who are the keys that authenticate us to a subscriber.
 var who = []string{"bearerFile", "basicFile", "header"}
 
-// check holds a target's credentials against each other.
+// check compares a target's credentials with each other.
 func (c *Credentials) check(v value, given map[string]bool) {
 	if given["function"] && !given["url"] && !given["service"] {
 		for _, f := range c.fields() {

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	maxURL        = 2000 // letters; more is not sure to pass on the way
-	maxKubernetes = 63   // letters of a name
+	maxURL        = 2000 // characters; longer URLs may be refused on their way
+	maxKubernetes = 63   // characters of a name
 	schemeHTTP    = "http"
 	schemeHTTPS   = "https"
 )
 
-// targets are the keys of which one says who gets the events.
+// targets are the keys that say who gets the events. A target has exactly one of them.
 var targets = []string{"url", "service", "function"}
 
 func (t *Target) read(v value) {
@@ -58,8 +58,7 @@ func (t *Target) readURL(v value) {
 	t.URL = text
 }
 
-// checkURL repeats nothing of a URL that may have a user, for that may be a
-// token.
+// checkURL repeats nothing of a URL that may contain a user, because that may be a token.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
@@ -81,14 +80,13 @@ func checkURL(text string) error {
 
 func goodPort(u *url.URL) bool {
 	if !strings.HasSuffix(u.Host, ":"+u.Port()) {
-		return true // there is none
+		return true // there is no port
 	}
 	n, err := strconv.ParseUint(u.Port(), 10, 16)
 	return err == nil && n > 0
 }
 
-// checkQuery looks behind the escapes, where the file as a whole is not looked
-// at.
+// checkQuery decodes the escapes, which the check of the whole file does not do.
 func checkQuery(u *url.URL) error {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
@@ -105,7 +103,7 @@ func checkQuery(u *url.URL) error {
 }
 
 var (
-	// A Service's name becomes a host's, and may not begin with a digit.
+	// A Service's name becomes a host name and may not begin with a digit.
 	kubernetesService   = regexp.MustCompile(`^[a-z]([a-z0-9-]*[a-z0-9])?$`)
 	kubernetesNamespace = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 )

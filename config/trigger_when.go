@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	maxFilters = 100 // of a trigger
-	maxTypes   = 100 // of a filter
+	maxFilters = 100 // filters of one trigger
+	maxTypes   = 100 // types of one filter
 )
 
 // readWhens reads one filter or a list of them.
@@ -51,7 +51,7 @@ func (d *draft) readWhen(v value) When {
 	return w
 }
 
-// filterFields read a filter, and gather where its types stand.
+// filterFields are the fields of a filter. They also collect the places of its types.
 func (d *draft) filterFields(w *When, types *[]value) []field {
 	return []field{
 		{"stream", func(v value) { w.Stream = d.readSource(v) }},
@@ -67,7 +67,7 @@ func (w *When) check(types []value, streamGiven bool) {
 	slices.Sort(w.Types)
 }
 
-// readSource reads the name of a stream, which may stand in another file.
+// readSource reads the name of a stream, which may be defined in another file.
 func (d *draft) readSource(v value) string {
 	name, ok := v.text()
 	if !ok {
@@ -101,7 +101,7 @@ func (d *draft) checkSource(v value, name string) {
 	v.problem("there is no stream %s; write it under streams, or name one of those there are", show(name))
 }
 
-// readFilterTypes reads one type or a list of them, and where each stands.
+// readFilterTypes reads one type or a list of them, and the place of each.
 func readFilterTypes(v value) (types []string, at []value) {
 	items := []value{v}
 	if v.node.Kind == yaml.SequenceNode {
@@ -127,7 +127,7 @@ func readFilterTypes(v value) (types []string, at []value) {
 	return types, at
 }
 
-// readFilterType reads a type that there may be events of.
+// readFilterType reads a type for which events can exist.
 func readFilterType(v value) (string, bool) {
 	typ, ok := v.text()
 	switch {
@@ -153,12 +153,12 @@ func readFilterType(v value) (string, bool) {
 	return typ, true
 }
 
-// isBookkeeping finds the types that only their writer understands.
+// isBookkeeping reports whether only the writer of a type understands it.
 func isBookkeeping(typ string) bool {
 	return typ == tidemill.TypeParkedBegun || typ == tidemill.TypeParkedSettled || typ == tidemill.TypeClockMarked || typ == tidemill.TypeScorerReturned
 }
 
-// unknownType says what a type of ours could have been that there is none of.
+// unknownType suggests one of Tidemill's types for a type that does not exist.
 func unknownType(typ string) string {
 	var known []string
 	for _, e := range tidemill.Catalogue() {
@@ -172,7 +172,7 @@ func unknownType(typ string) string {
 	return show(typ) + " is no type of Tidemill's own, and no other may begin with tidemill.; those there are: " + strings.Join(known, ", ")
 }
 
-// checkHome holds a type of ours against the stream that it is looked for on.
+// checkHome checks that one of Tidemill's types can be on the stream of its filter.
 func (v value) checkHome(stream string, given bool) {
 	typ := v.node.Value
 	e, _ := tidemill.Lookup(typ)
@@ -202,11 +202,10 @@ func readWhere(v value) string {
 	return text
 }
 
-// maxPointed bounds how much of an expression a problem repeats.
+// maxPointed bounds how many characters of an expression a problem repeats.
 const maxPointed = 24
 
-// pointAt quotes an expression from a column on, as far as a reader needs to
-// find it.
+// pointAt quotes the part of an expression from a column on, so that a reader can find it.
 func pointAt(text string, column int) string {
 	letters := []rune(text)
 	at := min(max(column-1, 0), len(letters))
@@ -220,8 +219,8 @@ func pointAt(text string, column int) string {
 	return "at " + show(string(rest))
 }
 
-// plain keeps a parser's message on one line of bounded length: it may repeat
-// some of the text.
+// plain puts a parser's message on one line and bounds its length, because it may repeat the
+// text.
 func plain(message string) string {
 	const most = 300
 	letters := []rune(message)

@@ -9,61 +9,61 @@ import (
 	"tidemill.dev"
 )
 
-// Trigger sends the events that match to a subscriber.
+// Trigger sends matching events to a subscriber.
 type Trigger struct {
 	Name     string
-	When     []When // an event matches if one of them does
+	When     []When // an event matches if one of the filters does
 	To       Target
 	Delivery Delivery
-	Builtin  bool // it belongs to a recipe, which it is named after, or to the install; no file says it
+	Builtin  bool // the trigger belongs to a recipe, whose name it has, or to the install; it is in no file
 }
 
-// When is a filter over events.
+// When is a filter for events.
 type When struct {
-	Stream string   // where they are read; empty is the home of each type
-	Types  []string // sorted; none is every type of the stream
-	Where  string   // CESQL over attributes; empty is all
+	Stream string   // stream that is read; empty means the home of each type
+	Types  []string // sorted; empty means every type of the stream
+	Where  string   // CESQL over attributes; empty matches all
 }
 
-// Target is who gets a trigger's events: a URL, a Knative Service by its name,
-// or a function of ours.
+// Target is the subscriber of a trigger: a URL, the name of a Knative Service, or one of
+// Tidemill's functions.
 type Target struct {
 	URL, Service, Function string
-	Recipe                 string // which a function of ours works for
+	Recipe                 string // recipe that a Tidemill function works for
 	Credentials            Credentials
 }
 
-// Credentials name the files that hold what a subscriber asks for. They are
-// read again when they change.
+// Credentials name the files with a subscriber's credentials. The files are read again when
+// they change.
 type Credentials struct {
-	BearerFile                string // a token
-	BasicFile                 string // user:password
+	BearerFile                string // file with a token
+	BasicFile                 string // file with user:password
 	Header, HeaderFile        string // any other header, and the file with its value
-	CAFile, CertFile, KeyFile string // PEM
+	CAFile, CertFile, KeyFile string // PEM files
 }
 
-// Delivery is how hard an event's delivery is tried, and how fast.
+// Delivery says how often and how fast delivery of an event is tried.
 type Delivery struct {
-	Attempts    int // in all
+	Attempts    int // attempts in total
 	Backoff     Backoff
-	Timeout     time.Duration // of one attempt
-	Ordered     bool          // a key's next event waits for the end of its predecessor
-	Concurrency int           // attempts under way at once, in each dispatcher
-	Rate        float64       // attempts a second, in all; 0 is no bound
-	Replies     bool          // what the subscriber answers is published
+	Timeout     time.Duration // limit for one attempt
+	Ordered     bool          // a key's next event waits until the previous one is done
+	Concurrency int           // concurrent attempts of each dispatcher
+	Rate        float64       // attempts per second in total; 0 means no limit
+	Replies     bool          // the subscriber's replies are published
 }
 
-// Backoff is how long a failed attempt is waited after.
+// Backoff is the wait after a failed attempt.
 type Backoff struct {
 	Kind       BackoffKind
 	First, Cap time.Duration
-	Jitter     bool // a random part of it, a half at least
+	Jitter     bool // replace up to half of the wait by a random part
 }
 
-// BackoffKind is how a backoff grows.
+// BackoffKind says how a backoff grows.
 type BackoffKind string
 
-// The ways to grow.
+// The kinds of growth.
 const (
 	Constant    BackoffKind = "constant"
 	Linear      BackoffKind = "linear"
@@ -79,7 +79,7 @@ func (c *Config) Trigger(name string) (Trigger, bool) {
 	return c.Triggers[i], true
 }
 
-// StreamsOf are the streams where a trigger's events live, sorted.
+// StreamsOf returns the streams that a trigger reads, sorted.
 func (c *Config) StreamsOf(t Trigger) []string {
 	var streams []string
 	for _, w := range t.When {
@@ -100,8 +100,8 @@ func (c *Config) homes(w When) []string {
 	return streams
 }
 
-// maxNamed bounds the triggers, and the schedules: each costs every process
-// some memory.
+// maxNamed bounds the number of triggers and of schedules, because each uses some memory in
+// every process.
 const maxNamed = 10_000
 
 func (d *draft) readTriggers(v value) {
@@ -124,8 +124,8 @@ func (d *draft) readTriggers(v value) {
 	}
 }
 
-// admit says whether one more trigger or schedule may stand here. A bad name is
-// reported, and what stands beneath it is read all the same.
+// admit reports whether one more trigger or schedule may be added. It reports a bad name, but
+// its settings are still read.
 func (d *draft) admit(key *yaml.Node, v value, have int, what string) bool {
 	if err := tidemill.CheckLabel(key.Value); err != nil {
 		v.problemAt(key, "a %s's name %s", what, err)
@@ -139,19 +139,17 @@ func (d *draft) admit(key *yaml.Node, v value, have int, what string) bool {
 	return d.only(key, v)
 }
 
-// The functions of ours that work for a whole install, each with a trigger of
-// the same name.
+// The functions of Tidemill that work for a whole install. Each has a trigger of the same name.
 const (
-	FunctionPromote = "promote" // registers, judges and promotes what runs have made
-	FunctionForget  = "forget"  // removes all of a key that has gone
+	FunctionPromote = "promote" // registers, judges and promotes the versions that runs have made
+	FunctionForget  = "forget"  // removes everything of a key that is deleted
 )
 
-// reservedTrigger finds the names that no file may give a trigger.
+// reservedTrigger reports whether a file may not give a trigger this name.
 func reservedTrigger(name string) bool { return name == FunctionPromote || name == FunctionForget }
 
-// ownTriggers are those that an install has for what its recipes make. People see
-// them among the others. They work through what is undone of hours, for nobody
-// else would.
+// ownTriggers returns the install's own triggers for the output of its recipes. Users see them
+// in the list of triggers. They retry for many hours, because nothing else would do their work.
 func ownTriggers(recipes []Recipe) (all []Trigger) {
 	if slices.ContainsFunc(recipes, func(r Recipe) bool { return r.Makes.Model != "" }) {
 		all = append(all, ownTrigger(FunctionPromote, 5*time.Minute,

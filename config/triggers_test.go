@@ -77,7 +77,7 @@ schedules:
 	}
 }
 
-// A backoff never begins above its bound, whichever of the two is said.
+// A backoff never begins above its cap, even if only one of the two is given.
 func TestBackoffs(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Backoff{
@@ -120,7 +120,7 @@ func TestGoodTargets(t *testing.T) {
 	}
 }
 
-// In a folder, a stream may stand in another file than its triggers.
+// In a folder, a stream and its triggers may be in different files.
 func TestTriggersOfSeveralFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", "version: 1\ntriggers: {a: {when: {stream: messages}, to: {function: f}}}")
@@ -162,7 +162,7 @@ triggers:
 	}
 }
 
-// Whatever of ours may be triggered on has a stream to be read from.
+// Each of Tidemill's types that a trigger may name has a stream to be read from.
 func TestEveryTypeOfOurs(t *testing.T) {
 	t.Parallel()
 	for _, e := range tidemill.Catalogue() {
@@ -190,7 +190,8 @@ func TestTooManyTriggers(t *testing.T) {
 	}
 }
 
-// manyTriggers is a folder of files, for one does not hold ten thousand.
+// manyTriggers writes a folder of several files, because one file cannot hold ten thousand
+// triggers.
 func manyTriggers(tb testing.TB, n int, each string) string {
 	dir := tb.TempDir()
 	const inOne = 2000
@@ -210,8 +211,7 @@ func manyTriggers(tb testing.TB, n int, each string) string {
 const usual = "  t%d:\n    when: {type: [order-%d, order-paid], where: \"subject LIKE 'shop-%d-%' AND amount > 10\"}\n" +
 	"    to: {url: \"https://shop-%d.example/hooks\"}\n    delivery: {attempts: 5, backoff: {first: 2s}}\n"
 
-// BenchmarkTenThousandTriggers is what a process pays for each look at a large
-// config that has changed.
+// BenchmarkTenThousandTriggers measures the cost of reading a large config that has changed.
 func BenchmarkTenThousandTriggers(b *testing.B) {
 	dir := manyTriggers(b, maxNamed, usual)
 	for b.Loop() {
@@ -234,7 +234,7 @@ func BenchmarkParkedOfTenThousand(b *testing.B) {
 	}
 }
 
-// The hash is of what triggers and schedules mean, and of all that they say.
+// The hash covers the meaning of triggers and schedules, and all of their keys.
 func TestHashCoversTriggers(t *testing.T) {
 	t.Parallel()
 	const trigger = `triggers: {a: {when: [{type: [t, u], where: "a = 'b'"}, {stream: facts}], to: {url: "https://a.example"}, delivery: {rate: 60/m}}}`
@@ -281,7 +281,7 @@ triggers:
 	}
 }
 
-// The example shows triggers and schedules from every side.
+// The example shows all kinds of triggers and schedules.
 func TestTriggersExample(t *testing.T) {
 	t.Parallel()
 	data, err := fs.ReadFile(Examples(), "triggers.yaml")

@@ -15,8 +15,8 @@ var spanUnits = map[byte]time.Duration{
 
 func startsWithDigit(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' }
 
-// sumSpans adds up whole numbers with units. What is more than most it refuses
-// with the words given for that, and what is no number with those of instead.
+// sumSpans adds up whole numbers with units. If the sum exceeds most, its error is tooMuch. The
+// text instead is the advice for a number that is too large.
 func sumSpans(s string, most time.Duration, tooMuch, instead string) (time.Duration, error) {
 	var sum time.Duration
 	for rest := s; rest != ""; {
@@ -32,7 +32,7 @@ func sumSpans(s string, most time.Duration, tooMuch, instead string) (time.Durat
 	return sum, nil
 }
 
-// cutSpan takes the first number and its unit.
+// cutSpan splits off the first number and its unit.
 func cutSpan(s, instead string) (n int64, unit time.Duration, rest string, err error) {
 	digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
 	if digits == 0 {
@@ -55,7 +55,7 @@ func cutSpan(s, instead string) (n int64, unit time.Duration, rest string, err e
 	return n, unit, s[digits+letters:], nil
 }
 
-// showSpan is the shortest text that sumSpans reads back.
+// showSpan returns the shortest text that sumSpans parses to the same duration.
 func showSpan(d time.Duration) string {
 	for _, unit := range []byte("wdhm") {
 		if d%spanUnits[unit] == 0 {
@@ -68,7 +68,7 @@ func showSpan(d time.Duration) string {
 	return strconv.FormatInt(int64(d/time.Second), 10) + "s"
 }
 
-// byteUnits are those of Kubernetes, with or without a B behind them.
+// byteUnits are the units of Kubernetes. A B may follow them.
 var byteUnits = map[string]int64{
 	"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12,
 	"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
@@ -111,7 +111,7 @@ func parseBytes(s string) (int64, error) {
 	return n * factor, nil
 }
 
-// showBytes is the shortest text that parseBytes reads back.
+// showBytes returns the shortest text that parseBytes parses to the same size.
 func showBytes(n int64) string {
 	for _, unit := range []string{"Ti", "T", "Gi", "G", "Mi", "M", "Ki", "k"} {
 		if n != 0 && n%byteUnits[unit] == 0 {
@@ -126,7 +126,7 @@ const (
 	maxCores = 1024
 )
 
-// readCores reads processors, such as 0.5 or 500m.
+// readCores reads a number of processors, such as 0.5 or 500m.
 func readCores(to *float64) func(value) {
 	return func(v value) {
 		text, ok := v.scalar()
@@ -149,8 +149,8 @@ func readCores(to *float64) func(value) {
 	}
 }
 
-// ParseRate reads a rate as the file has it: a whole number a second, minute or
-// hour, such as 100/s.
+// ParseRate parses a rate as in the file: a whole number per second, minute or hour, such as
+// 100/s.
 func ParseRate(text string) (float64, error) { return parseRate(text) }
 
 // Forever is the retention of a stream that never expires.
@@ -162,8 +162,7 @@ const (
 	maxRetention = 100 * 365 * 24 * time.Hour // Go's durations end at 292 years
 )
 
-// parseRetention reads whole numbers with units, such as 7d or 1d12h, or
-// "forever".
+// parseRetention parses whole numbers with units, such as 7d or 1d12h, or "forever".
 func parseRetention(s string) (time.Duration, error) {
 	if s == forever {
 		return Forever, nil
@@ -178,7 +177,7 @@ func parseRetention(s string) (time.Duration, error) {
 	return sum, err
 }
 
-// showRetention is the shortest text that parseRetention reads back.
+// showRetention returns the shortest text that parseRetention parses to the same duration.
 func showRetention(d time.Duration) string {
 	if d == Forever {
 		return forever

@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// value is a node of a file: what stands there, where, and who is told if it
-// is wrong. Reading a value never fails: it reports and gives false.
+// value is a node of a file, its place, and the report for its problems. Reading a value never
+// fails: it reports a problem and returns false.
 type value struct {
 	node *yaml.Node
 	file string
@@ -51,7 +51,7 @@ func (v value) fields(fields ...field) {
 	}
 }
 
-// given is fields, and says which of them there are.
+// given calls fields, and returns which of them are present.
 func (v value) given(fields ...field) map[string]bool {
 	seen := map[string]bool{}
 	for i, f := range fields {
@@ -61,22 +61,22 @@ func (v value) given(fields ...field) map[string]bool {
 	return seen
 }
 
-// require reports a field that is not there, unless there is no mapping that
-// could have it, which fields has reported.
+// require reports a missing field. If the value is not a mapping, fields has reported that, and
+// require reports nothing.
 func (v value) require(at *yaml.Node, given map[string]bool, key, next string) {
 	if !given[key] && (v.node.Kind == yaml.MappingNode || isNull(v.node)) {
 		v.child(key, v.node).problemAt(at, "is missing; %s", next)
 	}
 }
 
-// versioned is fields for a whole file. Each says its version, for it is the
-// language that this very file is written in.
+// versioned calls fields for a whole file. Every file must give its version, because the
+// version applies to that file alone.
 func (v value) versioned(fields ...field) {
 	given := v.given(append([]field{{"version", readVersion}}, fields...)...)
 	v.require(v.node, given, "version", fmt.Sprintf("begin the file with `version: %d`", fileVersion))
 }
 
-// at is what stands behind a key that is there.
+// at returns the value of a key that is present.
 func (v value) at(key string) *yaml.Node {
 	for k, child := range v.pairs() {
 		if k.Value == key {
@@ -86,9 +86,9 @@ func (v value) at(key string) *yaml.Node {
 	return v.node
 }
 
-// pairs goes through a mapping. It leaves out what strict has reported:
-// keys that are not text and all but the first of equal keys. Nothing there
-// (`streams:`) is an empty mapping, as when all beneath is commented out.
+// pairs iterates over a mapping. It skips the entries that strict has reported: keys that are
+// not text, and all but the first of equal keys. An empty value (`streams:`) is an empty
+// mapping, as when everything under it is commented out.
 func (v value) pairs() iter.Seq2[*yaml.Node, value] {
 	return func(yield func(*yaml.Node, value) bool) {
 		if v.node.Kind != yaml.MappingNode {
@@ -111,7 +111,7 @@ func (v value) pairs() iter.Seq2[*yaml.Node, value] {
 	}
 }
 
-// items reads a list; a single text is not taken for a list of one.
+// items reads a list; a single text is not accepted as a list of one.
 func (v value) items() []value {
 	if v.node.Kind != yaml.SequenceNode {
 		if v.node.Kind != yaml.AliasNode {
@@ -126,8 +126,8 @@ func (v value) items() []value {
 	return items
 }
 
-// text reads a text. A plain word that another YAML reader takes for a number
-// or a boolean must be quoted, lest the same file mean two things.
+// text reads a text. A plain word that another YAML reader would take for a number or a boolean
+// must be quoted, so that the file means the same to both.
 func (v value) text() (string, bool) {
 	n := v.node
 	switch {
@@ -177,7 +177,7 @@ func (v value) integer(low, high int) (int, bool) {
 	return i, true
 }
 
-// oneOf reads one of some words.
+// oneOf reads one of several words.
 func (v value) oneOf(words ...string) (string, bool) {
 	s, ok := v.text()
 	if !ok {
@@ -205,7 +205,7 @@ func (v value) boolean() (bool, bool) {
 	return false, false
 }
 
-// span reads a time within bounds, such as 1m30s.
+// span reads a duration within bounds, such as 1m30s.
 func (v value) span(low, high time.Duration) (time.Duration, bool) {
 	text, ok := v.scalar()
 	if !ok {
@@ -249,9 +249,9 @@ func (v value) item(i int, n *yaml.Node) value {
 
 var plainKey = shaped(60, `^[A-Za-z0-9_-]+$`)
 
-// shape is how a text is written that has no more than so many letters. The bound
-// is not part of the expression: an {0,200} is written out two hundred times when it
-// is compiled, at the start of every process and for as long as it lives.
+// shape is an expression and the greatest length of a text. The bound is not part of the
+// expression, because a compiled {0,200} uses two hundred copies, in every process for its
+// whole life.
 type shape struct {
 	most int
 	as   *regexp.Regexp
