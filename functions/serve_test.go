@@ -85,7 +85,7 @@ func TestServeSpeaksBothProtocols(t *testing.T) {
 	}
 }
 
-// A call that is under way is answered, whatever tells the program to stop.
+// A call that has begun is answered, however the program is stopped.
 func TestServeDrains(t *testing.T) {
 	t.Parallel()
 	for _, h2 := range []bool{false, true} {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// show writes a tree with every parenthesis.
+// show prints a tree with every parenthesis.
 func show(x Expr) string {
 	list := func(all []Expr) string {
 		var parts []string
@@ -45,7 +45,7 @@ func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `\'`) + "'
 func TestParse(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"a AND b OR c":                       "((a AND b) OR c)", // one precedence, from left to right
+		"a AND b OR c":                       "((a AND b) OR c)", // equal precedence, from left to right
 		"a OR b AND c XOR d":                 "(((a OR b) AND c) XOR d)",
 		"a = b = c":                          "((a = b) = c)",
 		"a - b - c":                          "((a - b) - c)",
@@ -140,7 +140,7 @@ func TestParseSaysWhereAndWhat(t *testing.T) {
 	}
 }
 
-// A chain of operators is no nesting, however long.
+// A long chain of operators is not nested.
 func TestParseTakesLongChains(t *testing.T) {
 	t.Parallel()
 	if _, err := Parse("1" + strings.Repeat("+1", maxLength/2-1)); err != nil {
@@ -171,8 +171,8 @@ func TestNoFunctionIsTold(t *testing.T) {
 	}
 }
 
-// Whatever it is given, the parser returns a tree that can be written and read
-// again, or an error that points into the text.
+// For any input, the parser returns an error with a column in the text, or a tree that can be
+// printed and parsed again.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{"type = 'new-data' AND subject LIKE 'bot-%'", "a IN (1, 'b', TRUE) OR NOT EXISTS c", `CONCAT_WS(",", x, "\"") <> ''`,
 		"-2147483648 % -x", "((", "x NOT LIKE '\\_'", "4-1", "'\\", "ä", "a\x00"} {

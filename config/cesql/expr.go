@@ -15,11 +15,11 @@ type Literal struct{ Value any }
 // Attribute is the value of an event's attribute.
 type Attribute struct{ Name string } // in lower case
 
-// Exists asks whether an event has an attribute.
+// Exists is true if an event has an attribute.
 type Exists struct{ Name string } // in lower case
 
-// Unary is NOT or -. What the language calls the same as NOT (…) is that here:
-// !=, <>, NOT LIKE and NOT IN.
+// Unary is NOT or -. An operator that the language defines as NOT (…) is parsed as that: !=,
+// <>, NOT LIKE and NOT IN.
 type Unary struct {
 	Op string
 	X  Expr
@@ -31,20 +31,20 @@ type Binary struct {
 	X, Y Expr
 }
 
-// Like compares with a pattern, in which % and _ are as they were written,
-// their escapes too.
+// Like compares with a pattern. The pattern is unchanged: %, _ and their escapes are as
+// written.
 type Like struct {
 	X       Expr
 	Pattern string
 }
 
-// In asks whether a value is one of a set's, which is not empty.
+// In is true if a value is in a set. The set is not empty.
 type In struct {
 	X   Expr
 	Set []Expr
 }
 
-// Call calls a function that exists for as many arguments.
+// Call calls a function that exists and accepts this number of arguments.
 type Call struct {
 	Name string // in upper case
 	Args []Expr
@@ -59,15 +59,15 @@ func (*Like) expr()      {}
 func (*In) expr()        {}
 func (*Call) expr()      {}
 
-// ErrNoFunction is in the chain of the error about a call of what does not
-// exist, which the language tells from other errors.
+// ErrNoFunction is in the chain of the error about a call of an unknown function, which the
+// language distinguishes from other errors.
 var ErrNoFunction = errors.New("there is no such function")
 
-// kind is what is known about a value before there is an event.
+// kind is the type of a value as far as it is known before there is an event.
 type kind uint8
 
 const (
-	unknownKind kind = iota // an attribute's: whatever its text can be read as
+	unknownKind kind = iota // an attribute's: the type depends on its text
 	booleanKind
 	integerKind
 	textKind
@@ -75,12 +75,12 @@ const (
 
 type function struct {
 	name        string
-	least, most int // arguments
+	least, most int // number of arguments
 	result      kind
 }
 
-// functions are those of the language. IS_BOOL and IS_INT were in its drafts,
-// and the SDKs have kept them.
+// functions returns the functions of the language. IS_BOOL and IS_INT were in its drafts, and
+// the SDKs have kept them.
 func functions() []function {
 	const any = math.MaxInt
 	return []function{
@@ -111,7 +111,7 @@ func lookUp(name string) (function, bool) {
 	return function{}, false
 }
 
-// checkCall tells of a call that no event could make good.
+// checkCall reports a call that would fail for every event.
 func checkCall(column int, c *Call) error {
 	f, ok := lookUp(c.Name)
 	var e *SyntaxError
@@ -174,7 +174,7 @@ func kindOf(x Expr) kind {
 			return integerKind
 		}
 	case *Call:
-		f, _ := lookUp(x.Name) // checkCall has seen it
+		f, _ := lookUp(x.Name) // checkCall has checked that it exists
 		return f.result
 	}
 	return booleanKind

@@ -11,10 +11,10 @@ import (
 
 const (
 	maxLength  = 16 << 10 // bytes
-	maxNesting = 100      // of parentheses, arguments and signs
+	maxNesting = 100      // nested parentheses, arguments and signs
 )
 
-// Parse reads an expression. The error is a *SyntaxError.
+// Parse parses an expression. The error is a *SyntaxError.
 func Parse(text string) (Expr, error) {
 	if len(text) > maxLength {
 		return nil, fail(1, "an expression has %d bytes at most, and this one %d", maxLength, len(text))
@@ -27,8 +27,8 @@ func Parse(text string) (Expr, error) {
 	return p.whole()
 }
 
-// ParseCondition reads an expression that is to be true or false for an event,
-// as a filter is. One that can be neither would match nothing, and is an error.
+// ParseCondition parses an expression that must be true or false for an event, such as a
+// filter. If it can be neither, it would match nothing; that is an error.
 func ParseCondition(text string) (Expr, error) {
 	x, err := Parse(text)
 	if err != nil {
@@ -54,9 +54,9 @@ func invalidAt(text string) int {
 	return 0
 }
 
-// SyntaxError says where an expression is wrong, and what was expected there.
+// SyntaxError says where an expression is wrong, and what the parser expected.
 type SyntaxError struct {
-	Column  int // of the first letter that is wrong; the first of the text is 1
+	Column  int // column of the first wrong character, counted from 1
 	Message string
 	cause   error
 }
@@ -69,14 +69,14 @@ func fail(column int, format string, args ...any) *SyntaxError {
 	return &SyntaxError{Column: column, Message: fmt.Sprintf(format, args...)}
 }
 
-// columnOf counts letters, as people and their editors do.
+// columnOf counts characters, as editors do.
 func columnOf(text string, at int) int { return utf8.RuneCountInString(text[:at]) + 1 }
 
 // parser reads from left to right and never goes back.
 type parser struct {
 	text   string
-	before token // the one before
-	tok    token // the one to be read
+	before token // previous token
+	tok    token // next token to be read
 	depth  int
 }
 
@@ -104,8 +104,7 @@ func (p *parser) whole() (Expr, error) {
 	return x, nil
 }
 
-// How tightly operators bind, from the loosest on. Signs and NOT bind tighter
-// than all of them.
+// The precedence of operators, lowest first. Signs and NOT have a higher one than all of these.
 const (
 	tightLogic = 1 + iota
 	tightComparison
@@ -133,8 +132,8 @@ func (t token) binds() int {
 	return 0
 }
 
-// expression reads on as long as operators bind as tightly as that. Those that
-// bind alike are read from left to right.
+// expression reads operators of at least the given precedence. Operators of equal precedence
+// are read from left to right.
 func (p *parser) expression(tight int) (Expr, error) {
 	x, err := p.operand()
 	for err == nil && p.tok.binds() >= tight {
@@ -199,7 +198,7 @@ func (p *parser) in(x Expr) (Expr, error) {
 	return &In{x, set}, err
 }
 
-// list reads expressions with commas between them, and the parenthesis behind.
+// list reads expressions separated by commas, up to and including the closing parenthesis.
 func (p *parser) list(open token) (all []Expr, err error) {
 	for {
 		x, err := p.expression(tightLogic)
@@ -220,7 +219,7 @@ func (p *parser) closes(open token, what string) error {
 	return p.expected(what+" for the ( of column "+strconv.Itoa(columnOf(p.text, open.at)), p.slip())
 }
 
-// operand reads what stands between operators.
+// operand reads an operand.
 func (p *parser) operand() (Expr, error) {
 	if p.depth++; p.depth > maxNesting {
 		return nil, fail(columnOf(p.text, p.tok.at), "expressions nest %d deep at most", maxNesting)
@@ -268,8 +267,8 @@ func (p *parser) prefixed(t token) (Expr, error) {
 	return nil, p.expectedValue()
 }
 
-// signed tells a number's sign, which belongs to it so that there is a least
-// integer, from the operator, of which there is only -.
+// signed reads a sign. A sign directly before a number belongs to the number, so that the
+// smallest integer can be written. Any other sign is an operator, which can only be -.
 func (p *parser) signed(sign token) (Expr, error) {
 	p.advance()
 	if n := p.tok; n.kind == number && n.at == sign.end {
@@ -325,7 +324,7 @@ func (p *parser) attribute(t token) (string, error) {
 	return strings.ToLower(t.text), nil
 }
 
-// expected is the error of a token that stands where another should.
+// expected returns the error of an unexpected token.
 func (p *parser) expected(what, advice string) error {
 	if p.tok.kind == wrong {
 		return p.tok.err
@@ -341,7 +340,7 @@ func (p *parser) expectedValue() error {
 	return p.expected("an attribute or a value", advice)
 }
 
-// slip guesses what was meant where no operator stands between two operands.
+// slip guesses the user's mistake if an operator is missing between two operands.
 func (p *parser) slip() string {
 	switch {
 	case p.before.kind == quoted && p.tok.kind == quoted && p.before.end == p.tok.at:
@@ -361,7 +360,7 @@ func (p *parser) slip() string {
 	return didYouMean(p.tok.text, []string{"AND", "OR", "XOR", "NOT", "LIKE", "IN"})
 }
 
-// didYouMean is a question to put behind an unknown word, or nothing.
+// didYouMean returns a question to append to an unknown word, or nothing.
 func didYouMean(word string, known []string) string {
 	if k, ok := spelling.Nearest(word, known); ok {
 		return "; did you mean " + k + "?"

@@ -10,27 +10,27 @@ type tokenKind uint8
 
 const (
 	endToken tokenKind = iota
-	keyword            // of the language, in capitals
-	word               // an attribute's or a function's name
+	keyword            // word of the language, in capitals
+	word               // name of an attribute or a function
 	number
 	quoted
 	symbol
-	wrong // what is no token: err says why
+	wrong // not a token; err says why
 )
 
 type token struct {
 	kind    tokenKind
-	text    string // of a string literal, what it means
-	at, end int    // where it stands, in bytes
+	text    string // source text; of a string literal, its value
+	at, end int    // position in bytes
 	err     *SyntaxError
 }
 
-// is tells whether it is that keyword or symbol.
+// is reports whether a token is this keyword or symbol.
 func (t token) is(text string) bool {
 	return (t.kind == keyword || t.kind == symbol) && t.text == text
 }
 
-// said is how an error names a token.
+// said returns the name of a token for an error.
 func (t token) said(text string) string {
 	if t.kind == endToken {
 		return "the end"
@@ -41,7 +41,7 @@ func (t token) said(text string) string {
 	return cut(text[t.at:t.end])
 }
 
-// cut shortens what an error repeats.
+// cut shortens a text that an error repeats.
 func cut(text string) string {
 	const most = 40
 	if letters := []rune(text); len(letters) > most {
@@ -50,7 +50,7 @@ func cut(text string) string {
 	return text
 }
 
-// scan is the token at or behind a place.
+// scan returns the first token at or after a position.
 func scan(text string, at int) token {
 	for at < len(text) && strings.IndexByte(" \t\r\n", text[at]) >= 0 {
 		at++
@@ -97,9 +97,9 @@ func scanWord(text string, t token) token {
 	return t
 }
 
-// scanString reads to the quote that ends a string. A backslash keeps the next
-// letter from ending it, and goes with the quote only: in all else it stands for
-// itself, for LIKE has escapes of its own.
+// scanString reads to the quote that ends a string. A backslash prevents the next character
+// from ending it. Before a quote the backslash is removed; before other characters it stays,
+// because LIKE has its own escapes.
 func scanString(text string, t token) token {
 	quote := text[t.at]
 	var meant strings.Builder
@@ -118,7 +118,7 @@ func scanString(text string, t token) token {
 	return t.wrong(text, len(text), "the string that begins here has no end: a %c is missing", quote)
 }
 
-// scanWrong knows what people of other languages write.
+// scanWrong recognises operators of other languages, to suggest the right one.
 func scanWrong(text string, t token) token {
 	r, size := utf8.DecodeRuneInString(text[t.at:])
 	end, advice := t.at+size, ""

@@ -66,7 +66,7 @@ func TestParseTakes(t *testing.T) {
 		"@daily":               "0 0 * * *",
 		"@midnight":            "0 0 * * *",
 		"@hourly":              "0 * * * *",
-		"0 0 30 2 MON":         "0 0 30 2 1", // a Monday in February will do
+		"0 0 30 2 MON":         "0 0 30 2 1", // a Monday in February matches, because either field of days is enough
 		"0 0 L 2 *":            "0 0 l 2 ?",
 		"0 0 29 2 *":           "0 0 0 29 2 *",
 		"0 0 */2 * *":          "0 0 */2 * ?",
@@ -97,7 +97,7 @@ func zone(t testing.TB, name string) *time.Location {
 	return loc
 }
 
-// Each case is what people who know the zone would write down.
+// The expected moments are those that people who know the zone would write down.
 func TestNext(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Expr is an expression that fires some time. The zero value never does. Two
-// that are equal were written alike.
+// Expr is an expression that fires some time. The zero value never fires. Expressions that are
+// equal were written alike.
 type Expr struct {
 	text  string
-	every time.Duration // of @every; then the rest counts for nothing
+	every time.Duration // duration of @every; if set, the other fields are ignored
 	clock clock
 	days  days
-	// wild says that the field of hours begins with a *, so that the expression
-	// follows the clock on the wall wherever it goes.
+	// wild says that the field of hours begins with a *. Then the expression follows the wall
+	// clock, also when clocks change.
 	wild bool
 }
 
-// named are the expressions that have a name of their own.
+// named are the expressions that have a name.
 var named = map[string]string{
 	"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *",
 	"@weekly": "0 0 * * 0", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
@@ -27,8 +27,8 @@ var named = map[string]string{
 
 const everyName = "@every"
 
-// Parse reads an expression. An error says which field is wrong and what it may
-// hold; an expression that could never fire is an error too.
+// Parse parses an expression. An error names the wrong field and its possible values. An
+// expression that could never fire is an error too.
 func Parse(text string) (Expr, error) {
 	words := strings.Fields(text)
 	e := Expr{text: strings.Join(words, " ")}
@@ -71,16 +71,16 @@ func (e Expr) parseFields(words []string) (Expr, error) {
 	return e, nil
 }
 
-// String is the expression as it was written, with single spaces.
+// String returns the expression as it was written, with single spaces.
 func (e Expr) String() string { return e.text }
 
-// field is one of an expression's six.
+// field describes one of the six fields.
 type field struct {
 	name      string
 	low, high int
-	names     []string // of the values from low on
-	days      bool     // takes ?
-	last      bool     // takes L
+	names     []string // names of the values, beginning with low
+	days      bool     // whether ? is allowed
+	last      bool     // whether L is allowed
 }
 
 var fields = [6]field{
@@ -92,11 +92,11 @@ var fields = [6]field{
 	{name: "day of week", low: 0, high: 7, days: true, names: []string{"SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"}},
 }
 
-// set is the values of a field.
+// set contains the values of a field.
 type set struct {
 	bits uint64
-	star bool // it began with * or ?, which is how Vixie cron tells that a field restricts nothing
-	last bool // the last day of the month, whichever it is
+	star bool // whether it began with * or ?; Vixie cron then treats the field as not restricted
+	last bool // the last day of the month
 }
 
 func (s set) has(n int) bool { return s.bits>>n&1 == 1 }
@@ -120,7 +120,7 @@ func (f *field) parse(text string) (set, error) {
 	return s, nil
 }
 
-// parseItem reads one of a list.
+// parseItem parses one item of a list.
 func (f *field) parseItem(item string) (uint64, error) {
 	spread, stepText, stepped := strings.Cut(item, "/")
 	from, to, err := f.parseRange(spread, stepped)
@@ -140,8 +140,7 @@ func (f *field) parseItem(item string) (uint64, error) {
 	return bits, nil
 }
 
-// parseRange reads *, a value or a range. A value with a step goes on to the
-// field's end.
+// parseRange parses *, a value or a range. A value with a step runs to the field's end.
 func (f *field) parseRange(text string, stepped bool) (from, to int, err error) {
 	if text == "*" || text == "?" && f.days {
 		return f.low, f.top(), nil
@@ -169,8 +168,7 @@ func (f *field) parseRange(text string, stepped bool) (from, to int, err error) 
 	return from, to, nil
 }
 
-// top is the greatest value that a * stands for: Sunday has two numbers, and
-// counts once.
+// top returns the greatest value for *. Sunday has two numbers, and only 0 is used.
 func (f *field) top() int {
 	if f.high == 7 {
 		return 6
@@ -191,7 +189,7 @@ func (f *field) value(text string) (int, error) {
 	return n, nil
 }
 
-// allowed says what the field may hold.
+// allowed describes the possible values of a field.
 func (f *field) allowed() string {
 	say := fmt.Sprintf("use %d-%d", f.low, f.high)
 	if f.names != nil {

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// horizon is how far ahead a firing is looked for. 29 February may be 8 years
-// away, and on a given weekday 40.
+// horizon is how many years ahead Next searches. 29 February may be 8 years away, and on a
+// given weekday 40.
 const horizon = 100
 
-// lastYear is the last whose times all that reads them can read.
+// lastYear is the last year that all readers of a time can parse.
 const lastYear = 9999
 
-// Next is the first moment after the given one at which the expression fires
-// in a time zone; false if there is none, which only the zero value and the end
-// of the calendar bring about. It is told in that zone.
+// Next returns the first moment after the given one at which the expression fires in a time
+// zone, as a time in that zone. It returns false if there is none: for the zero value, and at
+// the end of the calendar.
 //
-// A zone's time is a row of stretches in each of which the clock on the wall
-// runs evenly. So the days and times of the calendar are gone through stretch by
-// stretch, and only where two meet there is something to decide.
+// A zone's time is a sequence of stretches in which the wall clock runs evenly. Next searches
+// the stretches one by one, by calendar days and times. Only the boundary of two stretches
+// needs special treatment.
 func (e Expr) Next(after time.Time, loc *time.Location) (time.Time, bool) {
 	if e.every > 0 {
 		at := e.nextEvery(after).In(loc)
@@ -36,12 +36,12 @@ func (e Expr) Next(after time.Time, loc *time.Location) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// within is the first firing in a stretch that is not before the given moment.
+// within returns the first firing in a stretch that is not before the given moment.
 func (e Expr) within(s stretch, at time.Time) (time.Time, bool) {
 	from := s.wall(at)
 	if !e.wild {
-		// What the clock showed before the stretch is not meant again; what it
-		// was about to show and left out is meant as the stretch begins.
+		// Times that the clock showed before the stretch do not fire again. Times that it
+		// skipped fire together when the stretch begins.
 		begins := s.wall(s.start)
 		if at.Equal(s.start) && s.shown.Before(begins) {
 			if _, ok := e.onWall(s.shown, begins); ok {
@@ -59,8 +59,8 @@ func (e Expr) within(s stretch, at time.Time) (time.Time, bool) {
 	return s.moment(found, at.Location()), true
 }
 
-// onWall is the first time in [from, to) that the expression names, all of them
-// as a clock on the wall shows them.
+// onWall returns the first time in [from, to) that the expression names. All three are times of
+// a wall clock.
 func (e Expr) onWall(from, to time.Time) (time.Time, bool) {
 	day := from.Truncate(dayEnd)
 	for tod := from.Sub(day); ; tod = 0 {
@@ -99,7 +99,7 @@ func (e Expr) parseEvery(words []string) (Expr, error) {
 	return e, nil
 }
 
-// nextEvery is the next place on the grid of whole multiples since 1970.
+// nextEvery returns the next whole multiple of the duration since 1970.
 func (e Expr) nextEvery(after time.Time) time.Time {
 	step := int64(e.every / time.Second)
 	n := after.Unix() / step
@@ -115,7 +115,7 @@ type days struct {
 	day, weekday set
 }
 
-// has tells whether a day, given as its midnight in UTC, is one of them.
+// has reports whether it fires on a day. The day is given as its midnight in UTC.
 func (d days) has(at time.Time) bool {
 	if d.month>>at.Month()&1 == 0 {
 		return false
@@ -128,11 +128,11 @@ func (d days) has(at time.Time) bool {
 	return day || weekday
 }
 
-// longest is how many days a month can have.
+// longest is the greatest number of days of each month.
 var longest = [13]int{0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31}
 
-// possible tells whether there is such a day in any year. Each date falls on
-// each weekday some time, so only the date can be impossible.
+// possible reports whether there is such a day in any year. Each date falls on each weekday in
+// some year, so only the date can be impossible.
 func (d days) possible() bool {
 	if d.day.last || !d.day.star && !d.weekday.star {
 		return true
@@ -147,7 +147,7 @@ func (d days) possible() bool {
 	return false
 }
 
-// next is the first such day not before the given one and before the end.
+// next returns the first such day that is not before the given one and is before the end.
 func (d days) next(day, end time.Time) (time.Time, bool) {
 	for day.Before(end) {
 		if d.month>>day.Month()&1 == 0 {
@@ -167,7 +167,7 @@ type clock struct{ second, minute, hour uint64 }
 
 const dayEnd = 24 * time.Hour
 
-// next is the first such time of day that is not before the given one.
+// next returns the first such time of day that is not before the given one.
 func (c clock) next(from time.Duration) (time.Duration, bool) {
 	h, m, s := int(from/time.Hour), int(from/time.Minute%60), int(from/time.Second%60)
 	hour, ok := above(c.hour, h)
@@ -196,7 +196,7 @@ func timeOfDay(hour, minute, second int) time.Duration {
 	return time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute + time.Duration(second)*time.Second
 }
 
-// above is the smallest value of a set that is not less than n.
+// above returns the smallest value of a set that is not less than n.
 func above(set uint64, n int) (int, bool) {
 	rest := set >> n
 	if rest == 0 {
@@ -211,24 +211,23 @@ func lowest(set uint64) int { return bits.TrailingZeros64(set) }
 type stretch struct {
 	start, end time.Time
 	offset     int // seconds east of UTC
-	// shown is up to where clocks on the wall had shown every time, or had
-	// jumped over it, when the stretch began: behind where it begins if they were
-	// set back, before it if they were set forward.
+	// shown is the latest time that wall clocks had shown when the stretch began. It is after
+	// the stretch's own first time if clocks were set back, and before it if they were set
+	// forward.
 	shown time.Time
 }
 
-// settled is for how long clocks are looked at that were set several times. No
-// zone has ever had a clock that was further back than a day.
+// settled is how far back earlier clock changes are examined. No zone ever set its clock back
+// by more than a day.
 const settled = 48 * time.Hour
 
-// stretchAt is the stretch that a moment lies in, cut off at a limit where it
-// has no end.
+// stretchAt returns the stretch of a moment. If it has no end, it ends at the limit.
 func stretchAt(at, limit time.Time) stretch {
 	s := bounds(at)
 	if s.end.IsZero() || s.end.After(limit) {
 		s.end = limit
 	}
-	if s.start.IsZero() { // it has always been so
+	if s.start.IsZero() { // the zone's clock never changed before
 		s.start, s.shown = at.AddDate(0, 0, -1), s.wall(at.AddDate(0, 0, -1))
 		return s
 	}
@@ -243,10 +242,9 @@ func stretchAt(at, limit time.Time) stretch {
 	}
 }
 
-// bounds is the stretch without what came before it. Behind the changes that a
-// zone's data lists, Go ends a stretch with the year in UTC, and takes every
-// year to have 365 days: a leap year's last day lies behind its end, and is cut
-// off by itself here.
+// bounds returns the stretch without shown. After the last change in a zone's data, Go ends a
+// stretch with the year in UTC and assumes 365 days for each year. The last day of a leap year
+// is then after its own stretch's end, so bounds returns that day as a separate stretch.
 func bounds(at time.Time) stretch {
 	start, end := at.ZoneBounds()
 	_, offset := at.Zone()
@@ -256,12 +254,12 @@ func bounds(at time.Time) stretch {
 	return stretch{start: start, end: end, offset: offset}
 }
 
-// wall is what a clock on the wall shows at a moment, as if it were in UTC.
+// wall returns the time that a wall clock shows at a moment, as a time in UTC.
 func (s stretch) wall(at time.Time) time.Time {
 	return time.Unix(at.Unix()+int64(s.offset), 0).UTC()
 }
 
-// moment is when a clock on the wall shows a time.
+// moment returns the moment at which a wall clock shows a time.
 func (s stretch) moment(wall time.Time, loc *time.Location) time.Time {
 	return time.Unix(wall.Unix()-int64(s.offset), 0).In(loc)
 }

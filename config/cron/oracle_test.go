@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// drawn is an expression with what it means, drawn and not parsed.
+// drawn is a random expression and its meaning, which is not obtained by parsing.
 type drawn struct {
 	text string
 	sets [6][]int
-	has  [6][60]bool // the sets again, to be asked quickly
+	has  [6][60]bool // the sets as arrays, for fast lookup
 	star [6]bool
 }
 
-// draw makes an expression whose fields are lists of values, or stars. Few of
-// them are rare, so that much happens where clocks change.
+// draw makes an expression whose fields are lists of values, or stars. Most of them fire often,
+// so that many firings are near a change of clocks.
 func draw(r *rand.Rand, seconds bool) drawn {
 	var d drawn
 	var words []string
 	for i, f := range fields {
-		stars := []int{0, 6, 3, 1, 1, 1}[i] // of ten, how many are restricted
+		stars := []int{0, 6, 3, 1, 1, 1}[i] // tenths, by two, of the fields that are restricted
 		switch {
 		case i == 0 && !seconds:
 			d.sets[0] = []int{0}
@@ -41,7 +41,7 @@ func draw(r *rand.Rand, seconds bool) drawn {
 		}
 		keep := 1 + r.IntN(4)
 		if i == 2 {
-			d.sets[i] = d.sets[i][:4] // the hours at which clocks change
+			d.sets[i] = d.sets[i][:4] // the hours in which clocks change
 		}
 		r.Shuffle(len(d.sets[i]), func(a, b int) { d.sets[i][a], d.sets[i][b] = d.sets[i][b], d.sets[i][a] })
 		d.sets[i] = d.sets[i][:min(keep, len(d.sets[i]))]
@@ -60,7 +60,7 @@ func draw(r *rand.Rand, seconds bool) drawn {
 	return d
 }
 
-// names tells whether the expression names what the clock on the wall shows.
+// names reports whether the expression matches the time on the wall clock.
 func (d *drawn) names(wall time.Time) bool {
 	hour, minute, second := wall.Clock()
 	if !d.has[0][second] || !d.has[1][minute] || !d.has[2][hour] {
@@ -76,9 +76,9 @@ func (d *drawn) names(wall time.Time) bool {
 	return day && d.has[4][month]
 }
 
-// firings steps through a time and looks at the clock on the wall at each step.
+// firings steps through a period and reads the wall clock at each step.
 func (d *drawn) firings(from, to time.Time, loc *time.Location, step time.Duration) (all []time.Time) {
-	var shown time.Time // the latest that the clock has shown
+	var shown time.Time // latest time that the clock has shown
 	for at := from; at.Before(to); at = at.Add(step) {
 		_, east := at.In(loc).Zone()
 		wall := at.Add(time.Duration(east) * time.Second)
@@ -98,7 +98,7 @@ func (d *drawn) firings(from, to time.Time, loc *time.Location, step time.Durati
 	return all
 }
 
-// changes are moments near which clocks were set, or not, in many ways.
+// changes are dates near which clocks were changed in different ways, or not at all.
 var changes = []struct{ zone, around string }{
 	{"Europe/Berlin", "2026-03-29"}, {"Europe/Berlin", "2026-10-25"}, {"America/New_York", "2026-03-08"}, {"America/New_York", "2026-11-01"},
 	{"Australia/Lord_Howe", "2026-04-05"}, {"Australia/Lord_Howe", "2026-10-04"}, {"America/Havana", "2026-03-08"}, {"America/Havana", "2026-11-01"},
@@ -108,7 +108,7 @@ var changes = []struct{ zone, around string }{
 	{"Europe/Berlin", "2040-12-31"}, {"America/New_York", "2041-01-01"}, {"Australia/Lord_Howe", "2044-12-31"},
 }
 
-// Next agrees with whoever looks at the clock all the time.
+// Next agrees with a simulation that reads the wall clock at every step.
 func TestNextIsWhatOneSeesOnTheWall(t *testing.T) {
 	t.Parallel()
 	for i, c := range changes {
@@ -131,7 +131,7 @@ func TestNextIsWhatOneSeesOnTheWall(t *testing.T) {
 	}
 }
 
-// Over a year, too, where every zone's rules and leap days come into play.
+// The same over a year, which includes every zone's rules and leap days.
 func TestNextOverAYear(t *testing.T) {
 	t.Parallel()
 	for i, name := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Havana", "Africa/Casablanca"} {

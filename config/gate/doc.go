@@ -1,2 +1,3 @@
-// Package gate judges a version by its recipe's clauses, which are CEL.
+// Package gate judges a model version by the clauses of its recipe. The clauses are CEL
+// expressions.
 package gate

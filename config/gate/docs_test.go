@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Every clause in the page on gates can be read, and so can every name that its
-// table tells of.
+// Every clause in docs/gates.md can be parsed, and the page describes every name.
 func TestDocumentedClauses(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/gates.md")
@@ -42,7 +41,7 @@ func TestDocumentedClauses(t *testing.T) {
 	}
 }
 
-// The clauses that the page shows decide as it says.
+// Clauses from the page give the results that the page describes.
 func TestDocumentedClausesDecide(t *testing.T) {
 	t.Parallel()
 	for clause, want := range map[string]bool{

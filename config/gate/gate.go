@@ -15,44 +15,44 @@ import (
 	"tidemill.dev"
 )
 
-// Gate is a list of clauses that were found to be sound.
+// Gate is a list of checked clauses.
 type Gate struct{ clauses []clause }
 
 // clause is one condition.
 type clause struct {
 	text      string
 	program   cel.Program
-	names     []path    // of what it names, each once
-	constants []float64 // numbers that it writes out
+	names     []path    // names in the clause, without duplicates
+	constants []float64 // numbers that are written in the clause
 }
 
-// Facts are what a gate decides by.
+// Facts is the input of a gate's decision.
 type Facts struct {
 	Report     tidemill.Report
 	Origin     tidemill.Origin
-	Seconds    float64 // that the run's command took, and so on: see run.* in docs/gates.md
-	Bytes      int64   // of the artifact
-	Files      int     // of it
-	GPU        float64 // seconds
+	Seconds    float64 // duration of the run's command (this and the next fields: run.* in docs/gates.md)
+	Bytes      int64   // size of the artifact
+	Files      int     // number of files in the artifact
+	GPU        float64 // GPU seconds
 	PeakMemory int64   // bytes
 	Champion   int     // version; 0 if there is none
 	Given      int     // version of the champion that the run was given to measure; 0 if none
-	// Recorded are the champion's metrics as it was registered with them.
+	// Recorded are the champion's metrics from its registration.
 	Recorded *tidemill.Report
-	On       tidemill.GateOn // whether those may count where the run has not measured the champion
+	On       tidemill.GateOn // whether Recorded may be used if the run has not measured the champion
 }
 
 const (
-	// maxClause and maxDepth bound what a parser is given, maxCost what a clause
-	// may look at: some tenths of a second of work.
+	// maxClause and maxDepth bound the input of the parser. maxCost bounds the evaluation of a
+	// clause to some tenths of a second.
 	maxClause = 2000 // bytes
 	maxDepth  = 50
 	maxCost   = 200_000
-	// MaxClauses is how many clauses a gate may have.
+	// MaxClauses is the greatest number of clauses in a gate.
 	MaxClauses = 50
 )
 
-// Check finds what is wrong with a clause; nil or a *SyntaxError.
+// Check returns nil or a *SyntaxError that says what is wrong with a clause.
 func Check(text string) error {
 	env, err := environment()
 	if err != nil {
@@ -62,7 +62,7 @@ func Check(text string) error {
 	return err
 }
 
-// Compile reads the clauses of a gate.
+// Compile parses the clauses of a gate.
 func Compile(clauses []string) (*Gate, error) {
 	if len(clauses) == 0 {
 		return &Gate{}, nil
@@ -85,12 +85,11 @@ func Compile(clauses []string) (*Gate, error) {
 	return g, nil
 }
 
-// environment knows what clauses may name. It takes longer to make than most
-// clauses to read, and never changes.
+// environment declares the names that clauses may use. It never changes, so it is made once:
+// making it takes longer than parsing most clauses.
 var environment = sync.OnceValues(newEnvironment)
 
-// newEnvironment has dynamic variables, for which metrics there are only a run
-// tells.
+// newEnvironment declares dynamic variables, because only a run decides which metrics exist.
 func newEnvironment() (*cel.Env, error) {
 	options := []cel.EnvOption{cel.CrossTypeNumericComparisons(true), cel.ParserRecursionLimit(maxDepth), cel.ParserExpressionSizeLimit(maxClause)}
 	for _, name := range variables() {
@@ -103,8 +102,8 @@ func newEnvironment() (*cel.Env, error) {
 	return env, nil
 }
 
-// compile reads a clause; an error is a *SyntaxError. The parser is not ours:
-// should it panic on some text, that is refused and the process lives on.
+// compile parses a clause; an error is a *SyntaxError. The parser is third-party code: if it
+// panics on a text, that text is refused and the process continues.
 func compile(env *cel.Env, text string) (c clause, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -142,8 +141,8 @@ func compile(env *cel.Env, text string) (c clause, err error) {
 	return c, nil
 }
 
-// checking holds that one clause is checked at a time: cel-go fills in the
-// suggestions for its errors in an environment that other checks copy meanwhile.
+// checking allows only one check at a time. To suggest a name, cel-go modifies an environment
+// that other checks copy at the same time.
 var checking sync.Mutex
 
 func check(env *cel.Env, parsed *cel.Ast) (*cel.Ast, *cel.Issues) {
@@ -152,10 +151,10 @@ func check(env *cel.Env, parsed *cel.Ast) (*cel.Ast, *cel.Issues) {
 	return env.Check(parsed)
 }
 
-// toDoubles makes doubles of the whole numbers that a clause writes out or
-// computes. All figures are doubles, and CEL compares a double with an int but
-// does not multiply them: metrics.f1 * 100 >= 85 would fail at run. What has to
-// be whole stays so: the place in a list, and both sides of %.
+// toDoubles converts the whole numbers that a clause contains or computes to doubles. All
+// figures are doubles. CEL compares a double with an int but does not multiply them, so
+// metrics.f1 * 100 >= 85 would fail when it is evaluated. Numbers that must be whole stay so: a
+// list's index, and both sides of %.
 func toDoubles(a *ast.AST) {
 	d := &doubler{a, ast.NewExprFactory(), ast.MaxID(a)}
 	d.walk(a.Expr(), false)
@@ -167,7 +166,7 @@ type doubler struct {
 	next int64
 }
 
-// walk goes from the leaves up; whole says that this one stays a whole number.
+// walk visits the leaves first. whole says that this expression stays a whole number.
 func (d *doubler) walk(e ast.Expr, whole bool) {
 	if e.Kind() == ast.ComprehensionKind {
 		c := e.AsComprehension()
@@ -188,8 +187,7 @@ func (d *doubler) walk(e ast.Expr, whole bool) {
 	}
 }
 
-// wantsWhole reports whether an argument of an expression has to be a whole
-// number.
+// wantsWhole reports whether an argument of an expression must be a whole number.
 func wantsWhole(e ast.Expr, argument int) bool {
 	if e.Kind() != ast.CallKind {
 		return false
@@ -225,20 +223,19 @@ func (d *doubler) call(e ast.Expr) {
 	e.SetKindCase(d.make.NewCall(e.ID(), overloads.TypeConvertDouble, inner))
 }
 
-// maxCopies bounds how often a value that a clause makes may hold what it is made
-// of. The cost of a clause counts steps, and not how large a value is that a step
-// looks at: [[1]].map(a, [a, a, a, a]), written often enough behind each other, is
-// compared in one step that does not end.
+// maxCopies bounds how many values a computed value may contain. The cost of a clause counts
+// steps, but not the size of a value that a step reads. [[1]].map(a, [a, a, a, a]), repeated
+// often enough, makes a value that takes one endless step to compare.
 const maxCopies = 1000
 
-// copies is how much a value holds: a figure or a text that is written out is one.
+// copies is the number of values in a value. A number or text that is written in the clause
+// counts as one.
 type copies struct {
-	all  float64 // together
-	each float64 // the most that one element holds
+	all  float64 // total
+	each float64 // maximum of one element
 }
 
-// growth follows the values of a clause, and keeps the most that any of them
-// holds.
+// growth walks through the values of a clause and keeps the largest count.
 type growth struct{ most float64 }
 
 func checkGrowth(a *ast.AST) *SyntaxError {
@@ -250,8 +247,8 @@ func checkGrowth(a *ast.AST) *SyntaxError {
 	return nil
 }
 
-// of says how much an expression's value holds at most. bound are the variables
-// of the macros around it.
+// of returns how many values an expression's value can contain. bound are the variables of the
+// surrounding macros.
 func (g *growth) of(e ast.Expr, bound map[string]copies) copies {
 	c := g.holds(e, bound)
 	g.most = max(g.most, c.all)
@@ -286,7 +283,7 @@ func (g *growth) holds(e ast.Expr, bound map[string]copies) copies {
 	return sum
 }
 
-// comprehension is a macro such as map, whose value is put together step by step.
+// comprehension handles a macro such as map, which builds its value step by step.
 func (g *growth) comprehension(c ast.ComprehensionExpr, bound map[string]copies) copies {
 	over := g.of(c.IterRange(), bound)
 	start := g.of(c.AccuInit(), bound)
@@ -301,7 +298,7 @@ func (g *growth) comprehension(c ast.ComprehensionExpr, bound map[string]copies)
 	return g.of(c.Result(), within)
 }
 
-// isScalar reports whether a function gives a number, or true or false.
+// isScalar reports whether a function returns a number or a boolean.
 func isScalar(function string) bool {
 	return slices.Contains([]string{operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals,
 		operators.In, operators.OldIn, operators.LogicalAnd, operators.LogicalOr, operators.LogicalNot, operators.NotStrictlyFalse,

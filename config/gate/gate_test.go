@@ -9,8 +9,8 @@ import (
 	"tidemill.dev"
 )
 
-// What is wrong with a clause, and where. Other classes of error stand in the
-// golden files of config.
+// Errors in a clause and their columns. The golden files of config contain other classes of
+// errors.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	const compare = "; compare it, such as metrics.accuracy >= 0.85"
@@ -74,7 +74,7 @@ func TestCompile(t *testing.T) {
 	}
 }
 
-// figures of three classes: 400 examples, 364 right.
+// figures returns figures of three classes: 400 examples, 364 correct.
 func figures() *tidemill.Figures {
 	class := func(label string, p, r, f1 float64, support, predicted int) tidemill.Class {
 		return tidemill.Class{Label: label, Support: support, Predicted: predicted, F1: f1,
@@ -86,7 +86,7 @@ func figures() *tidemill.Figures {
 			{Truth: 1, Predicted: 2, Count: 19}, {Truth: 2, Predicted: 2, Count: 199}, {Truth: 2, Predicted: 1, Count: 1}}}
 }
 
-// facts are of version 7, which was measured beside version 6.
+// facts returns the facts of version 7, which was measured together with version 6.
 func facts() Facts {
 	return Facts{
 		Report: tidemill.Report{
@@ -110,7 +110,7 @@ func judge(t *testing.T, f Facts, clauses ...string) tidemill.Judgement {
 	return g.Judge("intent/bot-42", 7, f)
 }
 
-// What may be written, and that all numbers are alike.
+// The allowed expressions; all kinds of numbers behave the same.
 func TestLanguage(t *testing.T) {
 	t.Parallel()
 	for clause, want := range map[string]bool{
@@ -121,7 +121,7 @@ func TestLanguage(t *testing.T) {
 		"metrics.whole == 3 && metrics.whole + 1 == 4 && 7 / 2 > 3":                               true,
 		"metrics.loss == 0":                                                                       true,
 		"-metrics.accuracy < -0.5":                                                                true,
-		"metrics.by.class.f1 == 0.8":                                                              false, // by.class is a number, so f1 lies in no object
+		"metrics.by.class.f1 == 0.8":                                                              false, // false, because by.class is a number and contains no f1
 		`metrics["by.class.f1"] == 0.8 && metrics.by.class == 0.5`:                                true,
 		`metrics["f1-score"] > 0.8`:                                                               true,
 		"metrics.accuracy >= champion.metrics.accuracy - 0.01":                                    true,

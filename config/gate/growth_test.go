@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A clause whose values double with each of its words is refused where it is
-// read: to compare them takes one step, which would not end.
+// A clause whose value doubles with each word is refused when it is parsed, because comparing
+// the value takes a single step that would not end.
 func TestClausesThatGrow(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -24,7 +24,7 @@ func TestClausesThatGrow(t *testing.T) {
 	}
 }
 
-// What people ask for does not grow.
+// Clauses that people really write do not grow.
 func TestClausesThatDoNotGrow(t *testing.T) {
 	t.Parallel()
 	labels := `["` + strings.Join(strings.Split(strings.Repeat("greet", 60), "e"), `", "`) + `"]`

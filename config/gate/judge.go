@@ -12,17 +12,17 @@ import (
 	"tidemill.dev"
 )
 
-// maxValues bounds what a clause tells of the figures that it names.
+// maxValues bounds how many figures a judged clause reports.
 const maxValues = 32
 
-// court is one judging.
+// court holds the state of one judgement.
 type court struct {
 	Facts
-	same, recorded map[string]any // the world with the champion of either figures
+	same, recorded map[string]any // values for clauses, with the champion's figures on the same data or as recorded
 }
 
-// Judge decides, and says why in one sentence. It depends on nothing but what it
-// is given, so that whoever judges again comes to the same.
+// Judge decides, and explains the decision in one sentence. It depends only on its arguments,
+// so a repeated judgement gives the same result.
 func (g *Gate) Judge(model string, version int, f Facts) tidemill.Judgement {
 	c := newCourt(f)
 	j := tidemill.Judgement{Passed: true, Against: f.Champion, Beside: f.Given}
@@ -48,7 +48,7 @@ func newCourt(f Facts) *court {
 	return c
 }
 
-// hear decides one clause, and says whose figures of the champion counted.
+// hear decides one clause. It also returns which figures of the champion were used.
 func (c *court) hear(k clause) (tidemill.Clause, tidemill.GateOn) {
 	names := slices.ContainsFunc(k.names, func(p path) bool { return p.steps[0] == ofChampion })
 	needs := slices.ContainsFunc(k.names, path.needsChampion)
@@ -81,8 +81,7 @@ func (c *court) isSame() bool {
 	return c.Report.Champion != nil && c.Report.Champion.Version == c.Champion
 }
 
-// lacks reports whether a clause names a figure of the champion that is not in a
-// world.
+// lacks reports whether a clause uses a figure of the champion that is missing in a world.
 func lacks(k clause, world map[string]any) bool {
 	return slices.ContainsFunc(k.names, func(p path) bool {
 		_, _, found := p.find(world)
@@ -90,7 +89,7 @@ func lacks(k clause, world map[string]any) bool {
 	})
 }
 
-// unmeasured says why there are no figures of the champion of the same data.
+// unmeasured says why there are no figures of the champion on the same data.
 func (c *court) unmeasured() string {
 	measured := c.Given
 	if c.Report.Champion != nil {
@@ -109,7 +108,7 @@ func (c *court) unmeasured() string {
 	return "its run has not measured the champion: write the column champion in predictions.csv, or say gateOn: recorded"
 }
 
-// decide holds a clause against a world.
+// decide evaluates a clause in a world.
 func decide(k clause, world map[string]any, absent func(path, int, map[string]any) string) tidemill.Clause {
 	heard := tidemill.Clause{Text: k.text, Values: valuesOf(k, world)}
 	out, _, err := k.program.Eval(world)
@@ -137,7 +136,7 @@ func decide(k clause, world map[string]any, absent func(path, int, map[string]an
 	return heard
 }
 
-// valuesOf are the figures that a clause names.
+// valuesOf returns the figures that a clause names.
 func valuesOf(k clause, world map[string]any) map[string]float64 {
 	values := map[string]float64{}
 	for _, p := range k.names {
@@ -153,7 +152,7 @@ func valuesOf(k clause, world map[string]any) map[string]float64 {
 	return values
 }
 
-// absent says what is not there, and what was meant perhaps.
+// absent says which name is missing, and suggests a similar one.
 func (c *court) absent(p path, at int, world map[string]any) string {
 	parent := path{steps: p.steps[:at]}
 	within, _, _ := parent.find(world)
@@ -172,8 +171,8 @@ func (c *court) absent(p path, at int, world map[string]any) string {
 	return text
 }
 
-// uncounted is why predictions.csv was not counted, where there is one: then
-// figures of ours are not among the metrics.
+// uncounted says why predictions.csv was not counted, if it exists. Then the figures that
+// Tidemill computes are not among the metrics.
 func (c *court) uncounted() string {
 	for _, note := range c.Report.Notes {
 		if strings.HasPrefix(note, "predictions.csv ") {
@@ -185,7 +184,7 @@ func (c *court) uncounted() string {
 
 func (p path) upTo(at int) string { return spellOf(p.steps[:at+1]) }
 
-// noted is the report's first note, which tells of the file.
+// noted returns the report's first note, which is about the file.
 func (c *court) noted() string {
 	if len(c.Report.Notes) == 0 {
 		return ""
@@ -193,8 +192,8 @@ func (c *court) noted() string {
 	return ": " + brief(c.Report.Notes[0])
 }
 
-// worldOf is what clauses see of a version. The champion is added to it by whose
-// figures count.
+// worldOf returns the values that clauses can read about a version. The champion's figures are
+// added later.
 func worldOf(f Facts) map[string]any {
 	return map[string]any{
 		ofMetrics:   nest(f.Report.Metrics),
@@ -207,9 +206,8 @@ func worldOf(f Facts) map[string]any {
 	}
 }
 
-// nest lays metrics out by their paths: by.class.f1 within class within by. One
-// whose path leads through a number, or that has dots in its name, is found by
-// its whole name.
+// nest arranges metrics by their paths: by.class.f1 becomes f1 in class in by. Each metric is
+// also found by its whole name, because a part of its path may already be a number.
 func nest(metrics map[string]float64) map[string]any {
 	all := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(metrics)) { // a comes before a.b
@@ -233,7 +231,7 @@ func nest(metrics map[string]float64) map[string]any {
 	return all
 }
 
-// confusion lays figures out by the labels of their classes; empty without any.
+// confusion arranges figures by the labels of their classes; it is empty without figures.
 func confusion(f *tidemill.Figures) map[string]any {
 	if f == nil {
 		return map[string]any{}
@@ -254,8 +252,7 @@ func confusion(f *tidemill.Figures) map[string]any {
 	return map[string]any{"examples": float64(f.Examples), "accuracy": f.Accuracy.Value, "macroF1": f.MacroF1.Value, "classes": classes, "matrix": matrix}
 }
 
-// inputs tell how much there was to learn from. Of what a URI has brought that
-// is not known.
+// inputs says how much training data there was. For data from a URI that is not known.
 func inputs(all []tidemill.Input) map[string]any {
 	data := map[string]any{}
 	for _, in := range all {
@@ -267,8 +264,8 @@ func inputs(all []tidemill.Input) map[string]any {
 	return data
 }
 
-// sameData is the champion as the run has measured it; only its version if the
-// run has measured none, or another.
+// sameData returns the champion's figures that the run has measured. If the run measured no
+// version or another one, only the champion's version is known.
 func sameData(f Facts) map[string]any {
 	champion := map[string]any{"version": float64(f.Champion)}
 	if b := f.Report.Champion; b != nil && b.Version == f.Champion {
@@ -281,7 +278,7 @@ func sameData(f Facts) map[string]any {
 	return champion
 }
 
-// recorded is the champion as it was registered.
+// recorded returns the champion's figures from its registration.
 func recorded(f Facts) map[string]any {
 	champion := map[string]any{"version": float64(f.Champion)}
 	if f.Recorded != nil {

@@ -16,7 +16,7 @@ const (
 	better = "metrics.accuracy >= champion.metrics.accuracy - 0.01"
 )
 
-// The sentence is what people read of a version, at night and in a hurry.
+// The sentence is the text that people read about a version, sometimes at night and in a hurry.
 func TestSentences(t *testing.T) {
 	t.Parallel()
 	with := func(change ...func(*Facts)) Facts {
@@ -124,8 +124,8 @@ func TestSentences(t *testing.T) {
 	}
 }
 
-// The whole of a judgement: each clause with the figures it names, and whose
-// figures of the champion counted.
+// The complete judgement: each clause with its figures, and which figures of the champion were
+// used.
 func TestJudgement(t *testing.T) {
 	t.Parallel()
 	f := facts()
@@ -156,7 +156,7 @@ func TestJudgement(t *testing.T) {
 func TestWithoutAChampion(t *testing.T) {
 	t.Parallel()
 	f := facts()
-	f.Champion, f.Recorded = 0, nil // the one that was given has been retired
+	f.Champion, f.Recorded = 0, nil // the champion that the run was given has been retired
 	for _, clause := range []string{better, "champion.lead.value > 5", "champion.version > 9", "metrics.nothing > champion.metrics.nothing"} {
 		got := judge(t, f, clause).Clauses[0]
 		if !got.Passed || got.Note != "there is no champion, so it passes" {
@@ -170,7 +170,7 @@ func TestWithoutAChampion(t *testing.T) {
 	}
 }
 
-// What is no number does no harm, and stays out of the values.
+// Values that are not numbers do no harm, and are not in the reported values.
 func TestNoNumbers(t *testing.T) {
 	t.Parallel()
 	f := facts()
@@ -187,7 +187,7 @@ func TestNoNumbers(t *testing.T) {
 	}
 }
 
-// A clause that looks at everything with everything ends, and says why.
+// A clause that compares everything with everything ends, and its note says why.
 func TestCostIsBounded(t *testing.T) {
 	t.Parallel()
 	f := facts()
@@ -221,7 +221,7 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// Whatever the clause, it is refused with its place or decided, soon.
+// Any clause is either refused with a column, or decided quickly.
 func FuzzClause(f *testing.F) {
 	for _, s := range []string{enough, better, "", "a", "metrics", "metrics[", "has(metrics.a)", "[1][5] > 2", "size('a') == 1", "{'a': 1}.a == 1", "metrics.all(m, metrics[m] > 0)",
 		"1/0 > 1", "1 % 0 == 1", "metrics['a']['b']['c'] > 1", "timestamp('x') > timestamp('y')", "'a'.matches('(a*)*b')", "data.examples.map(x, x).size() > 1", "b'\\xff' == b'a'",
@@ -260,7 +260,8 @@ func FuzzClause(f *testing.F) {
 	})
 }
 
-// Whoever looks for a figure that we would have counted hears why it was not.
+// If a clause names a figure that Tidemill would have counted, the note says why it was not
+// counted.
 func TestAFigureThatWasNotCounted(t *testing.T) {
 	t.Parallel()
 	f := facts()

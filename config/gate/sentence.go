@@ -10,10 +10,10 @@ import (
 	"tidemill.dev"
 )
 
-// maxTold is how many figures, or failed clauses, the sentence tells of.
+// maxTold bounds how many figures or failed clauses the sentence contains.
 const maxTold = 3
 
-// sentence is the whole judgement in words.
+// sentence returns the whole judgement in words.
 func (g *Gate) sentence(model string, version int, f Facts, j tidemill.Judgement) string {
 	head := fmt.Sprintf("version %d of %s", version, brief(model))
 	switch {
@@ -25,7 +25,7 @@ func (g *Gate) sentence(model string, version int, f Facts, j tidemill.Judgement
 	return head + " passes: " + g.figures(f, j)
 }
 
-// figures are those that the clauses of a version that passed have named.
+// figures lists the figures of the clauses, for a version that passed.
 func (g *Gate) figures(f Facts, j tidemill.Judgement) string {
 	var told []string
 	basis, champions, free := basis(f, j), 0, false
@@ -71,8 +71,7 @@ func all(clauses int) string {
 	return fmt.Sprintf("all %d clauses of its gate hold", clauses)
 }
 
-// counterpart is the champion's figure of the same name, where a clause names
-// that too.
+// counterpart returns the champion's figure of the same name, if a clause names that too.
 func counterpart(j tidemill.Judgement, name string) (float64, bool) {
 	for _, c := range j.Clauses {
 		if value, is := c.Values[ofChampion+"."+name]; is {
@@ -82,13 +81,14 @@ func counterpart(j tidemill.Judgement, name string) (float64, bool) {
 	return math.NaN(), false
 }
 
-// hasOwn reports whether a figure of the champion is told beside ours.
+// hasOwn reports whether the version's own figure is listed too, next to a figure of the
+// champion.
 func hasOwn(j tidemill.Judgement, champions string) bool {
 	own := strings.TrimPrefix(champions, ofChampion+".")
 	return slices.ContainsFunc(j.Clauses, func(c tidemill.Clause) bool { _, is := c.Values[own]; return is })
 }
 
-// basis says of what data the champion's figures are.
+// basis says which data the champion's figures were measured on.
 func basis(f Facts, j tidemill.Judgement) string {
 	switch {
 	case j.On == tidemill.GateOnRecorded:
@@ -101,7 +101,7 @@ func basis(f Facts, j tidemill.Judgement) string {
 	return ", measured on the same data"
 }
 
-// failures are the clauses that failed, and by which figures.
+// failures lists the failed clauses and their figures.
 func (g *Gate) failures(f Facts, j tidemill.Judgement) string {
 	var told []string
 	for i, c := range j.Clauses {
@@ -157,8 +157,8 @@ func and(values int) string {
 	return ""
 }
 
-// show prints a figure as short as lets a reader tell it from the others: 0.79,
-// but 0.84999 where 0.85 was asked for.
+// show prints a figure with as few digits as distinguish it from the others: 0.79, but 0.84999
+// if 0.85 was required.
 func show(value float64, others ...float64) string {
 	const least, most = 4, 17
 	for digits := least; digits < most; digits++ {

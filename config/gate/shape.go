@@ -12,8 +12,8 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// shape is what lies beneath a name: fields that are known, or anything that is
-// alike, or whatever a trainer has written. A shape without any is a number.
+// shape describes the values under a name: known fields, any number of names with the same
+// shape (each), or free names that a trainer chooses. A shape with none of these is a number.
 type shape struct {
 	fields map[string]*shape
 	each   *shape
@@ -22,7 +22,7 @@ type shape struct {
 
 func (s *shape) isNumber() bool { return s.fields == nil && s.each == nil && !s.free }
 
-// below is the shape of a name within one; nil if there is none of that name.
+// below returns the shape of a name in this one; nil if there is no such name.
 func (s *shape) below(name string) *shape {
 	switch {
 	case s.free:
@@ -57,7 +57,7 @@ func (s *shape) with(name string, below *shape) *shape {
 	return s
 }
 
-// world is all that a clause may name.
+// world returns the shape of everything that a clause may name.
 func world() *shape {
 	classes := &shape{each: of("precision", "recall", "f1", "support", "predicted")}
 	matrix := &shape{each: &shape{each: &shape{}}}
@@ -71,17 +71,17 @@ func world() *shape {
 		with(ofRun, of("attempt", "seconds", "gpuSeconds", "peakMemory", "bytes", "files", "causes"))
 }
 
-// path is a name such as champion.metrics.accuracy in a clause, as far as it is
-// written out.
+// path is a name such as champion.metrics.accuracy in a clause, up to the first part that is
+// computed.
 type path struct {
 	steps []string
-	ids   []int64 // of the expression that takes each step
-	asked bool    // only whether it is there: has(metrics.f1)
+	ids   []int64 // id of the expression for each step
+	asked bool    // used only to test existence: has(metrics.f1)
 }
 
 var plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// String is the path as a clause writes it.
+// String returns the path as a clause writes it.
 func (p path) String() string { return strings.TrimPrefix(spell(p.steps), ".") }
 
 func spell(steps []string) string {
@@ -96,14 +96,14 @@ func spell(steps []string) string {
 	return b.String()
 }
 
-// needsChampion reports whether it names figures of the champion's.
+// needsChampion reports whether the path names figures of the champion.
 func (p path) needsChampion() bool { return p.steps[0] == ofChampion && !p.isChampionsVersion() }
 
 func (p path) isChampionsVersion() bool {
 	return p.steps[0] == ofChampion && len(p.steps) == 2 && p.steps[1] == "version"
 }
 
-// find goes along the path; which is the first step that leads nowhere.
+// find follows the path. If a step is missing, which is the first such step.
 func (p path) find(world map[string]any) (value any, which int, found bool) {
 	value = world
 	for i, step := range p.steps {
@@ -117,7 +117,7 @@ func (p path) find(world map[string]any) (value any, which int, found bool) {
 	return value, 0, true
 }
 
-// finding is what a clause is made of.
+// finding collects the paths and numbers of a clause.
 type finding struct {
 	paths     []path
 	constants []float64
@@ -129,7 +129,7 @@ func survey(a *ast.AST) *finding {
 	return f
 }
 
-// named are the paths, each once.
+// named returns the paths without duplicates.
 func (f *finding) named() (all []path) {
 	seen := map[string]bool{}
 	for _, p := range f.paths {
@@ -141,7 +141,7 @@ func (f *finding) named() (all []path) {
 	return all
 }
 
-// walk gathers paths, but for those of the variables that a macro binds.
+// walk collects paths, except those of variables that a macro binds.
 func (f *finding) walk(e ast.Expr, bound []string) {
 	if p, is := trace(e, bound); is {
 		f.paths = append(f.paths, p)
@@ -174,7 +174,7 @@ func (f *finding) constant(e ast.Expr) {
 	}
 }
 
-// children are what an expression is made of, but for a comprehension's.
+// children returns the direct parts of an expression. It does not handle comprehensions.
 func children(e ast.Expr) (all []ast.Expr) {
 	switch e.Kind() {
 	case ast.CallKind:
@@ -198,7 +198,7 @@ func children(e ast.Expr) (all []ast.Expr) {
 	return all
 }
 
-// trace reads an expression as a path, if it is one.
+// trace returns an expression as a path, if it is one.
 func trace(e ast.Expr, bound []string) (path, bool) {
 	switch e.Kind() {
 	case ast.IdentKind:

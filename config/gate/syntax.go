@@ -14,14 +14,14 @@ import (
 	"tidemill.dev/config/spelling"
 )
 
-// SyntaxError says what is wrong with a clause, and at which column (from 1).
-// The lines of a clause are counted as one.
+// SyntaxError says what is wrong with a clause, and in which column (counted from 1). The lines
+// of a clause count as one.
 type SyntaxError struct {
 	Column int
 	Reason string
 }
 
-// Error is for people.
+// Error returns the column and the reason.
 func (e *SyntaxError) Error() string { return fmt.Sprintf("column %d: %s", e.Column, e.Reason) }
 
 func checkText(text string) *SyntaxError {
@@ -34,8 +34,8 @@ func checkText(text string) *SyntaxError {
 	return nil
 }
 
-// firstOf is the first of a parser's or checker's complaints; the others often
-// follow from it.
+// firstOf returns the first error of a parser or checker, because the others often follow from
+// it.
 func firstOf(text string, issues *cel.Issues) *SyntaxError {
 	if issues == nil || len(issues.Errors()) == 0 {
 		return nil
@@ -53,7 +53,7 @@ func firstOf(text string, issues *cel.Issues) *SyntaxError {
 		at += len([]rune(text)) + 1
 	}
 	if m := undeclared.FindStringSubmatch(first.Message); m != nil && strings.HasPrefix(string([]rune(text)[min(max(at, 0), len([]rune(text))):]), "(") {
-		at -= len([]rune(m[1])) // the parser points behind the name of what is called
+		at -= len([]rune(m[1])) // the parser reports the column after a function's name
 	}
 	return &SyntaxError{max(at, 0) + 1, plainly(first.Message)}
 }
@@ -68,7 +68,7 @@ var (
 	operator   = regexp.MustCompile(`^[_@]*(.*?)_*$`)
 )
 
-// plainly says in our words what the parser says in its own.
+// plainly translates a message of the parser into Tidemill's words.
 func plainly(message string) string {
 	if m := unexpected.FindStringSubmatch(message); m != nil {
 		return notHere(m[1])
@@ -94,7 +94,7 @@ func plainly(message string) string {
 	return strings.TrimPrefix(message, "Syntax error: ")
 }
 
-// notHere says that a word stands where none can, and what was meant perhaps.
+// notHere says that a word is in the wrong place, and suggests what may have been meant.
 func notHere(word string) string {
 	word = strings.TrimSpace(word)
 	if word == "<EOF>" {
@@ -106,7 +106,7 @@ func notHere(word string) string {
 	return fmt.Sprintf("%q is not expected here", word)
 }
 
-// unknown says what a name could have been.
+// unknown suggests a name for an unknown name.
 func unknown(name string) string {
 	if other, is := map[string]string{"true": "true", "false": "false", "and": "&&", "or": "||", "not": "!"}[strings.ToLower(name)]; is {
 		return fmt.Sprintf("there is no %s; write %s", name, other)
@@ -117,7 +117,7 @@ func unknown(name string) string {
 	return fmt.Sprintf("there is no %s; a clause may name %s", name, strings.Join(variables(), ", "))
 }
 
-// check holds the paths of a clause against what there may be.
+// check compares the paths of a clause with the names that can exist.
 func (f *finding) check(a *ast.AST) *SyntaxError {
 	for _, p := range f.paths {
 		at := world()
@@ -127,7 +127,7 @@ func (f *finding) check(a *ast.AST) *SyntaxError {
 			}
 			below := at.below(name)
 			if below == nil && i == 0 {
-				break // the checker says it
+				break // the checker reports it
 			}
 			if below == nil {
 				return &SyntaxError{column(a, p.ids[i]), notWithin(p.steps[:i], name, slices.Sorted(maps.Keys(at.fields)))}
@@ -140,7 +140,7 @@ func (f *finding) check(a *ast.AST) *SyntaxError {
 
 func spellOf(steps []string) string { return path{steps: steps}.String() }
 
-// maxKnown bounds how many names are told.
+// maxKnown bounds how many names an error lists.
 const maxKnown = 12
 
 func notWithin(parent []string, name string, known []string) string {
@@ -168,7 +168,7 @@ func briefly(names []string) string {
 	return strings.Join(all, ", ")
 }
 
-// column is where the name of a step stands, which is behind its dot.
+// column returns the column of a step's name, which is after its dot.
 func column(a *ast.AST, id int64) int {
 	at, known := a.SourceInfo().GetOffsetRange(id)
 	if !known {
@@ -177,8 +177,8 @@ func column(a *ast.AST, id int64) int {
 	return int(at.Start) + 2
 }
 
-// checkCondition wants what is true or false, as far as that can be told before
-// there are figures.
+// checkCondition requires a boolean expression, as far as its type is known before there are
+// figures.
 func checkCondition(checked *cel.Ast) *SyntaxError {
 	const next = "; compare it, such as metrics.accuracy >= 0.85"
 	root := checked.NativeRep().Expr()
@@ -194,10 +194,10 @@ func checkCondition(checked *cel.Ast) *SyntaxError {
 	return nil
 }
 
-// maxBrief bounds how much of a text that others have written is repeated.
+// maxBrief bounds how much of a foreign text is repeated.
 const maxBrief = 120
 
-// brief is a text on one line, cut.
+// brief returns a text on one line, shortened.
 func brief(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if r := []rune(text); len(r) > maxBrief {

@@ -1,7 +1,7 @@
 package spelling
 
-// Distance counts the letters to insert, drop, replace or swap with a neighbour
-// to make b of a.
+// Distance returns how many letters must be inserted, removed, replaced or swapped with a
+// neighbour to change a into b.
 func Distance(a, b string) int {
 	var before []int
 	last := make([]int, len(b)+1)

@@ -2,7 +2,7 @@ package spelling
 
 import "strings"
 
-// maxLetters bounds the slip that is forgiven in a long word.
+// maxLetters bounds the number of errors that are accepted in a long word.
 const maxLetters = 60
 
 // Nearest returns the known word that is closest to a given one, if at most a third

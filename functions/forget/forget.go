@@ -19,8 +19,8 @@ type Forgetter interface {
 	Forget(context.Context, erase.Order) (tidemill.KeyForgotten, error)
 }
 
-// again is after how long a fact comes again while an attempt ends or the ledger is
-// catching up.
+// again is the time after which a fact is delivered again while an attempt ends or the ledger
+// is catching up.
 const again = 5 * time.Second
 
 // New returns the function.
@@ -48,7 +48,7 @@ func askOf(v *broker.View) erase.Ask {
 
 func orderOf(v *broker.View) erase.Order {
 	var d tidemill.KeyForgetting
-	_ = json.Unmarshal(v.Data, &d) // without a reason the key is forgotten, too
+	_ = json.Unmarshal(v.Data, &d) // without a reason the key is forgotten too
 	o := erase.Order{ID: v.ID, Source: v.Source, Key: v.Subject, Reason: d.Reason}
 	o.At, _ = time.Parse(time.RFC3339Nano, v.Time)
 	o.By, _ = v.Attribute(tidemill.AttrAuthID)

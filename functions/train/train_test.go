@@ -22,12 +22,11 @@ import (
 	"tidemill.dev/internal/runs/scheduler"
 )
 
-// desk takes wishes down. Against the real foreman the function is tested where
-// that is.
+// desk records requests.
 type desk struct {
 	mu    sync.Mutex
 	asked []scheduler.Request
-	fail  func(n int, r scheduler.Request) error // of the nth wish, from 1
+	fail  func(n int, r scheduler.Request) error // error of the nth request, counted from 1
 	keys  []string
 	lists error
 }
@@ -86,7 +85,7 @@ func data(contentType, text string) func(*event.Event) {
 	return func(e *event.Event) { _ = e.SetData(contentType, []byte(text)) }
 }
 
-// status is what the dispatcher gets to see of an error.
+// status returns the status that the dispatcher gets for an error.
 func status(t *testing.T, f functions.ViewFunc, v *broker.View) int {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(string(broker.MarshalStructured(v))))
