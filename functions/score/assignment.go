@@ -9,9 +9,9 @@ import (
 	"tidemill.dev/broker"
 )
 
-// assignment is a partition of the input for as long as it is read here without a
-// break. When a transaction fails, its partitions are read again, and that is a new
-// assignment: no decision of the old one counts.
+// assignment is a partition of the input for as long as this process reads it without a break.
+// When a transaction fails, its partitions are read again under new assignments. The decisions
+// of the old assignments do not count.
 type assignment struct {
 	partition int32
 	prefix    string          // prefix of the outputs' ids
@@ -24,21 +24,21 @@ type assignment struct {
 	deliveries []*inFlight // deliveries that no transaction has, in order
 	versions   map[string]usedVersion
 	known      bool      // whether the pipeline has taken over the state of the one before
-	own        *inFlight // stands for events that come from no delivery
-	holding    bool      // whether something may be parked
+	own        *inFlight // delivery of events that come from no delivery of the broker
+	holding    bool      // whether events may be parked
 	ahead      int64     // offset after the last parked event that the group has yet to pass
 
 	// Used by the committer only.
 	noted      bool         // whether a note has been committed
 	offset     int64        // offset of the group, or a later one
-	back       []*heldEvent // parked events that come back in the present batch
-	end        int64        // offset from which later outputs are
+	back       []*heldEvent // parked events that are handled in the present batch
+	end        int64        // offset from which later outputs are written
 	frozen     bool         // whether the offset has not passed all outputs
-	from       int64        // value of the note while it is frozen
+	from       int64        // the note's from while it is frozen
 	live       bool         // whether it has a part in the present batch
-	last       int32        // its last item with an output
+	last       int32        // index of its last item with an output
 	sent       int64        // offset after that output
-	notedBatch uint64       // batch of the newest note, without transactions
+	notedBatch uint64       // batch of the newest note; used without transactions
 }
 
 // inFlight is a delivery that has not ended.
@@ -74,8 +74,8 @@ func (t *assignment) note() note {
 	return n
 }
 
-// passed updates the note's place after a commit. It stays where it is for outputs that
-// the offset has not passed, because a successor must find them.
+// passed updates the place in the note after a commit. While there are outputs that the group's
+// offset has not passed, the place stays where it is, because a successor must find them.
 func (t *assignment) passed(end int64, whole bool) {
 	t.held.committed(t.offset)
 	if !whole && !t.frozen {
@@ -87,14 +87,14 @@ func (t *assignment) passed(end int64, whole bool) {
 	t.noted, t.end = true, max(t.end, end)
 }
 
-// assignments are those that have not ended.
+// assignments holds the assignments that have not ended.
 //
-// The race: a transaction that fails first calls Assigned for its partitions, and only
-// then do their deliveries cease to be current. A lookup between the two would find the
-// new assignment for a delivery of the old one. So the new assignment is handed out
-// only after the transaction has returned. Elsewhere a delivery ceases to be current
-// before Gone, and so before the next Assigned: if a lookup finds an assignment and
-// then the delivery is current, they belong together.
+// The race: a transaction that fails first calls Assigned for its partitions, and only then do
+// their deliveries cease to be current. A lookup between the two would find the new assignment
+// for a delivery of the old one. So the new assignment is handed out only after the transaction
+// has returned. In all other cases a delivery ceases to be current before Gone, and so before
+// the next Assigned: if a lookup finds an assignment and the delivery is current after it, they
+// belong together.
 type assignments struct {
 	mu      sync.Mutex
 	settled sync.Cond
@@ -117,7 +117,8 @@ func (t *assignments) enter() {
 	t.mu.Unlock()
 }
 
-// leave notes that it has ended. The partitions that it gave up are no longer current.
+// leave records that the transaction has ended. The partitions that it gave up are no longer
+// current.
 func (t *assignments) leave() {
 	t.mu.Lock()
 	t.inside = false
@@ -129,7 +130,7 @@ func (t *assignments) leave() {
 	t.settled.Broadcast()
 }
 
-// close hands out no assignment of some partitions until the transaction has ended.
+// close makes lookups of some partitions wait until the transaction has ended.
 func (t *assignments) close(at []broker.Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -232,8 +233,8 @@ func (f *earlierOutputs) add(source string, v *broker.View) (offset int64, what 
 	return offset, f.causes[offset], true
 }
 
-// passedHeader is next to an event that was passed on unchanged: the scorer and the
-// event's position. It is no attribute, so the event is the same.
+// passedHeader is a header of an event that was passed on unchanged: the scorer and the event's
+// position. It is not an attribute, so the event stays the same.
 const passedHeader = "tidemill-passed"
 
 func passedBy(v *broker.View) string {

@@ -12,18 +12,17 @@ func tenureOf(partition, to int32) *assignment {
 	return t
 }
 
-// The note names the place from which everything is found that the offset has
-// not passed.
+// The note names a place from which all outputs can be found that the offset has not passed.
 func TestANoteStaysBehindWhatTheOffsetHasNotPassed(t *testing.T) {
 	x := tenureOf(3, 1)
 	x.end = 100
 	steps := []struct {
-		sent  int64 // behind the transaction's last output
+		sent  int64 // offset after the transaction's last output
 		whole bool
-		from  int64 // that the transaction's note says
+		from  int64 // value in the transaction's note
 	}{
 		{110, true, 100},
-		{0, true, 110}, // nothing was sent
+		{0, true, 110}, // no output was sent
 		{120, false, 110},
 		{130, false, 110},
 		{140, true, 110},

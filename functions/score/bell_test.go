@@ -2,7 +2,7 @@ package score
 
 import "testing"
 
-// A batch that grows while the committer is busy is woken when it is free, and at
+// A batch that grows while the committer is busy is woken when the committer is free, or at
 // once if it is free already.
 func TestTheBellTellsWhenTheCommitterIsFree(t *testing.T) {
 	var l wakeup
@@ -12,8 +12,8 @@ func TestTheBellTellsWhenTheCommitterIsFree(t *testing.T) {
 	if woken != 1 || l.committing() {
 		t.Errorf("without a batch: woken %d times, committing: %t", woken, l.committing())
 	}
-	l.commits(1) // one is committed
-	l.commits(1) // and one waits to be
+	l.commits(1) // one batch is being committed
+	l.commits(1) // another waits to be committed
 	unlisten := l.onWake(wake, true)
 	l.commits(-1)
 	if woken != 1 || !l.committing() {

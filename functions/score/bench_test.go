@@ -65,7 +65,7 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// meter reports what an event costs.
+// meter reports the cost of an event.
 func meter(b *testing.B, n int, work func()) {
 	b.Helper()
 	var before, after runtime.MemStats
@@ -81,9 +81,9 @@ func meter(b *testing.B, n int, work func()) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkBots is the whole: 1,000 models 512→64→20, events of 1 KiB. Its own
-// ceiling stands beside it: copy is fetching and producing as much, infer is
-// answering.
+// BenchmarkBots measures the whole scorer: 1,000 models 512→64→20, events of 1 KiB. Two
+// baselines show its limit: copy only consumes and produces as much, and infer only computes
+// the answers.
 func BenchmarkBots(b *testing.B) {
 	const n = 300_000
 	w := apart(b)
@@ -166,8 +166,8 @@ func (w *world) copy(n int) {
 	}
 }
 
-// inferAlone reads and answers events that lie in memory, in groups by model as
-// the scorer has them, on all cores.
+// inferAlone reads and answers events in memory, in groups by model as in the scorer, on all
+// cores.
 func (w *world) inferAlone(b *testing.B, n int) {
 	b.Helper()
 	cache, err := infer.Open(infer.Options{Fetch: func(_ context.Context, _, file string, _ int64) ([]byte, error) {
@@ -237,8 +237,8 @@ func (w *world) inferAlone(b *testing.B, n int) {
 	})
 }
 
-// BenchmarkLatency is from an event's place on the log until its output is
-// committed, at 5,000 events a second, exactly once.
+// BenchmarkLatency measures the time from an event's arrival on the log to the commit of its
+// output, at 5,000 events per second, exactly once.
 func BenchmarkLatency(b *testing.B) {
 	const models, each, rounds = 200, 25, 1000
 	w := apart(b)

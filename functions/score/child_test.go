@@ -13,8 +13,8 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// childRole is what this program is told to be when it starts itself, so that a
-// process can be killed, and so that a broker has one of its own.
+// childRole is the variable with the role of this program when it starts itself, so that a test
+// can kill a process and a broker has a separate process.
 const childRole = "TIDEMILL_SCORE_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -25,14 +25,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What children are told, beside their role.
+// Further variables of a child process.
 const (
 	childDir   = "TIDEMILL_SCORE_TEST_DIR"
 	childKafka = "TIDEMILL_SCORE_TEST_KAFKA"
 	childRedis = "TIDEMILL_SCORE_TEST_REDIS"
 )
 
-// serveBroker is a Kafka and a Redis until standard input ends.
+// serveBroker serves Kafka and Redis until standard input ends.
 func serveBroker() {
 	s, err := embedded.Start(context.Background(), embedded.Options{Dir: os.Getenv(childDir), Kafka: os.Getenv(childKafka), Redis: os.Getenv(childRedis)})
 	if err != nil {
@@ -44,7 +44,7 @@ func serveBroker() {
 	_ = s.Close()
 }
 
-// child starts this program in a role, and returns the words that it says first.
+// child starts this program in a role and returns the words of its first line.
 func child(t testing.TB, role string, env ...string) (*exec.Cmd, []string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestBeAScorer$")

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The log is told of the first dead letter at once, and then of all that have come
-// since, now and then.
+// The first dead letter is logged at once. Later ones are counted and logged together from time
+// to time.
 func TestDeadLettersDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	var c counts

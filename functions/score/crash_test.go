@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// TestBeAScorer is what a child does: it scores until standard input ends.
+// TestBeAScorer is the main function of a child process: it scores until standard input ends.
 func TestBeAScorer(t *testing.T) {
 	if os.Getenv(childRole) != "scorer" {
 		t.Skip("it is for processes that a test starts")
@@ -31,10 +31,10 @@ func TestBeAScorer(t *testing.T) {
 
 const crashPartitions = 4
 
-// crashes is a broker and scorers, each in a process of its own.
+// crashes is a broker and scorers, each in a separate process.
 type crashes struct {
 	*world
-	folder string // of the broker
+	folder string // folder of the broker
 	server *exec.Cmd
 	all    []*exec.Cmd
 }
@@ -96,8 +96,8 @@ func TestNothingIsLostOrDoubledByCrashes(t *testing.T) {
 	c.judgeOnce(rounds * each)
 }
 
-// insist publishes until all is acknowledged; what is in doubt is sent again, so
-// an id may come twice, each time at an offset of its own.
+// insist publishes until every event is acknowledged. An event without a clear result is sent
+// again, so an id may be on the stream twice, at different offsets.
 func (c *crashes) insist(views []broker.View) {
 	for i := range views {
 		for {
@@ -112,7 +112,7 @@ func (c *crashes) insist(views []broker.View) {
 	}
 }
 
-// some waits until so many events have been scored.
+// some waits until a number of events have been scored.
 func (c *crashes) some(n int) {
 	c.Helper()
 	c.soon(fmt.Sprint(n, " outputs"), func() bool {
@@ -125,7 +125,7 @@ func (c *crashes) some(n int) {
 	})
 }
 
-// judgeOnce waits until each of the events that came has been scored, and judges.
+// judgeOnce waits until each event of the input has been scored, and checks the outputs.
 func (c *crashes) judgeOnce(atLeast int) {
 	c.Helper()
 	inputs := len(c.outputs(streamIn))

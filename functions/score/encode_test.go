@@ -50,7 +50,7 @@ func TestScoredIsWritten(t *testing.T) {
 	}
 }
 
-// Six decimals are strconv's, but for halves of the sixth, which are rounded up.
+// The six decimals are those of strconv, except that a half of the sixth is rounded up.
 func TestNumbersAreWrittenAsStrconvWritesThem(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200_000 {
@@ -83,7 +83,7 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// twenty is an answer as the bots' models give it.
+// twenty returns an answer like those of the bots' models.
 func twenty() infer.Answer {
 	a := infer.Answer{Label: "intent-7"}
 	for i := range 20 {

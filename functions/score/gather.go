@@ -17,9 +17,9 @@ const (
 	mostEvents = 8192
 )
 
-// gather collects what there is, up to a full batch: a single event at once if no other
-// follows, or all that came while the last batch was processed. It waits only for the
-// first delivery. The batch stays empty if there was something else to do.
+// gather collects the available events, up to a full batch. That may be a single event, or all
+// events that arrived while the last batch was processed. It waits only for the first delivery.
+// The batch stays empty if there was something else to do.
 func (s *session) gather(ctx context.Context, b *batch) error {
 	if err := s.collect(ctx, b); err != nil {
 		return err
@@ -52,9 +52,9 @@ func (s *session) poll(ctx context.Context, b *batch) (*broker.Delivery, error) 
 	return s.wait(ctx, grows)
 }
 
-// early is a batch size that is worth computing while another batch is committed. A
-// smaller batch would only wait after that. It grows until the committer is free, so
-// that no event waits for two other commits.
+// early is the batch size from which it makes sense to compute a batch while another one is
+// committed. A smaller batch would only wait for that commit. It grows until the committer is
+// free, so that no event waits for two other commits.
 const early = 256
 
 // wait waits for a delivery, for a wakeup or for the committer to become free.

@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/broker/parked"
 )
 
-// parkedKafka is a Kafka with a stream where events wait.
+// parkedKafka is a Kafka with a parked stream.
 type parkedKafka struct {
 	testing.TB
 	ctx context.Context
@@ -26,7 +26,7 @@ const parkedStream = "scorer.x.parked"
 
 func newParkedKafka(t testing.TB, partitions int) *parkedKafka {
 	t.Helper()
-	ctx := t.Context() // of forty stories perhaps, so that it has no end of its own
+	ctx := t.Context() // the context of the whole test, because it may serve forty stories
 	servers, err := embedded.Start(ctx, embedded.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ type draft struct {
 	sent []func(*parkedKafka, bool)
 }
 
-// SendTo is outbox's.
+// SendTo implements outbox.
 func (d *draft) SendTo(ctx context.Context, stream string, partition int32, v *broker.View, done func(broker.Receipt)) {
 	kept := v.Clone()
 	d.sent = append(d.sent, func(k *parkedKafka, tell bool) {
@@ -75,33 +75,31 @@ func (d *draft) SendTo(ctx context.Context, stream string, partition int32, v *b
 	})
 }
 
-// write puts what was sent onto the log. Of a transaction that was torn nobody is
-// told.
+// write writes the sent records to the log. A torn transaction calls no receipts.
 func (d *draft) write(k *parkedKafka, tell bool) {
 	for _, send := range d.sent {
 		send(k, tell)
 	}
 }
 
-// story is a partition of an input, its owners one after another, and what has
-// come out.
+// story is a partition of an input, its successive owners, and the outputs.
 type story struct {
 	*parkedKafka
 	r         *rand.Rand
 	partition int32
 	input     []broker.View
-	keys      []string // by input
+	keys      []string // key of each input
 	ready     map[string]bool
 
-	// What is on the log.
+	// State on the log.
 	mark    heldMark
 	offset  int
-	from    int // outputs before it are known to count
+	from    int // number of outputs that certainly count
 	outputs []int
 	renewed int
-	dead    []int // dead letters, of what had been held
+	dead    []int // dead letters of parked events
 
-	// The owner's.
+	// State of the owner.
 	h     *held
 	found map[int]bool
 	at    int
@@ -116,12 +114,11 @@ func tell(k *parkedKafka, seed uint64, events, keys int) *story {
 			Data: fmt.Appendf(nil, "event %d", i), Foreign: []broker.Header{{Key: "theirs", Value: []byte("kept")}, {Key: headerHeld, Value: []byte("spoofed")}}})
 	}
 	s.begin()
-	s.mark = s.h.mark() // before the first output there is a note
+	s.mark = s.h.mark() // a note is written before the first output
 	return s
 }
 
-// begin is an owner's beginning. What it knows of the outputs is what lies behind
-// the note's place.
+// begin starts a new owner. It reads the outputs back from the place in the note.
 func (s *story) begin() {
 	s.Helper()
 	s.h = openHeld(s.b, parkedStream, s.partition, heldOptions{Kept: 1 + s.r.IntN(8)*700, Read: 1 + s.r.IntN(8)*700, Renew: parked.Renewal{Least: 1 + s.r.IntN(20), Share: 1 + s.r.IntN(3)}})
@@ -135,7 +132,7 @@ func (s *story) begin() {
 	s.at = s.offset
 }
 
-// batch is a turn of the owner's. It returns whether the owner is still there.
+// batch processes one batch and returns whether the owner continues.
 func (s *story) batch() bool {
 	var out, dead []int
 	var d draft
@@ -151,7 +148,7 @@ func (s *story) batch() bool {
 	n := s.read(&d, &out)
 	s.must(s.h.returned(s.ctx, &d, "/scorer", returned))
 	offset := s.at
-	switch s.r.IntN(5) { // a delivery has events that wait in memory, and has not ended
+	switch s.r.IntN(5) { // a delivery with waiting events has not ended, so the offset stays before it
 	case 0:
 		offset = max(s.offset, s.at-s.r.IntN(n+1))
 	case 1, 2:
@@ -161,7 +158,7 @@ func (s *story) batch() bool {
 	switch s.r.IntN(12) {
 	case 0: // aborted
 		return false
-	case 1: // torn: some partitions are written, the offset and the note are not
+	case 1: // some partitions are written, but the offset and the note are not
 		if s.r.IntN(2) == 0 {
 			s.outputs = append(s.outputs, out...)
 		}
@@ -180,7 +177,7 @@ func (s *story) batch() bool {
 	return s.r.IntN(10) > 0
 }
 
-// beyondAll tells whether the owner has come behind all outputs that it found.
+// beyondAll reports whether the offset has passed all outputs that the owner found.
 func (s *story) beyondAll() bool {
 	for o := range s.found {
 		if o >= s.offset {
@@ -190,7 +187,7 @@ func (s *story) beyondAll() bool {
 	return true
 }
 
-// take returns events whose models have come.
+// take returns events whose models are loaded.
 func (s *story) take(out, dead *[]int) []*heldEvent {
 	for {
 		key, ok := s.h.ask()
@@ -208,7 +205,7 @@ func (s *story) take(out, dead *[]int) []*heldEvent {
 	if !slices.IsSortedFunc(all, func(a, b *heldEvent) int { return cmp.Compare(a.seq, b.seq) }) {
 		s.Error("events are not taken in the order in which they were parked")
 	}
-	if n := len(all); n > 0 && s.r.IntN(4) == 0 { // the model has gone again
+	if n := len(all); n > 0 && s.r.IntN(4) == 0 { // the model was evicted again
 		key := all[s.r.IntN(n)].key
 		var back, rest []*heldEvent
 		for _, e := range all {
@@ -241,7 +238,7 @@ func (s *story) same(e *heldEvent) {
 	}
 }
 
-// read goes through some events of the input.
+// read processes some events of the input.
 func (s *story) read(d *draft, out *[]int) (n int) {
 	for n = range s.r.IntN(10) {
 		if s.at == len(s.input) {
@@ -261,7 +258,7 @@ func (s *story) read(d *draft, out *[]int) (n int) {
 	return n
 }
 
-// play goes on until all is out, with owners that come and go.
+// play runs owners one after another until all events are handled.
 func (s *story) play() {
 	for step := 0; s.offset < len(s.input) || s.h.count() > 0; step++ {
 		if step > 5000 {
@@ -278,7 +275,7 @@ func (s *story) play() {
 	}
 }
 
-// check holds the outputs to each event once, and each key's in order.
+// check requires that each event has one output, and that the outputs of each key are in order.
 func (s *story) check() {
 	s.Helper()
 	last := map[string]int{}
@@ -306,8 +303,8 @@ func (s *story) check() {
 	}
 }
 
-// Whatever is cut off where, and whoever goes on: each event comes out once, and
-// each key's in order.
+// Wherever an owner stops and another continues, each event has one output, and each key's
+// outputs are in order.
 func TestWhatIsHeldComesBackOnceAndInOrder(t *testing.T) {
 	seeds := 40
 	if testing.Short() {

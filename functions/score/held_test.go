@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/broker/parked"
 )
 
-// parkNow holds events and parks them.
+// parkNow parks events in one transaction.
 func (k *parkedKafka) parkNow(h *held, key string, offsets ...int64) {
 	k.Helper()
 	var d draft
@@ -33,7 +33,7 @@ func (k *parkedKafka) takeAll(h *held) (all []*heldEvent) {
 	return all
 }
 
-// Where there are no transactions two owners may park the same event.
+// Without transactions, two owners may park the same event.
 func TestAnEventThatWasParkedTwiceWaitsOnce(t *testing.T) {
 	k := newParkedKafka(t, 2)
 	for partition, returns := range []bool{false, true} {
@@ -42,7 +42,7 @@ func TestAnEventThatWasParkedTwiceWaitsOnce(t *testing.T) {
 		mark := first.mark()
 		k.parkNow(first, "a", 1, 2)
 		k.parkNow(second, "a", 1, 2, 3)
-		if returns { // of the second owner's two, and the first's one
+		if returns { // two events of the second owner, which also ends the first owner's copies
 			var d draft
 			k.must(second.returned(k.ctx, &d, "/scorer", k.takeAll(second)[:2]))
 			d.write(k, true)
@@ -65,12 +65,12 @@ func TestAnEventThatWasParkedTwiceWaitsOnce(t *testing.T) {
 	}
 }
 
-// What a stream no longer keeps is said to be gone, and what is behind it comes.
+// An event that the stream no longer has is reported as gone, and the next ones are returned.
 func TestWhatIsGoneIsSaid(t *testing.T) {
 	k := newParkedKafka(t, 1)
 	h := openHeld(k.b, parkedStream, 0, heldOptions{Kept: 1, Read: 1})
 	k.parkNow(h, "a", 1)
-	h.log.of(0).at = -2 // no such place: the log begins behind it
+	h.log.of(0).at = -2 // there is no such offset: the log begins after it
 	k.parkNow(h, "a", 2)
 	all := k.takeAll(h)
 	if len(all) != 2 || !errors.Is(all[0].err, errHeldGone) || all[0].key != "a" || all[0].offset != 1 || all[1].err != nil || all[1].view.ID != "2" {
@@ -90,17 +90,17 @@ func TestHeadersAreReadAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-// numbered gives places as a log does, at once.
+// numbered assigns offsets at once, as a log does.
 type numbered struct{ next int64 }
 
-// SendTo is outbox's.
+// SendTo implements outbox.
 func (n *numbered) SendTo(_ context.Context, _ string, _ int32, _ *broker.View, done func(broker.Receipt)) {
 	n.next++
 	done(broker.Receipt{Offset: n.next})
 }
 
-// A million events that wait take memory for the index and for no more contents
-// than is allowed, and give it back.
+// A million waiting events use memory for the index, and for contents only up to the limit. The
+// memory is freed afterwards.
 func TestAMillionThatWaitAreAnIndex(t *testing.T) {
 	const events, keys, allowed = 1_000_000, 1000, 48
 	names := make([]string, keys)

@@ -15,13 +15,12 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// shop is a store of models that may be away, for one model or for all.
+// shop is a store that may be away for one model or for all.
 type shop struct{ away atomic.Pointer[string] }
 
 var errAway = errors.New("the store is away")
 
-// without is what a process fetches from a store that has nothing whose name
-// begins with a text, until it is open.
+// without makes the store refuse all artifacts with a prefix until open is called.
 func (s *shop) without(artifact string) *shop {
 	s.away.Store(&artifact)
 	return s
@@ -36,7 +35,7 @@ func (s *shop) fetch(artifact string) error {
 	return nil
 }
 
-// impatient holds events for no time worth mentioning before they are parked.
+// impatient starts a scorer that parks waiting events almost at once.
 func (w *world) impatient(s *shop) *process {
 	w.Helper()
 	conf := scorer()
@@ -46,14 +45,14 @@ func (w *world) impatient(s *shop) *process {
 	return p
 }
 
-// held waits until so many events are parked and the offset has passed them.
+// parks waits until a number of events are parked and the offset has passed them.
 func (p *process) parks(n int) {
 	p.w.Helper()
 	p.w.soon(fmt.Sprint(n, " events are parked"), func() bool { return p.s.Standing().Held == int64(n) })
 	p.w.soon("the offset has passed them", func() bool { return p.w.lag() == 0 })
 }
 
-// lag is how many events of the input the group has yet to pass.
+// lag returns the number of input events that the group has not passed.
 func (w *world) lag() (lag int64) {
 	w.Helper()
 	ends, err := w.b.Ends(w.Context(), streamIn)
@@ -66,9 +65,8 @@ func (w *world) lag() (lag int64) {
 	return lag
 }
 
-// Events whose model is slow are parked. They hold up no other key, and not the
-// group's offset; and when the model has come they are scored before what came
-// later.
+// Events whose model loads slowly are parked. They delay no other key and not the group's
+// offset. Once the model is loaded they are scored before later events.
 func TestEventsOfASlowModelAreParked(t *testing.T) {
 	w := newWorld(t, 1)
 	w.bots(3)
@@ -97,10 +95,10 @@ func TestEventsOfASlowModelAreParked(t *testing.T) {
 	p.parks(0)
 }
 
-// While the store is away nothing can be scored whose model is not in memory.
-// Everything waits, and nothing is lost.
+// While the store is away, only models in memory can answer. All other events wait, and none is
+// lost.
 func TestAStoreThatIsAwayLosesNothing(t *testing.T) {
-	const events = 12000 // of one partition, which is more than stays in memory
+	const events = 12000 // more events of one partition than fit in memory
 	w := newWorld(t, 1)
 	w.bots(40)
 	var store shop
@@ -123,8 +121,8 @@ func TestAStoreThatIsAwayLosesNothing(t *testing.T) {
 	}
 }
 
-// A scorer goes while events wait, and another goes on: they are still there, in
-// their order, before those that have come since.
+// A scorer stops while events wait, and another continues: the events are still there, in
+// order, and before those that arrived later.
 func TestWhatWaitsOutlivesItsScorer(t *testing.T) {
 	w := newWorld(t, 2)
 	w.bots(8)
@@ -144,13 +142,13 @@ func TestWhatWaitsOutlivesItsScorer(t *testing.T) {
 	w.judge(800)
 	p.parks(0)
 	p.close()
-	w.impatient(&store) // the note has come behind them
+	w.impatient(&store) // the place in the note is after them now
 	w.publish(batchOf(800, 80, 8)...)
 	w.judge(880)
 }
 
-// How much a process holds follows its partitions, also while nothing is scored: who
-// takes one over tells of what waits there, and who gave it away does not.
+// The count of parked events follows the partitions, even while nothing is scored. A new owner
+// reports the events of its partitions, and the former owner no longer does.
 func TestWhatIsHeldIsToldByWhoHoldsIt(t *testing.T) {
 	w := newWorld(t, 2)
 	w.bots(8)
@@ -170,7 +168,7 @@ func TestWhatIsHeldIsToldByWhoHoldsIt(t *testing.T) {
 	first.parks(0)
 }
 
-// Partitions move about while the store comes and goes.
+// Partitions move between scorers while the store is away and back again.
 func TestWhatWaitsMovesWithItsPartition(t *testing.T) {
 	w := newWorld(t, 4)
 	w.bots(12)
@@ -202,8 +200,7 @@ func TestWhatWaitsMovesWithItsPartition(t *testing.T) {
 	})
 }
 
-// What waits for a model that is retired meanwhile has no model any more: it
-// becomes what the scorer makes of such events.
+// If a model is retired while events wait for it, they are handled as events without a model.
 func TestWhatWaitsForAModelThatIsRetired(t *testing.T) {
 	w := newWorld(t, 1)
 	w.bots(2)
@@ -227,8 +224,8 @@ func TestWhatWaitsForAModelThatIsRetired(t *testing.T) {
 	w.settled(tidemill.StreamDeadLetters, 20)
 }
 
-// One model does not come while others' events come and go: what waits for it is
-// parked anew, so that the mark moves on, and comes in order in the end.
+// One model stays missing while events of other keys come and go. Its waiting events are parked
+// again, so that the mark advances, and are scored in order in the end.
 func TestOneMissingModelDoesNotHoldTheMark(t *testing.T) {
 	w := newWorld(t, 1)
 	w.bots(20)
@@ -245,7 +242,7 @@ func TestOneMissingModelDoesNotHoldTheMark(t *testing.T) {
 	p.parks(100)
 	w.publish(batchOf(2000, 200, 20)...)
 	w.settled(streamOut, 2090)
-	more := 0 // the mark is written with what comes
+	more := 0 // the mark is written together with new events
 	w.soon("the mark moves on", func() bool {
 		w.publish(message("bot-0", 10_000+more))
 		more++
@@ -258,7 +255,7 @@ func TestOneMissingModelDoesNotHoldTheMark(t *testing.T) {
 	w.judge(2200 + more)
 }
 
-// marked is what the note says of what is held of the first partition.
+// marked returns the mark in the note of the first partition.
 func (w *world) marked() heldMark {
 	w.Helper()
 	at, err := w.b.Committed(w.Context(), Group("s"), []broker.Position{{Stream: streamIn}})

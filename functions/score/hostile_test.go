@@ -10,7 +10,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// still is a session that does nothing by itself.
+// still returns a session whose goroutines are not started.
 func (p *process) still() *session {
 	p.w.Helper()
 	s := &Scorer{o: Options{Broker: p.b, Names: p.w.names, Champions: p.table, Models: p.m, held: p.held}, conf: scorer(), most: 4096, log: p.log}
@@ -19,14 +19,14 @@ func (p *process) still() *session {
 	return one
 }
 
-// A partition that is lost while a transaction begins must not take the others'
-// events with it: what is not committed is read anew, of all of them.
+// If one partition is lost while a transaction begins, the events of the others must not be
+// lost with it: all of them are read again from the last commit.
 func TestAPartitionThatIsLostAsATransactionBeginsCostsNoEvents(t *testing.T) {
 	w := newWorld(t, 2)
 	w.publish(batchOf(0, 40, 8)...)
 	p := w.again()
 	s := p.still()
-	s.conf.Types = []string{"another"} // all are passed over: only the offsets matter
+	s.conf.Types = []string{"another"} // all events are skipped, because only the offsets matter
 	w.must(s.join(t.Context()))
 	b := <-s.free
 	defer func() {
@@ -52,12 +52,12 @@ func TestAPartitionThatIsLostAsATransactionBeginsCostsNoEvents(t *testing.T) {
 	if s.current(second) || second.from.d.Current() {
 		t.Error("the other partition goes on behind events that were not committed")
 	}
-	if s.assignments.all[second.of.partition] == nil { // nobody has said a fact yet, and a note says so
+	if s.assignments.all[second.of.partition] == nil { // there are no facts yet, and a note with none must be accepted
 		t.Error("the other partition was not read on")
 	}
 }
 
-// An install begins without facts, and its first notes say so.
+// A new install has no facts, and its first notes say so.
 func TestANoteFromBeforeTheFirstFactIsRead(t *testing.T) {
 	n, err := parseNote(note{mark: noMark}.text((&Scorer{conf: scorer()}).newSession().facts))
 	if err != nil || !n.committed || len(n.facts) != 0 {
@@ -65,7 +65,7 @@ func TestANoteFromBeforeTheFirstFactIsRead(t *testing.T) {
 	}
 }
 
-// Nobody says when what was parked a moment ago can be read.
+// Kafka does not say when a record that was just parked can be read.
 func TestWhatCannotBeReadYetIsAskedForAgain(t *testing.T) {
 	s := (&Scorer{conf: scorer(), most: 64}).newSession()
 	x := newAssignment(streamIn, 0, 0)
@@ -83,7 +83,7 @@ func TestWhatCannotBeReadYetIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// An event as large as one may be leaves no room for what its output adds.
+// An event of the greatest size leaves no room for the additions of its output.
 func TestAnOutputThatWouldBeTooLarge(t *testing.T) {
 	w := newWorld(t, 1)
 	w.bots(1)
@@ -97,8 +97,8 @@ func TestAnOutputThatWouldBeTooLarge(t *testing.T) {
 	})
 }
 
-// A stream that has grown has its notes speak of the partition where the outputs
-// are that are still to be passed.
+// After the output stream has grown, the notes still name the partition of the outputs that the
+// offset has not passed.
 func TestWhatWasFoundKeepsItsPartition(t *testing.T) {
 	x := tenureOf(0, 3)
 	x.found = newEarlierOutputs("in/0/")
@@ -109,8 +109,8 @@ func TestWhatWasFoundKeepsItsPartition(t *testing.T) {
 	}
 }
 
-// An output that was made anew is shorter than the notes say, or has fewer
-// partitions. Neither is waited for, and nothing is looked for beyond its end.
+// An output stream that was recreated is shorter than the notes say, or has fewer partitions.
+// The scorer does not wait for either, and does not search past its end.
 func TestAnOutputThatWasMadeAnew(t *testing.T) {
 	w := newWorld(t, 2)
 	p := w.again()
@@ -128,8 +128,8 @@ func TestAnOutputThatWasMadeAnew(t *testing.T) {
 	}
 }
 
-// A model that makes one answer of all rows is asked about each event alone. What
-// it says of one row, on trial, does not tell.
+// A model that makes one answer from all rows is run for each event alone. Its trial with a
+// single row cannot show this.
 func TestAModelThatAnswersOneRowOnly(t *testing.T) {
 	w := newWorld(t, 1)
 	axis := proto{}.text(1, "axis").number(3, 0).number(20, 2)

@@ -1,6 +1,6 @@
 //go:build !race
 
-// The race detector allocates, and has pools forget.
+// Not with the race detector: it allocates, and makes pools drop their content.
 
 package score
 
@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// An event costs no allocation: what there are belong to fetches, batches and
-// transactions. The harness counts all of the process, the broker of the test
-// being in another one.
+// An event causes no allocation: all allocations belong to fetches, batches and transactions.
+// The test counts the whole process; the broker runs in another one.
 func TestEventsCostNoAllocation(t *testing.T) {
 	for _, atLeastOnce := range []bool{false, true} {
 		t.Run(fmt.Sprint("at least once: ", atLeastOnce), func(t *testing.T) {
@@ -29,7 +28,7 @@ func TestEventsCostNoAllocation(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			p.score(conf)
-			w.soon("all are scored", func() bool { return p.s.counts.scored.Load() == warm+n }) // to ask for the standing would allocate
+			w.soon("all are scored", func() bool { return p.s.counts.scored.Load() == warm+n }) // Standing would allocate
 			runtime.ReadMemStats(&after)
 			if each := float64(after.Mallocs-before.Mallocs) / n; each > .5 {
 				t.Errorf("%.2f allocations an event", each)

@@ -9,8 +9,8 @@ import (
 	"tidemill.dev"
 )
 
-// judge holds what was scored against what came: every event once, those of a key
-// in order, and versions that never go back, unless it is said that they may.
+// judge compares the outputs with the inputs: each event has one output, a key's outputs are in
+// order, and versions never go back.
 func (w *world) judge(n int) []said {
 	w.Helper()
 	outputs := w.settled(streamOut, n)
@@ -57,7 +57,7 @@ func offsetOf(id string) int64 {
 	return at
 }
 
-// follows makes sure that an output tells of its input.
+// follows checks that an output names its input.
 func (w *world) follows(out, in said) {
 	w.Helper()
 	id, _ := out.Attribute(tidemill.AttrCausationID)
@@ -70,7 +70,7 @@ func (w *world) follows(out, in said) {
 	}
 }
 
-// count says how many outputs there were of each version of a model.
+// count returns the number of outputs of each version of a model.
 func count(outputs []said, model string) map[string]int {
 	n := map[string]int{}
 	for _, out := range outputs {

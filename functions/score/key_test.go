@@ -45,7 +45,7 @@ func TestKeysThatAreNone(t *testing.T) {
 	}
 }
 
-// oracle is textAt by way of encoding/json.
+// oracle is textAt implemented with encoding/json.
 func oracle(data []byte, path []string) string {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -108,7 +108,7 @@ func TestTextsAreFoundInJSON(t *testing.T) {
 	}
 }
 
-// What is JSON is read as encoding/json reads it; what is none must only end.
+// Valid JSON is read as encoding/json reads it. For invalid JSON, reading must only end.
 func FuzzTextAt(f *testing.F) {
 	for _, c := range keyCases {
 		f.Add([]byte(c.data), c.path)

@@ -8,8 +8,8 @@ import (
 	"tidemill.dev/broker"
 )
 
-// open is a model that answers with what it is asked, of any length, but nothing
-// below zero.
+// open returns a model that answers with its input, of any length, with negative values set to
+// zero.
 func open() []byte {
 	dims := proto{}.bytes(1, proto{}.text(2, "N")).bytes(1, proto{}.text(2, "M"))
 	of := proto{}.bytes(1, proto{}.number(1, 1).bytes(2, dims))
@@ -18,8 +18,8 @@ func open() []byte {
 	return proto{}.number(1, 8).bytes(7, graph).bytes(8, proto{}.number(2, 13))
 }
 
-// Where a model leaves a length open, events of different lengths that come
-// together are scored, each by its own.
+// If a model leaves a length open, events of different lengths in one batch are scored
+// correctly.
 func TestEventsOfDifferentLengthsDoNotDisturbEachOther(t *testing.T) {
 	w := newWorld(t, 1)
 	w.first("m/bot-0")

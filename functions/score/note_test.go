@@ -34,7 +34,7 @@ func TestANoteThatCannotBeReadIsNotPassedOver(t *testing.T) {
 	}
 }
 
-// Many partitions of facts, and large offsets, fit what Kafka keeps.
+// A note with many partitions of facts and large offsets fits Kafka's limit.
 func TestANoteFits(t *testing.T) {
 	facts := make([]int64, 200)
 	for i := range facts {
@@ -60,8 +60,8 @@ func FuzzNotes(f *testing.F) {
 	})
 }
 
-// What is parked waits unless the mark has come to the end but for the marker
-// of the transaction that wrote last.
+// Parked events wait unless the mark is at the parked partition's end. The last transaction's
+// marker does not count.
 func TestANoteTellsWhetherEventsWait(t *testing.T) {
 	text := func(m heldMark) string { return note{mark: m}.text(factsText(nil)) }
 	for _, c := range []struct {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// proto writes protobuf, as far as ONNX files need it.
+// proto writes the parts of protobuf that ONNX files need.
 type proto []byte
 
 func (p proto) number(field int, x int64) proto {
@@ -48,8 +48,8 @@ func node(op, out string, in ...string) proto {
 	return n.text(2, out).text(3, out).text(4, op)
 }
 
-// network is a model of layers of the given widths, Relu between them and Softmax
-// at the end, with weights by chance and labels l0, l1 and so on.
+// network returns a model with layers of the given widths, Relu between them, Softmax at the
+// end, random weights, and labels l0, l1 and so on.
 func network(seed uint64, widths ...int) []byte {
 	r := rand.New(rand.NewPCG(seed, 1))
 	graph, at := proto{}, "x"

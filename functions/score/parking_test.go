@@ -9,7 +9,7 @@ import (
 	"tidemill.dev/config"
 )
 
-// gate lets fetches of some artifacts wait.
+// gate makes fetches of some artifacts wait.
 type gate struct {
 	mu     sync.Mutex
 	closed map[string]chan struct{}
@@ -54,8 +54,8 @@ func (g *gate) wait(artifact string) error {
 	return nil
 }
 
-// What waits for its model for too long is parked, with what follows of its key,
-// and comes back in order when the model is there. Nothing else waits.
+// An event that waits too long for its model is parked together with later events of its key.
+// They are scored in order once the model is loaded. Other events do not wait.
 func TestEventsAreParkedUntilTheirModelIsThere(t *testing.T) {
 	for _, atLeastOnce := range []bool{false, true} {
 		t.Run(fmt.Sprint("at least once: ", atLeastOnce), func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestEventsAreParkedUntilTheirModelIsThere(t *testing.T) {
 	}
 }
 
-// What is parked is the next owner's, who finds it by the note.
+// Parked events pass to the next owner, which finds them by the note.
 func TestWhatIsParkedOutlivesItsOwner(t *testing.T) {
 	w := newWorld(t, 2)
 	w.bots(4)
@@ -113,7 +113,7 @@ func TestWhatIsParkedOutlivesItsOwner(t *testing.T) {
 	w.soon("nothing is held", func() bool { return next.s.Standing().Held == 0 })
 }
 
-// A scorer that closes waits for no model: what waits is parked.
+// A scorer that closes does not wait for models: waiting events are parked.
 func TestClosingWaitsForNoModel(t *testing.T) {
 	w := newWorld(t, 1)
 	w.bots(2)
@@ -137,7 +137,7 @@ func TestClosingWaitsForNoModel(t *testing.T) {
 	w.judge(20)
 }
 
-// A model that stands in for others is waited for as theirs would be.
+// The scorer also waits for the model that answers instead of others.
 func TestEventsWaitForTheModelThatStandsIn(t *testing.T) {
 	w := newWorld(t, 1)
 	w.bots(1)
@@ -155,7 +155,7 @@ func TestEventsWaitForTheModelThatStandsIn(t *testing.T) {
 	w.judge(3)
 }
 
-// What was parked for a model that is gone is dealt with as if it had come now.
+// Events that were parked for a model that cannot be loaded are handled like new events.
 func TestWhatIsParkedForAModelThatCannotBeLoaded(t *testing.T) {
 	w := newWorld(t, 1)
 	w.bots(1)

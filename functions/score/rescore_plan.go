@@ -13,29 +13,29 @@ import (
 	"tidemill.dev/broker"
 )
 
-// rescoreNote lies beside each place of one: whoever resumes it knows what was
-// asked for.
+// rescoreNote is stored next to each offset of a rescoring, so that a process that resumes it
+// knows what was requested.
 type rescoreNote struct {
 	Scorer  string  `json:"s"`
 	Version string  `json:"v"`
 	Stream  string  `json:"t"`
 	Records int64   `json:"n"`
 	End     int64   `json:"e"`
-	Answers []int64 `json:"a"` // answers to what lies behind the place lie here or behind it, by partition of theirs
+	Answers []int64 `json:"a"` // for each partition of the output, the first offset at which outputs after this place may be
 }
 
 func (n rescoreNote) String() string {
-	text, _ := json.Marshal(n) // texts and numbers
+	text, _ := json.Marshal(n) // cannot fail: it holds only texts and numbers
 	return string(text)
 }
 
-// Which version answers, besides a number.
+// The versions that answer, besides a number.
 const (
 	VersionChampion = tidemill.WhichChampion
 	VersionPrevious = tidemill.WhichPrevious
 )
 
-// checkRescore says what is wrong with a version or with a stream for the answers.
+// checkRescore says what is wrong with a version or with the stream of the outputs.
 func checkRescore(scorer string, from, to, version, stream string) error {
 	n, err := strconv.Atoi(version)
 	switch {
@@ -52,7 +52,7 @@ func checkRescore(scorer string, from, to, version, stream string) error {
 	return nil
 }
 
-// planned is what is to be done, or what is left to do.
+// planned returns a new rescoring, or the rest of an interrupted one.
 func planned(ctx context.Context, o Rescoring) (*rescore, error) {
 	r := &rescore{Rescoring: o}
 	if o.Resume != "" {
@@ -103,7 +103,7 @@ func (r *rescore) resume(ctx context.Context) error {
 	return nil
 }
 
-// left is what is left of a partition.
+// left adds the rest of a partition.
 func (r *rescore) left(p broker.Position) error {
 	if p.Offset < 0 {
 		return nil
@@ -113,7 +113,7 @@ func (r *rescore) left(p broker.Position) error {
 		return fmt.Errorf("%w as %s: what lies beside its places is of another version of Tidemill: %w", ErrRescore, r.id, err)
 	}
 	r.stretch = append(r.stretch, rescoreRange{p.Partition, p.Offset, n.End, slices.Clone(n.Answers)})
-	for i := range min(len(n.Answers), len(r.note.Answers)) { // each note knows of the answers before it
+	for i := range min(len(n.Answers), len(r.note.Answers)) { // each note contains the outputs that were known before it
 		n.Answers[i] = max(n.Answers[i], r.note.Answers[i])
 	}
 	r.note = n

@@ -45,8 +45,8 @@ func (r *rescore) some(ctx context.Context, s *rescoreRange) error {
 	return r.commit(ctx, b, s, next)
 }
 
-// ended handles a read without records: the log has lost its end, so that the rest of
-// the range is gone, or the records are not visible yet.
+// ended handles a read without records. Either the log has lost its end and the rest of the
+// range with it, or the records are not visible yet.
 func (r *rescore) ended(ctx context.Context, s *rescoreRange) error {
 	ends, err := r.Broker.Ends(ctx, r.Config.From)
 	if err != nil {
@@ -61,7 +61,7 @@ func (r *rescore) ended(ctx context.Context, s *rescoreRange) error {
 	return nil
 }
 
-// unseen is how long to wait for records that are not visible yet.
+// unseen is the wait before records that are not visible yet are read again.
 const unseen = 50 * time.Millisecond
 
 // choose adds an event to the batch. It copies the event, because the read's memory is

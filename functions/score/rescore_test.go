@@ -13,7 +13,7 @@ import (
 
 const streamAgain = "again"
 
-// again is a world with a stream for answers, and a process without a scorer.
+// again adds a stream for the outputs and returns a process without a scorer.
 func (w *world) again() *process {
 	w.Helper()
 	_, err := w.b.EnsureStreams(w.Context(), []broker.StreamSpec{{Name: streamAgain, Partitions: 2}}, broker.EnsureOptions{})
@@ -40,8 +40,8 @@ func (p *process) rescoring(version string) Rescoring {
 	return r
 }
 
-// answered holds answers against what they have to be: one of each event, in the
-// order of its key, by a version.
+// answered checks the outputs: one for each event, in the order of its key, by the given
+// version.
 func (w *world) answered(all []said, n int, version string) {
 	w.Helper()
 	seen, last := map[string]bool{}, map[string]int{}
@@ -70,7 +70,7 @@ func TestAStreamIsScoredOnceMore(t *testing.T) {
 		w.register(fmt.Sprint("m/bot-", i), 2)
 		w.promote(fmt.Sprint("m/bot-", i), 2, 1, 1)
 	}
-	w.publish(batchOf(0, 400, 5)...) // of which one bot has no model
+	w.publish(batchOf(0, 400, 5)...) // one bot has no model
 	p := w.again()
 	for version, by := range map[string]string{"champion": "2", "previous": "1", "1": "1"} {
 		done, err := Rescore(t.Context(), p.rescoring(version))
@@ -88,7 +88,7 @@ func TestAStreamIsScoredOnceMore(t *testing.T) {
 
 var errCut = errors.New("cut off")
 
-// One that was cut off goes on by its id, wherever it was.
+// An interrupted rescoring is resumed by its id, wherever it stopped.
 func TestARescoringIsResumed(t *testing.T) {
 	w := newWorld(t, 3)
 	w.bots(5)
@@ -114,8 +114,8 @@ func TestARescoringIsResumed(t *testing.T) {
 	}
 }
 
-// The laptop's broker may keep answers and forget how far they were: they are
-// found and not given again.
+// The laptop's broker may keep outputs and lose the progress. Then the outputs are found and
+// not written again.
 func TestATornRescoringIsResumed(t *testing.T) {
 	w := newWorld(t, 1)
 	w.bots(5)
@@ -131,7 +131,7 @@ func TestATornRescoringIsResumed(t *testing.T) {
 	before.Answers = slices.Clone(before.Answers)
 	w.must(r.some(t.Context(), &r.stretch[0]))
 	r.note = before
-	w.must(r.x.Do(t.Context(), func(tx *broker.ExclusiveTx) error { r.mark(tx, s); return nil })) // as if it had not come on
+	w.must(r.x.Do(t.Context(), func(tx *broker.ExclusiveTx) error { r.mark(tx, s); return nil })) // the progress goes back to the beginning
 	w.must(r.x.Close(t.Context()))
 	o.Resume = r.id
 	done, err := Rescore(t.Context(), o)

@@ -17,7 +17,7 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// batchOf are events of some keys in turn.
+// batchOf returns events of several keys in turn.
 func batchOf(from, n, keys int) []broker.View {
 	all := make([]broker.View, n)
 	for i := range all {
@@ -56,7 +56,7 @@ func TestEventsAreScored(t *testing.T) {
 	}
 }
 
-// What follows from an event carries on what ties it to others.
+// An output copies the attributes that link its event to others.
 func TestOutputsCarryTheirChain(t *testing.T) {
 	w := newWorld(t, 1)
 	w.bots(1)
@@ -77,7 +77,7 @@ func TestOutputsCarryTheirChain(t *testing.T) {
 	}
 }
 
-// A swap says its first offset, and nothing behind that offset has another version.
+// A swap names its first offset, and no event after that offset was scored by an older version.
 func TestChampionsChangeUnderLoad(t *testing.T) {
 	w := newWorld(t, 2)
 	w.bots(4)
@@ -108,7 +108,7 @@ func TestChampionsChangeUnderLoad(t *testing.T) {
 	w.swapsAreTold(outputs, 4+5)
 }
 
-// swapsAreTold holds what is said of swaps against the outputs.
+// swapsAreTold compares the events about swaps with the outputs.
 func (w *world) swapsAreTold(outputs []said, n int) {
 	w.Helper()
 	first := map[string]int64{}
@@ -161,7 +161,7 @@ func TestEventsWithoutAModel(t *testing.T) {
 			w.publish(message("stranger", 1), message("bot-0", 2))
 			outputs := w.settled(streamOut, 1+c.out)
 			w.soon("both are dealt with", func() bool { return p.s.Standing().Events == 2 })
-			slices.SortFunc(outputs, func(a, b said) int { return -strings.Compare(a.Subject, b.Subject) }) // the stranger first
+			slices.SortFunc(outputs, func(a, b said) int { return -strings.Compare(a.Subject, b.Subject) }) // sorts the stranger first
 			if c.passed && (outputs[0].ID != "stranger-1" || outputs[0].Type != "message" || outputs[0].Source != "/crm") {
 				t.Errorf("it went on as %+v", outputs[0])
 			}
@@ -176,8 +176,8 @@ func TestEventsWithoutAModel(t *testing.T) {
 	}
 }
 
-// What cannot be scored becomes a dead letter that says why, and takes nothing
-// else with it.
+// An event that cannot be scored becomes a dead letter with the reason. Other events are not
+// affected.
 func TestEventsThatCannotBeScored(t *testing.T) {
 	w := newWorld(t, 1)
 	w.bots(1)
@@ -209,7 +209,7 @@ func TestEventsThatCannotBeScored(t *testing.T) {
 	}
 }
 
-// Only the types that are wanted, and none of ours unless it is named.
+// A scorer scores only the listed types, and Tidemill's own types only if they are listed.
 func TestTypes(t *testing.T) {
 	for _, c := range []struct {
 		types []string
@@ -223,7 +223,7 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// A model that is loading holds up its own key and no other.
+// A model that is loading delays only its own keys.
 func TestOneLoadingModelHoldsUpNoOther(t *testing.T) {
 	w := newWorld(t, 1)
 	w.bots(2)
@@ -273,8 +273,8 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// Who asks for a model that cannot be loaded now is told why, and does not wait
-// until the store is back.
+// Once returns the reason if a model cannot be loaded now, and does not wait until the store is
+// back.
 func TestOnceWhileTheStoreIsAway(t *testing.T) {
 	w := newWorld(t, 1)
 	w.first("m/bot-1")

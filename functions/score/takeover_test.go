@@ -10,7 +10,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// Partitions move about while events come and champions change.
+// Partitions move between scorers while events arrive and champions change.
 func TestPartitionsMove(t *testing.T) {
 	w := newWorld(t, 4)
 	w.bots(8)
@@ -34,8 +34,8 @@ func TestPartitionsMove(t *testing.T) {
 	w.judge(rounds * each)
 }
 
-// The laptop's Kafka can show outputs whose offsets it has not committed, if it is
-// killed in between. Whoever reads on from there does not send them again.
+// If the laptop's Kafka is killed at the wrong moment, it can show outputs whose offsets are
+// not committed. The next owner does not send them again.
 func TestATornTransactionIsReadBack(t *testing.T) {
 	w := newWorld(t, 1)
 	w.bots(2)
@@ -46,7 +46,7 @@ func TestATornTransactionIsReadBack(t *testing.T) {
 	w.publish(batchOf(50, 50, 2)...)
 	for _, in := range w.outputs(streamIn)[50:70] {
 		out := w.outputOf(in)
-		if in.at.Offset == 69 { // an offset that the log has given to another event since
+		if in.at.Offset == 69 { // the log has since given this offset to another event
 			out.Extensions[2].Value = "another"
 			out.ID += "0000"
 		}
@@ -54,7 +54,7 @@ func TestATornTransactionIsReadBack(t *testing.T) {
 		w.must(err)
 	}
 	again := w.open(scorer())
-	w.soon("the rest is scored", func() bool { at := again.s.Standing(); return at.Events >= 50 && at.Skipped+at.Scored >= 50 }) // some may have been parked first
+	w.soon("the rest is scored", func() bool { at := again.s.Standing(); return at.Events >= 50 && at.Skipped+at.Scored >= 50 }) // some events may have been parked first
 	if at := again.s.Standing(); at.Events != 50 || at.Skipped != 19 || at.Scored != 31 {
 		t.Errorf("the standing is %+v", at)
 	}
@@ -68,10 +68,10 @@ func TestATornTransactionIsReadBack(t *testing.T) {
 		}
 	}
 	again.close()
-	w.open(scorer()).close() // and nothing is left to be found
+	w.open(scorer()).close() // no outputs are left to be found
 }
 
-// outputOf is what a scorer would send.
+// outputOf returns the output that a scorer would send.
 func (w *world) outputOf(in said) broker.View {
 	return broker.View{ID: fmt.Sprintf("%s/%d/%d", streamIn, in.at.Partition, in.at.Offset), Source: w.names.Source("scorer/s"), Type: tidemill.TypeScored, Subject: in.Subject,
 		DataContentType: "application/json", Data: []byte(`{"label":"la","score":1,"scores":{"la":1,"lb":0,"lc":0}}`), Key: in.Key,

@@ -91,8 +91,8 @@ func (s *session) watch(t *target, slot *serving.Slot) {
 	})
 }
 
-// collect begins a batch with waiting events whose models may be loaded now, or that
-// have waited long enough. When no more events come, none waits any longer.
+// collect begins a batch with waiting events whose models may be loaded now, or that have
+// waited long enough. When the scorer closes, no event waits any longer.
 func (s *session) collect(ctx context.Context, b *batch) error {
 	woken := s.wake.take() // first, so that a later notify counts next time
 	if now, all := s.assignments.changed(s.seen); now != s.seen {

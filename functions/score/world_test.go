@@ -24,7 +24,7 @@ import (
 	"tidemill.dev/internal/scoring/serving"
 )
 
-// patience is how long a test waits for what must come; it measures nothing.
+// patience is how long a test waits for an expected state; it measures nothing.
 const patience = 2 * time.Minute
 
 const (
@@ -38,7 +38,7 @@ type world struct {
 	names      tidemill.Names
 	kafka      string
 	redis      string
-	dir        string // of models, by artifact
+	dir        string // folder of the models, by artifact
 	b          *broker.Broker
 	p          *broker.Producer
 	l          *ledger.Ledger
@@ -59,7 +59,7 @@ func newWorld(t testing.TB, partitions int) *world {
 	return w
 }
 
-// apart is a world whose broker has a process of its own.
+// apart returns a world whose broker runs in a separate process.
 func apart(t testing.TB) *world {
 	t.Helper()
 	_, addrs := child(t, "broker")
@@ -68,7 +68,7 @@ func apart(t testing.TB) *world {
 	return w
 }
 
-// connect opens what the test itself needs.
+// connect opens the clients of the test itself.
 func (w *world) connect() {
 	w.Helper()
 	var err error
@@ -110,7 +110,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// soon polls for a state that nobody announces.
+// soon polls for a state that is not announced.
 func (w *world) soon(what string, ok func() bool) {
 	w.Helper()
 	until := time.After(patience)
@@ -123,13 +123,13 @@ func (w *world) soon(what string, ok func() bool) {
 	}
 }
 
-// scorer is the config of the tests' scorer, which is called s.
+// scorer returns the config of the tests' scorer, named s.
 func scorer() config.Scorer {
 	return config.Scorer{Name: "s", From: streamIn, To: streamOut, Key: "subject", Model: "m/{key}", Map: []config.Mapped{{Input: "x", Path: "data.x"}},
 		NoModel: config.NoModel{Action: config.NoModelDeadLetter}, Hold: 200 * time.Millisecond, MaxBatch: 4096, Engine: infer.EngineAuto}
 }
 
-// process is what one process of an install opens around a scorer.
+// process contains the parts that one process of an install opens for a scorer.
 type process struct {
 	w     *world
 	b     *broker.Broker
@@ -138,10 +138,10 @@ type process struct {
 	m     *serving.Models
 	s     *Scorer
 	log   *slog.Logger
-	fetch func(artifact string) error // before a file is fetched
+	fetch func(artifact string) error // called before a file is fetched
 	held  heldOptions
 
-	session time.Duration // after which it is taken for dead
+	session time.Duration // session timeout of the group
 }
 
 func (w *world) open(c config.Scorer) *process {
@@ -157,7 +157,7 @@ func (p *process) start(c config.Scorer) {
 	p.score(c)
 }
 
-// open opens all but the scorer.
+// open opens everything except the scorer.
 func (p *process) open(c config.Scorer) {
 	w := p.w
 	w.Helper()
@@ -232,7 +232,7 @@ func (w *world) fact(typ, model, run string, data any) {
 	w.must(err)
 }
 
-// register makes the next version of a model, with files of its own.
+// register makes the next version of a model, with its own files.
 func (w *world) register(model string, version int) {
 	w.Helper()
 	w.model(artifactOf(model, version), network(uint64(version), 4, 8, 3))
@@ -258,14 +258,14 @@ func (w *world) first(model string) {
 	w.promote(model, 1, 0, 0)
 }
 
-// promoted makes a version the champion whose files are there.
+// promoted makes an existing version the champion.
 func (w *world) promoted(model string, version int) {
 	w.Helper()
 	w.registered(model, version)
 	w.promote(model, version, 0, 0)
 }
 
-// message is an event of a key, with what the models want.
+// message returns an event of a key, with the inputs of the models.
 func message(key string, n int) broker.View {
 	return broker.View{ID: fmt.Sprint(key, "-", n), Source: "/crm", Type: "message", Subject: key, DataContentType: "application/json",
 		Data: fmt.Appendf(nil, `{"n":%d,"x":[%d,%d,1,0.5]}`, n, n%7, n%3)}
@@ -292,7 +292,7 @@ type said struct {
 	at broker.Position
 }
 
-// outputs are all that has been committed to a stream.
+// outputs returns all events that have been committed to a stream.
 func (w *world) outputs(stream string) (all []said) {
 	w.Helper()
 	from, err := w.b.Places(w.Context(), stream, broker.Earliest())
@@ -304,7 +304,7 @@ func (w *world) outputs(stream string) (all []said) {
 	return all
 }
 
-// settled waits until there are so many outputs.
+// settled waits until a stream has a number of events.
 func (w *world) settled(stream string, n int) []said {
 	w.Helper()
 	w.soon(fmt.Sprint(n, " events on stream ", stream), func() bool {
