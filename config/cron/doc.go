@@ -21,11 +21,11 @@
 //
 // When clocks change, it matters whether the field of hours begins with a *:
 //
-//   - If it does, the expression follows the time that a wall clock shows. If an hour comes twice,
-//     it fires twice; in a skipped hour it does not fire. So "0 * * * *" fires every real hour.
-//   - If it does not, it fires once for each time of day. If a time comes twice, it fires the first
-//     time. Skipped times fire together, once, at the moment of the jump: "30 2 * * *" fires on
-//     every day of the year.
+//   - If it does, the expression follows the wall clock. In an hour that comes twice it fires twice,
+//     and in a skipped hour not at all. So "0 * * * *" fires every real hour.
+//   - Otherwise the expression fires once for each time of day. If a time comes twice, the first
+//     one counts. Skipped times fire together, once, at the moment of the jump: "30 2 * * *" fires
+//     on every day of the year.
 //
 // @every 90s fires at whole multiples of 90 s since 1970 in UTC. So it does not depend on when
 // a process starts or when clocks change.

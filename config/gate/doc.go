@@ -1,3 +1,2 @@
-// Package gate judges a model version by the clauses of its recipe. The clauses are CEL
-// expressions.
+// Package gate judges a model version by the clauses of its recipe, which are CEL expressions.
 package gate

@@ -12,8 +12,8 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// FuzzPick holds what is picked to what encoding/json decodes: the same values,
-// and an error for the same documents.
+// FuzzPick compares the values that are read with those that encoding/json decodes: the same
+// values, and an error for the same documents.
 func FuzzPick(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":[1,2,3,4],"b":{"c":"x\u00e9"},"n":12}`, `{"a":[1,2,3,4.5,0.125],"a":[9,9,9,9],"b":{"c":"\ud83d"}}`, `[1]`, `{"a":[0.1234,-5,1e5,true],"n":1e400}`,
@@ -41,7 +41,7 @@ func FuzzPick(f *testing.F) {
 	})
 }
 
-// oracle decodes everything and takes what is at the path.
+// oracle decodes the whole document and returns the value at the path.
 func oracle(data []byte, path string, s tensor.Spec) (any, bool) {
 	var all any
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -106,7 +106,7 @@ func convert[T any](values []any, one func(any) (T, bool)) (any, bool) {
 	return out, true
 }
 
-// flatten lays an array of arrays of one shape out in a row.
+// flatten returns the values of nested arrays of equal shape in one list.
 func flatten(v any) (values []any, shape []int, ok bool) {
 	array, is := v.([]any)
 	if !is {
@@ -133,7 +133,7 @@ func fits(have, want []int, n int) bool {
 		product *= size
 	}
 	switch {
-	case have == nil: // one value
+	case have == nil: // a single value
 		return open && len(want) == 1 || product == 1
 	case len(want) == 0:
 		return n == 1 && len(have) == 1
@@ -151,7 +151,7 @@ func fits(have, want []int, n int) bool {
 	return true
 }
 
-// FuzzNumber holds the numbers to strconv's.
+// FuzzNumber compares the numbers with those of strconv.
 func FuzzNumber(f *testing.F) {
 	for _, seed := range []string{"0", "-0", "1.5", "0.1234", "1e5", "1e-45", "3.4028235e38", "3.4028236e38", "1.17549435e-38", "16777217", "8388608.5", "8388609.5",
 		"0.1000000014901161193847656249", "123456789012345678901234567890", "1e22", "1e23", "9007199254740993", "1.0000000596046448", "7e-46", "1E+2", "1e", "01", ".5", "1.", "-"} {
@@ -181,8 +181,7 @@ func FuzzNumber(f *testing.F) {
 	})
 }
 
-// What strconv writes of random floats, in few digits and many, is read as strconv
-// reads it.
+// Random floats, printed by strconv with few or many digits, are parsed as strconv parses them.
 func TestManyNumbers(t *testing.T) {
 	r := seeded(7)
 	for range 200_000 {

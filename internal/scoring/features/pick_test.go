@@ -34,7 +34,7 @@ func event(data string) *broker.View {
 	}
 }
 
-// readOne is what one event gives one input.
+// readOne returns the input that is read from one event.
 func readOne(t *testing.T, path string, s tensor.Spec, v *broker.View) (any, error) {
 	t.Helper()
 	p := mustPlan(t, []Field{{Path: path}}, s)
@@ -164,7 +164,7 @@ func TestWhatCannotBePickedIsSaid(t *testing.T) {
 	}
 }
 
-// However many there are, and whatever stands between them.
+// Arrays of any length, with any separators.
 func TestArraysOfManyLengths(t *testing.T) {
 	for _, separator := range []string{",", ", ", " ,\n\t"} {
 		for _, number := range []string{"7", "12", "0.5", "0.123456", "3.00000001", "-1", "0.12345678901234567", "1e2"} {
@@ -217,8 +217,8 @@ func TestDataThatIsNoJSONIsOneText(t *testing.T) {
 	}
 }
 
-// Several events fill a table, one refused event leaves no trace, and where the
-// model leaves a length open the first event of a table says it.
+// Several events fill a table. A refused event leaves no trace in it. If the model leaves a
+// length open, the first event of a table sets it.
 func TestRowsFillATable(t *testing.T) {
 	p := mustPlan(t, []Field{{"n", "data.n"}, {"text", "data.t"}, {"x", "data.x"}},
 		spec("text", tensor.String, 1), spec("x", tensor.Float, tensor.Any), spec("n", tensor.Int64))
@@ -257,8 +257,7 @@ func TestRowsFillATable(t *testing.T) {
 	}
 }
 
-// The record's key is what the broker will make it of an event that is on no
-// stream yet.
+// For an event that is not on a stream yet, the key is the one that the broker will derive.
 func TestKeyOfAnEventThatIsOnNoStream(t *testing.T) {
 	v := &broker.View{Subject: "bot-1"}
 	if got, err := readOne(t, "key", spec("x", tensor.String), v); err != nil || got.([]string)[0] != "bot-1" {
@@ -298,7 +297,7 @@ func TestPathsAndPlansThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestReadingAllocatesNothing is a bar of the issue.
+// Reading allocates nothing once the tensors have grown.
 func TestReadingAllocatesNothing(t *testing.T) {
 	p := mustPlan(t, []Field{{"t", "data.t"}, {"x", "data.x"}, {"s", "subject"}, {"n", "amount"}},
 		spec("t", tensor.String, 1), spec("x", tensor.Float, tensor.Any), spec("s", tensor.String), spec("n", tensor.Double))

@@ -37,7 +37,7 @@ func value(b []byte, i int, t *tensor.Tensor, at int) (end int) {
 	return end
 }
 
-// behind skips the character after an element; more means that it was a comma.
+// behind skips the character after an element; more reports whether it was a comma.
 func behind(b []byte, i int) (at int, more bool) {
 	if i >= 0 && i < len(b) {
 		switch b[i] {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// BenchmarkUse is what a batch pays to get a model that is in memory.
+// BenchmarkUse measures how long a batch needs to get a model that is in memory.
 func BenchmarkUse(b *testing.B) {
 	s := newToys()
 	c := s.open(b, Options{})
@@ -24,7 +24,7 @@ func BenchmarkUse(b *testing.B) {
 	})
 }
 
-// BenchmarkCold is what it takes to bring a model of 137 kB from the disk.
+// BenchmarkCold measures how long it takes to load a model of 137 kB from the disk.
 func BenchmarkCold(b *testing.B) {
 	file := perceptron(1, 512, 64, 20)
 	c, err := Open(Options{Dir: b.TempDir(), Memory: 1 << 20, Fetch: fetchOf(map[string][]byte{ModelFile: file})})

@@ -49,7 +49,7 @@ func TestAModelIsLoadedOnceForAllWhoAsk(t *testing.T) {
 	})
 }
 
-// Who leaves does not end a load for the others; the last who leaves does.
+// If a caller leaves, the load continues for the others. If the last caller leaves, it ends.
 func TestALoadEndsWhenAllHaveLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newToys()
@@ -85,12 +85,12 @@ func TestALoadEndsWhenAllHaveLeft(t *testing.T) {
 			t.Fatalf("%v; ended %d", errs[1], ended)
 		}
 		close(gate)
-		ask(t, c, r) // a new one begins
+		ask(t, c, r) // a new load begins
 	})
 }
 
-// A load that all have left, and that succeeds all the same, leaves nothing, and
-// does not take the place of the one that others began meanwhile.
+// A load that has lost all its callers may still succeed. It leaves nothing in memory, and does
+// not replace the load that other callers have begun since.
 func TestALoadThatAllHaveLeftBringsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newToys()
@@ -99,7 +99,7 @@ func TestALoadThatAllHaveLeftBringsNothing(t *testing.T) {
 		c.engines = func(engine string, data []byte) (Program, string, error) {
 			if first {
 				first = false
-				<-deaf // it does not notice that all have left
+				<-deaf // this load does not notice that its caller has left
 			}
 			return s.load(engine, data)
 		}
@@ -109,7 +109,7 @@ func TestALoadThatAllHaveLeftBringsNothing(t *testing.T) {
 		synctest.Wait()
 		leave()
 		synctest.Wait()
-		c.loads = make(chan struct{}, 1) // the first has the other, with one processor
+		c.loads = make(chan struct{}, 1) // with one processor, the first load holds the only place
 		used, err := c.Load(t.Context(), r)
 		if err != nil {
 			t.Fatal(err)
@@ -188,8 +188,8 @@ func TestCloseEndsWhatLoads(t *testing.T) {
 	})
 }
 
-// The budget bounds what is kept, and what is used comes on top: at no moment is
-// there more. Nothing is closed that somebody uses; the toys say so.
+// The budget bounds the models that are kept, and models in use come on top of it. There is
+// never more in memory. No model in use is closed; the toys would report that.
 func TestMemoryIsTheBudgetAndWhatIsUsed(t *testing.T) {
 	const budget, size, workers = 1 << 20, 32 << 10, 8
 	s := newToys()
@@ -211,7 +211,7 @@ func TestMemoryIsTheBudgetAndWhatIsUsed(t *testing.T) {
 				if err := m.Run(nil, make([]tensor.Tensor, 1)); err != nil {
 					t.Error(err)
 				}
-				// Each worker may have one that is used and one that is being let go.
+				// Each worker may have one model in use and another that is being released.
 				if alive := s.alive.Load(); alive > budget+2*workers*size {
 					t.Errorf("%d bytes are alive", alive)
 				}
@@ -229,12 +229,12 @@ func TestMemoryIsTheBudgetAndWhatIsUsed(t *testing.T) {
 	}
 }
 
-// Loads do not wait for a fetch that hangs, as long as there are others to do.
+// A fetch that hangs does not delay loads of other models.
 func TestFetchesDoNotStandInTheWayOfTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newToys()
 		c := s.open(t, Options{Dir: t.TempDir(), Memory: 16 << 10})
-		here := s.put(1, 32<<10) // too large to be kept in memory
+		here := s.put(1, 32<<10) // too large to be kept in memory, but on the disk
 		ask(t, c, here)
 		var atOnce atomic.Int32
 		s.before = func(ctx context.Context, _, _ string) error { atOnce.Add(1); <-ctx.Done(); return ctx.Err() }
@@ -308,7 +308,7 @@ func TestTheCollectorIsToldHowMuchIsHeld(t *testing.T) {
 	for i := range 8 {
 		ask(t, c, s.put(i, 256<<20))
 	}
-	c.running.Wait() // the collector is told when nobody waits for it
+	c.running.Wait() // the collector is set after the last caller has its model
 	if now != percentFor(80, 2<<30) && now > 12 || now < 8 {
 		t.Errorf("set to %v", set)
 	}
@@ -336,8 +336,8 @@ func TestPercent(t *testing.T) {
 	}
 }
 
-// A file that is larger than what all models may take is not fetched; one that is
-// only larger than a small budget is, and goes again when it has answered.
+// A file that is larger than the limit for all models is not fetched. A file that is only
+// larger than a small budget is fetched, and leaves the memory after it has answered.
 func TestHowLargeAFileMayBe(t *testing.T) {
 	t.Parallel()
 	for memory, want := range map[int64]int64{1 << 10: least, 256 << 20: 256 << 20, 16 << 30: maxModel} {

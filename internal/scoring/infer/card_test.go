@@ -28,7 +28,7 @@ func TestCards(t *testing.T) {
 	}
 }
 
-// The documents' card is one.
+// The card in the documentation is valid.
 func TestTheCardOfTheDocuments(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/scoring.md")
 	if err != nil {
@@ -82,7 +82,7 @@ func TestCardsThatMeanNothing(t *testing.T) {
 	}
 }
 
-// Whatever it is given, it ends with a card or an error that says it is unfit.
+// Any input gives a card or an error that wraps ErrUnfit.
 func FuzzCard(f *testing.F) {
 	f.Add([]byte("input: text\noutput: p\nlabels: [a, b]\ngolden: {inputs: {x: [[1, 2]]}, label: a}\nlimits: {rows: 1, bytes: 1MiB}"))
 	f.Add([]byte("a: &a [*a]"))

@@ -25,17 +25,17 @@ func (s *toys) must(t *testing.T, c *Cache, r *Ref, fetches int) {
 	}
 }
 
-// onDisk makes caches that keep nothing in memory.
+// onDisk opens a cache that keeps nothing in memory.
 func (s *toys) onDisk(t *testing.T, dir string, most int64, log *bytes.Buffer) *Cache {
 	c := s.open(t, Options{Dir: dir, Disk: most, Memory: 1 << 10, Logger: slog.New(slog.NewTextHandler(log, nil))})
-	c.said.Store(math.MaxInt64) // that the memory is too small is meant so
+	c.said.Store(math.MaxInt64) // do not log that the memory is too small, because this is intended
 	return c
 }
 
 func TestTheDiskIsSharedAndOutlivesUs(t *testing.T) {
 	s, dir, log := newToys(), t.TempDir(), new(bytes.Buffer)
 	r, odd := s.put(1, 4096), s.put(2, 4096)
-	odd.Artifact = "../../etc/passwd" // no digest
+	odd.Artifact = "../../etc/passwd" // not a digest
 	s.files[odd.Artifact+"/"+ModelFile] = "64"
 	one, two := s.onDisk(t, dir, 0, log), s.onDisk(t, dir, 0, log)
 	s.must(t, one, r, 1)
@@ -47,8 +47,8 @@ func TestTheDiskIsSharedAndOutlivesUs(t *testing.T) {
 	}
 }
 
-// Whichever byte is not what was written, and wherever a file ends: it is fetched
-// again, and whole afterwards.
+// If any byte of a file is wrong, or the file is cut off anywhere, it is fetched again and then
+// complete.
 func TestWhatIsBrokenIsFetchedAgain(t *testing.T) {
 	s, dir, log := newToys(), t.TempDir(), new(bytes.Buffer)
 	r := s.put(1, 4096)
@@ -82,7 +82,7 @@ func TestWhatIsBrokenIsFetchedAgain(t *testing.T) {
 	if strings.Count(log.String(), "fetched again") != fetches-1 {
 		t.Error("not each was said")
 	}
-	other := s.put(2, 4096) // a whole file under another's name
+	other := s.put(2, 4096) // a complete file under the name of another
 	if err := os.MkdirAll(filepath.Dir(c.disk.path(other.Artifact)), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestTheOldestUsedLeaveTheDisk(t *testing.T) {
 	s, dir, log := newToys(), t.TempDir(), new(bytes.Buffer)
 	const most = 64 << 10
 	c := s.onDisk(t, dir, most, log)
-	now := time.Now().Add(-1000 * time.Hour) // so that a file is newest when it is written
+	now := time.Now().Add(-1000 * time.Hour) // a new file is newer than all others
 	c.disk.now = func() time.Time { return now }
 	first := s.put(0, 4096)
 	pad := strings.Repeat("\n", 2<<10)
@@ -109,7 +109,7 @@ func TestTheOldestUsedLeaveTheDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		now = now.Add(time.Hour)
-		s.must(t, c, first, 1) // used again and again: it stays
+		s.must(t, c, first, 1) // used again and again, so it stays
 		c.disk.trimmed(t)
 		if sum := sizes(t, dir); sum > most {
 			t.Fatalf("%d bytes lie there", sum)
@@ -122,7 +122,7 @@ func TestTheOldestUsedLeaveTheDisk(t *testing.T) {
 	}
 }
 
-// trimmed waits until nobody trims.
+// trimmed waits until no trim is running.
 func (d *disk) trimmed(t *testing.T) {
 	t.Helper()
 	d.running.Wait()
@@ -167,14 +167,14 @@ func TestWhatTheDeadLeftGoesAndWhatIsNotOursStays(t *testing.T) {
 	}
 }
 
-// A disk that takes nothing is said once, and stops nobody.
+// A disk that cannot be written is logged once, and models are served anyway.
 func TestWithoutADiskModelsAreServed(t *testing.T) {
 	s, dir, log := newToys(), filepath.Join(t.TempDir(), "cache"), new(bytes.Buffer)
 	c := s.onDisk(t, dir, 0, log)
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(dir, nil, 0o600); err != nil { // a file in the folder's place
+	if err := os.WriteFile(dir, nil, 0o600); err != nil { // a file in place of the folder
 		t.Fatal(err)
 	}
 	for n := range 3 {

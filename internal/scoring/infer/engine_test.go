@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// nowhere is engines on a machine without ONNX Runtime.
+// nowhere returns engines without ONNX Runtime.
 func nowhere(t *testing.T) *engines {
 	return &engines{path: filepath.Join(t.TempDir(), "libonnxruntime.so")}
 }
@@ -52,8 +52,7 @@ func TestWhichEngine(t *testing.T) {
 	}
 }
 
-// From a file in a store to a label: all that there is, with nothing in the place
-// of anything.
+// The whole way from a file in a store to a label, without any replacement for a part.
 func TestAModelFromItsFilesToItsAnswer(t *testing.T) {
 	store := map[string][]byte{ModelFile: perceptron(1, 8, 4, 3),
 		CardFile: []byte("input: x\noutput: y\nlabels: [greet, bye, other]\nlimits: {rows: 64}\ngolden: {inputs: {x: [[1, 2, 3, 4, 5, 6, 7, 8]]}}\n")}

@@ -39,7 +39,7 @@ func weights(name string, values []float32, dims ...int) wire {
 	return w.number(2, 1).text(8, name).part(9, raw)
 }
 
-// floatsOf describes a table of so many floats a row.
+// floatsOf describes a table of floats with the given width.
 func floatsOf(name string, width int) wire {
 	shape := wire{}.part(1, wire{}.text(2, "rows")).part(1, wire{}.number(1, uint64(width)))
 	return wire{}.text(1, name).part(2, wire{}.part(1, wire{}.number(1, 1).part(2, shape)))
@@ -53,7 +53,7 @@ func modelOf(graph wire, metadata ...string) []byte {
 	return w
 }
 
-// perceptron is a model such as each bot has: in numbers, hidden with ReLU, and
+// perceptron returns a model like those of the bots: in numbers, a hidden layer with ReLU, and
 // out scores with softmax.
 func perceptron(seed uint64, in, hidden, out int) []byte {
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -74,7 +74,7 @@ func perceptron(seed uint64, in, hidden, out int) []byte {
 	return modelOf(graph)
 }
 
-// simple is a graph of one operator over one input of a number a row.
+// simple returns a graph of one operator, with an input of one number per row.
 func simple(op string, metadata ...string) []byte {
 	return modelOf(wire{}.part(1, node(op, []string{"x"}, "y")).text(2, "simple").part(11, floatsOf("x", 1)).part(12, floatsOf("y", 1)), metadata...)
 }

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// A sweep over all models, while others are asked for as they always are, must not
-// cost those their places.
+// A sweep over all models must not evict the models that are used regularly.
 func TestASweepLeavesThoseThatAreAskedFor(t *testing.T) {
 	const models, hot, size = 6000, 1400, 16 << 10
 	s := newToys()
@@ -25,7 +24,7 @@ func TestASweepLeavesThoseThatAreAskedFor(t *testing.T) {
 		ask(t, c, refs[popular.Uint64()])
 	}
 	hits, asked := 0, 0
-	for i := range models { // the sweep, one between each three
+	for i := range models { // the sweep: one use after every three others
 		for range 3 {
 			if asked++; ask(t, c, refs[popular.Uint64()]) {
 				hits++
@@ -38,7 +37,7 @@ func TestASweepLeavesThoseThatAreAskedFor(t *testing.T) {
 	}
 }
 
-// What becomes popular takes the places of what was.
+// Models that become popular replace models that no longer are.
 func TestThePopularChange(t *testing.T) {
 	const size = 16 << 10
 	s := newToys()
@@ -58,7 +57,7 @@ func TestThePopularChange(t *testing.T) {
 	}
 }
 
-// A large model needs to be worth more than all the small ones in its place.
+// A large model is kept only if it is worth more than all the small ones that it would replace.
 func TestALargeModelIsWorthItsPlace(t *testing.T) {
 	const size = 16 << 10
 	s := newToys()
@@ -84,14 +83,14 @@ func TestALargeModelIsWorthItsPlace(t *testing.T) {
 	}
 }
 
-// To push out what is used frees nothing.
+// Evicting a model in use would free nothing.
 func TestWhatIsUsedIsNotPushedOut(t *testing.T) {
 	const size = 16 << 10
 	s := newToys()
 	c := s.open(t, Options{Memory: 64 * size})
 	var used []*Model
 	for i := range 64 {
-		m, err := c.Load(t.Context(), s.put(i, size)) // nobody has asked for it often
+		m, err := c.Load(t.Context(), s.put(i, size)) // not used often
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +100,7 @@ func TestWhatIsUsedIsNotPushedOut(t *testing.T) {
 			m.Release()
 		}
 	}
-	large := s.put(1000, 10*size) // there are not ten that could leave
+	large := s.put(1000, 10*size) // fewer than ten models could be evicted for it
 	for range 30 {
 		ask(t, c, large)
 	}
@@ -114,7 +113,7 @@ func TestWhatIsUsedIsNotPushedOut(t *testing.T) {
 	}
 }
 
-// Of those that are worth the same the ones leave that were not used lately.
+// Among models of equal worth, those leave that were not used lately.
 func TestWhatWasUsedLatelyStays(t *testing.T) {
 	const size, fit = 16 << 10, 19
 	s := newToys()
@@ -122,7 +121,7 @@ func TestWhatWasUsedLatelyStays(t *testing.T) {
 	for i := range fit * 3 {
 		ask(t, c, s.put(i%fit, size))
 	}
-	enter := func(n int) { // one that has been wanted often
+	enter := func(n int) { // loads a model that was requested often
 		r := s.put(n, size)
 		for range 12 {
 			c.Use(r)
@@ -132,7 +131,7 @@ func TestWhatWasUsedLatelyStays(t *testing.T) {
 			t.Fatalf("%d did not find a place", n)
 		}
 	}
-	enter(100) // for this the hand goes round once
+	enter(100) // moves the hand once around the ring
 	const idle = fit / 2
 	for i := range fit {
 		if r := s.put(i, size); i != idle && c.Holds(r) {
@@ -172,7 +171,7 @@ func TestWhatIsLargerThanAllIsServedAndNotKept(t *testing.T) {
 	}
 }
 
-// Whatever comes, the rings hold what they say, and never more than the budget.
+// After any sequence of calls, the rings match their counts and never exceed the budget.
 func TestThePolicyKeepsItsBooks(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

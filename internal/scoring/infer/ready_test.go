@@ -37,8 +37,7 @@ var (
 	open   = spec("open", tensor.Float, -1, -1)
 )
 
-// What a model says by its outputs, its metadata and its card, and what an answer
-// of it is.
+// The outputs, the metadata and the card of a model determine its answers.
 func TestAnswers(t *testing.T) {
 	ab := []string{"a", "b"}
 	for name, c := range map[string]struct {
@@ -140,7 +139,7 @@ func TestModelsThatAreUnfit(t *testing.T) {
 	}
 }
 
-// What an engine does wrong over one model does not end the others.
+// A panic of an engine over one model does not affect other models.
 func TestAnEngineThatPanicsIsAnError(t *testing.T) {
 	p := &panicking{toy{inputs: x, outputs: specs{scores}}}
 	if _, err := ready(p, "toy", &card{}); !unfit(err) || !strings.Contains(err.Error(), "index out of range") {

@@ -18,15 +18,15 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// BenchmarkTwentyThousand knows 20,000 models of 137 kB within 1 GiB, as a scorer
-// of as many bots does. It tells how long a use takes of a model that is in memory
-// and of one that is not, and what a sweep over all does to those that are asked
-// for. The files lie on the disk, as they do from a scorer's second start on.
+// BenchmarkTwentyThousand serves 20,000 models of 137 kB within 1 GiB, like a scorer of as many
+// bots. It measures a use of a model that is in memory and of one that is not, and the effect
+// of a sweep over all models on the popular ones. The files are on the disk, as they are from a
+// scorer's second start on.
 //
 //	go test -run '^$' -bench TwentyThousand -benchtime 1x ./internal/scoring/infer
 func BenchmarkTwentyThousand(b *testing.B) {
 	const models, memory = 20_000, 1 << 30
-	made := make([][]byte, 100) // so that making them is not what is measured
+	made := make([][]byte, 100) // made before the measurement
 	for i := range made {
 		made[i] = perceptron(uint64(i), 512, 64, 20)
 	}
@@ -55,17 +55,17 @@ func BenchmarkTwentyThousand(b *testing.B) {
 	}
 }
 
-// hot is how many of them are asked for all the time, and how.
+// hotModels is the number of models that are used all the time.
 const hotModels = 6000
 
-// watched uses a cache and takes the time.
+// watched uses a cache and measures the time.
 type watched struct {
 	*testing.B
 	c    *Cache
 	refs []Ref
 
 	lock                 sync.Mutex
-	uses, answers, loads []time.Duration // in memory, with an answer, and not in memory
+	uses, answers, loads []time.Duration // times in memory, in memory with an answer, and with a load
 	hits, asked          int
 }
 
@@ -92,7 +92,7 @@ func (w *watched) run() {
 	w.report()
 }
 
-// user is one of as many as there are processors.
+// user is one of several users, one for each processor.
 type user struct {
 	w                    *watched
 	n, hits, asked       int
@@ -124,7 +124,7 @@ func (u *user) count(hit bool) {
 	}
 }
 
-// ask has a model answer one row.
+// ask lets a model answer one row.
 func (u *user) ask(r *Ref) (hit bool) {
 	begun := time.Now()
 	m := u.w.c.Use(r)
@@ -166,7 +166,7 @@ func (w *watched) report() {
 	w.ReportMetric(0, "ns/op")
 }
 
-// peak is the most memory that the process has had, where the system tells.
+// peak returns the greatest memory of the process, if the system reports it.
 func peak() int64 {
 	text, err := os.ReadFile(filepath.Join("/proc/self", "status"))
 	if err != nil {

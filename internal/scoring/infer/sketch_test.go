@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The counts are never too low, seldom too high, and end at 16.
+// The counts are never too low, rarely too high, and end at 16.
 func TestTheSketchCounts(t *testing.T) {
 	s := newSketch()
 	r := rand.New(rand.NewPCG(1, 1))
@@ -45,7 +45,7 @@ func TestTheSketchForgets(t *testing.T) {
 	if got := s.uses(1); got > 5 || got == 0 {
 		t.Errorf("after three halvings it was used %d times", got)
 	}
-	// One that is asked for without end does not make the others old.
+	// A model that is used all the time does not age the others.
 	before := s.added.Load()
 	for range 100_000 {
 		s.add(1)
@@ -55,7 +55,7 @@ func TestTheSketchForgets(t *testing.T) {
 	}
 }
 
-// Fewer models in memory are fewer uses to remember.
+// With fewer models in memory, fewer uses are remembered.
 func TestTheSketchFollowsHowManyAreHeld(t *testing.T) {
 	s := newSketch()
 	s.hold(100_000)

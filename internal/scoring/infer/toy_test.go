@@ -14,8 +14,8 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// toy is a program of a size that a test chooses, which notices what must not be:
-// that it runs when it is closed, or is closed while it runs, or twice.
+// toy is a program with a chosen size. It reports forbidden calls: a run after Close, a Close
+// during a run, and a second Close.
 type toy struct {
 	inputs, outputs []tensor.Spec
 	meta            map[string]string
@@ -52,12 +52,12 @@ func (p *toy) Close() {
 	}
 }
 
-// toys is a store of models that say how large they are, and an engine for them.
+// toys is a store of models whose files contain their sizes, and an engine for them.
 type toys struct {
 	lock    sync.Mutex
 	files   map[string]string // by artifact/file
 	fetched map[string]int
-	before  func(ctx context.Context, artifact, file string) error // of a fetch
+	before  func(ctx context.Context, artifact, file string) error // called before a fetch
 	faults  []string
 	alive   atomic.Int64 // bytes of programs that are not closed
 }
@@ -114,8 +114,8 @@ func (s *toys) load(_ string, data []byte) (Program, string, error) {
 		answers: []tensor.Tensor{{Type: tensor.Float, Shape: []int{1, 1}, Floats: []float32{1}}}}, "toy", nil
 }
 
-// open makes a cache of toys, and at the end makes sure that none was misused and
-// none was left.
+// open opens a cache of toys. At the end of the test it checks that no toy was misused and none
+// is left.
 func (s *toys) open(t testing.TB, o Options) *Cache {
 	t.Helper()
 	o.Fetch = s.fetch
@@ -138,7 +138,7 @@ func (s *toys) open(t testing.TB, o Options) *Cache {
 	return c
 }
 
-// ask uses a model as those do who need it: from the memory, else it is loaded.
+// ask uses a model as a scorer does: from memory, or else by a load.
 func ask(t testing.TB, c *Cache, r *Ref) (hit bool) {
 	t.Helper()
 	m := c.Use(r)

@@ -6,8 +6,8 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// A model may answer one row and not two: what it says of several is looked at
-// before it is read.
+// A model may support one row and not two, so an answer for several rows is checked before it
+// is read.
 func TestAnAnswerHasAllRows(t *testing.T) {
 	two := tensor.Tensor{Type: tensor.Float, Shape: []int{2, 2}, Floats: []float32{1, 2, 3, 4}}
 	flat := tensor.Tensor{Type: tensor.Float, Shape: []int{1, 4}, Floats: []float32{1, 2, 3, 4}}

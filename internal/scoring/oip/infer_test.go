@@ -20,8 +20,7 @@ func tensorsOfText(text string) ([]tensor.Tensor, int, error) {
 	return tensorsOf(q.Inputs, specs)
 }
 
-// Values may be in a row, or nested as the shape is; the inputs come in whatever
-// order.
+// Values may be in one list, or nested like the shape. Inputs may be in any order.
 func TestInputsAreRead(t *testing.T) {
 	t.Parallel()
 	want := []tensor.Tensor{{Type: tensor.Float, Shape: []int{2, 2}, Floats: []float32{1, 2.5, -3e-7, 4}}, {Type: tensor.String, Shape: []int{2, 1}, Strings: []string{"hé", ""}}}
@@ -108,7 +107,7 @@ func TestValuesOfEachType(t *testing.T) {
 	}
 }
 
-// A model that takes few rows at once is asked several times.
+// A model with a limit for rows is run several times.
 func TestRowsAreCutAndPutTogether(t *testing.T) {
 	t.Parallel()
 	whole := tensor.Tensor{Type: tensor.Float, Shape: []int{3, 2}, Floats: []float32{1, 2, 3, 4, 5, 6}}
@@ -143,7 +142,7 @@ func TestWantedOutputs(t *testing.T) {
 	}
 }
 
-// An input that is a single value is the same for all rows, wherever it stands.
+// An input that is a single value is used for all rows, in any position.
 func TestAnInputThatHasNoRows(t *testing.T) {
 	t.Parallel()
 	one := tensor.Tensor{Type: tensor.Float, Floats: []float32{7}}
@@ -158,7 +157,7 @@ func TestAnInputThatHasNoRows(t *testing.T) {
 	}
 }
 
-// Whatever comes, it is read or refused, in no more memory than it takes.
+// Any request is read or refused, and the memory is bounded by the request's size.
 func FuzzRequest(f *testing.F) {
 	f.Add(`{"inputs":[{"name":"text","shape":[2,1],"datatype":"BYTES","data":["a",""]},{"name":"x","shape":[2,2],"datatype":"FP32","data":[[1,2],[3,4]]}]}`)
 	f.Add(`{"inputs":[{"name":"x","shape":[99999999,2],"datatype":"FP32","data":[1]}]}`)

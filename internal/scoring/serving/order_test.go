@@ -14,15 +14,15 @@ import (
 	"tidemill.dev/internal/scoring/infer"
 )
 
-// Whatever the order in which champions change, are told of, load, fail, heal,
-// leave the memory and are used: what answers is right.
+// For any order of changes, reports of changes, loads, failures, repairs, evictions and uses,
+// the right version answers.
 func TestWhateverTheOrder(t *testing.T) {
 	for seed := range uint64(400) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := &play{T: t, Rand: rand.New(rand.NewPCG(seed, 7)), w: newWorld(t, 0), gates: map[int]func(){}, unfit: map[int]bool{}, history: []int{0, 1}, told: 1}
 				p.w.set(bot, 1)
-				p.w.models.Slot(bot) // it looks when it is made
+				p.w.models.Slot(bot) // makes the slot, which reads the table
 				for range 120 {
 					p.step()
 				}
@@ -32,16 +32,16 @@ func TestWhateverTheOrder(t *testing.T) {
 	}
 }
 
-// play is a random course of things, and what is known of it.
+// play is a random sequence of actions and the expected state.
 type play struct {
 	*testing.T
 	*rand.Rand
 	w *world
 
-	history []int // champion by turn; 0 is none
-	told    int   // turn that Changed was called behind
-	last    int   // turn of what was answered last, at least
-	settled int   // turn that nothing may be older than
+	history []int // champion by turn; 0 means none
+	told    int   // last turn that Changed has reported
+	last    int   // earliest possible turn of the last answer
+	settled int   // turn of the last Settle; nothing older may answer
 	gates   map[int]func()
 	unfit   map[int]bool
 	used    []*infer.Model
@@ -100,9 +100,9 @@ func (p *play) step() {
 	}
 }
 
-// promote makes a version champion, and says how loading it will go.
+// promote makes a new version the champion, and decides how its load will end.
 func (p *play) promote() {
-	v := len(p.history) // a new one
+	v := len(p.history) // a new version
 	switch {
 	case p.IntN(8) == 0:
 		v = 0
@@ -140,7 +140,7 @@ func (p *play) wrong(format string, args ...any) {
 	p.Fatalf("%s\nchampions %v, told of turn %d, unfit %v\n%q", fmt.Sprintf(format, args...), p.history, p.told, p.unfit, p.course)
 }
 
-// use asks, and checks the answer against all that is known.
+// use calls Use and checks the answer against the expected state.
 func (p *play) use() {
 	m, state := p.w.models.Slot(bot).Use()
 	known := p.history[p.told]
@@ -167,12 +167,12 @@ func (p *play) use() {
 	}
 }
 
-// ready checks a version that was answered: there must be a turn of its own, none
-// older than those of the answers before and than what settled.
+// ready checks a version that has answered. It must have been champion in some turn, not before
+// the turn of the previous answer or of the last Settle.
 func (p *play) ready(v int) {
 	p.Helper()
 	turn := max(p.last, p.settled)
-	if p.unfit[p.history[p.settled]] && p.settled > 0 { // then the one before it answers
+	if p.unfit[p.history[p.settled]] && p.settled > 0 { // then the previous champion answers
 		turn = max(p.last, p.settled-1)
 	}
 	for turn <= p.told && p.history[turn] != v {
@@ -189,7 +189,7 @@ func (p *play) ready(v int) {
 	p.last = turn
 }
 
-// end heals all that can be, and waits: the champion answers.
+// end repairs everything that can be repaired, and waits until the champion answers.
 func (p *play) end() {
 	for _, open := range p.gates {
 		open()
@@ -217,7 +217,7 @@ func (p *play) end() {
 	case p.unfit[now]:
 		want = []string{strconv.Itoa(before)}
 	}
-	if p.unfit[now] { // or what answered when it was found unfit
+	if p.unfit[now] { // or the version that answered when this one was found unfit
 		want = append(want, strconv.Itoa(p.history[p.last]))
 	}
 	if !slices.Contains(want, got) {
@@ -228,10 +228,10 @@ func (p *play) end() {
 	}
 }
 
-// Many at once, for the race detector: users, champions that change, what leaves
-// the memory, and at the end nothing is held.
+// Concurrent users, champions and evictions, for the race detector. In the end no model is
+// held.
 func TestManyAtOnce(t *testing.T) {
-	w := newWorld(t, 8<<10) // a few models
+	w := newWorld(t, 8<<10) // memory for a few models
 	const models, changes = 20, 300
 	name := func(n int) string { return fmt.Sprint("intent/", n) }
 	for n := range models {
@@ -277,7 +277,7 @@ func TestManyAtOnce(t *testing.T) {
 		}
 	})
 	others.Wait()
-	for n := range models { // each gets where it should
+	for n := range models { // each must reach its last champion
 		want := w.champions[name(n)].Version
 		for w.answers(name(n)) != strconv.Itoa(want) {
 			<-w.models.Slot(name(n)).Waiter()

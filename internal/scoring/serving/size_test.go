@@ -10,8 +10,7 @@ import (
 	"tidemill.dev/internal/scoring/infer"
 )
 
-// Twenty thousand slots of models that answer cost six megabytes at most, beside
-// the models.
+// Twenty thousand slots with serving models use at most six megabytes, without the models.
 func TestASlotIsSmall(t *testing.T) {
 	w := newWorld(t, 0)
 	const models = 20_000
@@ -28,7 +27,7 @@ func TestASlotIsSmall(t *testing.T) {
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	each := (int(after.HeapAlloc)-int(before.HeapAlloc))/models + int(unsafe.Sizeof(infer.Ref{})) // of the version that answers
+	each := (int(after.HeapAlloc)-int(before.HeapAlloc))/models + int(unsafe.Sizeof(infer.Ref{})) // reference to the serving version
 	if t.Logf("%d bytes", each); each > 300 {
 		t.Errorf("a slot costs %d bytes", each)
 	}

@@ -16,7 +16,7 @@ const (
 	Ready   State = iota // Use has returned a model
 	Loading              // the model is being loaded; Slot.Waiter is closed when that may have changed
 	Missing              // the model has no champion
-	Broken               // the champion cannot be loaded, and neither can the one before it
+	Broken               // neither the champion nor the previous champion can be loaded
 )
 
 // Slot decides which version of one model answers. There may be twenty thousand slots,

@@ -12,8 +12,8 @@ import (
 
 const bot = "intent/bot"
 
-// in runs a test in a bubble, where all that does not wait has been done after
-// settle.
+// in runs a test in a synctest bubble. The function is waits for all background work, before and
+// after it checks the answer.
 func in(t *testing.T, test func(t *testing.T, w *world, is func(want string))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -46,8 +46,8 @@ func TestAModelIsLoadedWhenItIsUsed(t *testing.T) {
 	})
 }
 
-// Names come from anybody: what has no champion is not remembered. Whoever has
-// such a slot finds the model all the same when it has one.
+// Any client can ask for any name, so the slot of a model without a champion is not remembered.
+// Such a slot still returns the model once there is a champion.
 func TestASlotWithoutAChampionIsForgotten(t *testing.T) {
 	in(t, func(t *testing.T, w *world, is func(string)) {
 		early := w.models.Slot(bot)
@@ -108,7 +108,7 @@ func TestARollbackIsASwap(t *testing.T) {
 	})
 }
 
-// Back before the other was loaded: the load ends, and nothing has happened.
+// A rollback before the newer version was loaded cancels the load and changes nothing else.
 func TestARollbackEndsTheLoadOfWhatItTakesBack(t *testing.T) {
 	in(t, func(t *testing.T, w *world, is func(string)) {
 		w.promote(bot, 1)
@@ -132,7 +132,7 @@ func TestANewerChampionEndsTheLoadOfAnOlder(t *testing.T) {
 		open := w.gate(bot + "@1")
 		is("loading")
 		waiter := w.models.Slot(bot).Waiter()
-		w.promote(bot, 2) // somebody waits, so this is loaded
+		w.promote(bot, 2) // a caller waits, so this version is loaded
 		synctest.Wait()
 		select {
 		case <-waiter:
@@ -180,7 +180,7 @@ func TestAnUnfitChampionHasTheOneBeforeLoaded(t *testing.T) {
 		if got := w.said(); got != bot+"@2 keeps 1" {
 			t.Errorf("it was said: %s", got)
 		}
-		w.cache.Drop(w.models.Slot(bot).serving) // it leaves the memory
+		w.cache.Drop(w.models.Slot(bot).serving) // evicts it from memory
 		w.fetches()
 		is("loading")
 		is("1")
@@ -211,8 +211,8 @@ func TestWhatCannotBeLoadedAtAllIsBroken(t *testing.T) {
 	})
 }
 
-// What fails in passing is tried again, ever more seldom; the old one answers, and
-// where there is none nothing does: never an older one.
+// A load that fails temporarily is tried again at growing intervals. Meanwhile the old version
+// answers. If none is in memory nothing answers, and never an older version.
 func TestWhatFailsInPassingIsTriedAgain(t *testing.T) {
 	in(t, func(t *testing.T, w *world, is func(string)) {
 		w.set(bot, 1)
@@ -269,7 +269,7 @@ func TestAModelThatIsRetiredIsMissing(t *testing.T) {
 		open := w.gate(bot + "@2")
 		is("loading")
 		waiter := w.models.Slot(bot).Waiter()
-		w.promote(bot, 0) // while it is loaded, and somebody waits
+		w.promote(bot, 0) // while a load is running and a caller waits
 		<-waiter
 		is("missing")
 		open()
@@ -287,7 +287,7 @@ func TestWhatLeftTheMemoryIsLoadedAgain(t *testing.T) {
 		is("1")
 		w.cache.Drop(w.models.Slot(bot).serving)
 		w.fetches()
-		w.promote(bot, 2) // it is not in memory: this costs nothing
+		w.promote(bot, 2) // it is not in memory, so this costs nothing
 		synctest.Wait()
 		if got := w.fetches(); got != "" {
 			t.Errorf("fetched %s", got)
@@ -297,8 +297,8 @@ func TestWhatLeftTheMemoryIsLoadedAgain(t *testing.T) {
 	})
 }
 
-// The cache may not want to keep a model. Who has waited for it finds it all the
-// same, and if nobody comes it goes.
+// The cache may decide not to keep a model. Callers that have waited for it still find it, and
+// if none uses it, it is released.
 func TestWhatWasLoadedIsThereForItsFirstUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1) // keeps nothing
@@ -324,8 +324,8 @@ func TestWhatWasLoadedIsThereForItsFirstUse(t *testing.T) {
 	})
 }
 
-// An owner of a partition before us may have had the champion answer which is
-// still being loaded here.
+// The former owner of a partition may have answered with the champion that is still being
+// loaded here.
 func TestSettleHasNothingOlderAnswer(t *testing.T) {
 	in(t, func(t *testing.T, w *world, is func(string)) {
 		w.promote(bot, 1)
@@ -343,7 +343,7 @@ func TestSettleHasNothingOlderAnswer(t *testing.T) {
 		w.promote(bot, 3)
 		is("2")
 		w.models.Settle()
-		is("2") // it is what answers in the place of 3 everywhere
+		is("2") // the version that answers everywhere in place of 3
 	})
 }
 
@@ -420,14 +420,14 @@ func TestUseOfWhatIsThereAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() {
 		m, _ := w.models.Slot(string(name)).Use()
 		m.Release()
-	}); n > 1 { // the name's
+	}); n > 1 { // of the slot's name
 		t.Errorf("%v allocations", n)
 	}
 }
 
-// What has left the memory when another becomes the champion does not answer again
-// because somebody else has the same files loaded: another scorer, or a model whose
-// version is the same to the byte.
+// A version that has left the memory does not answer again after another has become the
+// champion, even if the same files are loaded again, by another scorer or for a model with
+// identical files.
 func TestWhatSomebodyElseLoadsDoesNotAnswerAgain(t *testing.T) {
 	in(t, func(t *testing.T, w *world, is func(string)) {
 		w.promote(bot, 1)

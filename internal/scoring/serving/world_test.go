@@ -15,15 +15,15 @@ import (
 	"tidemill.dev/internal/scoring/infer"
 )
 
-// world is what stands around the slots: who is champion, and a store of models.
-// An artifact is MODEL@VERSION.
+// world has the slots' surroundings: a table of champions and a store of models. An artifact is
+// named MODEL@VERSION.
 type world struct {
 	lock      sync.Mutex
 	champions map[string]champions.Champion
-	store     map[string]error // what fetching an artifact ends with; unfit is a file that is no model
+	store     map[string]error // result of fetching each artifact; unfit means a file that is not a model
 	gates     map[string]chan struct{}
 	fetched   []string
-	told      []string // what Unloadable was told
+	told      []string // calls of Unloadable
 
 	models *Models
 	cache  *infer.Cache
@@ -57,7 +57,7 @@ func newWorld(t testing.TB, memory int64) *world {
 	return w
 }
 
-// Champion is the table's.
+// Champion implements table.
 func (w *world) Champion(model string) (champions.Champion, bool) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
@@ -65,13 +65,13 @@ func (w *world) Champion(model string) (champions.Champion, bool) {
 	return c, ok
 }
 
-// Artifact is the table's.
+// Artifact implements table.
 func (w *world) Artifact(_ context.Context, model string, version int) (string, error) {
 	return fmt.Sprintf("%s@%d", model, version), nil
 }
 
-// promote makes a version the champion, as a fact does: first the table, then
-// Changed. No version is that there is none.
+// promote makes a version the champion in the order of a real fact: first the table, then
+// Changed. Version 0 means that there is no champion.
 func (w *world) promote(model string, version int) {
 	w.set(model, version)
 	w.models.Changed(model, champions.Champion{})
@@ -82,20 +82,20 @@ func (w *world) set(model string, version int) {
 	defer w.lock.Unlock()
 	was := w.champions[model]
 	now := champions.Champion{Version: version, Previous: was.Version, Turn: was.Turn + 1}
-	if version > 0 && version%2 == 0 { // of others it has to be looked up
+	if version > 0 && version%2 == 0 { // the artifacts of other versions have to be looked up
 		now.Artifact = fmt.Sprintf("%s@%d", model, version)
 	}
 	w.champions[model] = now
 }
 
-// fails has an artifact fail from now on; nil heals it.
+// fails makes an artifact fail from now on; nil repairs it.
 func (w *world) fails(artifact string, err error) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	w.store[artifact] = err
 }
 
-// gate has the loads of an artifact wait until what it returns is called.
+// gate makes the loads of an artifact wait until the returned function is called.
 func (w *world) gate(artifact string) (open func()) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
@@ -152,7 +152,7 @@ func (w *world) said() string {
 	return text
 }
 
-// answers is what a model answers with: a version, or a state.
+// answers returns a model's answer: a version, or a state.
 func (w *world) answers(model string) string {
 	m, state := w.models.Slot(model).Use()
 	if m == nil {
@@ -165,7 +165,7 @@ func (w *world) answers(model string) string {
 	return strconv.Itoa(m.Ref().Version)
 }
 
-// identity is an ONNX file whose model answers with what it is given.
+// identity returns an ONNX file whose model answers with its input.
 func identity() []byte {
 	number := func(field int, v uint64) []byte {
 		return binary.AppendUvarint(binary.AppendUvarint(nil, uint64(field)<<3), v)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// BenchmarkNetwork is a network of 512→64→20, hot: the time is that of an
-// inference, whatever the batch.
+// BenchmarkNetwork measures one inference of a network of 512→64→20 in the cache, for several
+// batch sizes.
 func BenchmarkNetwork(b *testing.B) {
 	for _, on := range variants() {
 		for _, m := range []int{1, 2, 4, 8, 32, 256} {
@@ -24,8 +24,8 @@ func BenchmarkNetwork(b *testing.B) {
 	}
 }
 
-// BenchmarkManyNetworks is the same with 2,000 of them in turn: their weights come
-// from memory.
+// BenchmarkManyNetworks does the same with 2,000 networks in turn, so that weights come from
+// memory.
 func BenchmarkManyNetworks(b *testing.B) {
 	for _, m := range []int{1, 2, 4, 8} {
 		b.Run(fmt.Sprint(m), func(b *testing.B) {
@@ -63,7 +63,7 @@ func (n *network) answer(m int, x, h, y []float32) {
 	softmax(n.on, m, 20, y)
 }
 
-// BenchmarkSparse is the first layer over a text of 12 words.
+// BenchmarkSparse measures the first layer for a text of 12 words.
 func BenchmarkSparse(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
 	w := Pack(4096, 64, random(r, 4096*64))

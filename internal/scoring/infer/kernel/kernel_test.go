@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// variants are those that this processor has.
+// variants returns the variants that this processor supports.
 func variants() []variant {
 	var all []variant
 	for v := scalar; v <= best; v++ {
@@ -31,8 +31,8 @@ func random(r *rand.Rand, n int) []float32 {
 	return x
 }
 
-// near holds a result against one in float64, given the sum of what was added up:
-// 1e-5 of it is more than rounding loses, and less than any mistake.
+// near compares a result with one in float64. sum is the sum of the absolute terms. 1e-5 of it
+// is more than rounding loses, and less than the effect of any bug.
 func near(t *testing.T, what string, got float32, want, sum float64) {
 	t.Helper()
 	if !(math.Abs(float64(got)-want) <= 1e-5*(1+sum)) {
@@ -40,7 +40,7 @@ func near(t *testing.T, what string, got float32, want, sum float64) {
 	}
 }
 
-// same says whether two numbers are the same for a reader: bits, or both NaN.
+// same reports whether two numbers are equal bit by bit, or both NaN.
 func same(a, b float32) bool {
 	return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b
 }
@@ -63,7 +63,7 @@ func TestMultiply(t *testing.T) {
 func checkMultiply(t *testing.T, r *rand.Rand, on variant, m, k, n int) {
 	t.Helper()
 	a, b, bias := random(r, m*k), random(r, k*n), random(r, n)
-	act := Activation(r.IntN(4)) // Exp has a test of its own: it is unbounded
+	act := Activation(r.IntN(4)) // Exp has a separate test, because it is unbounded
 	if r.IntN(3) == 0 {
 		bias = nil
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A row's answer is the same whatever rows are beside it, to the bit, and whether
-// it was given sparse or not.
+// A row's answer is the same to the bit in any batch, whether it is passed as a sparse row or
+// not.
 func TestMultiplyDoesNotDependOnTheBatch(t *testing.T) {
 	each(t, func(t *testing.T, on variant) {
 		r := rand.New(rand.NewPCG(8, 9))
@@ -59,7 +59,7 @@ func TestMultiplySparse(t *testing.T) {
 	})
 }
 
-// checkSparse has rows in any order, some more than once.
+// checkSparse uses rows in any order, some more than once.
 func checkSparse(t *testing.T, r *rand.Rand, on variant, k, n, count int) {
 	t.Helper()
 	b, bias, value := random(r, k*n), random(r, n), random(r, count)
@@ -84,7 +84,7 @@ func checkSparse(t *testing.T, r *rand.Rand, on variant, k, n, count int) {
 	}
 }
 
-// A row that is not there is never read.
+// A row that does not exist is never read.
 func TestMultiplySparseOfNoRow(t *testing.T) {
 	each(t, func(t *testing.T, on variant) {
 		for _, bad := range []int32{-1, 200, math.MaxInt32, math.MinInt32} {
@@ -106,7 +106,7 @@ func TestMultiplyNoNumbers(t *testing.T) {
 		for _, m := range []int{1, 2, 4} {
 			for _, n := range []int{3, 20, 64} {
 				for _, v := range hostile {
-					// Which of the greatest numbers overflow depends on the rounding.
+					// Whether the largest numbers overflow depends on the rounding.
 					if math.IsInf(float64(v), 0) || math.Abs(float64(v)) < math.MaxFloat32 || v != v {
 						checkHostile(t, on, m, n, v)
 					}

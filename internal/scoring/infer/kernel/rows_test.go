@@ -17,7 +17,7 @@ func TestActivations(t *testing.T) {
 	})
 }
 
-// checkActivation takes numbers of all sizes, of which exp overflows on few.
+// checkActivation uses numbers of all sizes. For few of them, exp overflows.
 func checkActivation(t *testing.T, on variant, act Activation, n int) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(3, uint64(n)))
@@ -46,7 +46,7 @@ var hostile = []float32{
 	math.MaxFloat32, -math.MaxFloat32, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), 0.625, -0.625,
 }
 
-// What has no number, or leaves the range, comes out as it does without vectors.
+// NaN and results out of range are the same as without vectors.
 func TestActivationsOfNoNumbers(t *testing.T) {
 	each(t, func(t *testing.T, on variant) {
 		for act := None; act <= Exp; act++ {

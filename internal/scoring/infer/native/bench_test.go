@@ -37,8 +37,8 @@ func perInference(b *testing.B, p func(i int) *Program, in *tensor.Tensor) {
 	b.ReportMetric(float64((used(b)-begin).Nanoseconds())/float64(b.N)/float64(in.Shape[0]), "cpu-ns/inference")
 }
 
-// used is the processor's time that this process had: beside others, the clock on
-// the wall says little.
+// used returns the processor time of this process, because the wall clock includes other
+// processes.
 func used(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
@@ -48,7 +48,7 @@ func used(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// One model of 512→64→20, over and over.
+// BenchmarkHot runs one model of 512→64→20 again and again.
 func BenchmarkHot(b *testing.B) {
 	p := load(b, perceptron(1, 512, 64, 20))
 	for _, rows := range []int{1, 8, 32, 256} {
@@ -58,13 +58,14 @@ func BenchmarkHot(b *testing.B) {
 	}
 }
 
-// What a call costs beside its products.
+// BenchmarkCall measures the cost of a call besides its products.
 func BenchmarkCall(b *testing.B) {
 	p := load(b, perceptron(1, 4, 2))
 	perInference(b, func(int) *Program { return p }, random(newRandom(1), 1, 4))
 }
 
-// The same on events as the scorers' bars have them: counts of which few are not 0.
+// BenchmarkHotCounts is BenchmarkHot with inputs as the scorers' benchmarks have them: counts,
+// few of which are not 0.
 func BenchmarkHotCounts(b *testing.B) {
 	p := load(b, perceptron(1, 512, 64, 20))
 	for _, rows := range []int{1, 8, 32, 256} {
@@ -85,7 +86,7 @@ func counts(rows, n, full int) *tensor.Tensor {
 	return t
 }
 
-// A thousand models, one after the other: their weights come from memory.
+// BenchmarkCold runs a thousand models one after another, so that weights come from memory.
 func BenchmarkCold(b *testing.B) {
 	programs := make([]*Program, 1000)
 	for i := range programs {

@@ -8,8 +8,7 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// wantTensor holds a tensor against another: numbers within 1e-5, all else as it
-// is.
+// wantTensor compares two tensors: numbers within 1e-5, everything else exactly.
 func wantTensor(t *testing.T, name string, got, want *tensor.Tensor) {
 	t.Helper()
 	if got.Type != want.Type || !slices.Equal(got.Shape, want.Shape) {

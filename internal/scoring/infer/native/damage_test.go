@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Graphs whose numbers, names and parts are mixed up, rather than their bytes: what
-// looks like a model and is none is an error or an answer.
+// Graphs with mixed-up numbers, names and parts, instead of damaged bytes. Such a file may look
+// like a model. It must give an error or an answer.
 func TestDamagedGraphs(t *testing.T) {
 	loaded, run, others := 0, 0, odd()
 	for seed := range uint64(4000) {
@@ -43,7 +43,7 @@ func damaged(r *rand.Rand, m []byte) []byte {
 	for rest := m; len(rest) > 0; {
 		n := partLength(rest)
 		if n == 0 {
-			return m // no message
+			return m // not a message
 		}
 		parts, rest = append(parts, rest[:n]), rest[n:]
 	}
@@ -52,11 +52,11 @@ func damaged(r *rand.Rand, m []byte) []byte {
 	}
 	i := r.IntN(len(parts))
 	switch r.IntN(12) {
-	case 0: // leave out
+	case 0: // remove a part
 		parts = append(parts[:i:i], parts[i+1:]...)
-	case 1: // say twice
+	case 1: // repeat a part
 		parts = append(parts[:i+1:i+1], parts[i:]...)
-	case 2: // in another order
+	case 2: // change the order
 		k := r.IntN(len(parts))
 		parts[i], parts[k] = parts[k], parts[i]
 	default:
@@ -69,7 +69,7 @@ func damaged(r *rand.Rand, m []byte) []byte {
 	return all
 }
 
-// damagedPart goes deeper, or changes a number or a text.
+// damagedPart changes something inside the part, or a number or a text.
 func damagedPart(r *rand.Rand, part []byte, others [][]byte) []byte {
 	tag, n := binary.Uvarint(part)
 	field := int(tag >> 3)
@@ -86,7 +86,7 @@ func damagedPart(r *rand.Rand, part []byte, others [][]byte) []byte {
 			}
 		}
 		other := others[r.IntN(len(others))]
-		if tag, n := binary.Uvarint(other); tag&7 == 2 { // what another says
+		if tag, n := binary.Uvarint(other); tag&7 == 2 { // the content of another file
 			_, m := binary.Uvarint(other[n:])
 			return *new(message).bytes(field, other[n+m:])
 		}
@@ -95,7 +95,7 @@ func damagedPart(r *rand.Rand, part []byte, others [][]byte) []byte {
 	return part
 }
 
-// partLength is that of the first field, 0 if it is none.
+// partLength returns the length of the first field; 0 if there is none.
 func partLength(m []byte) int {
 	tag, n := binary.Uvarint(m)
 	if n <= 0 || tag>>3 == 0 || tag>>3 > 100 {

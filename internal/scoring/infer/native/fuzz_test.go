@@ -6,8 +6,8 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// FuzzLoad loads damaged files, and runs what could be loaded: an error or an
-// answer, within what a run may take.
+// FuzzLoad loads damaged files and runs those that load. Each run must give an error or an
+// answer within its limits.
 func FuzzLoad(f *testing.F) {
 	for _, file := range seeds() {
 		f.Add(file, 2)
@@ -32,7 +32,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// seeds are small models of all operators.
+// seeds returns small models that together have all operators.
 func seeds() [][]byte {
 	all := [][]byte{perceptron(1, 8, 4, 2), intents(1, 5, 3), inSteps(intents(2, 3, 2))}
 	for _, q := range odd() {
@@ -44,7 +44,7 @@ func seeds() [][]byte {
 	return all
 }
 
-// fed are inputs such as a model wants, with a few rows where it leaves that open.
+// fed returns inputs that match a model, with a few rows where the number is open.
 func fed(p *Program, rows int) []tensor.Tensor {
 	var all []tensor.Tensor
 	for _, s := range p.Inputs() {

@@ -10,7 +10,7 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// graph is an ONNX file in the making.
+// graph builds an ONNX file.
 type graph struct {
 	body  message
 	opset map[string]int
@@ -21,11 +21,11 @@ func newGraph() *graph {
 	return &graph{opset: map[string]int{"": 20, ml: 3}, meta: map[string]string{}}
 }
 
-// file is the whole of it.
+// file returns the complete file.
 func (g *graph) file() []byte {
 	var m message
 	m.number(1, 9).bytes(7, g.body)
-	for _, domain := range slices.Sorted(maps.Keys(g.opset)) { // so that a file is the same in each run
+	for _, domain := range slices.Sorted(maps.Keys(g.opset)) { // a file must be the same in each run
 		var o message
 		m.bytes(8, *o.text(1, domain).number(2, g.opset[domain]))
 	}
@@ -62,11 +62,11 @@ func port(name string, kind tensor.Type, shape []int) message {
 	return *m.text(1, name).bytes(2, holder)
 }
 
-// attributes of a node, by name: float32, int, string, *tensor.Tensor, []float32,
+// attributes are a node's attributes by name: float32, int, string, *tensor.Tensor, []float32,
 // []int or []string.
 type attributes map[string]any
 
-// node appends one; domain and op are "Add" or "ai.onnx.ml.Scaler".
+// node appends a node, such as domain "" and op "Add", or domain "ai.onnx.ml" and op "Scaler".
 func (g *graph) node(domain, op string, in, out []string, set attributes) *graph {
 	var m message
 	for _, s := range in {
@@ -114,7 +114,7 @@ func attribute(name string, v any) message {
 	return a
 }
 
-// weight appends one.
+// weight appends a weight.
 func (g *graph) weight(name string, t *tensor.Tensor) *graph {
 	g.body.bytes(5, tensorMessage(name, t))
 	return g
@@ -149,7 +149,7 @@ func tensorMessage(name string, t *tensor.Tensor) message {
 	return m
 }
 
-// message is one of protocol buffers, as it is written.
+// message is an encoded protocol buffers message.
 type message []byte
 
 func (m *message) number(field, v int) *message {
@@ -181,7 +181,7 @@ func texts(v ...string) *tensor.Tensor {
 	return &tensor.Tensor{Type: tensor.String, Shape: []int{len(v)}, Strings: v}
 }
 
-// random are numbers that are the same in each run.
+// random returns random numbers that are the same in each run.
 func random(r *rand.Rand, shape ...int) *tensor.Tensor {
 	t := floats(shape)
 	for range volume(shape) {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// The model that examples/intents trains answers each held out message as the
-// trainer has measured it.
+// The model that examples/intents trains gives the answers for the held-out messages that its
+// trainer recorded.
 func TestIntents(t *testing.T) {
 	file, rows := trained(t)
 	p := load(t, file)
@@ -44,8 +44,7 @@ func TestIntents(t *testing.T) {
 	wantTensor(t, "probabilities", &out, &answer(t, apart, in)[0])
 }
 
-// trained is a model fresh from the trainer, and its predictions: truth and
-// predicted.
+// trained returns a newly trained model and its predictions: truth and predicted.
 func trained(t *testing.T) (file []byte, predictions [][]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,7 +67,7 @@ func trained(t *testing.T) (file []byte, predictions [][]string) {
 	return file, csvOf(t, filepath.Join(out, "predictions.csv"))
 }
 
-// csvOf are the rows below the first.
+// csvOf returns the rows after the header.
 func csvOf(t *testing.T, path string) [][]string {
 	t.Helper()
 	f, err := os.Open(path)

@@ -8,8 +8,8 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// perceptron is a network of layers with Relu between and Softmax at the end, as
-// exporters write it: 512, 64, 20 is that of the scorers' bars.
+// perceptron returns a network with Relu between its layers and Softmax at the end, as
+// exporters write it. The scorers' benchmarks use 512, 64, 20.
 func perceptron(seed uint64, sides ...int) []byte {
 	r := rand.New(rand.NewPCG(seed, 1))
 	g := newGraph().input("x", tensor.Float, tensor.Any, sides[0])
@@ -27,7 +27,8 @@ func perceptron(seed uint64, sides ...int) []byte {
 	return g.output("y", tensor.Float, tensor.Any, sides[len(sides)-1]).file()
 }
 
-// intents is a model as examples/intents writes it, of so many words and labels.
+// intents returns a model as examples/intents writes it, with the given numbers of words and
+// labels.
 func intents(seed uint64, words, labels int) []byte {
 	r := rand.New(rand.NewPCG(seed, 2))
 	var pool []string
@@ -51,7 +52,7 @@ func intents(seed uint64, words, labels int) []byte {
 
 func wordOf(i int) string { return fmt.Sprintf("w%do", i*7919%10007) }
 
-// messages are texts of ten words, most of which such a model knows.
+// messages returns texts of ten words. Such a model knows most of the words.
 func messages(n, words int) *tensor.Tensor {
 	r := rand.New(rand.NewPCG(3, 3))
 	all := make([]string, n)

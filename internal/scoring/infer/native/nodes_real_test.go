@@ -20,13 +20,13 @@ import (
 //go:embed testdata/nodes.py
 var writeNodes string
 
-// claimed are the operators that we take.
+// claimed are the operators that this engine supports.
 var claimed = []string{"Add", "ArgMax", "Cast", "Concat", "Constant", "Div", "Flatten", "Gemm", "Identity", "MatMul", "Mul", "Relu", "Reshape",
 	"Sigmoid", "Softmax", "StringNormalizer", "StringSplit", "Sub", "Tanh", "TfIdfVectorizer",
 	"ArrayFeatureExtractor", "LinearClassifier", "LinearRegressor", "Normalizer", "Scaler", "ZipMap"}
 
-// refused are the tests of these operators that we leave to ONNX Runtime: each has
-// to be refused, and for this reason.
+// refused are tests of these operators that are left to ONNX Runtime. Each must be refused with
+// this reason.
 var refused = map[string]string{
 	`^test_(add|sub|mul|div)_u?int(8|16)$`:                        `type u?int(8|16) is not`,
 	`^test_(add|sub|mul|div)_uint(32|64)$`:                        `type uint(32|64) is not`,
@@ -37,8 +37,8 @@ var refused = map[string]string{
 	`^pytorch-operator\.test_operator_.*$|^pytorch-converted\..*`: `version 6 of ONNX's operators is not`,
 }
 
-// ONNX's own tests of the operators that we claim pass, all but those whose types
-// or versions we do not take.
+// ONNX's own tests of the claimed operators pass, except those with types or versions that this
+// engine does not support.
 func TestRealNodes(t *testing.T) {
 	dir := t.TempDir()
 	cmd, err := realservers.PythonONNX(t.Context(), "-c", writeNodes, dir, strings.Join(claimed, ","))
@@ -108,7 +108,7 @@ func runNode(t *testing.T, dir string) {
 		for i := range in {
 			in[i] = readTensor(t, filepath.Join(set, fmt.Sprintf("input_%d.pb", i)))
 		}
-		for range 2 { // the second time into what is there
+		for range 2 { // the second run reuses the outputs
 			if err := p.Run(in, out); err != nil {
 				t.Fatal(err)
 			}

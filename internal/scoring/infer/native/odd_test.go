@@ -8,7 +8,7 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// odd are questions about what is easily got wrong.
+// odd returns questions about cases that are easily implemented wrong.
 func odd() []*question {
 	var all []*question
 	one := func(name string, g *graph, in ...*tensor.Tensor) {
@@ -58,8 +58,8 @@ func odd() []*question {
 	return append(all, sklearn()...)
 }
 
-// named goes through attributes in the order of their names, so that the questions are
-// the same in each run.
+// named iterates over attributes in the order of their names, so that the questions are the
+// same in each run.
 func named(all map[string]attributes, fn func(name string, set attributes)) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		fn(name, all[name])

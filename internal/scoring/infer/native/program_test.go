@@ -25,8 +25,8 @@ func answer(t *testing.T, p *Program, in ...*tensor.Tensor) []tensor.Tensor {
 	return out
 }
 
-// A network answers what the formula says, in two steps, alone and among others
-// with the same bits, whether its events are full or nearly empty.
+// A network gives the result of its formula, in two steps. A row has the same bits alone and in
+// a batch, whether its numbers are dense or sparse.
 func TestPerceptron(t *testing.T) {
 	p := load(t, perceptron(1, 512, 64, 20))
 	if len(p.steps) != 2 {
@@ -45,7 +45,7 @@ func TestPerceptron(t *testing.T) {
 	}
 }
 
-// perceptronWeights are those that perceptron writes.
+// perceptronWeights returns the weights that perceptron writes.
 func perceptronWeights(seed uint64, sides ...int) (layers [][2][]float32) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	for i, n := range sides[1:] {
@@ -54,7 +54,7 @@ func perceptronWeights(seed uint64, sides ...int) (layers [][2][]float32) {
 	return layers
 }
 
-// reference is the network, written down.
+// reference computes the network directly.
 func reference(layers [][2][]float32, x []float32, k int) (all []float32) {
 	for row := range slices.Chunk(x, k) {
 		at := make([]float64, k)
@@ -82,8 +82,7 @@ func reference(layers [][2][]float32, x []float32, k int) (all []float32) {
 	return all
 }
 
-// A text goes from its letters to probabilities in one step, and that says what
-// the steps one by one do.
+// A text is turned into probabilities in one step, with the same result as separate steps.
 func TestTextInOneStep(t *testing.T) {
 	p := load(t, intents(1, 50, 7))
 	if len(p.steps) != 1 {
@@ -106,7 +105,7 @@ func TestTextInOneStep(t *testing.T) {
 	}
 }
 
-// inSteps makes every value an output too, so that nothing is taken along.
+// inSteps makes every value an output too, so that no nodes are combined.
 func inSteps(file []byte) []byte {
 	for _, name := range []string{"lower", "words", "counts", "scores"} {
 		var out, graph message
@@ -116,8 +115,8 @@ func inSteps(file []byte) []byte {
 	return file
 }
 
-// What a model was once warm for costs no memory again: from numbers and from
-// texts, to scores and to names of classes.
+// A repeated run allocates nothing: from numbers and from texts, to scores and to names of
+// classes.
 func TestNothingIsAllocated(t *testing.T) {
 	for name, c := range map[string]struct {
 		file []byte
@@ -131,7 +130,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := load(t, c.file)
 			in, out := []tensor.Tensor{*c.in}, make([]tensor.Tensor, len(p.Outputs()))
-			s := new(state) // the race detector makes a pool forget
+			s := new(state) // not from the pool, because the race detector makes pools drop their content
 			if n := testing.AllocsPerRun(20, func() {
 				if err := p.run(s, in, out); err != nil {
 					t.Fatal(err)
@@ -143,7 +142,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 }
 
-// One program may be asked by many at once.
+// Many goroutines may run one program at once.
 func TestManyAtOnce(t *testing.T) {
 	p := load(t, perceptron(1, 64, 16, 4))
 	x := random(rand.New(rand.NewPCG(6, 6)), 9, 64)
@@ -169,7 +168,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// A pipeline with a ZipMap at its end answers its scores, and knows their names.
+// A pipeline with a ZipMap at its end answers the scores, and its labels have the names.
 func TestZipMapIsLeftOut(t *testing.T) {
 	g := newGraph().input("x", tensor.Float, tensor.Any, 2)
 	g.node(ml, "LinearClassifier", []string{"x"}, []string{"label", "scores"}, attributes{"coefficients": []float32{1, 0, 0, 1}, "intercepts": []float32{0, 0}, "classlabels_strings": []string{"no", "yes"}})
@@ -186,7 +185,7 @@ func TestZipMapIsLeftOut(t *testing.T) {
 	}
 }
 
-// The program holds its weights and hardly more.
+// The program holds its weights and little more.
 func TestBytes(t *testing.T) {
 	p, weights := load(t, perceptron(1, 512, 64, 20)), int64(4*(512*64+64+64*20+20))
 	if p.Bytes() < weights || p.Bytes() > weights+2048 {
@@ -197,7 +196,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// What does not fit is an error that says what does.
+// Inputs that do not fit give an error with the expected shape or type.
 func TestRunRefuses(t *testing.T) {
 	p := load(t, perceptron(1, 8, 4, 2))
 	for name, c := range map[string]struct {
@@ -219,7 +218,7 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-// What it does not take it names.
+// An error of Load names the part of the graph that is not supported.
 func TestLoadRefuses(t *testing.T) {
 	x := func() *graph { return newGraph().input("x", tensor.Float, tensor.Any, 2) }
 	old, new := x().node("", "Relu", []string{"x"}, []string{"y"}, nil), x().node("", "Relu", []string{"x"}, []string{"y"}, nil)
@@ -246,7 +245,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// A setting of another type is not taken for one that is left out.
+// An attribute of the wrong type is an error, and not treated as absent.
 func TestAttributeOfAnotherType(t *testing.T) {
 	g := newGraph().input("x", tensor.Float, tensor.Any, 1).weight("w", floats([]int{1, 1}, 1))
 	g.node("", "Gemm", []string{"x", "w"}, []string{"y"}, attributes{"alpha": 2}).output("y", tensor.Float, tensor.Any, 1)
@@ -255,7 +254,7 @@ func TestAttributeOfAnotherType(t *testing.T) {
 	}
 }
 
-// A file of some bytes that asks for much is stopped.
+// A small file that asks for much work is stopped.
 func TestLimits(t *testing.T) {
 	wide := newGraph().input("x", tensor.Float, tensor.Any, 1).weight("w", random(rand.New(rand.NewPCG(1, 1)), 1, 1<<16)).
 		node("", "Add", []string{"x", "w"}, []string{"y"}, nil).output("y", tensor.Float, tensor.Any, 1<<16).file()
@@ -279,8 +278,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// 0 times an infinite weight is not a number: such rows are not multiplied by
-// what counts alone.
+// 0 times an infinite weight is NaN, so such rows are not multiplied as sparse rows.
 func TestWeightsThatAreNotFinite(t *testing.T) {
 	w := make([]float32, 200*2)
 	w[7] = float32(math.Inf(1))

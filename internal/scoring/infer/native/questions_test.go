@@ -9,7 +9,7 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// question is a model and what it is asked.
+// question is a model and its input.
 type question struct {
 	name    string
 	file    []byte
@@ -17,7 +17,7 @@ type question struct {
 	outputs int
 }
 
-// madeUp is one at random.
+// madeUp returns a random question.
 func madeUp(r *rand.Rand, i int) *question {
 	kinds := []func(*rand.Rand) *question{numbersAtRandom, wordsAtRandom, classifierAtRandom, tablesAtRandom, rowsAtRandom}
 	q := kinds[i%len(kinds)](r)
@@ -25,8 +25,8 @@ func madeUp(r *rand.Rand, i int) *question {
 	return q
 }
 
-// numbersAtRandom is a chain of layers: products with and without what may follow
-// them, among others.
+// numbersAtRandom returns a chain of layers. Some are products, with and without the nodes that
+// may be combined with them.
 func numbersAtRandom(r *rand.Rand) *question {
 	k, rows := 1+r.IntN(200), 1+r.IntN(9)
 	g := newGraph().input("v0", tensor.Float, tensor.Any, k)
@@ -69,7 +69,7 @@ func gemmAtRandom(r *rand.Rand, g *graph, w string, k int) int {
 	return n
 }
 
-// wordsAtRandom is a text model, sometimes with weights behind.
+// wordsAtRandom returns a text model, sometimes with weights after it.
 func wordsAtRandom(r *rand.Rand) *question {
 	letters := strings.Split("a b C dd E f G", " ")
 	least, skip := 1+r.IntN(2), r.IntN(3)
@@ -91,7 +91,7 @@ func wordsAtRandom(r *rand.Rand) *question {
 		}
 	}
 	mode := []string{"TF", "IDF", "TFIDF"}[r.IntN(3)]
-	if mode != "TF" { // what IDF makes of a column of several is the order of a hash
+	if mode != "TF" { // for a column of several sequences, ONNX Runtime's IDF depends on the order of a hash table
 		for i := range columns {
 			columns[i] = i
 		}
@@ -140,7 +140,7 @@ func sentences(r *rand.Rand, letters []string) *tensor.Tensor {
 	return texts(append(all, letters[0])...)
 }
 
-// classifierAtRandom is one of ai.onnx.ml's, or a regressor.
+// classifierAtRandom returns a classifier or a regressor of ai.onnx.ml.
 func classifierAtRandom(r *rand.Rand) *question {
 	k, classes := 1+r.IntN(60), 2+r.IntN(5)
 	post := []string{"NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"}[r.IntN(4)]
@@ -174,7 +174,7 @@ func classifierAtRandom(r *rand.Rand) *question {
 	return &question{fmt.Sprint("classifier ", post, " ", sums), g.file(), []tensor.Tensor{*in}, 2}
 }
 
-// cast makes whole numbers of floats.
+// cast converts floats to whole numbers.
 func cast(t *tensor.Tensor, kind tensor.Type) *tensor.Tensor {
 	c := &tensor.Tensor{Type: kind, Shape: t.Shape}
 	for _, v := range t.Floats {
@@ -190,7 +190,7 @@ func cast(t *tensor.Tensor, kind tensor.Type) *tensor.Tensor {
 	return c
 }
 
-// tablesAtRandom lays tables of any shapes over each other, or multiplies stacks.
+// tablesAtRandom combines tables of different shapes, or multiplies stacks.
 func tablesAtRandom(r *rand.Rand) *question {
 	kind := []tensor.Type{tensor.Float, tensor.Double, tensor.Int64, tensor.Int32}[r.IntN(4)]
 	full := make([]int, 1+r.IntN(5))
@@ -211,12 +211,12 @@ func tablesAtRandom(r *rand.Rand) *question {
 		y.Ints[i], x.Ints[i%max(len(x.Ints), 1)] = 1+int64(r.IntN(5)), int64(r.IntN(100)-50)
 	}
 	g := newGraph().input("a", kind, a...).input("b", kind, b...).node("", op, []string{"a", "b"}, []string{"y"}, nil)
-	// The shape is left to ONNX Runtime to find out.
+	// ONNX Runtime determines the shape.
 	g.body.bytes(12, *new(message).text(1, "y"))
 	return &question{fmt.Sprint(op, a, b, kind), g.file(), []tensor.Tensor{*x, *y}, 1}
 }
 
-// shrunk is a shape with sides that are repeated, or left out at the front.
+// shrunk returns a shape with some dimensions of length 1, or without some of the first ones.
 func shrunk(r *rand.Rand, full []int) []int {
 	s := slices.Clone(full)
 	for i := range s {
@@ -227,7 +227,7 @@ func shrunk(r *rand.Rand, full []int) []int {
 	return s[r.IntN(len(s)):]
 }
 
-// rowsAtRandom are steps that turn tables round or ask what is the greatest.
+// rowsAtRandom returns one operator that changes or searches a table.
 func rowsAtRandom(r *rand.Rand) *question {
 	shape := []int{1 + r.IntN(4), 1 + r.IntN(5), 1 + r.IntN(6)}
 	axis := r.IntN(6) - 3

@@ -17,8 +17,8 @@ import (
 //go:embed testdata/runtime.py
 var askRuntime string
 
-// ONNX Runtime answers the same to graphs made up at random, of all operators that
-// we claim, and to those for which ONNX has no tests.
+// ONNX Runtime gives the same answers to random graphs of all claimed operators, and to cases
+// that ONNX's own tests do not cover.
 func TestRealRuntimeSaysTheSame(t *testing.T) {
 	dir := t.TempDir()
 	r := rand.New(rand.NewPCG(2026, 11))
@@ -77,7 +77,8 @@ func (q *question) write(t *testing.T, folder string) {
 	}
 }
 
-// trainedQuestion is what examples/intents trains, asked what people write.
+// trainedQuestion returns the model that examples/intents trains, with messages as people write
+// them.
 func trainedQuestion(t *testing.T) *question {
 	t.Helper()
 	file, _ := trained(t)

@@ -6,8 +6,8 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// sklearn are models as its exporter writes them: a regression behind a scaler,
-// with and without names beside its scores, and a network for two classes.
+// sklearn returns models as its exporter writes them: a regression after a scaler, with and
+// without names of the scores, and a network for two classes.
 func sklearn() []*question {
 	return []*question{pipeline(false), pipeline(true), network()}
 }

@@ -12,7 +12,7 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// message is one of protocol buffers, as it is written.
+// message is an encoded protocol buffers message.
 type message []byte
 
 func (m *message) number(field, v int) *message {
@@ -27,7 +27,7 @@ func (m *message) bytes(field int, v []byte) *message {
 
 func (m *message) text(field int, v string) *message { return m.bytes(field, []byte(v)) }
 
-// file is a graph with what every file has besides.
+// file returns a file with a graph and the other required fields.
 func file(graph message) []byte {
 	var opset, label, m message
 	opset.text(1, "ai.onnx").number(2, 17)
@@ -74,7 +74,7 @@ func little(v ...float32) (b []byte) {
 	return b
 }
 
-// small is a graph with one of most things.
+// small returns a graph with one of most things.
 func small() message {
 	var g, m message
 	attribute := new(message).text(1, "axis").number(3, -1).number(20, AttributeInt)
@@ -174,7 +174,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// A file that is cut off anywhere is an error, or a smaller model: never a crash.
+// A file that is cut off anywhere gives an error or a smaller model, but never a crash.
 func TestReadCut(t *testing.T) {
 	whole := file(small())
 	for n := range whole {
@@ -184,11 +184,11 @@ func TestReadCut(t *testing.T) {
 	}
 }
 
-// What a file asks for is bounded by its size, whatever it says.
+// The memory for a file is bounded by its size, whatever sizes it declares.
 func TestReadIsBounded(t *testing.T) {
 	var g message
 	for range 200_000 {
-		g.bytes(1, nil) // nodes that are nothing
+		g.bytes(1, nil) // empty nodes
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -202,8 +202,8 @@ func TestReadIsBounded(t *testing.T) {
 	}
 }
 
-// A loop's graph, a map, a function of the file's own: it reads them, and leaves
-// it to engines to take them or not.
+// Read accepts a loop's graph, a map and a function that the file defines. Engines decide
+// whether they support them.
 func TestReadPassesOver(t *testing.T) {
 	g := small()
 	loop := node("Loop", "x", "l")

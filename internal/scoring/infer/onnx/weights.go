@@ -174,7 +174,7 @@ func decoded[T any](raw []byte, n, size int, one func([]byte) T) []T {
 	return all
 }
 
-// ReadTensor reads a tensor from a file of its own, such as those of ONNX's own tests.
+// ReadTensor reads a tensor from a separate file, as in ONNX's own tests.
 func ReadTensor(data []byte) (*tensor.Tensor, error) {
 	r := &reader{left: grant + growth*len(data)}
 	_, t, err := r.tensor(data)

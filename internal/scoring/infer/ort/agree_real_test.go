@@ -57,7 +57,7 @@ func agree(t *testing.T, source *rand.Rand, ours *native.Program, theirs *Progra
 	}
 }
 
-// sameChoice allows for another best where two are as good as each other.
+// sameChoice accepts different best classes if their scores are equal.
 func sameChoice(t *testing.T, scores *tensor.Tensor, a, b []int64) {
 	t.Helper()
 	n := scores.Shape[1]

@@ -9,7 +9,7 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// The race detector has pools forget what they hold, so that this is not for it.
+// Not with the race detector, because it makes pools drop their content.
 func TestRealNothingIsAllocated(t *testing.T) {
 	p := network(t, open(t))
 	in, out := []tensor.Tensor{numbers(rand.New(rand.NewPCG(1, 2)), 8, 512)}, make([]tensor.Tensor, 1)

@@ -15,11 +15,11 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// corruptions are how many damaged files are tried.
+// corruptions is the number of damaged files.
 const corruptions = 3000
 
-// Damaged files are errors, or models that answer something: none ends the process.
-// It is another process, since one that were ended could not say so.
+// A damaged file gives an error or a model that answers. None may end the process. The test
+// runs them in a child process, because an ended process could not report it.
 func TestRealCorruptFiles(t *testing.T) {
 	if dir := os.Getenv("TIDEMILL_TEST_CORRUPT"); dir != "" {
 		loadCorrupt(t, dir)
@@ -38,8 +38,8 @@ func TestRealCorruptFiles(t *testing.T) {
 	t.Log(lastLine(string(out), "damaged files"))
 }
 
-// seedOf is the same in each run: what a run finds must not be by luck. Give another in
-// TIDEMILL_TEST_SEED to look for more.
+// seedOf returns a fixed seed, so that a failure does not depend on chance. Set
+// TIDEMILL_TEST_SEED to search for more.
 func seedOf(t *testing.T) uint64 {
 	t.Helper()
 	text := os.Getenv("TIDEMILL_TEST_SEED")
@@ -71,7 +71,7 @@ func loadCorrupt(t *testing.T, dir string) {
 	}
 	refused, loaded, ran := 0, 0, 0
 	for i := range corruptions {
-		fmt.Fprintf(os.Stderr, "file %d\n", i) // what is last said tells the one that ended it
+		fmt.Fprintf(os.Stderr, "file %d\n", i) // after a crash, the last line names the file
 		p, err := r.Load(damage(source, files[source.IntN(len(files))]))
 		if err != nil {
 			refused++
@@ -86,8 +86,8 @@ func loadCorrupt(t *testing.T, dir string) {
 	t.Logf("%d damaged files: %d refused, %d loaded, of which %d answered", corruptions, refused, loaded, ran)
 }
 
-// damage changes a few bytes, mostly near the ends, where the graph is and not the
-// numbers; or it cuts, doubles or moves a part.
+// damage changes a few bytes, or cuts, repeats or removes a part. Most changes are near the
+// ends, where the graph is and not its numbers.
 func damage(r *rand.Rand, file []byte) []byte {
 	b := append([]byte(nil), file...)
 	for range 1 + r.IntN(4) {
@@ -122,7 +122,7 @@ func anywhere(r *rand.Rand, n int) int {
 	return r.IntN(n)
 }
 
-// tryRun gives a model what it says it wants, if that is no more than a little.
+// tryRun runs a model with inputs of the declared shapes, unless they are large.
 func tryRun(p *Program) bool {
 	in := make([]tensor.Tensor, len(p.Inputs()))
 	for i, s := range p.Inputs() {

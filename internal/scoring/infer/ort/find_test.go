@@ -38,7 +38,7 @@ func TestWhereToLookTakesAFolder(t *testing.T) {
 	}
 }
 
-// What is missing, or is no such library, is said with what to do.
+// If the library is missing or invalid, the error says how to install it.
 func TestOpenWhatIsNotThere(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "other.so")
 	if err := os.WriteFile(other, []byte("no library"), 0o600); err != nil {
@@ -96,7 +96,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// What the library holds in other types is converted there and back.
+// Values that the library stores in other types are converted in both directions.
 func TestConversions(t *testing.T) {
 	for _, kind := range []tensor.Type{tensor.Float, tensor.Double, tensor.Int32, tensor.Int64, tensor.Bool} {
 		var b buffer

@@ -11,11 +11,11 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// operators are those that both engines claim, of which ONNX has tests.
+// operators are the operators that both engines support and ONNX has tests for.
 const operators = "Add,ArgMax,Cast,Concat,Constant,Div,Flatten,Gemm,Identity,MatMul,Mul,Relu,Reshape,Sigmoid,Softmax," +
 	"StringNormalizer,StringSplit,Sub,Tanh,TfIdfVectorizer,LinearClassifier,LinearRegressor,Normalizer,Scaler,ZipMap"
 
-// leftOut is why one of ONNX's tests may be refused, each with how the error says so.
+// leftOut has the allowed reasons for refusing one of ONNX's tests, each with its error.
 var leftOut = map[string]*regexp.Regexp{
 	"types that events are not made into":  regexp.MustCompile(`elements of ONNX's type \d+ are not fed|no tensor, and is not supported`),
 	"operators from before version 7":      regexp.MustCompile(`Could not find an implementation for \w+\(6\)`),
@@ -24,8 +24,8 @@ var leftOut = map[string]*regexp.Regexp{
 	"words of a language that is not here": regexp.MustCompile(`Failed to construct locale with name:en_US.UTF-8`),
 }
 
-// ONNX's own tests of these operators pass, or the model is refused for a reason of
-// the list. Nothing that was loaded answers wrongly.
+// ONNX's own tests of these operators pass, or the model is refused for a listed reason. No
+// loaded model gives a wrong answer.
 func TestRealNodes(t *testing.T) {
 	r := open(t)
 	passed, left := 0, map[string]int{}
@@ -65,7 +65,7 @@ func runNode(t *testing.T, p *Program, dir string) {
 		for i := range in {
 			in[i] = readTensor(t, filepath.Join(set, fmt.Sprintf("input_%d.pb", i)))
 		}
-		for range 2 { // the second time into what is there
+		for range 2 { // the second run reuses the outputs
 			if err := p.Run(in, out); err != nil {
 				t.Fatal(err)
 			}

@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// open is the library that make test-real has fetched.
+// open opens the library that make test-real has fetched.
 func open(t testing.TB) *Runtime {
 	t.Helper()
 	if os.Getenv(Variable) == "" {
@@ -27,7 +27,7 @@ func open(t testing.TB) *Runtime {
 	return r
 }
 
-// python runs a script that writes files into a folder, which is returned.
+// python runs a script that writes files into a folder, and returns the folder.
 func python(t testing.TB, script string, args ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,7 +68,7 @@ func glob(t testing.TB, pattern ...string) []string {
 	return all
 }
 
-// wantTensor holds a tensor against another: numbers within 1e-5, all else as it is.
+// wantTensor compares two tensors: numbers within 1e-5, everything else exactly.
 func wantTensor(t *testing.T, name string, got, want *tensor.Tensor) {
 	t.Helper()
 	if got.Type != want.Type || !slices.Equal(got.Shape, want.Shape) {

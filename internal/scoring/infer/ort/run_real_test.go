@@ -15,7 +15,7 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// Many goroutines ask many models at once, and each gets its own answer.
+// Many goroutines run many models at once, and each gets the right answer.
 func TestRealManyAtOnce(t *testing.T) {
 	r := open(t)
 	var wait sync.WaitGroup
@@ -53,7 +53,7 @@ func askOften(t *testing.T, p *Program, in, want []tensor.Tensor) {
 	}
 }
 
-// What does not fit is an error that names the input, and the next call works.
+// An input that does not fit gives an error that names it, and the next call works.
 func TestRealWrongInputs(t *testing.T) {
 	p := network(t, open(t))
 	good := numbers(rand.New(rand.NewPCG(1, 2)), 2, 512)
@@ -90,7 +90,7 @@ func TestRealMetadata(t *testing.T) {
 	}
 }
 
-// network is one of 512→64→20.
+// network loads a network of 512→64→20.
 func network(t testing.TB, r *Runtime) *Program {
 	t.Helper()
 	p, err := r.Load(networkFile(t))
@@ -106,8 +106,8 @@ func networkFile(t testing.TB) []byte {
 	return readFile(t, python(t, "testdata/network.py")+"/network.onnx")
 }
 
-// used is the processor's time that this process had: beside others, the clock on
-// the wall says little.
+// used returns the processor time of this process, because the wall clock includes other
+// processes.
 func used(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
@@ -117,7 +117,7 @@ func used(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkNetwork is a network of 512→64→20; see kernel's.
+// BenchmarkNetwork measures the network of the kernel's BenchmarkNetwork.
 func BenchmarkNetwork(b *testing.B) {
 	p := network(b, open(b))
 	for _, rows := range []int{1, 2, 4, 8, 32, 256} {

@@ -12,7 +12,7 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// BenchmarkSessions loads 1,000 models of 512→64→20 that all stay, and asks each.
+// BenchmarkSessions loads 1,000 models of 512→64→20, keeps all of them, and runs each.
 func BenchmarkSessions(b *testing.B) {
 	r, file := open(b), networkFile(b)
 	for b.Loop() {
@@ -40,7 +40,7 @@ func BenchmarkSessions(b *testing.B) {
 	}
 }
 
-// resident is the memory of this process, in kB.
+// resident returns the memory of this process in kB.
 func resident(b *testing.B) (kB int) {
 	b.Helper()
 	status, err := os.ReadFile("/proc/self/status")
