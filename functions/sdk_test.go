@@ -36,7 +36,7 @@ func TestTheOracleCalls(t *testing.T) {
 	e.SetID("1")
 	e.SetSource("https://shop.example/?a=1")
 	e.SetType("order-placed")
-	e.SetSubject("merchant-7") // without characters that a header must encode, because sdk-go does not decode them
+	e.SetSubject("merchant-7") // has no characters that a header must encode, because sdk-go does not decode them
 	e.SetTime(time.Date(2026, 3, 1, 12, 0, 0, 123_000_000, time.UTC))
 	e.SetDataSchema("https://shop.example/order/1")
 	e.SetExtension("partitionkey", "k")

@@ -81,7 +81,7 @@ type group struct {
 	model  *infer.Model // nil if there is none
 	does   verdict      // verdict of its items if there is no model
 	reason error
-	first  int32 // in the batch's order
+	first  int32 // index in the batch's order
 	n      int32
 	plan   *plan
 
@@ -179,7 +179,7 @@ const (
 // unit is some items of one group.
 type unit struct {
 	group int32
-	first int32 // in the batch's order
+	first int32 // index in the batch's order
 	n     int32
 }
 

@@ -298,8 +298,8 @@ func (s *session) putLate(ctx context.Context, to output, b *batch) error {
 	return nil
 }
 
-// receipt returns a function that notes where the last output of a partition is; the
-// others are before it. Without transactions nothing is read back.
+// receipt returns a function that notes the offset of a partition's last output; all
+// others have lower offsets. Without transactions nothing is read back.
 func (s *session) receipt(t *assignment, i int32) func(broker.Receipt) {
 	if i != t.last || s.p != nil {
 		return nil

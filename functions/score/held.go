@@ -30,8 +30,8 @@ type held struct {
 	keys    map[string]*heldKey
 	closed  keyHeap   // keys whose models have not been asked for
 	open    keyHeap   // keys whose events may be taken
-	kept    *contents // of events that were parked lately
-	loaded  *contents // of events that were read lately
+	kept    *contents // contents of recently parked events
+	loaded  *contents // contents of recently read events
 	waiting int       // number of events that have not been taken
 
 	serial   int64            // serial number of the last returned record
@@ -72,7 +72,7 @@ func newContents() *contents { return parked.NewCache[uint64, *heldEvent](0) }
 
 // heldEvent is an event that was parked.
 type heldEvent struct {
-	view   broker.View // with memory of its own
+	view   broker.View // view with separate memory
 	key    string
 	offset int64 // offset on the input
 	logged int64 // time when it reached the input, in milliseconds
@@ -258,7 +258,7 @@ const (
 
 // heldLog has the entries in the order in which they were parked, which is the order of
 // their offsets. Their sequence numbers never change. It grows and shrinks by blocks,
-// so that it takes no more memory than it needs.
+// so that it uses only the memory that it needs.
 type heldLog struct {
 	blocks [][]heldEntry
 	first  uint64 // sequence number of the first entry

@@ -20,7 +20,7 @@ type Scored struct {
 	Label  string             `json:"label,omitempty"`
 	Score  float64            `json:"score,omitempty"`  // score of the label
 	Scores map[string]float64 `json:"scores,omitempty"` // scores by label, or by number
-	Values []float64          `json:"values,omitempty"` // outputs of a model that is no classifier
+	Values []float64          `json:"values,omitempty"` // outputs of a model that is not a classifier
 }
 
 // Result is the score of one event.

@@ -213,7 +213,7 @@ func appendLarge(dst []byte, v float32) []byte {
 	return append(dst, "null"...)
 }
 
-// appendValue appends a number that is no score and so may be small: six decimals if
+// appendValue appends a number that is not a score and so may be small: six decimals if
 // these have at least four digits, otherwise as many as needed.
 func appendValue(dst []byte, v float32) []byte {
 	if v != 0 && v > -0.001 && v < 0.001 {

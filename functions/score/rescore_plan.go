@@ -21,7 +21,7 @@ type rescoreNote struct {
 	Stream  string  `json:"t"`
 	Records int64   `json:"n"`
 	End     int64   `json:"e"`
-	Answers []int64 `json:"a"` // for each partition of the output, the first offset at which outputs after this place may be
+	Answers []int64 `json:"a"` // first offset that outputs of later inputs can have, by partition of the output
 }
 
 func (n rescoreNote) String() string {
@@ -113,7 +113,7 @@ func (r *rescore) left(p broker.Position) error {
 		return fmt.Errorf("%w as %s: what lies beside its places is of another version of Tidemill: %w", ErrRescore, r.id, err)
 	}
 	r.stretch = append(r.stretch, rescoreRange{p.Partition, p.Offset, n.End, slices.Clone(n.Answers)})
-	for i := range min(len(n.Answers), len(r.note.Answers)) { // each note contains the outputs that were known before it
+	for i := range min(len(n.Answers), len(r.note.Answers)) { // each note contains the earlier outputs
 		n.Answers[i] = max(n.Answers[i], r.note.Answers[i])
 	}
 	r.note = n

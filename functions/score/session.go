@@ -106,7 +106,7 @@ func (s *session) join(ctx context.Context) (err error) {
 // Group is the consumer group of a scorer.
 func Group(scorer string) string { return "scorer." + scorer }
 
-// pipeline gathers and computes until no more events come.
+// pipeline gathers and computes until the session ends.
 func (s *session) pipeline() {
 	defer close(s.over)
 	defer close(s.computed)

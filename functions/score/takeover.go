@@ -100,7 +100,7 @@ func (s *session) rebuild(ctx context.Context, at []broker.Position, notes []not
 // note there are none, because a note is committed before the first output. A partition
 // that a recreated output stream does not have is skipped, too.
 func (s *session) readBack(ctx context.Context, at []broker.Position, notes []note, all []*assignment, partitions int32) error {
-	places := map[int32]int64{} // by partition of the output
+	places := map[int32]int64{} // offsets by partition of the output
 	of := map[int32][]*assignment{}
 	for i, t := range all {
 		n := notes[i]

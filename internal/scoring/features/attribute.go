@@ -26,8 +26,8 @@ func (r *reader) attribute(v *broker.View, index int) error {
 	return r.said(index, said)
 }
 
-// lookUp finds an attribute. If the event is not on a stream yet, the record's key is
-// what the broker will derive from the attributes.
+// lookUp finds an attribute. If the event is not on a stream yet, key is the value
+// that the broker will derive from the attributes.
 func lookUp(v *broker.View, name string) (string, bool) {
 	if said, there := v.Attribute(name); there || name != "key" {
 		return said, there
@@ -167,7 +167,7 @@ func (r *reader) fault(v *broker.View) error {
 	return s.fault("is %s", describe(found, s.Type))
 }
 
-// readsAlone reports whether an event can be read without the rows before it.
+// readsAlone reports whether an event can be read as the first row.
 func (p *Plan) readsAlone(v *broker.View) bool {
 	in := make([]tensor.Tensor, len(p.slots))
 	p.Begin(in, 1)

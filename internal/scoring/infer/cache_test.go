@@ -109,7 +109,7 @@ func TestALoadThatAllHaveLeftBringsNothing(t *testing.T) {
 		synctest.Wait()
 		leave()
 		synctest.Wait()
-		c.loads = make(chan struct{}, 1) // with one processor, the first load holds the only place
+		c.loads = make(chan struct{}, 1) // the first load holds the only place if there is one processor
 		used, err := c.Load(t.Context(), r)
 		if err != nil {
 			t.Fatal(err)

@@ -220,7 +220,7 @@ func (d *disk) list() (all []kept, err error) {
 }
 
 // Layout of a file on disk: a magic text, then the artifact, model.yaml and model.onnx,
-// each with its length before it, then the SHA-256 of all that.
+// each after its length, then the SHA-256 of everything.
 const (
 	layout  = "tidemill model 1\n"
 	lengths = 8

@@ -217,7 +217,7 @@ func (p *play) end() {
 	case p.unfit[now]:
 		want = []string{strconv.Itoa(before)}
 	}
-	if p.unfit[now] { // or the version that answered when this one was found unfit
+	if p.unfit[now] { // the version that answered when this one was found unfit is right too
 		want = append(want, strconv.Itoa(p.history[p.last]))
 	}
 	if !slices.Contains(want, got) {

@@ -19,7 +19,7 @@ const tall = 128
 // line by line, for any number of columns and rows of input. A low matrix is small
 // enough to stay in the first cache. It is cut into panels, so that few columns are
 // multiplied at once even if they end within a strip. There is no padding: thousands of
-// models take no more memory than their numbers.
+// models take only the memory of their numbers.
 type Weights struct {
 	k, n int
 	data []float32
@@ -46,7 +46,7 @@ func pack(on variant, k, n int, b []float32) *Weights {
 
 // columns are consecutive columns: a panel, or the rest after whole panels.
 type columns struct {
-	data          []float32 // from the first of them to the end of the matrix
+	data          []float32 // part of the matrix from the first of these columns on
 	from, width   int
 	stride, strip int // numbers from a row to the next, and from a strip to the next
 }

@@ -91,7 +91,7 @@ func wordsAtRandom(r *rand.Rand) *question {
 		}
 	}
 	mode := []string{"TF", "IDF", "TFIDF"}[r.IntN(3)]
-	if mode != "TF" { // for a column of several sequences, ONNX Runtime's IDF depends on the order of a hash table
+	if mode != "TF" { // ONNX Runtime's IDF of a column with several sequences depends on the order of a hash table
 		for i := range columns {
 			columns[i] = i
 		}
