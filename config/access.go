@@ -151,9 +151,9 @@ func readPatterns(v value, reserved func(string) bool) []string {
 		switch {
 		case !ok:
 		case strings.Contains(strings.TrimSuffix(p, "*"), "*"):
-			item.problem("%s has a * that is not its end; a trailing * stands for any rest, and nothing else does", show(p))
+			item.problem("%s has a * that is not its end; write a * only at the end, where it matches any rest", show(p))
 		case reserved != nil && reserved(p):
-			item.problem("%s is Tidemill's own, which nobody may publish from outside; remove it", show(p))
+			item.problem("%s is reserved for Tidemill and cannot be published from outside; remove it", show(p))
 		default:
 			all = append(all, p)
 		}
@@ -206,7 +206,7 @@ func (t *Token) readHash(v value) {
 	sum, err := hex.DecodeString(digits)
 	if !prefixed || err != nil || len(sum) != len(t.Hash) {
 		v.problem("must be %s and the 64 hex digits of the token's SHA-256, never the token itself; "+
-			"`tidemill token new` writes it. If this is a token, it is no secret any more: make a new one", hashPrefix)
+			"`tidemill token new` writes it. If this is a token, it is no longer secret: make a new one", hashPrefix)
 		return
 	}
 	copy(t.Hash[:], sum)

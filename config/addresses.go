@@ -53,7 +53,7 @@ func readAddress(flag, given, env string, getenv func(string) string, check func
 }
 
 // errUser repeats nothing of the address.
-var errUser = errors.New("holds a user or a password; give the address alone, and user and password in files of their own")
+var errUser = errors.New("holds a user or a password; give only the address, and put user and password into separate files")
 
 func checkServers(s string) (string, error) {
 	if strings.Contains(s, "@") || secretIn(s) != "" {

@@ -228,7 +228,7 @@ func (d *draft) readName(v value) {
 func (d *draft) only(at *yaml.Node, v value) bool {
 	here := Problem{File: v.file, Line: at.Line}
 	if first, ok := d.places[v.path]; ok {
-		v.problemAt(at, "stands in %s too; keep one", first.at())
+		v.problemAt(at, "is also in %s; keep one", first.at())
 		return false
 	}
 	d.places[v.path] = here

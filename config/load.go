@@ -170,7 +170,7 @@ func ParseWithheld(text string) (Withheld, error) {
 		_, name, _ := strings.Cut(one, "/")
 		known := strings.HasPrefix(one, secretKind) || strings.HasPrefix(one, claimKind)
 		if begin := strings.TrimSuffix(name, "*"); !known || name == "" || strings.ContainsAny(begin, "*/ ") {
-			return nil, fmt.Errorf("%s names nothing that could be withheld from runs; write secret/NAME or claim/NAME, with commas between; a * at the end stands for any rest", show(one))
+			return nil, fmt.Errorf("%s names nothing that could be withheld from runs; write secret/NAME or claim/NAME, with commas between; a * at the end matches any rest", show(one))
 		}
 		all = append(all, one)
 	}
@@ -216,7 +216,7 @@ func (w Withheld) Find(secrets map[string]string, in tidemill.Inside) string {
 }
 
 // ownAlone follows the name of an object that no recipe may name.
-const ownAlone = "is the install's own, and no run is given it; copy what the run needs into one of its own"
+const ownAlone = "belongs to the install, and runs cannot get it; copy what the run needs into a separate one"
 
 // checkRun reports the objects that the place withholds from runs.
 func (p Place) checkRun(run value) {
@@ -247,7 +247,7 @@ func (p Place) checkService(v value) {
 	if !both || namespace == p.Namespace {
 		return
 	}
-	v.problem("%s lies in another namespace than this install, which is in %s and sees no other; write its url for it, such as http://%s.%s.svc.cluster.local", show(v.node.Value), p.Namespace, name, namespace)
+	v.problem("%s is in another namespace; this install is in %s and cannot see others; write its url instead, such as http://%s.%s.svc.cluster.local", show(v.node.Value), p.Namespace, name, namespace)
 }
 
 // each returns the values of a list. If the value is not a list, that has been reported, and

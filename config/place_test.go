@@ -27,7 +27,7 @@ func TestARecipeNamesNothingOfTheInstalls(t *testing.T) {
 	}
 	const recipe = "version: 1\nrecipes:\n  r:\n    run:\n      image: i\n      command: [c]\n"
 	for said, want := range map[string]string{
-		"secrets: {T: tidemill-run-secret/run-secret}":             "c.yaml:7: recipes.r.run.secrets.T: the Secret \"tidemill-run-secret\" is the install's own",
+		"secrets: {T: tidemill-run-secret/run-secret}":             "c.yaml:7: recipes.r.run.secrets.T: the Secret \"tidemill-run-secret\" belongs to the install",
 		"secrets: {T: kafka-user/password}":                        "recipes.r.run.secrets.T: the Secret \"kafka-user\"",
 		"secrets: {T: 'sh.helm.release.v1.x.v1/release'}":          "the Secret \"sh.helm.release.v1.x.v1\"",
 		"secrets: {A: mine/a, T: kafka-user/password}":             "recipes.r.run.secrets.T: ",
@@ -95,7 +95,7 @@ func TestAServiceOfAnotherNamespace(t *testing.T) {
 	for service, refused := range map[string]bool{"prices": false, "ml/prices": false, "shop/prices": true} {
 		text := "version: 1\ntriggers:\n  t:\n    when: {type: a}\n    to: {service: " + service + "}\n"
 		got := placed(t, Place{Namespace: "ml"}, text)
-		if want := `c.yaml:5: triggers.t.to.service: "shop/prices" lies in another namespace`; refused != strings.Contains(got, want) ||
+		if want := `c.yaml:5: triggers.t.to.service: "shop/prices" is in another namespace`; refused != strings.Contains(got, want) ||
 			refused != strings.Contains(got, "http://prices.shop.svc.cluster.local") || !refused && got != "" {
 			t.Errorf("%s: %q", service, got)
 		}

@@ -129,7 +129,7 @@ func (c *Cards) readOrder(v value) {
 		switch {
 		case !ok:
 		case slices.Contains(c.NewestFirst, text):
-			item.problem("%s stands twice; keep one", show(text))
+			item.problem("%s appears twice; keep one", show(text))
 		default:
 			c.NewestFirst = append(c.NewestFirst, text)
 		}
@@ -219,7 +219,7 @@ func (p *Pool) readTolerations(v value) {
 		)
 		t.check(item, given)
 		if v.to.count() == wrong && slices.Contains(p.Tolerations, t) {
-			item.problem("stands twice; keep one")
+			item.problem("appears twice; keep one")
 		}
 		p.Tolerations = append(p.Tolerations, t)
 	}

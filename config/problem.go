@@ -164,11 +164,11 @@ func unknownKey(key string, known []string) string {
 	case secretWord.MatchString(key) && slices.Contains(known, "hash"):
 		return "unknown key; the file holds the hash of a token, never the token: `tidemill token new` writes it"
 	case slices.Contains(known, "bearerFile") && (secretWord.MatchString(key) || loginWord.MatchString(key)):
-		return "unknown key; secrets never stand in the config: put it into a file, and name that file with bearerFile, basicFile or headerFile"
+		return "unknown key; secrets must not be in the config: put it into a file, and name that file with bearerFile, basicFile or headerFile"
 	case secretWord.MatchString(key):
-		return "unknown key; secrets never stand in the config: put it into a file and name that file by flag or environment"
+		return "unknown key; secrets must not be in the config: put it into a file and name that file by flag or environment"
 	case addressWord.MatchString(key):
-		return fmt.Sprintf("unknown key; addresses never stand in the config: give them by flag or as %s, %s, %s",
+		return fmt.Sprintf("unknown key; addresses must not be in the config: give them by flag or as %s, %s, %s",
 			envKafka, envRedis, envStore)
 	}
 	return "unknown key; known here: " + strings.Join(known, ", ")
@@ -183,7 +183,7 @@ var otherWords = map[string]struct{ key, next string }{
 	"filter":     {"where", "write where, with an expression such as \"subject LIKE 'bot-%'\""},
 	"filters":    {"where", "write where, with an expression such as \"subject LIKE 'bot-%'\""},
 	"timeout":    {"deadline", "write deadline, which bounds one attempt"},
-	"args":       {"command", "write command, a list with the arguments behind the program"},
+	"args":       {"command", "write command, a list with the program and its arguments"},
 	"gpu":        {"gpus", "write gpus"},
 	"workdir":    {"dir", "write dir, the folder that the command runs in"},
 }

@@ -81,7 +81,7 @@ func (in *InputFrom) checkURI(v value, given map[string]bool) {
 		return
 	}
 	if in.Allow = literalOrigin(in.URI); in.Allow == nil {
-		v.child("allow", v.node).problem("is missing; whoever publishes the event chooses what is fetched, so say what the uri may begin with, such as [\"https://data.example/\"]")
+		v.child("allow", v.node).problem("is missing; the publisher of the event chooses the uri, so list the allowed prefixes, such as [\"https://data.example/\"]")
 	}
 }
 
@@ -158,7 +158,7 @@ func checkPrefix(text string) error {
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.ContainsAny(text, "?#\\ \t\n{}%"):
 		return errors.New("is more than scheme, host and a plain path; write it like https://data.example/exports/")
 	case u.Path == "":
-		return errors.New("ends within the host, which may go on; write a / behind it")
+		return errors.New("ends within the host, which could continue; end it with a /")
 	case path.Clean(u.Path) != strings.TrimSuffix(u.Path, "/") && u.Path != "/":
 		return errors.New("has a path with . or .. or // in it; write it plainly")
 	}

@@ -67,7 +67,7 @@ func (d *draft) readJob(v value, j *Job) {
 	j.checkInside(v, given)
 	for _, name := range slices.Sorted(maps.Keys(j.Secrets)) {
 		if _, twice := j.Env[name]; twice {
-			v.child("secrets", v.at("secrets")).child(name, v.node).problem("stands in env too; keep one")
+			v.child("secrets", v.at("secrets")).child(name, v.node).problem("is also in env; keep one")
 		}
 	}
 }
@@ -290,7 +290,7 @@ func (j *Job) readPullSecrets(v value) {
 		switch {
 		case name == "":
 		case slices.Contains(j.Inside.PullSecrets, name):
-			item.problem("%s stands twice; keep one", show(name))
+			item.problem("%s appears twice; keep one", show(name))
 		default:
 			j.Inside.PullSecrets = append(j.Inside.PullSecrets, name)
 		}

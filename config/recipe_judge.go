@@ -49,7 +49,7 @@ func (d *draft) readGate(v value) (all []string) {
 		switch {
 		case !ok:
 		case slices.Contains(all, text):
-			item.problem("%s stands twice; keep one", show(text))
+			item.problem("%s appears twice; keep one", show(text))
 		default:
 			d.checkClause(item, text)
 			all = append(all, text)

@@ -67,7 +67,7 @@ func (d *draft) readRecipeWhen(v value) whenRead {
 	}
 	for _, key := range []string{"each", "spread"} {
 		if w.given[key] {
-			v.child(key, v.at(key)).problem("is for the ticks of a schedule; write schedule beside it, or remove the key")
+			v.child(key, v.at(key)).problem("is for the ticks of a schedule; add schedule, or remove the key")
 		}
 	}
 	if !w.given["stream"] {
@@ -92,11 +92,11 @@ func (w *whenRead) checkWaits() {
 func (w *whenRead) ofSchedule() {
 	for _, key := range []string{"type", "where", "stream"} {
 		if w.given[key] {
-			w.at.child(key, w.at.at(key)).problem("stands beside schedule, which means all of its ticks; remove one of the two, and to filter ticks write type: %s and where: \"schedule = 'NAME' AND …\"", tidemill.TypeScheduleTick)
+			w.at.child(key, w.at.at(key)).problem("cannot be combined with schedule, which means all of its ticks; remove one of the two, and to filter ticks write type: %s and where: \"schedule = 'NAME' AND …\"", tidemill.TypeScheduleTick)
 		}
 	}
 	if w.given["spread"] && !w.given["each"] {
-		w.at.child("spread", w.at.at("spread")).problem("lays the runs of several keys over a time; write each: key beside it, or spread in the schedule")
+		w.at.child("spread", w.at.at("spread")).problem("distributes the runs of several keys over a time; add each: key, or write spread in the schedule")
 	}
 	w.When = When{Types: []string{tidemill.TypeScheduleTick}, Where: "schedule = '" + w.Schedule + "'"}
 }
@@ -121,7 +121,7 @@ func (d *draft) checkSchedules(r Recipe, whens []whenRead) {
 		case w.Each && r.Key == KeyNone:
 			w.at.child("each", w.at.at("each")).problem("the recipe has no keys (key: none); remove the key")
 		case !w.Each && !keyed && r.Key != KeyNone:
-			at.problem("%s ticks without a key, and the recipe makes something for each; write each: key beside it", show(w.Schedule))
+			at.problem("%s ticks without a key, and the recipe makes something for each key; add each: key", show(w.Schedule))
 		}
 	}
 }

@@ -134,7 +134,7 @@ func (s *Schedule) readKeys(v value) {
 		case len(key) > maxKey:
 			item.problem("%s is longer than %d letters", show(key), maxKey)
 		case again:
-			item.problem("%s stands twice; the first is in line %d, keep one", show(key), line)
+			item.problem("%s appears twice; the first is in line %d, keep one", show(key), line)
 		default:
 			first[key] = item.node.Line
 			s.Keys = append(s.Keys, key)

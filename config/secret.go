@@ -139,9 +139,9 @@ const (
 	// may contain very many.
 	maxAuthority = 1 << 10
 
-	leakedPassword = "holds a URL with a password; secrets never stand in the config: " +
-		"remove the password and give it in a file named by flag or environment, or by basicFile beside a trigger's url"
-	leakedKey = "holds a private key; secrets never stand in the config: " +
+	leakedPassword = "holds a URL with a password; secrets must not be in the config: " +
+		"remove the password and give it in a file named by flag or environment, or by basicFile next to a trigger's url"
+	leakedKey = "holds a private key; secrets must not be in the config: " +
 		"put it into a file and name that file by flag or environment"
 	leakedToken = "holds a token; a file holds at most its hash, which `tidemill token new` writes. " +
 		"What stood here is no secret any more: remove the token and make a new one"

@@ -52,7 +52,7 @@ func checkStreamName(key *yaml.Node, v value) {
 	if err := tidemill.CheckStream(key.Value); err != nil {
 		v.problemAt(key, "a stream's name %s", inner(err))
 	} else if of, parked := tidemill.CutParked(key.Value); parked {
-		v.problemAt(key, "is reserved for what waits on %s; choose another name", show(of))
+		v.problemAt(key, "is reserved for waiting events of %s; choose another name", show(of))
 	} else if tidemill.ScorerStream(key.Value) {
 		v.problemAt(key, "begins with scorer., as do the streams that belong to scorers; choose another name")
 	}

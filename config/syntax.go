@@ -50,7 +50,7 @@ func (r *report) document(s source) *yaml.Node {
 	case err != nil:
 		return wrong(feed.lines, "%s", cleanMessage(err))
 	}
-	return wrong(next.Line, "a second document begins here; a file holds one, so put this into a file of its own in the same folder")
+	return wrong(next.Line, "a second document begins here; a file holds one, so put this into another file in the same folder")
 }
 
 // badBytes reports bytes that a YAML file must not contain, before the parser reads it.
@@ -191,7 +191,7 @@ func strictMapping(v value, depth int) {
 		}
 		at := v.child(key.Value, child)
 		if line, again := first[key.Value]; again {
-			at.problemAt(key, "stands twice; the first is in line %d, keep one", line)
+			at.problemAt(key, "appears twice; the first is in line %d, keep one", line)
 		} else {
 			first[key.Value] = key.Line
 		}

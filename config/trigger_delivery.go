@@ -217,7 +217,7 @@ func (c *Credentials) check(v value, given map[string]bool) {
 		}
 	}
 	if len(named) > 1 {
-		v.problem("has %s; a subscriber is told one of them, keep one", strings.Join(named, " and "))
+		v.problem("has %s; a subscriber gets only one of them, keep one", strings.Join(named, " and "))
 	}
 	for _, pair := range [][2]string{{"header", "headerFile"}, {"headerFile", "header"}, {"certFile", "keyFile"}, {"keyFile", "certFile"}} {
 		if given[pair[0]] {

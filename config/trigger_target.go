@@ -71,7 +71,7 @@ func checkURL(text string) error {
 	case len(text) > maxURL:
 		return fmt.Errorf("%s is longer than %d letters", show(text), maxURL)
 	case strings.Contains(text, "#"):
-		return fmt.Errorf("%s has a fragment (#), which no server is told; remove it", show(text))
+		return fmt.Errorf("%s has a fragment (#), which is not sent to servers; remove it", show(text))
 	case !goodPort(u) || u.Hostname() == "":
 		return fmt.Errorf("%s has no good host and port; write it like https://crm.example:8443/hooks", show(text))
 	}

@@ -119,7 +119,7 @@ func readFilterTypes(v value) (types []string, at []value) {
 		switch {
 		case !ok:
 		case slices.Contains(types, typ):
-			item.problem("%s stands twice; keep one", show(typ))
+			item.problem("%s appears twice; keep one", show(typ))
 		default:
 			types, at = append(types, typ), append(at, item)
 		}
@@ -179,9 +179,9 @@ func (v value) checkHome(stream string, given bool) {
 	switch {
 	case !tidemill.ReservedType(typ):
 	case e.Stream == "" && !given:
-		v.problem("%s has no stream of its own, for each scorer names one; name that one with stream", show(typ))
+		v.problem("%s has no fixed stream, because each scorer names one; name that one with stream", show(typ))
 	case e.Stream != "" && e.Stream != cmp.Or(stream, e.Stream):
-		v.problem("%s is only on the stream %s; remove stream, or give this type a filter of its own", show(typ), e.Stream)
+		v.problem("%s is only on the stream %s; remove stream, or write a separate filter for this type", show(typ), e.Stream)
 	}
 }
 

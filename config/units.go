@@ -39,14 +39,14 @@ func cutSpan(s, instead string) (n int64, unit time.Duration, rest string, err e
 		return 0, 0, "", errors.New("a number is missing; write a time such as 7d or 1d12h")
 	}
 	if digits == len(s) {
-		return 0, 0, "", errors.New("the unit is missing; write s, m, h, d or w behind the number")
+		return 0, 0, "", errors.New("the unit is missing; write s, m, h, d or w after the number")
 	}
 	unit, letters := spanUnits[s[digits]], 1
 	switch {
 	case strings.HasPrefix(s[digits:], "ms"):
 		unit, letters = time.Millisecond, 2
 	case unit == 0:
-		return 0, 0, "", errors.New("unknown unit; use s, m, h, d or w behind a whole number")
+		return 0, 0, "", errors.New("unknown unit; use s, m, h, d or w after a whole number")
 	}
 	n, err = strconv.ParseInt(s[:digits], 10, 64)
 	if err != nil {

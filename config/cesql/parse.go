@@ -170,7 +170,7 @@ func (p *parser) test(x Expr) (Expr, error) {
 	case p.take("IN"):
 		x, err = p.in(x)
 	default:
-		err = p.expected("LIKE or IN behind NOT", "")
+		err = p.expected("LIKE or IN after NOT", "")
 	}
 	if not && err == nil {
 		x = &Unary{"NOT", x}
@@ -180,7 +180,7 @@ func (p *parser) test(x Expr) (Expr, error) {
 
 func (p *parser) like(x Expr) (Expr, error) {
 	if p.tok.kind != quoted {
-		return nil, p.expected("a pattern in quotes behind LIKE", "")
+		return nil, p.expected("a pattern in quotes after LIKE", "")
 	}
 	p.advance()
 	return &Like{x, p.before.text}, nil
@@ -189,7 +189,7 @@ func (p *parser) like(x Expr) (Expr, error) {
 func (p *parser) in(x Expr) (Expr, error) {
 	open := p.tok
 	if !p.take("(") {
-		return nil, p.expected("a list in parentheses behind IN", "")
+		return nil, p.expected("a list in parentheses after IN", "")
 	}
 	if p.tok.is(")") {
 		return nil, p.expected("a value in the list", "")
@@ -276,7 +276,7 @@ func (p *parser) signed(sign token) (Expr, error) {
 		return p.integer(sign, sign.text+n.text)
 	}
 	if sign.text == "+" {
-		return nil, p.expected("a number right behind +", "")
+		return nil, p.expected("a number directly after +", "")
 	}
 	x, err := p.operand()
 	return &Unary{"-", x}, err
@@ -292,7 +292,7 @@ func (p *parser) integer(at token, digits string) (Expr, error) {
 
 func (p *parser) exists() (Expr, error) {
 	if p.tok.kind != word {
-		return nil, p.expected("an attribute's name behind EXISTS", "")
+		return nil, p.expected("an attribute's name after EXISTS", "")
 	}
 	name, err := p.attribute(p.tok)
 	p.advance()

@@ -130,7 +130,7 @@ func scanWrong(text string, t token) token {
 	case r == '!':
 		advice = "; write NOT, or != for unequal"
 	case strings.ContainsRune("‘’“”„‚«»`´", r):
-		advice = `; strings stand in ' or "`
+		advice = `; write strings in ' or "`
 	case r == '.' && t.at > 0 && isDigit(text[t.at-1]):
 		advice = "; numbers are whole"
 	case r == '.':

@@ -48,7 +48,7 @@ func Parse(text string) (Expr, error) {
 func (e Expr) parseFields(words []string) (Expr, error) {
 	switch {
 	case len(words) > 0 && strings.Contains(words[0], "TZ="):
-		return Expr{}, fmt.Errorf("%q names a time zone, which has a place of its own; remove %s", e.text, words[0])
+		return Expr{}, fmt.Errorf("%q names a time zone, which has a separate key; remove %s", e.text, words[0])
 	case len(words) == 5:
 		words = append([]string{"0"}, words...)
 	case len(words) != 6:

@@ -86,7 +86,7 @@ const (
 
 func (e Expr) parseEvery(words []string) (Expr, error) {
 	if len(words) != 1 {
-		return Expr{}, fmt.Errorf("%q: write one duration behind %s, such as %s 90s or %s 1h30m", e.text, everyName, everyName, everyName)
+		return Expr{}, fmt.Errorf("%q: write one duration after %s, such as %s 90s or %s 1h30m", e.text, everyName, everyName, everyName)
 	}
 	d, err := time.ParseDuration(words[0])
 	switch {

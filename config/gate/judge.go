@@ -99,7 +99,7 @@ func (c *court) unmeasured() string {
 	case measured != 0 && measured != c.Champion && c.Report.Champion == nil:
 		return fmt.Sprintf("its run was to measure @%d, and @%d is the champion now", measured, c.Champion)
 	case measured != 0 && measured != c.Champion:
-		return fmt.Sprintf("it was measured beside @%d, and @%d is the champion now", measured, c.Champion)
+		return fmt.Sprintf("it was measured together with @%d, and @%d is the champion now", measured, c.Champion)
 	case measured == 0:
 		return fmt.Sprintf("its run was given no champion to measure, and @%d is the champion now", c.Champion)
 	case c.On == tidemill.GateOnRecorded:

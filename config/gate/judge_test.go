@@ -104,7 +104,7 @@ func TestSentences(t *testing.T) {
 		{"a metric that only was recorded", with(onRecorded), []string{"metrics.accuracy > champion.metrics.recall"},
 			"version 7 of intent/bot-42 passes: accuracy 0.912, champion.metrics.recall 0.5; champion @6 is as it was registered, perhaps on other data"},
 		{"another champion", with(moved), []string{enough, better},
-			"version 7 of intent/bot-42 is refused: metrics.accuracy >= champion.metrics.accuracy - 0.01, but it was measured beside @6, and @8 is the champion now"},
+			"version 7 of intent/bot-42 is refused: metrics.accuracy >= champion.metrics.accuracy - 0.01, but it was measured together with @6, and @8 is the champion now"},
 		{"another champion, given and not measured", with(unmeasured, moved), []string{better},
 			"version 7 of intent/bot-42 is refused: metrics.accuracy >= champion.metrics.accuracy - 0.01, but its run was to measure @6, and @8 is the champion now"},
 		{"another champion, recorded", with(moved, onRecorded, accuracy(0.96)), []string{better},
@@ -164,7 +164,7 @@ func TestWithoutAChampion(t *testing.T) {
 		}
 		for name := range got.Values {
 			if strings.HasPrefix(name, "champion") {
-				t.Errorf("%s tells %s of nobody", clause, name)
+				t.Errorf("%s reports %s, and there is no champion", clause, name)
 			}
 		}
 	}
@@ -216,7 +216,7 @@ func TestShow(t *testing.T) {
 		{0.849999, []float64{0.85}, "0.849999"}, {0.85, []float64{0.849999}, "0.85"}, {math.Nextafter(0.3, 1), []float64{0.3}, "0.30000000000000004"},
 	} {
 		if got := show(c.value, c.others...); got != c.want {
-			t.Errorf("%v beside %v is %s, want %s", c.value, c.others, got, c.want)
+			t.Errorf("%v next to %v is %s, want %s", c.value, c.others, got, c.want)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestTheBellTellsWhenTheCommitterIsFree(t *testing.T) {
 	l.commits(1)
 	l.commits(-1)
 	if woken != 2 {
-		t.Error("nobody listens, and it wakes")
+		t.Error("it wakes without a listener")
 	}
 	l.onWake(wake, false)()
 	if woken != 2 {

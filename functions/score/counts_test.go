@@ -16,7 +16,7 @@ func TestDeadLettersDoNotFillTheLog(t *testing.T) {
 		more, want uint64
 	}{{0, 0, 0}, {0, 2, 2}, {time.Second, 3, 0}, {9 * time.Second, 4, 0}, {10 * time.Second, 0, 0}, {11 * time.Second, 1, 8}, {12 * time.Second, 5, 0}, {time.Minute, 1, 6}} {
 		if got := c.toSay(step.more, begin.Add(step.after)); got != step.want {
-			t.Errorf("%d more after %s: the log is told of %d, want %d", step.more, step.after, got, step.want)
+			t.Errorf("%d more after %s: the log reports %d, want %d", step.more, step.after, got, step.want)
 		}
 	}
 }

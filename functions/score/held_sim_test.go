@@ -282,7 +282,7 @@ func (s *story) check() {
 	times := make([]int, len(s.input))
 	for _, o := range s.outputs {
 		if before, some := last[s.keys[o]]; some && before >= o {
-			s.Errorf("event %d of %s came out behind %d", o, s.keys[o], before)
+			s.Errorf("event %d of %s came out after %d", o, s.keys[o], before)
 		}
 		last[s.keys[o]] = o
 		times[o]++
@@ -323,6 +323,6 @@ func TestWhatIsHeldComesBackOnceAndInOrder(t *testing.T) {
 	}
 	k.TB = t
 	if renewed == 0 {
-		t.Error("nothing was parked anew, so nothing is known of that")
+		t.Error("no event was parked again, so that is not tested")
 	}
 }

@@ -18,7 +18,7 @@ var errHeldGone = errors.New("it waited for its model for longer than the stream
 
 // errHeldBooks reports that the log does not match the index. Then the index is
 // rebuilt.
-var errHeldBooks = errors.New("what is parked is not where the books say")
+var errHeldBooks = errors.New("the parked stream does not match the index")
 
 // take returns the oldest events of the open keys, in the order in which they were
 // parked, up to a number of events and bytes. Contents that are not in memory are read

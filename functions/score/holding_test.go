@@ -108,7 +108,7 @@ func TestAStoreThatIsAwayLosesNothing(t *testing.T) {
 	w.soon("it is told why events are held", func() bool {
 		at, c := p.s.Standing(), p.s.Check()
 		if strings.Contains(c.Detail, "bot-") {
-			t.Errorf("anybody is told %q", c.Detail)
+			t.Errorf("the readiness shows %q", c.Detail)
 		}
 		return strings.Contains(at.LastError, errAway.Error()) && !at.LastErrorAt.IsZero() && c.Status == api.Degraded && strings.Contains(c.Detail, "12000 events are held")
 	})

@@ -50,7 +50,7 @@ func TestAPartitionThatIsLostAsATransactionBeginsCostsNoEvents(t *testing.T) {
 		t.Fatalf("%v, %v", called, err)
 	}
 	if s.current(second) || second.from.d.Current() {
-		t.Error("the other partition goes on behind events that were not committed")
+		t.Error("the other partition continues after events that were not committed")
 	}
 	if s.assignments.all[second.of.partition] == nil { // there are no facts yet, and a note with none must be accepted
 		t.Error("the other partition was not read on")

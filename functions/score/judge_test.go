@@ -31,7 +31,7 @@ func (w *world) judge(n int) []said {
 		seen[out.ID] = true
 		w.follows(out, in)
 		if at := offsetOf(out.ID); at <= last[in.Subject] && last[in.Subject] != 0 {
-			w.Errorf("key %s: offset %d comes behind %d", in.Subject, at, last[in.Subject])
+			w.Errorf("key %s: offset %d comes after %d", in.Subject, at, last[in.Subject])
 		} else {
 			last[in.Subject] = at
 		}
@@ -39,7 +39,7 @@ func (w *world) judge(n int) []said {
 		text, _ := out.Attribute(tidemill.AttrModelVersion)
 		version, err := strconv.Atoi(text)
 		if err != nil || version < versions[model] {
-			w.Errorf("model %s: version %q behind version %d, at %s", model, text, versions[model], out.ID)
+			w.Errorf("model %s: version %q after version %d, at %s", model, text, versions[model], out.ID)
 		}
 		versions[model] = version
 	}

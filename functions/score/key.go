@@ -42,7 +42,7 @@ func (k *keyPlace) of(v *broker.View) (string, error) {
 		return "", fmt.Errorf("it has no key: there is no text at %s; publish it with one, or change `key` of the scorer", k.place)
 	}
 	if err := checkKey(key); err != nil {
-		return "", fmt.Errorf("what stands at %s %w", k.place, err)
+		return "", fmt.Errorf("the value at %s %w", k.place, err)
 	}
 	return key, nil
 }
@@ -80,7 +80,7 @@ func checkKey(key string) error {
 
 func checkOddKey(key string) error {
 	if !utf8.ValidString(key) {
-		return errors.New("can be no key: it is no UTF-8")
+		return errors.New("cannot be a key: it is not valid UTF-8")
 	}
 	if strings.ContainsFunc(key, unicode.IsControl) {
 		return errors.New("can be no key: it has a control character")

@@ -18,7 +18,7 @@ func TestBucketsHoldWhatTheySay(t *testing.T) {
 		last = top
 	}
 	if bucketOf(-5) != 0 || bucketOf(1<<62) != buckets-1 {
-		t.Error("what is out of reach is not at an end")
+		t.Error("a number out of range is not in the first or last bucket")
 	}
 	for _, bound := range slices.Concat(latencyBounds, batchBounds) {
 		if bucketTop(bucketOf(bound)) != bound {
@@ -51,7 +51,7 @@ func TestQuantilesAreWithinAQuarter(t *testing.T) {
 		time.Sleep(lately + time.Second)
 		l.one(1)
 		if got := l.quantile(.5); got != 1 {
-			t.Errorf("what is long ago still counts: %d", got)
+			t.Errorf("an old number still counts: %d", got)
 		}
 		if _, n, _ := l.histogram(nil); n != 10_002 {
 			t.Errorf("of all there are %d", n)

@@ -49,7 +49,7 @@ type Rescored struct {
 const mostReasons = 5
 
 // ErrRescore reports that a rescoring is impossible, or no longer possible.
-var ErrRescore = errors.New("cannot be scored once more")
+var ErrRescore = errors.New("cannot be scored again")
 
 // Rescore scores a part of a scorer's stream again and writes each output once to
 // another stream: outputs and progress are one transaction. An interrupted one is
@@ -62,11 +62,11 @@ func Rescore(ctx context.Context, o Rescoring) (done Rescored, err error) {
 	}
 	r.told.ID = r.id
 	if r.x, err = o.Broker.Exclusive(ctx, rescoreName(r.id), broker.ProducerOptions{AsRead: true, MaxEvent: deadletters.MaxBytes}); err != nil {
-		return r.told, fmt.Errorf("score %s once more: %w", o.Config.From, err)
+		return r.told, fmt.Errorf("score %s again: %w", o.Config.From, err)
 	}
 	defer func() { err = errors.Join(err, r.x.Close(context.WithoutCancel(ctx))) }()
 	if err := r.run(ctx); err != nil {
-		return r.told, fmt.Errorf("score %s once more, as %s: %w", o.Config.From, r.id, err)
+		return r.told, fmt.Errorf("score %s again, as %s: %w", o.Config.From, r.id, err)
 	}
 	return r.told, nil
 }

@@ -110,7 +110,7 @@ func (r *rescore) left(p broker.Position) error {
 	}
 	var n rescoreNote
 	if err := json.Unmarshal([]byte(p.Note), &n); err != nil {
-		return fmt.Errorf("%w as %s: what lies beside its places is of another version of Tidemill: %w", ErrRescore, r.id, err)
+		return fmt.Errorf("%w as %s: its progress was stored by another version of Tidemill: %w", ErrRescore, r.id, err)
 	}
 	r.stretch = append(r.stretch, rescoreRange{p.Partition, p.Offset, n.End, slices.Clone(n.Answers)})
 	for i := range min(len(n.Answers), len(r.note.Answers)) { // each note contains the earlier outputs

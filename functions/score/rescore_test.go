@@ -54,7 +54,7 @@ func (w *world) answered(all []said, n int, version string) {
 			w.Fatal(err)
 		}
 		if before, spoke := last[key]; seen[id] || by != version || spoke && number < before || !strings.HasPrefix(a.Source, "/tidemill/prod/scorer/s/rescore/") {
-			w.Errorf("%s of %s, by version %s, behind %d of its key (seen: %t)", id, a.Source, by, before, seen[id])
+			w.Errorf("%s of %s, by version %s, after %d of its key (seen: %t)", id, a.Source, by, before, seen[id])
 		}
 		seen[id], last[key] = true, number
 	}

@@ -98,7 +98,7 @@ var errUnloadable = errors.New("its model cannot be loaded")
 // the whole transaction, again and again.
 const mostSent = 1<<20 - 64<<10
 
-var errTooLarge = errors.New("what follows from it is too large for a stream; where the model has that many scores, set the scorer's top")
+var errTooLarge = errors.New("its output is too large for a stream; if the model has that many scores, set the scorer's top")
 
 // without sets the verdict for events whose model has no champion.
 func (s *session) without(g *group) {

@@ -128,15 +128,15 @@ func (w *world) swapsAreTold(outputs []said, n int) {
 		version, _ := e.Attribute(tidemill.AttrModelVersion)
 		told[fmt.Sprint(model, version, data.Partition)] = data.Offset
 		if e.Type != tidemill.TypeScorerSwapped || data.Stream != streamIn || data.Scorer != "s" || string(e.Key) != model {
-			w.Errorf("a swap is told as %+v, %+v", e.View, data)
+			w.Errorf("a swap is reported as %+v, %+v", e.View, data)
 		}
 	}
 	if len(told) != n || len(first) != n {
-		w.Errorf("%d swaps are told, and there were %d; want %d", len(told), len(first), n)
+		w.Errorf("%d swaps are reported, and there were %d; want %d", len(told), len(first), n)
 	}
 	for key, at := range first {
 		if told[key] != at {
-			w.Errorf("%s begins at offset %d, and is said to begin at %d", key, at, told[key])
+			w.Errorf("%s begins at offset %d, and the swap says %d", key, at, told[key])
 		}
 	}
 }

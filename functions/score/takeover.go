@@ -198,20 +198,20 @@ func parseNote(text string) (note, error) {
 	rest, known := strings.CutPrefix(text, notePrefix)
 	own, facts, whole := strings.Cut(rest, ":")
 	if !known || !whole {
-		return note{}, fmt.Errorf("the note beside the offset, %.40q, is of another version of Tidemill: run that one, or reset the group's offsets", text)
+		return note{}, fmt.Errorf("the note next to the offset, %.40q, is of another version of Tidemill: run that version, or reset the group's offsets", text)
 	}
 	places, err := varints(own, false)
 	if err != nil || len(places) != 4 {
-		return note{}, fmt.Errorf("the note beside the offset, %.40q, cannot be read: %w", text, errors.Join(err, errNote))
+		return note{}, fmt.Errorf("the note next to the offset, %.40q, cannot be read: %w", text, errors.Join(err, errNote))
 	}
 	all, err := varints(facts, true)
 	if err != nil {
-		return note{}, fmt.Errorf("the note beside the offset, %.40q, cannot be read: %w", text, err)
+		return note{}, fmt.Errorf("the note next to the offset, %.40q, cannot be read: %w", text, err)
 	}
 	return note{facts: all, to: int32(places[0]), from: places[1], mark: heldMark{places[2], places[3]}, committed: true}, nil
 }
 
-var errNote = errors.New("reset the group's offsets; what was scored since may be scored again")
+var errNote = errors.New("reset the group's offsets; later events may then be scored again")
 
 // varints decodes numbers, which may begin with their count.
 func varints(text string, counted bool) ([]int64, error) {

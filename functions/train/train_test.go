@@ -227,7 +227,7 @@ func TestAChangedConfigCounts(t *testing.T) {
 	now := &config.Config{Recipes: []config.Recipe{recipe("subject", types("a"))}}
 	f := New(Options{Config: func() *config.Config { return now }, Asker: d, Keys: d.Keys}, "intent")
 	if err := f(t.Context(), happened("b", "k", nil)); !errors.Is(err, errStale) {
-		t.Errorf("an event that nobody wants: %v", err)
+		t.Errorf("an event without a rule: %v", err)
 	}
 	now = &config.Config{Recipes: []config.Recipe{recipe("subject", types("b"))}}
 	if err := f(t.Context(), happened("b", "k", nil)); err != nil || len(d.asked) != 1 {

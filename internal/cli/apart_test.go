@@ -248,7 +248,7 @@ func TestWhatAPlaceWithholds(t *testing.T) {
 	file := leave(t, "version: 1\nrecipes:\n  r:\n    run: {image: i, command: [c], secrets: {T: tidemill-run-secret/run-secret}}\ntriggers:\n  t:\n    when: {type: a}\n    to: {service: shop/prices}\n", dir, "c.yaml")
 	for _, role := range []string{"gateway", "dispatcher", "controller"} {
 		o := call(t, "", "serve", role, "--kafka", "127.0.0.1:1", "-f", file, "--namespace", "ml", "--withhold", "secret/tidemill-*")
-		for _, want := range []string{"c.yaml:4: recipes.r.run.secrets.T: the Secret \"tidemill-run-secret\" is the install's own", "c.yaml:8: triggers.t.to.service: \"shop/prices\" lies in another"} {
+		for _, want := range []string{"c.yaml:4: recipes.r.run.secrets.T: the Secret \"tidemill-run-secret\" belongs to the install", "c.yaml:8: triggers.t.to.service: \"shop/prices\" is in another"} {
 			if o.code != exitFailed || !strings.Contains(o.err, want) {
 				t.Errorf("%s: exit %d, %s", role, o.code, o.err)
 			}

@@ -147,14 +147,14 @@ func (r *reader) fault(v *broker.View) error {
 	decoder.UseNumber()
 	var data any
 	if err := json.Unmarshal(v.Data, new(json.RawMessage)); err != nil {
-		return fmt.Errorf("read the data: it is no valid JSON: %w", err)
+		return fmt.Errorf("read the data: it is not valid JSON: %w", err)
 	}
 	if err := decoder.Decode(&data); err != nil {
 		return fmt.Errorf("read the data as JSON: %w", err)
 	}
 	index := r.missing()
 	if index < 0 {
-		return errors.New("read the data: it is no valid JSON")
+		return errors.New("read the data: it is not valid JSON")
 	}
 	s := &r.plan.slots[index]
 	if r.row > 0 && r.plan.readsAlone(v) {

@@ -87,7 +87,7 @@ func cutStep(path string) (s step, rest string, err error) {
 	}
 	name := path[:end]
 	if name == "" {
-		return step{}, "", errors.New("has a dot with no name behind it")
+		return step{}, "", errors.New("has a dot without a name after it")
 	}
 	if strings.ContainsAny(name, `]"`) {
 		return step{}, "", fmt.Errorf("has an odd name, %q; write it as [\"…\"]", name)
@@ -109,7 +109,7 @@ func cutBrackets(path string) (s step, rest string, err error) {
 	digits, rest, closed := strings.Cut(path, "]")
 	n, err := strconv.ParseUint(digits, 10, 31)
 	if !closed || err != nil {
-		return step{}, "", fmt.Errorf("has [%s, which is no place in an array; write [0] for the first, or [\"name\"]", path)
+		return step{}, "", fmt.Errorf("has [%s, which is not an index of an array; write [0] for the first, or [\"name\"]", path)
 	}
 	return step{index: int(n), element: true}, rest, nil
 }

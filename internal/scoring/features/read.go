@@ -13,7 +13,7 @@ import (
 // ErrLength means that an event's arrays have another length than those of earlier
 // rows, where the model leaves the length open. The event may be fine: it can be the
 // first row of other tensors.
-var ErrLength = errors.New("is of another length than the events that are read beside it")
+var ErrLength = errors.New("has another length than the other events of its batch")
 
 // Read reads an event into a row of the tensors that Begin prepared. Rows are read in
 // order. After an error, which names the missing or mismatched value, the caller may

@@ -76,7 +76,7 @@ func (c *card) readLabels(n *yaml.Node) error {
 			return err
 		}
 		if seen[label] {
-			return wrong(item, "label %q stands twice", label)
+			return wrong(item, "label %q appears twice", label)
 		}
 		seen[label] = true
 		c.labels = append(c.labels, label)
@@ -105,7 +105,7 @@ func (g *golden) readInputs(n *yaml.Node) error {
 		name, rows := n.Content[i], n.Content[i+1]
 		switch {
 		case g.inputs[name.Value] != nil:
-			return wrong(name, "golden.inputs.%s stands twice", name.Value)
+			return wrong(name, "golden.inputs.%s appears twice", name.Value)
 		case rows.Kind != yaml.SequenceNode || len(rows.Content) == 0:
 			return wrong(rows, "golden.inputs.%s must be a list of rows, such as [[1, 2]] or [\"hi\"]", name.Value)
 		case len(rows.Content) > maxRows:
@@ -209,7 +209,7 @@ func fields(n *yaml.Node, path string, known map[string]func(*yaml.Node) error) 
 		case read == nil:
 			return wrong(name, "%s%s is not known; there are %s", path, name.Value, names)
 		case seen[name.Value]:
-			return wrong(name, "%s%s stands twice", path, name.Value)
+			return wrong(name, "%s%s appears twice", path, name.Value)
 		}
 		seen[name.Value] = true
 		if err := read(value); err != nil {
@@ -233,5 +233,5 @@ func size(s string) (int64, error) {
 			}
 		}
 	}
-	return 0, errors.New("it is no size")
+	return 0, errors.New("it is not a size")
 }

@@ -20,7 +20,7 @@ func newMetrics(r prometheus.Registerer, stats func() Stats) (*metrics, error) {
 			Help:    "How long it took to bring a model into memory, from the disk or the store to its golden request.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_models_failed_loads_total",
-			Help: "Loads that failed, by reason: unfit is for good, away is tried again, left is that nobody wanted it any more."}, []string{"reason"}),
+			Help: "Failed loads, by reason: unfit is permanent, away is tried again, left means that no caller waited any longer."}, []string{"reason"}),
 	}
 	if r == nil {
 		return m, nil

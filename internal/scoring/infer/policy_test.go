@@ -52,7 +52,7 @@ func TestThePopularChange(t *testing.T) {
 			}
 		}
 		if rate := float64(hits) / (asked / 2); rate < 0.98 {
-			t.Errorf("era %d: of what is popular now %.1f%% is there", era, rate*100)
+			t.Errorf("era %d: only %.1f%% of the popular models are in memory", era, rate*100)
 		}
 	}
 }
@@ -233,7 +233,7 @@ func books(t *testing.T, c *Cache, s *toys) {
 			all += e.bytes
 			if !e.kept {
 				if used += e.bytes; e.users == 0 {
-					t.Fatal("what nobody uses and nothing keeps is there")
+					t.Fatal("an entry is in the map that is neither used nor kept")
 				}
 			}
 		}

@@ -24,13 +24,13 @@ func TestTheSketchCounts(t *testing.T) {
 	for k, n := range uses {
 		switch got := s.uses(mix(uint64(k))); {
 		case got < min(n, most+1):
-			t.Fatalf("%d was used %d times, and %d are told", k, n, got)
+			t.Fatalf("%d was used %d times, and the estimate is %d", k, n, got)
 		case got > min(n, most+1)+1:
 			high++
 		}
 	}
 	if high > keys/50 {
-		t.Errorf("%d of %d are told too high by more than one", high, keys)
+		t.Errorf("%d of %d estimates are too high by more than one", high, keys)
 	}
 }
 

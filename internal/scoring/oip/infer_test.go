@@ -122,7 +122,7 @@ func TestRowsAreCutAndPutTogether(t *testing.T) {
 		t.Errorf("%+v", back)
 	}
 	if err := add(&back, &tensor.Tensor{Type: tensor.Float, Shape: []int{1, 3}, Floats: []float32{1, 2, 3}}); err == nil {
-		t.Error("rows of another width are put behind")
+		t.Error("rows of another width are appended")
 	}
 }
 

@@ -94,7 +94,7 @@ func allow(w http.ResponseWriter, method, allowed string) error {
 func write(w http.ResponseWriter, status int, answer any) {
 	text, err := json.Marshal(answer)
 	if err != nil { // JSON cannot express the number (NaN or infinity)
-		status, text = http.StatusInternalServerError, []byte(`{"error":"the model answers with what is no number"}`)
+		status, text = http.StatusInternalServerError, []byte(`{"error":"the model's answer contains NaN or infinity"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -137,7 +137,7 @@ func (p *play) say(format string, args ...any) {
 
 func (p *play) wrong(format string, args ...any) {
 	p.Helper()
-	p.Fatalf("%s\nchampions %v, told of turn %d, unfit %v\n%q", fmt.Sprintf(format, args...), p.history, p.told, p.unfit, p.course)
+	p.Fatalf("%s\nchampions %v, Changed called for turn %d, unfit %v\n%q", fmt.Sprintf(format, args...), p.history, p.told, p.unfit, p.course)
 }
 
 // use calls Use and checks the answer against the expected state.
@@ -184,7 +184,7 @@ func (p *play) ready(v int) {
 	case p.history[p.told] == 0:
 		p.wrong("%d answers, and there is no champion", v)
 	case turn > p.told:
-		p.wrong("%d answers, behind what was champion in turn %d", v, p.last)
+		p.wrong("%d answers, but not after the champion of turn %d", v, p.last)
 	}
 	p.last = turn
 }
@@ -254,7 +254,7 @@ func TestManyAtOnce(t *testing.T) {
 				switch state {
 				case Ready:
 					if v := m.Ref().Version; v < last[n] {
-						t.Errorf("%s answers behind %d", m.Ref(), last[n])
+						t.Errorf("%s answers after %d", m.Ref(), last[n])
 					} else {
 						last[n] = v
 					}

@@ -35,7 +35,7 @@ func TestAModelIsLoadedWhenItIsUsed(t *testing.T) {
 		w.promote(bot, 1)
 		synctest.Wait()
 		if got := w.fetches(); got != "" {
-			t.Errorf("nobody has used it, and %s was fetched", got)
+			t.Errorf("no caller has used it, and %s was fetched", got)
 		}
 		is("loading")
 		is("1")
@@ -137,7 +137,7 @@ func TestANewerChampionEndsTheLoadOfAnOlder(t *testing.T) {
 		select {
 		case <-waiter:
 		default:
-			t.Error("the one who waits is not told")
+			t.Error("the waiting caller is not woken")
 		}
 		open()
 		is("2")
@@ -319,7 +319,7 @@ func TestWhatWasLoadedIsThereForItsFirstUse(t *testing.T) {
 		time.Sleep(pinFor)
 		synctest.Wait()
 		if st := w.cache.Stats(); st.Outside != 0 {
-			t.Errorf("nobody came, and it is there: %+v", st)
+			t.Errorf("no caller used it, and it is still there: %+v", st)
 		}
 	})
 }

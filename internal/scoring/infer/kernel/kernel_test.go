@@ -71,7 +71,7 @@ func checkMultiply(t *testing.T, r *rand.Rand, on variant, m, k, n int) {
 	guard := c[m*n]
 	pack(on, k, n, b).Multiply(m, a, bias, act, c)
 	if c[m*n] != guard {
-		t.Fatalf("%d×%d×%d wrote behind the end", m, k, n)
+		t.Fatalf("%d×%d×%d wrote after the end", m, k, n)
 	}
 	for i := range m {
 		for j := range n {

@@ -72,7 +72,7 @@ func checkSparse(t *testing.T, r *rand.Rand, on variant, k, n, count int) {
 	guard := c[n]
 	pack(on, k, n, b).MultiplySparse(index, value, bias, act, c)
 	if c[n] != guard {
-		t.Fatalf("%d×%d wrote behind the end", k, n)
+		t.Fatalf("%d×%d wrote after the end", k, n)
 	}
 	for j := range n {
 		want, size := float64(bias[j]), 0.0

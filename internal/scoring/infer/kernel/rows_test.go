@@ -37,7 +37,7 @@ func checkActivation(t *testing.T, on variant, act Activation, n int) {
 		}
 	}
 	if x[n] != before[n] {
-		t.Fatalf("%d wrote behind the end", n)
+		t.Fatalf("%d wrote after the end", n)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestOperations(t *testing.T) {
 					}
 				}
 				if dst[n] != guard {
-					t.Fatalf("%d wrote behind the end", n)
+					t.Fatalf("%d wrote after the end", n)
 				}
 			}
 		}

@@ -25,7 +25,7 @@ func (c *compiler) gemm(n *node) error {
 		return err
 	}
 	if a.kind != b.kind || bias != nil && bias.kind != a.kind {
-		return fmt.Errorf("what it multiplies and adds is of different types")
+		return fmt.Errorf("its inputs have different types")
 	}
 	g := &gemm{
 		alpha: n.float("alpha", 1), beta: n.float("beta", 1), kind: a.kind,
@@ -155,7 +155,7 @@ func (g *gemm) add(s *state, out *tensor.Tensor) error {
 		return err
 	}
 	if !slices.Equal(l.shape(), out.Shape) {
-		return fmt.Errorf("what it adds is of %v, and the product of %v", slices.Clone(c.Shape), slices.Clone(out.Shape))
+		return fmt.Errorf("the shape of C is %v, and that of the product %v", slices.Clone(c.Shape), slices.Clone(out.Shape))
 	}
 	switch g.kind {
 	case tensor.Float:

@@ -159,7 +159,7 @@ func (c *compiler) linearClassifier(n *node) error {
 	}
 	k.linear = l
 	if classes == 1 || k.single && l.post != "NONE" && l.post != "LOGISTIC" {
-		return fmt.Errorf("a single sum with post_transform %s %w: engines do not agree on what it means", l.post, onnx.ErrUnsupported)
+		return fmt.Errorf("a single sum with post_transform %s %w: engines interpret it differently", l.post, onnx.ErrUnsupported)
 	}
 	c.label(n)
 	kind := tensor.Int64

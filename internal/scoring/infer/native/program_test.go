@@ -192,7 +192,7 @@ func TestBytes(t *testing.T) {
 		t.Errorf("it holds %d bytes for %d of weights", p.Bytes(), weights)
 	}
 	if len(p.constants) != 0 {
-		t.Errorf("it keeps %d tensors besides", len(p.constants))
+		t.Errorf("it also keeps %d tensors", len(p.constants))
 	}
 }
 

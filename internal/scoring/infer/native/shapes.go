@@ -28,7 +28,7 @@ func elements(shape []int) (int, error) {
 		n = 0
 	}
 	if len(shape) > maxRank {
-		return 0, fmt.Errorf("a table of %d sides has too many: %d is what we take", len(shape), maxRank)
+		return 0, fmt.Errorf("a tensor of %d dimensions has too many: at most %d are supported", len(shape), maxRank)
 	}
 	return n, nil
 }
@@ -139,7 +139,7 @@ func (c *compiler) reshape(n *node) error {
 // reshaped computes the new dimensions. At most one of the wanted ones may be open.
 func reshaped(to, shape []int, want []int64, keep bool) ([]int, error) {
 	if len(want) > maxRank {
-		return nil, fmt.Errorf("it wants %d sides; %d is what we take", len(want), maxRank)
+		return nil, fmt.Errorf("it has %d dimensions; at most %d are supported", len(want), maxRank)
 	}
 	open, n := -1, 1
 	for i, side := range want {
@@ -174,7 +174,7 @@ func (c *compiler) concat(n *node) error {
 	var from []*ref
 	for _, v := range n.in {
 		if v == nil || v.kind != kind {
-			return errors.New("what it puts together is of different types")
+			return errors.New("its inputs have different types")
 		}
 		from = append(from, v.ref)
 	}
@@ -199,7 +199,7 @@ func (s *state) concat(from []*ref, to *ref, kind tensor.Type, axis int64) error
 	for _, r := range from {
 		other := s.get(r).Shape
 		if len(other) != len(shape) || !slices.Equal(other[:at], shape[:at]) || !slices.Equal(other[at+1:], shape[at+1:]) {
-			return fmt.Errorf("%v does not fit beside %v", slices.Clone(other), slices.Clone(first.Shape))
+			return fmt.Errorf("%v does not fit together with %v", slices.Clone(other), slices.Clone(first.Shape))
 		}
 		shape[at] += other[at]
 	}

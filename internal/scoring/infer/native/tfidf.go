@@ -191,7 +191,7 @@ func (v *vocabulary) learn(begins []int64, pool []int32, indexes []int64, weight
 			}
 			node := v.node(words)
 			if v.columns[node] != unknown {
-				return errors.New("a sequence stands there twice")
+				return errors.New("a sequence is listed twice")
 			}
 			v.columns[node] = int32(indexes[known])
 			if weights != nil {

@@ -143,7 +143,7 @@ func (r *reader) setting(n *Node, f field) error {
 		return fmt.Errorf("attribute %s: %w", name, err)
 	}
 	if _, twice := n.Attributes[name]; twice {
-		return fmt.Errorf("attribute %s stands there twice", name)
+		return fmt.Errorf("attribute %s is listed twice", name)
 	}
 	if n.Attributes == nil {
 		n.Attributes = map[string]Attribute{}

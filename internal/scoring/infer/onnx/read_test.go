@@ -156,11 +156,11 @@ func TestReadRefuses(t *testing.T) {
 		"there are 1 of": with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, 3).bytes(4, little(1))) }),
 		"have sides":     with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, 1<<20, 1<<21)) }),
 		"sides of [-1]":  with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, -1)) }),
-		"have 9 sides":   with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, 1, 1, 1, 1, 1, 1, 1, 1, 1)) }),
-		"file of their":  with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, 1).bytes(13, entry())) }),
+		"have 9 dimensions":   with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, 1, 1, 1, 1, 1, 1, 1, 1, 1)) }),
+		"separate file":  with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, 1).bytes(13, entry())) }),
 		"not ONNX's":     with(func(g *message) { g.number(1, 3) }),
 		"a side of":      with(func(g *message) { g.bytes(11, port("v", 1<<50)) }),
-		"there twice": with(func(g *message) {
+		"listed twice": with(func(g *message) {
 			n := node("Relu", "x", "r")
 			g.bytes(1, *n.bytes(5, *new(message).text(1, "a")).bytes(5, *new(message).text(1, "a")))
 		}),

@@ -77,7 +77,7 @@ func (r *reader) content(c *content, f field) (err error) {
 // dimensions.
 func (r *reader) fill(c *content) (*tensor.Tensor, error) {
 	if c.external {
-		return nil, errors.New("they are in a file of their own: export the model with its weights inside (save_as_external_data=False)")
+		return nil, errors.New("they are in a separate file: export the model with its weights inside (save_as_external_data=False)")
 	}
 	t := &tensor.Tensor{Type: tensor.Type(c.kind)}
 	n, err := sides(t, c.dims)
@@ -122,7 +122,7 @@ func narrow(t *tensor.Tensor) {
 // sides sets the shape and returns its number of elements.
 func sides(t *tensor.Tensor, dims []int64) (int, error) {
 	if len(dims) > maxRank {
-		return 0, fmt.Errorf("they have %d sides; %d is what we take", len(dims), maxRank)
+		return 0, fmt.Errorf("they have %d dimensions; at most %d are supported", len(dims), maxRank)
 	}
 	n := int64(1)
 	t.Shape = make([]int, len(dims))

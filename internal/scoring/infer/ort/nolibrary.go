@@ -8,7 +8,7 @@ import (
 )
 
 func load([]place) (base uintptr, path string, err error) {
-	return 0, "", fmt.Errorf("%w: it is not loaded on %s/%s; models that the Go engine takes are served all the same", ErrMissing, runtime.GOOS, runtime.GOARCH)
+	return 0, "", fmt.Errorf("%w: it is not supported on %s/%s; models that the Go engine supports are still served", ErrMissing, runtime.GOOS, runtime.GOARCH)
 }
 
 func invoke(uintptr, ...uintptr) uintptr { return 0 }
