@@ -54,7 +54,7 @@ func invalidAt(text string) int {
 	return 0
 }
 
-// SyntaxError says where an expression is wrong, and what the parser expected.
+// SyntaxError gives the place of an error in an expression, and the parser's expectation.
 type SyntaxError struct {
 	Column  int // column of the first wrong character, counted from 1
 	Message string

@@ -20,7 +20,7 @@ const (
 
 type token struct {
 	kind    tokenKind
-	text    string // source text; of a string literal, its value
+	text    string // source text, or the value of a string literal
 	at, end int    // position in bytes
 	err     *SyntaxError
 }

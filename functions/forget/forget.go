@@ -48,7 +48,7 @@ func askOf(v *broker.View) erase.Ask {
 
 func orderOf(v *broker.View) erase.Order {
 	var d tidemill.KeyForgetting
-	_ = json.Unmarshal(v.Data, &d) // without a reason the key is forgotten too
+	_ = json.Unmarshal(v.Data, &d) // data without a reason is accepted
 	o := erase.Order{ID: v.ID, Source: v.Source, Key: v.Subject, Reason: d.Reason}
 	o.At, _ = time.Parse(time.RFC3339Nano, v.Time)
 	o.By, _ = v.Attribute(tidemill.AttrAuthID)

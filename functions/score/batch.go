@@ -235,8 +235,8 @@ type worker struct {
 	rows    []int32 // item of each row
 }
 
-// work takes units until none is left. Its outputs go into the batch's arena of its
-// number.
+// work takes units until none is left. It writes its outputs into the batch's arena with
+// its number.
 func (w *worker) work(b *batch, number int) {
 	for {
 		i := int(b.next.Add(1)) - 1

@@ -148,7 +148,7 @@ func (s *story) batch() bool {
 	n := s.read(&d, &out)
 	s.must(s.h.returned(s.ctx, &d, "/scorer", returned))
 	offset := s.at
-	switch s.r.IntN(5) { // a delivery with waiting events has not ended, so the offset stays before it
+	switch s.r.IntN(5) { // the offset cannot pass a delivery with waiting events
 	case 0:
 		offset = max(s.offset, s.at-s.r.IntN(n+1))
 	case 1, 2:

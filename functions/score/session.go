@@ -41,7 +41,7 @@ type session struct {
 	keeps   []*target     // models that are kept for the batch
 	asking  int           // number of keys whose models are being loaded
 	over    chan struct{} // closed when the pipeline has ended
-	seen    uint64        // count of changed assignments that was seen
+	seen    uint64        // number of changes of the assignments at the last look
 	places  []int64       // places among the facts, as facts encodes them
 	facts   string
 	last    uint64 // number of the last batch

@@ -144,7 +144,7 @@ func (d decimal) nearly(f *float32) bool {
 	return true
 }
 
-// scaled returns the number without its sign, right but for the last bits.
+// scaled returns the number without its sign. Only its last bits may be wrong.
 func (d decimal) scaled() (float64, bool) {
 	switch {
 	case d.exp <= 0 && int(-d.exp) < len(pow10d):

@@ -44,7 +44,7 @@ const (
 	freshFor = time.Minute
 
 	// Two processes that fill one folder each count only their own bytes. So each trims
-	// the folder after it has written this share, and leaves room for two.
+	// the folder after it has written this share, and leaves room for two shares.
 	trimShare = 16
 	trimRoom  = 2
 )
