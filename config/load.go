@@ -215,25 +215,25 @@ func (w Withheld) Find(secrets map[string]string, in tidemill.Inside) string {
 	return ""
 }
 
-// ownAlone follows the name of an object that no recipe may name.
-const ownAlone = "belongs to the install, and runs cannot get it; copy what the run needs into a separate one"
+// reservedByInstall follows the name of an object that no recipe may name.
+const reservedByInstall = "belongs to the install, and runs cannot get it; copy what the run needs into a separate one"
 
 // checkRun reports the objects that the place withholds from runs.
 func (p Place) checkRun(run value) {
 	if len(p.Withheld) == 0 {
 		return
 	}
-	for _, one := range run.at1("secrets").quiet() {
+	for _, one := range run.valueOf("secrets").mappingValues() {
 		if name, _, _ := strings.Cut(one.node.Value, "/"); p.Withheld.Secret(name) {
-			one.problem("the Secret %s %s", show(name), ownAlone)
+			one.problem("the Secret %s %s", show(name), reservedByInstall)
 		}
 	}
-	for _, v := range run.at1("volumes").each() {
-		if name := v.at1("secret"); name.node != nil && p.Withheld.Secret(name.node.Value) {
-			name.problem("the Secret %s %s", show(name.node.Value), ownAlone)
+	for _, v := range run.valueOf("volumes").each() {
+		if name := v.valueOf("secret"); name.node != nil && p.Withheld.Secret(name.node.Value) {
+			name.problem("the Secret %s %s", show(name.node.Value), reservedByInstall)
 		}
-		if name := v.at1("claim"); name.node != nil && p.Withheld.Claim(name.node.Value) {
-			name.problem("the PersistentVolumeClaim %s %s", show(name.node.Value), ownAlone)
+		if name := v.valueOf("claim"); name.node != nil && p.Withheld.Claim(name.node.Value) {
+			name.problem("the PersistentVolumeClaim %s %s", show(name.node.Value), reservedByInstall)
 		}
 	}
 }
@@ -250,8 +250,7 @@ func (p Place) checkService(v value) {
 	v.problem("%s is in another namespace; this install is in %s and cannot see others; write its url instead, such as http://%s.%s.svc.cluster.local", show(v.node.Value), p.Namespace, name, namespace)
 }
 
-// each returns the values of a list. If the value is not a list, that has been reported, and
-// each returns none.
+// each returns the values of a list; none if the value is not a list, which has been reported.
 func (v value) each() (all []value) {
 	if v.node != nil && v.node.Kind == yaml.SequenceNode {
 		all = v.items()

@@ -228,7 +228,7 @@ func (p *Pool) readTolerations(v value) {
 func (t Toleration) check(v value, given map[string]bool) {
 	switch {
 	case t.Operator == tolerateExists && given["value"]:
-		v.at1("value").problem("goes with operator: %s; %s takes every value", tolerateEqual, tolerateExists)
+		v.valueOf("value").problem("goes with operator: %s; %s takes every value", tolerateEqual, tolerateExists)
 	case t.Operator == tolerateEqual:
 		v.require(v.node, given, "key", "name the taint's, or write operator: "+tolerateExists+" for every taint")
 	}

@@ -173,13 +173,13 @@ func (r *Recipe) places(v value) (all []value) {
 	for key, child := range v.pairs() {
 		switch key.Value {
 		case "inputs":
-			for _, input := range child.quiet() {
-				all = append(all, input.at1("dataset"), input.at1("uri"), input)
+			for _, input := range child.mappingValues() {
+				all = append(all, input.valueOf("dataset"), input.valueOf("uri"), input)
 			}
 		case "makes":
-			all = append(all, child.at1("model"), child.at1("dataset"))
+			all = append(all, child.valueOf("model"), child.valueOf("dataset"))
 		case "run":
-			all = append(all, child.at1("env").quiet()...)
+			all = append(all, child.valueOf("env").mappingValues()...)
 		}
 	}
 	return slices.DeleteFunc(all, func(v value) bool { return v.node == nil || v.node.Kind != yaml.ScalarNode })
@@ -199,9 +199,9 @@ func (r *Recipe) checkTemplates(v value) {
 	}
 }
 
-// quiet returns the values of a mapping. If it is not a mapping, that has been reported, and
-// quiet returns none.
-func (v value) quiet() (all []value) {
+// mappingValues returns the values of a mapping; none if the value is not a mapping, which has
+// been reported.
+func (v value) mappingValues() (all []value) {
 	if v.node != nil && v.node.Kind == yaml.MappingNode {
 		for _, child := range v.pairs() {
 			all = append(all, child)
@@ -210,8 +210,8 @@ func (v value) quiet() (all []value) {
 	return all
 }
 
-// at1 returns the value of one key of a mapping. Its node is nil if the key is missing.
-func (v value) at1(name string) value {
+// valueOf returns the value of one key of a mapping. Its node is nil if the key is missing.
+func (v value) valueOf(name string) value {
 	if v.node != nil && v.node.Kind == yaml.MappingNode {
 		for key, child := range v.pairs() {
 			if key.Value == name {

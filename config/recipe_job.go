@@ -273,7 +273,7 @@ func (j *Job) checkInside(v value, given map[string]bool) {
 	}
 	for _, f := range j.insideFields() {
 		if given[f.key] {
-			v.at1(f.key).problem("is for an image, and the recipe has a dir, which runs as it is on this machine; remove it")
+			v.valueOf(f.key).problem("is for an image, and the recipe has a dir, which runs as it is on this machine; remove it")
 		}
 	}
 }
@@ -307,7 +307,7 @@ func (j *Job) readVolumes(v value) {
 	for _, item := range items {
 		one := readVolume(item)
 		if places[one.At] {
-			item.at1("at").problem("%s has another volume already; choose another place", show(one.At))
+			item.valueOf("at").problem("%s has another volume already; choose another place", show(one.At))
 		}
 		if one.At != "" {
 			places[one.At] = true
@@ -336,7 +336,7 @@ func readVolume(v value) (one tidemill.Volume) {
 	case kinds == 0:
 		v.require(v.node, given, "claim", "name a PersistentVolumeClaim, or with secret a Secret, or with config a ConfigMap")
 	case !given["claim"] && given["readOnly"] && !one.ReadOnly:
-		v.at1("readOnly").problem("a Secret or a ConfigMap cannot be written to; remove it")
+		v.valueOf("readOnly").problem("a Secret or a ConfigMap cannot be written to; remove it")
 	}
 	v.require(v.node, given, "at", "say where it is mounted, such as /data")
 	one.ReadOnly = one.ReadOnly || kinds == 1 && !given["claim"]

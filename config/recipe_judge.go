@@ -87,7 +87,7 @@ func readGateOn(v value) tidemill.GateOn {
 // checkJudge checks the keys about judging against the output of the recipe. Only models are
 // judged.
 func (r *Recipe) checkJudge(v value, given map[string]bool) {
-	if r.Makes.Model == "" && v.at1("makes").at1("model").node == nil {
+	if r.Makes.Model == "" && v.valueOf("makes").valueOf("model").node == nil {
 		for _, key := range []string{"gate", "gateOn", "promote"} {
 			if given[key] {
 				v.child(key, v.at(key)).problem("is for a recipe that makes a model; write makes: {model: \"%s/{key}\"}, or remove the key", r.Name)

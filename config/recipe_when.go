@@ -157,7 +157,7 @@ func (r *Recipe) checkLoop(w whenRead) {
 		return
 	}
 	for _, own := range r.publishes() {
-		if w.mayGet(own["type"]) && surely(w.Where, own) {
+		if w.mayGet(own["type"]) && certainlyMatches(w.Where, own) {
 			w.at.problem("matches the %s of the recipe's own runs, so that each would start the next for ever; add where, such as %s", own["type"], r.otherwise(own))
 			return
 		}
@@ -205,9 +205,9 @@ func (w *RecipeWhen) mayGet(typ string) bool {
 	return e.Stream == w.Stream
 }
 
-// surely reports whether a filter certainly matches an event of which only some attributes are
-// known.
-func surely(where string, known map[string]string) bool {
+// certainlyMatches reports whether a filter matches every event with the known attributes,
+// whatever its other attributes are.
+func certainlyMatches(where string, known map[string]string) bool {
 	if where == "" {
 		return true
 	}
@@ -223,7 +223,7 @@ func holds(x cesql.Expr, known map[string]string) bool {
 	case *cesql.Like:
 		a, ok := x.X.(*cesql.Attribute)
 		text, is := known[nameOf(a, ok)]
-		return is && likeness(x.Pattern).MatchString(text)
+		return is && patternRegexp(x.Pattern).MatchString(text)
 	case *cesql.Exists:
 		_, is := known[x.Name]
 		return is
@@ -245,9 +245,9 @@ func nameOf(a *cesql.Attribute, ok bool) string {
 	return a.Name
 }
 
-// likeness returns a CESQL pattern as a regular expression. For a pattern with an escape it
+// patternRegexp returns a CESQL pattern as a regular expression. For a pattern with an escape it
 // returns an expression that matches nothing, so that we need not be sure of its meaning.
-func likeness(pattern string) *regexp.Regexp {
+func patternRegexp(pattern string) *regexp.Regexp {
 	if strings.Contains(pattern, `\`) {
 		return regexp.MustCompile(`$^x`)
 	}

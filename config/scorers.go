@@ -130,9 +130,9 @@ func (s *Scorer) check(v value, types []value) {
 		return
 	}
 	if s.From != "" && s.From == s.To {
-		v.at1("to").problem("is the stream that the scorer reads, too; write its scores to another")
+		v.valueOf("to").problem("is the stream that the scorer reads, too; write its scores to another")
 	}
-	if at := v.at1("model"); at.node != nil && s.Key == KeyNone && slices.Contains(templateFields(at.node.Value), "key") {
+	if at := v.valueOf("model"); at.node != nil && s.Key == KeyNone && slices.Contains(templateFields(at.node.Value), "key") {
 		at.problem("names {key}, and the scorer has none (key: none)")
 	}
 }
@@ -269,7 +269,7 @@ func (r *Replicas) read(v value) {
 	)
 	r.Lag = int64(lag)
 	if given["max"] && r.Min > r.Max {
-		v.at1("max").problem("%d is less than min, which is %d", r.Max, r.Min)
+		v.valueOf("max").problem("%d is less than min, which is %d", r.Max, r.Min)
 	}
 }
 

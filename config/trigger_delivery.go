@@ -197,8 +197,8 @@ const (
 	headerLetters = "abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~" // RFC 9110's tokens
 )
 
-// who are the keys that authenticate us to a subscriber.
-var who = []string{"bearerFile", "basicFile", "header"}
+// authKeys are the keys that authenticate us to a subscriber.
+var authKeys = []string{"bearerFile", "basicFile", "header"}
 
 // check compares a target's credentials with each other.
 func (c *Credentials) check(v value, given map[string]bool) {
@@ -211,7 +211,7 @@ func (c *Credentials) check(v value, given map[string]bool) {
 		return
 	}
 	var named []string
-	for _, key := range who {
+	for _, key := range authKeys {
 		if given[key] {
 			named = append(named, key)
 		}

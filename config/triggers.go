@@ -115,7 +115,7 @@ func (d *draft) readTriggers(v value) {
 		t := Trigger{Name: key.Value, Delivery: defaultDelivery()}
 		given := child.given(
 			field{"when", func(v value) { t.When = d.readWhens(v) }},
-			field{"to", func(v value) { t.To.read(v); d.place.checkService(v.at1("service")) }},
+			field{"to", func(v value) { t.To.read(v); d.place.checkService(v.valueOf("service")) }},
 			field{"delivery", t.Delivery.read},
 		)
 		child.require(key, given, "when", "say which events it gets, such as {type: order-paid}")

@@ -94,49 +94,49 @@ func (p *parser) take(text string) bool {
 }
 
 func (p *parser) whole() (Expr, error) {
-	x, err := p.expression(tightLogic)
+	x, err := p.expression(precedenceLogic)
 	if err != nil {
 		return nil, err
 	}
 	if p.tok.kind != endToken {
-		return nil, p.expected("an operator or the end", p.slip())
+		return nil, p.expected("an operator or the end", p.guessMistake())
 	}
 	return x, nil
 }
 
 // The precedence of operators, lowest first. Signs and NOT have a higher one than all of these.
 const (
-	tightLogic = 1 + iota
-	tightComparison
-	tightSum
-	tightProduct
-	tightTest // LIKE and IN
+	precedenceLogic = 1 + iota
+	precedenceComparison
+	precedenceSum
+	precedenceProduct
+	precedenceTest // LIKE and IN
 )
 
-func (t token) binds() int {
+func (t token) precedence() int {
 	if t.kind != keyword && t.kind != symbol {
 		return 0
 	}
 	switch t.text {
 	case "AND", "OR", "XOR":
-		return tightLogic
+		return precedenceLogic
 	case "=", "!=", "<>", "<", "<=", ">", ">=":
-		return tightComparison
+		return precedenceComparison
 	case "+", "-":
-		return tightSum
+		return precedenceSum
 	case "*", "/", "%":
-		return tightProduct
+		return precedenceProduct
 	case "LIKE", "IN", "NOT":
-		return tightTest
+		return precedenceTest
 	}
 	return 0
 }
 
 // expression reads operators of at least the given precedence. Operators of equal precedence
 // are read from left to right.
-func (p *parser) expression(tight int) (Expr, error) {
+func (p *parser) expression(least int) (Expr, error) {
 	x, err := p.operand()
-	for err == nil && p.tok.binds() >= tight {
+	for err == nil && p.tok.precedence() >= least {
 		x, err = p.operation(x)
 	}
 	return x, err
@@ -144,14 +144,14 @@ func (p *parser) expression(tight int) (Expr, error) {
 
 func (p *parser) operation(x Expr) (Expr, error) {
 	op := p.tok
-	if op.binds() == tightTest {
+	if op.precedence() == precedenceTest {
 		return p.test(x)
 	}
 	p.advance()
 	if op.text == "=" && p.tok.is("=") {
 		return nil, p.expected("a value", "; equality is a single =")
 	}
-	y, err := p.expression(op.binds() + 1)
+	y, err := p.expression(op.precedence() + 1)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (p *parser) in(x Expr) (Expr, error) {
 // list reads expressions separated by commas, up to and including the closing parenthesis.
 func (p *parser) list(open token) (all []Expr, err error) {
 	for {
-		x, err := p.expression(tightLogic)
+		x, err := p.expression(precedenceLogic)
 		if err != nil {
 			return nil, err
 		}
@@ -216,7 +216,7 @@ func (p *parser) closes(open token, what string) error {
 	if p.take(")") {
 		return nil
 	}
-	return p.expected(what+" for the ( of column "+strconv.Itoa(columnOf(p.text, open.at)), p.slip())
+	return p.expected(what+" for the ( of column "+strconv.Itoa(columnOf(p.text, open.at)), p.guessMistake())
 }
 
 // operand reads an operand.
@@ -249,7 +249,7 @@ func (p *parser) prefixed(t token) (Expr, error) {
 		return &Literal{t.text == "TRUE"}, nil
 	case "(":
 		p.advance()
-		x, err := p.expression(tightLogic)
+		x, err := p.expression(precedenceLogic)
 		if err != nil {
 			return nil, err
 		}
@@ -340,8 +340,8 @@ func (p *parser) expectedValue() error {
 	return p.expected("an attribute or a value", advice)
 }
 
-// slip guesses the user's mistake if an operator is missing between two operands.
-func (p *parser) slip() string {
+// guessMistake guesses the user's mistake if an operator is missing between two operands.
+func (p *parser) guessMistake() string {
 	switch {
 	case p.before.kind == quoted && p.tok.kind == quoted && p.before.end == p.tok.at:
 		quote := p.text[p.tok.at]

@@ -15,8 +15,8 @@ import (
 // maxValues bounds how many figures a judged clause reports.
 const maxValues = 32
 
-// court holds the state of one judgement.
-type court struct {
+// evaluation holds the state of one judgement.
+type evaluation struct {
 	Facts
 	same, recorded map[string]any // values for clauses, with the champion's figures on the same data or as recorded
 }
@@ -24,15 +24,15 @@ type court struct {
 // Judge decides, and explains the decision in one sentence. It depends only on its arguments,
 // so a repeated judgement gives the same result.
 func (g *Gate) Judge(model string, version int, f Facts) tidemill.Judgement {
-	c := newCourt(f)
+	c := newEvaluation(f)
 	j := tidemill.Judgement{Passed: true, Against: f.Champion, Beside: f.Given}
 	if f.Report.Champion != nil {
 		j.Beside = f.Report.Champion.Version
 	}
 	for _, clause := range g.clauses {
-		heard, on := c.hear(clause)
-		j.Clauses = append(j.Clauses, heard)
-		j.Passed = j.Passed && heard.Passed
+		result, on := c.evaluate(clause)
+		j.Clauses = append(j.Clauses, result)
+		j.Passed = j.Passed && result.Passed
 		if on == tidemill.GateOnRecorded || j.On == "" {
 			j.On = on
 		}
@@ -41,43 +41,43 @@ func (g *Gate) Judge(model string, version int, f Facts) tidemill.Judgement {
 	return j
 }
 
-func newCourt(f Facts) *court {
-	c := &court{Facts: f, same: worldOf(f)}
+func newEvaluation(f Facts) *evaluation {
+	c := &evaluation{Facts: f, same: worldOf(f)}
 	c.recorded = maps.Clone(c.same)
 	c.same[ofChampion], c.recorded[ofChampion] = sameData(f), recorded(f)
 	return c
 }
 
-// hear decides one clause. It also returns which figures of the champion were used.
-func (c *court) hear(k clause) (tidemill.Clause, tidemill.GateOn) {
+// evaluate decides one clause. It also returns which figures of the champion were used.
+func (c *evaluation) evaluate(k clause) (tidemill.Clause, tidemill.GateOn) {
 	names := slices.ContainsFunc(k.names, func(p path) bool { return p.steps[0] == ofChampion })
 	needs := slices.ContainsFunc(k.names, path.needsChampion)
 	switch {
 	case names && c.Champion == 0:
-		heard := tidemill.Clause{Text: k.text, Passed: true, Values: valuesOf(k, c.same), Note: "there is no champion, so it passes"}
-		for name := range heard.Values {
+		result := tidemill.Clause{Text: k.text, Passed: true, Values: valuesOf(k, c.same), Note: "there is no champion, so it passes"}
+		for name := range result.Values {
 			if strings.HasPrefix(name, ofChampion+".") {
-				delete(heard.Values, name)
+				delete(result.Values, name)
 			}
 		}
-		return heard, ""
+		return result, ""
 	case !needs:
 		return decide(k, c.same, c.absent), ""
 	case c.isSame() && (c.On != tidemill.GateOnRecorded || !lacks(k, c.same)):
 		return decide(k, c.same, c.absent), tidemill.GateOnSame
 	case c.On == tidemill.GateOnRecorded && c.Recorded != nil:
-		heard := decide(k, c.recorded, c.absent)
-		if heard.Note == "" {
-			heard.Note = fmt.Sprintf("by the figures that version %d was registered with", c.Champion)
+		result := decide(k, c.recorded, c.absent)
+		if result.Note == "" {
+			result.Note = fmt.Sprintf("by the figures that version %d was registered with", c.Champion)
 		}
-		return heard, tidemill.GateOnRecorded
+		return result, tidemill.GateOnRecorded
 	case c.isSame():
 		return decide(k, c.same, c.absent), tidemill.GateOnSame
 	}
 	return tidemill.Clause{Text: k.text, Values: valuesOf(k, c.same), Note: c.unmeasured()}, ""
 }
 
-func (c *court) isSame() bool {
+func (c *evaluation) isSame() bool {
 	return c.Report.Champion != nil && c.Report.Champion.Version == c.Champion
 }
 
@@ -90,7 +90,7 @@ func lacks(k clause, world map[string]any) bool {
 }
 
 // unmeasured says why there are no figures of the champion on the same data.
-func (c *court) unmeasured() string {
+func (c *evaluation) unmeasured() string {
 	measured := c.Given
 	if c.Report.Champion != nil {
 		measured = c.Report.Champion.Version
@@ -110,30 +110,30 @@ func (c *court) unmeasured() string {
 
 // decide evaluates a clause in a world.
 func decide(k clause, world map[string]any, absent func(path, int, map[string]any) string) tidemill.Clause {
-	heard := tidemill.Clause{Text: k.text, Values: valuesOf(k, world)}
+	result := tidemill.Clause{Text: k.text, Values: valuesOf(k, world)}
 	out, _, err := k.program.Eval(world)
 	switch passed, isBool := out.(types.Bool); {
 	case err == nil && isBool:
-		heard.Passed = bool(passed)
-		return heard
+		result.Passed = bool(passed)
+		return result
 	case err == nil:
-		heard.Note = "it is neither true nor false; compare it, such as metrics.accuracy >= 0.85"
-		return heard
+		result.Note = "it is neither true nor false; compare it, such as metrics.accuracy >= 0.85"
+		return result
 	case strings.Contains(err.Error(), "cost limit exceeded"):
-		heard.Note = "it cannot be decided: it looks at too much; ask for less"
-		return heard
+		result.Note = "it cannot be decided: it looks at too much; ask for less"
+		return result
 	}
-	heard.Note = "it cannot be decided: " + brief(err.Error())
+	result.Note = "it cannot be decided: " + brief(err.Error())
 	if strings.HasPrefix(err.Error(), "no such overload") {
-		heard.Note = "it cannot be decided: a figure meets what is no number"
+		result.Note = "it cannot be decided: a figure meets what is no number"
 	}
 	for _, p := range k.names {
 		if _, at, found := p.find(world); !found && !p.asked {
-			heard.Note = absent(p, at, world)
+			result.Note = absent(p, at, world)
 			break
 		}
 	}
-	return heard
+	return result
 }
 
 // valuesOf returns the figures that a clause names.
@@ -153,7 +153,7 @@ func valuesOf(k clause, world map[string]any) map[string]float64 {
 }
 
 // absent says which name is missing, and suggests a similar one.
-func (c *court) absent(p path, at int, world map[string]any) string {
+func (c *evaluation) absent(p path, at int, world map[string]any) string {
 	parent := path{steps: p.steps[:at]}
 	within, _, _ := parent.find(world)
 	known, _ := within.(map[string]any)
@@ -173,7 +173,7 @@ func (c *court) absent(p path, at int, world map[string]any) string {
 
 // uncounted says why predictions.csv was not counted, if it exists. Then the figures that
 // Tidemill computes are not among the metrics.
-func (c *court) uncounted() string {
+func (c *evaluation) uncounted() string {
 	for _, note := range c.Report.Notes {
 		if strings.HasPrefix(note, "predictions.csv ") {
 			return "; " + brief(note)
@@ -185,7 +185,7 @@ func (c *court) uncounted() string {
 func (p path) upTo(at int) string { return spellOf(p.steps[:at+1]) }
 
 // noted returns the report's first note, which is about the file.
-func (c *court) noted() string {
+func (c *evaluation) noted() string {
 	if len(c.Report.Notes) == 0 {
 		return ""
 	}

@@ -6,7 +6,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-func tenureOf(partition, to int32) *assignment {
+func assignmentOf(partition, to int32) *assignment {
 	t := newAssignment("in", partition, to)
 	t.held = openHeld(nil, "scorer.s.parked", partition, heldOptions{})
 	return t
@@ -14,7 +14,7 @@ func tenureOf(partition, to int32) *assignment {
 
 // The note names a place from which all outputs can be found that the offset has not passed.
 func TestANoteStaysBehindWhatTheOffsetHasNotPassed(t *testing.T) {
-	x := tenureOf(3, 1)
+	x := assignmentOf(3, 1)
 	x.end = 100
 	steps := []struct {
 		sent  int64 // offset after the transaction's last output
@@ -75,13 +75,13 @@ func TestWhatWasSentIsFound(t *testing.T) {
 func TestASuccessorReadsBackFromWhereItsFormerOwnerSaid(t *testing.T) {
 	f := newEarlierOutputs("in/0/")
 	f.causes[50] = 1
-	x := tenureOf(0, 0)
+	x := assignmentOf(0, 0)
 	x.found = f
 	x.resume(40, note{from: 10}, []broker.Position{{Partition: 0, Offset: 80}})
 	if n := x.note(); n.from != 10 || x.end != 80 {
 		t.Errorf("with something found, the note says %d and outputs go on at %d", n.from, x.end)
 	}
-	y := tenureOf(0, 0)
+	y := assignmentOf(0, 0)
 	y.found = newEarlierOutputs("in/0/")
 	y.resume(40, note{from: 10}, []broker.Position{{Partition: 0, Offset: 80}})
 	if n := y.note(); n.from != 80 || y.found != nil {

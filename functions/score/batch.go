@@ -199,7 +199,7 @@ func (s *session) compute(b *batch) {
 		s.workers[0].work(b, 0)
 	}
 	others.Wait()
-	s.speak(b)
+	s.findSwaps(b)
 	b.release()
 }
 

@@ -111,7 +111,7 @@ func (s *session) dropLost(b *batch) bool {
 		}
 	}
 	for i := range b.swaps {
-		b.swaps[i].lost = !b.swaps[i].tenure.live
+		b.swaps[i].lost = !b.swaps[i].assignment.live
 	}
 	return any
 }
@@ -248,7 +248,7 @@ func (s *session) put(ctx context.Context, to output, b *batch) error {
 			}
 		}
 	}
-	return s.tell(b, func(v *broker.View) { to.Send(ctx, tidemill.StreamProgress, v) })
+	return s.publishSwaps(b, func(v *broker.View) { to.Send(ctx, tidemill.StreamProgress, v) })
 }
 
 func (s *session) putItem(ctx context.Context, to output, b *batch, i int32, it *item) error {
@@ -307,8 +307,8 @@ func (s *session) receipt(t *assignment, i int32) func(broker.Receipt) {
 	return func(r broker.Receipt) { t.sent = r.Offset + 1 }
 }
 
-// tell publishes which versions have begun to score.
-func (s *session) tell(b *batch, send func(*broker.View)) error {
+// publishSwaps publishes which versions have begun to score.
+func (s *session) publishSwaps(b *batch, send func(*broker.View)) error {
 	now := time.Now()
 	for i := range b.swaps {
 		if w := &b.swaps[i]; !w.lost {

@@ -105,7 +105,7 @@ type story struct {
 	at    int
 }
 
-func tell(k *parkedKafka, seed uint64, events, keys int) *story {
+func newStory(k *parkedKafka, seed uint64, events, keys int) *story {
 	s := &story{parkedKafka: k, r: rand.New(rand.NewPCG(seed, 1)), partition: int32(seed), ready: map[string]bool{}, mark: noMark}
 	for i := range events {
 		key := fmt.Sprintf("bot-%d", s.r.IntN(keys))
@@ -315,7 +315,7 @@ func TestWhatIsHeldComesBackOnceAndInOrder(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			k.TB = t
-			s := tell(k, uint64(seed), 60+seed*3, 1+seed%9)
+			s := newStory(k, uint64(seed), 60+seed*3, 1+seed%9)
 			s.play()
 			s.check()
 			renewed += s.renewed

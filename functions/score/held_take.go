@@ -16,9 +16,9 @@ import (
 // errHeldGone reports that a parked event is no longer on its stream.
 var errHeldGone = errors.New("it waited for its model for longer than the stream where it waited keeps events; give its input a longer retention")
 
-// errHeldBooks reports that the log does not match the index. Then the index is
+// errHeldMismatch reports that the log does not match the index. Then the index is
 // rebuilt.
-var errHeldBooks = errors.New("the parked stream does not match the index")
+var errHeldMismatch = errors.New("the parked stream does not match the index")
 
 // take returns the oldest events of the open keys, in the order in which they were
 // parked, up to a number of events and bytes. Contents that are not in memory are read
@@ -168,7 +168,7 @@ func (h *held) fetch(ctx context.Context, seq uint64, at int64) (*heldEvent, err
 		return e, nil
 	case odd != nil:
 	case there:
-		return nil, fmt.Errorf("%w: offset %d of %s/%d", errHeldBooks, at, h.stream, h.partition)
+		return nil, fmt.Errorf("%w: offset %d of %s/%d", errHeldMismatch, at, h.stream, h.partition)
 	default:
 		odd = errHeldGone
 	}

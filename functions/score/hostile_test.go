@@ -100,7 +100,7 @@ func TestAnOutputThatWouldBeTooLarge(t *testing.T) {
 // After the output stream has grown, the notes still name the partition of the outputs that the
 // offset has not passed.
 func TestWhatWasFoundKeepsItsPartition(t *testing.T) {
-	x := tenureOf(0, 3)
+	x := assignmentOf(0, 3)
 	x.found = newEarlierOutputs("in/0/")
 	x.found.causes[50] = 1
 	x.resume(40, note{to: 1, from: 10}, []broker.Position{{Partition: 1, Offset: 80}, {Partition: 3, Offset: 5}})

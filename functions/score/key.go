@@ -111,9 +111,9 @@ type keyEntry struct {
 	key    string
 	target *target
 	// assignment and version that scored the last event of the key here
-	tenure  *assignment
-	model   string
-	version int
+	assignment *assignment
+	model      string
+	version    int
 }
 
 // cache finds the model of a key. It forgets a key after as many other keys have been

@@ -194,7 +194,7 @@ func (s *session) swapped(b *batch, now time.Time) {
 			c.newest = append(c.newest[:0], c.newest[swapsKept:]...)
 		}
 		c.newest = append(c.newest, Swap{At: now, Model: w.model, Before: w.before, Version: w.version,
-			Stream: s.conf.From, Partition: w.tenure.partition, Offset: w.offset})
+			Stream: s.conf.From, Partition: w.assignment.partition, Offset: w.offset})
 	}
 }
 

@@ -155,7 +155,7 @@ func (r *rescore) commit(ctx context.Context, b *batch, s *rescoreRange, next in
 	err := r.x.Do(ctx, func(tx *broker.ExclusiveTx) error {
 		for i := range b.items {
 			if it := &b.items[i]; it.verdict == scored {
-				tx.SendTo(ctx, r.Stream, it.delivery.of.to, r.out.scored(b, it), r.lies)
+				tx.SendTo(ctx, r.Stream, it.delivery.of.to, r.out.scored(b, it), r.storeOffset)
 			}
 		}
 		r.mark(tx, at)
@@ -172,8 +172,8 @@ func (r *rescore) commit(ctx context.Context, b *batch, s *rescoreRange, next in
 	return nil
 }
 
-// lies stores the offset of a committed output.
-func (r *rescore) lies(at broker.Receipt) {
+// storeOffset stores the offset of a committed output.
+func (r *rescore) storeOffset(at broker.Receipt) {
 	for len(r.note.Answers) <= int(at.Partition) {
 		r.note.Answers = append(r.note.Answers, 0)
 	}

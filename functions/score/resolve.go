@@ -177,16 +177,16 @@ func sameInput(a, b tensor.Spec) bool {
 
 // swap is the first event of a partition that a version scores.
 type swap struct {
-	tenure          *assignment
+	assignment      *assignment
 	model           string
 	before, version int
 	offset          int64
 	lost            bool // whether its assignment has ended
 }
 
-// speak finds the versions that score events of a partition for the first time. A key
+// findSwaps finds the versions that score events of a partition for the first time. A key
 // whose last event was scored here by the same version needs no check.
-func (s *session) speak(b *batch) {
+func (s *session) findSwaps(b *batch) {
 	for n := range b.groups {
 		g := &b.groups[n]
 		if g.model == nil {
@@ -196,8 +196,8 @@ func (s *session) speak(b *batch) {
 		g.version = g.target.textOf(g.ref.Version)
 		for _, i := range b.of(g) {
 			it := &b.items[i]
-			if k := it.key; it.verdict == scored && (it.held != nil || k.tenure != it.delivery.of || k.version != g.ref.Version || k.model != g.ref.Model) {
-				k.tenure, k.version, k.model = it.delivery.of, g.ref.Version, g.ref.Model
+			if k := it.key; it.verdict == scored && (it.held != nil || k.assignment != it.delivery.of || k.version != g.ref.Version || k.model != g.ref.Model) {
+				k.assignment, k.version, k.model = it.delivery.of, g.ref.Version, g.ref.Model
 				b.swap(it, k)
 			}
 		}
@@ -215,7 +215,7 @@ func (b *batch) swap(it *item, k *keyEntry) {
 		last.version = 0
 	}
 	t.versions[k.model] = usedVersion{k.version, b.seq, it.offset}
-	b.swaps = append(b.swaps, swap{tenure: t, model: k.model, before: last.version, version: k.version, offset: it.offset})
+	b.swaps = append(b.swaps, swap{assignment: t, model: k.model, before: last.version, version: k.version, offset: it.offset})
 }
 
 // textOf returns a version as an attribute.
@@ -229,10 +229,10 @@ func (t *target) textOf(version int) string {
 // event returns a swap as an event. Its id derives from its content, so a repeated one
 // has the same id.
 func (w *swap) event(names tidemill.Names, scorer, stream string, now time.Time) (broker.View, error) {
-	data, err := json.Marshal(tidemill.ScorerSwappedData{Scorer: scorer, Stream: stream, Partition: w.tenure.partition, Offset: w.offset, Before: w.before})
+	data, err := json.Marshal(tidemill.ScorerSwappedData{Scorer: scorer, Stream: stream, Partition: w.assignment.partition, Offset: w.offset, Before: w.before})
 	version := strconv.Itoa(w.version)
 	return broker.View{
-		ID:     tidemill.ID("swap", scorer, w.model, version, stream, strconv.Itoa(int(w.tenure.partition)), strconv.FormatInt(w.offset, 10)),
+		ID:     tidemill.ID("swap", scorer, w.model, version, stream, strconv.Itoa(int(w.assignment.partition)), strconv.FormatInt(w.offset, 10)),
 		Source: names.Source("scorer/" + scorer), Type: tidemill.TypeScorerSwapped, Time: now.UTC().Format(time.RFC3339Nano),
 		DataContentType: "application/json", DataSchema: tidemill.Schema(tidemill.TypeScorerSwapped), Key: []byte(w.model), Data: data,
 		Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: w.model}, {Name: tidemill.AttrModelVersion, Value: version}},

@@ -105,7 +105,7 @@ func (s *session) collect(ctx context.Context, b *batch) error {
 	}
 	for _, t := range woken {
 		t.watched = false
-		s.reask(t)
+		s.askAgain(t)
 		s.pull(b, t)
 	}
 	now := time.Now()
@@ -183,8 +183,8 @@ const mostAsked = 256
 
 // askedKey is a key whose model is being loaded.
 type askedKey struct {
-	tenure *assignment
-	key    string
+	assignment *assignment
+	key        string
 }
 
 // parkLate handles items whose model is loading. They wait, or they have waited long
@@ -315,7 +315,7 @@ func (s *session) ask(t *assignment) {
 			return
 		}
 		k, err := s.cache.of(key)
-		if err != nil || s.there(k.target) {
+		if err != nil || s.available(k.target) {
 			t.held.unlock(key)
 			continue
 		}
@@ -324,9 +324,9 @@ func (s *session) ask(t *assignment) {
 	}
 }
 
-// there reports whether a model need not be waited for. It keeps a model that has just
+// available reports whether a model need not be waited for. It keeps a model that has just
 // been loaded for this batch, because the cache may evict it.
-func (s *session) there(t *target) bool {
+func (s *session) available(t *target) bool {
 	if t.kept != nil {
 		return true
 	}
@@ -341,10 +341,10 @@ func (s *session) there(t *target) bool {
 	return true
 }
 
-// reask checks the keys of a model again that may have been loaded.
-func (s *session) reask(t *target) {
+// askAgain checks the keys of a model again that may have been loaded.
+func (s *session) askAgain(t *target) {
 	for _, a := range t.asked {
-		a.tenure.held.close(a.key)
+		a.assignment.held.close(a.key)
 	}
 	s.asking -= len(t.asked)
 	t.asked = nil

@@ -37,8 +37,8 @@ func value(b []byte, i int, t *tensor.Tensor, at int) (end int) {
 	return end
 }
 
-// behind skips the character after an element; more reports whether it was a comma.
-func behind(b []byte, i int) (at int, more bool) {
+// afterElement skips the character after an element; more reports whether it was a comma.
+func afterElement(b []byte, i int) (at int, more bool) {
 	if i >= 0 && i < len(b) {
 		switch b[i] {
 		case ',':
@@ -72,7 +72,7 @@ func floats(b []byte, i int, dst []float32) (n, end int) {
 			i++
 		}
 		dst[n], i = quick(b, i)
-		i, more = behind(b, i)
+		i, more = afterElement(b, i)
 		n++
 	}
 	return n, i
@@ -112,7 +112,7 @@ func fours(b []byte, i int, dst []float32) (n, end int) {
 func float(b []byte, i int) (float32, int) {
 	d, end := number(b, i)
 	if end < 0 {
-		return oddly(b, i, float)
+		return otherElement(b, i, float)
 	}
 	f, ok := d.float(b[i:end])
 	if !ok {
@@ -124,7 +124,7 @@ func float(b []byte, i int) (float32, int) {
 func doubles(b []byte, i int, dst []float64) (n, end int) {
 	for more := true; n < len(dst) && more; n++ {
 		dst[n], i = double(b, i)
-		i, more = behind(b, i)
+		i, more = afterElement(b, i)
 	}
 	return n, i
 }
@@ -132,7 +132,7 @@ func doubles(b []byte, i int, dst []float64) (n, end int) {
 func double(b []byte, i int) (float64, int) {
 	d, end := number(b, i)
 	if end < 0 {
-		return oddly(b, i, double)
+		return otherElement(b, i, double)
 	}
 	f, ok := d.double(b[i:end])
 	if !ok {
@@ -145,7 +145,7 @@ func integers(b []byte, i int, dst []int64, t tensor.Type) (n, end int) {
 	low, high := bounds(t)
 	for more := true; n < len(dst) && more; n++ {
 		dst[n], i = integer(b, i, low, high)
-		i, more = behind(b, i)
+		i, more = afterElement(b, i)
 	}
 	return n, i
 }
@@ -153,7 +153,7 @@ func integers(b []byte, i int, dst []int64, t tensor.Type) (n, end int) {
 func integer(b []byte, i int, low, high int64) (int64, int) {
 	d, end := number(b, i)
 	if end < 0 {
-		return oddly(b, i, func(b []byte, i int) (int64, int) { return integer(b, i, low, high) })
+		return otherElement(b, i, func(b []byte, i int) (int64, int) { return integer(b, i, low, high) })
 	}
 	n, ok := d.integer(b[i:end], low, high)
 	if !ok {
@@ -162,9 +162,9 @@ func integer(b []byte, i int, low, high int64) (int64, int) {
 	return n, end
 }
 
-// oddly reads an element that does not begin with a digit: a number after white space,
+// otherElement reads an element that does not begin with a digit: a number after white space,
 // or a boolean.
-func oddly[T float32 | float64 | int64](b []byte, i int, read func([]byte, int) (T, int)) (T, int) {
+func otherElement[T float32 | float64 | int64](b []byte, i int, read func([]byte, int) (T, int)) (T, int) {
 	if i < 0 {
 		return 0, -1
 	}
@@ -180,7 +180,7 @@ func oddly[T float32 | float64 | int64](b []byte, i int, read func([]byte, int) 
 func texts(b []byte, i int, t *tensor.Tensor, at, limit int) (n, end int) {
 	for more := true; at+n < limit && more; n++ {
 		t.Strings[at+n], i, t.Text = jsonscan.Text(b, jsonscan.SkipSpace(b, max(i, 0)), t.Text)
-		i, more = behind(b, i)
+		i, more = afterElement(b, i)
 	}
 	return n, i
 }

@@ -127,11 +127,11 @@ func newReading(p Program, c *card) (*reading, error) {
 	r := &reading{label: -1, scores: -1, values: -1, labels: labelsOf(p, c)}
 	outputs := p.Outputs()
 	if c.labelOutput != "" {
-		if r.label = index(outputs, c.labelOutput); r.label < 0 || !tells(outputs[r.label]) {
+		if r.label = index(outputs, c.labelOutput); r.label < 0 || !isLabelOutput(outputs[r.label]) {
 			return nil, fmt.Errorf("%w: %s: labels.output %q must be an output of texts or whole numbers; the model has %s", ErrUnfit, CardFile, c.labelOutput, names(outputs))
 		}
 	} else if r.labels == nil {
-		r.label = slices.IndexFunc(outputs, tells)
+		r.label = slices.IndexFunc(outputs, isLabelOutput)
 	}
 	numbers, err := r.numbers(outputs, c.output)
 	switch {
@@ -207,8 +207,8 @@ func labelsOf(p Program, c *card) []string {
 	return nil
 }
 
-// tells reports whether an output is one label a row.
-func tells(s tensor.Spec) bool {
+// isLabelOutput reports whether an output is one label a row.
+func isLabelOutput(s tensor.Spec) bool {
 	width := 1
 	for _, size := range s.Shape[min(1, len(s.Shape)):] {
 		width *= size
@@ -251,16 +251,16 @@ func (r *reading) answer(out []tensor.Tensor, row int) (a Answer) {
 		a.Scores, a.Labels = rowOf(&out[r.scores], row), r.labels
 	}
 	if r.label >= 0 {
-		a.Label = r.told(&out[r.label], row)
+		a.Label = r.chosenLabel(&out[r.label], row)
 	} else if best := highest(a.Scores); best < len(r.labels) {
 		a.Label = r.labels[best]
 	}
 	return a
 }
 
-// told returns the label that the model itself has chosen: a text, or the number of a
+// chosenLabel returns the label that the model itself has chosen: a text, or the number of a
 // label.
-func (r *reading) told(t *tensor.Tensor, row int) string {
+func (r *reading) chosenLabel(t *tensor.Tensor, row int) string {
 	if t.Type == tensor.String {
 		if row < len(t.Strings) {
 			return t.Strings[row]

@@ -45,15 +45,15 @@ func (c *compiler) arithmetic(n *node) error {
 	if a.kind != b.kind {
 		return fmt.Errorf("one side is %s and the other %s", typeName(a.kind), typeName(b.kind))
 	}
-	y := c.output(n, 0, a.kind, beside(a.shape, b.shape))
+	y := c.output(n, 0, a.kind, broadcastShape(a.shape, b.shape))
 	how, kind, x1, x2, to := operationOf(n.Op), a.kind, a.ref, b.ref, y.ref
 	c.add(n.what(), []*value{a, b}, []*value{y}, func(s *state) error { return s.arithmetic(how, kind, x1, x2, to) })
 	return nil
 }
 
-// beside returns the shape of the result of two tensors, as far as it is known: its
+// broadcastShape returns the shape of the result of two tensors, as far as it is known: its
 // rank.
-func beside(a, b []int) []int {
+func broadcastShape(a, b []int) []int {
 	if a == nil || b == nil {
 		return nil
 	}

@@ -144,22 +144,22 @@ func TestReadRefuses(t *testing.T) {
 	entry := func() []byte { var m message; return *m.text(1, "location").text(2, "weights.bin") }
 	var bare message
 	for says, data := range map[string][]byte{
-		"no graph":       *bare.number(1, 9),
-		"cut off":        file(small())[:40],
-		"in a circle":    with(func(g *message) { g.bytes(1, node("Add", "x b", "a")).bytes(1, node("Add", "x a", "b")) }),
-		"nothing makes":  with(func(g *message) { g.bytes(1, node("Add", "x nowhere", "a")) }),
-		"made twice":     with(func(g *message) { g.bytes(1, node("Relu", "x", "h")) }),
-		"output \"z\"":   with(func(g *message) { g.bytes(12, port("z")) }),
-		"two of that":    with(func(g *message) { g.bytes(5, *weight("w", tensor.Float, 0)) }),
-		"or two":         with(func(g *message) { g.bytes(11, port("x", 1)) }),
-		"there are 4 by": with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, 3).bytes(9, little(1))) }),
-		"there are 1 of": with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, 3).bytes(4, little(1))) }),
-		"have sides":     with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, 1<<20, 1<<21)) }),
-		"sides of [-1]":  with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, -1)) }),
-		"have 9 dimensions":   with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, 1, 1, 1, 1, 1, 1, 1, 1, 1)) }),
-		"separate file":  with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, 1).bytes(13, entry())) }),
-		"not ONNX's":     with(func(g *message) { g.number(1, 3) }),
-		"a side of":      with(func(g *message) { g.bytes(11, port("v", 1<<50)) }),
+		"no graph":          *bare.number(1, 9),
+		"cut off":           file(small())[:40],
+		"in a circle":       with(func(g *message) { g.bytes(1, node("Add", "x b", "a")).bytes(1, node("Add", "x a", "b")) }),
+		"nothing makes":     with(func(g *message) { g.bytes(1, node("Add", "x nowhere", "a")) }),
+		"made twice":        with(func(g *message) { g.bytes(1, node("Relu", "x", "h")) }),
+		"output \"z\"":      with(func(g *message) { g.bytes(12, port("z")) }),
+		"two of that":       with(func(g *message) { g.bytes(5, *weight("w", tensor.Float, 0)) }),
+		"or two":            with(func(g *message) { g.bytes(11, port("x", 1)) }),
+		"there are 4 by":    with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, 3).bytes(9, little(1))) }),
+		"there are 1 of":    with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, 3).bytes(4, little(1))) }),
+		"have sides":        with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, 1<<20, 1<<21)) }),
+		"sides of [-1]":     with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, -1)) }),
+		"have 9 dimensions": with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, 1, 1, 1, 1, 1, 1, 1, 1, 1)) }),
+		"separate file":     with(func(g *message) { g.bytes(5, *weight("v", tensor.Float, 1).bytes(13, entry())) }),
+		"not ONNX's":        with(func(g *message) { g.number(1, 3) }),
+		"a side of":         with(func(g *message) { g.bytes(11, port("v", 1<<50)) }),
 		"listed twice": with(func(g *message) {
 			n := node("Relu", "x", "r")
 			g.bytes(1, *n.bytes(5, *new(message).text(1, "a")).bytes(5, *new(message).text(1, "a")))

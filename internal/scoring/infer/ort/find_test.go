@@ -13,15 +13,15 @@ import (
 
 func TestCandidates(t *testing.T) {
 	for _, c := range []struct {
-		name, asked, beside, system string
-		want                        []place
+		name, asked, programDir, system string
+		want                            []place
 	}{
 		{"asked for", "/opt/ort/lib.so", "/usr/bin", "linux", []place{{"/opt/ort/lib.so", true}}},
 		{"beside the program first", "", "/usr/bin", "linux", []place{{path: "/usr/bin/libonnxruntime.so"}, {path: "libonnxruntime.so"}}},
 		{"another system's name", "", "/usr/bin", "darwin", []place{{path: "/usr/bin/libonnxruntime.dylib"}, {path: "libonnxruntime.dylib"}}},
 		{"no program", "", "", "linux", []place{{path: "libonnxruntime.so"}}},
 	} {
-		if got := candidates(c.asked, c.beside, c.system); !slices.Equal(got, c.want) {
+		if got := candidates(c.asked, c.programDir, c.system); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}

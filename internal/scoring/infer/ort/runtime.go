@@ -239,31 +239,31 @@ func whereToLook(path string) []place {
 	if path == "" {
 		path = os.Getenv(Variable)
 	}
-	var beside string
+	var programDir string
 	if program, err := os.Executable(); err == nil {
 		if real, err := filepath.EvalSymlinks(program); err == nil {
 			program = real
 		}
-		beside = filepath.Dir(program)
+		programDir = filepath.Dir(program)
 	}
 	if path != "" {
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
 			path = filepath.Join(path, libraryName(runtime.GOOS))
 		}
 	}
-	return candidates(path, beside, runtime.GOOS)
+	return candidates(path, programDir, runtime.GOOS)
 }
 
 // candidates returns the files to try. A name without a folder is searched for in the
 // system's library path.
-func candidates(asked, beside, system string) []place {
+func candidates(asked, programDir, system string) []place {
 	if asked != "" {
 		return []place{{asked, true}}
 	}
 	name := libraryName(system)
 	var all []place
-	if beside != "" {
-		all = append(all, place{path: filepath.Join(beside, name)})
+	if programDir != "" {
+		all = append(all, place{path: filepath.Join(programDir, name)})
 	}
 	return append(all, place{path: name})
 }
