@@ -139,7 +139,7 @@ func (c *compiler) reshape(n *node) error {
 // reshaped computes the new dimensions. At most one of the wanted ones may be open.
 func reshaped(to, shape []int, want []int64, keep bool) ([]int, error) {
 	if len(want) > maxRank {
-		return nil, fmt.Errorf("it has %d dimensions; at most %d are supported", len(want), maxRank)
+		return nil, fmt.Errorf("it asks for %d dimensions; at most %d are supported", len(want), maxRank)
 	}
 	open, n := -1, 1
 	for i, side := range want {
