@@ -16,7 +16,7 @@ import (
 	"tidemill.dev/triggers/commands"
 )
 
-// ask is who may be admitted to a pool now; false if nobody may.
+// ask returns the recipes that may start runs in a pool now; false if there are none.
 func (f *Foreman) ask(c *config.Config, pool string) (ledger.Ask, bool) {
 	p, ok := c.Pool(pool)
 	if !ok || f.opt.Launcher == nil || f.resting.Load() {
@@ -28,7 +28,7 @@ func (f *Foreman) ask(c *config.Config, pool string) (ledger.Ask, bool) {
 	return a, len(a.Recipes) > 0
 }
 
-// admitted are the recipes of a pool, unless they or it are paused.
+// admitted returns the recipes of a pool that are not paused; none if the pool is paused.
 func admitted(c *config.Config, pool string, asked *commands.State) (all []ledger.Admission) {
 	if _, rests := asked.PoolPause(pool); rests {
 		return nil
@@ -51,7 +51,7 @@ func (f *Foreman) asked() *commands.State {
 	return new(commands.State)
 }
 
-// claim takes the slot of whoever is next in a pool.
+// claim takes a slot for the next run of a pool.
 func (f *Foreman) claim(ctx context.Context, pool string) (ledger.Slot, bool, error) {
 	a, ok := f.ask(f.opt.Config(), pool)
 	if !ok {
@@ -60,13 +60,13 @@ func (f *Foreman) claim(ctx context.Context, pool string) (ledger.Slot, bool, er
 	return f.ledger.Claim(ctx, a, f.now())
 }
 
-// maxFruitless is how often in a row a claim may come to nothing, because
-// somebody was quicker or a cause has put the run off, before that is the end.
+// maxFruitless is how many claims in a row may lead to no start before the scheduler gives up. A
+// claim leads to none if another process was quicker, or a cause has postponed the run.
 const maxFruitless = 5
 
-// admit begins one run in a pool, if a slot is free and one is due: whoever brings
-// one wish, or frees one slot, has made room for no more, and who watches does
-// the rest. It is false if there was no slot, or nothing was due.
+// admit starts one run in a pool, if a slot is free and a run is due. One is enough, because one
+// request, or one freed slot, makes room for one run; Watch does the rest. It returns false if no
+// slot was free, or no run was due.
 func (f *Foreman) admit(ctx context.Context, pool string) (bool, error) {
 	for range maxFruitless {
 		slot, got, err := f.claim(ctx, pool)
@@ -80,7 +80,7 @@ func (f *Foreman) admit(ctx context.Context, pool string) (bool, error) {
 	return true, nil
 }
 
-// bring does what a making asks for.
+// bring does the next step of a making: it commits an output, or starts a due run.
 func (f *Foreman) bring(ctx context.Context, m *fold.Making) error {
 	if next(m, f.now()) == settles {
 		var err error
@@ -98,13 +98,13 @@ func (f *Foreman) bring(ctx context.Context, m *fold.Making) error {
 	pool := f.poolOf(run)
 	admitted, err := f.admit(ctx, pool)
 	if err == nil && !admitted {
-		f.crowds.note(run.Recipe, pool, f.now()) // it is due, so there is no slot for it
+		f.crowds.note(run.Recipe, pool, f.now()) // the run is due, so the pool has no free slot
 	}
 	return err
 }
 
-// poolOf is where a run is admitted: where its recipe says now, for the slots of
-// a pool that is out of use are nobody's.
+// poolOf returns the pool in which a run starts. Today's config decides, because the run's old
+// pool may be gone from it, and nothing starts there.
 func (f *Foreman) poolOf(run *tidemill.Run) string {
 	if r, ok := f.opt.Config().Recipe(run.Recipe); ok {
 		return r.Run.Pool
@@ -112,10 +112,9 @@ func (f *Foreman) poolOf(run *tidemill.Run) string {
 	return run.Pool
 }
 
-// Advance settles what the recipe has made for the key, and starts its run if it
-// is due and a slot of its pool is free for it. It may be called by anybody at
-// any time: what it does follows from the log alone, and nothing of it happens
-// twice.
+// Advance commits the output of the recipe's run for the key, and starts its next run if that is
+// due and a slot is free. Any process may call it at any time: its work follows from the log
+// alone, and no step has an effect twice.
 func (f *Foreman) Advance(ctx context.Context, recipe, key string) error {
 	m, err := f.ledger.Making(ctx, recipe, key)
 	if err != nil {
@@ -124,8 +123,8 @@ func (f *Foreman) Advance(ctx context.Context, recipe, key string) error {
 	return f.bring(ctx, m)
 }
 
-// inPassing does what is due after a fact that is on the log, for whose writer it
-// is no error if that does not succeed: it is tried again.
+// inPassing does the work that is due after a fact. A failure is only logged, because the fact is
+// on the log and Watch tries the work again.
 func (f *Foreman) inPassing(ctx context.Context, m *fold.Making) {
 	f.forgive(m, f.bring(ctx, m))
 }
@@ -136,13 +135,12 @@ func (f *Foreman) forgive(m *fold.Making, err error) {
 	}
 }
 
-// crowdedFor is how long a recipe is taken to find no slot without another look.
+// crowdedFor is how long a recipe does not ask again for a slot after there was none.
 const crowdedFor = 100 * time.Millisecond
 
-// crowds are the recipes for whose due runs there was no slot. Of ten thousand
-// wishes that come at once all but the first need not ask again: each end of an
-// attempt looks who is next. What that misses, a slot that was freed elsewhere
-// say, is found by who watches, or by the next wish after a moment.
+// crowds are the recipes for whose due runs there was no slot. Of ten thousand requests that come
+// at once, only the first asks for a slot: each end of an attempt looks for the next run anyway.
+// Watch, or a later request, finds a slot that was freed by another process.
 type crowds struct {
 	mu sync.Mutex
 	of map[string]crowd
@@ -168,20 +166,19 @@ func (c *crowds) note(recipe, pool string, now time.Time) {
 	c.of[recipe] = crowd{pool, now.Add(crowdedFor)}
 }
 
-// over says that a slot of a pool has become free that nobody wanted.
+// over notes that a slot of a pool is free and no run was due for it.
 func (c *crowds) over(pool string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.of, func(_ string, one crowd) bool { return one.pool == pool })
 }
 
-// asideFor is how long a recipe is left out of its pool after its next run could
-// not be planned. Otherwise it would be the next again, and nobody behind it
-// would ever have a turn.
+// asideFor is how long a recipe is left out of its pool after its next run could not be planned.
+// Otherwise it would be next again, and the recipes after it would never have a turn.
 const asideFor = 5 * time.Second
 
-// troubles are the recipes whose runs cannot begin for now, through no fault of
-// theirs: the store does not answer, say.
+// troubles are the recipes whose runs cannot begin for now because of a fault outside of them,
+// for example because the store does not answer.
 type troubles struct {
 	mu sync.Mutex
 	of map[string]trouble
@@ -192,7 +189,7 @@ type trouble struct {
 	until time.Time
 }
 
-// add puts a recipe aside. It tells whether it was not before.
+// add leaves a recipe out for a while. It reports whether the trouble is new.
 func (t *troubles) add(recipe string, err error, now time.Time) (news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -204,7 +201,7 @@ func (t *troubles) add(recipe string, err error, now time.Time) (news bool) {
 	return !was
 }
 
-// over says that a run of the recipe could be planned.
+// over notes that a run of the recipe could be planned.
 func (t *troubles) over(recipe string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -217,8 +214,8 @@ func (t *troubles) aside(recipe string, now time.Time) bool {
 	return now.Before(t.of[recipe].until)
 }
 
-// err is what has to be reported: also of a recipe whose turn has just come
-// again. If nobody tries it any more, as its run was cancelled, that ends.
+// err returns the troubles to report. A recipe that may be tried again is still reported for a
+// while. Then its trouble is forgotten, because its run may have been cancelled.
 func (t *troubles) err(now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

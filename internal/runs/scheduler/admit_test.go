@@ -60,7 +60,7 @@ func TestCrowds(t *testing.T) {
 	}
 }
 
-// One recipe's data cannot be read for now: it is reported, and the others of its
+// If one recipe's data cannot be read for now, that is reported, and the other recipes of its
 // pool go on.
 func TestATroubleIsInNobodysWay(t *testing.T) {
 	r := plain("blocked")
@@ -78,7 +78,7 @@ func TestATroubleIsInNobodysWay(t *testing.T) {
 	if err := f.Status().Err; !strings.Contains(err.Error(), "begin a run of recipe blocked: look the input examples up") {
 		t.Errorf("it is told as %v", err)
 	}
-	stop() // or it could look between the two, and find that there is no data
+	stop() // else it could look between Remove and Rename, and find no data
 	w.must(os.Remove(dir))
 	w.must(os.Rename(dir+".aside", dir))
 	w.watch(f)
@@ -86,8 +86,8 @@ func TestATroubleIsInNobodysWay(t *testing.T) {
 	w.soon("all is well", func() bool { s := f.Status(); return s.Err == nil && s.Watching })
 }
 
-// block puts a file where the store has a folder of a dataset's, so that what lies
-// there can neither be read nor found missing.
+// block replaces a folder of the store by a file, so that a dataset can neither be read nor found
+// missing.
 func (w *world) block(name string) (dir string) {
 	w.Helper()
 	err := filepath.WalkDir(w.dir, func(path string, d os.DirEntry, err error) error {
@@ -104,7 +104,7 @@ func (w *world) block(name string) (dir string) {
 	return dir
 }
 
-// stubborn asks until it is answered, as a dispatcher does.
+// stubborn repeats a request until it is answered, as a dispatcher does.
 func (w *world) stubborn(f *Foreman, r Request) Answer {
 	for {
 		a, err := f.Request(w.ctx(), r)
@@ -119,13 +119,13 @@ func (w *world) stubborn(f *Foreman, r Request) Answer {
 	}
 }
 
-// agent tells of an attempt's end until it is heard, as agents do.
+// agent reports an attempt's end until the report succeeds, as agents do.
 func (w *world) agent(f *Foreman, a Attempt, d tidemill.RunFinished) {
 	for {
 		run, err := f.ledger.Run(w.ctx(), a.Run)
 		if err == nil {
 			if at := run.Attempt(); at == nil || !w.tokens.Counts(a.Token, a.Run, *at) {
-				return // superseded, or said before
+				return // superseded, or reported before
 			}
 			_, err = f.Finish(w.ctx(), run, a.Number, d)
 		}
@@ -140,12 +140,12 @@ func (w *world) agent(f *Foreman, a Attempt, d tidemill.RunFinished) {
 	}
 }
 
-// Three foremen work on one log, and Redis is flushed at any moment: each attempt
-// is launched once, no run lives twice at a time, and each ends.
+// Three Foremen work on one log while Redis is flushed at random moments. Each attempt is
+// launched once, no key has two live runs at a time, and each run ends.
 func TestForemenAndFlushes(t *testing.T) {
 	w := newWorld(t, plain("intent"), plain("churn"))
 	foremen := []*Foreman{w.foreman(nil), w.foreman(nil), w.foreman(nil)}
-	var alive sync.Map // of each recipe and key
+	var alive sync.Map // name of the attempt at work, by recipe and key
 	w.launch.does = func(a Attempt) {
 		if _, two := alive.LoadOrStore(a.Recipe+"/"+a.Key, a.Name); two {
 			t.Errorf("two attempts of %s/%s at once: %s", a.Recipe, a.Key, a.Name)
@@ -210,8 +210,8 @@ func TestForemenAndFlushes(t *testing.T) {
 	}
 }
 
-// A thousand events come for one key while each run takes as long as a hundred of
-// them: a dozen runs at most, and the last one has seen the last event.
+// A thousand events come for one key, and a hundred of them during each run. There are at most
+// twelve runs, and the last one has seen the last event.
 func TestManyEventsForOneKey(t *testing.T) {
 	const events, during = 1000, 100
 	w := newWorld(t, plain("intent"))

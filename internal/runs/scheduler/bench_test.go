@@ -10,8 +10,8 @@ import (
 	"tidemill.dev/config"
 )
 
-// BenchmarkRuns is what a run costs beside its command: from 32 requests at a
-// time to the end of the last run, in 8 slots, with a trainer that takes no time.
+// BenchmarkRuns measures the cost of a run without its command: from 32 requests at a time to the
+// end of the last run, in 8 slots, with a trainer that takes no time.
 func BenchmarkRuns(b *testing.B) {
 	w := newWorld(b, plain("intent"))
 	w.change(func(c *config.Config) { c.Pools = []config.Pool{{Name: "default", Slots: 8}} })
@@ -46,8 +46,8 @@ func BenchmarkRuns(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")
 }
 
-// BenchmarkTick is what each key of a schedule's tick costs: wishes whose time is
-// to come, 128 at once, as the function train makes them.
+// BenchmarkTick measures the cost of each key of a schedule's tick: requests for a later time,
+// 128 at once, as the function train makes them.
 func BenchmarkTick(b *testing.B) {
 	w := newWorld(b, plain("intent"))
 	f := w.foreman(alone)

@@ -15,14 +15,14 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// The components that facts of runs come from.
+// The components that write facts of runs.
 const (
-	byTrain      = "train"      // asked for by an event
-	byGateway    = "gateway"    // by a person, or told by an agent
-	byController = "controller" // by nobody: it follows from what is on the log
+	byTrain      = "train"      // request by an event
+	byGateway    = "gateway"    // request by a person, or report by an agent
+	byController = "controller" // consequence of earlier facts
 )
 
-// fact is what is to be said of a run.
+// fact is a fact of a run before it is written.
 type fact struct {
 	typ, id, component string
 	recipe, key, run   string
@@ -32,19 +32,18 @@ type fact struct {
 	data               any
 }
 
-// chain is what a fact inherits from its cause.
+// chain holds the attributes that a fact inherits from its cause.
 type chain struct {
 	Correlation string `json:"correlationid"`
 	Trace       string `json:"traceparent"`
 	ID          string `json:"id"`
 }
 
-// chainOf is what the facts of a run inherit. All of them name the newest event
-// that asked for the run as their cause: it is the one whose data it learns from,
-// and the one that the run's own state still knows.
+// chainOf returns the chain for the facts of a run. Their cause is the newest event that asked
+// for the run: the run learns from its data, and the run's state still contains it.
 func chainOf(r *tidemill.Run) chain {
 	c := chain{ID: r.Newest.ID}
-	_ = json.Unmarshal(r.Event, &c) // what is no event has no chain; its id is known all the same
+	_ = json.Unmarshal(r.Event, &c) // an unreadable event has no chain, but its id is known
 	if c.Correlation == "" {
 		c.Correlation = c.ID
 	}
@@ -87,7 +86,7 @@ func committedFact(r *tidemill.Run, d tidemill.RunCommitted) fact {
 	return f
 }
 
-// lost tells the fact that there is no commit from the one that there is.
+// lost makes the id of a fact without a commit differ from the id of a fact with one.
 func lost(d tidemill.RunCommitted) []string {
 	if d.Lost == "" {
 		return nil
@@ -95,7 +94,7 @@ func lost(d tidemill.RunCommitted) []string {
 	return []string{"lost"}
 }
 
-// view is the fact as an event.
+// view returns the fact as an event.
 func (a fact) view(names tidemill.Names, at time.Time) (broker.View, error) {
 	data, err := json.Marshal(a.data)
 	if err != nil {
@@ -115,8 +114,7 @@ func (a fact) view(names tidemill.Names, at time.Time) (broker.View, error) {
 	return v, nil
 }
 
-// put puts a fact on the log and returns where it lies and what the log makes of
-// it.
+// put appends a fact to the log. It returns the fact's position and the making after it.
 func (f *Foreman) put(ctx context.Context, a fact, at time.Time) (broker.Position, *fold.Making, error) {
 	v, err := a.view(f.opt.Names, at)
 	if err != nil {
@@ -129,11 +127,10 @@ func (f *Foreman) put(ctx context.Context, a fact, at time.Time) (broker.Positio
 	return where, m, nil
 }
 
-// Seen puts on the log what a controller has seen of an attempt and its agent cannot
-// tell. What the run says already is not said again, nor is anything of an attempt
-// that counts no more. Its id derives from what is said: two controllers that see the
-// same before they have read each other say the same fact twice, and the fold
-// takes one of them.
+// Seen appends a fact about an attempt that a controller has seen and its agent cannot report. It
+// appends nothing if the run's state already says the same, or if the attempt is superseded. The
+// fact's id derives from its content. Two controllers may see the same before they read each
+// other's fact; both append it, and the fold takes one.
 func (f *Foreman) Seen(ctx context.Context, run *tidemill.Run, attempt int, d tidemill.RunSeen) error {
 	if n := len(run.Attempts); run.State.Ended() || n == 0 || attempt != n {
 		return nil
@@ -163,8 +160,8 @@ func seenFact(r *tidemill.Run, d tidemill.RunSeen) (fact, error) {
 	return f, nil
 }
 
-// What became of a run with an attempt's end, as the attribute of the fact says
-// it: triggers filter on it.
+// The results of a run at the end of an attempt, as the outcome attribute of the fact has them.
+// Triggers filter on it.
 const (
 	nowRetrying  = "retrying"
 	nowSucceeded = "succeeded"
@@ -172,14 +169,14 @@ const (
 	nowCancelled = "cancelled"
 )
 
-// outcomeOf asks the fold itself what it will make of an attempt's end, so that
-// the attribute and the state never go by different rules. The log may know of
-// something since; then it is the state that counts.
+// outcomeOf folds an attempt's end into a copy of the run and returns the result, so that the
+// attribute and the state follow the same rules. The log may contain newer facts; then the state
+// is right and the attribute is not.
 func outcomeOf(r *tidemill.Run, d tidemill.RunFinished, at time.Time) string {
 	run := *r
 	run.Attempts = slices.Clone(r.Attempts)
 	m := fold.Making{Recipe: r.Recipe, Key: r.Key, Live: &run}
-	data, _ := json.Marshal(d) // whoever writes the fact has the error
+	data, _ := json.Marshal(d) // view returns the error, if any
 	m.Apply(fold.Fact{Type: tidemill.TypeRunFinished, Recipe: r.Recipe, Key: r.Key, Run: r.ID, At: at, Data: data})
 	switch run.State {
 	case tidemill.RunSettling, tidemill.RunSucceeded:
@@ -192,9 +189,9 @@ func outcomeOf(r *tidemill.Run, d tidemill.RunFinished, at time.Time) string {
 	return nowRetrying
 }
 
-// candidate is the version that an attempt's end brings, and all that whoever
-// judges it has to know of the run; nil if it brings none. What the command was
-// given in its environment is not in it: facts of models are for others to hear.
+// candidate returns the version that an attempt's end produces, with everything that its judge
+// has to know about the run; nil if there is none. The command's environment is left out, because
+// other systems read the facts of models.
 func candidate(r *tidemill.Run, d tidemill.RunFinished, at time.Time) *tidemill.Candidate {
 	var p tidemill.Plan
 	_ = json.Unmarshal(r.Plan, &p) // the fold has written it
@@ -207,7 +204,7 @@ func candidate(r *tidemill.Run, d tidemill.RunFinished, at time.Time) *tidemill.
 		Run: r.ID, Recipe: r.Recipe, Key: r.Key, Config: r.Config, Attempt: d.Attempt, Began: first.Started, Ended: at,
 		Inputs: told(p.Inputs), Causes: r.Causes, First: r.First, Newest: r.Newest, By: r.By,
 		Mark: tidemill.Mark{Partition: r.Partition, Offset: first.Offset}, Where: last.Where.With(d.Where)}}
-	if p.Judge != nil { // a run that began before there were gates has none
+	if p.Judge != nil { // absent in runs from before there were gates
 		c.Judge = *p.Judge
 	} else {
 		c.Judge = tidemill.Judge{On: tidemill.GateOnSame, Promote: tidemill.PromoteAuto}
@@ -215,8 +212,8 @@ func candidate(r *tidemill.Run, d tidemill.RunFinished, at time.Time) *tidemill.
 	return c
 }
 
-// told are a plan's inputs without what lets one in: behind the ? of an address,
-// or before its host, may stand a key.
+// told returns a plan's inputs without credentials, which may be in an address after the ? or
+// before the host.
 func told(inputs []tidemill.Input) []tidemill.Input {
 	all := slices.Clone(inputs)
 	for i := range all {

@@ -12,8 +12,7 @@ import (
 	"tidemill.dev/config"
 )
 
-// learner makes a model of a dataset, with something in its environment that is
-// nobody else's.
+// learner is a recipe that makes a model from a dataset and has a secret in its environment.
 func learner() config.Recipe {
 	r := plain("learn")
 	r.Makes.Model = "intent/{key}"
@@ -23,8 +22,7 @@ func learner() config.Recipe {
 	return r
 }
 
-// A run that makes a model ends with the version that it made, and all that its
-// judge has to know.
+// A run that makes a model ends with a candidate, which has all that its judge must know.
 func TestASuccessBringsACandidate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, learner())
@@ -59,7 +57,7 @@ func TestASuccessBringsACandidate(t *testing.T) {
 	}
 }
 
-// lastFact is the newest of a partition.
+// lastFact returns the newest fact of a partition.
 func (w *world) lastFact(f *Foreman, partition int32) (last broker.View) {
 	w.Helper()
 	b := w.dial()
@@ -73,7 +71,7 @@ func (w *world) lastFact(f *Foreman, partition int32) (last broker.View) {
 	return last
 }
 
-// What is no success of the run, or makes no model, brings none.
+// A run that does not succeed, or makes no model, has no candidate.
 func TestWhatBringsNoCandidate(t *testing.T) {
 	t.Parallel()
 	plan := func(p tidemill.Plan) json.RawMessage { text, _ := json.Marshal(p); return text }
@@ -101,7 +99,7 @@ func TestWhatBringsNoCandidate(t *testing.T) {
 	}
 }
 
-// What lets one in at an address is not told to who hears of the model.
+// Readers of a model's facts do not see credentials in the addresses of inputs.
 func TestInputsAreToldWithoutKeys(t *testing.T) {
 	t.Parallel()
 	inputs := []tidemill.Input{{Name: "a", URI: "https://ada:pw@data.example/x.csv?sig=secret", Allow: []string{"https://data.example/"}}, {Name: "b", Dataset: "d", Commit: "c"}}
@@ -111,7 +109,7 @@ func TestInputsAreToldWithoutKeys(t *testing.T) {
 	}
 }
 
-// A success without a model is none.
+// A success without a model becomes a failure.
 func TestASuccessWithoutAModelFails(t *testing.T) {
 	t.Parallel()
 	plan, err := json.Marshal(tidemill.Plan{Model: "intent/bot-42"})
@@ -124,7 +122,7 @@ func TestASuccessWithoutAModelFails(t *testing.T) {
 	}
 }
 
-// facts are those of a type that are on the log.
+// facts returns the ids of all facts of a type on the log.
 func (w *world) facts(typ string) (ids []string) {
 	w.Helper()
 	b := w.dial()

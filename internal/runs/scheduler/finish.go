@@ -14,9 +14,9 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// Finish puts an attempt's last word on the log, makes its effects and starts
-// what is due then. The result is the run as the log has it: said twice, or by an
-// attempt that counts no more, it changes nothing.
+// Finish appends an attempt's end to the log, carries out its effects and starts the work that is
+// due then. It returns the run as it is on the log. A repeated end, or one of a superseded
+// attempt, changes nothing.
 func (f *Foreman) Finish(ctx context.Context, run *tidemill.Run, attempt int, d tidemill.RunFinished) (*tidemill.Run, error) {
 	ctx, cancel := steady(ctx)
 	defer cancel()
@@ -36,7 +36,7 @@ func (f *Foreman) Finish(ctx context.Context, run *tidemill.Run, attempt int, d 
 	return now, err
 }
 
-// refill gives the slot that an attempt has freed to whoever is next.
+// refill starts the next run of a pool in the slot that an attempt has freed.
 func (f *Foreman) refill(ctx context.Context, pool string) error {
 	admitted, err := f.admit(ctx, pool)
 	if err == nil && !admitted {
@@ -45,8 +45,8 @@ func (f *Foreman) refill(ctx context.Context, pool string) error {
 	return err
 }
 
-// conclude puts an attempt's end on the log and settles what follows at once.
-// That this fails is no error of the attempt's: it is tried again.
+// conclude appends an attempt's end to the log and commits the run's output at once. A failed
+// commit is not returned as an error, because it is tried again.
 func (f *Foreman) conclude(ctx context.Context, run *tidemill.Run, component string, d tidemill.RunFinished) (*fold.Making, error) {
 	at := f.now()
 	d.Candidate = candidate(run, d, at)
@@ -70,7 +70,7 @@ func (f *Foreman) conclude(ctx context.Context, run *tidemill.Run, component str
 	return settled, nil
 }
 
-// asItIs is a run that the making may name no more.
+// asItIs returns a run from the making, or from the ledger if the making no longer contains it.
 func (f *Foreman) asItIs(ctx context.Context, m *fold.Making, id string) (*tidemill.Run, error) {
 	if run := m.Find(id); run != nil {
 		return run, nil
@@ -78,9 +78,8 @@ func (f *Foreman) asItIs(ctx context.Context, m *fold.Making, id string) (*tidem
 	return f.ledger.Run(ctx, id)
 }
 
-// sound holds a success to what the plan says is made: a run that has nothing to
-// put on its dataset would settle for ever, and one without a version would have
-// succeeded at nothing.
+// sound turns a success without output into a failure. Without it, a run for a dataset would wait
+// for its commit for ever, and a run for a model would succeed without a version.
 func sound(run *tidemill.Run, d tidemill.RunFinished) tidemill.RunFinished {
 	var p tidemill.Plan
 	_ = json.Unmarshal(run.Plan, &p) // the fold has written it
@@ -99,18 +98,17 @@ func sound(run *tidemill.Run, d tidemill.RunFinished) tidemill.RunFinished {
 	return d
 }
 
-// tooMuch is the end of an attempt that told more than an event can hold, which
-// its metrics can be, or its inputs. Cut in silence they would be wrong ones.
+// tooMuch returns a failure for an attempt whose end does not fit into an event because of its
+// metrics or inputs. To cut those silently would make them wrong.
 func tooMuch(d tidemill.RunFinished) tidemill.RunFinished {
 	return tidemill.RunFinished{Attempt: d.Attempt, Outcome: tidemill.OutcomeFailed, Permanent: true, Where: d.Where,
 		Reason: fmt.Sprintf("it told of more than an event can hold: %d metrics; write fewer to metrics.json", len(d.Metrics)),
 		Result: tidemill.Result{Exit: d.Exit, Signal: d.Signal, PeakMemory: d.PeakMemory, GPUSeconds: d.GPUSeconds, Stages: d.Stages}}
 }
 
-// Cancel asks that a run ends, and returns it as the log has it then. One that
-// has not begun, or rests between two attempts, has ended with that; the agent of
-// a live one hears of it at its next beat. One that has succeeded already is not
-// changed.
+// Cancel requests the end of a run and returns the run as it is on the log. A run that has not
+// begun, or that waits for its next attempt, has ended then. If an attempt is under way, its
+// agent learns it by its next beat. A run that has already succeeded is not changed.
 func (f *Foreman) Cancel(ctx context.Context, run *tidemill.Run, by, reason string) (*tidemill.Run, error) {
 	if run.State.Ended() || run.State == tidemill.RunSettling || run.Cancel != nil {
 		return run, nil
@@ -119,13 +117,13 @@ func (f *Foreman) Cancel(ctx context.Context, run *tidemill.Run, by, reason stri
 	if err != nil {
 		return nil, err
 	}
-	f.inPassing(ctx, m) // another run of the key may have waited for this one's end
+	f.inPassing(ctx, m) // another run of the key may have waited for the end of this one
 	return f.asItIs(ctx, m, run.ID)
 }
 
-// settle puts what a run has made on its dataset, and tells the log. Each of its
-// steps is named after the run: whoever repeats them after a crash, or does them
-// at the same time, makes one commit, one event and one end.
+// settle commits a run's output to its dataset and appends the fact. The run's id names each
+// step. So if a process repeats the steps after a crash, or another does them at the same time,
+// there is still one commit, one event and one end.
 func (f *Foreman) settle(ctx context.Context, run *tidemill.Run) (*fold.Making, error) {
 	ctx, cancel := steady(ctx)
 	defer cancel()
@@ -133,7 +131,7 @@ func (f *Foreman) settle(ctx context.Context, run *tidemill.Run) (*fold.Making, 
 	if err != nil {
 		return nil, err
 	}
-	if run.Cancel != nil { // its key has gone
+	if run.Cancel != nil { // its key was deleted
 		return f.unsettled(ctx, run, r, "it was not put on dataset "+r.Dataset+": "+run.Cancel.Reason)
 	}
 	r.Announce = f.opt.Announce
@@ -148,20 +146,19 @@ func (f *Foreman) settle(ctx context.Context, run *tidemill.Run) (*fold.Making, 
 	return m, err
 }
 
-// unsettled tells the log that there will be no commit.
+// unsettled appends the fact that there will be no commit.
 func (f *Foreman) unsettled(ctx context.Context, run *tidemill.Run, r store.CommitRequest, why string) (*fold.Making, error) {
 	_, m, err := f.put(ctx, committedFact(run, tidemill.RunCommitted{Dataset: r.Dataset, Branch: r.Branch, Lost: why}), f.now())
 	return m, err
 }
 
-// gone reports whether the store has lost what was made, so that no patience
-// brings it back.
+// gone reports whether the store has lost the run's output, so that another try cannot succeed.
 func gone(err error) bool {
 	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrMissing) || errors.Is(err, store.ErrCorrupt)
 }
 
-// commitRequest is the commit of what a run has made: the whole of it, as the
-// branch's next version. Nothing in it depends on who asks, or when.
+// commitRequest returns the commit of a run's whole output, as the branch's next version. It
+// depends only on the run, neither on the caller nor on the time.
 func commitRequest(run *tidemill.Run) (store.CommitRequest, error) {
 	var p tidemill.Plan
 	if err := json.Unmarshal(run.Plan, &p); err != nil {
@@ -176,22 +173,22 @@ func commitRequest(run *tidemill.Run) (store.CommitRequest, error) {
 		By: run.By, Run: run.ID, Base: run.Result.Artifact, Time: run.Attempts[len(run.Attempts)-1].Ended}, nil
 }
 
-// byForget is the component that ends what belongs to a key.
+// byForget is the component that deletes the runs of a key.
 const byForget = "forget"
 
-// Forgetting is the end of a key for one recipe.
+// Forgetting is a request to delete a key's runs of one recipe.
 type Forgetting struct {
 	Recipe, Key string
 	By, Reason  string
-	Cause       tidemill.Cause // the fact that asked: the end is named after it
+	Cause       tidemill.Cause // cause of the request; the fact's id derives from it
 	Correlation string
 	Trace       string // traceparent
 }
 
-// Forget ends what a recipe makes for a key that has gone, and forgets what it
-// has made. The mark is where the fact lies: a run that began before it counts
-// no more. What waits or rests has gone with that; an attempt under way is told
-// to end, as by [Foreman.Cancel], and the making has it until it has.
+// Forget ends the runs of a recipe for a deleted key, and removes their state. It returns the
+// position of the fact: a run that began before it is void. A run that waits has ended then. An
+// attempt under way is asked to end, as by [Foreman.Cancel]; the making contains its run until it
+// has ended.
 func (f *Foreman) Forget(ctx context.Context, r Forgetting) (tidemill.Mark, *fold.Making, error) {
 	if err := CheckKey(r.Key); err != nil {
 		return tidemill.Mark{}, nil, fmt.Errorf("forget what recipe %s has made: %w", r.Recipe, err)
@@ -200,8 +197,8 @@ func (f *Foreman) Forget(ctx context.Context, r Forgetting) (tidemill.Mark, *fol
 	return tidemill.Mark{Partition: where.Partition, Offset: where.Offset}, m, err
 }
 
-// forgottenFact names no run: it is about all of the key's. The recipe may have
-// left the config.
+// forgottenFact names no run because it is about all runs of the key. The recipe may no longer be
+// in the config.
 func forgottenFact(r Forgetting) fact {
 	a := fact{typ: tidemill.TypeRunForgotten, component: byForget,
 		id:     tidemill.ID("forgotten", r.Recipe, r.Key, r.Cause.Source, r.Cause.ID),
@@ -211,8 +208,8 @@ func forgottenFact(r Forgetting) fact {
 	return a
 }
 
-// forgotten is a run whose key has gone while its last attempt was ending: with
-// that nobody knows it any more.
+// forgotten returns the last state of a run whose key was deleted while its last attempt was
+// ending. The ledger no longer knows the run.
 func forgotten(run *tidemill.Run) *tidemill.Run {
 	r := *run
 	r.State, r.Event, r.Plan = tidemill.RunCancelled, nil, nil

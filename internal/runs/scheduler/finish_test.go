@@ -35,8 +35,8 @@ func (w *world) committed(f *Foreman, run *tidemill.Run) {
 	}
 }
 
-// announcedOnce is so where nobody else settles at the same time: several who do may
-// each tell of the commit, by one event.
+// announcedOnce checks that each commit was announced once. This holds only if one process
+// settles at a time: several may each announce the commit, with one and the same event.
 func (w *world) announcedOnce() {
 	w.Helper()
 	for commit, n := range w.announcements() {
@@ -63,7 +63,7 @@ func TestNothingMadeIsAFailure(t *testing.T) {
 	}
 }
 
-// Whoever has told of a success may be stopped before its commit, or between the
+// A process may be stopped after the success is on the log and before the commit, or between the
 // commit and its fact.
 func TestACrashBeforeASuccessIsSettled(t *testing.T) {
 	for name, further := range map[string]func(*world, *tidemill.Run){
@@ -114,7 +114,7 @@ func TestAdvanceSettles(t *testing.T) {
 	w.announcedOnce()
 }
 
-// What the store has lost, nobody waits for: the run fails, and its key goes on.
+// If the store has lost a run's output, the run fails, and its key goes on.
 func TestWhatWasMadeIsGone(t *testing.T) {
 	w := newWorld(t, cleaner())
 	f := w.foreman(nil)
@@ -130,8 +130,7 @@ func TestWhatWasMadeIsGone(t *testing.T) {
 	}
 }
 
-// A key that goes while what was made is about to be put on its dataset takes
-// that along.
+// If a key is deleted before a run's output is committed, there is no commit.
 func TestAKeyThatGoesMakesNoCommit(t *testing.T) {
 	w := newWorld(t, cleaner())
 	f := w.foreman(nil)

@@ -9,43 +9,40 @@ import (
 )
 
 const (
-	// overtime is how long an attempt may go on beyond the time that it has before it
-	// is given up although it is there.
+	// overtime is how long after its allowed time an attempt that still runs is given up.
 	overtime = 10 * time.Minute
-	// telling is how long an agent may need to tell of the end, while the gateway is
-	// away. With it, what is heard of has as long as agent.Longest says.
+	// telling is how long an agent may need to report the end while the gateway is away. With it,
+	// an attempt that sends beats has as much time as agent.Longest returns.
 	telling = time.Hour
 )
 
-// suspicion is what speaks against an attempt. Both are empty where it is not
-// doubted.
+// suspicion has the reasons to declare an attempt lost. Both are empty if there is none.
 type suspicion struct {
-	gone  string // why it is lost if its launcher has it no more
-	there string // why it is lost even if its launcher has it
+	gone  string // reason if its launcher no longer knows the attempt
+	there string // reason even if its launcher still knows the attempt
 }
 
 func (s suspicion) any() bool { return s != suspicion{} }
 
-// rules say when an attempt is doubted.
+// rules say when an attempt is suspected.
 type rules struct {
 	silence time.Duration
-	alone   bool // nobody else launches
+	alone   bool // no other process launches
 }
 
-// suspect says what speaks against an attempt that was heard of last at a time.
+// suspect returns the reasons to declare an attempt lost that sent its last beat at a given time.
 //
-// Of an attempt that its launcher has not, there are two stories: it was launched
-// and has gone, or whoever began it was stopped between the log and the launch.
-// Nobody can tell them apart, for a cluster forgets what has ended. Both have one
-// end: the attempt is lost, and the run gets another. That costs little, for the
-// first loss is not waited after and what the lost one has saved is gone on from;
-// and it is safe, for if it should be at work after all its token counts no more.
-// To launch it again under its old name would be neither: it could find its
-// predecessor's end, or run twice with one token.
+// An attempt that its launcher does not know has either ended, or was never launched because its
+// starter stopped between the log and the launch. The two look the same, because a cluster
+// forgets ended attempts. In both cases the attempt is lost, and the run gets another. That costs
+// little: the next attempt begins without delay after a first loss, and resumes from the saved
+// checkpoint. It is safe: if the lost attempt should still run, its token is void. To launch it
+// again under its old name would be unsafe: it could find its predecessor's end, or run twice
+// with one token.
 //
-// But whoever began it may be about to launch it, in another process. So it is
-// given as long as an agent may be silent. Where nobody else launches there is no
-// such doubt, and a restarted laptop goes on at once.
+// But another process may be about to launch it. So the attempt has as long as an agent may be
+// silent. If no other process launches, there is no such doubt, and a restarted laptop goes on at
+// once.
 func (r rules) suspect(run *tidemill.Run, heard, now time.Time) (s suspicion) {
 	silent := now.Sub(heard)
 	switch {
@@ -57,9 +54,9 @@ func (r rules) suspect(run *tidemill.Run, heard, now time.Time) (s suspicion) {
 	p := termsOf(run)
 	late := now.Sub(beganAt(run.Attempt())) - p.Deadline - p.Grace
 	switch {
-	case run.Cancel != nil && run.Attempt().Pending != "": // there is no agent that could hear of it
+	case run.Cancel != nil && run.Attempt().Pending != "": // no agent runs that could learn it
 		s.there = "it was cancelled before its container ran"
-	case run.Cancel != nil && now.Sub(run.Cancel.At) > p.Grace+2*r.silence: // one to hear of it, one to tell
+	case run.Cancel != nil && now.Sub(run.Cancel.At) > p.Grace+2*r.silence: // one silence for the agent to learn it, one to report
 		s.there = fmt.Sprintf("it did not end within %s of being cancelled", now.Sub(run.Cancel.At).Round(time.Second))
 	case p.Deadline > 0 && late > p.more(silent > r.silence) && run.Attempt().Pending == "":
 		s.there = fmt.Sprintf("it did not end within %s of its deadline", (late + p.Grace).Round(time.Second))
@@ -67,7 +64,8 @@ func (r rules) suspect(run *tidemill.Run, heard, now time.Time) (s suspicion) {
 	return s
 }
 
-// beganAt is when an attempt's own time began: what waited for a node had none.
+// beganAt returns when an attempt's deadline began to run. The time in which its pod waited for a
+// node does not count.
 func beganAt(a *tidemill.Attempt) time.Time {
 	if a.Began.After(a.Started) {
 		return a.Began
@@ -75,15 +73,15 @@ func beganAt(a *tidemill.Attempt) time.Time {
 	return a.Started
 }
 
-// terms are what a plan says of time.
+// terms are the durations in a plan.
 type terms struct {
 	Deadline time.Duration `json:"deadline"`
 	Grace    time.Duration `json:"grace"`
 }
 
-// more is how long an attempt may go on behind its deadline and its grace. Its agent
-// ends the command there, and brings away what that has made for as long again. One
-// that is not heard of brings nothing away.
+// more returns how long an attempt may go on after its deadline and grace. Its agent has then
+// ended the command, and may upload for as long as the deadline. An agent that is silent uploads
+// nothing.
 func (t terms) more(silent bool) time.Duration {
 	if silent {
 		return overtime

@@ -9,8 +9,7 @@ import (
 	"tidemill.dev"
 )
 
-// impatient makes silence short enough for a test. What is heard of is heard of
-// more often than that.
+// impatient makes Silence short enough for a test. Attempts that send beats do so more often.
 func impatient(o *Options) { o.Silence = 200 * time.Millisecond }
 
 func alone(o *Options) { o.Alone = true }
@@ -41,9 +40,9 @@ func TestWhoIsHeardOfIsNotLost(t *testing.T) {
 	beats := w.ask(f, wish("intent", "beats", "1"))
 	there := w.ask(f, wish("intent", "there", "1"))
 	gone := w.ask(f, wish("intent", "gone", "1"))
-	w.launch.end(tidemill.AttemptName(beats.Run, 1)) // the launcher has forgotten it, and yet it is at work
+	w.launch.end(tidemill.AttemptName(beats.Run, 1)) // the launcher has forgotten an attempt that still runs
 	w.launch.end(tidemill.AttemptName(gone.Run, 1))
-	w.must(f.ledger.Beat(w.ctx(), beats.Run, 1, time.Now().Add(time.Hour))) // no machine is so busy that the next would be late
+	w.must(f.ledger.Beat(w.ctx(), beats.Run, 1, time.Now().Add(time.Hour))) // far ahead, so that a busy machine sends no beat too late
 	w.watch(f)
 	w.soon("the one that is gone is found", func() bool { return len(w.launch.of(gone.Run)) == 2 })
 	for _, a := range []Answer{beats, there} {
@@ -53,7 +52,7 @@ func TestWhoIsHeardOfIsNotLost(t *testing.T) {
 	}
 }
 
-// A laptop that was killed goes on at once: nothing was left of what it ran.
+// After a laptop was killed it goes on at once, because no process of its attempts is left.
 func TestARestartedLaptopGoesOnAtOnce(t *testing.T) {
 	w := newWorld(t, plain("intent"))
 	before := w.foreman(alone)
@@ -61,7 +60,7 @@ func TestARestartedLaptopGoesOnAtOnce(t *testing.T) {
 	a := w.begun(before, wish("intent", "k", "1"))
 	stop()
 	w.launch.end(tidemill.AttemptName(a.Run, 1))
-	f := w.foreman(alone) // while one launches, another that is alone would take that for lost
+	f := w.foreman(alone) // only now, because it would declare the attempts of another process lost
 	w.watch(f)
 	w.soon("the next attempt is launched", func() bool { return len(w.launch.of(a.Run)) == 2 })
 	run := w.run(f, a.Run)
@@ -70,8 +69,8 @@ func TestARestartedLaptopGoesOnAtOnce(t *testing.T) {
 	}
 }
 
-// Somebody is stopped between the log and the launch: the log has begun what
-// nobody has launched.
+// If a process is stopped between the log and the launch, the log has begun an attempt that was
+// never launched.
 func TestACrashBetweenTheLogAndTheLaunch(t *testing.T) {
 	for name, set := range map[string]func(*Options){"in a cluster": impatient, "on a laptop": alone} {
 		t.Run(name, func(t *testing.T) {
@@ -95,19 +94,19 @@ func TestACrashBetweenTheLogAndTheLaunch(t *testing.T) {
 	}
 }
 
-// stuck is the launcher of a process that is stopped while it launches.
+// stuck is the launcher of a process that stops during a launch.
 type stuck struct {
 	*launches
 	crashed chan struct{}
 }
 
-// Launch is of Launcher.
+// Launch waits until the channel is closed, and launches nothing.
 func (s stuck) Launch(context.Context, Attempt) error {
 	<-s.crashed
 	return nil
 }
 
-// While it launches for long, its own watch does not take the attempt for lost.
+// During a long launch, the same process does not declare the attempt lost.
 func TestALongLaunchIsNoLoss(t *testing.T) {
 	w := newWorld(t, plain("intent"))
 	slow := make(chan struct{})
@@ -136,8 +135,8 @@ func TestALongLaunchIsNoLoss(t *testing.T) {
 	}
 }
 
-// Who claims a slot and is stopped then has done nothing yet: the claim ends, or
-// is forgotten with Redis.
+// A process that stops after its claim has done nothing else yet. The claim expires, or is lost
+// when Redis is flushed.
 func TestACrashAfterAClaim(t *testing.T) {
 	w := newWorld(t, plain("intent"))
 	f := w.foreman(nil)
@@ -177,8 +176,8 @@ func TestCancellations(t *testing.T) {
 	}
 }
 
-// An agent that does not hear that its run was cancelled is given up, although
-// its launcher has it, and its slot goes to another.
+// An agent that does not learn that its run was cancelled is given up, even if its launcher still
+// knows it. Its slot goes to another run.
 func TestWhoDoesNotHearOfACancellation(t *testing.T) {
 	w := newWorld(t, plain("intent"))
 	f := w.foreman(impatient)

@@ -16,21 +16,21 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// unfit is why a plan cannot be made, now or later: somebody has to change the
-// config, the event or the data.
+// unfit is the reason why a plan can never be made unless the config, the event or the data
+// changes.
 type unfit struct{ reason string }
 
-// Error is for people.
+// Error returns the reason for people.
 func (u *unfit) Error() string { return u.reason }
 
 func unfitf(format string, args ...any) error { return &unfit{fmt.Sprintf(format, args...)} }
 
-// writer fills a recipe's templates in for one run.
+// writer expands a recipe's templates for one run.
 type writer struct {
 	recipe config.Recipe
 	key    string
-	cause  broker.View // the newest; empty if it cannot be read
-	fault  error       // the first
+	cause  broker.View // newest cause; empty if it cannot be read
+	fault  error       // first fault
 }
 
 func newWriter(r config.Recipe, run *tidemill.Run) *writer {
@@ -41,7 +41,7 @@ func newWriter(r config.Recipe, run *tidemill.Run) *writer {
 	return w
 }
 
-// value is what a field of a template stands for.
+// value returns the value of a template's field.
 func (w *writer) value(field string) (string, bool) {
 	switch field {
 	case "key":
@@ -54,7 +54,7 @@ func (w *writer) value(field string) (string, bool) {
 	return Field(&w.cause, field)
 }
 
-// text fills a template in; what says what it is for.
+// text expands a template; what names its purpose for errors.
 func (w *writer) text(what, template string) string {
 	text, err := config.Expand(template, w.value)
 	if err != nil {
@@ -63,7 +63,7 @@ func (w *writer) text(what, template string) string {
 	return text
 }
 
-// name fills in what has to be a dataset's or a model's name.
+// name expands the template of a dataset's or a model's name, and checks the name.
 func (w *writer) name(what, template string) string {
 	if template == "" {
 		return ""
@@ -81,8 +81,8 @@ func (w *writer) fail(format string, args ...any) {
 	}
 }
 
-// draft is what a run will do, but for what its datasets' branches hold: that
-// is looked up afterwards. An error is *unfit.
+// draft returns a run's plan without the content of its datasets' branches, which is looked up
+// later. An error is *unfit.
 func draft(r config.Recipe, run *tidemill.Run, dir string) (tidemill.Plan, error) {
 	w, j := newWriter(r, run), r.Run
 	p := tidemill.Plan{Team: r.Team, Image: j.Image, Dir: below(dir, j.Dir), Command: j.Command, Secrets: j.Secrets,
@@ -95,14 +95,13 @@ func draft(r config.Recipe, run *tidemill.Run, dir string) (tidemill.Plan, error
 		p.Branch = either(r.Makes.Branch, config.MainBranch)
 	}
 	if p.Model != "" {
-		judge := r.Judge() // the run keeps it, whatever the config says once it has ended
+		judge := r.Judge() // the run keeps its judge even if the config changes
 		p.Judge = &judge
 	}
 	return p, w.fault
 }
 
-// below is a folder of the config's, which says where it lies from where the
-// config lies.
+// below returns a folder of the config, which is relative to the config's own folder.
 func below(dir, sub string) string {
 	if sub == "" || filepath.IsAbs(sub) {
 		return sub
@@ -141,8 +140,8 @@ func (w *writer) uri(from config.InputFrom) tidemill.Input {
 	return in
 }
 
-// dataset names the commit if the newest event does and the recipe wants that
-// one. An event that brings none, such as a tick, asks for what is newest.
+// dataset names a commit if the recipe wants the cause's commit and the newest event names one.
+// An event without a commit, such as a tick, leads to the newest commit.
 func (w *writer) dataset(from config.InputFrom) tidemill.Input {
 	in := tidemill.Input{Name: from.Name, Dataset: w.name("the input "+from.Name, from.Dataset), Branch: either(from.Branch, config.MainBranch)}
 	of, _ := w.cause.Attribute(tidemill.AttrDataset)
@@ -153,7 +152,7 @@ func (w *writer) dataset(from config.InputFrom) tidemill.Input {
 	return in
 }
 
-// found is the input with what was looked up for it.
+// found returns the input with the commit that was looked up for it.
 func found(in tidemill.Input, c api.Commit) tidemill.Input {
 	in.Commit, in.Tree, in.Files, in.Bytes = c.ID, c.Tree, c.Files, c.Bytes
 	return in
@@ -166,17 +165,17 @@ func either(a, b string) string {
 	return b
 }
 
-// unmade is the plan of a run that has none: it is begun with it, for the log
-// knows no other way to an end, and nothing is ever launched by it.
+// unmade returns a plan for a run whose plan cannot be made. The run begins with it only because
+// the log knows no other way to an end; nothing is launched.
 func unmade(r config.Recipe, run *tidemill.Run) tidemill.Plan {
 	return tidemill.Plan{Team: r.Team, Pool: r.Run.Pool, Priority: r.Run.Priority + run.Priority, Attempts: 1}
 }
 
-// made reports whether anything can be launched by a plan.
+// made reports whether a plan can be launched.
 func made(p tidemill.Plan) bool { return p.Image != "" || p.Dir != "" }
 
-// settlePlan makes the plan of a run's first attempt. An error that is *unfit
-// comes with a plan all the same, by which nothing can be launched.
+// settlePlan makes the plan of a run's first attempt. With an *unfit error it returns the plan of
+// unmade.
 func (f *Foreman) settlePlan(ctx context.Context, r config.Recipe, run *tidemill.Run) (tidemill.Plan, error) {
 	p, err := draft(r, run, f.opt.Dir)
 	if err == nil {
@@ -191,7 +190,7 @@ func (f *Foreman) settlePlan(ctx context.Context, r config.Recipe, run *tidemill
 	return p, err
 }
 
-// lookUp finds what a plan's datasets hold.
+// lookUp looks up the commits of a plan's datasets.
 func (f *Foreman) lookUp(ctx context.Context, p *tidemill.Plan) error {
 	for i, in := range p.Inputs {
 		if in.Dataset == "" {
@@ -220,9 +219,8 @@ func (f *Foreman) commitOf(ctx context.Context, in tidemill.Input) (api.Commit, 
 	return f.opt.Store.Head(ctx, in.Dataset, in.Branch)
 }
 
-// champion is the version that a run measures beside its own; nil if there is
-// none. One that changes while the run is under way is found out when the version
-// is judged.
+// champion returns the version that a run measures next to its own; nil if there is none. If the
+// champion changes while the run is under way, the judge of the run's version notices.
 func (f *Foreman) champion(ctx context.Context, model string) (*tidemill.Champion, error) {
 	if model == "" {
 		return nil, nil
@@ -244,8 +242,8 @@ func (f *Foreman) champion(ctx context.Context, model string) (*tidemill.Champio
 	return f.laidOut(ctx, model, &tidemill.Champion{Version: m.Champion, Artifact: all[0].Artifact})
 }
 
-// laidOut is the champion if it can be laid before a command. Where its files are
-// lost the model is made all the same: only so there can be another.
+// laidOut returns the champion if its files are in the store. If they are lost, the run goes on
+// without it, because only a new version can replace such a champion.
 func (f *Foreman) laidOut(ctx context.Context, model string, c *tidemill.Champion) (*tidemill.Champion, error) {
 	_, err := f.opt.Store.TreeRef(ctx, c.Artifact)
 	switch {
@@ -265,10 +263,9 @@ func missing(in tidemill.Input) error {
 	return unfitf("the input %s is not there: dataset %s has no commit on branch %s yet; put files there with `tidemill data put`, and ask again", in.Name, in.Dataset, in.Branch)
 }
 
-// Field is what stands in a place of an event: an attribute by its name, or
-// data.PATH, a text, number or boolean in its JSON data, where the path's parts
-// are names of members and numbers of elements. It is false where nothing of
-// that sort stands.
+// Field returns a value of an event. The place is the name of an attribute, or data.PATH for a
+// text, number or boolean in the JSON data. The path's parts are names of members and indexes of
+// elements. It returns false if there is no such value.
 func Field(v *broker.View, place string) (string, bool) {
 	path, inData := strings.CutPrefix(place, config.KeyData)
 	if !inData {
@@ -277,7 +274,7 @@ func Field(v *broker.View, place string) (string, bool) {
 	}
 	var at any
 	d := json.NewDecoder(strings.NewReader(string(v.Data)))
-	d.UseNumber() // 12345678901234567890 is a key as it stands
+	d.UseNumber() // keep all digits: 12345678901234567890 is a key
 	if d.Decode(&at) != nil {
 		return "", false
 	}

@@ -160,8 +160,8 @@ func TestKeysThatAreNone(t *testing.T) {
 	}
 }
 
-// An event may name a commit as it likes: what can be none ends the run, and is
-// not looked for again and again.
+// An event may contain any text as a commit. An invalid one ends the run; it is not looked up
+// again and again.
 func TestACommitThatCanBeNoneEndsTheRun(t *testing.T) {
 	r := plain("intent")
 	r.Inputs = trainer().Inputs

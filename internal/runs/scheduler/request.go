@@ -18,22 +18,22 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// ErrNoRecipe says that the config in force has no such recipe.
+// ErrNoRecipe says that the current config has no such recipe.
 var ErrNoRecipe = errors.New("the config has no such recipe")
 
-// ErrCatchingUp says that nothing can be decided before the ledger knows all
-// facts. It passes.
+// ErrCatchingUp says that the ledger does not know all facts yet, so nothing can be decided. A
+// later try may succeed.
 var ErrCatchingUp = ledger.ErrCatchingUp
 
-// ErrKey says that a text can be no key.
+// ErrKey says that a text is not a valid key.
 var ErrKey = errors.New("can be no key")
 
-// maxKey is how long a key is at most: it stands in record keys, paths and
+// maxKey is the largest size of a key in bytes. Keys are part of record keys, paths and
 // variables.
 const maxKey = 256
 
-// CheckKey says what is wrong with a key, if anything. Keys become parts of the
-// names of datasets, of variables and of log lines.
+// CheckKey returns an error if a key is invalid. Keys become parts of dataset names, variables
+// and log lines.
 func CheckKey(key string) error {
 	switch {
 	case key == "":
@@ -51,7 +51,7 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// Request is a wish for a run.
+// Request is a request for a run.
 type Request struct {
 	Recipe, Key string
 	Cause       tidemill.Cause
@@ -60,21 +60,20 @@ type Request struct {
 	MaxWait     time.Duration
 	Delay       time.Duration
 	Priority    int
-	By          string // authid, of a person
-	Again       string // the run that is retried
+	By          string // authid of a person
+	Again       string // id of the run that is requested again
 	Correlation string
 	Trace       string // traceparent
 }
 
-// Answer is what became of it.
+// Answer is the result of a request.
 type Answer struct {
 	Run    string
-	Result fold.VerdictResult // accepted, absorbed or known
+	Result fold.VerdictResult // accepted, absorbed (merged into the waiting run) or known
 }
 
-// Request puts a wish on the log, and starts what is due then. Once it is on the
-// log it is not an error any more if that cannot be started at once: whoever
-// watches tries again.
+// Request appends a request to the log, and starts the work that is due then. Once the request is
+// on the log, a failed start is not an error, because Watch tries again.
 func (f *Foreman) Request(ctx context.Context, r Request) (Answer, error) {
 	if err := f.checkRequest(r); err != nil {
 		return Answer{}, fmt.Errorf("ask for a run of recipe %s: %w", r.Recipe, err)
@@ -117,9 +116,9 @@ func (f *Foreman) requestedFact(r Request) fact {
 	return a
 }
 
-// answerOf reads from the making what became of the wish that lies at an offset.
-// A run that has ended remembers no offsets: hardly ever could it begin and end
-// before the log was read, so the wish was a repeat.
+// answerOf returns the result of the request at an offset, read from the making. An ended run has
+// no offsets; then the request counts as a repeat, because a run can hardly begin and end before
+// its request is read back.
 func answerOf(m *fold.Making, r Request, offset int64) Answer {
 	a := Answer{Run: m.RunOf(r.Cause), Result: fold.Known}
 	run := m.Find(a.Run)
@@ -134,14 +133,13 @@ func answerOf(m *fold.Making, r Request, offset int64) Answer {
 }
 
 const (
-	mostAsking  = 100       // facts that asked for a run, of which the events are read again
-	askingBytes = 512 << 10 // and that go into one fact
+	mostAsking  = 100       // number of requests whose events are read again
+	askingBytes = 512 << 10 // size of the events that go into one fact
 )
 
-// Again asks for a run anew, with the events that had asked for it: what it made
-// has come to nothing through no fault of its own. The cause names the wish. There
-// is nobody to ask for where the run is not known any more, as ten newer ones have
-// ended since, or where its recipe has gone.
+// Again repeats the request for a run with the same events, because its output was discarded
+// through no fault of the run. The cause names the new request. Again does nothing if the ledger
+// no longer knows the run, since ten newer ones have ended, or if the recipe is gone.
 func (f *Foreman) Again(ctx context.Context, id string, c tidemill.Cause, correlation, trace string) error {
 	run, err := f.ledger.Run(ctx, id)
 	if errors.Is(err, ledger.ErrUnknown) {
@@ -163,8 +161,8 @@ func (f *Foreman) Again(ctx context.Context, id string, c tidemill.Cause, correl
 	return err
 }
 
-// whatAsked are the events that asked for a run, oldest first; of many, the
-// newest.
+// whatAsked returns the events that asked for a run, oldest first. If there are too many, it
+// returns the newest.
 func (f *Foreman) whatAsked(ctx context.Context, run *tidemill.Run) (events []json.RawMessage, err error) {
 	bytes := 0
 	for _, offset := range slices.Backward(run.Asked[max(0, len(run.Asked)-mostAsking):]) {
@@ -196,8 +194,8 @@ func (f *Foreman) requestAt(ctx context.Context, partition int32, offset int64) 
 	return d, errors.Join(err, found)
 }
 
-// Keys are the keys for which a schedule ticks that has `each: key`: those that
-// the recipes know whose when names it, sorted.
+// Keys returns the keys of a schedule that has `each: key`: the known keys of all recipes that
+// the schedule starts, sorted.
 func (f *Foreman) Keys(ctx context.Context, schedule string) ([]string, error) {
 	known := map[string]struct{}{}
 	for _, r := range waitingFor(f.opt.Config(), schedule) {
@@ -217,7 +215,7 @@ func (f *Foreman) Keys(ctx context.Context, schedule string) ([]string, error) {
 	return all, nil
 }
 
-// waitingFor are the recipes that a schedule's ticks start.
+// waitingFor returns the recipes that a schedule starts.
 func waitingFor(c *config.Config, schedule string) (names []string) {
 	for _, r := range c.Recipes {
 		if slices.ContainsFunc(r.When, func(w config.RecipeWhen) bool { return w.Schedule == schedule }) {
@@ -227,8 +225,8 @@ func waitingFor(c *config.Config, schedule string) (names []string) {
 	return names
 }
 
-// hashes keeps the hash of the config in force: to work it out costs more than
-// all else of a request.
+// hashes caches the hash of the current config, because computing it costs more than the rest of
+// a request.
 type hashes struct {
 	mu   sync.Mutex
 	of   *config.Config

@@ -8,8 +8,8 @@ import (
 	"tidemill.dev/config"
 )
 
-// A run that is asked for again learns of the events that had asked for it, once
-// however often it is asked for; and it is given the model's champion.
+// A run that is requested again gets the events of the first request, and the model's champion.
+// There is one new run, however often it is requested.
 func TestAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, learner())
@@ -34,12 +34,12 @@ func TestAgain(t *testing.T) {
 	if c := w.launch.of(next)[0].Plan.Champion; c == nil || c.Version != 1 || c.Artifact != tree {
 		t.Errorf("it is given the champion %+v", c)
 	}
-	w.must(f.Again(w.ctx(), tidemill.ID("nobody"), cause, "", "")) // nothing to ask for
+	w.must(f.Again(w.ctx(), tidemill.ID("nobody"), cause, "", "")) // an unknown run
 	w.change(func(c *config.Config) { c.Recipes = nil })
 	w.must(f.Again(w.ctx(), a.Run, tidemill.Cause{Source: "/s", ID: "later"}, "", ""))
 }
 
-// crown makes a version of a run the champion of the model intent/bot-42.
+// crown makes a run's version the champion of the model intent/bot-42.
 func (w *world) crown(f *Foreman, run, artifact string) {
 	w.Helper()
 	say := func(typ string, data any) {
@@ -54,8 +54,7 @@ func (w *world) crown(f *Foreman, run, artifact string) {
 	say(tidemill.TypeModelPromotionProposed, tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: 1, Run: run, Judgement: &tidemill.Judgement{Passed: true}})
 }
 
-// A champion of which the files are lost is given to nobody: only so there can
-// be another.
+// A run gets no champion whose files are lost, because only a new version can replace it.
 func TestALostChampionIsGivenToNobody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, learner())

@@ -24,30 +24,29 @@ import (
 	"tidemill.dev/triggers/commands"
 )
 
-// Options say what to work on.
+// Options configures a Foreman.
 type Options struct {
 	Ledger   *ledger.Ledger
 	Store    *store.Store
-	Broker   *broker.Broker // to read again what asked for a run; nil where nobody asks for one again
+	Broker   *broker.Broker // source of the events that asked for a run; nil if Again is never called
 	Names    tidemill.Names
 	Config   func() *config.Config
-	Asked    func() *commands.State                  // what is paused; nil is nothing
-	Announce func(context.Context, api.Commit) error // publishes a commit's event
-	Launcher Launcher                                // nil where nothing can be launched
-	// Alone says that nobody but this process launches, as on a laptop: what its
-	// launcher has not is lost at once, and not after a silence.
+	Asked    func() *commands.State                  // paused recipes and pools; nil means none
+	Announce func(context.Context, api.Commit) error // publisher of a commit's event
+	Launcher Launcher                                // nil if this process launches nothing
+	// Alone says that only this process launches attempts, as on a laptop. An attempt that its
+	// launcher does not know is then lost at once, not after Silence.
 	Alone      bool
 	Tokens     *Tokens
-	Dir        string        // that a recipe's dir is relative to
-	Silence    time.Duration // after which an attempt that is not heard of is lost; 10 s
+	Dir        string        // base folder of a recipe's relative dir
+	Silence    time.Duration // time without a beat after which an attempt is lost; 10 s
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 }
 
 const defaultSilence = 10 * time.Second
 
-// Foreman asks for runs and starts those that are due. Several may work at once:
-// the log decides.
+// Foreman requests runs and starts due ones. Several may work at once because the log decides.
 type Foreman struct {
 	opt       Options
 	ledger    *ledger.Ledger
@@ -62,7 +61,7 @@ type Foreman struct {
 	now       func() time.Time
 }
 
-// New makes one. Its Watch is what a controller runs.
+// New returns a Foreman. A controller runs its Watch.
 func New(o Options) (*Foreman, error) {
 	switch {
 	case o.Ledger == nil || o.Store == nil || o.Config == nil:
@@ -83,57 +82,56 @@ func New(o Options) (*Foreman, error) {
 	return &Foreman{opt: o, ledger: o.Ledger, log: o.Logger, metrics: m, now: wholeMilliseconds}, nil
 }
 
-// wholeMilliseconds is the time as queues count it. A fact of half a millisecond
-// later would make a run due when, for its queue, it is not yet.
+// wholeMilliseconds returns the time in the unit of the ledger's queues. With a finer time, a run
+// could be due for the scheduler and, for up to a millisecond, not yet due for its queue.
 func wholeMilliseconds() time.Time { return time.Now().Truncate(time.Millisecond) }
 
-// steadyFor is how long a step may take that is not left halfway.
+// steadyFor bounds a step that must not stop halfway.
 const steadyFor = time.Minute
 
-// steady is a context for what shall come to its end although whoever asked has
-// gone: an attempt that the log has begun must be launched, or a slot is held
-// until somebody notices.
+// steady returns a context for a step that must finish even if its caller has gone. For example,
+// an attempt that the log has begun must be launched; otherwise it holds a slot until it is found
+// lost.
 func steady(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), steadyFor)
 }
 
-// Launcher starts attempts where there is hardware: in child processes here, or
-// in a cluster. It is the one seam between the two.
+// Launcher starts attempts: as child processes on this machine, or in a cluster. It is the only
+// interface between the two.
 type Launcher interface {
-	// Launch starts an attempt and returns without waiting for its end. One that
-	// was started before is a success.
+	// Launch starts an attempt and returns without waiting for its end. It succeeds if the
+	// attempt was started before.
 	Launch(context.Context, Attempt) error
-	// Has reports whether an attempt that was launched may still be at work. What
-	// it has not, nobody will hear of again.
+	// Has reports whether a launched attempt may still run. If it returns false, the attempt
+	// never reports again.
 	Has(ctx context.Context, name string) (bool, error)
-	// Stop ends an attempt that counts no more, without asking it.
+	// Stop kills a superseded attempt without asking it to leave.
 	Stop(ctx context.Context, name string) error
-	// Slots is how many attempts a pool takes; 0 is no bound.
+	// Slots returns how many attempts a pool may run at once; 0 is no bound.
 	Slots(config.Pool) int
 }
 
-// Attempt is what a launcher starts.
+// Attempt describes an attempt for its launcher.
 type Attempt struct {
 	Name   string // tidemill.AttemptName
 	Run    string
 	Recipe string
 	Key    string
 	Number int
-	Token  string // of this attempt alone
+	Token  string // token for this attempt only
 	Plan   tidemill.Plan
 }
 
-// ErrUnlaunchable is what a launcher's error wraps where another try would fail
-// too: there is no engine for images, say. The run then fails, with the error's
-// words. After any other error the attempt counts as lost, and the run gets
-// another one.
+// ErrUnlaunchable is wrapped by a launcher's error if another try would fail too, for example
+// because no container engine is installed. The run then fails with that error's text. After any
+// other error the attempt counts as lost, and the run gets another one.
 var ErrUnlaunchable = errors.New("cannot be launched here")
 
-// Status is how a foreman's watch is.
+// Status is the state of a Foreman's Watch.
 type Status struct {
-	Watching bool      // it has looked at everything at least once
-	Err      error     // why not all that is due can be done; nil if it can
-	Since    time.Time // of the error
+	Watching bool      // true once a round has succeeded
+	Err      error     // reason why some due work failed; nil if none did
+	Since    time.Time // time of the first error
 }
 
 type health struct {
@@ -141,15 +139,14 @@ type health struct {
 	now Status
 }
 
-// Status is how the watch is now. That the ledger is catching up is the
-// ledger's to tell.
+// Status returns the state of Watch. The ledger itself reports whether it is catching up.
 func (f *Foreman) Status() Status {
 	f.health.mu.Lock()
 	defer f.health.mu.Unlock()
 	return f.health.now
 }
 
-// report notes how a round went. An error that lasts is told once.
+// report records the result of a round. It logs an error only when its text changes.
 func (h *health) report(log *slog.Logger, ctx context.Context, err error) {
 	if ctx.Err() != nil || errors.Is(err, ledger.ErrCatchingUp) {
 		return
@@ -173,12 +170,12 @@ func (h *health) report(log *slog.Logger, ctx context.Context, err error) {
 	}
 }
 
-// Rest has the foreman start nothing more, for its launcher is about to close:
-// what could not be launched any more would count as lost, again and again.
+// Rest stops the Foreman from starting attempts, because its launcher is about to close. An
+// attempt that can no longer be launched would otherwise count as lost, again and again.
 func (f *Foreman) Rest() { f.resting.Store(true) }
 
-// metrics are what operators see of what this process has done. The only label
-// that is not a fixed word is the recipe, of which the config has few.
+// metrics are the Prometheus metrics of this process. The only label with free values is the
+// recipe, and a config has few recipes.
 type metrics struct {
 	requests *prometheus.CounterVec
 	starts   *prometheus.CounterVec
@@ -229,26 +226,25 @@ func (m *metrics) ended(run *tidemill.Run, o tidemill.Outcome, at time.Time) {
 	}
 }
 
-// SecretSize is how many bytes the secret of [NewTokens] has.
+// SecretSize is the size of the secret for [NewTokens] in bytes.
 const SecretSize = 32
 
-// tokenSpace keeps the same secret, used for something else, from ever making a
-// token.
+// tokenSpace is part of each token's input, so that another use of the same secret never produces
+// a token.
 const tokenSpace = "tidemill attempt token 1"
 
-// lowerBase32 is what ids are written in: no letter that a URL, a header or a
-// log would have to escape.
+// lowerBase32 is the alphabet of ids. None of its characters must be escaped in a URL, a header
+// or a log.
 const lowerBase32 = "abcdefghijklmnopqrstuvwxyz234567"
 
-// Tokens makes and checks the tokens of attempts: an HMAC over the run, the
-// number and the offset of the fact that began it. The offset is the fence: who
-// takes a run over begins another attempt at another offset, and the token of
-// the one before is that of nobody.
+// Tokens makes and checks the tokens of attempts. A token is an HMAC over the run, the attempt's
+// number and the offset of the fact that began it. The offset is the fence: the next attempt
+// begins at another offset, so the token of the one before is no longer valid.
 type Tokens struct {
 	secret []byte
 }
 
-// NewTokens needs 32 bytes that all gateways and controllers of an install share.
+// NewTokens takes the 32 secret bytes that all gateways and controllers of an install share.
 func NewTokens(secret []byte) (*Tokens, error) {
 	if len(secret) != SecretSize {
 		return nil, fmt.Errorf("make tokens of attempts: the secret has %d bytes; give %d random ones", len(secret), SecretSize)
@@ -256,7 +252,7 @@ func NewTokens(secret []byte) (*Tokens, error) {
 	return &Tokens{secret: append([]byte(nil), secret...)}, nil
 }
 
-// Of is the token of an attempt.
+// Of returns the token of an attempt.
 func (t *Tokens) Of(run string, a tidemill.Attempt) string {
 	h := hmac.New(sha256.New, t.secret)
 	field := func(b []byte) {
@@ -270,8 +266,8 @@ func (t *Tokens) Of(run string, a tidemill.Attempt) string {
 	return base32.NewEncoding(lowerBase32).WithPadding(base32.NoPadding).EncodeToString(h.Sum(nil))
 }
 
-// Counts reports whether a token is that of an attempt. It takes as long
-// whatever is wrong with it.
+// Counts reports whether a token is the attempt's. The comparison takes the same time for every
+// wrong token.
 func (t *Tokens) Counts(token, run string, a tidemill.Attempt) bool {
 	return hmac.Equal([]byte(token), []byte(t.Of(run, a)))
 }

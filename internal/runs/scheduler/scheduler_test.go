@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// plain is a recipe without inputs that keeps nothing.
+// plain is a recipe without inputs and outputs.
 func plain(name string) config.Recipe {
 	return config.Recipe{Name: name, Key: config.KeySubject, Run: config.Job{Dir: "trainer", Command: []string{"true"}, Pool: "default",
 		Deadline: time.Hour, Attempts: 2, Backoff: config.Backoff{First: time.Millisecond, Cap: time.Millisecond}}}
@@ -101,7 +101,7 @@ func TestAWordSaidTwiceIsSaidOnce(t *testing.T) {
 	a := w.ask(f, wish("intent", "k", "1"))
 	run := w.run(f, a.Run)
 	for range 3 {
-		got, err := f.Finish(w.ctx(), run, 1, succeeded) // from a snapshot, as a gateway has it that knows no better
+		got, err := f.Finish(w.ctx(), run, 1, succeeded) // an old state of the run, as a gateway may have it
 		if w.must(err); got.State != tidemill.RunSucceeded || len(got.Attempts) != 1 {
 			t.Errorf("the run is %+v", got)
 		}
@@ -169,10 +169,10 @@ func TestWhatIsPausedRests(t *testing.T) {
 	w := newWorld(t, plain("a"), plain("b"))
 	f := w.foreman(nil)
 	w.act(tidemill.TypeRecipePaused, "a")
-	stop := w.watch(f) // who was at work before a pause may still begin what it has claimed
+	stop := w.watch(f) // only now: a watcher from before the pause may still start a claimed run
 	a := w.ask(f, wish("a", "k", "1"))
 	b := w.ask(f, wish("b", "k", "1"))
-	w.soon("the other begins", func() bool { return len(w.launch.of(b.Run)) == 1 }) // by whoever claims it first
+	w.soon("the other begins", func() bool { return len(w.launch.of(b.Run)) == 1 }) // started by the first to claim it
 	if len(w.launch.of(a.Run)) > 0 {
 		t.Errorf("launched are %+v", w.launch.launched())
 	}
@@ -234,8 +234,8 @@ func TestDebounce(t *testing.T) {
 	}
 }
 
-// A cause that comes between the look at the inputs and the start would be
-// absorbed by a run that does not see its data.
+// If a cause comes between the look at the inputs and the start, the run must not begin without
+// its data.
 func TestNoRunBeginsWithoutTheNewestData(t *testing.T) {
 	r := plain("intent")
 	r.Inputs = []config.InputFrom{{Name: "examples", Dataset: "bots/k", Branch: "main"}}
@@ -268,8 +268,7 @@ func TestNoRunBeginsWithoutTheNewestData(t *testing.T) {
 	}
 }
 
-// without is a foreman that launches nothing, as a dispatcher's in a cluster
-// where controllers do.
+// without returns a Foreman that launches nothing, like that of a dispatcher in a cluster.
 func (f *Foreman) without() *Foreman {
 	o := f.opt
 	o.Launcher = nil

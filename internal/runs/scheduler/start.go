@@ -14,19 +14,19 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// move is what a making asks its foreman to do.
+// move is the next step for a making.
 type move int
 
 // The moves.
 const (
 	nothing move = iota
-	settles      // put on its dataset what the live run has made
-	admits       // have a slot of its pool claimed: its run may be the next
+	settles      // commit the output of the live run to its dataset
+	admits       // claim a slot in the pool of its due run
 )
 
-// next reads what there is to do from a making alone, so that it does not matter
-// who asks, how often, or what came before. Attempts that are under way are no
-// part of it: whether they are lost takes a clock, and the patience of [Foreman.Watch].
+// next returns the next step for a making. It depends only on the making and the time, so any
+// process may ask, in any order. Attempts under way are not part of it, because [Foreman.Watch]
+// needs a clock and patience to find lost ones.
 func next(m *fold.Making, now time.Time) move {
 	if m.Live != nil && m.Live.State == tidemill.RunSettling {
 		return settles
@@ -37,9 +37,9 @@ func next(m *fold.Making, now time.Time) move {
 	return nothing
 }
 
-// begun is the attempt that a fact at an offset has begun, if it is under way;
-// nil if the log has refused it. Two who start the same attempt write two facts:
-// only one of them is at the offset.
+// begun returns the attempt that the fact at an offset has begun, if it is under way; nil if the
+// log has refused the fact. Two processes that start the same attempt write two facts, and only
+// one of them is at the offset.
 func begun(m *fold.Making, run string, number int, offset int64) *tidemill.Attempt {
 	if m.Live == nil || m.Live.ID != run {
 		return nil
@@ -50,7 +50,7 @@ func begun(m *fold.Making, run string, number int, offset int64) *tidemill.Attem
 	return nil
 }
 
-// due is the run of an id if its next attempt may start now.
+// due returns the run with an id if its next attempt may start now.
 func due(m *fold.Making, run string, now time.Time) *tidemill.Run {
 	if r, at := m.DueRun(); r != nil && r.ID == run && !at.After(now) {
 		return r
@@ -58,12 +58,12 @@ func due(m *fold.Making, run string, now time.Time) *tidemill.Run {
 	return nil
 }
 
-// startTries is how often a start is tried again at once because a cause has come
-// between: more than a few in so short a time mean that more are to come.
+// startTries is how often a start is tried again at once because a new cause came in between.
+// After that, even more causes are likely to come.
 const startTries = 5
 
-// begin starts the next attempt of the run that a slot was claimed for. It is
-// false, and the slot given back, if the log would have none of it.
+// begin starts the next attempt of the run for which a slot was claimed. It returns false, and
+// gives the slot back, if the attempt did not start.
 func (f *Foreman) begin(ctx context.Context, s ledger.Slot) (bool, error) {
 	ctx, cancel := steady(ctx)
 	defer cancel()
@@ -74,7 +74,7 @@ func (f *Foreman) begin(ctx context.Context, s ledger.Slot) (bool, error) {
 		}
 		run := due(m, s.Run, f.now())
 		if run == nil {
-			break // somebody was quicker, it was cancelled, or a cause has put it off
+			break // another process was quicker, or the run was cancelled or postponed
 		}
 		begun, err := f.start(ctx, run)
 		switch {
@@ -89,7 +89,7 @@ func (f *Foreman) begin(ctx context.Context, s ledger.Slot) (bool, error) {
 	return false, f.giveBack(ctx, s, nil)
 }
 
-// giveBack returns a slot. Where even that fails the claim ends by itself.
+// giveBack returns a slot. If that fails too, the claim expires.
 func (f *Foreman) giveBack(ctx context.Context, s ledger.Slot, why error) error {
 	err := f.ledger.Return(ctx, s)
 	if why != nil {
@@ -98,9 +98,9 @@ func (f *Foreman) giveBack(ctx context.Context, s ledger.Slot, why error) error 
 	return err
 }
 
-// start proposes an attempt, and launches it if the log accepts: no sooner, or
-// two who start the same would launch two. It is false if the log refuses. An
-// error after the log has accepted is that attempt's, and stands on the log.
+// start proposes an attempt, and launches it if the log accepts. To launch it earlier would let
+// two processes launch the same attempt. It returns false if the log refuses. If the launch
+// fails, the attempt ends with that error, and the error is on the log.
 func (f *Foreman) start(ctx context.Context, run *tidemill.Run) (bool, error) {
 	number := run.NextAttempt()
 	defer f.launching.enter(tidemill.AttemptName(run.ID, number))()
@@ -128,12 +128,11 @@ func (f *Foreman) start(ctx context.Context, run *tidemill.Run) (bool, error) {
 	return true, f.launch(ctx, m.Live, *a, fault)
 }
 
-// errNotNow says that a run cannot begin for now, which has been noted.
+// errNotNow says that a run cannot begin for now; the reason is recorded.
 var errNotNow = errors.New("it cannot begin for now")
 
-// learn waits for what the log makes of a start that is on it, where Redis was
-// flushed just then. Whoever gave up here would leave an attempt that the log has
-// begun to be found lost.
+// learn waits for the result of a start that is on the log, after Redis was flushed in between.
+// Without it, an attempt that the log has begun would not be launched, and would be found lost.
 func (f *Foreman) learn(ctx context.Context, run *tidemill.Run, err error) (*fold.Making, error) {
 	there, ok := errors.AsType[*ledger.AppendedError](err)
 	for ok {
@@ -150,15 +149,14 @@ func (f *Foreman) learn(ctx context.Context, run *tidemill.Run, err error) (*fol
 	return nil, err
 }
 
-// learnEvery is how often it is asked although nothing is known to have changed.
+// learnEvery is how often learn looks if no change is signalled.
 const learnEvery = time.Second
 
-// proposal is the fact that begins an attempt. Which cause was the newest stands
-// in the run, which was read before its inputs are looked up: one that comes
-// since makes the log refuse the start, so that no run begins without the data
-// of an event that it has absorbed.
+// proposal returns the fact that begins an attempt. It contains the offset of the newest cause,
+// which is read before the inputs are looked up. If another cause comes after that, the log
+// refuses the start. So no run begins without the data of an event that was merged into it.
 //
-// The fault is why the run ends with its first attempt. The error is errNotNow.
+// The fault is the reason why the run ends with its first attempt. The error is errNotNow.
 func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (d tidemill.RunStarted, fault, err error) {
 	d = tidemill.RunStarted{Attempt: number, Seen: run.LastAsked()}
 	if number > 1 {
@@ -166,7 +164,7 @@ func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (
 	}
 	r, there := f.opt.Config().Recipe(run.Recipe)
 	if !there {
-		return d, nil, errNotNow // it waits until its recipe comes back, or it is cancelled
+		return d, nil, errNotNow // the run waits until its recipe comes back, or is cancelled
 	}
 	plan, err := f.settlePlan(ctx, r, run)
 	if _, hopeless := errors.AsType[*unfit](err); hopeless {
@@ -183,8 +181,7 @@ func (f *Foreman) proposal(ctx context.Context, run *tidemill.Run, number int) (
 	return d, fault, nil
 }
 
-// launch has an attempt launched that the log has begun, or tells the log why
-// that cannot be.
+// launch launches an attempt that the log has begun, or appends the reason why it cannot.
 func (f *Foreman) launch(ctx context.Context, run *tidemill.Run, a tidemill.Attempt, fault error) error {
 	var plan tidemill.Plan
 	if err := json.Unmarshal(run.Plan, &plan); err != nil {
@@ -205,8 +202,7 @@ func (f *Foreman) launch(ctx context.Context, run *tidemill.Run, a tidemill.Atte
 	return nil
 }
 
-// stillborn ends an attempt that never ran. The run goes on with another one if
-// there is hope.
+// stillborn ends an attempt that never ran. The run gets another one unless that would fail too.
 func (f *Foreman) stillborn(ctx context.Context, run *tidemill.Run, a tidemill.Attempt, why error) error {
 	d := tidemill.RunFinished{Attempt: a.Number, Outcome: tidemill.OutcomeLost, Reason: why.Error(), Result: tidemill.Result{Exit: -1}}
 	if _, hopeless := errors.AsType[*unfit](why); hopeless || errors.Is(why, ErrUnlaunchable) {

@@ -83,7 +83,7 @@ func TestSuspicions(t *testing.T) {
 		r       rules
 		started time.Duration // ago
 		heard   time.Duration // ago
-		cancel  time.Duration // ago; 0 is not at all
+		cancel  time.Duration // ago; 0 if not cancelled
 		gone    string
 		there   string
 	}{
@@ -113,8 +113,7 @@ func TestSuspicions(t *testing.T) {
 	}
 }
 
-// The launcher is asked now and then for what waits for a node, and not with
-// every sweep.
+// The launcher is asked rarely about an attempt that waits for a node, not with every sweep.
 func TestWhatWaitsIsSeldomAskedFor(t *testing.T) {
 	t.Parallel()
 	w := &watcher{}
@@ -137,7 +136,7 @@ func TestWhatWaitsIsSeldomAskedFor(t *testing.T) {
 	}
 }
 
-// Nobody in a pod that waits for a node hears that its run is cancelled.
+// A pod that waits for a node has no agent that could learn that the run is cancelled.
 func TestWhatHasNotBegunIsCancelledAtOnce(t *testing.T) {
 	t.Parallel()
 	run := live(tidemill.RunRunning, time.Time{}, tidemill.Attempt{Number: 1, Started: noon.Add(-time.Minute), Pending: "no node has a GPU free"})
@@ -239,7 +238,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("wish %d: %+v, want %+v", i, got, want)
 		}
 	}
-	m.Waiting = nil // it has ended
+	m.Waiting = nil // the run has ended
 	if got := ask(wish("2")); got != (Answer{id, fold.Known}) {
 		t.Errorf("a repeat after the run's end: %+v", got)
 	}
@@ -248,15 +247,14 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// launches is a launcher that notes what it is told. Its attempts are at work
-// until they are ended.
+// launches is a launcher that records its calls. Its attempts run until they are ended.
 type launches struct {
 	mu      sync.Mutex
 	all     []Attempt
-	at      map[string]bool // at work
+	at      map[string]bool // attempts at work, by name
 	stopped []string
 	fail    func(Attempt) error
-	does    func(Attempt) // in a goroutine of its own; then it ends
+	does    func(Attempt) // work of an attempt, in its own goroutine; the attempt ends after it
 	working sync.WaitGroup
 }
 
@@ -266,7 +264,7 @@ func newLaunches(w *world) *launches {
 	return l
 }
 
-// Launch is of Launcher.
+// Launch implements Launcher.
 func (l *launches) Launch(_ context.Context, a Attempt) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -286,14 +284,14 @@ func (l *launches) Launch(_ context.Context, a Attempt) error {
 	return nil
 }
 
-// Has is of Launcher.
+// Has implements Launcher.
 func (l *launches) Has(_ context.Context, name string) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.at[name], nil
 }
 
-// Stop is of Launcher.
+// Stop implements Launcher.
 func (l *launches) Stop(_ context.Context, name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -302,7 +300,7 @@ func (l *launches) Stop(_ context.Context, name string) error {
 	return nil
 }
 
-// Slots is of Launcher.
+// Slots implements Launcher.
 func (l *launches) Slots(p config.Pool) int { return p.Slots }
 
 func (l *launches) end(name string) {

@@ -27,7 +27,7 @@ func TestTokensAreOfOneAttempt(t *testing.T) {
 	if !same.Counts(token, "run", of) {
 		t.Error("another gateway with the same secret refuses it")
 	}
-	secret[0] = 8 // the caller's again
+	secret[0] = 8 // the caller may reuse its buffer
 	if !tokens.Counts(token, "run", of) {
 		t.Error("the secret is the caller's still")
 	}

@@ -17,24 +17,23 @@ import (
 const (
 	sweepEvery   = 2 * time.Second
 	recoverEvery = time.Minute
-	// breath is how long a watcher rests between two looks at the pools, however
-	// much happens: who asks for a run, or ends one, looks at its pool itself.
+	// breath is the shortest time between two looks at the pools, even if many facts arrive. A
+	// request, or the end of an attempt, fills its own pool without Watch.
 	breath = 50 * time.Millisecond
 
 	firstPause = 100 * time.Millisecond
 	lastPause  = 5 * time.Second
 
-	// inARound is how many attempts one of them begins before the rest is looked
-	// at again.
+	// inARound is how many attempts one look at a pool begins before the other work is done
+	// again.
 	inARound = 100
-	// atOnce is how many attempts one look at the pools begins at the same time.
+	// atOnce is how many attempts one look at a pool begins at the same time.
 	atOnce = 8
 )
 
-// Watch does what needs a clock until the context ends: what is due, who is
-// lost, what was not settled. Several may watch at once. It goes by what the log
-// says now and by nothing that it was told before, so that nothing it missed is
-// missed for ever.
+// Watch does the work that needs a clock until the context ends: it starts due runs, finds lost
+// attempts and commits outputs. Several may watch at once. It reads the state from the log each
+// time and remembers nothing that matters, so it cannot miss anything for ever.
 func (f *Foreman) Watch(ctx context.Context) error {
 	w := &watcher{Foreman: f, rules: rules{silence: f.opt.Silence, alone: f.opt.Alone}}
 	var l loop
@@ -47,16 +46,16 @@ func (f *Foreman) Watch(ctx context.Context) error {
 	return nil
 }
 
-// loop is when a watcher does what next.
+// loop has the times of a watcher's next work.
 type loop struct {
 	swept, recovered time.Time
 	failures         int
-	mishaps          error     // of the last sweep: they keep nobody from what is due
-	wake             time.Time // something is due then
+	mishaps          error     // errors of the last sweep; they do not stop due runs
+	wake             time.Time // time of the next due run
 }
 
-// round looks at the pools, and now and then at everything else. Nothing is
-// decided before the ledger has caught up.
+// round looks at the pools, and now and then at everything else. It decides nothing before the
+// ledger has caught up.
 func (w *watcher) round(ctx context.Context, l *loop) error {
 	w.deaf = w.deaf || w.ledger.Status().Behind > 0
 	if err := w.ledger.CaughtUp(ctx); err != nil {
@@ -68,7 +67,8 @@ func (w *watcher) round(ctx context.Context, l *loop) error {
 		l.swept, l.mishaps = now, errors.Join(w.sweep(ctx), w.recover(ctx, l, now))
 	}
 	at, due, err := w.ledger.NextDue(ctx, w.now())
-	if err == nil && (due > 0 || sweeps) { // most facts make nothing due, and a look costs less than a claim for each pool
+	// Most facts make no run due, and NextDue costs less than a claim in each pool.
+	if err == nil && (due > 0 || sweeps) {
 		err = w.admitAll(ctx)
 		var failed error
 		at, _, failed = w.ledger.NextDue(ctx, w.now())
@@ -78,7 +78,7 @@ func (w *watcher) round(ctx context.Context, l *loop) error {
 	return err
 }
 
-// recover tells of the commits that a crash has cut off from their events.
+// recover publishes the events of commits that a crash has left without one.
 func (w *watcher) recover(ctx context.Context, l *loop, now time.Time) error {
 	if now.Sub(l.recovered) < recoverEvery {
 		return nil
@@ -90,7 +90,6 @@ func (w *watcher) recover(ctx context.Context, l *loop, now time.Time) error {
 	return nil
 }
 
-// admitAll fills every pool.
 func (w *watcher) admitAll(ctx context.Context) error {
 	c := w.opt.Config()
 	var (
@@ -104,8 +103,8 @@ func (w *watcher) admitAll(ctx context.Context) error {
 	return all.err()
 }
 
-// fill begins what a pool has slots for, several at a time: each waits for the log
-// and the store, and not for the processor.
+// fill starts runs in the free slots of a pool. It starts several at the same time because each
+// waits for the log and the store, not for the processor.
 func (w *watcher) fill(ctx context.Context, pool string) error {
 	var (
 		beginning sync.WaitGroup
@@ -131,7 +130,7 @@ func (w *watcher) fill(ctx context.Context, pool string) error {
 	return all.err()
 }
 
-// faults are those of several goroutines.
+// faults collects the errors of several goroutines.
 type faults struct {
 	mu  sync.Mutex
 	all []error
@@ -145,7 +144,7 @@ func (f *faults) add(err error) {
 
 func (f *faults) err() error { return errors.Join(f.all...) }
 
-// pause is how long the next round is put off at least.
+// pause returns the shortest wait before the next round.
 func (l *loop) pause(err error) time.Duration {
 	if err == nil || errors.Is(err, ledger.ErrCatchingUp) {
 		l.failures = 0
@@ -155,7 +154,7 @@ func (l *loop) pause(err error) time.Duration {
 	return retry.Backoff{First: firstPause, Cap: lastPause}.After(l.failures)
 }
 
-// rest waits for a pause, and then for something to do.
+// rest waits for a pause, then for a change, the next due run or the next sweep.
 func (l *loop) rest(ctx context.Context, changed <-chan struct{}, pause time.Duration, now func() time.Time) {
 	if retry.Sleep(ctx, pause) != nil {
 		return
@@ -167,22 +166,20 @@ func (l *loop) rest(ctx context.Context, changed <-chan struct{}, pause time.Dur
 	_ = retry.Wait(ctx, changed, next.Sub(now()))
 }
 
-// watcher remembers between two sweeps when each attempt was heard of last, or
-// when it learned of it: who has just come has heard of none, and has to give
-// them the time to be heard. So has who was deaf, for while the ledger or Redis
-// is away no agent can say anything. And of a flush, which forgets when they
-// were heard of, a sweep may know nothing.
+// watcher remembers between two sweeps the last beat of each attempt, because a flush of Redis
+// removes the beats. Without a beat, the time counts from the watcher's first sight of the
+// attempt. It starts again after the ledger or Redis was away, because no agent could send a beat
+// then.
 type watcher struct {
 	*Foreman
 	rules rules
-	since map[string]time.Time // by the attempts' names
-	asked map[string]time.Time // when the launcher was asked for one that waits, by its name
-	deaf  bool                 // since the last sweep
+	since map[string]time.Time // last sign of life, by the attempt's name
+	asked map[string]time.Time // time of the last question to the launcher for a waiting attempt, by its name
+	deaf  bool                 // whether beats may have been missed since the last sweep
 }
 
-// sweep looks at everything that is under way, whatever was missed: it settles
-// what has succeeded and finds out who is lost. An error with one run keeps it
-// from no other.
+// sweep looks at everything that is under way: it commits outputs and finds lost attempts. An
+// error with one run does not stop the others.
 func (w *watcher) sweep(ctx context.Context) error {
 	live, beats, err := w.listen(ctx)
 	if err != nil {
@@ -204,7 +201,7 @@ func (w *watcher) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// listen reads what is under way, and when it was heard of.
+// listen reads the runs under way and their beats.
 func (w *watcher) listen(ctx context.Context) (live []tidemill.Run, beats map[string]time.Time, err error) {
 	if live, err = w.ledger.Live(ctx); err == nil {
 		beats, err = w.ledger.Beats(ctx)
@@ -213,7 +210,7 @@ func (w *watcher) listen(ctx context.Context) (live []tidemill.Run, beats map[st
 	return live, beats, err
 }
 
-// keep notes when the attempts were heard of, and forgets those that have ended.
+// keep updates the last sign of life of each attempt, and forgets ended attempts.
 func (w *watcher) keep(live []tidemill.Run, beats map[string]time.Time, now time.Time) {
 	if w.deaf {
 		w.since, w.deaf = nil, false
@@ -236,7 +233,6 @@ func (w *watcher) keep(live []tidemill.Run, beats map[string]time.Time, now time
 	maps.DeleteFunc(w.asked, func(name string, _ time.Time) bool { return since[name].IsZero() })
 }
 
-// tend declares an attempt lost if it is.
 func (w *watcher) tend(ctx context.Context, run *tidemill.Run, now time.Time) error {
 	a := run.Attempt()
 	name := tidemill.AttemptName(run.ID, a.Number)
@@ -256,12 +252,11 @@ func (w *watcher) tend(ctx context.Context, run *tidemill.Run, now time.Time) er
 	return nil
 }
 
-// waitsAsked is how often the launcher is asked for an attempt whose pod waits.
+// waitsAsked is how often the launcher is asked about an attempt whose pod waits.
 const waitsAsked = 30 * time.Second
 
-// waits reports whether an attempt that is silent is known to wait for a node.
-// Who watches its pod tells what becomes of it; a thousand that wait are not each
-// asked for with every sweep.
+// waits reports whether a silent attempt is known to wait for a node. The watcher of its pod
+// reports when that changes. So the launcher is asked rarely, since a thousand may wait.
 func (w *watcher) waits(a *tidemill.Attempt, name string, s suspicion, now time.Time) bool {
 	if a.Pending == "" || s.there != "" {
 		return false
@@ -276,9 +271,9 @@ func (w *watcher) waits(a *tidemill.Attempt, name string, s suspicion, now time.
 	return false
 }
 
-// lose declares an attempt lost, unless it has ended since it was looked at: an
-// agent tells of its end before it goes, so that whoever is gone and has not told
-// will not tell any more. Then it is stopped, should it be at work after all.
+// lose declares an attempt lost, unless it has ended since it was looked at. An agent reports its
+// end before it exits, so an agent that is gone without a report never reports again. The attempt
+// is then stopped, in case it still runs.
 func (w *watcher) lose(ctx context.Context, run *tidemill.Run, why string) error {
 	a := run.Attempt()
 	m, err := w.ledger.Making(ctx, run.Recipe, run.Key)
@@ -301,14 +296,14 @@ func (w *watcher) lose(ctx context.Context, run *tidemill.Run, why string) error
 	return nil
 }
 
-// underWay are the attempts that this process is about to launch: the log may
-// have begun them while their launcher has not, and they are not lost.
+// underWay are the attempts that this process is about to launch. They are not lost, even if the
+// log has begun them and their launcher does not know them yet.
 type underWay struct {
 	mu    sync.Mutex
-	names map[string]int // several may try the same
+	names map[string]int // number of goroutines that start the attempt
 }
 
-// enter notes one until leave is called.
+// enter adds an attempt until leave is called.
 func (u *underWay) enter(name string) (leave func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

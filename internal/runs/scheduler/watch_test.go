@@ -38,8 +38,8 @@ func TestWhenAWatcherWakes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
-		wake    time.Duration // from now; 0 is nothing
-		changes time.Duration // after
+		wake    time.Duration // from now; 0 if nothing is due
+		changes time.Duration // from now
 		want    time.Duration
 	}{
 		{"nothing happens", 0, time.Hour, sweepEvery},

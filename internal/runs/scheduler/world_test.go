@@ -26,17 +26,17 @@ import (
 	"tidemill.dev/triggers/commands"
 )
 
-// patience ends a hang; it measures nothing.
+// patience ends a test that hangs; it measures nothing.
 const patience = 2 * time.Minute
 
-// world is a Kafka, a Redis and a store, and who works on them.
+// world is a Kafka, a Redis and a store, with the processes that use them.
 type world struct {
 	testing.TB
 	servers *embedded.Servers
 	redis   *redis.Client
 	names   tidemill.Names
 	store   *store.Store
-	dir     string // the store's
+	dir     string // folder of the store
 	launch  *launches
 	log     *slog.Logger
 	tokens  *Tokens
@@ -44,7 +44,7 @@ type world struct {
 	mu        sync.Mutex
 	config    *config.Config
 	acts      commands.State
-	announced map[string]int // commits
+	announced map[string]int // number of announcements per commit
 }
 
 func newWorld(t testing.TB, recipes ...config.Recipe) *world {
@@ -95,8 +95,7 @@ func (w *world) dial() *broker.Broker {
 	return b
 }
 
-// foreman is one with a ledger and connections of its own, as another process
-// would have.
+// foreman returns a Foreman with its own ledger and connections, like another process.
 func (w *world) foreman(set func(*Options)) *Foreman {
 	w.Helper()
 	b := w.dial()
@@ -116,12 +115,11 @@ func (w *world) foreman(set func(*Options)) *Foreman {
 	f, err := New(o)
 	w.must(err)
 	w.must(l.CaughtUp(w.ctx()))
-	w.Cleanup(w.launch.working.Wait) // who tells an end tells it to this one
+	w.Cleanup(w.launch.working.Wait) // goroutines report the end of attempts to this Foreman
 	return f
 }
 
-// watch has a foreman watch until the test ends, or the returned function is
-// called.
+// watch runs a Foreman's Watch until the test ends, or stop is called.
 func (w *world) watch(f *Foreman) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
@@ -170,7 +168,7 @@ func (w *world) announcements() map[string]int {
 	return maps.Clone(w.announced)
 }
 
-// soon waits until something is so.
+// soon waits until a condition is true.
 func (w *world) soon(what string, is func() bool) {
 	w.Helper()
 	ctx := w.ctx()
@@ -185,7 +183,7 @@ func (w *world) soon(what string, is func() bool) {
 	}
 }
 
-// run is a run as the ledger has it.
+// run returns a run from the ledger.
 func (w *world) run(f *Foreman, id string) *tidemill.Run {
 	w.Helper()
 	for {
@@ -207,7 +205,7 @@ func (w *world) until(f *Foreman, id string, state tidemill.RunState) *tidemill.
 	return r
 }
 
-// wish is what an event asks for.
+// wish returns the request of an event.
 func wish(recipe, key, id string) Request {
 	event := fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/s","type":"new-data","subject":%q}`, id, key)
 	return Request{Recipe: recipe, Key: key, Cause: tidemill.Cause{Source: "/s", ID: id}, Events: []json.RawMessage{json.RawMessage(event)}}
@@ -220,8 +218,8 @@ func (w *world) ask(f *Foreman, r Request) Answer {
 	return a
 }
 
-// begun asks for a run and waits for its launch: where somebody watches, that may
-// be quicker than whoever asked.
+// begun requests a run and waits for its launch: a watching Foreman may start the run before the
+// one that requested it.
 func (w *world) begun(f *Foreman, r Request) Answer {
 	w.Helper()
 	a := w.ask(f, r)
@@ -229,7 +227,7 @@ func (w *world) begun(f *Foreman, r Request) Answer {
 	return a
 }
 
-// put has a file on a dataset, and returns its commit.
+// put commits a file to a dataset and returns the commit.
 func (w *world) put(dataset, path, text string) api.Commit {
 	w.Helper()
 	c, err := w.store.Commit(w.ctx(), store.CommitRequest{CommitAsked: api.CommitAsked{Dataset: dataset, Branch: "main"}, Time: time.Now(),
@@ -246,7 +244,7 @@ func (w *world) file(path, text string) api.File {
 	return api.File{Path: path, Digest: digest, Size: int64(len(text))}
 }
 
-// tree is one of one file.
+// tree stores a tree with one file and returns its id.
 func (w *world) tree(path, text string) string {
 	w.Helper()
 	t, err := w.store.Tree(w.ctx(), []api.File{w.file(path, text)})
