@@ -102,7 +102,7 @@ func sound(run *tidemill.Run, d tidemill.RunFinished) tidemill.RunFinished {
 // metrics or inputs. To cut those silently would make them wrong.
 func tooMuch(d tidemill.RunFinished) tidemill.RunFinished {
 	return tidemill.RunFinished{Attempt: d.Attempt, Outcome: tidemill.OutcomeFailed, Permanent: true, Where: d.Where,
-		Reason: fmt.Sprintf("it told of more than an event can hold: %d metrics; write fewer to metrics.json", len(d.Metrics)),
+		Reason: fmt.Sprintf("its end does not fit into an event: %d metrics; write fewer to metrics.json", len(d.Metrics)),
 		Result: tidemill.Result{Exit: d.Exit, Signal: d.Signal, PeakMemory: d.PeakMemory, GPUSeconds: d.GPUSeconds, Stages: d.Stages}}
 }
 
@@ -132,15 +132,15 @@ func (f *Foreman) settle(ctx context.Context, run *tidemill.Run) (*fold.Making, 
 		return nil, err
 	}
 	if run.Cancel != nil { // its key was deleted
-		return f.unsettled(ctx, run, r, "it was not put on dataset "+r.Dataset+": "+run.Cancel.Reason)
+		return f.unsettled(ctx, run, r, "its output was not committed to dataset "+r.Dataset+": "+run.Cancel.Reason)
 	}
 	r.Announce = f.opt.Announce
 	c, err := f.opt.Store.Commit(ctx, r, nil)
 	switch {
 	case gone(err):
-		return f.unsettled(ctx, run, r, fmt.Sprintf("what it made could not be put on dataset %s: %v; start it again", r.Dataset, err))
+		return f.unsettled(ctx, run, r, fmt.Sprintf("its output could not be committed to dataset %s: %v; start it again", r.Dataset, err))
 	case err != nil:
-		return nil, fmt.Errorf("put what run %s made on dataset %s: %w", run.ID, r.Dataset, err)
+		return nil, fmt.Errorf("commit the output of run %s to dataset %s: %w", run.ID, r.Dataset, err)
 	}
 	_, m, err := f.put(ctx, committedFact(run, tidemill.RunCommitted{Dataset: r.Dataset, Branch: r.Branch, Commit: c.ID}), f.now())
 	return m, err

@@ -47,9 +47,9 @@ func (r rules) suspect(run *tidemill.Run, heard, now time.Time) (s suspicion) {
 	silent := now.Sub(heard)
 	switch {
 	case silent > r.silence:
-		s.gone = fmt.Sprintf("nobody heard of it for %s", silent.Round(time.Second))
+		s.gone = fmt.Sprintf("no beat from its agent for %s", silent.Round(time.Second))
 	case r.alone:
-		s.gone = "what ran it is no more"
+		s.gone = "the process that ran it is gone"
 	}
 	p := termsOf(run)
 	late := now.Sub(beganAt(run.Attempt())) - p.Deadline - p.Grace

@@ -22,7 +22,7 @@ func TestWhoIsNotHeardOfIsLost(t *testing.T) {
 	w.launch.end(tidemill.AttemptName(a.Run, 1)) // its pod was taken away
 	w.soon("another attempt is launched", func() bool { return len(w.launch.of(a.Run)) == 2 })
 	run := w.run(f, a.Run)
-	if first := run.Attempts[0]; first.Outcome != tidemill.OutcomeLost || !strings.Contains(first.Reason, "nobody heard of it for") {
+	if first := run.Attempts[0]; first.Outcome != tidemill.OutcomeLost || !strings.Contains(first.Reason, "no beat from its agent for") {
 		t.Errorf("its end is told as %+v", first)
 	}
 	all := w.launch.of(a.Run)
@@ -64,7 +64,7 @@ func TestARestartedLaptopGoesOnAtOnce(t *testing.T) {
 	w.watch(f)
 	w.soon("the next attempt is launched", func() bool { return len(w.launch.of(a.Run)) == 2 })
 	run := w.run(f, a.Run)
-	if first := run.Attempts[0]; first.Reason != "what ran it is no more" || run.State != tidemill.RunRunning {
+	if first := run.Attempts[0]; first.Reason != "the process that ran it is gone" || run.State != tidemill.RunRunning {
 		t.Errorf("the run is %+v", run)
 	}
 }

@@ -41,7 +41,7 @@ func CheckKey(key string) error {
 	case len(key) > maxKey:
 		return fmt.Errorf("a text of %d bytes %w: it may have %d", len(key), ErrKey, maxKey)
 	case !utf8.ValidString(key):
-		return fmt.Errorf("%q %w: it is no UTF-8", key, ErrKey)
+		return fmt.Errorf("%q %w: it is not valid UTF-8", key, ErrKey)
 	}
 	for _, c := range key {
 		if unicode.IsControl(c) {

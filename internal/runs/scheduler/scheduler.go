@@ -189,15 +189,15 @@ var seconds = []float64{.01, .03, .1, .3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_run_requests_total",
-			Help: "Wishes for runs, by what became of them: accepted, absorbed by the run that waits, or known."}, []string{"recipe", "result"}),
+			Help: "Requests for runs, by result: accepted, absorbed (merged into the waiting run) or known."}, []string{"recipe", "result"}),
 		starts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_run_attempts_started_total",
-			Help: "Attempts that were begun here."}, []string{"recipe"}),
+			Help: "Attempts that this process has started."}, []string{"recipe"}),
 		ends: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_run_attempts_ended_total",
-			Help: "Ends of attempts that were told here, by outcome: succeeded, failed, cancelled, left or lost."}, []string{"recipe", "outcome"}),
+			Help: "Ends of attempts that this process has recorded, by outcome: succeeded, failed, cancelled, left or lost."}, []string{"recipe", "outcome"}),
 		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tidemill_run_wait_seconds",
-			Help: "From a run's first request until it began.", Buckets: seconds}, []string{"recipe"}),
+			Help: "Time from a run's first request to its start.", Buckets: seconds}, []string{"recipe"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tidemill_run_attempt_seconds",
-			Help: "From an attempt's begin to its end.", Buckets: seconds}, []string{"recipe"}),
+			Help: "Time from an attempt's start to its end.", Buckets: seconds}, []string{"recipe"}),
 	}
 	if r == nil {
 		return m, nil

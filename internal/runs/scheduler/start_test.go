@@ -89,9 +89,9 @@ func TestSuspicions(t *testing.T) {
 	}{
 		{"heard of just now", cluster, time.Minute, time.Second, 0, "", ""},
 		{"silent, just not too long", cluster, time.Minute, 10 * time.Second, 0, "", ""},
-		{"silent", cluster, time.Minute, 12 * time.Second, 0, "nobody heard of it for 12s", ""},
-		{"alone", laptop, time.Minute, 0, 0, "what ran it is no more", ""},
-		{"alone and silent", laptop, time.Minute, time.Minute, 0, "nobody heard of it for 1m0s", ""},
+		{"silent", cluster, time.Minute, 12 * time.Second, 0, "no beat from its agent for 12s", ""},
+		{"alone", laptop, time.Minute, 0, 0, "the process that ran it is gone", ""},
+		{"alone and silent", laptop, time.Minute, time.Minute, 0, "no beat from its agent for 1m0s", ""},
 		{"cancelled just now", cluster, time.Minute, time.Second, time.Second, "", ""},
 		{"cancelled, within its grace", cluster, time.Minute, time.Second, 50 * time.Second, "", ""},
 		{"cancelled long ago", cluster, time.Minute, time.Second, 51 * time.Second, "", "it did not end within 51s of being cancelled"},
@@ -99,8 +99,8 @@ func TestSuspicions(t *testing.T) {
 		{"beyond it, and it brings away what it has made", cluster, 2 * time.Hour, time.Second, 0, "", ""},
 		{"so, and tells for long", cluster, 3*time.Hour + 10*time.Minute, time.Second, 0, "", ""},
 		{"far beyond", cluster, 3*time.Hour + 11*time.Minute, time.Second, 0, "", "it did not end within 2h11m0s of its deadline"},
-		{"beyond, and silent", cluster, time.Hour + 9*time.Minute, time.Minute, 0, "nobody heard of it for 1m0s", ""},
-		{"far beyond for one that is silent", cluster, time.Hour + 11*time.Minute, time.Minute, 0, "nobody heard of it for 1m0s", "it did not end within 11m0s of its deadline"},
+		{"beyond, and silent", cluster, time.Hour + 9*time.Minute, time.Minute, 0, "no beat from its agent for 1m0s", ""},
+		{"far beyond for one that is silent", cluster, time.Hour + 11*time.Minute, time.Minute, 0, "no beat from its agent for 1m0s", "it did not end within 11m0s of its deadline"},
 	} {
 		run := live(tidemill.RunRunning, time.Time{}, tidemill.Attempt{Number: 1, Offset: 4, Started: ago(c.started)})
 		run.Plan = plan
@@ -118,7 +118,7 @@ func TestWhatWaitsIsSeldomAskedFor(t *testing.T) {
 	t.Parallel()
 	w := &watcher{}
 	a := &tidemill.Attempt{Number: 1, Pending: "no node has a GPU free"}
-	silent := suspicion{gone: "nobody heard of it"}
+	silent := suspicion{gone: "no beat from its agent"}
 	for _, c := range []struct {
 		after time.Duration
 		s     suspicion
