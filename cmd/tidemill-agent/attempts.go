@@ -19,11 +19,11 @@ import (
 
 const (
 	defaultGrace = 30 * time.Second
-	shortOf      = time.Second // so much before the pod's grace is over all is to be told
-	mostOf       = 10          // but a tenth of it at most
+	shortOf      = time.Second // time before the end of the pod's grace at which everything is reported
+	mostOf       = 10          // shortOf is at most this fraction of the grace
 )
 
-// runAttempts does the pod's attempt, and those that it is given after it.
+// runAttempts does the pod's attempt, then any others that the pod is given.
 func runAttempts(ctx context.Context, getenv func(string) string) error {
 	o, l, grace, err := optionsOf(getenv)
 	if err != nil {
@@ -35,7 +35,7 @@ func runAttempts(ctx context.Context, getenv func(string) string) error {
 		if stream != "stdout" {
 			to = os.Stderr
 		}
-		_, _ = to.Write(data) // the log that counts is the gateway's
+		_, _ = to.Write(data) // the gateway has the real log
 	}
 	o.HTTP, o.Equip, o.Inside = newClient(), agent.InPod, true
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -44,7 +44,7 @@ func runAttempts(ctx context.Context, getenv func(string) string) error {
 	return agent.Follow(ctx, o, l)
 }
 
-// heed has the attempt leave when the pod is asked to. The result ends that.
+// heed ends the attempt when the pod gets SIGTERM. The returned function stops that.
 func heed(cancel context.CancelCauseFunc, grace time.Duration) (stop func()) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGTERM, syscall.SIGINT)
@@ -59,14 +59,13 @@ func heed(cancel context.CancelCauseFunc, grace time.Duration) (stop func()) {
 	}
 }
 
-// newClient speaks to the gateway directly: a proxy that an image names is for
-// the world outside.
+// newClient returns a client without a proxy: a proxy of the image is for addresses outside.
 func newClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 		TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 8, IdleConnTimeout: 30 * time.Second}}
 }
 
-// optionsOf reads what the launcher says.
+// optionsOf reads the variables that the launcher sets.
 func optionsOf(getenv func(string) string) (o agent.Options, l agent.Lingering, grace time.Duration, err error) {
 	o = agent.Options{Gateway: getenv(agent.EnvGateway), Attempt: getenv(agent.EnvAttempt), Token: getenv(agent.EnvToken), Node: getenv(agent.EnvNode),
 		Work: getenv(agent.EnvWork), Part: getenv(agent.EnvPart), Workers: list(getenv(agent.EnvWorkers)), Servers: list(getenv(agent.EnvServers))}

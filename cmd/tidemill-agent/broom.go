@@ -8,21 +8,20 @@ import (
 	"path/filepath"
 )
 
-// broom takes away what an attempt has left in its container, so that the next
-// finds it as the image has it: its processes, its work folder, and what it has
-// put where programs put what is for now.
+// broom cleans the container after an attempt, so that the next finds it as the image has it. It
+// removes processes, the work folder, and new files in the folders for temporary files.
 type broom struct {
 	work  string
 	alone bool // all processes but the first and this one are the command's
 	was   map[string]map[string]bool
 }
 
-// newBroom looks what is there before any attempt.
+// newBroom records the temporary files from before any attempt.
 func newBroom(work string, alone bool) *broom {
 	b := &broom{work: work, alone: alone, was: map[string]map[string]bool{}}
 	for _, dir := range []string{os.TempDir(), "/dev/shm"} {
 		if !alone {
-			break // on a machine that others use it is not ours alone
+			break // on a shared machine, the folders have files of others
 		}
 		if names, err := namesIn(dir); err == nil {
 			b.was[dir] = names
@@ -46,8 +45,8 @@ func (b *broom) clean() error {
 	return nil
 }
 
-// sweep removes what is in a folder and was not before. The folder itself stays:
-// it is a mount.
+// sweep removes the files of a folder that were not there before. It keeps the folder itself,
+// which is a mount.
 func (b *broom) sweep(dir string, was map[string]bool) error {
 	names, err := namesIn(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -65,14 +64,14 @@ func (b *broom) sweep(dir string, was map[string]bool) error {
 	return errors.Join(failed...)
 }
 
-// remove removes all of it, folders that may not be written to among it.
+// remove removes a file or folder, even with read-only folders in it.
 func remove(at string) error {
 	if os.RemoveAll(at) == nil {
 		return nil
 	}
 	_ = filepath.WalkDir(at, func(name string, d fs.DirEntry, _ error) error {
 		if d != nil && d.IsDir() {
-			_ = os.Chmod(name, 0o700) // what it leaves is told of by the second try
+			_ = os.Chmod(name, 0o700) // the second RemoveAll returns any error
 		}
 		return nil
 	})

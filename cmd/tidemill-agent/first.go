@@ -10,19 +10,19 @@ import (
 	"syscall"
 )
 
-// envFirst tells the agent that its parent is the first process of the container
-// and takes in orphans, so that all others there are the command's.
+// envFirst says that the agent's parent is the first process of the container and adopts orphans.
+// So all other processes are the command's.
 const envFirst = "TIDEMILL_AGENT_FIRST"
 
-// ended is how the agent's own process has ended.
+// ended is the exit status of the agent's own process.
 type ended struct{ code int }
 
 func (e *ended) Error() string { return fmt.Sprintf("the agent exited with %d", e.code) }
 
-// beFirst is the first process of a container: it starts the agent as another,
-// passes on the word to leave, and buries orphans. Were it the agent itself, it
-// could not tell an orphan's end from that of a command it waits for. When it
-// ends the kernel ends whatever is left.
+// beFirst runs as the first process of a container: it starts the agent as a second process,
+// passes on SIGTERM, and reaps orphans. The agent cannot be the first itself, because it could
+// not tell an orphan's end from the end of a command that it waits for. When the first process
+// ends, the kernel kills all others.
 func beFirst(args []string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -38,7 +38,7 @@ func beFirst(args []string) error {
 	}
 	go func() {
 		for s := range asked {
-			_ = cmd.Process.Signal(s) // one that has ended need not leave
+			_ = cmd.Process.Signal(s) // an error means that the agent has ended
 		}
 	}()
 	if code := bury(cmd.Process.Pid); code != exitTold {
@@ -47,8 +47,7 @@ func beFirst(args []string) error {
 	return nil
 }
 
-// bury waits for every child, its own and those that others left, until the one
-// ends that counts.
+// bury reaps all children, its own and adopted orphans, until the agent ends.
 func bury(pid int) (code int) {
 	for {
 		var status syscall.WaitStatus
@@ -56,7 +55,7 @@ func bury(pid int) (code int) {
 		switch {
 		case err == syscall.EINTR:
 		case err != nil:
-			return exitUntold // there is no child any more
+			return exitUntold // no child is left
 		case gone != pid:
 		case status.Signaled():
 			return 128 + int(status.Signal())
@@ -66,7 +65,7 @@ func bury(pid int) (code int) {
 	}
 }
 
-// killOthers ends every process of the container but its first and this one.
+// killOthers kills every process of the container except the first and this one.
 func killOthers() error {
 	if err := syscall.Kill(-1, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
 		return fmt.Errorf("end what is left of the command: %w", err)

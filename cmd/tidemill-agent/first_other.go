@@ -7,10 +7,10 @@ import (
 	"fmt"
 )
 
-// envFirst tells the agent that its parent is the first process of the container.
+// envFirst says that the agent's parent is the first process of the container.
 const envFirst = "TIDEMILL_AGENT_FIRST"
 
-// ended is how the agent's own process has ended.
+// ended is the exit status of the agent's own process.
 type ended struct{ code int }
 
 func (e *ended) Error() string { return fmt.Sprintf("the agent exited with %d", e.code) }

@@ -5,11 +5,10 @@ import (
 	"syscall"
 )
 
-// hide keeps what this process knows from others of its user: the command runs as
-// the same one, and could else read the attempt's token out of our environment or
-// our memory, and with it ask for the next attempt in our name. Only who may trace
-// every process is not kept from it, which no pod of a run is. A program that is
-// begun anew is not hidden until it says so itself.
+// hide protects the memory and environment of this process. The command runs as the same user,
+// and could otherwise read the attempt's token and ask for the next attempt with it. A process
+// that may trace all others can still read them, but in a pod of a run there is none. The
+// protection ends with exec, so a new program must call hide itself.
 func hide() error {
 	if _, _, err := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_DUMPABLE, 0, 0); err != 0 {
 		return fmt.Errorf("hide the attempt's token from its command: %w", err)

@@ -2,5 +2,5 @@
 
 package main
 
-// hide does nothing where there are no containers.
+// hide does nothing on systems without containers.
 func hide() error { return nil }

@@ -10,8 +10,8 @@ import (
 
 const installed = "agent"
 
-// install copies this program into a folder. It is there whole or not at all: a
-// container that was started again may find the copy of before.
+// install copies this program into a folder. The copy appears whole or not at all, and may
+// replace one from before a restart of the container.
 func install(dir string) (err error) {
 	self, err := os.Executable()
 	if err == nil {

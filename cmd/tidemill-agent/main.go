@@ -1,5 +1,5 @@
-// The command tidemill-agent does the attempts of a pod, in the container of the
-// run's own image. It is static and small, for it is copied there.
+// The command tidemill-agent does the attempts of a pod, in a container with the run's own image.
+// It is static and small because it is copied into that container.
 package main
 
 import (
@@ -11,13 +11,13 @@ import (
 	"tidemill.dev/internal/runs/agent"
 )
 
-// The exit codes. Whoever watches pods tells from them whether the attempt has
-// told of its end itself.
+// The exit codes. They say to the watcher of the pod whether the agent has reported the attempt's
+// end itself.
 const (
 	exitTold       = 0
 	exitUntold     = 1
 	exitMisused    = 2
-	exitSuperseded = 3 // the attempt counts no more, and nobody wants to hear of it
+	exitSuperseded = 3 // another attempt has replaced this one, so there is nothing to report
 )
 
 func main() {
@@ -28,7 +28,7 @@ func main() {
 	os.Exit(codeOf(err))
 }
 
-// errMisused is in the error of a call that says too little.
+// errMisused is wrapped by errors of a wrong call.
 var errMisused = errors.New("call it with install DIR, or with run")
 
 func run(ctx context.Context, args []string) error {

@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// attempt is one under way.
+// attempt is the state of an attempt under way.
 type attempt struct {
 	o     Options
 	door  *door
@@ -27,27 +27,27 @@ type attempt struct {
 	checkpoints checkpoints
 	party       party
 	clock       clock
-	ooms        ooms // of the container, when the command began
+	ooms        ooms // the container's counts at the command's start
 
 	where   tidemill.Where
 	stages  []tidemill.Stage
-	telling atomic.Bool      // of the end
-	told    tidemill.Outcome // of the end; empty until then
+	telling atomic.Bool      // whether the end is being reported
+	told    tidemill.Outcome // outcome that was reported; empty until then
 	ending  *ending          // nil until the command has ended
 	peak    int64
-	seconds float64 // of the command
+	seconds float64 // running time of the command
 	metrics map[string]float64
-	made    []api.File // by it, and the gateway has it
+	made    []api.File // output files that are uploaded
 }
 
-// Run does one attempt. Its error says that the attempt could not tell of its
-// end; how the command went is in what it told.
+// Run does one attempt. An error means that the agent could not report the attempt's end. How the
+// command ended is in the report.
 func Run(ctx context.Context, o Options) error {
 	_, err := do(ctx, o)
 	return err
 }
 
-// do does one attempt, and says what it has told of its end.
+// do does one attempt and returns the outcome that it reported.
 func do(ctx context.Context, o Options) (tidemill.Outcome, error) {
 	a := &attempt{o: o.withDefaults(), ends: newEnds(ctx), dirs: folders{o.Work}}
 	a.party = newParty(&a.o)
@@ -62,7 +62,7 @@ func do(ctx context.Context, o Options) (tidemill.Outcome, error) {
 	}
 	err = a.report(err)
 	if !a.party.first() && errors.Is(err, ErrSuperseded) {
-		err = nil // so do those end that are not the first: it has told of the end
+		err = nil // the first worker has reported the end, so the others end this way too
 	}
 	return a.told, errors.Join(err, a.tidy())
 }
@@ -89,7 +89,7 @@ func (a *attempt) tidy() error {
 	return nil
 }
 
-// work does everything between the order and the last word.
+// work does everything between the order and the report of the end.
 func (a *attempt) work() error {
 	if err := a.equip(); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (a *attempt) work() error {
 	err := a.stage("run", a.run)
 	a.clock.rest()
 	if !a.party.first() {
-		return err // what it made is the first worker's to bring
+		return err // only the first worker uploads output
 	}
 	if a.ending != nil && a.ends.early() == nil {
 		a.disperse()
@@ -117,8 +117,8 @@ func (a *attempt) work() error {
 	return a.bring()
 }
 
-// clock ends what takes too long. The command and what is fetched for it have a
-// deadline together, and then what is brought away has as much again.
+// clock enforces the deadline. Fetching and the command share one deadline; the upload afterwards
+// has the same time again.
 type clock struct {
 	whole, left time.Duration
 	end         context.CancelCauseFunc
@@ -133,13 +133,13 @@ func newClock(d time.Duration, end context.CancelCauseFunc) clock {
 	return clock{whole: d, left: d, end: end}
 }
 
-// run has the clock run.
+// run starts the clock.
 func (c *clock) run() {
 	c.from = time.Now()
 	c.timer = time.AfterFunc(c.left, func() { c.end(&late{c.whole}) })
 }
 
-// rest has it stand still, until it runs again.
+// rest stops the clock until it runs again.
 func (c *clock) rest() {
 	if c.timer != nil {
 		c.timer.Stop()
@@ -148,7 +148,7 @@ func (c *clock) rest() {
 	}
 }
 
-// equip waits for what the machine gives.
+// equip waits for the machine's equipment, such as GPUs.
 func (a *attempt) equip() (err error) {
 	a.gear, err = a.o.Equip(a.ends.work, a.order.Plan)
 	if err != nil {
@@ -159,8 +159,8 @@ func (a *attempt) equip() (err error) {
 	return nil
 }
 
-// bring checks what the command has made, and uploads it. A machine that stops
-// is not a reason to lose it at once; a person's word is.
+// bring checks and uploads the command's output. A stopping machine does not end the upload at
+// once; a cancellation does.
 func (a *attempt) bring() error {
 	if err := a.complete(); err != nil {
 		return err
@@ -185,8 +185,8 @@ func (a *attempt) bring() error {
 	return err
 }
 
-// folders are where an attempt works. To make one costs more than all else that
-// a trivial run needs of the file system, so none is made that is not needed.
+// folders are the folders of an attempt. Creating one costs more than anything else that a
+// trivial run needs from the file system, so each is created only if needed.
 type folders struct{ work string }
 
 func (f folders) in() string         { return filepath.Join(f.work, "in") }
@@ -196,8 +196,8 @@ func (f folders) champion() string   { return filepath.Join(f.work, "champion") 
 func (f folders) event() string      { return filepath.Join(f.work, "event.json") }
 func (f folders) events() string     { return filepath.Join(f.work, "events.ndjson") }
 
-// make makes them, that of the champion not among them. What lies there is of an
-// attempt that was killed, and whose name this one has again.
+// make creates the folders, except that of the champion. It first removes the folders of an
+// attempt with the same name that was killed.
 func (f folders) make() error {
 	if err := f.remove(); err != nil {
 		return err
@@ -214,11 +214,11 @@ func (f folders) make() error {
 	return err
 }
 
-// remove takes all of it away. Where a folder may not be written to, it is made
-// so first.
+// remove removes all folders. If that fails for a read-only folder, it makes all folders writable
+// and tries again.
 func (f folders) remove() error {
 	for _, dir := range []string{f.in(), f.checkpoint()} {
-		_ = os.Remove(dir) // most often it is empty, and this is the shortest way
+		_ = os.Remove(dir) // usually empty, and then this is fastest
 	}
 	err := os.RemoveAll(f.work)
 	if err == nil || !errors.Is(err, fs.ErrPermission) {
@@ -226,15 +226,14 @@ func (f folders) remove() error {
 	}
 	_ = filepath.WalkDir(f.work, func(name string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {
-			_ = os.Chmod(name, 0o700) // what it leaves is told of by the second try
+			_ = os.Chmod(name, 0o700) // the second RemoveAll returns any error
 		}
 		return nil
 	})
 	return os.RemoveAll(f.work)
 }
 
-// lock takes the right to write from files that were laid down, and from their
-// folders.
+// lock makes fetched files and their folders read-only.
 func lock(root string, files []api.File) error {
 	folders := map[string]bool{root: true}
 	for i := range files {

@@ -17,7 +17,7 @@ import (
 	"tidemill.dev"
 )
 
-// command is the process to start, and what ends what is not in its group.
+// command returns the process to start, and a function that kills its container, if there is one.
 func (a *attempt) command() (cmd *exec.Cmd, kill func(), err error) {
 	plan := a.partsPlan()
 	if a.contained() {
@@ -48,7 +48,7 @@ func (a *attempt) command() (cmd *exec.Cmd, kill func(), err error) {
 	return cmd, func() {}, nil
 }
 
-// partsPlan is the plan with what this part of it runs.
+// partsPlan returns the plan with the command of this part.
 func (a *attempt) partsPlan() *tidemill.Plan {
 	plan := a.order.Plan
 	if s := plan.Servers; s != nil && a.party.part == Server && len(s.Command) > 0 {
@@ -57,10 +57,10 @@ func (a *attempt) partsPlan() *tidemill.Plan {
 	return &plan
 }
 
-// contained reports whether an engine runs the command.
+// contained reports whether a container engine runs the command.
 func (a *attempt) contained() bool { return a.order.Plan.Image != "" && !a.o.Inside }
 
-// imageRun is the plan that an engine runs; nil if none does.
+// imageRun returns the plan that a container engine runs; nil if none does.
 func (a *attempt) imageRun() *tidemill.Plan {
 	if !a.contained() {
 		return nil
@@ -68,7 +68,7 @@ func (a *attempt) imageRun() *tidemill.Plan {
 	return a.partsPlan()
 }
 
-// find looks for the command as a shell in its folder would.
+// find looks up the command like a shell in the plan's folder.
 func find(p *tidemill.Plan, path string) (string, error) {
 	if len(p.Command) == 0 || p.Command[0] == "" {
 		return "", permanent("the recipe names no command to run: give one in run.command")
@@ -78,7 +78,7 @@ func find(p *tidemill.Plan, path string) (string, error) {
 	}
 	name := p.Command[0]
 	if strings.ContainsRune(name, filepath.Separator) {
-		return within(p.Dir, name), nil // what is wrong with it, the start tells
+		return within(p.Dir, name), nil // the start reports any fault of it
 	}
 	for _, folder := range filepath.SplitList(path) {
 		file := filepath.Join(within(p.Dir, folder), name)
@@ -96,11 +96,11 @@ func within(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// unstarted says what is wrong with a command that does not start.
+// unstarted explains why a command did not start.
 func unstarted(p *tidemill.Plan, err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
-		err = path.Err // else the text names what we call, not what failed
+		err = path.Err // without our system call's name
 	}
 	failed := func(next string) error {
 		return permanent("start %s: %w%s", strings.Join(p.Command, " "), err, next)
@@ -120,7 +120,7 @@ func unstarted(p *tidemill.Plan, err error) error {
 	return failed("")
 }
 
-// container is the engine's program that runs the image.
+// container returns the call of the engine that runs the image.
 func (a *attempt) container(plan *tidemill.Plan) (*exec.Cmd, func(), error) {
 	engine := a.gear.Engine
 	if engine == "" {
@@ -137,7 +137,7 @@ func (a *attempt) container(plan *tidemill.Plan) (*exec.Cmd, func(), error) {
 	}
 	c.env = variables(func(string) (string, bool) { return "", false }, plan.Env, a.gear.Env, contract(&a.order, insidePlaces(), meet))
 	if _, ok := c.env["HOME"]; !ok && c.uid != 0 {
-		c.env["HOME"] = "/tmp" // the image knows no home of ours
+		c.env["HOME"] = "/tmp" // our home folder is not in the image
 	}
 	if err := checkVariables(c.env); err != nil {
 		return nil, nil, err
@@ -147,19 +147,19 @@ func (a *attempt) container(plan *tidemill.Plan) (*exec.Cmd, func(), error) {
 }
 
 const (
-	portInside = 29500 // a container has all ports for itself
+	portInside = 29500 // any port is free inside a container
 	engineTime = 20 * time.Second
 )
 
-// endContainer ends a container whose client was ended. One that is not there
-// any more is what was wanted.
+// endContainer kills a container whose client was killed. Its error is ignored, because the
+// container may be gone already.
 func (a *attempt) endContainer(name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), engineTime)
 	defer cancel()
 	_ = exec.CommandContext(ctx, a.gear.Engine, "kill", name).Run()
 }
 
-// digestOf is the digest of an image; empty if the engine does not say.
+// digestOf returns the digest of an image; empty if the engine does not report one.
 func digestOf(engine, image string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), engineTime)
 	defer cancel()
@@ -170,28 +170,28 @@ func digestOf(engine, image string) string {
 	return ""
 }
 
-// container is how an engine is asked to run an image.
+// container has the arguments with which an engine runs an image.
 type container struct {
 	engine   string
 	name     string
 	labels   []string
 	plan     *tidemill.Plan
-	host     places // where the folders are here
+	host     places // folders on the host
 	gpus     []int
 	uid, gid int
 	env      map[string]string
-	shared   bool // it has the machine's network, where the other workers are
+	shared   bool // whether it uses the machine's network, to reach the other workers
 }
 
-// below is where the folders are inside.
+// below is the parent of the folders inside the container.
 const below = "/tidemill/"
 
 func insidePlaces() places {
 	return places{below + "in", below + "out", below + "checkpoint", below + "champion", below + "event.json", below + "events.ndjson"}
 }
 
-// args are the engine's. The image's entry point gives way to the command, as it
-// does in a cluster.
+// args returns the engine's arguments. The command replaces the image's entry point, as it does
+// in a cluster.
 func (c *container) args() []string {
 	args := []string{"run", "--rm", "--name", c.name}
 	if c.shared {
@@ -215,14 +215,14 @@ func (c *container) args() []string {
 	return args
 }
 
-// who is the user inside: ours, so that what it makes is ours.
+// who returns the arguments that run the command as our user, so that its output files are ours.
 func (c *container) who() []string {
 	args := []string{"--user", fmt.Sprintf("%d:%d", c.uid, c.gid), "--security-opt", "label=disable"}
 	if c.isPodman() && c.uid != 0 {
 		args = append(args, "--userns", "keep-id")
 	}
 	if !c.isPodman() {
-		args = append(args, "--init") // else a command that heeds no SIGTERM as process 1 is killed
+		args = append(args, "--init") // else SIGTERM has no effect on a process 1 without a handler
 	}
 	return args
 }
@@ -239,7 +239,7 @@ func (c *container) bounds() (args []string) {
 		args = append(args, "--memory", bytes, "--memory-swap", bytes)
 		shared = min(shared, m/2)
 	}
-	return append(args, "--shm-size", strconv.FormatInt(shared, 10)) // 64 MiB is too little for the loaders of PyTorch
+	return append(args, "--shm-size", strconv.FormatInt(shared, 10)) // the default of 64 MiB is too small for PyTorch's data loaders
 }
 
 func (c *container) cards() (args []string) {
@@ -276,7 +276,7 @@ func (c *container) mounts() (args []string) {
 	return args
 }
 
-// quoted is a field of comma-separated ones.
+// quoted quotes a field of a comma-separated list.
 func quoted(field string) string {
 	if !strings.ContainsAny(field, ",\"") {
 		return field
@@ -284,9 +284,9 @@ func quoted(field string) string {
 	return `"` + strings.ReplaceAll(field, `"`, `""`) + `"`
 }
 
-// given are the variables by their names alone: a value among the arguments
-// everybody on the machine can read. Those that the engine's own program heeds
-// have to be given so, for it is not to heed them.
+// given passes the variables by name only, because every user of the machine can read arguments.
+// Variables that the engine's client itself reads are passed with their value, because the client
+// must not use the run's value.
 func (c *container) given() (args []string) {
 	for _, name := range slices.Sorted(maps.Keys(c.env)) {
 		if isEngines(name) {
@@ -298,15 +298,14 @@ func (c *container) given() (args []string) {
 	return args
 }
 
-// engineNames begin the variables that tell an engine's program where its engine
-// is and who asks.
+// engineNames are the prefixes of variables that an engine's client reads.
 var engineNames = []string{"DOCKER_", "PODMAN_", "CONTAINER", "XDG_", "BUILDAH_", "REGISTRY_AUTH", "STORAGE_", "SSL_CERT_", "DBUS_", "SSH_AUTH_SOCK"}
 
 func isEngines(name string) bool {
 	return slices.Contains(inherited, name) || slices.ContainsFunc(engineNames, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// clientEnv are the engine's program's own variables.
+// clientEnv returns the environment of the engine's client.
 func (c *container) clientEnv(ours []string) []string {
 	env := map[string]string{}
 	for _, pair := range ours {

@@ -11,30 +11,31 @@ import (
 	"tidemill.dev/api"
 )
 
-// ErrSuperseded is why an attempt ends that counts no more: its command is
-// killed at once, and nothing is said.
+// ErrSuperseded is why an attempt ends that another has replaced. Its command is killed at once,
+// and the agent reports nothing.
 var ErrSuperseded = errors.New("the attempt counts no more")
 
-// ErrPassing is in an error of Options.Equip that another attempt may not meet.
+// ErrPassing is wrapped by an error of Options.Equip that another attempt may not meet.
 var ErrPassing = errors.New("it may pass")
 
-// Stopping is the cause of a context that ends since the machine stops, and says
-// by when the attempt has to have left.
+// Stopping is the cause of a context that ends because the machine stops. By is the time at which
+// the attempt must have ended.
 type Stopping struct{ By time.Time }
 
 func (s *Stopping) Error() string { return "the machine stopped" }
 
-// cancelled is why a run ends that somebody does not want any more.
+// cancelled is why the attempt of a cancelled run ends.
 type cancelled struct{ reason string }
 
 func (c *cancelled) Error() string { return c.reason }
 
-// late is why an attempt ends that has taken too long.
+// late is why an attempt ends that has passed its deadline.
 type late struct{ after time.Duration }
 
 func (l *late) Error() string { return fmt.Sprintf("deadline of %s passed", short(l.after)) }
 
-// fault is what is wrong with the command or what it made.
+// fault is an error that does not pass while the attempt goes on. Usually the command or its
+// output caused it.
 type fault struct {
 	permanent bool // another attempt would fail too
 	err       error
@@ -47,8 +48,8 @@ func permanent(format string, args ...any) error {
 	return &fault{permanent: true, err: fmt.Errorf(format, args...)}
 }
 
-// verdict is what an attempt tells for an error: why it had to end early counts
-// more than what went wrong by that.
+// verdict returns the outcome to report for an error. The reason for an early end counts more
+// than the error that followed from it.
 func verdict(early, err error) (o tidemill.Outcome, reason string, permanent bool) {
 	var (
 		stop   *Stopping
@@ -69,20 +70,19 @@ func verdict(early, err error) (o tidemill.Outcome, reason string, permanent boo
 }
 
 const (
-	leaveWithin = 10 * time.Second // where a machine that stops does not say by when
-	saveWithin  = 55 * time.Second // what a command leaves behind is saved and told
-	tellWithin  = 15 * time.Second // and told alone
-	lastWithin  = time.Hour        // how long a gateway that is away is waited for at the end
+	leaveWithin = 10 * time.Second // default of Stopping.By
+	saveWithin  = 55 * time.Second // for saving and reporting
+	tellWithin  = 15 * time.Second // for reporting only
+	lastWithin  = time.Hour        // longest wait at the end for a gateway that is away
 )
 
-// ends are the contexts of an attempt. Each that is listed ends when the one
-// below it does.
+// ends are the contexts of an attempt. Each context in this list ends when the one below it does.
 //
-//	work:  the first reason to end early has come, whichever it is
-//	leave: the command may no longer take its time to leave
-//	save:  what it leaves behind can no longer be brought away
-//	last:  nothing can be said any more
-//	dead:  nothing may be said any more
+//	work:  until the first reason for an early end, of any kind
+//	leave: until the command's time to leave is over
+//	save:  until nothing can be uploaded any more
+//	last:  until nothing can be reported any more
+//	dead:  until nothing may be reported any more
 type ends struct {
 	dead, last, save, leave, work context.Context
 	die, end                      context.CancelCauseFunc
@@ -104,9 +104,9 @@ func newEnds(ctx context.Context) *ends {
 	return e
 }
 
-// stop is called when the caller's context has ended. The command has half of
-// the time that there is, what it leaves behind a third, and what is said of it
-// the rest; where there is much, saving and telling need no more than they do.
+// stop is called when the caller's context has ended. The command gets half of the remaining
+// time, saving a third, and reporting the rest. If there is a lot of time, saving and reporting
+// get only as much as they need.
 func (e *ends) stop(why error) {
 	if errors.Is(why, ErrSuperseded) {
 		e.die(why)
@@ -123,17 +123,15 @@ func (e *ends) stop(why error) {
 	e.after(left, e.noLast)
 }
 
-// over is called when there is nothing left but to bring away what was made, for as
-// long as more says, and to tell of it.
+// over is called when only uploading and reporting are left. The upload may take the time more.
 func (e *ends) over(more time.Duration) {
 	e.after(more+lastWithin*5/6, e.noSave)
 	e.after(more+lastWithin, e.noLast)
 }
 
-// Longest is how long an attempt may take, once its agent has begun: its deadline
-// until its command has been asked to leave, its grace, the deadline once more for
-// what is brought away, and what it may take to tell of it. An agent that is there
-// for longer hangs.
+// Longest returns how long an attempt may take after its agent has begun: the deadline, the
+// grace, the deadline again for the upload, and the time to report. An agent that takes longer
+// hangs.
 func Longest(deadline, grace time.Duration) time.Duration { return 2*deadline + grace + lastWithin }
 
 func (e *ends) after(d time.Duration, fn func()) {
@@ -142,10 +140,10 @@ func (e *ends) after(d time.Duration, fn func()) {
 	e.timers = append(e.timers, time.AfterFunc(d, fn))
 }
 
-// early is why the attempt ends before its command does; nil if it does not.
+// early returns why the attempt ends before its command does; nil if it does not.
 func (e *ends) early() error { return context.Cause(e.work) }
 
-// isDead reports whether the attempt counts no more.
+// isDead reports whether the attempt is superseded.
 func (e *ends) isDead() bool { return e.dead.Err() != nil }
 
 func (e *ends) close() {
@@ -158,7 +156,7 @@ func (e *ends) close() {
 	e.die(nil)
 }
 
-// short is a duration without its zeros: 1h, and not 1h0m0s.
+// short formats a duration without zeros: 1h instead of 1h0m0s.
 func short(d time.Duration) string {
 	switch {
 	case d >= time.Hour && d%time.Hour == 0:
@@ -169,7 +167,7 @@ func short(d time.Duration) string {
 	return d.String()
 }
 
-// measured reads what the command has measured.
+// measured reads the command's metrics.
 func (a *attempt) measured() error {
 	all, left, err := metricsOf(a.dirs.out())
 	if left > 0 {
@@ -179,17 +177,17 @@ func (a *attempt) measured() error {
 	return err
 }
 
-// report says the last word.
+// report reports the end of the attempt.
 func (a *attempt) report(err error) error {
 	a.ends.over(0)
 	if !a.party.first() {
 		return a.leave(err)
 	}
 	if err != nil && a.ending == nil && a.order.Run != "" {
-		a.log.note("%v", err) // who looks for the command's words finds why there are none
+		a.log.note("%v", err) // the log then says why it has no output of the command
 	}
 	if err != nil && a.ending != nil && a.metrics == nil {
-		a.metrics, _, _ = metricsOf(a.dirs.out()) // as far as it came; the failure is told already
+		a.metrics, _, _ = metricsOf(a.dirs.out()) // metrics until the failure; err is reported anyway
 	}
 	a.log.close()
 	if a.ends.isDead() {
@@ -198,8 +196,7 @@ func (a *attempt) report(err error) error {
 	return a.say(a.lastWord(err))
 }
 
-// say tells of the end, and of a failure instead where the gateway does not take
-// that.
+// say reports the end. If the gateway refuses that, it reports a failure instead.
 func (a *attempt) say(word api.Finish) error {
 	a.telling.Store(true)
 	said := a.finish(word)
@@ -222,7 +219,7 @@ func (a *attempt) finish(f api.Finish) error {
 	return nil
 }
 
-// lastWord is how the attempt has ended.
+// lastWord returns the report of the attempt's end.
 func (a *attempt) lastWord(err error) api.Finish {
 	f := api.Finish{Where: a.where, Inside: a.o.Inside, Files: []api.File{}, Result: tidemill.Result{
 		Exit: -1, PeakMemory: a.peak, GPUSeconds: float64(a.gpus()) * a.seconds, Stages: a.stages, Metrics: a.metrics,
@@ -240,17 +237,17 @@ func (a *attempt) lastWord(err error) api.Finish {
 	return f
 }
 
-// gpus is how many the attempt has held, at all of its workers.
+// gpus returns how many GPUs all workers of the attempt have held.
 func (a *attempt) gpus() int {
 	n := len(a.gear.GPUs)
 	if a.o.Inside {
-		n = a.order.Plan.GPUs // a card that no program of its maker's lists is held all the same
+		n = a.order.Plan.GPUs // the plan's count, because nvidia-smi may not list all of them
 	}
 	return n * max(1, len(a.o.Workers))
 }
 
-// instead is what is said where the gateway does not take the last word: that
-// can be, and without it the run would be taken for lost, and begun again.
+// instead returns a smaller report for the case that the gateway refuses the full one. Without
+// any report the run would count as lost and begin again.
 func instead(f api.Finish, refused error) api.Finish {
 	why := fmt.Sprintf("the gateway does not take how it ended: %v", refused)
 	if f.Reason != "" {

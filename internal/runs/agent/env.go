@@ -15,18 +15,17 @@ import (
 	"tidemill.dev/api"
 )
 
-// inherited are the variables of ours that a command gets. All others may be
-// secrets of ours.
+// inherited are the names of our variables that a command gets. All others may be secrets.
 var inherited = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"}
 
-// places are the folders and files of an attempt as its command sees them.
+// places are the paths of an attempt as its command sees them.
 type places struct{ in, out, checkpoint, champion, event, events string }
 
 func (f folders) places() places {
 	return places{f.in(), f.out(), f.checkpoint(), f.champion(), f.event(), f.events()}
 }
 
-// contract are the variables that the contract of a run names.
+// contract returns the variables that the contract of a run names.
 func contract(o *api.Order, p places, meet map[string]string) map[string]string {
 	all := map[string]string{
 		"TIDEMILL_RUN": o.Run, "TIDEMILL_RECIPE": o.Recipe, "TIDEMILL_KEY": o.Key, "TIDEMILL_ATTEMPT": strconv.Itoa(o.Attempt),
@@ -39,8 +38,8 @@ func contract(o *api.Order, p places, meet map[string]string) map[string]string 
 
 const localhost = "127.0.0.1"
 
-// meet are the variables by which those that work together find each other. One
-// that is alone meets itself at a port, a free one if it is 0.
+// meet returns the variables by which the workers and servers of a run find each other. A single
+// worker gets its own address at the given port, or at a free port if it is 0.
 func (a *attempt) meet(port int) (map[string]string, error) {
 	p, workers := &a.party, a.party.workers
 	switch {
@@ -56,9 +55,9 @@ func (a *attempt) meet(port int) (map[string]string, error) {
 	return meeting(p.part, p.index, workers, p.servers)
 }
 
-// meeting is what one of them is told. Each has cards of its own and sees no
-// others', so it is the only one of its place. A server has no rank: one that
-// joined the workers as rank 0 would take the place of the first.
+// meeting returns the variables of one worker or server. Each sees only its own GPUs, so it is
+// the only one of its host. A server has no rank: as rank 0 it would take the place of the first
+// worker.
 func meeting(part string, index int, workers, servers []string) (map[string]string, error) {
 	host, port, err := master(workers)
 	if err != nil {
@@ -77,7 +76,7 @@ func meeting(part string, index int, workers, servers []string) (map[string]stri
 	return all, nil
 }
 
-// tfConfig is how TensorFlow is told who it is, and who the others are.
+// tfConfig returns TF_CONFIG, by which TensorFlow finds its own role and the other processes.
 func tfConfig(part string, index int, workers, servers []string) string {
 	cluster, kind := map[string]any{"worker": workers}, "worker"
 	if len(servers) > 0 {
@@ -86,14 +85,14 @@ func tfConfig(part string, index int, workers, servers []string) string {
 	if part == Server {
 		kind = "ps"
 	}
-	text, _ := json.Marshal(map[string]any{ // of strings and numbers, it cannot fail
+	text, _ := json.Marshal(map[string]any{ // cannot fail for strings and numbers
 		"cluster": cluster, "task": map[string]any{"type": kind, "index": index},
 	})
 	return string(text)
 }
 
-// variables are all that a command gets: ours that it needs, the recipe's, the
-// machine's, and the contract's, the later over the earlier.
+// variables returns the environment of a command: inherited variables, the recipe's, the
+// machine's and the contract's. Later ones replace earlier ones.
 func variables(ours func(string) (string, bool), recipe map[string]string, machine []string, contract map[string]string) map[string]string {
 	all := map[string]string{}
 	for _, name := range inherited {
@@ -111,7 +110,7 @@ func variables(ours func(string) (string, bool), recipe map[string]string, machi
 	return all
 }
 
-// pairs are variables as a process gets them.
+// pairs returns variables in the form NAME=VALUE.
 func pairs(all map[string]string) []string {
 	list := make([]string, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -120,9 +119,9 @@ func pairs(all map[string]string) []string {
 	return list
 }
 
-// check finds what no process can be given.
+// checkVariables refuses variables that no process can be given.
 func checkVariables(all map[string]string) error {
-	const most = 128 << 10 // of one, on Linux
+	const most = 128 << 10 // largest size of one variable on Linux
 	for name, v := range all {
 		if strings.ContainsRune(v, 0) || strings.ContainsAny(name, "=\x00") || name == "" {
 			return permanent("the variable %q cannot be given to a command: it has a letter that ends texts", name)
@@ -134,22 +133,22 @@ func checkVariables(all map[string]string) error {
 	return nil
 }
 
-// Ports below those that kernels give to whoever asks for any: it takes a command
-// a while until it listens.
+// The ports are below those that kernels assign by themselves, because a command may listen on
+// its port only after a while.
 const (
 	firstPort = 20000
 	ports     = 12000
 )
 
-// Places are addresses of this machine where nobody listens now, for the workers
-// and servers of a run to meet at. Each run gets its own: several are on one machine.
+// Places returns free addresses of this machine, at which the workers and servers of a run meet.
+// Each run needs its own because several run on one machine.
 func Places(many int) (all []string, err error) {
 	for range many {
 		l, err := listenSomewhere()
 		if err != nil {
 			return nil, fmt.Errorf("find ports for the run's workers: %w", err)
 		}
-		defer l.Close() // all at once, so that none is found twice
+		defer l.Close() // keep all open until the end, so that none is found twice
 		all = append(all, l.Addr().String())
 	}
 	return all, nil
@@ -165,29 +164,28 @@ func listenSomewhere() (l net.Listener, err error) {
 	return l, err
 }
 
-// The variables by which an agent in a pod is told what the launcher knows. None
-// of them reaches the command.
+// The launcher configures the agent of a pod with these variables. None reaches the command.
 const (
 	EnvGateway = "TIDEMILL_AGENT_GATEWAY" // URL
-	EnvAttempt = "TIDEMILL_AGENT_ATTEMPT" // its name
+	EnvAttempt = "TIDEMILL_AGENT_ATTEMPT" // name of the attempt
 	EnvToken   = "TIDEMILL_AGENT_TOKEN"
 	EnvNode    = "TIDEMILL_AGENT_NODE"
 	EnvPod     = "TIDEMILL_AGENT_POD"
-	EnvWork    = "TIDEMILL_AGENT_WORK"    // the folder of the attempt
-	EnvGrace   = "TIDEMILL_AGENT_GRACE"   // a duration: what the pod has between SIGTERM and SIGKILL; empty is 30s
-	EnvLinger  = "TIDEMILL_AGENT_LINGER"  // a duration, such as 60s; empty is not at all
+	EnvWork    = "TIDEMILL_AGENT_WORK"    // folder of the attempt
+	EnvGrace   = "TIDEMILL_AGENT_GRACE"   // time of the pod between SIGTERM and SIGKILL; empty is 30s
+	EnvLinger  = "TIDEMILL_AGENT_LINGER"  // time such as 60s; empty is none
 	EnvPart    = "TIDEMILL_AGENT_PART"    // worker or server; empty is worker
-	EnvIndex   = "TIDEMILL_AGENT_INDEX"   // of the worker or server; empty is 0
-	EnvWorkers = "TIDEMILL_AGENT_WORKERS" // host:port of each, with commas; empty is this one alone
-	EnvServers = "TIDEMILL_AGENT_SERVERS" // as well
+	EnvIndex   = "TIDEMILL_AGENT_INDEX"   // number of the worker or server; empty is 0
+	EnvWorkers = "TIDEMILL_AGENT_WORKERS" // host:port of each worker, separated by commas; empty is this one alone
+	EnvServers = "TIDEMILL_AGENT_SERVERS" // host:port of each server
 )
 
-// notTheirs begin the variables of a pod that are not its image's: ours, and
-// those by which Kubernetes tells of its API server.
+// notTheirs are the prefixes of a pod's variables that do not come from its image: ours, and the
+// address of the API server from Kubernetes.
 var notTheirs = []string{"TIDEMILL_AGENT_", "KUBERNETES_"}
 
-// insideEnv are the variables of a command in the container that we are in: the
-// container's, then the recipe's, the machine's and the contract's.
+// insideEnv returns the environment of a command in the agent's own container: the container's
+// variables, then the recipe's, the machine's and the contract's.
 func (a *attempt) insideEnv(contract map[string]string) (map[string]string, error) {
 	env := variables(func(string) (string, bool) { return "", false }, a.order.Plan.Env, a.gear.Env, contract)
 	all := containers(os.Environ())
@@ -203,7 +201,7 @@ func (a *attempt) insideEnv(contract map[string]string) (map[string]string, erro
 	return all, nil
 }
 
-// containers are the variables that a container has for its command.
+// containers returns the variables of the container without those of notTheirs.
 func containers(ours []string) map[string]string {
 	all := map[string]string{}
 	for _, pair := range ours {
@@ -224,8 +222,8 @@ func isNotTheirs(name string) bool {
 	return false
 }
 
-// isWritable reports whether something can be written into a folder. Most images
-// have a home that is root's, and libraries that keep something there.
+// isWritable reports whether a file can be created in a folder. In most images the home is
+// root's, but some libraries need a home that they can write to.
 func isWritable(dir string) bool {
 	if dir == "" {
 		return false

@@ -13,50 +13,50 @@ import (
 	"tidemill.dev"
 )
 
-// Options say which attempt, and where it works.
+// Options configures the agent of one attempt.
 type Options struct {
 	Gateway string // URL
 	Token   string
-	Attempt string // its name
-	Work    string // a folder of its own, removed at the end
-	Cache   string // a folder that attempts share; empty is none
+	Attempt string // name of the attempt
+	Work    string // folder of this attempt only; removed at the end
+	Cache   string // folder that attempts share
 	HTTP    *http.Client
 	Node    string
-	// Inside says that the plan's image is where we are already: the command runs
-	// here, with the variables and in the folder that its container has.
+	// Inside says that the agent runs in the plan's image. The command then runs in this
+	// container, with its variables and in its folder.
 	Inside bool
-	Cgroup string // where the container's memory is counted; empty is where Linux has it
-	// Part is which of several that work on the attempt together this one is, a
-	// Worker if empty; Index is its number among them. Workers and Servers are the
-	// addresses, host:port, of all; without any it is alone.
+	Cgroup string // folder of the container's control group; empty is Linux's default
+	// Part is the role of this agent if several work on the attempt together; empty is Worker.
+	// Index is its number within the role. Workers and Servers are the addresses, host:port, of
+	// all of them; without any the agent is alone.
 	Part             string
 	Index            int
 	Workers, Servers []string
-	Echo             func(stream string, data []byte) // what the command says, as it comes; nil is nobody
-	// Equip says what the machine gives the attempt. It may wait, for a card to
-	// be free say: the attempt beats by then, and its deadline does not run. An
-	// error of it ends the run for good, unless it is ErrPassing. Nil is nothing.
+	Echo             func(stream string, data []byte) // receiver of the command's output as it comes; nil is none
+	// Equip returns the machine's equipment for the attempt. It may wait, for example for a free
+	// GPU: the attempt sends beats meanwhile, and its deadline does not run. An error ends the
+	// run for good, unless it is ErrPassing. Nil gives nothing.
 	Equip func(context.Context, tidemill.Plan) (Equipment, error)
-	// Started is told of the command's process once it runs, and Ended once it
-	// and its group are no more. Nil is nobody.
+	// Started is called when the command's process runs, and Ended when it and its group are
+	// gone.
 	Started, Ended func(pid int)
-	Prepare        func(*exec.Cmd) // last word on the child; nil is none
+	Prepare        func(*exec.Cmd) // last change to the child before its start; nil is none
 	Now            func() time.Time
 	Logger         *slog.Logger
 }
 
-// Equipment is what a machine gives an attempt.
+// Equipment is a machine's contribution to an attempt.
 type Equipment struct {
-	Env    []string // NAME=VALUE, besides what the contract says: secrets, GPUs
-	Card   string   // the GPU's product
-	Driver string   // its version
+	Env    []string // NAME=VALUE, in addition to the contract's: secrets, GPUs
+	Card   string   // product name of the GPU
+	Driver string   // version of the GPU's driver
 	GPUs   []int
-	Engine string   // docker or podman, for an image
-	Labels []string // NAME=VALUE, of the container
-	Image  string   // digest of the folder that is run
+	Engine string   // path of docker or podman, for an image
+	Labels []string // NAME=VALUE labels of the container
+	Image  string   // digest of the folder that runs
 }
 
-// withDefaults fills in what is left out.
+// withDefaults sets defaults for empty fields.
 func (o Options) withDefaults() Options {
 	if o.Part == "" {
 		o.Part = Worker
@@ -97,9 +97,9 @@ type Card struct {
 	Product, Driver string
 }
 
-const askCards = 20 * time.Second // a driver that was not used for long takes a while
+const askCards = 20 * time.Second // an idle driver is slow to answer
 
-// LookForCards asks nvidia-smi; a machine without it has none.
+// LookForCards lists the GPUs with nvidia-smi. A machine without it has none.
 func LookForCards(ctx context.Context) ([]Card, error) {
 	program, err := exec.LookPath("nvidia-smi")
 	if err != nil {
@@ -116,7 +116,7 @@ func LookForCards(ctx context.Context) ([]Card, error) {
 	return ReadCards(string(out))
 }
 
-// ReadCards reads a card a line: index, product, driver.
+// ReadCards reads the output of nvidia-smi: a line with index, product and driver for each GPU.
 func ReadCards(text string) (all []Card, err error) {
 	for line := range strings.Lines(text) {
 		fields := strings.Split(strings.TrimSpace(line), ", ")
@@ -132,8 +132,8 @@ func ReadCards(text string) (all []Card, err error) {
 	return all, nil
 }
 
-// InPod is what a pod gives its attempt: the cards that it was given. What they
-// are is worth knowing, and no reason to run nothing.
+// InPod returns the equipment of a pod: the GPUs that it was given. If they cannot be listed, the
+// attempt runs without that information.
 func InPod(ctx context.Context, p tidemill.Plan) (e Equipment, err error) {
 	if p.GPUs == 0 {
 		return e, nil

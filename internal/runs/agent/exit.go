@@ -12,15 +12,15 @@ import (
 	"tidemill.dev"
 )
 
-// ending is how the command has ended.
+// ending is the end of the command.
 type ending struct {
 	exit   int // -1 if a signal ended it
 	signal string
 	err    error // nil for a success
 }
 
-// endingOf reads it from the wait's error.
-func endingOf(err error, p *tidemill.Plan) ending { // p is nil where no engine ran it
+// endingOf returns the ending for the error of Wait.
+func endingOf(err error, p *tidemill.Plan) ending { // p is nil if no engine ran the command
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
@@ -48,7 +48,8 @@ func why(signal string) string {
 	return ""
 }
 
-// exitedWith knows what engines mean by some of the numbers.
+// exitedWith returns the ending for an exit status. Engines use some of them for their own
+// errors.
 func exitedWith(code int, p *tidemill.Plan) ending {
 	e := ending{exit: code, err: fmt.Errorf("exit status %d", code)}
 	if p == nil {
@@ -69,14 +70,14 @@ func exitedWith(code int, p *tidemill.Plan) ending {
 	return e
 }
 
-// ooms is what the kernel counts of a container's memory.
+// ooms are the kernel's counts of a container's memory.
 type ooms struct {
-	kills int64 // of its processes, for memory
-	limit int64 // bytes; 0 is none that is known
+	kills int64 // number of its processes that were killed for memory
+	limit int64 // bytes; 0 if there is none, or it is unknown
 }
 
-// readOOMs reads it where either version of control groups has it. What cannot
-// be read is not known, and then nothing is said of it.
+// readOOMs reads the counts from control groups of version 1 or 2. A count that cannot be read is
+// 0.
 func readOOMs(root string) ooms {
 	return ooms{
 		kills: max(counted(root, "memory.events", "oom_kill"), counted(root, "memory/memory.oom_control", "oom_kill")),
@@ -84,7 +85,7 @@ func readOOMs(root string) ooms {
 	}
 }
 
-// counted is a number behind its name.
+// counted returns the number after a name in a file.
 func counted(root, file, name string) int64 {
 	text, err := os.ReadFile(filepath.Join(root, file))
 	if err != nil {
@@ -92,7 +93,7 @@ func counted(root, file, name string) int64 {
 	}
 	for line := range bytes.Lines(text) {
 		if fields := bytes.Fields(line); len(fields) == 2 && string(fields[0]) == name {
-			n, _ := strconv.ParseInt(string(fields[1]), 10, 64) // 0 if it is none
+			n, _ := strconv.ParseInt(string(fields[1]), 10, 64) // 0 if not a number
 			return n
 		}
 	}
@@ -100,7 +101,7 @@ func counted(root, file, name string) int64 {
 }
 
 func bound(root, file string) int64 {
-	const none = 1 << 60 // about what is written where there is no limit
+	const none = 1 << 60 // without a limit, the file has about this number or more
 	text, err := os.ReadFile(filepath.Join(root, file))
 	if err != nil {
 		return 0
@@ -112,9 +113,9 @@ func bound(root, file string) int64 {
 	return n
 }
 
-const killedByShell = 128 + 9 // what a shell exits with when its command was killed
+const killedByShell = 128 + 9 // exit status of a shell whose command was killed
 
-// explain says of a command that ended badly whether it was for memory.
+// explain returns the error of a failed command, and says if the kernel killed it for memory.
 func (before ooms) explain(end ending, now ooms, limit int64) error {
 	if now.kills <= before.kills {
 		return end.err
@@ -132,7 +133,7 @@ func (before ooms) explain(end ending, now ooms, limit int64) error {
 	return fmt.Errorf("%w; a process of it was %s", end.err, why)
 }
 
-// inUnits is a number of bytes as a config has it.
+// inUnits formats a number of bytes as a config does.
 func inUnits(n int64) string {
 	for _, u := range []struct {
 		size int64

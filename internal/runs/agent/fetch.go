@@ -22,7 +22,7 @@ import (
 	"tidemill.dev/internal/data/transfer"
 )
 
-// fetch lays everything down that the command is to find.
+// fetch fetches all files that the command needs.
 func (a *attempt) fetch(ctx context.Context) error {
 	for _, part := range []struct {
 		what string
@@ -43,7 +43,7 @@ func (a *attempt) fetch(ctx context.Context) error {
 func (a *attempt) fetchChampion(ctx context.Context) error {
 	c := a.order.Champion
 	if c == nil && !a.contained() {
-		return nil // an engine mounts only what is there
+		return nil // only an engine needs the folder, as a mount
 	}
 	if err := os.Mkdir(a.dirs.champion(), 0o755); err != nil || c == nil {
 		return err
@@ -73,7 +73,7 @@ func (a *attempt) fetchInputs(ctx context.Context) error {
 	return lock(a.dirs.in(), nil)
 }
 
-// fetchInput makes the input's folder, and fills it.
+// fetchInput creates the input's folder and fills it.
 func (a *attempt) fetchInput(ctx context.Context, in *tidemill.Input) error {
 	if !filepath.IsLocal(in.Name) || in.Name != filepath.Base(in.Name) {
 		return permanent("%q is no name for a folder", in.Name)
@@ -85,11 +85,11 @@ func (a *attempt) fetchInput(ctx context.Context, in *tidemill.Input) error {
 	case in.Tree != "":
 		return a.lay(ctx, dir, in.Tree, a.o.Cache)
 	}
-	return os.Mkdir(dir, 0o555) // the dataset holds nothing yet
+	return os.Mkdir(dir, 0o555) // the dataset is still empty
 }
 
-// lay lays a tree down. From a cache its files are shared, and so read-only;
-// without one they are the attempt's own.
+// lay writes a tree into a folder. Files from a cache are shared and therefore read-only; without
+// a cache they belong to the attempt.
 func (a *attempt) lay(ctx context.Context, dir, tree, cache string) error {
 	files, err := a.files(ctx, tree)
 	if err != nil {
@@ -110,8 +110,8 @@ func (a *attempt) parcels() *transfer.Client {
 	return &transfer.Client{Base: a.door.base, HTTP: a.door.http, Sign: a.door.sign}
 }
 
-// carry moves files, and begins again while what fails may pass: what is there
-// is not moved twice.
+// carry transfers files, and tries again while the error may pass. Files that have arrived are
+// not transferred twice.
 func (a *attempt) carry(ctx context.Context, move func() error) error {
 	for {
 		err := move()
@@ -121,10 +121,10 @@ func (a *attempt) carry(ctx context.Context, move func() error) error {
 	}
 }
 
-// files lists a tree.
+// files lists the files of a tree.
 func (a *attempt) files(ctx context.Context, tree string) (all []api.File, err error) {
 	err = a.door.insist(ctx, said{path: "/files?tree=" + url.QueryEscape(tree)}, func(r io.Reader) error {
-		all = all[:0] // a try before may have ended amid
+		all = all[:0] // an earlier try may have ended in the middle
 		for d := json.NewDecoder(r); ; {
 			var f api.File
 			err := d.Decode(&f)
@@ -140,8 +140,7 @@ func (a *attempt) files(ctx context.Context, tree string) (all []api.File, err e
 	return all, err
 }
 
-// fetchEvents writes the newest cause, and all causes. A run that one event
-// asked for has it in its order.
+// fetchEvents writes the newest cause and all causes. If there is only one, it is in the order.
 func (a *attempt) fetchEvents(ctx context.Context) error {
 	newest := append([]byte(a.order.Event), '\n')
 	if a.order.Causes == 1 && len(a.order.Event) > 0 {
@@ -151,7 +150,7 @@ func (a *attempt) fetchEvents(ctx context.Context) error {
 		if os.Link(a.dirs.events(), a.dirs.event()) == nil {
 			return nil
 		}
-		return os.WriteFile(a.dirs.event(), newest, 0o444) // not every file system links
+		return os.WriteFile(a.dirs.event(), newest, 0o444) // not every file system has hard links
 	}
 	err := a.door.insist(ctx, said{path: "/events"}, func(r io.Reader) error {
 		last, err := writeLines(a.dirs.events(), r)
@@ -164,12 +163,12 @@ func (a *attempt) fetchEvents(ctx context.Context) error {
 		return err
 	}
 	if len(newest) == 1 {
-		newest = []byte("null\n") // the facts that asked are gone
+		newest = []byte("null\n") // the facts with the events are gone
 	}
 	return os.WriteFile(a.dirs.event(), newest, 0o444)
 }
 
-// writeLines copies lines into a file, and tells the last.
+// writeLines copies lines into a file and returns the last one.
 func writeLines(name string, from io.Reader) (last []byte, err error) {
 	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, &fault{err: err}
@@ -183,7 +182,7 @@ func writeLines(name string, from io.Reader) (last []byte, err error) {
 	return k.line(), errors.Join(err, f.Close())
 }
 
-// stage takes the time of a part of the attempt.
+// stage measures the time of a stage of the attempt.
 func (a *attempt) stage(name string, do func() error) error {
 	from := time.Now()
 	err := do()
@@ -192,14 +191,14 @@ func (a *attempt) stage(name string, do func() error) error {
 }
 
 const (
-	maxFetched = 16 << 30 // bytes of what an event names
+	maxFetched = 16 << 30 // largest file from a URI, in bytes
 	fetchTries = 4
 	maxHops    = 5
-	maxName    = 200 // bytes of a file's; most file systems know 255
+	maxName    = 200 // largest file name in bytes; most file systems allow 255
 )
 
-// fetchURI gets what an event names. It bears no credential of ours, and goes
-// nowhere that the recipe does not allow.
+// fetchURI fetches a file from a URI. It sends no credential of ours, and requests only addresses
+// that the recipe allows.
 func (a *attempt) fetchURI(ctx context.Context, dir string, in *tidemill.Input) error {
 	u, err := url.Parse(in.URI)
 	if no := in.CheckURI(in.URI); no != nil || err != nil {
@@ -220,7 +219,7 @@ func (a *attempt) fetchURI(ctx context.Context, dir string, in *tidemill.Input) 
 	}
 }
 
-// nameOf is what the file is called.
+// nameOf returns the name of the file.
 func nameOf(u *url.URL) string {
 	name := path.Base(path.Clean("/" + u.Path))
 	if name == "/" || len(name) > maxName || !filepath.IsLocal(name) || strings.ContainsAny(name, "\\:\x00") {
@@ -229,7 +228,7 @@ func nameOf(u *url.URL) string {
 	return name
 }
 
-// get writes an answer into a file.
+// get writes the response into a file.
 func get(ctx context.Context, in *tidemill.Input, u *url.URL, name string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
@@ -251,15 +250,14 @@ func get(ctx context.Context, in *tidemill.Input, u *url.URL, name string) error
 	return store(name, res.Body, maxFetched)
 }
 
-// astray is why a redirect is not followed.
+// astray is the reason why a redirect is not followed.
 type astray struct{ err error }
 
 func (a *astray) Error() string { return "it sends us on to where we do not go: " + a.err.Error() }
 func (a *astray) Unwrap() error { return a.err }
 
-// careful follows no redirect that gives up the encryption, and none out of what
-// the recipe allows: a server that may be asked could send us to one that only
-// this machine reaches.
+// careful refuses redirects to unencrypted addresses, and to addresses that the recipe does not
+// allow. Otherwise an allowed server could redirect us to one that only this machine reaches.
 func careful(in *tidemill.Input) func(*http.Request, []*http.Request) error {
 	return func(r *http.Request, via []*http.Request) error {
 		switch err := in.CheckURI(r.URL.String()); {
@@ -274,7 +272,7 @@ func careful(in *tidemill.Input) func(*http.Request, []*http.Request) error {
 	}
 }
 
-// outward is an error of a request, without the address: it may hold a key.
+// outward removes the address from an error of a request, because it may contain a credential.
 func outward(u *url.URL, err error) error {
 	var outer *url.Error
 	if errors.As(err, &outer) {
@@ -286,7 +284,7 @@ func outward(u *url.URL, err error) error {
 	return fmt.Errorf("%s: %w", u.Host, err)
 }
 
-// store writes what comes, if it is not too much.
+// store writes the content into a file, if it is not too large.
 func store(name string, from io.Reader, most int64) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {

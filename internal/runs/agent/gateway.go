@@ -23,44 +23,44 @@ import (
 const (
 	firstWait   = 50 * time.Millisecond
 	longestWait = 5 * time.Second
-	askWithin   = 90 * time.Second // one try; a gateway has answered by then
+	askWithin   = 90 * time.Second // time for one try
 	maxProblem  = 64 << 10
-	maxAnswer   = 256 << 20 // the files of a tree
+	maxAnswer   = 256 << 20 // largest response: the files of a tree
 )
 
-// door is the gateway as an attempt sees it.
+// door is a client of the gateway for one attempt.
 type door struct {
 	base, token string
 	http        *http.Client
-	gone        func() // the attempt counts no more
+	gone        func() // called if the attempt is superseded
 }
 
 func newDoor(o *Options, gone func()) *door {
 	c := *o.HTTP
-	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // else the token goes along
+	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // else the token is sent to the new address
 	return &door{base: strings.TrimSuffix(o.Gateway, "/") + "/agent/v1/attempts/" + url.PathEscape(o.Attempt), token: o.Token, http: &c, gone: gone}
 }
 
 func (d *door) sign(r *http.Request) { r.Header.Set("Authorization", "Bearer "+d.token) }
 
-// said is a thing to say, or to ask if it has no media type.
+// said is a request to the gateway: a POST, or a GET if media is empty.
 type said struct {
 	path  string
 	media string
 	body  []byte
 }
 
-// refusal is an answer that is no success.
+// refusal is a response without a 2xx status.
 type refusal struct {
 	status int
-	after  time.Duration // that it asks to wait
-	err    error         // an *api.Problem, if a gateway told of one
+	after  time.Duration // time that the gateway asks us to wait
+	err    error         // an *api.Problem, if the response has one
 }
 
 func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
-// insist asks until there is an answer that stays, or the context ends.
+// insist sends a request until it succeeds, fails permanently, or the context ends.
 func (d *door) insist(ctx context.Context, s said, take func(io.Reader) error) error {
 	backoff := retry.Backoff{First: firstWait, Cap: longestWait, Jitter: 0.5}
 	for {
@@ -75,7 +75,7 @@ func (d *door) insist(ctx context.Context, s said, take func(io.Reader) error) e
 	}
 }
 
-// once asks once.
+// once sends a request once.
 func (d *door) once(ctx context.Context, within time.Duration, s said, take func(io.Reader) error) error {
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -106,8 +106,8 @@ func (d *door) once(ctx context.Context, within time.Duration, s said, take func
 	return take(io.LimitReader(res.Body, maxAnswer))
 }
 
-// heed looks in an error for the word that the attempt counts no more. A token
-// that is not known any more says the same: its run has been forgotten.
+// heed checks whether an error means that the attempt is superseded. An unknown token means the
+// same, because its run has been forgotten.
 func (d *door) heed(err error) error {
 	if p := new(api.Problem); errors.As(err, &p) && (p.Type == api.ProblemBase+api.Superseded || p.Status == http.StatusUnauthorized) {
 		d.gone()
@@ -117,19 +117,19 @@ func (d *door) heed(err error) error {
 
 const maxDrained = 64 << 10
 
-// drop lets a connection be used again, unless there is much left on it.
+// drop reads the rest of a body, unless it is long, so that the connection can be used again.
 func drop(body io.ReadCloser) {
 	_, _ = io.CopyN(io.Discard, body, maxDrained)
 	_ = body.Close()
 }
 
-// refused is what an answer that is no success says.
+// refused returns the error of a response without a 2xx status.
 func refused(res *http.Response) error {
 	r := &refusal{status: res.StatusCode}
 	if seconds, err := strconv.ParseUint(res.Header.Get("Retry-After"), 10, 16); err == nil {
 		r.after = time.Duration(seconds) * time.Second
 	}
-	body, _ := io.ReadAll(io.LimitReader(res.Body, maxProblem)) // what came of it has to do
+	body, _ := io.ReadAll(io.LimitReader(res.Body, maxProblem)) // an incomplete body is good enough for an error
 	var p api.Problem
 	if media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); media == api.ProblemType && json.Unmarshal(body, &p) == nil {
 		p.Status = res.StatusCode
@@ -140,14 +140,14 @@ func refused(res *http.Response) error {
 	return r
 }
 
-// passing tells whether a failure may pass, and how long to wait at least.
+// passing reports whether an error may pass, and how long to wait at least.
 func passing(err error) (after time.Duration, ok bool) {
 	var r *refusal
 	switch {
 	case err == nil || errors.As(err, new(*fault)):
 		return 0, false
 	case !errors.As(err, &r):
-		return 0, true // of the connection
+		return 0, true // error of the connection
 	case r.status >= 500 && r.status != http.StatusNotImplemented:
 		return r.after, true
 	}
@@ -156,7 +156,7 @@ func passing(err error) (after time.Duration, ok bool) {
 
 const jsonType, linesType, bytesType = "application/json", "application/x-ndjson", "application/octet-stream"
 
-// tell says something in JSON.
+// tell posts a body as JSON.
 func (d *door) tell(ctx context.Context, path string, body, answer any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -165,15 +165,15 @@ func (d *door) tell(ctx context.Context, path string, body, answer any) error {
 	return d.insist(ctx, said{path, jsonType, text}, into(answer))
 }
 
-// into reads an answer of JSON. One that cannot be read may have been cut off.
+// into returns a function that decodes a JSON response. A decoding error may pass, because the
+// response may have been cut off.
 func into(to any) func(io.Reader) error {
 	return func(r io.Reader) error { return json.NewDecoder(r).Decode(to) }
 }
 
-// beat says every few seconds that the attempt is there, and hears whether it is
-// still wanted. One that is alone and takes no longer than that says nothing;
-// those that work together have to be heard at once. The result ends it, and
-// waits.
+// beat sends a beat every few seconds, and learns whether the attempt is still wanted. A single
+// worker sends the first after one interval, so a shorter attempt sends none. Several workers
+// send one at once. The returned function ends the beats and waits for that.
 func (a *attempt) beat() (stop func()) {
 	every := time.Duration(a.order.BeatSeconds * float64(time.Second))
 	if every <= 0 {
@@ -199,7 +199,7 @@ func (a *attempt) beat() (stop func()) {
 
 func (a *attempt) beatOn(ctx context.Context, every time.Duration) {
 	for {
-		_ = a.beatOnce(ctx, max(every, time.Second)) // one that failed is made good by the next
+		_ = a.beatOnce(ctx, max(every, time.Second)) // the next beat replaces one that failed
 		t := time.NewTimer(a.party.pace(every))
 		select {
 		case <-a.party.changed:
@@ -213,9 +213,9 @@ func (a *attempt) beatOn(ctx context.Context, every time.Duration) {
 	}
 }
 
-// beatOnce beats, and heeds what it hears. Who is telling of the end may hear that
-// the attempt counts no more because it has just been told of: what is true then,
-// the answer to that says.
+// beatOnce sends a beat and obeys the response. While the agent reports the end, a response may
+// say that the attempt is superseded only because that report has just arrived. So the beat
+// ignores it then, and the response to the report decides.
 func (a *attempt) beatOnce(ctx context.Context, within time.Duration) error {
 	var b api.Beat
 	door := *a.door
@@ -237,16 +237,15 @@ func (a *attempt) beatOnce(ctx context.Context, within time.Duration) error {
 	return nil
 }
 
-// Lingering says how an agent waits for another attempt in the place where it
-// has done one.
+// Lingering says how an agent waits for another attempt after its own.
 type Lingering struct {
 	Pod   string
-	For   time.Duration // 0 is not at all
-	Clean func() error  // leaves nothing there of the attempt before
+	For   time.Duration // 0 is no wait
+	Clean func() error  // removes everything that the last attempt has left
 }
 
-// Follow does an attempt, and others after it that the gateway gives to whoever
-// waits in the same place. The folder of each is beneath that of the options.
+// Follow does an attempt, then the attempts that the gateway gives to this pod while it lingers.
+// Each works in its own folder beneath Options.Work.
 func Follow(ctx context.Context, o Options, l Lingering) error {
 	place := o.Work
 	for {
@@ -266,19 +265,19 @@ func Follow(ctx context.Context, o Options, l Lingering) error {
 	}
 }
 
-// mayLinger: who was asked to leave leaves.
+// mayLinger reports whether the agent may wait for another attempt. One that was asked to leave
+// does not wait.
 func mayLinger(told tidemill.Outcome) bool {
 	return told == tidemill.OutcomeSucceeded || told == tidemill.OutcomeFailed
 }
 
 const (
-	askAgain    = time.Second      // at most, behind a gateway that is away
-	answerWaits = 10 * time.Second // more than it was asked to
+	askAgain    = time.Second      // longest pause while the gateway is away
+	answerWaits = 10 * time.Second // extra time for the response
 )
 
-// ask waits for another attempt. A gateway that goes away meanwhile is no reason
-// to leave: there is another, and what it was given it is told by that one too.
-// Nothing is an error but what cannot be asked.
+// ask waits for another attempt. If the gateway goes away meanwhile, it asks again. Every gateway
+// returns the attempt that the pod was given. The only error is a request that cannot be encoded.
 func ask(ctx context.Context, o Options, l Lingering) (next api.Given, err error) {
 	d := newDoor(&o, func() {})
 	until := time.Now().Add(l.For)
@@ -299,7 +298,7 @@ func ask(ctx context.Context, o Options, l Lingering) (next api.Given, err error
 		}
 		after, again := passing(err)
 		if !again {
-			return api.Given{}, nil // it has nothing for us, and never will
+			return api.Given{}, nil // the gateway refuses for good
 		}
 		if time.Since(from) > askAgain {
 			backoff.Reset()
@@ -312,7 +311,7 @@ func askOnce(ctx context.Context, d *door, within time.Duration, text []byte) (n
 	err = d.once(ctx, within, said{"/next", jsonType, text}, func(r io.Reader) error {
 		err := json.NewDecoder(r).Decode(&next)
 		if errors.Is(err, io.EOF) {
-			return nil // no content: it shall leave
+			return nil // no content: the pod shall leave
 		}
 		return err
 	})

@@ -18,42 +18,42 @@ const stdout, stderr = "stdout", "stderr"
 
 const (
 	chunkBytes = 256 << 10
-	chunkAfter = time.Second // of its first byte
-	maxQueued  = 2           // chunks that wait for the gateway
+	chunkAfter = time.Second // longest time from a chunk's first byte until it is sent
+	maxQueued  = 2           // number of chunks that wait for the gateway
 )
 
-// logbook is an attempt's log on its way to the gateway. While that is away the
-// log fills, then whoever writes waits, and with it the command: memory is
-// bounded and nothing is lost. When the context ends nobody waits any more.
+// logbook sends an attempt's log to the gateway. While the gateway is away the log fills; then
+// writers wait, and so does the command. So memory is bounded and nothing is lost. When the
+// context ends, writers no longer wait.
 type logbook struct {
 	door *door
-	ctx  context.Context // of the sending
+	ctx  context.Context // context of the requests
 	now  func() time.Time
-	most int64  // bytes to keep; 0 is no bound
-	part string // whose log it is; empty is the first worker's
+	most int64  // largest number of bytes to keep; 0 is no bound
+	part string // name of the worker or server; empty is the first worker
 
 	mu      sync.Mutex
-	open    map[string]*splitter // by stream
-	chunk   []byte               // that fills
-	due     *time.Timer          // of the chunk
+	open    map[string]*splitter // lines that have not ended, by stream
+	chunk   []byte               // chunk that is being filled
+	due     *time.Timer          // timer that sends the chunk
 	kept    int64
-	dropped int64 // bytes of text behind the bound
+	dropped int64 // bytes of text after the bound was reached
 	lines   int64
 	last    lastWords
 	closed  bool
 
-	queue   chan []byte // nil before the first chunk
+	queue   chan []byte // chunks to send; nil before the first one
 	sent    sync.WaitGroup
-	refused atomic.Pointer[error] // a chunk was; those behind it are dropped
-	seq     int                   // of the sender
-	told    int64                 // bytes that the gateway has; of the sender
+	refused atomic.Pointer[error] // error of the first refused chunk; later chunks are dropped
+	seq     int                   // number of the next chunk; used only by the sending goroutine
+	told    int64                 // bytes that the gateway has; used only by the same goroutine
 }
 
 func newLogbook(ctx context.Context, d *door, most int64, now func() time.Time) *logbook {
 	return &logbook{door: d, ctx: ctx, now: now, most: most, open: map[string]*splitter{}}
 }
 
-// write takes what a stream of the command says.
+// write adds output of the command to the log.
 func (l *logbook) write(stream string, data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,7 +70,7 @@ func (l *logbook) write(stream string, data []byte) {
 	l.await(len(s.open) > 0)
 }
 
-// note says something of ours in the log.
+// note writes a line of the agent itself into the log.
 func (l *logbook) note(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,14 +80,15 @@ func (l *logbook) note(format string, args ...any) {
 	}
 }
 
-// ours are not counted: they say why others are missing.
+// ours adds a line of the agent. It does not count as kept, because it explains why others are
+// missing.
 func (l *logbook) ours(format string, args ...any) {
 	text := fmt.Appendf([]byte("tidemill: "), format, args...)
 	l.chunk = appendLine(l.chunk, l.now(), stderr, true, text)
 	l.last.add(stderr, text, true)
 }
 
-// line takes a line, or a part of one.
+// line adds a line, or a part of one.
 func (l *logbook) line(at time.Time, stream string, text []byte, whole bool) {
 	l.last.add(stream, text, whole)
 	if l.dropped > 0 || l.most > 0 && l.kept+int64(len(text)) > l.most {
@@ -106,15 +107,15 @@ func (l *logbook) line(at time.Time, stream string, text []byte, whole bool) {
 	}
 }
 
-// await has the chunk sent a while after its first byte.
+// await starts the timer that sends the chunk.
 func (l *logbook) await(open bool) {
 	if l.due == nil && (open || len(l.chunk) > 0) {
 		l.due = time.AfterFunc(chunkAfter, l.flush)
 	}
 }
 
-// flush hands over what there is, lines that have not ended among it: a bar that
-// grows is one such line for hours.
+// flush hands over the chunk, including unfinished lines: a progress bar is one such line for
+// hours.
 func (l *logbook) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,8 +133,7 @@ func (l *logbook) rest(whole bool) {
 	}
 }
 
-// hand gives the chunk to the sender. It waits where the gateway does not take
-// them as fast as they come.
+// hand gives the chunk to the sender. It waits if the gateway is slower than the command.
 func (l *logbook) hand() {
 	if l.due != nil {
 		l.due.Stop()
@@ -157,7 +157,7 @@ func (l *logbook) sendAll(queue <-chan []byte) {
 	}
 }
 
-// send has a chunk arrive, or drops it if that cannot be.
+// send sends a chunk until it arrives, or drops it if the gateway refuses it.
 func (l *logbook) send(chunk []byte) {
 	if l.refused.Load() != nil {
 		return
@@ -172,7 +172,7 @@ func (l *logbook) send(chunk []byte) {
 	l.told += int64(len(chunk))
 }
 
-// place is where the next chunk goes. Each part writes a log of its own.
+// place returns the path for the next chunk. Each worker or server has its own log.
 func (l *logbook) place() string {
 	at := "/log?seq=" + strconv.Itoa(l.seq)
 	if l.part != "" {
@@ -181,7 +181,7 @@ func (l *logbook) place() string {
 	return at
 }
 
-// close sends what is left. What is written from then on is dropped.
+// close sends the rest of the log. Later output is dropped.
 func (l *logbook) close() {
 	l.mu.Lock()
 	l.rest(true)
@@ -204,14 +204,14 @@ func (l *logbook) close() {
 	}
 }
 
-// tail is the end of what was said, however much of it was kept.
+// tail returns the last lines of the output, even if they were not kept.
 func (l *logbook) tail() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.last.String()
 }
 
-// cut reports whether there was more than was kept.
+// cut reports whether a part of the log was not kept.
 func (l *logbook) cut() bool { return l.dropped > 0 || l.refused.Load() != nil }
 
 // follow copies a stream of the command into the log.
@@ -232,10 +232,10 @@ func (l *logbook) follow(stream string, from io.Reader, echo func(string, []byte
 	}
 }
 
-// A log is lines as container runtimes write them: the time, the stream, F for a
-// line that ends here or P for one that goes on, and the text.
+// A log has the line format of container runtimes: the time, the stream, F for a line that ends
+// here or P for one that goes on, and the text.
 
-const maxText = 16 << 10 // of a line; a longer one is told in parts
+const maxText = 16 << 10 // largest text of a line; a longer one is written in parts
 
 // appendLine adds a line to a chunk.
 func appendLine(to []byte, at time.Time, stream string, whole bool, text []byte) []byte {
@@ -249,11 +249,11 @@ func appendLine(to []byte, at time.Time, stream string, whole bool, text []byte)
 	return append(append(to, text...), '\n')
 }
 
-// splitter makes lines of what a stream says piece by piece.
-type splitter struct{ open []byte } // of a line that has not ended
+// splitter splits the output of a stream into lines.
+type splitter struct{ open []byte } // text of a line that has not ended
 
-// split calls fn with each line, or part of one that is too long. The text is
-// good until fn returns.
+// split calls fn with each line, or with a part of one that is too long. The text is valid until
+// fn returns.
 func (s *splitter) split(data []byte, fn func(text []byte, whole bool)) {
 	for len(data) > 0 {
 		room := maxText - len(s.open)
@@ -281,7 +281,7 @@ func (s *splitter) with(text []byte) []byte {
 	return text
 }
 
-// rest is what of a line there is till now.
+// rest returns the text of the unfinished line.
 func (s *splitter) rest() []byte {
 	text := s.open
 	s.open = s.open[:0]
@@ -293,10 +293,10 @@ const (
 	lastBytes = 8 << 10
 )
 
-// lastWords keeps the end of what was said, in lines.
+// lastWords keeps the last lines of the output.
 type lastWords struct {
 	text []byte
-	open string // the stream of a line that has not ended
+	open string // stream of a line that has not ended
 }
 
 func (l *lastWords) add(stream string, text []byte, whole bool) {
@@ -316,7 +316,7 @@ func (l *lastWords) add(stream string, text []byte, whole bool) {
 	}
 }
 
-// String is the newest lines, whole ones unless the last alone is too long.
+// String returns the newest lines. They are whole, unless the last line alone is too long.
 func (l *lastWords) String() string {
 	text := bytes.TrimRight(l.text, "\n")
 	if cut := len(text) - lastBytes; cut > 0 {
@@ -347,7 +347,7 @@ func (k *keepLast) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// line ends with a newline; it is empty if there was none.
+// line returns the last line with a newline; empty if there was none.
 func (k *keepLast) line() []byte {
 	text := bytes.Trim(k.text, "\n")
 	if len(text) == 0 {

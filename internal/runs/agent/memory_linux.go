@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-const rssUnit = 1 << 10 // of ru_maxrss
+const rssUnit = 1 << 10 // unit of ru_maxrss in bytes
 
-// peakNow is how much memory a process that runs has held till now.
+// peakNow returns the peak memory of a running process until now.
 func peakNow(pid int) int64 {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
@@ -16,7 +16,7 @@ func peakNow(pid int) int64 {
 	}
 	_, rest, _ := bytes.Cut(text, []byte("\nVmHWM:"))
 	if fields := bytes.Fields(rest); len(fields) > 0 {
-		n, _ := strconv.ParseInt(string(fields[0]), 10, 64) // 0 if it is none
+		n, _ := strconv.ParseInt(string(fields[0]), 10, 64) // 0 if not a number
 		return n << 10
 	}
 	return 0

@@ -2,6 +2,6 @@
 
 package agent
 
-const rssUnit = 1 // of ru_maxrss
+const rssUnit = 1 // unit of ru_maxrss in bytes
 
 func peakNow(int) int64 { return 0 }

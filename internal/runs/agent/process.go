@@ -13,7 +13,7 @@ import (
 
 const defaultGrace = 30 * time.Second
 
-// run runs the command, and saves what it tells meanwhile.
+// run runs the command, and meanwhile saves its log, progress and checkpoints.
 func (a *attempt) run() error {
 	if err := a.ends.early(); err != nil {
 		return err
@@ -44,13 +44,13 @@ func (a *attempt) run() error {
 	return a.ended(c, asked)
 }
 
-// ended notes how the command has ended. One that was asked to leave may well
-// have left with a success, and yet not have done what it should.
+// ended records the command's end. Exit 0 after a request to leave does not count as success,
+// because the command may not have finished.
 func (a *attempt) ended(c *child, asked bool) error {
 	end := endingOf(c.err, a.imageRun())
 	a.ending = &end
 	if !a.contained() {
-		a.peak = c.peakMemory() // else it is the engine's client's
+		a.peak = c.peakMemory() // else it would be the memory of the engine's client
 	}
 	if a.o.Inside && end.err != nil && !asked {
 		end.err = a.ooms.explain(end, readOOMs(a.o.Cgroup), a.order.Plan.Memory)
@@ -59,19 +59,19 @@ func (a *attempt) ended(c *child, asked bool) error {
 		end.err = a.ends.early()
 	}
 	if end.err != nil && a.party.first() {
-		a.checkpoints.finish(a.ends.save) // for the next attempt
+		a.checkpoints.finish(a.ends.save) // saved for the next attempt
 	}
 	return end.err
 }
 
-// watch follows the command's files while it runs. The result ends that, waits,
-// and tells what has come last.
+// watch follows the command's files while it runs. The returned function stops that, waits for
+// it, and reports the last progress.
 func (a *attempt) watch(c *child) (stop func()) {
 	p := &progress{door: a.door, steps: steps{folder: a.dirs.out()}, attempt: a.order.Attempt, now: a.o.Now, log: a.log, measure: c.measure}
 	ctx, cancel := context.WithCancel(a.ends.save)
 	var all sync.WaitGroup
 	if !a.party.first() {
-		p.some, p.stopped = false, true // the first worker tells, and saves
+		p.some, p.stopped = false, true // only the first worker reports progress and saves checkpoints
 		all.Go(func() { p.watch(ctx) })
 		return func() { cancel(); all.Wait() }
 	}
@@ -84,7 +84,8 @@ func (a *attempt) watch(c *child) (stop func()) {
 	}
 }
 
-// await waits for the command, and has it leave if the attempt ends before.
+// await waits for the command, and ends it if the attempt ends before. It returns whether the
+// command was asked to leave.
 func (a *attempt) await(c *child) (asked bool) {
 	select {
 	case <-c.exited:
@@ -100,9 +101,8 @@ func (a *attempt) await(c *child) (asked bool) {
 	return true
 }
 
-// grace is the time in which a command that was asked to leave may do so. A
-// machine that stops gives no more of it than leaves time to save what the
-// command has left behind.
+// grace waits until a command that was asked to leave has done so, for the grace at most. A
+// stopping machine shortens it, so that there is time to save the checkpoint.
 func (a *attempt) grace(c *child) {
 	d := a.order.Plan.Grace
 	if d <= 0 {
@@ -121,8 +121,8 @@ func (a *attempt) grace(c *child) {
 }
 
 const (
-	drainFor   = 500 * time.Millisecond // of silence, behind the command's end
-	drainBytes = 2 << 20                // more than a pipe holds
+	drainFor   = 500 * time.Millisecond // longest silence of a pipe after the command's end
+	drainBytes = 2 << 20                // largest size to read then; more than a pipe holds
 )
 
 // child is the command, once it runs.
@@ -130,16 +130,16 @@ type child struct {
 	cmd    *exec.Cmd
 	log    *logbook
 	exited chan struct{}
-	err    error // of the wait; good once it has exited
-	before int64 // the most memory that we had held when it began
+	err    error // result of Wait; valid once exited is closed
+	before int64 // our own peak memory at its start
 	peak   atomic.Int64
 	pipes  []*os.File
 	reads  sync.WaitGroup
-	kill   func() // ends what is not in its group, a container
+	kill   func() // kills the command's container, which is not in its process group
 	echo   func(stream string, data []byte)
 }
 
-// start runs a command in a group of its own, and reads what it says.
+// start starts a command in its own process group and reads its output.
 func start(cmd *exec.Cmd, log *logbook, kill func(), echo func(string, []byte)) (*child, error) {
 	c := &child{cmd: cmd, log: log, exited: make(chan struct{}), before: ownPeak(), kill: kill, echo: echo}
 	theirs, err := c.plug()
@@ -148,11 +148,11 @@ func start(cmd *exec.Cmd, log *logbook, kill func(), echo func(string, []byte)) 
 		err = cmd.Start()
 	}
 	for _, f := range theirs {
-		_ = f.Close() // the child has its own
+		_ = f.Close() // the child has its own copies
 	}
 	if err != nil {
 		for _, f := range c.pipes {
-			_ = f.Close() // nothing was read from it
+			_ = f.Close() // nothing was read from them
 		}
 		return nil, err
 	}
@@ -163,8 +163,8 @@ func start(cmd *exec.Cmd, log *logbook, kill func(), echo func(string, []byte)) 
 	return c, nil
 }
 
-// plug gives the command its ends of two pipes. They are files, so that the wait
-// for the command is not one for all who have them.
+// plug gives the command its ends of two pipes. They are files, so that Wait waits only for the
+// command and not for all processes that hold a pipe.
 func (c *child) plug() (theirs []*os.File, err error) {
 	for _, to := range []*io.Writer{&c.cmd.Stdout, &c.cmd.Stderr} {
 		r, w, err := os.Pipe()
@@ -176,8 +176,8 @@ func (c *child) plug() (theirs []*os.File, err error) {
 	return theirs, nil
 }
 
-// wait ends what is left of the group when its first has ended. What has left
-// the group may have the pipes still: they are drained, not waited for.
+// wait kills the rest of the process group after the command has ended. A process outside the
+// group may still hold the pipes, so they are drained without waiting for their end.
 func (c *child) wait() {
 	c.err = c.cmd.Wait()
 	killGroup(c.cmd.Process.Pid)
@@ -186,12 +186,11 @@ func (c *child) wait() {
 	}
 	close(c.exited)
 	for _, p := range c.pipes {
-		_ = p.SetReadDeadline(time.Now().Add(drainFor)) // one that is closed is drained
+		_ = p.SetReadDeadline(time.Now().Add(drainFor)) // a closed pipe is drained
 	}
 }
 
-// read copies a pipe into the log, to its end, or to what there was when the
-// command ended.
+// read copies a pipe into the log until its end, or until the data from before the command's end.
 func (c *child) read(stream string, p *os.File) {
 	defer p.Close()
 	left := &drain{pipe: p, exited: c.exited, left: drainBytes}
@@ -200,9 +199,9 @@ func (c *child) read(stream string, p *os.File) {
 	}
 }
 
-// drain reads a pipe: while the command runs whatever comes, and then only what
-// is in it. That ends where a read finds less than it has room for: what comes
-// behind it somebody says who is not of the group.
+// drain reads a pipe. After the command's end it reads only the data that is in the pipe already.
+// It stops once a read returns less than it has room for, because later data comes from a process
+// outside the command's group.
 type drain struct {
 	pipe   *os.File
 	exited <-chan struct{}
@@ -217,7 +216,7 @@ func (d *drain) Read(to []byte) (int, error) {
 	default:
 	}
 	n, err := d.pipe.Read(to)
-	if errors.Is(err, os.ErrDeadlineExceeded) { // it is set when the command has ended
+	if errors.Is(err, os.ErrDeadlineExceeded) { // the deadline is set when the command has ended
 		<-d.exited
 		return d.rest(to)
 	}
@@ -234,12 +233,12 @@ func (d *drain) rest(to []byte) (int, error) {
 	return n, err
 }
 
-// measure looks how much memory it holds.
+// measure records how much memory the command holds.
 func (c *child) measure() { c.peak.Store(max(c.peak.Load(), peakNow(c.cmd.Process.Pid))) }
 
-// peakMemory is what it, or a child of its, held at most. The system counts what
-// we held ourselves among it, for a moment of its beginning is ours: below that
-// only what was measured is known.
+// peakMemory returns the peak memory of the command or one of its children. Right after the fork
+// the child has our memory, and the system counts that. So up to our own peak, only the measured
+// values are right.
 func (c *child) peakMemory() int64 {
 	if p := peakOf(c.cmd); p > c.before {
 		return p

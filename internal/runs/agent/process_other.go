@@ -7,7 +7,7 @@ import (
 	"os/exec"
 )
 
-// Where there are no groups of processes, only the command itself is ended.
+// Without process groups, only the command itself is killed.
 
 func ownGroup(*exec.Cmd) {}
 
@@ -15,7 +15,7 @@ func askGroup(pid int) { killGroup(pid) }
 
 func killGroup(pid int) {
 	if p, err := os.FindProcess(pid); err == nil {
-		_ = p.Kill() // it may have left
+		_ = p.Kill() // it may have ended
 	}
 }
 

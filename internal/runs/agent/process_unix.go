@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// ownGroup makes the child the first of a group, so that what it starts can be
-// ended with it.
+// ownGroup makes the child the leader of a process group, so that its children can be killed with
+// it.
 func ownGroup(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -18,16 +18,16 @@ func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Setpgid = true
 }
 
-// askGroup asks all of a group to leave.
+// askGroup sends SIGTERM to a process group.
 func askGroup(pid int) { signalGroup(pid, syscall.SIGTERM) }
 
-// killGroup ends all of a group.
+// killGroup sends SIGKILL to a process group.
 func killGroup(pid int) { signalGroup(pid, syscall.SIGKILL) }
 
-// signalGroup is content if there is nobody left.
+// signalGroup ignores the error for a group without processes.
 func signalGroup(pid int, sig syscall.Signal) { _ = syscall.Kill(-pid, sig) }
 
-// signalOf is what ended a process; empty if it was no signal.
+// signalOf returns the name of the signal that ended a process; empty if none did.
 func signalOf(exit *exec.ExitError) string {
 	status, ok := exit.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() {
@@ -76,19 +76,20 @@ func signalName(s syscall.Signal) string {
 	return fmt.Sprintf("signal %d", int(s))
 }
 
-// isScarce tells an error of starting a process that another try may not meet.
+// isScarce reports whether starting a process failed only for lack of a resource, so that another
+// try may succeed.
 func isScarce(err error) bool {
 	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ETXTBSY) ||
 		errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// isNoProgram tells a file that the system cannot run.
+// isNoProgram reports whether the system cannot run a file.
 func isNoProgram(err error) bool { return errors.Is(err, syscall.ENOEXEC) }
 
-// isTooLong tells arguments and variables that are too many together.
+// isTooLong reports whether arguments and variables are too large together.
 func isTooLong(err error) bool { return errors.Is(err, syscall.E2BIG) }
 
-// ownPeak is how much memory this process has held at most.
+// ownPeak returns the peak memory of this process.
 func ownPeak() int64 {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -97,8 +98,7 @@ func ownPeak() int64 {
 	return int64(u.Maxrss) * rssUnit
 }
 
-// peakOf is how much memory a process, or one that it waited for, has held at
-// most.
+// peakOf returns the peak memory of a process, or of one that it waited for.
 func peakOf(cmd *exec.Cmd) int64 {
 	u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	if !ok {
@@ -107,5 +107,5 @@ func peakOf(cmd *exec.Cmd) int64 {
 	return int64(u.Maxrss) * rssUnit
 }
 
-// nonBlocking keeps the opening of a pipe from waiting for a writer.
+// nonBlocking lets a pipe be opened without waiting for a writer.
 const nonBlocking = syscall.O_NONBLOCK

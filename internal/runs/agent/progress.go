@@ -16,23 +16,23 @@ import (
 	"tidemill.dev/api"
 )
 
-// stepEvery is how often progress is told at most.
+// stepEvery is the shortest time between two reports of progress.
 const stepEvery = 500 * time.Millisecond
 
-// progress tells how far the command is.
+// progress reports the command's progress.
 type progress struct {
 	door    *door
 	steps   steps
 	attempt int
 	now     func() time.Time
 	log     *logbook
-	measure func()       // whatever else is to be looked at as often
-	next    api.Progress // that the gateway does not have
+	measure func()       // called as often as the file is read
+	next    api.Progress // newest step, not yet sent to the gateway
 	some    bool
-	stopped bool // the gateway does not want to hear it
+	stopped bool // whether the gateway has refused progress
 }
 
-// watch tells it while the command runs.
+// watch reports progress while the command runs.
 func (p *progress) watch(ctx context.Context) {
 	t := time.NewTicker(stepEvery)
 	defer t.Stop()
@@ -47,7 +47,7 @@ func (p *progress) watch(ctx context.Context) {
 	}
 }
 
-// finish tells what has come since, when the command has ended.
+// finish reports the last progress after the command has ended.
 func (p *progress) finish(ctx context.Context) { p.look(ctx, p.steps.rest) }
 
 func (p *progress) look(ctx context.Context, read func() (api.Progress, bool)) {
@@ -74,28 +74,28 @@ func (p *progress) look(ctx context.Context, read func() (api.Progress, bool)) {
 const (
 	stepsName   = "metrics.jsonl"
 	maxStepLine = 256 << 10
-	maxBehind   = 512 << 10 // what is more is passed over: only the newest counts
+	maxBehind   = 512 << 10 // largest unread part; a larger one is skipped, because only the newest step counts
 	stepMetrics = 200
-	stepNames   = 8 << 10 // bytes of the names of a step's metrics
+	stepNames   = 8 << 10 // largest size of the names of a step's metrics
 )
 
-// steps reads a file that grows by a line a step. It may be cut and begun again,
-// end amid a line, and have lines that say nothing.
+// steps reads a file to which the command adds a line a step. The file may be truncated and begun
+// again, may end in the middle of a line, and may have unreadable lines.
 type steps struct {
 	folder string
-	was    os.FileInfo // the file of the last look
-	at     int64       // behind what was read
-	open   []byte      // of a line that has not ended
-	skip   bool        // to the end of a line
+	was    os.FileInfo // file of the last read
+	at     int64       // offset after the last read byte
+	open   []byte      // text of a line that has not ended
+	skip   bool        // whether to skip to the end of the line
 	lines  int
 }
 
-// read looks for new lines, and tells whether there was a step among them: the
-// newest value of each metric.
+// read reads the new lines, and returns the newest value of each metric. It returns false if
+// there was no step among them.
 func (s *steps) read() (newest api.Progress, found bool) {
 	f, err := openFile(s.folder, stepsName)
 	if err != nil {
-		return newest, false // there is none yet, or none any more
+		return newest, false // the file does not exist, or cannot be opened
 	}
 	defer f.Close()
 	if err := s.seek(f); err != nil {
@@ -103,7 +103,7 @@ func (s *steps) read() (newest api.Progress, found bool) {
 	}
 	data, err := io.ReadAll(io.LimitReader(f, 2*maxBehind))
 	if err != nil {
-		return newest, false // what could not be read now can be the next time
+		return newest, false // the next read tries again
 	}
 	s.at += int64(len(data))
 	s.each(data, func(line []byte) {
@@ -116,7 +116,7 @@ func (s *steps) read() (newest api.Progress, found bool) {
 	return newest, found
 }
 
-// seek goes to where there is something new.
+// seek sets the offset of the next new byte.
 func (s *steps) seek(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *steps) each(data []byte, fn func(line []byte)) {
 	}
 }
 
-// rest takes a last line that does not end, when nobody writes any more.
+// rest also reads an unfinished last line, after the command has ended.
 func (s *steps) rest() (api.Progress, bool) {
 	step, found := s.read()
 	if last, ok := readStep(s.open, s.lines+1); ok && !s.skip {
@@ -160,8 +160,7 @@ func (s *steps) rest() (api.Progress, bool) {
 	return step, found
 }
 
-// readStep reads a line. What is no number is left out, and so is what JSON
-// knows no number for.
+// readStep reads a line. Other values than numbers are left out, and so are NaN and Infinity.
 func readStep(line []byte, n int) (api.Progress, bool) {
 	line = bytes.TrimSpace(line)
 	if len(line) == 0 || line[0] != '{' {
@@ -182,8 +181,8 @@ func readStep(line []byte, n int) (api.Progress, bool) {
 	return p, true
 }
 
-// merge takes a later step over. Those that measure a thing only now and then
-// keep its value.
+// merge merges a later step into an earlier one. A metric that the later step does not have keeps
+// its value.
 func merge(to *api.Progress, later api.Progress) {
 	if later.Total == 0 {
 		later.Total = to.Total
@@ -197,7 +196,7 @@ func merge(to *api.Progress, later api.Progress) {
 	*to = later
 }
 
-// stepLine is how a step is told.
+// stepLine returns a step as the gateway reads it.
 func stepLine(p api.Progress, attempt int, at time.Time) ([]byte, error) {
 	p.Attempt, p.Time = attempt, at
 	line, err := json.Marshal(p)
@@ -208,10 +207,10 @@ const (
 	metricsName    = "metrics.json"
 	maxMetricsFile = 4 << 20
 	maxMetrics     = 1000
-	maxMetricNames = 64 << 10 // bytes of all names: they go into a fact
+	maxMetricNames = 64 << 10 // largest size of all names, because they become part of a fact
 )
 
-// metricsOf reads what the command has measured. No file is no metrics.
+// metricsOf reads the command's metrics. Without the file there are none.
 func metricsOf(out string) (all map[string]float64, left int, err error) {
 	text, err := readFile(out, metricsName, maxMetricsFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -229,7 +228,7 @@ func metricsOf(out string) (all map[string]float64, left int, err error) {
 	return all, atMost(all, maxMetrics, maxMetricNames), nil
 }
 
-// readFile reads a file of the command's, which may be anything.
+// readFile reads a file of the command, which may be of any kind.
 func readFile(folder, name string, most int64) ([]byte, error) {
 	f, err := openFile(folder, name)
 	if err != nil {
@@ -243,8 +242,8 @@ func readFile(folder, name string, most int64) ([]byte, error) {
 	return text, err
 }
 
-// openFile opens a file beneath a folder and nowhere else, and only a file: to
-// open a pipe would wait.
+// openFile opens a regular file beneath a folder. It refuses pipes and does not wait for their
+// writers.
 func openFile(folder, name string) (*os.File, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -265,11 +264,10 @@ func openFile(folder, name string) (*os.File, error) {
 	return f, nil
 }
 
-// Metrics are the numbers of a JSON object, by their paths with dots. What
-// stands in a list is none: a list of numbers is a curve or a matrix, and no
-// gate judges it by its place.
+// Metrics are the numbers of a JSON object, by their paths with dots. Numbers in a list do not
+// count: a list is a curve or a matrix, and no gate judges a number by its index.
 
-// numbers adds those of an object.
+// numbers adds the numbers of an object.
 func numbers(to map[string]float64, prefix string, from map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(from)) {
 		switch v := from[name].(type) {
@@ -281,8 +279,7 @@ func numbers(to map[string]float64, prefix string, from map[string]any) {
 	}
 }
 
-// atMost leaves the first by name, so many and of so many letters, and says how
-// many were left out.
+// atMost keeps the first metrics by name within both limits, and returns how many it removed.
 func atMost(all map[string]float64, most, letters int) (left int) {
 	for i, name := range slices.Sorted(maps.Keys(all)) {
 		if letters -= len(name); i >= most || letters < 0 {
@@ -293,8 +290,8 @@ func atMost(all map[string]float64, most, letters int) (left int) {
 	return left
 }
 
-// alien finds a number that JSON does not know, but which many libraries write
-// as if it did. The place is its first letter's.
+// alien finds the first number that JSON does not allow but many libraries write, such as NaN. It
+// returns the text and its index.
 func alien(text []byte) (word string, at int) {
 	inside := false
 	for i := 0; i < len(text); i++ {
@@ -322,7 +319,7 @@ func alienAt(text []byte) string {
 	return ""
 }
 
-// withoutAliens is the text with null for each of them.
+// withoutAliens replaces each of them by null.
 func withoutAliens(text []byte) []byte {
 	var clean []byte
 	for {
@@ -335,7 +332,7 @@ func withoutAliens(text []byte) []byte {
 	}
 }
 
-// object reads a JSON object. The error says what is wrong where.
+// object reads a JSON object. The error names the fault and its line.
 func object(text []byte) (map[string]any, error) {
 	var v any
 	if err := json.Unmarshal(text, &v); err != nil {

@@ -19,7 +19,7 @@ import (
 
 const modelName = "model.onnx"
 
-// upload brings away what the command has made.
+// upload uploads the command's output.
 func (a *attempt) upload(ctx context.Context) error {
 	out := a.dirs.out()
 	if err := inPlace(out); err != nil {
@@ -42,8 +42,8 @@ func (a *attempt) upload(ctx context.Context) error {
 	return nil
 }
 
-// inPlace refuses a folder that the command has put something else in the place
-// of: a link there would lead to anybody's files, past all bounds.
+// inPlace refuses an output folder that the command has replaced. A link there could lead to any
+// file of the machine, past all limits.
 func inPlace(dir string) error {
 	info, err := os.Lstat(dir)
 	switch {
@@ -55,7 +55,7 @@ func inPlace(dir string) error {
 	return nil
 }
 
-// complete checks that what the recipe makes is there.
+// complete checks that the model exists if the recipe makes one.
 func (a *attempt) complete() error {
 	if a.order.Plan.Model == "" {
 		return nil
@@ -70,7 +70,7 @@ func (a *attempt) complete() error {
 	return permanent("the command wrote no %s into TIDEMILL_OUT, where there is %s", modelName, inventory(a.dirs.out()))
 }
 
-// inventory says what is in a folder instead.
+// inventory lists the files of a folder for an error.
 func inventory(dir string) string {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -78,7 +78,7 @@ func inventory(dir string) string {
 	}
 	defer d.Close()
 	const shown = 8
-	names, _ := d.Readdirnames(shown + 1) // as many as there are will do
+	names, _ := d.Readdirnames(shown + 1) // the names that could be read are enough
 	if len(names) == 0 {
 		return "nothing"
 	}
@@ -94,7 +94,7 @@ func inventory(dir string) string {
 
 var errTooMuch = errors.New("too much")
 
-// fits looks whether a folder can be kept, before all of it is read.
+// fits checks the size of a folder before its files are read.
 func fits(ctx context.Context, dir string, most int64) error {
 	files, bytes, listed := 0, int64(0), int64(0)
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
@@ -124,7 +124,7 @@ func fits(ctx context.Context, dir string, most int64) error {
 	return ctx.Err()
 }
 
-// brief is an error that does not repeat a path of thousands of letters.
+// brief shortens the path in an error, which may have thousands of characters.
 func brief(err error, dir string) error {
 	var p *fs.PathError
 	if !errors.As(err, &p) {
@@ -138,7 +138,7 @@ func brief(err error, dir string) error {
 	return fmt.Errorf("%s: %w", name, p.Err)
 }
 
-// listedFile is how long a file is in a list, besides its name.
+// listedFile is the size of a file's entry in a list, without its name.
 const listedFile = 100
 
 const (
@@ -147,25 +147,24 @@ const (
 	scanFactor = 20 // a scan may take a 20th of the time
 )
 
-// checkpoints saves what the command keeps to go on from.
+// checkpoints saves the command's checkpoint folder.
 type checkpoints struct {
 	dir    string
 	save   func(context.Context) error
 	note   func(string, ...any)
 	seed   maphash.Seed
-	saved  uint64 // the folder's look when it was saved
-	failed string // what was told of last
+	saved  uint64 // fingerprint of the folder when it was saved
+	failed string // last error in the log
 }
 
-// begin takes the folder as it is for saved: what lies in it was got.
+// begin marks the folder as saved, because its files were just fetched.
 func (c *checkpoints) begin() {
 	c.seed = maphash.MakeSeed()
 	c.saved, _ = c.look()
 }
 
-// watch saves the folder while the command runs, when it has changed and then
-// kept still for a moment. What is written without a pause is never seen whole:
-// its next change is waited for.
+// watch saves the folder while the command runs, after each change that is followed by a short
+// pause. A file that is written all the time is never complete, so it is not saved.
 func (c *checkpoints) watch(ctx context.Context) {
 	wait := scanEvery
 	for retry.Sleep(ctx, wait) == nil {
@@ -181,15 +180,15 @@ func (c *checkpoints) watch(ctx context.Context) {
 	}
 }
 
-// finish saves it once more, when nobody writes any more.
+// finish saves the folder after the command has ended.
 func (c *checkpoints) finish(ctx context.Context) {
 	if is, some := c.look(); some && is != c.saved {
 		c.take(ctx, is)
 	}
 }
 
-// take saves the folder. If it has changed meanwhile, what was saved may be of
-// two times; then nothing was, and the next scan sees it again.
+// take saves the folder. If it changes meanwhile, its files may be from two moments; then the
+// save does not count, and the next scan tries again.
 func (c *checkpoints) take(ctx context.Context, is uint64) {
 	err := c.save(ctx)
 	switch {
@@ -202,14 +201,14 @@ func (c *checkpoints) take(ctx context.Context, is uint64) {
 	}
 }
 
-// look is a number that differs when the folder does, by the names, sizes and
-// times of its files, and whether there is any.
+// look returns a fingerprint of the names, sizes and times of the folder's files, and whether
+// there is any file.
 func (c *checkpoints) look() (is uint64, some bool) {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	_ = filepath.WalkDir(c.dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
-			return nil // it was there a moment ago: it changes
+			return nil // the folder is changing
 		}
 		if info, err := d.Info(); err == nil {
 			some = true
@@ -222,7 +221,7 @@ func (c *checkpoints) look() (is uint64, some bool) {
 
 var errChanging = errors.New("it changes while it is read")
 
-// saveCheckpoint puts the folder's files, and has the run go on from them.
+// saveCheckpoint uploads the folder's files, and makes them the checkpoint of the run.
 func (a *attempt) saveCheckpoint(ctx context.Context) error {
 	dir := a.dirs.checkpoint()
 	if err := inPlace(dir); err != nil {

@@ -14,30 +14,30 @@ import (
 	"tidemill.dev/api"
 )
 
-// The parts of those that work on an attempt together.
+// The roles of agents that work on an attempt together.
 const (
 	Worker = "worker"
 	Server = "server"
 )
 
-// errOver is why those end that are not the first worker, when its command has.
+// errOver is why the other agents end after the first worker's command has ended.
 var errOver = errors.New("the first worker has ended")
 
 const (
-	gatherEvery  = 200 * time.Millisecond // who waits for others asks so often at first
-	gatherSlowly = 2 * time.Second        // and then so
-	quickly      = 50                     // times
-	leaveOthers  = 5 * time.Second        // that others have to leave when the first worker has ended
-	awaitOthers  = 10 * time.Second       // that the first worker waits for them
+	gatherEvery  = 200 * time.Millisecond // pause between beats while waiting, for the first ones
+	gatherSlowly = 2 * time.Second        // pause between later beats while waiting
+	quickly      = 50                     // number of beats with the short pause
+	leaveOthers  = 5 * time.Second        // time for other commands to leave after the first worker's has ended
+	awaitOthers  = 10 * time.Second       // longest wait of the first worker for the others
 )
 
-// party is those that work on an attempt together, as one of them sees it. The
-// first worker is the attempt: it alone saves checkpoints, brings away what was
-// made and tells of the end. What happens to the others it would never hear of,
-// so they tell of a failure themselves, and the attempt has ended then.
+// party is one agent's view of all agents that work on an attempt together. The first worker
+// represents the attempt: it alone saves checkpoints, uploads output and reports the end. It
+// cannot see a failure of the others, so they report their own failure, and that ends the
+// attempt.
 //
-// They gather and disperse by their beats: each says there whether it is ready,
-// and whether its command is over, and hears whether all are.
+// The agents synchronize by their beats. A beat says whether the agent is ready, and whether its
+// command has ended. The response says whether this is true of all.
 type party struct {
 	part             string
 	index            int
@@ -45,11 +45,11 @@ type party struct {
 
 	ready, over, hurry atomic.Bool
 	asked              atomic.Int64
-	changed            chan struct{} // has a beat come at once
+	changed            chan struct{} // signal to send a beat at once
 	all, apart         *gate
 }
 
-// gate is open for good once it was opened.
+// gate stays open once it was opened.
 type gate struct {
 	once sync.Once
 	open chan struct{}
@@ -64,13 +64,13 @@ func newParty(o *Options) party {
 		changed: make(chan struct{}, 1), all: newGate(), apart: newGate()}
 }
 
-// alone reports whether there are no others.
+// alone reports whether there is only one agent.
 func (p *party) alone() bool { return len(p.workers)+len(p.servers) <= 1 }
 
-// first reports whether this one is the attempt.
+// first reports whether this agent is the first worker.
 func (p *party) first() bool { return p.part == Worker && p.index == 0 }
 
-// name is what its log is called; empty for the first worker's.
+// name returns the name of the agent's log; empty for the first worker.
 func (p *party) name() string {
 	switch {
 	case p.first():
@@ -81,7 +81,7 @@ func (p *party) name() string {
 	return "w" + strconv.Itoa(p.index)
 }
 
-// title names it for people.
+// title returns the agent's name for people.
 func (p *party) title() string {
 	if p.part == Server {
 		return "parameter server " + strconv.Itoa(p.index)
@@ -89,7 +89,7 @@ func (p *party) title() string {
 	return "worker " + strconv.Itoa(p.index)
 }
 
-// pace is how long to wait until the next beat.
+// pace returns the pause until the next beat.
 func (p *party) pace(every time.Duration) time.Duration {
 	if !p.hurry.Load() {
 		return every
@@ -100,17 +100,17 @@ func (p *party) pace(every time.Duration) time.Duration {
 	return min(gatherSlowly, every)
 }
 
-// stir has a beat come at once, and the next ones soon.
+// stir sends a beat at once, and the next ones soon.
 func (p *party) stir(soon bool) {
 	p.asked.Store(0)
 	p.hurry.Store(soon)
 	select {
 	case p.changed <- struct{}{}:
-	default: // one is about to
+	default: // a beat is about to be sent
 	}
 }
 
-// says is what a beat asks with.
+// says returns the query of a beat.
 func (p *party) says() string {
 	if p.alone() {
 		return ""
@@ -128,8 +128,8 @@ func (p *party) hears(b *api.Beat) {
 	}
 }
 
-// gather waits until all are ready. The deadline does not run meanwhile: that a
-// worker finds no place is not the command's fault, and a controller says so.
+// gather waits until all agents are ready. The deadline does not run meanwhile, because it is not
+// the command's fault if a worker finds no node. A controller reports that.
 func (a *attempt) gather() error {
 	p := &a.party
 	if p.alone() {
@@ -151,8 +151,8 @@ func (a *attempt) gather() error {
 	return err
 }
 
-// disperse has the others end, and waits for that a while, so that what they
-// have said is in their logs before the attempt counts no more.
+// disperse asks the other agents to end, and waits a while for them. Their logs are then complete
+// before the attempt ends and its tokens become invalid.
 func (a *attempt) disperse() {
 	p := &a.party
 	if p.alone() {
@@ -170,8 +170,8 @@ func (a *attempt) disperse() {
 	}
 }
 
-// leave says that one which is not the first has ended, and what of. Only a
-// failure of its own ends the attempt.
+// leave ends an agent that is not the first worker. Only its own failure ends the attempt; it
+// reports that one.
 func (a *attempt) leave(err error) error {
 	a.log.close()
 	early := a.ends.early()
@@ -183,7 +183,7 @@ func (a *attempt) leave(err error) error {
 		a.party.over.Store(true)
 		ctx, cancel := context.WithTimeout(a.ends.last, leaveOthers)
 		defer cancel()
-		_ = a.beatOnce(ctx, leaveOthers) // the first worker does not wait for long
+		_ = a.beatOnce(ctx, leaveOthers) // an error is ignored, because the first worker does not wait for long
 		return nil
 	}
 	word := a.lastWord(err)
@@ -195,7 +195,7 @@ func (a *attempt) leave(err error) error {
 	return nil
 }
 
-// addresses are those of a part, host and port.
+// master returns host and port of the first worker.
 func master(workers []string) (host, port string, err error) {
 	host, port, err = net.SplitHostPort(workers[0])
 	if err != nil {
