@@ -27,7 +27,7 @@ import (
 
 const patience = 2 * time.Minute
 
-// asAgent has the test binary be the agent.
+// asAgent is the variable that makes the test binary the agent.
 const asAgent = "TIDEMILL_AGENT_TEST"
 
 func TestMain(m *testing.M) {
@@ -44,7 +44,7 @@ type door struct {
 
 	mu       sync.Mutex
 	changed  chan struct{}
-	scripts  map[string]string // by attempt
+	scripts  map[string]string // commands, by attempt
 	outcomes map[string]string
 	reasons  map[string]string
 	logs     map[string]string
@@ -61,7 +61,7 @@ func newDoor(t *testing.T) *door {
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // it has gone
+		return // the agent is gone
 	}
 	name, route, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/agent/v1/attempts/"), "/")
 	d.mu.Lock()
@@ -94,14 +94,14 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.changed = make(chan struct{})
 }
 
-// script is what an attempt runs.
+// script sets the command of an attempt.
 func (d *door) script(name, text string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.scripts[name] = text
 }
 
-// heard is what the door has been told so far.
+// heard returns the reports and logs until now.
 func (d *door) heard() (outcomes, reasons, logs map[string]string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -125,7 +125,7 @@ func (d *door) until(what string, is func() bool) {
 	}
 }
 
-// agent is the agent of an attempt as a process, which has not begun.
+// agent returns the agent of an attempt as a process that has not started.
 func (d *door) agent(name string, more ...string) *exec.Cmd {
 	work := filepath.Join(d.TempDir(), "work")
 	cmd := exec.Command(os.Args[0], "run")
@@ -134,7 +134,7 @@ func (d *door) agent(name string, more ...string) *exec.Cmd {
 	return cmd
 }
 
-// contained has a process be the first of its own, as that of a container is.
+// contained runs a process as the first in its own pid namespace, as in a container.
 func contained(t *testing.T, cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
 	if os.Getuid() != 0 {
@@ -149,7 +149,7 @@ func contained(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// end waits for the agent, and tells what it exited with.
+// end waits for the agent and returns its exit status.
 func end(t *testing.T, cmd *exec.Cmd) int {
 	t.Helper()
 	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
@@ -169,9 +169,8 @@ func start(t *testing.T, cmd *exec.Cmd) {
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 }
 
-// The agent as the first process of a container: it does its attempt, says on
-// what the command says, and what the command has left behind is no more when a
-// second comes, neither its processes nor its files.
+// The agent is the first process of a container. It does its attempt and passes the command's
+// output on. Processes and files that the command has left are gone when a second attempt begins.
 func TestAContainer(t *testing.T) {
 	d := newDoor(t)
 	marks := t.TempDir()
@@ -199,15 +198,15 @@ func TestAContainer(t *testing.T) {
 	}
 }
 
-// The command runs as the same user as the agent, and finds the attempt's token
-// nowhere: with it whoever has it could take the pod's next attempt.
+// The command runs as the agent's user, and cannot find the attempt's token. With it, the command
+// could take the pod's next attempt.
 func TestTheCommandDoesNotFindTheToken(t *testing.T) {
-	d, name := newDoor(t), "run"+rand.Text()+"-1" // others that are about to hide are not looked at
+	d, name := newDoor(t), "run"+rand.Text()+"-1" // a random name, because agents of other tests may not have called hide yet
 	d.script(name, `grep -lsz "^TIDEMILL_AGENT_TOKEN=token of `+name+`\$" /proc/[0-9]*/environ
 		cat /proc/self/environ > /dev/null || echo "not even its own is read"; true`)
 	cmd := d.agent(name)
 	dir := t.TempDir()
-	if os.Getuid() == 0 { // who may trace everything, as no pod does
+	if os.Getuid() == 0 { // root may trace every process, but a pod of a run may not
 		contained(t, cmd)
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65532, Gid: 65532}
 		openTo(t, dir)
@@ -234,7 +233,7 @@ func TestTheCommandDoesNotFindTheToken(t *testing.T) {
 	}
 }
 
-// openTo lets everybody through to a folder of this test's.
+// openTo makes a folder of this test, and its parents, accessible to every user.
 func openTo(t *testing.T, dir string) {
 	t.Helper()
 	for dir != filepath.Clean(os.TempDir()) && dir != "/" {
@@ -245,12 +244,11 @@ func openTo(t *testing.T, dir string) {
 	}
 }
 
-// Orphans are buried while the command runs.
+// Orphans are reaped while the command runs.
 func TestOrphansAreBuried(t *testing.T) {
 	d := newDoor(t)
 	marks := t.TempDir()
-	// The children of the first process are counted from outside, where their
-	// numbers are others.
+	// The test counts children of the first process from outside, where their pids are others.
 	d.script("one-1", `for i in 1 2 3 4 5; do (setsid true &); done; echo born; while ! test -e `+marks+`/go; do sleep 0.02; done`)
 	cmd := d.agent("one-1")
 	contained(t, cmd)
@@ -274,7 +272,7 @@ func TestOrphansAreBuried(t *testing.T) {
 	}
 }
 
-// zombiesOf counts the children of a process that nobody has waited for.
+// zombiesOf counts the zombie children of a process.
 func zombiesOf(t *testing.T, parent int) (n int) {
 	all, err := os.ReadDir("/proc")
 	if err != nil {
@@ -283,7 +281,7 @@ func zombiesOf(t *testing.T, parent int) (n int) {
 	for _, e := range all {
 		text, err := os.ReadFile("/proc/" + e.Name() + "/stat")
 		if err != nil {
-			continue // no process, or none any more
+			continue // not a process, or one that has ended
 		}
 		_, rest, _ := strings.Cut(string(text), ") ")
 		if fields := strings.Fields(rest); len(fields) > 1 && fields[0] == "Z" && fields[1] == strconv.Itoa(parent) {
@@ -293,7 +291,7 @@ func zombiesOf(t *testing.T, parent int) (n int) {
 	return n
 }
 
-// A pod that is asked to leave has its command save and leave, and says so.
+// In a pod that is asked to leave, the command saves and leaves, and the agent reports that.
 func TestAskedToLeave(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		d := newDoor(t)
@@ -314,7 +312,7 @@ func TestAskedToLeave(t *testing.T) {
 	}
 }
 
-// Whoever watches the pod can tell what its exit code means.
+// The exit code says how the agent ended.
 func TestExitCodes(t *testing.T) {
 	d := newDoor(t)
 	for what, c := range map[string]struct {
@@ -351,7 +349,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// The program is copied whole, may be run, and takes the place of an older one.
+// The program is copied whole, is executable, and replaces an older copy.
 func TestInstall(t *testing.T) {
 	dir := t.TempDir()
 	at := filepath.Join(dir, "agent")

@@ -19,8 +19,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// A run that nobody wants any more is asked to leave, may save, and is killed
-// with all of its group if it does not go.
+// A cancelled run is asked to leave and may save. If it does not leave, it is killed with its
+// whole process group.
 func TestCancel(t *testing.T) {
 	for what, c := range map[string]struct {
 		script, signal, saved string
@@ -78,8 +78,7 @@ func TestTooLate(t *testing.T) {
 	}
 }
 
-// A machine that stops is no fault of the command's: it saves, and its next
-// attempt goes on.
+// If the machine stops, the command saves a checkpoint, and the next attempt resumes from it.
 func TestTheMachineStops(t *testing.T) {
 	g := newGateway(t)
 	g.sh(`trap 'echo 7 > $TIDEMILL_CHECKPOINT/step; exit 0' TERM; echo {} > $TIDEMILL_OUT/metrics.jsonl; sleep 600 & wait`)
@@ -98,8 +97,8 @@ func TestTheMachineStops(t *testing.T) {
 	}
 }
 
-// A machine that stops has no patience with a command that has, or a gateway
-// that is away.
+// If the machine stops, neither a command that ignores SIGTERM nor a gateway that is away delays
+// the end.
 func TestTheMachineStopsSoon(t *testing.T) {
 	g := newGateway(t)
 	g.sh(`trap "" TERM; echo hello; echo {} > $TIDEMILL_OUT/metrics.jsonl; echo a > $TIDEMILL_CHECKPOINT/a; sleep 600; sleep 600`)
@@ -117,7 +116,7 @@ func TestTheMachineStopsSoon(t *testing.T) {
 	}
 }
 
-// Stop before there is anything to stop.
+// The machine stops before the command has begun.
 func TestStoppedBeforeItBegan(t *testing.T) {
 	g := newGateway(t)
 	g.sh("exit 0")
@@ -136,7 +135,7 @@ func TestStoppedBeforeItBegan(t *testing.T) {
 	}
 }
 
-// What a command starts ends with it, and does not hold its attempt up.
+// Child processes of a command are killed at its end, and do not delay the end of the attempt.
 func TestNothingOutlivesTheCommand(t *testing.T) {
 	for what, script := range map[string]string{
 		"in its group":              `sleep 600 & sleep 600 & echo $! > $TIDEMILL_OUT/pid`,
@@ -156,7 +155,7 @@ func TestNothingOutlivesTheCommand(t *testing.T) {
 				t.Fatal(err)
 			}
 			if what == "in a session, with a pipe" {
-				_ = syscall.Kill(pid, syscall.SIGKILL) // who runs the agent looks for those
+				_ = syscall.Kill(pid, syscall.SIGKILL) // the test must kill it, because the agent's caller does that otherwise
 				if !strings.Contains(f.Result.LastLines, "outlived the command") {
 					t.Errorf("the log does not say that something was left: %q", f.Result.LastLines)
 				}
@@ -167,8 +166,7 @@ func TestNothingOutlivesTheCommand(t *testing.T) {
 	}
 }
 
-// gone waits until no process is alive that is meant: who was killed takes a
-// moment to die.
+// gone waits until no matching process is alive, because a killed process takes a moment to die.
 func gone(t *testing.T, what string, is func(state, group string, pid int) bool) {
 	t.Helper()
 	late := time.After(patience)
@@ -187,7 +185,7 @@ func gone(t *testing.T, what string, is func(state, group string, pid int) bool)
 	}
 }
 
-// processes are all of the machine: pid, state and group.
+// processes returns pid, state and group of all processes of the machine.
 func processes(t *testing.T) (all [][3]string) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -196,7 +194,7 @@ func processes(t *testing.T) (all [][3]string) {
 	for _, name := range stats {
 		text, err := os.ReadFile(name)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		_, rest, _ := strings.Cut(string(text), ") ")
 		fields := strings.Fields(rest)
@@ -205,7 +203,7 @@ func processes(t *testing.T) (all [][3]string) {
 	return all
 }
 
-// The gateway is restarted while a run is at work: nothing of it is lost.
+// The gateway restarts during a run, and nothing of the run is lost.
 func TestTheGatewayRestarts(t *testing.T) {
 	g := newGateway(t)
 	g.order.BeatSeconds = 0.02
@@ -236,11 +234,11 @@ func TestTheGatewayRestarts(t *testing.T) {
 	}
 }
 
-// While the gateway is away, a command that says much waits, and nothing of what
-// it says is lost or piled up.
+// While the gateway is away, a command with a lot of output waits. Its output is neither lost nor
+// kept in memory.
 func TestALogWaitsForTheGateway(t *testing.T) {
 	g := newGateway(t)
-	const lines = 60_000 // of 100 bytes: much more than pipe, chunks and queue hold
+	const lines = 60_000 // lines of 100 bytes: much more than pipe, chunks and queue hold
 	far := filepath.Join(t.TempDir(), "far")
 	g.sh(`i=0; while test $i -lt 60; do
 			head -c 100000 /dev/zero | tr '\0' x | fold -w 99 | head -n 1000; i=$((i+1)); echo $i > ` + far + `; done; echo end`)
@@ -265,7 +263,7 @@ func TestALogWaitsForTheGateway(t *testing.T) {
 		_, err := os.Stat(far)
 		return n > 5 && err == nil
 	})
-	if text, err := os.ReadFile(far); err != nil || strings.TrimSpace(string(text)) == "60" { // it is made anew each time, and empty for a moment
+	if text, err := os.ReadFile(far); err != nil || strings.TrimSpace(string(text)) == "60" { // the file is rewritten for each number, and empty for a moment
 		t.Errorf("the command has not waited: it is at %q (%v)", text, err)
 	}
 	g.set(func() { away = false })
@@ -283,7 +281,7 @@ func TestALogWaitsForTheGateway(t *testing.T) {
 	}
 }
 
-// A command whose words nobody takes still has a deadline.
+// The deadline holds even while the gateway takes no log.
 func TestADeadlineWhileTheLogWaits(t *testing.T) {
 	f, reason := tooLate(t, func(g *gateway) Options {
 		g.order.Plan.Grace = 100 * time.Millisecond
@@ -302,7 +300,7 @@ func TestADeadlineWhileTheLogWaits(t *testing.T) {
 	}
 }
 
-// A log that is too long is cut; its true end is told.
+// A log that is too long is cut, but its true end is reported.
 func TestALogThatIsTooLong(t *testing.T) {
 	g := newGateway(t)
 	g.order.Plan.MaxLog = 1 << 20
@@ -320,7 +318,7 @@ func TestALogThatIsTooLong(t *testing.T) {
 	}
 }
 
-// A log that the gateway does not take does not fail the run.
+// A run does not fail if the gateway refuses its log.
 func TestALogThatIsRefused(t *testing.T) {
 	g := newGateway(t)
 	g.sh(`echo hello`)
@@ -335,8 +333,7 @@ func TestALogThatIsRefused(t *testing.T) {
 	}
 }
 
-// A checkpoint is saved while the command runs, and what it does not change is
-// not saved again.
+// A checkpoint is saved while the command runs, and again only after a change.
 func TestCheckpointWhileItRuns(t *testing.T) {
 	g := newGateway(t)
 	flag := filepath.Join(t.TempDir(), "flag")
@@ -346,7 +343,7 @@ func TestCheckpointWhileItRuns(t *testing.T) {
 	o.HTTP = &http.Client{Transport: knows}
 	ended := g.begin(t.Context(), o)
 	g.until("it has saved", func() bool { return len(g.saved) == 1 })
-	<-knows.heard // or it would be saved again: who is told in the end that he watches no more has not heard that it was
+	<-knows.heard // else the agent has not read that it was saved, and saves again at the end
 	if err := os.WriteFile(flag, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func TestAFolderWithACommaIsMounted(t *testing.T) {
 	}
 }
 
-// fakeEngine does what docker does with our arguments, without a container.
+// fakeEngine behaves like docker for our arguments, without a container.
 const fakeEngine = `#!/bin/sh
 echo "$@" >> "$0.asked"
 case "$1" in
@@ -101,7 +101,7 @@ func TestRunOfAnImage(t *testing.T) {
 	}
 }
 
-// What runs in a container is not in its client's group, and is killed all the same.
+// A container's processes are not in its client's process group, but they are killed too.
 func TestAnImageIsKilled(t *testing.T) {
 	engine := filepath.Join(t.TempDir(), "docker")
 	if err := os.WriteFile(engine, []byte(fakeEngine), 0o755); err != nil {

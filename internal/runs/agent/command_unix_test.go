@@ -13,7 +13,7 @@ import (
 	"tidemill.dev"
 )
 
-// inside are the options of an agent in the container of the run's image.
+// inside returns the options of an agent in the container of the run's image.
 func (g *gateway) inside() Options {
 	g.order.Plan.Image, g.order.Plan.Dir = "trainer:3", ""
 	o := g.options()
@@ -21,8 +21,8 @@ func (g *gateway) inside() Options {
 	return o
 }
 
-// A command in its own image has the container's variables, but for those by
-// which we and Kubernetes speak, in the folder that the image begins in.
+// A command in its own image gets the container's variables, without those of the agent and of
+// Kubernetes. It runs in the image's folder.
 func TestInsideAContainer(t *testing.T) {
 	t.Setenv("CUDA_VERSION", "12.4")
 	t.Setenv("EPOCHS", "of the image")
@@ -50,7 +50,7 @@ func TestInsideAContainer(t *testing.T) {
 	}
 }
 
-// A home that can be written to is the image's own.
+// If the image's home is writable, the command keeps it.
 func TestInsideItKeepsItsHome(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -65,11 +65,11 @@ func TestInsideItKeepsItsHome(t *testing.T) {
 	}
 }
 
-// A command that the kernel ends for memory is told apart from one that somebody
-// else kills, under either version of control groups.
+// The agent reports that the kernel killed a command for memory, with both versions of control
+// groups. It does not report that for any other SIGKILL.
 func TestKilledForMemory(t *testing.T) {
 	for name, c := range map[string]struct {
-		files  map[string]string // of the container, when the command begins
+		files  map[string]string // files of the control group at the command's start
 		script string            // %s is their folder
 		memory int64
 		want   string
@@ -106,7 +106,7 @@ func TestKilledForMemory(t *testing.T) {
 	}
 }
 
-// What the command says is said on, as it comes.
+// The command's output is passed on as it comes.
 func TestEcho(t *testing.T) {
 	g := newGateway(t)
 	o := g.inside()
@@ -125,7 +125,7 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// A card that nvidia-smi does not list was held all the same.
+// A GPU that nvidia-smi does not list counts too.
 func TestGPUSecondsInside(t *testing.T) {
 	g := newGateway(t)
 	o := g.inside()

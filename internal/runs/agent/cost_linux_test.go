@@ -18,8 +18,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// What an attempt of a trivial command costs, in processor time of this process
-// and its children, beside the bare command.
+// BenchmarkTrivialRun measures the processor time of an attempt with a trivial command, children
+// included. Compare it with BenchmarkBareCommand.
 func BenchmarkTrivialRun(b *testing.B) {
 	order := api.Order{Run: "run1", Attempt: 1, Causes: 1, Event: []byte("{}"), BeatSeconds: 2,
 		Plan: tidemill.Plan{Dir: b.TempDir(), Command: []string{"true"}, Deadline: time.Minute, MaxLog: 1 << 20, MaxOutput: 1 << 20}}
@@ -55,7 +55,7 @@ func BenchmarkBareCommand(b *testing.B) {
 	b.ReportMetric(float64((cpu()-from).Microseconds())/float64(b.N), "µs-cpu/op")
 }
 
-// cpu is the processor time of this process and its children till now.
+// cpu returns the processor time of this process and its children until now.
 func cpu() (all time.Duration) {
 	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
 		var u syscall.Rusage

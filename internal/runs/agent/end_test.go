@@ -16,9 +16,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// What was made may be brought away for as long as the command may have run, however
-// long that is beyond the time to tell of it; and who gives an agent Longest ends none
-// that still does.
+// The upload may take as long as the deadline, even if that is more than the time to report. And
+// Longest is the true bound.
 func TestWhatWasMadeHasTimeToArrive(t *testing.T) {
 	const deadline, grace = 24 * time.Hour, time.Minute
 	synctest.Test(t, func(t *testing.T) {
@@ -43,13 +42,13 @@ func TestWhatWasMadeHasTimeToArrive(t *testing.T) {
 	})
 }
 
-// The last word alone has an hour, whatever the deadline was.
+// The report of the end has an hour, whatever the deadline was.
 func TestTheLastWordHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnds(t.Context())
 		defer e.close()
 		e.over(24 * time.Hour)
-		e.over(0) // nothing was made
+		e.over(0) // no output to upload
 		begun := time.Now()
 		<-e.last.Done()
 		if took := time.Since(begun); took != lastWithin {
@@ -58,7 +57,7 @@ func TestTheLastWordHasItsTime(t *testing.T) {
 	})
 }
 
-// Whatever a command does, its attempt ends, and says clearly why.
+// Every attempt ends, whatever its command does, and reports a clear reason.
 func TestBadRuns(t *testing.T) {
 	cases := map[string]struct {
 		script    string
@@ -105,7 +104,7 @@ func TestBadRuns(t *testing.T) {
 			if c.plan != nil {
 				c.plan(&g.order.Plan)
 			}
-			t.Parallel() // behind the files: whoever forks while a program is written holds it open, and nobody can run it
+			t.Parallel() // after the files are written: a fork of another test during a write would keep the program open, and it could not start
 			f := g.run(g.options())
 			if f.Outcome != tidemill.OutcomeFailed || !strings.Contains(f.Reason, c.reason) || f.Permanent != c.permanent {
 				t.Errorf("it ended %s, for ever %t: %s", f.Outcome, f.Permanent, f.Reason)
@@ -128,8 +127,7 @@ func file(name, text string, mode os.FileMode) func(*tidemill.Plan) {
 	}
 }
 
-// A success of which somebody else has said the opposite before, or which the
-// gateway does not take, is not told again and again.
+// A report that the gateway refuses is replaced once, and then not sent again.
 func TestRefusedLastWord(t *testing.T) {
 	g := newGateway(t)
 	g.sh("echo hello")
@@ -150,7 +148,7 @@ func TestRefusedLastWord(t *testing.T) {
 		}
 		return route == "/finish"
 	}
-	g.set(func() { g.fault = refuses }) // a beat that was given up may still be answered
+	g.set(func() { g.fault = refuses }) // with the lock, because a late beat may still be answered
 	if err := Run(context.Background(), g.options()); err == nil || !strings.Contains(err.Error(), "tell how attempt run1-1 has ended") {
 		t.Errorf("nobody took its last word, and its error is %v", err)
 	}
@@ -186,7 +184,7 @@ func TestEquipmentThatIsNotThere(t *testing.T) {
 	}
 }
 
-// An attempt that counts no more finds that out wherever it is, and says no word.
+// A superseded attempt learns it from any request, and reports nothing.
 func TestSupersededAtEveryStep(t *testing.T) {
 	for _, at := range []string{"", "/events", "/files", "/object", "/beat", "/log", "/progress", "/objects/missing", "/objects", "/checkpoint", "/finish"} {
 		t.Run("at "+at, func(t *testing.T) {

@@ -10,8 +10,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// A beat that is on its way while the end is told hears that the attempt counts no
-// more, for it has ended. That is no reason to doubt it.
+// A beat that crosses the report of the end is answered as superseded. The agent ignores that.
 func TestABeatCrossesTheLastWord(t *testing.T) {
 	g := newGateway(t)
 	g.order.BeatSeconds = 0.01
@@ -41,7 +40,7 @@ func TestABeatCrossesTheLastWord(t *testing.T) {
 	}
 }
 
-// hearing tells when one of some answers has been read for the first time.
+// hearing signals when the first matching response has been read.
 type hearing struct {
 	http.Transport
 	what  func(*http.Response) bool
@@ -49,7 +48,7 @@ type hearing struct {
 	heard chan struct{}
 }
 
-// RoundTrip is of http.RoundTripper.
+// RoundTrip implements http.RoundTripper.
 func (h *hearing) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := h.Transport.RoundTrip(r)
 	if err == nil && h.what(res) {
@@ -63,7 +62,7 @@ type readBody struct {
 	h *hearing
 }
 
-// Close comes behind the reading.
+// Close is called after the body is read.
 func (b *readBody) Close() error {
 	b.h.once.Do(func() { close(b.h.heard) })
 	return b.ReadCloser.Close()

@@ -16,13 +16,13 @@ import (
 	"tidemill.dev/api"
 )
 
-// lingering waits an hour, and counts what is cleaned up.
+// lingering returns a Lingering of an hour that counts its clean-ups.
 func lingering(cleaned *int) Lingering {
 	return Lingering{Pod: "pod-7", For: time.Hour, Clean: func() error { *cleaned++; return nil }}
 }
 
-// An attempt that has ended is followed by those that its pod is given, whether
-// it went well or not, and all is cleaned up in between.
+// After an attempt, whatever its outcome, the agent cleans up and does the next that its pod is
+// given.
 func TestFollow(t *testing.T) {
 	for end, script := range map[tidemill.Outcome]string{tidemill.OutcomeSucceeded: "true", tidemill.OutcomeFailed: "exit 3"} {
 		g := newGateway(t)
@@ -47,8 +47,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// Nobody waits whose run was cancelled, whose machine stops, who counts no more,
-// or who is not to.
+// An agent does not linger if its run was cancelled, its machine stops, its attempt is
+// superseded, or the pool has no linger.
 func TestWhoDoesNotLinger(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(*gateway, context.CancelCauseFunc, *Lingering)
@@ -89,8 +89,8 @@ func TestWhoDoesNotLinger(t *testing.T) {
 	}
 }
 
-// A gateway that goes away while a pod lingers is asked again, and so is one that
-// closes. Who has nothing to say to it sends it away.
+// If the gateway goes away or closes while a pod lingers, the pod asks again. If it refuses, the
+// pod leaves.
 func TestTheGatewayGoesAwayWhileItLingers(t *testing.T) {
 	g := newGateway(t)
 	o := g.inside()
@@ -107,7 +107,7 @@ func TestTheGatewayGoesAwayWhileItLingers(t *testing.T) {
 		tries++
 		switch {
 		case tries == 1:
-			panic(http.ErrAbortHandler) // it is killed
+			panic(http.ErrAbortHandler) // the gateway is killed
 		case tries < 4:
 			problem(w, http.StatusServiceUnavailable, api.Unavailable)
 		case len(g.finished) > 1:
@@ -126,7 +126,7 @@ func TestTheGatewayGoesAwayWhileItLingers(t *testing.T) {
 	}
 }
 
-// Who is asked to leave while it waits leaves.
+// An agent that is asked to leave while it lingers leaves.
 func TestAskedToLeaveWhileItLingers(t *testing.T) {
 	g := newGateway(t)
 	o := g.inside()
@@ -134,7 +134,7 @@ func TestAskedToLeaveWhileItLingers(t *testing.T) {
 	asked := make(chan struct{})
 	g.fault = func(_ http.ResponseWriter, r *http.Request, route string) bool {
 		if route == "/next" {
-			_, _ = io.Copy(io.Discard, r.Body) // or nobody would see that it goes
+			_, _ = io.Copy(io.Discard, r.Body) // else the server does not notice a closed connection
 			close(asked)
 			<-r.Context().Done()
 		}
@@ -151,7 +151,7 @@ func TestAskedToLeaveWhileItLingers(t *testing.T) {
 	}
 }
 
-// What cannot be cleaned up is not worked in again.
+// If the clean-up fails, the agent does no other attempt.
 func TestAPlaceThatCannotBeCleaned(t *testing.T) {
 	g := newGateway(t)
 	o := g.inside()

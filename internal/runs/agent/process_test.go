@@ -15,7 +15,7 @@ import (
 	"tidemill.dev"
 )
 
-// A run finds what the contract says, and what it makes is brought away.
+// A run gets everything in the contract, and its output is uploaded.
 func TestRunOfAModel(t *testing.T) {
 	g := newGateway(t)
 	examples := g.has(map[string]string{"a/train.csv": "x,1\n", "b.csv": "y,2\n"})
@@ -66,9 +66,9 @@ func TestRunOfAModel(t *testing.T) {
 	}
 	log := g.log()
 	for i, line := range log {
-		log[i] = strings.Replace(line, "stdout P no end", "stdout F no end", 1) // on a slow machine it is told before it is known to be all
+		log[i] = strings.Replace(line, "stdout P no end", "stdout F no end", 1) // a slow machine sends the line before it knows that it ends there
 	}
-	slices.Sort(log) // two pipes
+	slices.Sort(log) // the order of two pipes varies
 	if want := []string{"stderr F to stderr", "stdout F no end", "stdout F to stdout"}; !slices.Equal(log, want) {
 		t.Errorf("the log is %q", log)
 	}
@@ -77,7 +77,7 @@ func TestRunOfAModel(t *testing.T) {
 	}
 	var asked []string
 	g.set(func() { asked = slices.Clone(g.asked) })
-	behind := slices.Index(asked, "/progress") // a line without an end is told once nobody watches any more
+	behind := slices.Index(asked, "/progress") // sent after the last scan, because the line has no end
 	if behind < 0 || slices.Contains(asked[behind:], "/checkpoint") {
 		t.Errorf("a run that has succeeded has saved a checkpoint at its end: %q", asked)
 	}
@@ -107,7 +107,7 @@ func checkVariablesOf(t *testing.T, text string) {
 	}
 }
 
-// A trivial run asks three times, and no more.
+// A trivial run sends only two requests.
 func TestATrivialRunAsksLittle(t *testing.T) {
 	g := newGateway(t)
 	g.order.BeatSeconds = 60
@@ -118,7 +118,7 @@ func TestATrivialRunAsksLittle(t *testing.T) {
 	}
 }
 
-// Several causes are got, and the newest is told on its own.
+// With several causes, the command gets all of them, and the newest in its own file.
 func TestRunOfSeveralCauses(t *testing.T) {
 	g := newGateway(t)
 	g.order.Causes, g.order.Event, g.events = 3, nil, "{\"id\":\"e1\"}\n{\"id\":\"e2\"}\n{\"id\":\"e3\"}\n"
@@ -129,7 +129,7 @@ func TestRunOfSeveralCauses(t *testing.T) {
 	}
 }
 
-// What lies in the cache is not to be changed by a run for those after it.
+// A run cannot change the files of the cache, because later runs use them.
 func TestInputsAreReadOnly(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Log("root heeds no modes: they alone are looked at")
@@ -195,7 +195,7 @@ func TestInputByURI(t *testing.T) {
 	}
 }
 
-// A checkpoint and the cache do not share files.
+// A checkpoint shares no files with the cache.
 func TestCheckpointIsTheRunsOwn(t *testing.T) {
 	g := newGateway(t)
 	tree := g.has(map[string]string{"state": "one"})

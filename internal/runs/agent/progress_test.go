@@ -64,7 +64,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// What is no file is not opened, or not waited for.
+// A metrics file that is a device or a pipe is not read.
 func TestStepsThatAreNoFile(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink("/dev/zero", filepath.Join(dir, stepsName)); err != nil {
@@ -75,7 +75,7 @@ func TestStepsThatAreNoFile(t *testing.T) {
 	}
 }
 
-// A step is told within the bounds of the door, however much it measures.
+// The report of a step stays within the gateway's limits, however many metrics it has.
 func TestAStepIsBounded(t *testing.T) {
 	var step api.Progress
 	line := `{"step": 1`
@@ -93,8 +93,7 @@ func TestAStepIsBounded(t *testing.T) {
 	}
 }
 
-// However fast a command writes, progress is told seldom, and its last value is
-// told.
+// However fast a command writes, progress is reported rarely, and its last value always.
 func TestProgressIsToldSeldom(t *testing.T) {
 	g := newGateway(t)
 	g.sh(`i=0; while test $i -lt 1500; do i=$((i+1)); echo "{\"step\": $i, \"total\": 1500}"; if test $((i % 500)) = 0; then sleep 0.3; fi; done > $TIDEMILL_OUT/metrics.jsonl
@@ -109,8 +108,7 @@ func TestProgressIsToldSeldom(t *testing.T) {
 	}
 }
 
-// However a text comes in pieces, its lines are the same, and put together they
-// are the text.
+// However a text is split into pieces, its lines are the same, and together they are the text.
 func TestSplit(t *testing.T) {
 	text := "one\n\ntwo\r\n" + strings.Repeat("x", 3*maxText+5) + "\n" + strings.Repeat("y", maxText) + "\nend"
 	want := ""
@@ -190,7 +188,7 @@ func TestKeepLast(t *testing.T) {
 			k := &keepLast{}
 			for rest := text; rest != ""; {
 				n := min(piece, len(rest))
-				_, _ = k.Write([]byte(rest[:n])) // it cannot fail
+				_, _ = k.Write([]byte(rest[:n])) // Write cannot fail
 				rest = rest[n:]
 			}
 			if got := string(k.line()); got != want {
@@ -207,7 +205,7 @@ func TestVerdict(t *testing.T) {
 		want       string
 	}{
 		{nil, nil, "succeeded  false"},
-		{&Stopping{}, nil, "succeeded  false"}, // it was quicker
+		{&Stopping{}, nil, "succeeded  false"}, // the command succeeded before the machine stopped
 		{&Stopping{}, exit, "left the machine stopped false"},
 		{&cancelled{"ada"}, exit, "cancelled ada false"},
 		{&late{90 * time.Minute}, exit, "failed deadline of 90m passed false"},

@@ -22,7 +22,7 @@ import (
 	"tidemill.dev"
 )
 
-// asWhat has the test binary be the command of a test.
+// asWhat is the variable that makes the test binary the command of a test.
 const asWhat = "TEST_AS"
 
 func TestMain(m *testing.M) {
@@ -36,9 +36,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// reduce is a command of several: the workers meet at the first of them, add up
-// what each brings, and all hear the sum. Each tells every parameter server, and
-// those serve for ever.
+// reduce is the command of several workers. They meet at the first, which adds up a number from
+// each and returns the sum to all. Each also sends its number to every parameter server. The
+// servers never end by themselves.
 func reduce() error {
 	var tf struct {
 		Cluster struct{ Worker, PS []string }
@@ -77,8 +77,8 @@ func reduce() error {
 	return os.WriteFile(filepath.Join(os.Getenv("TIDEMILL_OUT"), "not kept"), nil, 0o600)
 }
 
-// addUp hears a number of each worker, tells all of them the sum, and waits until
-// they have said it: with the first worker the others end.
+// addUp reads a number from each worker and sends the sum to all. It waits until they have
+// printed it, because the other workers are ended with the first.
 func addUp(at string, many int) (sum int, err error) {
 	l, err := net.Listen("tcp", at)
 	if err != nil {
@@ -110,8 +110,8 @@ func addUp(at string, many int) (sum int, err error) {
 	return sum, nil
 }
 
-// askAt tells a number, hears one, and hangs up once that was said. Who is asked may
-// not listen yet.
+// askAt sends a number, reads one, and closes the connection after say. It retries until the
+// other side listens.
 func askAt(at string, n int, say func(int)) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -154,14 +154,14 @@ func serveFor(at string) error {
 	}
 }
 
-// troupe are those that work on an attempt together.
+// troupe is a group of agents that work on an attempt together.
 type troupe struct {
 	*gateway
 	ended map[string]<-chan error
 	all   map[string]Options
 }
 
-// newTroupe are so many, of whom none has begun.
+// newTroupe returns a group of agents that have not started.
 func newTroupe(t *testing.T, workers, servers int) *troupe {
 	g := newGateway(t)
 	g.many = workers + servers
@@ -197,7 +197,7 @@ func (r *troupe) start(who ...string) {
 	}
 }
 
-// ends waits until all have, and checks how.
+// ends waits until all agents have ended, and checks their errors.
 func (r *troupe) ends(want map[string]error) {
 	r.t.Helper()
 	for name, ended := range r.ended {
@@ -214,8 +214,8 @@ func (r *troupe) reduces() {
 	r.order.Plan.Command, r.order.Plan.Env = []string{os.Args[0]}, map[string]string{asWhat: "reduce"}
 }
 
-// Two workers and a parameter server find each other and make one thing. The
-// server, which would serve for ever, ends with them, and no line is lost.
+// Two workers and a parameter server find each other and make one output. The server, which never
+// ends by itself, is ended with them, and no line of the logs is lost.
 func TestWorkersAndAServer(t *testing.T) {
 	r := newTroupe(t, 2, 1)
 	r.reduces()
@@ -236,7 +236,8 @@ func TestWorkersAndAServer(t *testing.T) {
 	}
 }
 
-// One that fails ends the attempt: it says so itself, and the others are killed.
+// An agent whose command fails reports that itself; the attempt ends, and the other commands are
+// killed.
 func TestOneFailureEndsAll(t *testing.T) {
 	r := newTroupe(t, 2, 1)
 	marks := t.TempDir()
@@ -257,7 +258,7 @@ func TestOneFailureEndsAll(t *testing.T) {
 	}
 }
 
-// dead waits until a process is no more, whose number stands in a file.
+// dead waits until the process has ended whose number is in a file.
 func dead(t *testing.T, file string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -268,7 +269,7 @@ func dead(t *testing.T, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tick := time.NewTicker(5 * time.Millisecond) // it needs the processor to end
+	tick := time.NewTicker(5 * time.Millisecond) // polling leaves the processor to the process
 	defer tick.Stop()
 	for late := time.After(patience); syscall.Kill(pid, 0) == nil; {
 		select {
@@ -279,7 +280,7 @@ func dead(t *testing.T, file string) {
 	}
 }
 
-// So does one that somebody kills, whichever it is.
+// The attempt also ends if any of the commands is killed.
 func TestOneIsKilled(t *testing.T) {
 	for who, want := range map[string]string{"w0": "killed by SIGKILL", "w1": "worker 1: killed by SIGKILL", "ps0": "parameter server 0: killed by SIGKILL"} {
 		t.Run(who, func(t *testing.T) {
@@ -312,8 +313,8 @@ func TestOneIsKilled(t *testing.T) {
 	}
 }
 
-// None begins before all are there, and that takes nothing of the deadline. What
-// the gateway forgets meanwhile they say again.
+// No command begins before all agents are ready, and the deadline does not run meanwhile. If the
+// gateway forgets who is ready, the agents report it again.
 func TestTheyGather(t *testing.T) {
 	for deadline := time.Second; !gathered(t, deadline); deadline *= 2 {
 		if deadline > patience/4 {
@@ -322,8 +323,8 @@ func TestTheyGather(t *testing.T) {
 	}
 }
 
-// gathered has one wait for the other for longer than their deadline. It is false
-// where that is too short for what they do when they have gathered.
+// gathered lets one agent wait for the other for longer than the deadline. It returns false if
+// the deadline is too short for the command itself.
 func gathered(t *testing.T, deadline time.Duration) bool {
 	t.Helper()
 	r := newTroupe(t, 2, 0)
@@ -352,7 +353,7 @@ func gathered(t *testing.T, deadline time.Duration) bool {
 	return true
 }
 
-// A cancelled attempt is told of once, and all are asked to leave.
+// A cancelled attempt is reported once, and all commands are asked to leave.
 func TestCancelledTogether(t *testing.T) {
 	r := newTroupe(t, 2, 1)
 	marks := t.TempDir()
@@ -373,7 +374,7 @@ func TestCancelledTogether(t *testing.T) {
 	}
 }
 
-// Where a part's machine stops the attempt has left, and says which.
+// If the machine of one worker stops, the attempt ends as left, and names the worker.
 func TestAPartIsEvicted(t *testing.T) {
 	r := newTroupe(t, 2, 0)
 	r.sh(`echo here; sleep 600 & wait`)

@@ -33,8 +33,7 @@ const (
 	name     = "run1-1"
 )
 
-// gateway is the agents' door in memory: what the other side of the contract
-// does, without a ledger.
+// gateway is a gateway in memory, without a ledger.
 type gateway struct {
 	t      *testing.T
 	server *httptest.Server
@@ -50,17 +49,18 @@ type gateway struct {
 	chunks   map[int][]byte
 	progress []api.Progress
 	beats    int
-	many     int                       // that work on the attempt together; 0 is one
-	parts    map[string]string         // what each has said of itself
-	met      bool                      // all were ready
-	others   map[string]map[int][]byte // logs, by who and number
-	given    []api.Given               // to pods that wait, in their order
+	many     int                       // number of agents that work on the attempt together; 0 is one
+	parts    map[string]string         // last state of each agent
+	met      bool                      // whether all were ready
+	others   map[string]map[int][]byte // logs, by agent and chunk number
+	given    []api.Given               // attempts for lingering pods, in order
 	waits    []api.Idling
 	answer   api.Beat
 	saved    []api.TreeRef
 	finished []api.Finish
-	asked    []string // routes, in their order
-	// fault answers instead, if it returns true. It is called without the lock.
+	asked    []string // routes of requests, in order
+	// fault answers a request instead of the gateway, if it returns true. It is called without
+	// the lock.
 	fault func(w http.ResponseWriter, r *http.Request, route string) bool
 }
 
@@ -76,8 +76,8 @@ func newGateway(t *testing.T) *gateway {
 	return g
 }
 
-// porch is where the gateway is come to. While it is shut nobody gets in; the
-// address stays the gateway's, or another might have it by the time it opens.
+// porch is the gateway's listener. While it is shut, connections are closed; the gateway keeps
+// its address, which another process could take otherwise.
 type porch struct {
 	net.Listener
 	shut atomic.Bool
@@ -93,7 +93,7 @@ func (p *porch) Accept() (net.Conn, error) {
 	}
 }
 
-// restart ends all connections and lets nobody in until the result is called.
+// restart closes all connections and refuses new ones until again is called.
 func (g *gateway) restart() (again func()) {
 	g.at.shut.Store(true)
 	g.server.CloseClientConnections()
@@ -123,14 +123,14 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// isOver reports whether the attempt of several has ended.
+// isOver reports whether an attempt of several agents has ended.
 func (g *gateway) isOver() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.many > 1 && len(g.finished) > 0
 }
 
-// gather hears one of several, and tells it how the others stand.
+// gather handles a beat of one of several agents, and returns the state of all.
 func (g *gateway) gather(q url.Values) api.Beat {
 	b := g.answer
 	who := map[string]string{"worker": "w", "server": "ps"}[q.Get("part")] + q.Get("index")
@@ -166,7 +166,7 @@ func problem(w http.ResponseWriter, status int, slug string) {
 func (g *gateway) route(w http.ResponseWriter, r *http.Request, route string) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the other side has gone
+		return // the other side is gone
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -269,7 +269,7 @@ func (g *gateway) put(body []byte) {
 	}
 }
 
-// tree makes a tree of files, whose objects must be there.
+// tree creates a tree of files, whose objects must be there.
 func (g *gateway) tree(files []api.File) api.TreeRef {
 	ref := api.TreeRef{Tree: fmt.Sprintf("tree-%d", len(g.trees)), Files: len(files)}
 	for _, f := range files {
@@ -287,7 +287,7 @@ func digestOfBytes(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// has gives the gateway a tree.
+// has adds a tree to the gateway.
 func (g *gateway) has(files map[string]string) api.TreeRef {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -301,7 +301,7 @@ func (g *gateway) has(files map[string]string) api.TreeRef {
 	return g.tree(all)
 }
 
-// content is what a tree holds.
+// content returns the content of files by path.
 func (g *gateway) content(files []api.File) map[string]string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -325,7 +325,7 @@ func (g *gateway) set(fn func()) {
 	fn()
 }
 
-// until waits for something that the agent's requests bring about.
+// until waits for an effect of the agent's requests.
 func (g *gateway) until(what string, is func() bool) {
 	g.t.Helper()
 	late := time.After(patience)
@@ -344,14 +344,14 @@ func (g *gateway) until(what string, is func() bool) {
 	}
 }
 
-// log is what the command said, without times.
+// log returns the lines of the log without times.
 func (g *gateway) log() (lines []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.lines(g.chunks)
 }
 
-// logOf is what one of the others said.
+// logOf returns the lines of another agent's log without times.
 func (g *gateway) logOf(who string) []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -371,15 +371,15 @@ func (g *gateway) lines(chunks map[int][]byte) (lines []string) {
 	return lines
 }
 
-// sh is a run of a script.
+// sh makes a script the command.
 func (g *gateway) sh(script string) { g.order.Plan.Command = []string{"sh", "-c", script} }
 
-// options are those of an agent of this gateway.
+// options returns the options of an agent of this gateway.
 func (g *gateway) options() Options {
 	return Options{Gateway: g.server.URL, Token: token, Attempt: name, Work: filepath.Join(g.t.TempDir(), "work"), Cache: g.t.TempDir(), Node: "node-1"}
 }
 
-// run does the attempt, and is its last word.
+// run does the attempt and returns the report of its end.
 func (g *gateway) run(o Options) api.Finish {
 	g.t.Helper()
 	if err := Run(context.Background(), o); err != nil {
@@ -391,8 +391,8 @@ func (g *gateway) run(o Options) api.Finish {
 	return g.word()
 }
 
-// tooLate does a run with longer and longer deadlines until its command has said
-// something before it was too late: how long that takes the machine decides.
+// tooLate repeats a run with longer and longer deadlines until the command has written output
+// before the deadline. How long that takes depends on the machine.
 func tooLate(t *testing.T, set func(*gateway) Options) (f api.Finish, reason string) {
 	t.Helper()
 	for deadline := 300 * time.Millisecond; deadline < 2*patience; deadline *= 2 {
@@ -418,7 +418,7 @@ func (g *gateway) word() api.Finish {
 	return g.finished[0]
 }
 
-// begin does the attempt meanwhile. The channel has its error.
+// begin starts the attempt. The channel receives its error.
 func (g *gateway) begin(ctx context.Context, o Options) <-chan error {
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, o) }()
