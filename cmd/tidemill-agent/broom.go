@@ -21,7 +21,7 @@ func newBroom(work string, alone bool) *broom {
 	b := &broom{work: work, alone: alone, was: map[string]map[string]bool{}}
 	for _, dir := range []string{os.TempDir(), "/dev/shm"} {
 		if !alone {
-			break // on a shared machine, the folders have files of others
+			break // other programs of the machine use these folders
 		}
 		if names, err := namesIn(dir); err == nil {
 			b.was[dir] = names

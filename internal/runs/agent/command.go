@@ -100,7 +100,7 @@ func within(dir, name string) string {
 func unstarted(p *tidemill.Plan, err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
-		err = path.Err // without our system call's name
+		err = path.Err // drop the name of our system call
 	}
 	failed := func(next string) error {
 		return permanent("start %s: %w%s", strings.Join(p.Command, " "), err, next)

@@ -11,9 +11,9 @@ import (
 	"tidemill.dev/api"
 )
 
-// ErrSuperseded is why an attempt ends that another has replaced. Its command is killed at once,
-// and the agent reports nothing.
-var ErrSuperseded = errors.New("the attempt counts no more")
+// ErrSuperseded is why an attempt ends that is no longer valid: another has replaced it, or its
+// run has ended. Its command is killed at once, and the agent reports nothing.
+var ErrSuperseded = errors.New("the attempt is superseded")
 
 // ErrPassing is wrapped by an error of Options.Equip that another attempt may not meet.
 var ErrPassing = errors.New("it may pass")
@@ -71,8 +71,8 @@ func verdict(early, err error) (o tidemill.Outcome, reason string, permanent boo
 
 const (
 	leaveWithin = 10 * time.Second // default of Stopping.By
-	saveWithin  = 55 * time.Second // for saving and reporting
-	tellWithin  = 15 * time.Second // for reporting only
+	saveWithin  = 55 * time.Second // time for saving and reporting
+	tellWithin  = 15 * time.Second // time for reporting only
 	lastWithin  = time.Hour        // longest wait at the end for a gateway that is away
 )
 
@@ -214,7 +214,7 @@ func (a *attempt) say(word api.Finish) error {
 
 func (a *attempt) finish(f api.Finish) error {
 	if err := a.door.tell(a.ends.last, "/finish", f, &api.Finished{}); err != nil {
-		return fmt.Errorf("tell how attempt %s has ended (%s): %w", a.o.Attempt, f.Outcome, err)
+		return fmt.Errorf("report the end of attempt %s (%s): %w", a.o.Attempt, f.Outcome, err)
 	}
 	return nil
 }

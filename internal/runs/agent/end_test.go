@@ -85,9 +85,9 @@ func TestBadRuns(t *testing.T) {
 			reason: "metrics.json line 3: NaN is not JSON", permanent: true},
 		"a beyond":              {script: `printf '{"a": 1e999}' > $TIDEMILL_OUT/metrics.json`, reason: "beyond the numbers there are", permanent: true},
 		"no JSON":               {script: `printf 'accuracy=1\n' > $TIDEMILL_OUT/metrics.json`, reason: "metrics.json line 1: that is not JSON", permanent: true},
-		"no object":             {script: `printf '[1]' > $TIDEMILL_OUT/metrics.json`, reason: "it is no object", permanent: true},
+		"no object":             {script: `printf '[1]' > $TIDEMILL_OUT/metrics.json`, reason: "it is not an object", permanent: true},
 		"empty metrics":         {script: `: > $TIDEMILL_OUT/metrics.json`, reason: "it is empty", permanent: true},
-		"a pipe of metrics":     {script: `mkfifo $TIDEMILL_OUT/metrics.json`, reason: "it is no file", permanent: true},
+		"a pipe of metrics":     {script: `mkfifo $TIDEMILL_OUT/metrics.json`, reason: "it is not a regular file", permanent: true},
 		"metrics without end":   {script: `ln -s /dev/zero $TIDEMILL_OUT/metrics.json`, reason: "metrics.json", permanent: true},
 		"large metrics":         {script: `head -c 5000000 /dev/zero > $TIDEMILL_OUT/metrics.json`, reason: "larger than 4 MiB", permanent: true},
 		"a link out":            {script: `ln -s /etc/passwd $TIDEMILL_OUT/data`, reason: "data is a link that leads out of the folder", permanent: true},
@@ -148,8 +148,8 @@ func TestRefusedLastWord(t *testing.T) {
 		}
 		return route == "/finish"
 	}
-	g.set(func() { g.fault = refuses }) // with the lock, because a late beat may still be answered
-	if err := Run(context.Background(), g.options()); err == nil || !strings.Contains(err.Error(), "tell how attempt run1-1 has ended") {
+	g.set(func() { g.fault = refuses }) // a late beat may still be answered, so set needs the lock
+	if err := Run(context.Background(), g.options()); err == nil || !strings.Contains(err.Error(), "report the end of attempt run1-1") {
 		t.Errorf("nobody took its last word, and its error is %v", err)
 	}
 }

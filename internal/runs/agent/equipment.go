@@ -125,7 +125,7 @@ func ReadCards(text string) (all []Card, err error) {
 		}
 		index, err := strconv.Atoi(fields[0])
 		if err != nil || len(fields) != 3 {
-			return nil, fmt.Errorf("read what nvidia-smi says of the GPUs: %q is no index, product and driver", line)
+			return nil, fmt.Errorf("read the output of nvidia-smi: %q does not have index, product and driver", line)
 		}
 		all = append(all, Card{index, fields[1], fields[2]})
 	}

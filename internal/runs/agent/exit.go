@@ -101,7 +101,7 @@ func counted(root, file, name string) int64 {
 }
 
 func bound(root, file string) int64 {
-	const none = 1 << 60 // without a limit, the file has about this number or more
+	const none = 1 << 60 // about the number in the file if there is no limit
 	text, err := os.ReadFile(filepath.Join(root, file))
 	if err != nil {
 		return 0

@@ -93,7 +93,7 @@ func (l *logbook) line(at time.Time, stream string, text []byte, whole bool) {
 	l.last.add(stream, text, whole)
 	if l.dropped > 0 || l.most > 0 && l.kept+int64(len(text)) > l.most {
 		if l.dropped == 0 {
-			l.ours("the log has reached its bound of %d bytes (maxLog); what follows is not kept", l.most)
+			l.ours("the log has reached its bound of %d bytes (maxLog); later output is not kept", l.most)
 		}
 		l.dropped += int64(len(text)) + 1
 		l.lines++

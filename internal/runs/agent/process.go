@@ -195,7 +195,7 @@ func (c *child) read(stream string, p *os.File) {
 	defer p.Close()
 	left := &drain{pipe: p, exited: c.exited, left: drainBytes}
 	if err := c.log.follow(stream, left, c.echo); err != nil {
-		c.log.note("%s was left open by a process that outlived the command; what it says is not kept", stream)
+		c.log.note("%s was left open by a process that outlived the command; its output is not kept", stream)
 	}
 }
 

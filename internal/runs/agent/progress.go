@@ -237,7 +237,7 @@ func readFile(folder, name string, most int64) ([]byte, error) {
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(text)) > most {
-		err = fmt.Errorf("it is larger than %d MiB: what is large belongs into another file", most>>20)
+		err = fmt.Errorf("it is larger than %d MiB: put large data into another file", most>>20)
 	}
 	return text, err
 }
@@ -256,7 +256,7 @@ func openFile(folder, name string) (*os.File, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is no file")
+		err = errors.New("it is not a regular file")
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -340,7 +340,7 @@ func object(text []byte) (map[string]any, error) {
 	}
 	o, ok := v.(map[string]any)
 	if !ok {
-		return nil, errors.New("it is no object: write {\"accuracy\": 0.9}, say")
+		return nil, errors.New("it is not an object: write, for example, {\"accuracy\": 0.9}")
 	}
 	return o, nil
 }

@@ -30,13 +30,13 @@ func (a *attempt) upload(ctx context.Context) error {
 	}
 	files, err := transfer.Scan(ctx, out, nil)
 	if err != nil {
-		return &fault{permanent: ctx.Err() == nil, err: fmt.Errorf("what the command made cannot be kept: %w", err)}
+		return &fault{permanent: ctx.Err() == nil, err: fmt.Errorf("the command's output cannot be kept: %w", err)}
 	}
 	if len(files) == 0 {
 		return nil
 	}
 	if err := a.carry(ctx, func() error { return a.parcels().Put(ctx, out, files, nil) }); err != nil {
-		return fmt.Errorf("upload what the command made: %w", err)
+		return fmt.Errorf("upload the command's output: %w", err)
 	}
 	a.made = files
 	return nil
@@ -119,7 +119,7 @@ func fits(ctx context.Context, dir string, most int64) error {
 	case errors.Is(err, errTooMuch):
 		return permanent("the command made more than the %d bytes that its output may have (maxOutput)", most)
 	case err != nil && ctx.Err() == nil:
-		return permanent("what the command made cannot be read: %w", brief(err, dir))
+		return permanent("the command's output cannot be read: %w", brief(err, dir))
 	}
 	return ctx.Err()
 }

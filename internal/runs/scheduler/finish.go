@@ -121,9 +121,9 @@ func (f *Foreman) Cancel(ctx context.Context, run *tidemill.Run, by, reason stri
 	return f.asItIs(ctx, m, run.ID)
 }
 
-// settle commits a run's output to its dataset and appends the fact. The run's id names each
-// step. So if a process repeats the steps after a crash, or another does them at the same time,
-// there is still one commit, one event and one end.
+// settle commits a run's output to its dataset and appends the fact. The ids of commit, event and
+// fact derive from the run. So if a process repeats the steps after a crash, or another does them
+// at the same time, there is still one of each.
 func (f *Foreman) settle(ctx context.Context, run *tidemill.Run) (*fold.Making, error) {
 	ctx, cancel := steady(ctx)
 	defer cancel()

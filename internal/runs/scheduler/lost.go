@@ -30,7 +30,7 @@ type rules struct {
 	alone   bool // no other process launches
 }
 
-// suspect returns the reasons to declare an attempt lost that sent its last beat at a given time.
+// suspect returns the reasons to declare an attempt lost. heard is the time of its last beat.
 //
 // An attempt that its launcher does not know has either ended, or was never launched because its
 // starter stopped between the log and the launch. The two look the same, because a cluster
