@@ -40,12 +40,12 @@ func runAttempts(ctx context.Context, getenv func(string) string) error {
 	o.HTTP, o.Equip, o.Inside = newClient(), agent.InPod, true
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer heed(cancel, grace)()
+	defer leaveOnSignal(cancel, grace)()
 	return agent.Follow(ctx, o, l)
 }
 
-// heed ends the attempt when the pod gets SIGTERM. The returned function stops that.
-func heed(cancel context.CancelCauseFunc, grace time.Duration) (stop func()) {
+// leaveOnSignal ends the attempt when the pod gets SIGTERM. The returned function stops that.
+func leaveOnSignal(cancel context.CancelCauseFunc, grace time.Duration) (stop func()) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGTERM, syscall.SIGINT)
 	go func() {
@@ -89,7 +89,7 @@ func optionsOf(getenv func(string) string) (o agent.Options, l agent.Lingering, 
 	if l.For, err = durationOf(getenv, agent.EnvLinger, 0); err != nil {
 		return o, l, 0, err
 	}
-	l.Clean = newBroom(o.Work, getenv(envFirst) != "").clean
+	l.Clean = newCleaner(o.Work, getenv(envFirst) != "").clean
 	return o, l, grace, nil
 }
 

@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// door is a gateway that gives attempts scripts to run.
-type door struct {
+// fakeGateway is a gateway that gives attempts scripts to run.
+type fakeGateway struct {
 	*testing.T
 	server *httptest.Server
 
@@ -51,14 +51,14 @@ type door struct {
 	next     []string
 }
 
-func newDoor(t *testing.T) *door {
-	d := &door{T: t, changed: make(chan struct{}), scripts: map[string]string{}, outcomes: map[string]string{}, reasons: map[string]string{}, logs: map[string]string{}}
+func newFakeGateway(t *testing.T) *fakeGateway {
+	d := &fakeGateway{T: t, changed: make(chan struct{}), scripts: map[string]string{}, outcomes: map[string]string{}, reasons: map[string]string{}, logs: map[string]string{}}
 	d.server = httptest.NewServer(d)
 	t.Cleanup(d.server.Close)
 	return d
 }
 
-func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *fakeGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the agent is gone
@@ -95,20 +95,20 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // script sets the command of an attempt.
-func (d *door) script(name, text string) {
+func (d *fakeGateway) script(name, text string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.scripts[name] = text
 }
 
 // heard returns the reports and logs until now.
-func (d *door) heard() (outcomes, reasons, logs map[string]string) {
+func (d *fakeGateway) heard() (outcomes, reasons, logs map[string]string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return maps.Clone(d.outcomes), maps.Clone(d.reasons), maps.Clone(d.logs)
 }
 
-func (d *door) until(what string, is func() bool) {
+func (d *fakeGateway) until(what string, is func() bool) {
 	d.Helper()
 	for late := time.After(patience); ; {
 		d.mu.Lock()
@@ -126,7 +126,7 @@ func (d *door) until(what string, is func() bool) {
 }
 
 // agent returns the agent of an attempt as a process that has not started.
-func (d *door) agent(name string, more ...string) *exec.Cmd {
+func (d *fakeGateway) agent(name string, more ...string) *exec.Cmd {
 	work := filepath.Join(d.TempDir(), "work")
 	cmd := exec.Command(os.Args[0], "run")
 	cmd.Env = append(os.Environ(), append([]string{asAgent + "=yes", agent.EnvGateway + "=" + d.server.URL, agent.EnvAttempt + "=" + name,
@@ -172,7 +172,7 @@ func start(t *testing.T, cmd *exec.Cmd) {
 // The agent is the first process of a container. It does its attempt and passes the command's
 // output on. Processes and files that the command has left are gone when a second attempt begins.
 func TestAContainer(t *testing.T) {
-	d := newDoor(t)
+	d := newFakeGateway(t)
 	marks := t.TempDir()
 	d.script("one-1", `echo hello; echo oh >&2; echo x > "$TIDEMILL_OUT/../../left"; for i in 1 2 3; do (setsid sh -c 'trap "" TERM; while :; do echo alive >> `+marks+`/alive; sleep 0.02; done' >/dev/null 2>&1 &) ; done
 		while ! test -s `+marks+`/alive; do sleep 0.02; done; (true &); exit 3`)
@@ -201,7 +201,8 @@ func TestAContainer(t *testing.T) {
 // The command runs as the agent's user, and cannot find the attempt's token. With it, the command
 // could take the pod's next attempt.
 func TestTheCommandDoesNotFindTheToken(t *testing.T) {
-	d, name := newDoor(t), "run"+rand.Text()+"-1" // a random name, because agents of other tests may not have called hide yet
+	// The name is random, because agents of other tests may not have called hide yet.
+	d, name := newFakeGateway(t), "run"+rand.Text()+"-1"
 	d.script(name, `grep -lsz "^TIDEMILL_AGENT_TOKEN=token of `+name+`\$" /proc/[0-9]*/environ
 		cat /proc/self/environ > /dev/null || echo "not even its own is read"; true`)
 	cmd := d.agent(name)
@@ -246,7 +247,7 @@ func openTo(t *testing.T, dir string) {
 
 // Orphans are reaped while the command runs.
 func TestOrphansAreBuried(t *testing.T) {
-	d := newDoor(t)
+	d := newFakeGateway(t)
 	marks := t.TempDir()
 	// The test counts children of the first process from outside, where their pids are others.
 	d.script("one-1", `for i in 1 2 3 4 5; do (setsid true &); done; echo born; while ! test -e `+marks+`/go; do sleep 0.02; done`)
@@ -294,7 +295,7 @@ func zombiesOf(t *testing.T, parent int) (n int) {
 // In a pod that is asked to leave, the command saves and leaves, and the agent reports that.
 func TestAskedToLeave(t *testing.T) {
 	for _, first := range []bool{true, false} {
-		d := newDoor(t)
+		d := newFakeGateway(t)
 		d.script("one-1", `trap 'echo saved; exit 0' TERM; echo at work; while :; do sleep 0.02; done`)
 		cmd := d.agent("one-1", agent.EnvGrace+"=40s", agent.EnvLinger+"=1m")
 		if first {
@@ -314,7 +315,7 @@ func TestAskedToLeave(t *testing.T) {
 
 // The exit code says how the agent ended.
 func TestExitCodes(t *testing.T) {
-	d := newDoor(t)
+	d := newFakeGateway(t)
 	for what, c := range map[string]struct {
 		args []string
 		env  []string

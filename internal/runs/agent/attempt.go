@@ -16,12 +16,12 @@ import (
 
 // attempt is the state of an attempt under way.
 type attempt struct {
-	o     Options
-	door  *door
-	ends  *ends
-	dirs  folders
-	order api.Order
-	gear  Equipment
+	o         Options
+	client    *client
+	ends      *ends
+	dirs      folders
+	order     api.Order
+	equipment Equipment
 
 	log         *logbook
 	checkpoints checkpoints
@@ -52,7 +52,7 @@ func do(ctx context.Context, o Options) (tidemill.Outcome, error) {
 	a := &attempt{o: o.withDefaults(), ends: newEnds(ctx), dirs: folders{o.Work}}
 	a.party = newParty(&a.o)
 	defer a.ends.close()
-	a.door = newDoor(&a.o, func() { a.ends.die(ErrSuperseded) })
+	a.client = newClient(&a.o, func() { a.ends.die(ErrSuperseded) })
 	a.where.Node = o.Node
 	err := a.begin()
 	stop := a.beat()
@@ -69,9 +69,9 @@ func do(ctx context.Context, o Options) (tidemill.Outcome, error) {
 
 // begin gets the order and the folders.
 func (a *attempt) begin() error {
-	a.log = newLogbook(a.ends.save, a.door, 0, a.o.Now)
+	a.log = newLogbook(a.ends.save, a.client, 0, a.o.Now)
 	a.log.part = a.party.name()
-	if err := a.door.insist(a.ends.work, said{}, into(&a.order)); err != nil {
+	if err := a.client.send(a.ends.work, request{}, into(&a.order)); err != nil {
 		return fmt.Errorf("ask what to do: %w", err)
 	}
 	a.log.most = a.order.Plan.MaxLog
@@ -114,7 +114,7 @@ func (a *attempt) work() error {
 	if err != nil {
 		return err
 	}
-	return a.bring()
+	return a.checkAndUpload()
 }
 
 // clock enforces the deadline. Fetching and the command share one deadline; the upload afterwards
@@ -150,18 +150,18 @@ func (c *clock) rest() {
 
 // equip waits for the machine's equipment, such as GPUs.
 func (a *attempt) equip() (err error) {
-	a.gear, err = a.o.Equip(a.ends.work, a.order.Plan)
+	a.equipment, err = a.o.Equip(a.ends.work, a.order.Plan)
 	if err != nil {
 		return &fault{permanent: !errors.Is(err, ErrPassing), err: err}
 	}
-	a.where.Card, a.where.GPUs, a.where.Image = a.gear.Card, a.gear.GPUs, a.gear.Image
-	a.where.Driver = a.gear.Driver
+	a.where.Card, a.where.GPUs, a.where.Image = a.equipment.Card, a.equipment.GPUs, a.equipment.Image
+	a.where.Driver = a.equipment.Driver
 	return nil
 }
 
-// bring checks and uploads the command's output. A stopping machine does not end the upload at
-// once; a cancellation does.
-func (a *attempt) bring() error {
+// checkAndUpload checks and uploads the command's output. A stopping machine does not end the
+// upload at once; a cancellation does.
+func (a *attempt) checkAndUpload() error {
 	if err := a.complete(); err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func (a *attempt) command() (cmd *exec.Cmd, kill func(), err error) {
 		return nil, nil, err
 	}
 	contract := contract(&a.order, a.dirs.places(), meet)
-	env := variables(os.LookupEnv, plan.Env, a.gear.Env, contract)
+	env := variables(os.LookupEnv, plan.Env, a.equipment.Env, contract)
 	if a.o.Inside {
 		if env, err = a.insideEnv(contract); err != nil {
 			return nil, nil, err
@@ -122,7 +122,7 @@ func unstarted(p *tidemill.Plan, err error) error {
 
 // container returns the call of the engine that runs the image.
 func (a *attempt) container(plan *tidemill.Plan) (*exec.Cmd, func(), error) {
-	engine := a.gear.Engine
+	engine := a.equipment.Engine
 	if engine == "" {
 		return nil, nil, permanent("run the image %s: neither docker nor podman is here", a.order.Plan.Image)
 	}
@@ -130,12 +130,12 @@ func (a *attempt) container(plan *tidemill.Plan) (*exec.Cmd, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c := &container{engine: engine, name: "tidemill-" + a.o.Attempt, labels: a.gear.Labels, plan: plan, host: a.dirs.places(),
-		gpus: a.gear.GPUs, uid: os.Getuid(), gid: os.Getgid(), shared: !a.party.alone()}
+	c := &container{engine: engine, name: "tidemill-" + a.o.Attempt, labels: a.equipment.Labels, plan: plan, host: a.dirs.places(),
+		gpus: a.equipment.GPUs, uid: os.Getuid(), gid: os.Getgid(), shared: !a.party.alone()}
 	if part := a.party.name(); part != "" {
 		c.name += "-" + part
 	}
-	c.env = variables(func(string) (string, bool) { return "", false }, plan.Env, a.gear.Env, contract(&a.order, insidePlaces(), meet))
+	c.env = variables(func(string) (string, bool) { return "", false }, plan.Env, a.equipment.Env, contract(&a.order, insidePlaces(), meet))
 	if _, ok := c.env["HOME"]; !ok && c.uid != 0 {
 		c.env["HOME"] = "/tmp" // our home folder is not in the image
 	}
@@ -156,7 +156,7 @@ const (
 func (a *attempt) endContainer(name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), engineTime)
 	defer cancel()
-	_ = exec.CommandContext(ctx, a.gear.Engine, "kill", name).Run()
+	_ = exec.CommandContext(ctx, a.equipment.Engine, "kill", name).Run()
 }
 
 // digestOf returns the digest of an image; empty if the engine does not report one.

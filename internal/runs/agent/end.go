@@ -213,7 +213,7 @@ func (a *attempt) say(word api.Finish) error {
 }
 
 func (a *attempt) finish(f api.Finish) error {
-	if err := a.door.tell(a.ends.last, "/finish", f, &api.Finished{}); err != nil {
+	if err := a.client.tell(a.ends.last, "/finish", f, &api.Finished{}); err != nil {
 		return fmt.Errorf("report the end of attempt %s (%s): %w", a.o.Attempt, f.Outcome, err)
 	}
 	return nil
@@ -227,8 +227,8 @@ func (a *attempt) lastWord(err error) api.Finish {
 	f.Outcome, f.Reason, f.Permanent = verdict(a.ends.early(), err)
 	if a.ending != nil {
 		f.Result.Exit, f.Result.Signal = a.ending.exit, a.ending.signal
-		if a.gear.Engine != "" && a.contained() {
-			f.Where.Image = digestOf(a.gear.Engine, a.order.Plan.Image)
+		if a.equipment.Engine != "" && a.contained() {
+			f.Where.Image = digestOf(a.equipment.Engine, a.order.Plan.Image)
 		}
 	}
 	if f.Outcome == tidemill.OutcomeSucceeded {
@@ -239,7 +239,7 @@ func (a *attempt) lastWord(err error) api.Finish {
 
 // gpus returns how many GPUs all workers of the attempt have held.
 func (a *attempt) gpus() int {
-	n := len(a.gear.GPUs)
+	n := len(a.equipment.GPUs)
 	if a.o.Inside {
 		n = a.order.Plan.GPUs // the plan's count, because nvidia-smi may not list all of them
 	}

@@ -187,7 +187,7 @@ var notTheirs = []string{"TIDEMILL_AGENT_", "KUBERNETES_"}
 // insideEnv returns the environment of a command in the agent's own container: the container's
 // variables, then the recipe's, the machine's and the contract's.
 func (a *attempt) insideEnv(contract map[string]string) (map[string]string, error) {
-	env := variables(func(string) (string, bool) { return "", false }, a.order.Plan.Env, a.gear.Env, contract)
+	env := variables(func(string) (string, bool) { return "", false }, a.order.Plan.Env, a.equipment.Env, contract)
 	all := containers(os.Environ())
 	maps.Copy(all, env)
 	if isWritable(all["HOME"]) {

@@ -95,7 +95,7 @@ func (a *attempt) lay(ctx context.Context, dir, tree, cache string) error {
 	if err != nil {
 		return err
 	}
-	client := a.parcels()
+	client := a.transferClient()
 	client.Cache, client.Replace = cache, true
 	if err := a.carry(ctx, func() error { return client.Get(ctx, dir, files, nil) }); err != nil {
 		return err
@@ -106,8 +106,8 @@ func (a *attempt) lay(ctx context.Context, dir, tree, cache string) error {
 	return lock(dir, files)
 }
 
-func (a *attempt) parcels() *transfer.Client {
-	return &transfer.Client{Base: a.door.base, HTTP: a.door.http, Sign: a.door.sign}
+func (a *attempt) transferClient() *transfer.Client {
+	return &transfer.Client{Base: a.client.base, HTTP: a.client.http, Sign: a.client.sign}
 }
 
 // carry transfers files, and tries again while the error may pass. Files that have arrived are
@@ -115,7 +115,7 @@ func (a *attempt) parcels() *transfer.Client {
 func (a *attempt) carry(ctx context.Context, move func() error) error {
 	for {
 		err := move()
-		if err == nil || a.door.heed(err) == nil || !transfer.Passes(ctx, err) || retry.Sleep(ctx, longestWait) != nil {
+		if err == nil || a.client.checkSuperseded(err) == nil || !transfer.Passes(ctx, err) || retry.Sleep(ctx, longestWait) != nil {
 			return err
 		}
 	}
@@ -123,7 +123,7 @@ func (a *attempt) carry(ctx context.Context, move func() error) error {
 
 // files lists the files of a tree.
 func (a *attempt) files(ctx context.Context, tree string) (all []api.File, err error) {
-	err = a.door.insist(ctx, said{path: "/files?tree=" + url.QueryEscape(tree)}, func(r io.Reader) error {
+	err = a.client.send(ctx, request{path: "/files?tree=" + url.QueryEscape(tree)}, func(r io.Reader) error {
 		all = all[:0] // an earlier try may have ended in the middle
 		for d := json.NewDecoder(r); ; {
 			var f api.File
@@ -152,7 +152,7 @@ func (a *attempt) fetchEvents(ctx context.Context) error {
 		}
 		return os.WriteFile(a.dirs.event(), newest, 0o444) // not every file system has hard links
 	}
-	err := a.door.insist(ctx, said{path: "/events"}, func(r io.Reader) error {
+	err := a.client.send(ctx, request{path: "/events"}, func(r io.Reader) error {
 		last, err := writeLines(a.dirs.events(), r)
 		if len(last) > 0 {
 			newest = last
@@ -250,11 +250,11 @@ func get(ctx context.Context, in *tidemill.Input, u *url.URL, name string) error
 	return store(name, res.Body, maxFetched)
 }
 
-// astray is the reason why a redirect is not followed.
-type astray struct{ err error }
+// badRedirect is the reason why a redirect is not followed.
+type badRedirect struct{ err error }
 
-func (a *astray) Error() string { return "it sends us on to where we do not go: " + a.err.Error() }
-func (a *astray) Unwrap() error { return a.err }
+func (a *badRedirect) Error() string { return "it sends us on to where we do not go: " + a.err.Error() }
+func (a *badRedirect) Unwrap() error { return a.err }
 
 // careful refuses redirects to unencrypted addresses, and to addresses that the recipe does not
 // allow. Otherwise an allowed server could redirect us to one that only this machine reaches.
@@ -262,11 +262,11 @@ func careful(in *tidemill.Input) func(*http.Request, []*http.Request) error {
 	return func(r *http.Request, via []*http.Request) error {
 		switch err := in.CheckURI(r.URL.String()); {
 		case len(via) > maxHops:
-			return &astray{fmt.Errorf("on and on, more than %d times", maxHops)}
+			return &badRedirect{fmt.Errorf("on and on, more than %d times", maxHops)}
 		case via[0].URL.Scheme == "https" && r.URL.Scheme != "https":
-			return &astray{errors.New("there it is not encrypted")}
+			return &badRedirect{errors.New("there it is not encrypted")}
 		case err != nil:
-			return &astray{err}
+			return &badRedirect{err}
 		}
 		return nil
 	}
@@ -278,7 +278,7 @@ func outward(u *url.URL, err error) error {
 	if errors.As(err, &outer) {
 		err = outer.Err
 	}
-	if errors.As(err, new(*astray)) {
+	if errors.As(err, new(*badRedirect)) {
 		return &fault{permanent: true, err: fmt.Errorf("%s: %w", u.Host, err)}
 	}
 	return fmt.Errorf("%s: %w", u.Host, err)

@@ -28,23 +28,23 @@ const (
 	maxAnswer   = 256 << 20 // largest response: the files of a tree
 )
 
-// door is a client of the gateway for one attempt.
-type door struct {
+// client is a client of the gateway for one attempt.
+type client struct {
 	base, token string
 	http        *http.Client
 	gone        func() // called if the attempt is superseded
 }
 
-func newDoor(o *Options, gone func()) *door {
+func newClient(o *Options, gone func()) *client {
 	c := *o.HTTP
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // else the token is sent to the new address
-	return &door{base: strings.TrimSuffix(o.Gateway, "/") + "/agent/v1/attempts/" + url.PathEscape(o.Attempt), token: o.Token, http: &c, gone: gone}
+	return &client{base: strings.TrimSuffix(o.Gateway, "/") + "/agent/v1/attempts/" + url.PathEscape(o.Attempt), token: o.Token, http: &c, gone: gone}
 }
 
-func (d *door) sign(r *http.Request) { r.Header.Set("Authorization", "Bearer "+d.token) }
+func (d *client) sign(r *http.Request) { r.Header.Set("Authorization", "Bearer "+d.token) }
 
-// said is a request to the gateway: a POST, or a GET if media is empty.
-type said struct {
+// request is a request to the gateway: a POST, or a GET if media is empty.
+type request struct {
 	path  string
 	media string
 	body  []byte
@@ -60,8 +60,8 @@ type refusal struct {
 func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
-// insist sends a request until it succeeds, fails permanently, or the context ends.
-func (d *door) insist(ctx context.Context, s said, take func(io.Reader) error) error {
+// send sends a request until it succeeds, fails permanently, or the context ends.
+func (d *client) send(ctx context.Context, s request, take func(io.Reader) error) error {
 	backoff := retry.Backoff{First: firstWait, Cap: longestWait, Jitter: 0.5}
 	for {
 		err := d.once(ctx, askWithin, s, take)
@@ -76,7 +76,7 @@ func (d *door) insist(ctx context.Context, s said, take func(io.Reader) error) e
 }
 
 // once sends a request once.
-func (d *door) once(ctx context.Context, within time.Duration, s said, take func(io.Reader) error) error {
+func (d *client) once(ctx context.Context, within time.Duration, s request, take func(io.Reader) error) error {
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	method := http.MethodGet
@@ -98,7 +98,7 @@ func (d *door) once(ctx context.Context, within time.Duration, s said, take func
 	}
 	defer drop(res.Body)
 	if res.StatusCode/100 != 2 {
-		return d.heed(refused(res))
+		return d.checkSuperseded(refused(res))
 	}
 	if take == nil {
 		return nil
@@ -106,9 +106,9 @@ func (d *door) once(ctx context.Context, within time.Duration, s said, take func
 	return take(io.LimitReader(res.Body, maxAnswer))
 }
 
-// heed checks whether an error means that the attempt is superseded. An unknown token means the
-// same, because its run has been forgotten.
-func (d *door) heed(err error) error {
+// checkSuperseded reads from an error whether the attempt is superseded, and then ends it. An
+// unknown token means the same, because its run has been forgotten.
+func (d *client) checkSuperseded(err error) error {
 	if p := new(api.Problem); errors.As(err, &p) && (p.Type == api.ProblemBase+api.Superseded || p.Status == http.StatusUnauthorized) {
 		d.gone()
 	}
@@ -157,12 +157,12 @@ func passing(err error) (after time.Duration, ok bool) {
 const jsonType, linesType, bytesType = "application/json", "application/x-ndjson", "application/octet-stream"
 
 // tell posts a body as JSON.
-func (d *door) tell(ctx context.Context, path string, body, answer any) error {
+func (d *client) tell(ctx context.Context, path string, body, answer any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return &fault{err: err}
 	}
-	return d.insist(ctx, said{path, jsonType, text}, into(answer))
+	return d.send(ctx, request{path, jsonType, text}, into(answer))
 }
 
 // into returns a function that decodes a JSON response. A decoding error may pass, because the
@@ -218,13 +218,13 @@ func (a *attempt) beatOn(ctx context.Context, every time.Duration) {
 // ignores it then, and the response to the report decides.
 func (a *attempt) beatOnce(ctx context.Context, within time.Duration) error {
 	var b api.Beat
-	door := *a.door
-	door.gone = func() {
+	client := *a.client
+	client.gone = func() {
 		if !a.telling.Load() {
-			a.door.gone()
+			a.client.gone()
 		}
 	}
-	if err := door.once(ctx, within, said{"/beat" + a.party.says(), jsonType, nil}, into(&b)); err != nil {
+	if err := client.once(ctx, within, request{"/beat" + a.party.says(), jsonType, nil}, into(&b)); err != nil {
 		return err
 	}
 	if b.Cancel != "" {
@@ -279,7 +279,7 @@ const (
 // ask waits for another attempt. If the gateway goes away meanwhile, it asks again. Every gateway
 // returns the attempt that the pod was given. The only error is a request that cannot be encoded.
 func ask(ctx context.Context, o Options, l Lingering) (next api.Given, err error) {
-	d := newDoor(&o, func() {})
+	d := newClient(&o, func() {})
 	until := time.Now().Add(l.For)
 	backoff := retry.Backoff{First: firstWait, Cap: askAgain}
 	for {
@@ -307,8 +307,8 @@ func ask(ctx context.Context, o Options, l Lingering) (next api.Given, err error
 	}
 }
 
-func askOnce(ctx context.Context, d *door, within time.Duration, text []byte) (next api.Given, err error) {
-	err = d.once(ctx, within, said{"/next", jsonType, text}, func(r io.Reader) error {
+func askOnce(ctx context.Context, d *client, within time.Duration, text []byte) (next api.Given, err error) {
+	err = d.once(ctx, within, request{"/next", jsonType, text}, func(r io.Reader) error {
 		err := json.NewDecoder(r).Decode(&next)
 		if errors.Is(err, io.EOF) {
 			return nil // no content: the pod shall leave

@@ -26,11 +26,11 @@ const (
 // writers wait, and so does the command. So memory is bounded and nothing is lost. When the
 // context ends, writers no longer wait.
 type logbook struct {
-	door *door
-	ctx  context.Context // context of the requests
-	now  func() time.Time
-	most int64  // largest number of bytes to keep; 0 is no bound
-	part string // name of the worker or server; empty is the first worker
+	client *client
+	ctx    context.Context // context of the requests
+	now    func() time.Time
+	most   int64  // largest number of bytes to keep; 0 is no bound
+	part   string // name of the worker or server; empty is the first worker
 
 	mu      sync.Mutex
 	open    map[string]*splitter // lines that have not ended, by stream
@@ -49,8 +49,8 @@ type logbook struct {
 	told    int64                 // bytes that the gateway has; used only by the same goroutine
 }
 
-func newLogbook(ctx context.Context, d *door, most int64, now func() time.Time) *logbook {
-	return &logbook{door: d, ctx: ctx, now: now, most: most, open: map[string]*splitter{}}
+func newLogbook(ctx context.Context, d *client, most int64, now func() time.Time) *logbook {
+	return &logbook{client: d, ctx: ctx, now: now, most: most, open: map[string]*splitter{}}
 }
 
 // write adds output of the command to the log.
@@ -162,7 +162,7 @@ func (l *logbook) send(chunk []byte) {
 	if l.refused.Load() != nil {
 		return
 	}
-	err := l.door.insist(l.ctx, said{l.place(), bytesType, chunk}, nil)
+	err := l.client.send(l.ctx, request{l.place(), bytesType, chunk}, nil)
 	if err != nil {
 		err = fmt.Errorf("send the log: %w", err)
 		l.refused.Store(&err)

@@ -67,7 +67,7 @@ func (a *attempt) ended(c *child, asked bool) error {
 // watch follows the command's files while it runs. The returned function stops that, waits for
 // it, and reports the last progress.
 func (a *attempt) watch(c *child) (stop func()) {
-	p := &progress{door: a.door, steps: steps{folder: a.dirs.out()}, attempt: a.order.Attempt, now: a.o.Now, log: a.log, measure: c.measure}
+	p := &progress{client: a.client, steps: steps{folder: a.dirs.out()}, attempt: a.order.Attempt, now: a.o.Now, log: a.log, measure: c.measure}
 	ctx, cancel := context.WithCancel(a.ends.save)
 	var all sync.WaitGroup
 	if !a.party.first() {

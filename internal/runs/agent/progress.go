@@ -21,7 +21,7 @@ const stepEvery = 500 * time.Millisecond
 
 // progress reports the command's progress.
 type progress struct {
-	door    *door
+	client  *client
 	steps   steps
 	attempt int
 	now     func() time.Time
@@ -61,7 +61,7 @@ func (p *progress) look(ctx context.Context, read func() (api.Progress, bool)) {
 	}
 	line, err := stepLine(p.next, p.attempt, p.now())
 	if err == nil {
-		err = p.door.insist(ctx, said{"/progress", linesType, line}, nil)
+		err = p.client.send(ctx, request{"/progress", linesType, line}, nil)
 	}
 	if err == nil {
 		p.next, p.some = api.Progress{}, false
@@ -167,7 +167,7 @@ func readStep(line []byte, n int) (api.Progress, bool) {
 		return api.Progress{}, false
 	}
 	var o map[string]any
-	if json.Unmarshal(line, &o) != nil && json.Unmarshal(withoutAliens(line), &o) != nil {
+	if json.Unmarshal(line, &o) != nil && json.Unmarshal(withoutInvalidNumbers(line), &o) != nil {
 		return api.Progress{}, false
 	}
 	p := api.Progress{Step: float64(n), Metrics: map[string]float64{}}
@@ -290,9 +290,9 @@ func atMost(all map[string]float64, most, letters int) (left int) {
 	return left
 }
 
-// alien finds the first number that JSON does not allow but many libraries write, such as NaN. It
-// returns the text and its index.
-func alien(text []byte) (word string, at int) {
+// invalidNumber finds the first number that JSON does not allow but many libraries write, such as
+// NaN. It returns the text and its index.
+func invalidNumber(text []byte) (word string, at int) {
 	inside := false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -302,7 +302,7 @@ func alien(text []byte) (word string, at int) {
 			inside = !inside
 		case inside:
 		case c == 'N' || c == 'I' || c == '-' || c == 'n' || c == 'i':
-			if word := alienAt(text[i:]); word != "" {
+			if word := invalidNumberAt(text[i:]); word != "" {
 				return word, i
 			}
 		}
@@ -310,7 +310,7 @@ func alien(text []byte) (word string, at int) {
 	return "", -1
 }
 
-func alienAt(text []byte) string {
+func invalidNumberAt(text []byte) string {
 	for _, word := range []string{"NaN", "-Infinity", "Infinity", "nan", "-inf", "inf", "-NaN", "-nan"} {
 		if bytes.HasPrefix(text, []byte(word)) {
 			return word
@@ -319,11 +319,11 @@ func alienAt(text []byte) string {
 	return ""
 }
 
-// withoutAliens replaces each of them by null.
-func withoutAliens(text []byte) []byte {
+// withoutInvalidNumbers replaces all such numbers by null.
+func withoutInvalidNumbers(text []byte) []byte {
 	var clean []byte
 	for {
-		word, at := alien(text)
+		word, at := invalidNumber(text)
 		if at < 0 {
 			return append(clean, text...)
 		}
@@ -346,7 +346,7 @@ func object(text []byte) (map[string]any, error) {
 }
 
 func explain(text []byte, err error) error {
-	if word, at := alien(text); at >= 0 {
+	if word, at := invalidNumber(text); at >= 0 {
 		return fmt.Errorf("line %d: %s is not JSON, and nothing can be judged by it: write null, or leave it out", lineOf(text, at), word)
 	}
 	var wrong *json.SyntaxError

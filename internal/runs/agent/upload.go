@@ -35,7 +35,7 @@ func (a *attempt) upload(ctx context.Context) error {
 	if len(files) == 0 {
 		return nil
 	}
-	if err := a.carry(ctx, func() error { return a.parcels().Put(ctx, out, files, nil) }); err != nil {
+	if err := a.carry(ctx, func() error { return a.transferClient().Put(ctx, out, files, nil) }); err != nil {
 		return fmt.Errorf("upload the command's output: %w", err)
 	}
 	a.made = files
@@ -235,12 +235,12 @@ func (a *attempt) saveCheckpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = a.carry(ctx, func() error { return a.parcels().Put(ctx, dir, files, nil) })
+	err = a.carry(ctx, func() error { return a.transferClient().Put(ctx, dir, files, nil) })
 	if is, _ := a.checkpoints.look(); is != before {
 		return errChanging
 	}
 	if err != nil {
 		return err
 	}
-	return a.door.tell(ctx, "/checkpoint", api.CheckpointTaken{Files: files}, &api.TreeRef{})
+	return a.client.tell(ctx, "/checkpoint", api.CheckpointTaken{Files: files}, &api.TreeRef{})
 }

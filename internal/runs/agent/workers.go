@@ -26,7 +26,7 @@ var errOver = errors.New("the first worker has ended")
 const (
 	gatherEvery  = 200 * time.Millisecond // pause between beats while waiting, for the first ones
 	gatherSlowly = 2 * time.Second        // pause between later beats while waiting
-	quickly      = 50                     // number of beats with the short pause
+	quickBeats   = 50                     // number of beats with the short pause
 	leaveOthers  = 5 * time.Second        // time for other commands to leave after the first worker's has ended
 	awaitOthers  = 10 * time.Second       // longest wait of the first worker for the others
 )
@@ -43,10 +43,10 @@ type party struct {
 	index            int
 	workers, servers []string
 
-	ready, over, hurry atomic.Bool
-	asked              atomic.Int64
-	changed            chan struct{} // signal to send a beat at once
-	all, apart         *gate
+	ready, over, waiting atomic.Bool
+	asked                atomic.Int64
+	changed              chan struct{} // signal to send a beat at once
+	all, apart           *gate
 }
 
 // gate stays open once it was opened.
@@ -91,19 +91,19 @@ func (p *party) title() string {
 
 // pace returns the pause until the next beat.
 func (p *party) pace(every time.Duration) time.Duration {
-	if !p.hurry.Load() {
+	if !p.waiting.Load() {
 		return every
 	}
-	if p.asked.Add(1) <= quickly {
+	if p.asked.Add(1) <= quickBeats {
 		return min(gatherEvery, every)
 	}
 	return min(gatherSlowly, every)
 }
 
-// stir sends a beat at once, and the next ones soon.
-func (p *party) stir(soon bool) {
+// beatSoon sends a beat at once, and the next ones soon.
+func (p *party) beatSoon(soon bool) {
 	p.asked.Store(0)
-	p.hurry.Store(soon)
+	p.waiting.Store(soon)
 	select {
 	case p.changed <- struct{}{}:
 	default: // a beat is about to be sent
@@ -138,7 +138,7 @@ func (a *attempt) gather() error {
 	a.clock.rest()
 	err := a.stage("gather", func() error {
 		p.ready.Store(true)
-		p.stir(true)
+		p.beatSoon(true)
 		select {
 		case <-p.all.open:
 			return nil
@@ -146,7 +146,7 @@ func (a *attempt) gather() error {
 			return fmt.Errorf("wait for the other workers: %w", a.ends.early())
 		}
 	})
-	p.hurry.Store(false)
+	p.waiting.Store(false)
 	a.clock.run()
 	return err
 }
@@ -159,7 +159,7 @@ func (a *attempt) disperse() {
 		return
 	}
 	p.over.Store(true)
-	p.stir(true)
+	p.beatSoon(true)
 	t := time.NewTimer(awaitOthers)
 	defer t.Stop()
 	select {

@@ -154,19 +154,19 @@ func serveFor(at string) error {
 	}
 }
 
-// troupe is a group of agents that work on an attempt together.
-type troupe struct {
+// group is a group of agents that work on an attempt together.
+type group struct {
 	*gateway
 	ended map[string]<-chan error
 	all   map[string]Options
 }
 
-// newTroupe returns a group of agents that have not started.
-func newTroupe(t *testing.T, workers, servers int) *troupe {
+// newGroup returns a group of agents that have not started.
+func newGroup(t *testing.T, workers, servers int) *group {
 	g := newGateway(t)
 	g.many = workers + servers
 	g.order.Plan.Workers = workers
-	r := &troupe{gateway: g, ended: map[string]<-chan error{}, all: map[string]Options{}}
+	r := &group{gateway: g, ended: map[string]<-chan error{}, all: map[string]Options{}}
 	if servers > 0 {
 		g.order.Plan.Servers = &tidemill.Servers{Count: servers}
 	}
@@ -191,14 +191,14 @@ func newTroupe(t *testing.T, workers, servers int) *troupe {
 	return r
 }
 
-func (r *troupe) start(who ...string) {
+func (r *group) start(who ...string) {
 	for _, name := range who {
 		r.ended[name] = r.begin(context.Background(), r.all[name])
 	}
 }
 
 // ends waits until all agents have ended, and checks their errors.
-func (r *troupe) ends(want map[string]error) {
+func (r *group) ends(want map[string]error) {
 	r.t.Helper()
 	for name, ended := range r.ended {
 		if err := r.wait(ended); !errors.Is(err, want[name]) {
@@ -210,14 +210,14 @@ func (r *troupe) ends(want map[string]error) {
 	}
 }
 
-func (r *troupe) reduces() {
+func (r *group) reduces() {
 	r.order.Plan.Command, r.order.Plan.Env = []string{os.Args[0]}, map[string]string{asWhat: "reduce"}
 }
 
 // Two workers and a parameter server find each other and make one output. The server, which never
 // ends by itself, is ended with them, and no line of the logs is lost.
 func TestWorkersAndAServer(t *testing.T) {
-	r := newTroupe(t, 2, 1)
+	r := newGroup(t, 2, 1)
 	r.reduces()
 	r.start("w1", "ps0", "w0")
 	r.ends(nil)
@@ -239,7 +239,7 @@ func TestWorkersAndAServer(t *testing.T) {
 // An agent whose command fails reports that itself; the attempt ends, and the other commands are
 // killed.
 func TestOneFailureEndsAll(t *testing.T) {
-	r := newTroupe(t, 2, 1)
+	r := newGroup(t, 2, 1)
 	marks := t.TempDir()
 	r.sh(`trap "" TERM; if test "$TIDEMILL_ROLE" = server; then me=ps; else me=w$RANK; fi; echo $$ > ` + marks + `/$me.new; mv ` + marks + `/$me.new ` + marks + `/$me
 		if test $me = w1; then while ! test -e ` + marks + `/w0 || ! test -e ` + marks + `/ps; do sleep 0.02; done; echo it is all wrong >&2; exit 3; fi
@@ -285,7 +285,7 @@ func TestOneIsKilled(t *testing.T) {
 	for who, want := range map[string]string{"w0": "killed by SIGKILL", "w1": "worker 1: killed by SIGKILL", "ps0": "parameter server 0: killed by SIGKILL"} {
 		t.Run(who, func(t *testing.T) {
 			t.Parallel()
-			r := newTroupe(t, 2, 1)
+			r := newGroup(t, 2, 1)
 			marks := t.TempDir()
 			r.sh(`if test "$TIDEMILL_ROLE" = server; then me=ps0; else me=w$RANK; fi; echo $$ > ` + marks + `/$me.new; mv ` + marks + `/$me.new ` + marks + `/$me; echo here; sleep 600; sleep 600`)
 			r.start("w0", "w1", "ps0")
@@ -327,7 +327,7 @@ func TestTheyGather(t *testing.T) {
 // the deadline is too short for the command itself.
 func gathered(t *testing.T, deadline time.Duration) bool {
 	t.Helper()
-	r := newTroupe(t, 2, 0)
+	r := newGroup(t, 2, 0)
 	r.order.Plan.Deadline = deadline
 	r.order.BeatSeconds = 0.05
 	r.reduces()
@@ -355,7 +355,7 @@ func gathered(t *testing.T, deadline time.Duration) bool {
 
 // A cancelled attempt is reported once, and all commands are asked to leave.
 func TestCancelledTogether(t *testing.T) {
-	r := newTroupe(t, 2, 1)
+	r := newGroup(t, 2, 1)
 	marks := t.TempDir()
 	r.sh(`trap 'touch ` + marks + `/$TIDEMILL_ROLE$RANK; exit 0' TERM; echo here; sleep 600 & wait`)
 	r.start("w0", "w1", "ps0")
@@ -376,7 +376,7 @@ func TestCancelledTogether(t *testing.T) {
 
 // If the machine of one worker stops, the attempt ends as left, and names the worker.
 func TestAPartIsEvicted(t *testing.T) {
-	r := newTroupe(t, 2, 0)
+	r := newGroup(t, 2, 0)
 	r.sh(`echo here; sleep 600 & wait`)
 	r.start("w0")
 	ctx, evict := context.WithCancelCause(t.Context())

@@ -37,7 +37,7 @@ const (
 type gateway struct {
 	t      *testing.T
 	server *httptest.Server
-	at     *porch
+	at     *listener
 	asking sync.WaitGroup
 
 	mu       sync.Mutex
@@ -69,21 +69,21 @@ func newGateway(t *testing.T) *gateway {
 	g.order = api.Order{Run: "run1", Recipe: "intent", Key: "bot-42", Attempt: 1, Causes: 1, Event: json.RawMessage(`{"id":"e1"}`), BeatSeconds: 0.1,
 		Plan: tidemill.Plan{Dir: t.TempDir(), Pool: "default", Deadline: patience, Grace: 30 * time.Second, MaxOutput: 1 << 30, MaxLog: 1 << 30}}
 	g.server = httptest.NewUnstartedServer(g)
-	g.at = &porch{Listener: g.server.Listener}
+	g.at = &listener{Listener: g.server.Listener}
 	g.server.Listener = g.at
 	g.server.Start()
 	t.Cleanup(g.server.Close)
 	return g
 }
 
-// porch is the gateway's listener. While it is shut, connections are closed; the gateway keeps
+// listener is the gateway's listener. While it is shut, connections are closed; the gateway keeps
 // its address, which another process could take otherwise.
-type porch struct {
+type listener struct {
 	net.Listener
 	shut atomic.Bool
 }
 
-func (p *porch) Accept() (net.Conn, error) {
+func (p *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := p.Listener.Accept()
 		if err != nil || !p.shut.Load() {

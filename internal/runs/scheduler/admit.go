@@ -80,8 +80,8 @@ func (f *Foreman) admit(ctx context.Context, pool string) (bool, error) {
 	return true, nil
 }
 
-// bring does the next step of a making: it commits an output, or starts a due run.
-func (f *Foreman) bring(ctx context.Context, m *fold.Making) error {
+// advance does the next step of a making: it commits an output, or starts a due run.
+func (f *Foreman) advance(ctx context.Context, m *fold.Making) error {
 	if next(m, f.now()) == settles {
 		var err error
 		if m, err = f.settle(ctx, m.Live); err != nil {
@@ -120,16 +120,16 @@ func (f *Foreman) Advance(ctx context.Context, recipe, key string) error {
 	if err != nil {
 		return err
 	}
-	return f.bring(ctx, m)
+	return f.advance(ctx, m)
 }
 
 // inPassing does the work that is due after a fact. A failure is only logged, because the fact is
 // on the log and Watch tries the work again.
 func (f *Foreman) inPassing(ctx context.Context, m *fold.Making) {
-	f.forgive(m, f.bring(ctx, m))
+	f.logFailure(m, f.advance(ctx, m))
 }
 
-func (f *Foreman) forgive(m *fold.Making, err error) {
+func (f *Foreman) logFailure(m *fold.Making, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ledger.ErrCatchingUp) {
 		f.log.Warn("scheduler: starting due runs failed; retrying", "recipe", m.Recipe, "key", m.Key, "reason", err)
 	}

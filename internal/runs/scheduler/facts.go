@@ -202,7 +202,7 @@ func candidate(r *tidemill.Run, d tidemill.RunFinished, at time.Time) *tidemill.
 	first, last := r.Attempts[0], r.Attempts[len(r.Attempts)-1]
 	c := &tidemill.Candidate{Model: p.Model, Champion: p.Champion, Origin: tidemill.Origin{
 		Run: r.ID, Recipe: r.Recipe, Key: r.Key, Config: r.Config, Attempt: d.Attempt, Began: first.Started, Ended: at,
-		Inputs: told(p.Inputs), Causes: r.Causes, First: r.First, Newest: r.Newest, By: r.By,
+		Inputs: withoutCredentials(p.Inputs), Causes: r.Causes, First: r.First, Newest: r.Newest, By: r.By,
 		Mark: tidemill.Mark{Partition: r.Partition, Offset: first.Offset}, Where: last.Where.With(d.Where)}}
 	if p.Judge != nil { // absent in runs from before there were gates
 		c.Judge = *p.Judge
@@ -212,9 +212,9 @@ func candidate(r *tidemill.Run, d tidemill.RunFinished, at time.Time) *tidemill.
 	return c
 }
 
-// told returns a plan's inputs without credentials, which may be in an address after the ? or
-// before the host.
-func told(inputs []tidemill.Input) []tidemill.Input {
+// withoutCredentials returns a plan's inputs without credentials, which may be in an address
+// after the ? or before the host.
+func withoutCredentials(inputs []tidemill.Input) []tidemill.Input {
 	all := slices.Clone(inputs)
 	for i := range all {
 		all[i].Allow = nil

@@ -103,7 +103,7 @@ func TestWhatBringsNoCandidate(t *testing.T) {
 func TestInputsAreToldWithoutKeys(t *testing.T) {
 	t.Parallel()
 	inputs := []tidemill.Input{{Name: "a", URI: "https://ada:pw@data.example/x.csv?sig=secret", Allow: []string{"https://data.example/"}}, {Name: "b", Dataset: "d", Commit: "c"}}
-	got := told(inputs)
+	got := withoutCredentials(inputs)
 	if got[0].URI != "https://data.example/x.csv" || got[0].Allow != nil || got[1].Commit != "c" || inputs[0].Allow == nil {
 		t.Errorf("told are %+v of %+v", got, inputs)
 	}
@@ -116,7 +116,7 @@ func TestASuccessWithoutAModelFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := sound(&tidemill.Run{Plan: plan}, tidemill.RunFinished{Outcome: tidemill.OutcomeSucceeded})
+	d := checkOutput(&tidemill.Run{Plan: plan}, tidemill.RunFinished{Outcome: tidemill.OutcomeSucceeded})
 	if d.Outcome != tidemill.OutcomeFailed || !d.Permanent || !strings.Contains(d.Reason, "nothing for the model intent/bot-42") {
 		t.Errorf("it is %+v", d)
 	}

@@ -24,15 +24,15 @@ func (f *Foreman) Finish(ctx context.Context, run *tidemill.Run, attempt int, d 
 		return f.ledger.Run(ctx, run.ID)
 	}
 	d.Attempt = attempt
-	m, err := f.conclude(ctx, run, byGateway, sound(run, d))
+	m, err := f.conclude(ctx, run, byGateway, checkOutput(run, d))
 	if err != nil {
 		return nil, err
 	}
-	now, err := f.asItIs(ctx, m, run.ID)
+	now, err := f.currentRun(ctx, m, run.ID)
 	if m.Gone && errors.Is(err, ledger.ErrUnknown) {
 		now, err = forgotten(run), nil
 	}
-	f.forgive(m, f.refill(ctx, run.Pool))
+	f.logFailure(m, f.refill(ctx, run.Pool))
 	return now, err
 }
 
@@ -52,7 +52,7 @@ func (f *Foreman) conclude(ctx context.Context, run *tidemill.Run, component str
 	d.Candidate = candidate(run, d, at)
 	_, m, err := f.put(ctx, finishedFact(run, component, d, at), at)
 	if errors.Is(err, broker.ErrTooLarge) {
-		d = tooMuch(d)
+		d = withoutDetails(d)
 		_, m, err = f.put(ctx, finishedFact(run, component, d, f.now()), f.now())
 	}
 	if err != nil {
@@ -64,23 +64,23 @@ func (f *Foreman) conclude(ctx context.Context, run *tidemill.Run, component str
 	}
 	settled, err := f.settle(ctx, m.Live)
 	if err != nil {
-		f.forgive(m, err)
+		f.logFailure(m, err)
 		return m, nil
 	}
 	return settled, nil
 }
 
-// asItIs returns a run from the making, or from the ledger if the making no longer contains it.
-func (f *Foreman) asItIs(ctx context.Context, m *fold.Making, id string) (*tidemill.Run, error) {
+// currentRun returns a run from the making, or from the ledger if the making no longer contains it.
+func (f *Foreman) currentRun(ctx context.Context, m *fold.Making, id string) (*tidemill.Run, error) {
 	if run := m.Find(id); run != nil {
 		return run, nil
 	}
 	return f.ledger.Run(ctx, id)
 }
 
-// sound turns a success without output into a failure. Without it, a run for a dataset would wait
-// for its commit for ever, and a run for a model would succeed without a version.
-func sound(run *tidemill.Run, d tidemill.RunFinished) tidemill.RunFinished {
+// checkOutput turns a success without output into a failure. Without it, a run for a dataset
+// would wait for its commit for ever, and a run for a model would succeed without a version.
+func checkOutput(run *tidemill.Run, d tidemill.RunFinished) tidemill.RunFinished {
 	var p tidemill.Plan
 	_ = json.Unmarshal(run.Plan, &p) // the fold has written it
 	if d.Outcome != tidemill.OutcomeSucceeded || d.Artifact != "" {
@@ -98,9 +98,9 @@ func sound(run *tidemill.Run, d tidemill.RunFinished) tidemill.RunFinished {
 	return d
 }
 
-// tooMuch returns a failure for an attempt whose end does not fit into an event because of its
-// metrics or inputs. To cut those silently would make them wrong.
-func tooMuch(d tidemill.RunFinished) tidemill.RunFinished {
+// withoutDetails returns a failure for an attempt whose end does not fit into an event because of
+// its metrics or inputs. To cut those silently would make them wrong.
+func withoutDetails(d tidemill.RunFinished) tidemill.RunFinished {
 	return tidemill.RunFinished{Attempt: d.Attempt, Outcome: tidemill.OutcomeFailed, Permanent: true, Where: d.Where,
 		Reason: fmt.Sprintf("its end does not fit into an event: %d metrics; write fewer to metrics.json", len(d.Metrics)),
 		Result: tidemill.Result{Exit: d.Exit, Signal: d.Signal, PeakMemory: d.PeakMemory, GPUSeconds: d.GPUSeconds, Stages: d.Stages}}
@@ -118,7 +118,7 @@ func (f *Foreman) Cancel(ctx context.Context, run *tidemill.Run, by, reason stri
 		return nil, err
 	}
 	f.inPassing(ctx, m) // another run of the key may have waited for the end of this one
-	return f.asItIs(ctx, m, run.ID)
+	return f.currentRun(ctx, m, run.ID)
 }
 
 // settle commits a run's output to its dataset and appends the fact. The ids of commit, event and

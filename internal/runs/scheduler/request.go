@@ -148,7 +148,7 @@ func (f *Foreman) Again(ctx context.Context, id string, c tidemill.Cause, correl
 	if err != nil {
 		return fmt.Errorf("ask for run %s again: %w", id, err)
 	}
-	events, err := f.whatAsked(ctx, run)
+	events, err := f.requestEvents(ctx, run)
 	if err != nil {
 		return fmt.Errorf("ask for run %s again: %w", id, err)
 	}
@@ -161,9 +161,9 @@ func (f *Foreman) Again(ctx context.Context, id string, c tidemill.Cause, correl
 	return err
 }
 
-// whatAsked returns the events that asked for a run, oldest first. If there are too many, it
+// requestEvents returns the events that asked for a run, oldest first. If there are too many, it
 // returns the newest.
-func (f *Foreman) whatAsked(ctx context.Context, run *tidemill.Run) (events []json.RawMessage, err error) {
+func (f *Foreman) requestEvents(ctx context.Context, run *tidemill.Run) (events []json.RawMessage, err error) {
 	bytes := 0
 	for _, offset := range slices.Backward(run.Asked[max(0, len(run.Asked)-mostAsking):]) {
 		d, err := f.requestAt(ctx, run.Partition, offset)

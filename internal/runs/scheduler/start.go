@@ -191,19 +191,19 @@ func (f *Foreman) launch(ctx context.Context, run *tidemill.Run, a tidemill.Atte
 		fault = unfitf("its plan could not be made when it began; ask for it again")
 	}
 	if fault != nil {
-		return f.stillborn(ctx, run, a, fault)
+		return f.failLaunch(ctx, run, a, fault)
 	}
 	f.log.Debug("an attempt begins", "recipe", run.Recipe, "key", run.Key, "run", run.ID)
 	err := f.opt.Launcher.Launch(ctx, Attempt{Name: tidemill.AttemptName(run.ID, a.Number), Run: run.ID, Recipe: run.Recipe,
 		Key: run.Key, Number: a.Number, Token: f.opt.Tokens.Of(run.ID, a), Plan: plan})
 	if err != nil {
-		return f.stillborn(ctx, run, a, fmt.Errorf("it could not be launched: %w", err))
+		return f.failLaunch(ctx, run, a, fmt.Errorf("it could not be launched: %w", err))
 	}
 	return nil
 }
 
-// stillborn ends an attempt that never ran. The run gets another one unless that would fail too.
-func (f *Foreman) stillborn(ctx context.Context, run *tidemill.Run, a tidemill.Attempt, why error) error {
+// failLaunch ends an attempt that never ran. The run gets another one unless that would fail too.
+func (f *Foreman) failLaunch(ctx context.Context, run *tidemill.Run, a tidemill.Attempt, why error) error {
 	d := tidemill.RunFinished{Attempt: a.Number, Outcome: tidemill.OutcomeLost, Reason: why.Error(), Result: tidemill.Result{Exit: -1}}
 	if _, hopeless := errors.AsType[*unfit](why); hopeless || errors.Is(why, ErrUnlaunchable) {
 		d.Outcome, d.Permanent = tidemill.OutcomeFailed, true

@@ -17,18 +17,18 @@ import (
 const (
 	sweepEvery   = 2 * time.Second
 	recoverEvery = time.Minute
-	// breath is the shortest time between two looks at the pools, even if many facts arrive. A
-	// request, or the end of an attempt, fills its own pool without Watch.
-	breath = 50 * time.Millisecond
+	// shortestPause is the shortest time between two looks at the pools, even if many facts
+	// arrive. A request, or the end of an attempt, fills its own pool without Watch.
+	shortestPause = 50 * time.Millisecond
 
 	firstPause = 100 * time.Millisecond
 	lastPause  = 5 * time.Second
 
-	// inARound is how many attempts one look at a pool begins before the other work is done
+	// startsPerLook is how many attempts one look at a pool begins before the other work is done
 	// again.
-	inARound = 100
-	// atOnce is how many attempts one look at a pool begins at the same time.
-	atOnce = 8
+	startsPerLook = 100
+	// startsAtOnce is how many attempts one look at a pool begins at the same time.
+	startsAtOnce = 8
 )
 
 // Watch does the work that needs a clock until the context ends: it starts due runs, finds lost
@@ -57,7 +57,7 @@ type loop struct {
 // round looks at the pools, and now and then at everything else. It decides nothing before the
 // ledger has caught up.
 func (w *watcher) round(ctx context.Context, l *loop) error {
-	w.deaf = w.deaf || w.ledger.Status().Behind > 0
+	w.missedBeats = w.missedBeats || w.ledger.Status().Behind > 0
 	if err := w.ledger.CaughtUp(ctx); err != nil {
 		return err
 	}
@@ -108,11 +108,11 @@ func (w *watcher) admitAll(ctx context.Context) error {
 func (w *watcher) fill(ctx context.Context, pool string) error {
 	var (
 		beginning sync.WaitGroup
-		room      = make(chan struct{}, atOnce)
+		room      = make(chan struct{}, startsAtOnce)
 		fruitless atomic.Int32
 		all       faults
 	)
-	for n := 0; n < inARound && fruitless.Load() < maxFruitless; n++ {
+	for n := 0; n < startsPerLook && fruitless.Load() < maxFruitless; n++ {
 		slot, got, err := w.claim(ctx, pool)
 		if all.add(err); err != nil || !got {
 			break
@@ -148,7 +148,7 @@ func (f *faults) err() error { return errors.Join(f.all...) }
 func (l *loop) pause(err error) time.Duration {
 	if err == nil || errors.Is(err, ledger.ErrCatchingUp) {
 		l.failures = 0
-		return breath
+		return shortestPause
 	}
 	l.failures++
 	return retry.Backoff{First: firstPause, Cap: lastPause}.After(l.failures)
@@ -172,10 +172,10 @@ func (l *loop) rest(ctx context.Context, changed <-chan struct{}, pause time.Dur
 // then.
 type watcher struct {
 	*Foreman
-	rules rules
-	since map[string]time.Time // last sign of life, by the attempt's name
-	asked map[string]time.Time // time of the last question to the launcher for a waiting attempt, by its name
-	deaf  bool                 // whether beats may have been missed since the last sweep
+	rules       rules
+	since       map[string]time.Time // last sign of life, by the attempt's name
+	asked       map[string]time.Time // time of the last question to the launcher for a waiting attempt, by its name
+	missedBeats bool                 // whether beats may have been missed since the last sweep
 }
 
 // sweep looks at everything that is under way: it commits outputs and finds lost attempts. An
@@ -206,14 +206,14 @@ func (w *watcher) listen(ctx context.Context) (live []tidemill.Run, beats map[st
 	if live, err = w.ledger.Live(ctx); err == nil {
 		beats, err = w.ledger.Beats(ctx)
 	}
-	w.deaf = w.deaf || err != nil
+	w.missedBeats = w.missedBeats || err != nil
 	return live, beats, err
 }
 
 // keep updates the last sign of life of each attempt, and forgets ended attempts.
 func (w *watcher) keep(live []tidemill.Run, beats map[string]time.Time, now time.Time) {
-	if w.deaf {
-		w.since, w.deaf = nil, false
+	if w.missedBeats {
+		w.since, w.missedBeats = nil, false
 	}
 	since := make(map[string]time.Time, len(live))
 	for i := range live {

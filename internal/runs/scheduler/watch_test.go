@@ -26,7 +26,7 @@ func TestPausesGrow(t *testing.T) {
 	if got := l.pause(away); got != lastPause {
 		t.Errorf("after many it rests %s", got)
 	}
-	if got := l.pause(fmt.Errorf("read: %w", ledger.ErrCatchingUp)); got != breath {
+	if got := l.pause(fmt.Errorf("read: %w", ledger.ErrCatchingUp)); got != shortestPause {
 		t.Errorf("to catch up is no failure: it rests %s", got)
 	}
 	if got := l.pause(away); got != firstPause {
@@ -45,9 +45,9 @@ func TestWhenAWatcherWakes(t *testing.T) {
 		{"nothing happens", 0, time.Hour, sweepEvery},
 		{"something is due", time.Second, time.Hour, time.Second},
 		{"something is due behind the next sweep", time.Minute, time.Hour, sweepEvery},
-		{"something was due", -time.Second, time.Hour, breath},
+		{"something was due", -time.Second, time.Hour, shortestPause},
 		{"a fact comes", 0, time.Second, time.Second},
-		{"a fact has come", 0, 0, breath},
+		{"a fact has come", 0, 0, shortestPause},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
@@ -57,7 +57,7 @@ func TestWhenAWatcherWakes(t *testing.T) {
 			}
 			changed := make(chan struct{})
 			time.AfterFunc(c.changes, func() { close(changed) })
-			l.rest(t.Context(), changed, breath, time.Now)
+			l.rest(t.Context(), changed, shortestPause, time.Now)
 			if got := time.Since(began); got != c.want {
 				t.Errorf("%s: it wakes after %s, want %s", c.name, got, c.want)
 			}
@@ -87,10 +87,10 @@ func TestWhenAnAttemptWasHeardOf(t *testing.T) {
 	all := []tidemill.Run{*live("running", time.Time{}, tidemill.Attempt{Number: 1})}
 	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
 	for _, step := range []struct {
-		name      string
-		deaf      bool
-		beat      time.Time
-		now, want time.Time
+		name        string
+		missedBeats bool
+		beat        time.Time
+		now, want   time.Time
 	}{
 		{"it is new, and was heard of before that", false, at(-3), at(0), at(0)},
 		{"it beats", false, at(9), at(10), at(9)},
@@ -103,7 +103,7 @@ func TestWhenAnAttemptWasHeardOf(t *testing.T) {
 		if !step.beat.IsZero() {
 			beats["live-1"] = step.beat
 		}
-		w.deaf = w.deaf || step.deaf
+		w.missedBeats = w.missedBeats || step.missedBeats
 		if w.keep(all, beats, step.now); w.since["live-1"] != step.want {
 			t.Errorf("%s: it was heard of at %s, want %s", step.name, w.since["live-1"], step.want)
 		}

@@ -8,17 +8,17 @@ import (
 	"path/filepath"
 )
 
-// broom cleans the container after an attempt, so that the next finds it as the image has it. It
+// cleaner cleans the container after an attempt, so that the next finds it as the image has it. It
 // removes processes, the work folder, and new files in the folders for temporary files.
-type broom struct {
+type cleaner struct {
 	work  string
 	alone bool // all processes but the first and this one are the command's
 	was   map[string]map[string]bool
 }
 
-// newBroom records the temporary files from before any attempt.
-func newBroom(work string, alone bool) *broom {
-	b := &broom{work: work, alone: alone, was: map[string]map[string]bool{}}
+// newCleaner records the temporary files from before any attempt.
+func newCleaner(work string, alone bool) *cleaner {
+	b := &cleaner{work: work, alone: alone, was: map[string]map[string]bool{}}
 	for _, dir := range []string{os.TempDir(), "/dev/shm"} {
 		if !alone {
 			break // other programs of the machine use these folders
@@ -30,7 +30,7 @@ func newBroom(work string, alone bool) *broom {
 	return b
 }
 
-func (b *broom) clean() error {
+func (b *cleaner) clean() error {
 	var failed []error
 	if b.alone {
 		failed = append(failed, killOthers())
@@ -47,7 +47,7 @@ func (b *broom) clean() error {
 
 // sweep removes the files of a folder that were not there before. It keeps the folder itself,
 // which is a mount.
-func (b *broom) sweep(dir string, was map[string]bool) error {
+func (b *cleaner) sweep(dir string, was map[string]bool) error {
 	names, err := namesIn(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
