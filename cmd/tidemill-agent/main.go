@@ -1,4 +1,4 @@
-// The command tidemill-agent does the attempts of a pod, in a container with the run's own image.
+// The command tidemill-agent does the attempts of a pod, in the container of the run's own image.
 // It is static and small because it is copied into that container.
 package main
 
