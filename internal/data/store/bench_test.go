@@ -15,7 +15,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// BenchmarkPutObject is what a file of 3 kB costs the store.
+// BenchmarkPutObject measures what a file of 3 kB costs the store.
 func BenchmarkPutObject(b *testing.B) {
 	s := openStore(b, b.TempDir())
 	data := make([]byte, 3000)
@@ -29,8 +29,7 @@ func BenchmarkPutObject(b *testing.B) {
 	}
 }
 
-// BenchmarkCommitInto200000 adds one file to a dataset of 200,000, all in one
-// folder or spread over many.
+// BenchmarkCommitInto200000 adds one file to a dataset of 200,000 files in one folder or in many.
 func BenchmarkCommitInto200000(b *testing.B) {
 	for _, folders := range []int{1, 2000} {
 		b.Run(fmt.Sprintf("folders=%d", folders), func(b *testing.B) {
@@ -73,7 +72,7 @@ func put(t testing.TB, s *Store, data string) {
 	}
 }
 
-// cpu reports the processor's time, which a busy machine does not stretch.
+// cpu reports the processor time, which does not depend on how busy the machine is.
 func cpu(b *testing.B) (done func()) {
 	used := func() time.Duration {
 		var u syscall.Rusage

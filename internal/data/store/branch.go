@@ -13,7 +13,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// Head is the newest commit of a branch.
+// Head returns the newest commit of a branch.
 func (s *Store) Head(ctx context.Context, dataset, branch string) (api.Commit, error) {
 	if err := checkBranch(dataset, branch); err != nil {
 		return api.Commit{}, err
@@ -28,9 +28,8 @@ func (s *Store) Head(ctx context.Context, dataset, branch string) (api.Commit, e
 	return head.Commit, nil
 }
 
-// head is the newest record of a branch; nil if there is none. Commits of a
-// branch are numbered without a gap, so the newest is the one behind which there
-// is none; the hint says where to begin.
+// head returns the newest record of a branch; nil if there is none. Commits of a branch are
+// numbered without a gap, so it searches for the last number that exists. The hint is the start.
 func (s *Store) head(ctx context.Context, dataset, branch string) (*record, error) {
 	hint, err := s.hint(ctx, dataset, branch)
 	if err != nil {
@@ -38,15 +37,14 @@ func (s *Store) head(ctx context.Context, dataset, branch string) (*record, erro
 	}
 	rec, err := s.newest(ctx, dataset, branch, hint)
 	if hint > 0 && errors.Is(err, ErrNotFound) {
-		// The dataset was removed, and a writer that was about to hint at its
-		// commit did so behind that.
+		// The dataset was removed, and a slow writer wrote its hint after that.
 		return s.newest(ctx, dataset, branch, 0)
 	}
 	return rec, err
 }
 
-// newest is the newest record, from one on that is known to be there; nil if
-// there is none.
+// newest returns the newest record, starting at a number that is known to exist; nil if there is
+// none.
 func (s *Store) newest(ctx context.Context, dataset, branch string, known int64) (*record, error) {
 	number, err := last(known, func(n int64) (bool, error) { return s.has(ctx, refKey(dataset, branch, n)) })
 	if err != nil {
@@ -66,8 +64,8 @@ func (s *Store) has(ctx context.Context, key string) (bool, error) {
 	return err == nil, err
 }
 
-// last is the last of the numbers from 1 on that are there, one of them known to
-// be: it goes on in strides that double, and then halves the stretch.
+// last returns the last existing number; all numbers from 1 to the last exist, and so does known.
+// It searches upwards in steps that double, and then bisects the last step.
 func last(known int64, there func(int64) (bool, error)) (int64, error) {
 	stride := int64(1)
 	for {
@@ -96,8 +94,7 @@ func last(known int64, there func(int64) (bool, error)) (int64, error) {
 	return known, nil
 }
 
-// hint is a number that the branch has reached for certain; 0 if nobody has
-// said.
+// hint returns a number that the branch has certainly reached; 0 if there is no hint.
 func (s *Store) hint(ctx context.Context, dataset, branch string) (int64, error) {
 	data, err := s.bucket.get(ctx, headKey(dataset, branch))
 	if errors.Is(err, ErrNotFound) {
@@ -108,14 +105,14 @@ func (s *Store) hint(ctx context.Context, dataset, branch string) (int64, error)
 	}
 	number, err := strconv.ParseInt(string(data), 10, 64)
 	if err != nil || number < 0 {
-		return 0, nil // a power cut can leave a file empty; the refs are the truth
+		return 0, nil // a power cut can leave the file empty; the refs are authoritative
 	}
 	return number, nil
 }
 
-// setHint may be overtaken by a later commit's: then it is too low for a while.
+// setHint may overwrite the hint of a later commit: then the hint is too low for a while.
 func (s *Store) setHint(ctx context.Context, rec *record) error {
-	text := fmt.Appendf(nil, "%012d", rec.Number) // of one length, so that it can be written over
+	text := fmt.Appendf(nil, "%012d", rec.Number) // fixed length, so that it can be overwritten in place
 	if err := s.bucket.over(ctx, headKey(rec.Dataset, rec.Branch), text); err != nil {
 		return fmt.Errorf("say where the head of branch %s of dataset %s is: %w", rec.Branch, rec.Dataset, err)
 	}
@@ -132,7 +129,7 @@ func (s *Store) record(ctx context.Context, dataset, branch string, number int64
 	return decodeRecord(key, data)
 }
 
-// FindCommit finds a commit of a dataset by its id, or the beginning of it.
+// FindCommit finds a commit of a dataset by its id, or by the beginning of the id.
 func (s *Store) FindCommit(ctx context.Context, dataset, id string) (api.Commit, error) {
 	if err := tidemill.CheckDataset(dataset); err != nil {
 		return api.Commit{}, invalid("dataset %q: %v", dataset, err)
@@ -150,7 +147,7 @@ func (s *Store) FindCommit(ctx context.Context, dataset, id string) (api.Commit,
 	return rec.Commit, nil
 }
 
-// find looks for an id as it is first, and then for ids that begin so.
+// find looks for the exact id first, and then for ids that begin with it.
 func (s *Store) find(ctx context.Context, dataset, id string) (*record, error) {
 	if rec, err := s.byID(ctx, dataset, id); rec != nil || err != nil {
 		return rec, err
@@ -170,8 +167,7 @@ func (s *Store) find(ctx context.Context, dataset, id string) (*record, error) {
 	return only, err
 }
 
-// byID is nil for an id that was written before its commit, which then was not
-// to be.
+// byID returns nil for an id whose commit was not made: the id is written first.
 func (s *Store) byID(ctx context.Context, dataset, id string) (*record, error) {
 	data, err := s.bucket.get(ctx, idKey(dataset, id))
 	if errors.Is(err, ErrNotFound) {
@@ -192,8 +188,8 @@ func (s *Store) byID(ctx context.Context, dataset, id string) (*record, error) {
 	return rec, err
 }
 
-// Log calls fn with the commits of a branch, newest first, until it returns
-// false. Behind a branch's first come those of the branch that it was made from.
+// Log calls fn with the commits of a branch, newest first, until fn returns false. After the
+// branch's first commit come those of the branch that it was made from.
 func (s *Store) Log(ctx context.Context, dataset, branch string, fn func(api.Commit) bool) error {
 	if err := checkBranch(dataset, branch); err != nil {
 		return err
@@ -218,8 +214,8 @@ func (s *Store) parent(ctx context.Context, rec *record) (*record, error) {
 	return s.byID(ctx, rec.Dataset, rec.Parent)
 }
 
-// Branch makes a branch that begins with a commit, without an event. Its own
-// first commit has the same tree, and that one as its parent.
+// Branch creates a branch from a commit, without an event. The branch's own first commit has the
+// same tree, and the given commit as its parent.
 func (s *Store) Branch(ctx context.Context, dataset, branch string, at api.Commit) error {
 	if err := checkBranch(dataset, branch); err != nil {
 		return err
@@ -249,7 +245,7 @@ type Dataset struct {
 	Branches []string
 }
 
-// Datasets calls fn with those whose names begin with a prefix, in order.
+// Datasets calls fn with the datasets whose names begin with a prefix, in order.
 func (s *Store) Datasets(ctx context.Context, prefix string, fn func(Dataset) error) error {
 	all := map[string][]string{}
 	err := s.bucket.list(ctx, headsPrefix+prefix, func(i item) error {

@@ -18,23 +18,23 @@ import (
 	"gocloud.dev/gcerrors"
 )
 
-// errTaken says that a key is there already.
+// errTaken reports that a key exists already.
 var errTaken = errors.New("is taken")
 
 const octets = "application/octet-stream"
 
-// bucket is where bytes lie. Four things are done by hand on a folder, since
-// its driver does not do them as we need: see folder.go.
+// bucket reads and writes keys. On a folder some operations bypass the driver, because the driver
+// does not do them as the store needs; see folder.go.
 type bucket struct {
 	blob *blob.Bucket
 	name string
-	dir  string // of a folder; empty for other buckets
-	ways int    // requests at once
-	// watch is told before and after each write; tests end the process there.
+	dir  string // path of the folder; empty for other buckets
+	ways int    // number of parallel requests
+	// watch is called before and after each write; tests end the process there.
 	watch func(key string)
 }
 
-// item is what a listing shows.
+// item is one entry of a listing.
 type item struct {
 	key  string
 	size int64
@@ -62,7 +62,7 @@ func openBucket(ctx context.Context, at string) (*bucket, error) {
 	return &bucket{blob: b, name: redacted(at), ways: 32}, nil
 }
 
-// folderOf is the folder that a path or a file URL names.
+// folderOf returns the folder that a path or a file URL names.
 func folderOf(at string) (string, bool, error) {
 	if at == "" {
 		return "", false, errors.New("no URL is given: name a folder, or a bucket such as s3://name?region=eu-1")
@@ -84,8 +84,8 @@ func folderOf(at string) (string, bool, error) {
 	return filepath.FromSlash(u.Path), true, nil
 }
 
-// withDefaults has the S3 client not check what we check ourselves, and not say
-// in a log of its own where it cannot.
+// withDefaults turns off the S3 client's own check of responses, because the store verifies digests
+// itself. The client would log each response that it cannot check.
 func withDefaults(at string) (string, error) {
 	u, err := url.Parse(at)
 	if err != nil {
@@ -99,7 +99,7 @@ func withDefaults(at string) (string, error) {
 	return u.String(), nil
 }
 
-// redacted is a URL without what may be a secret.
+// redacted returns a URL without its query, which may contain a secret.
 func redacted(at string) string {
 	before, _, _ := strings.Cut(at, "?")
 	return before
@@ -124,13 +124,13 @@ func (b *bucket) ping(ctx context.Context) error {
 	return err
 }
 
-// put writes a key, whatever was there. It is seen whole or not at all.
+// put writes a key that may exist already. Readers see all of the value or none of it.
 func (b *bucket) put(ctx context.Context, key string, data []byte) error {
 	return b.write(ctx, key, nil, func(w io.Writer) error { _, err := w.Write(data); return err })
 }
 
-// over writes a key for which nobody minds if it is seen half written, or if
-// another writer's is lost.
+// over overwrites a key whose value may be seen half written, and whose concurrent writes may be
+// lost.
 func (b *bucket) over(ctx context.Context, key string, data []byte) error {
 	if b.dir != "" {
 		if done, err := b.overwrite(key, data); done || err != nil {
@@ -140,12 +140,12 @@ func (b *bucket) over(ctx context.Context, key string, data []byte) error {
 	return b.put(ctx, key, data)
 }
 
-// write has a key written by fn; if that fails the key is left as it was.
+// write writes a key through fn; if fn fails, the key is left as it was.
 func (b *bucket) write(ctx context.Context, key string, o *blob.WriterOptions, fn func(io.Writer) error) error {
 	if o == nil {
 		o = &blob.WriterOptions{}
 	}
-	o.ContentType = octets // or it would be guessed
+	o.ContentType = octets // set, because the driver guesses it otherwise
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	b.wrote(key)
@@ -154,7 +154,7 @@ func (b *bucket) write(ctx context.Context, key string, o *blob.WriterOptions, f
 		return err
 	}
 	if err := fn(w); err != nil {
-		cancel() // which has Close forget what was written
+		cancel() // Close after cancel discards the written bytes
 		_ = w.Close()
 		return err
 	}
@@ -163,8 +163,8 @@ func (b *bucket) write(ctx context.Context, key string, o *blob.WriterOptions, f
 	return err
 }
 
-// create writes a key that must not be there yet: of several who try, one
-// succeeds and all others get errTaken.
+// create writes a key that must not exist yet. One of several concurrent writers succeeds; all
+// others get errTaken.
 func (b *bucket) create(ctx context.Context, key string, data []byte) error {
 	if b.dir != "" {
 		return b.link(key, data)
@@ -187,7 +187,7 @@ func (b *bucket) get(ctx context.Context, key string) ([]byte, error) {
 		return nil, err
 	}
 	defer r.Close()
-	// The size is of a moment before: a folder's file may have been replaced since.
+	// The size was read a moment before: a file in a folder may have been replaced since.
 	data := bytes.NewBuffer(make([]byte, 0, r.Size()+bytes.MinRead))
 	if _, err := data.ReadFrom(r); err != nil {
 		return nil, fmt.Errorf("read %s: %w", key, err)
@@ -206,7 +206,7 @@ func (b *bucket) stat(ctx context.Context, key string) (item, error) {
 	return item{key: key, size: a.Size, time: a.ModTime}, nil
 }
 
-// remove takes a key away; one that is not there is a success.
+// remove deletes a key; it succeeds if the key does not exist.
 func (b *bucket) remove(ctx context.Context, key string) error {
 	b.wrote(key)
 	err := found(b.blob.Delete(ctx, key))
@@ -217,7 +217,7 @@ func (b *bucket) remove(ctx context.Context, key string) error {
 	return err
 }
 
-// list calls fn with what lies below a prefix, in no order that counts.
+// list calls fn with the finished keys below a prefix, in no particular order.
 func (b *bucket) list(ctx context.Context, prefix string, fn func(item) error) error {
 	return b.listAll(ctx, prefix, func(i item) error {
 		if isTemp(i.key) {
@@ -227,7 +227,7 @@ func (b *bucket) list(ctx context.Context, prefix string, fn func(item) error) e
 	})
 }
 
-// listAll lists what is not finished as well.
+// listAll also lists the temporary files of unfinished writes.
 func (b *bucket) listAll(ctx context.Context, prefix string, fn func(item) error) error {
 	if b.dir != "" {
 		return b.walk(ctx, prefix, fn)
@@ -246,7 +246,7 @@ func (b *bucket) listAll(ctx context.Context, prefix string, fn func(item) error
 	}
 }
 
-// sign is a URL that gets a key for a while; empty where buckets cannot sign.
+// sign returns a URL that allows reading a key for a while; empty if the bucket cannot sign URLs.
 func (b *bucket) sign(ctx context.Context, key string, valid time.Duration) (string, error) {
 	at, err := b.blob.SignedURL(ctx, key, &blob.SignedURLOptions{Method: "GET", Expiry: valid})
 	if gcerrors.Code(err) == gcerrors.Unimplemented {
@@ -255,7 +255,7 @@ func (b *bucket) sign(ctx context.Context, key string, valid time.Duration) (str
 	return at, err
 }
 
-// found puts our word for what every driver says in its own.
+// found maps a driver's error for a missing key to ErrNotFound.
 func found(err error) error {
 	if gcerrors.Code(err) == gcerrors.NotFound {
 		return ErrNotFound

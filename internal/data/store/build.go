@@ -15,17 +15,17 @@ import (
 // loader gets a node by its digest.
 type loader func(digest string) (*node, error)
 
-// builder makes the nodes of a tree from its files in order, or from nodes of
-// another tree where those are as they would become.
+// builder makes the nodes of a tree from its files in order. It reuses nodes of another tree if
+// they would be the same.
 type builder struct {
 	levels []growing
 	made   map[string]made // by digest
 }
 
-// growing is the node of a level that is not at its end yet.
+// growing is the unfinished node of a level.
 type growing struct {
 	node
-	ended int // nodes of the level before it
+	ended int // number of finished nodes of the level
 }
 
 type made struct {
@@ -44,8 +44,8 @@ func (b *builder) file(f api.File) {
 	}
 }
 
-// aligned reports whether a node of a level may come next as it is: none up to
-// it has begun.
+// aligned reports whether a finished node of a level can be added: no node up to its level has
+// begun.
 func (b *builder) aligned(level int) bool {
 	for l := range min(level+1, len(b.levels)) {
 		if g := b.levels[l]; len(g.files)+len(g.kids) > 0 {
@@ -55,7 +55,7 @@ func (b *builder) aligned(level int) bool {
 	return true
 }
 
-// kid takes a node of a level as it is.
+// kid adds a finished node of a level.
 func (b *builder) kid(level int, k kid) {
 	for len(b.levels) < level+2 {
 		b.levels = append(b.levels, growing{node: node{level: len(b.levels)}})
@@ -68,7 +68,7 @@ func (b *builder) kid(level int, k kid) {
 	}
 }
 
-// end ends the node of a level.
+// end finishes the node of a level.
 func (b *builder) end(level int) {
 	n := b.levels[level].node
 	b.levels[level].node = node{level: level}
@@ -82,7 +82,7 @@ func (b *builder) make(n *node) kid {
 	return k
 }
 
-// root ends the tree: it is the lowest node that holds all of it.
+// root finishes the tree and returns its root, the lowest node that holds all of it.
 func (b *builder) root(load loader) (kid, error) {
 	if len(b.levels) == 1 && len(b.levels[0].files) == 0 {
 		return b.make(&node{}), nil
@@ -98,7 +98,7 @@ func (b *builder) root(load loader) (kid, error) {
 	}
 }
 
-// lowest leaves out nodes on top that have but one below.
+// lowest skips top nodes that have only one node below.
 func (b *builder) lowest(k kid, load loader) (kid, error) {
 	for {
 		n, err := b.load(k.digest, load)
@@ -109,7 +109,7 @@ func (b *builder) lowest(k kid, load loader) (kid, error) {
 	}
 }
 
-// load gets a node from those that were made, or else from where they are kept.
+// load returns a node that the builder has made, or else calls the loader.
 func (b *builder) load(digest string, load loader) (*node, error) {
 	if m, ok := b.made[digest]; ok {
 		return m.node, nil
@@ -117,8 +117,7 @@ func (b *builder) load(digest string, load loader) (*node, error) {
 	return load(digest)
 }
 
-// fresh are the nodes made that a tree consists of, without those that were
-// taken as they are.
+// fresh returns the nodes of a tree that the builder has made, without reused ones.
 func (b *builder) fresh(root string) map[string]made {
 	all := map[string]made{}
 	var visit func(digest string)
@@ -136,13 +135,12 @@ func (b *builder) fresh(root string) map[string]made {
 	return all
 }
 
-// part is how one of several that work on an attempt is called: w1 is the second
-// worker, ps0 the first parameter server.
+// part matches the name of a worker or parameter server of an attempt: w1 is the second worker, ps0
+// the first parameter server.
 var part = regexp.MustCompile(`^(w|ps)(0|[1-9][0-9]{0,4})$`)
 
-// PutPartLog stores a chunk of the log of one of several that work on an attempt,
-// but for the first worker, whose log is the attempt's. Each has its own, for no
-// two can count chunks together.
+// PutPartLog stores a chunk of the log of one worker or parameter server. The first worker's log is
+// the attempt's log. Each process has a separate log because they cannot number chunks together.
 func (s *Store) PutPartLog(ctx context.Context, run string, attempt int, who string, seq int, chunk []byte) error {
 	if err := checkPart(run, attempt, who); err != nil {
 		return err
@@ -150,7 +148,7 @@ func (s *Store) PutPartLog(ctx context.Context, run string, attempt int, who str
 	if seq < 0 {
 		return invalid("chunk %d of a log cannot be: they count from 0", seq)
 	}
-	if seq == 0 { // who is there is known before what it says
+	if seq == 0 { // the name is registered before the first chunk
 		if err := s.bucket.put(ctx, partsOf(run, attempt)+who, nil); err != nil {
 			return fmt.Errorf("note that attempt %d of run %s has %s: %w", attempt, run, who, err)
 		}
@@ -161,7 +159,7 @@ func (s *Store) PutPartLog(ctx context.Context, run string, attempt int, who str
 	return nil
 }
 
-// ReadPartLog is ReadLog of such a log.
+// ReadPartLog is like ReadLog, for the log of one worker or parameter server.
 func (s *Store) ReadPartLog(ctx context.Context, run string, attempt int, who string, from int, fn func(seq int, chunk []byte) error) error {
 	if err := checkPart(run, attempt, who); err != nil {
 		return err
@@ -180,8 +178,8 @@ func (s *Store) ReadPartLog(ctx context.Context, run string, attempt int, who st
 	}
 }
 
-// LogParts are those of an attempt that have said something, besides the first
-// worker: workers before servers, in their order.
+// LogParts returns the workers and parameter servers of an attempt that have a log, in order and
+// without the first worker.
 func (s *Store) LogParts(ctx context.Context, run string, attempt int) (all []string, err error) {
 	if err := checkRun(run); err != nil {
 		return nil, err
@@ -194,7 +192,7 @@ func (s *Store) LogParts(ctx context.Context, run string, attempt int) (all []st
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list who has said something in attempt %d of run %s: %w", attempt, run, err)
+		return nil, fmt.Errorf("list the logs of attempt %d of run %s: %w", attempt, run, err)
 	}
 	slices.SortFunc(all, byPart)
 	return all, nil
@@ -231,8 +229,8 @@ func partLogKey(run string, attempt int, who string, seq int) string {
 	return fmt.Sprintf("%s%s/log-%04d-%s-%08d", runsPrefix, run, attempt, who, seq)
 }
 
-// each calls fn for all of the items, several at once, and returns the first
-// error. None is begun after an error.
+// each calls fn for all items, several in parallel, and returns the first error. After an error it
+// starts no further call.
 func each[T any](ctx context.Context, ways int, items []T, fn func(context.Context, T) error) error {
 	if len(items) == 1 || ways < 2 {
 		return oneByOne(ctx, items, fn)

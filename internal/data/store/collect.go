@@ -11,33 +11,33 @@ import (
 	"time"
 )
 
-// Collection says what to collect.
+// Collection configures a collection.
 type Collection struct {
-	Trees  []string          // to keep besides all commits: of live runs and kept versions
+	Trees  []string          // trees to keep in addition to those of commits: trees of live runs and kept versions
 	Runs   func(string) bool // whether a run's log and checkpoint are kept; nil keeps all
-	Older  time.Duration     // what is younger stays: it may be in use; at least the grace, which 0 means
+	Older  time.Duration     // least age of a removed object; the grace period is the default and the minimum
 	DryRun bool
 }
 
-// Collected is what was found.
+// Collected counts the results of a collection.
 type Collected struct {
 	Objects, Kept, Removed int
 	Bytes, Freed           int64
 }
 
-// Collect removes what nothing reaches. Commits and uploads may go on meanwhile.
+// Collect removes everything that nothing references. Commits and uploads may run at the same time.
 func (s *Store) Collect(ctx context.Context, c Collection) (Collected, error) {
 	if c.Older == 0 {
 		c.Older = s.grace
 	}
 	if c.Older < s.grace {
-		return Collected{}, invalid("collect what is older than %v: what is younger than %v may be in use by an upload, so name at least that", c.Older, s.grace)
+		return Collected{}, invalid("collect objects older than %v: objects younger than %v may be in use by an upload, so name at least that", c.Older, s.grace)
 	}
 	if c.Runs == nil {
 		c.Runs = func(string) bool { return true }
 	}
-	// What is made from here on is not reached by what is marked now. It is, or
-	// has been made, younger than this.
+	// The marking below may miss references that are made from now on. The objects that they name
+	// are younger than this time, or were made young.
 	p := &pass{store: s, Collection: c, before: s.now().Add(-c.Older), reached: newReached()}
 	if err := p.run(ctx); err != nil {
 		return p.found, fmt.Errorf("collect: %w", err)
@@ -49,13 +49,13 @@ func (s *Store) Collect(ctx context.Context, c Collection) (Collected, error) {
 type pass struct {
 	store *Store
 	Collection
-	before  time.Time // what is older than that, and not reached, goes
+	before  time.Time // time limit: unreached items that are older are removed
 	reached *reached
 	runs    map[string]*keptRun
 	found   Collected
 }
 
-// run marks, and only if all of that succeeded, sweeps.
+// run marks first, and sweeps only if all marking has succeeded.
 func (p *pass) run(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
 		p.markCommits, p.markIntents, p.markTrees, p.markRuns, // and then
@@ -70,7 +70,7 @@ func (p *pass) run(ctx context.Context) error {
 
 func (p *pass) old(i item) bool { return i.time.Before(p.before) }
 
-// sweepObjects and sweepTrees remove what is not reached.
+// sweepObjects and sweepTrees remove unreached objects and trees.
 func (p *pass) sweepObjects(ctx context.Context) error {
 	return p.sweep(ctx, objectsPrefix, p.reached.objects)
 }
@@ -112,7 +112,7 @@ func (p *pass) freed(i item) {
 	p.found.Freed += i.size
 }
 
-// sweepRuns removes what runs left that are not kept.
+// sweepRuns removes the logs and checkpoints of runs that are not kept.
 func (p *pass) sweepRuns(ctx context.Context) error {
 	for run, r := range p.runs {
 		if r.kept || r.young {
@@ -131,7 +131,7 @@ func (p *pass) sweepRuns(ctx context.Context) error {
 	return nil
 }
 
-// removeAll removes what nobody can come to need again.
+// removeAll removes items that no process can need again.
 func (p *pass) removeAll(ctx context.Context, all []item) error {
 	for _, i := range all {
 		p.freed(i)
@@ -144,9 +144,8 @@ func (p *pass) removeAll(ctx context.Context, all []item) error {
 	})
 }
 
-// sweepRest removes what writers that were killed left elsewhere: files that
-// were not finished, places of commits that were not to be, and lists of
-// collections that have ended.
+// sweepRest removes other leftovers of killed writers: unfinished files, places of commits that
+// were not made, and lists of collections that have ended.
 func (p *pass) sweepRest(ctx context.Context) error {
 	for _, prefix := range []string{refsPrefix, headsPrefix, idsPrefix, intentsPrefix} {
 		var left []item
@@ -172,8 +171,8 @@ func (p *pass) leftover(prefix string, i item) bool {
 	return p.old(i) && (isTemp(i.key) || lost)
 }
 
-// sweepLists removes what collections said that ended long ago, this one's too
-// when another has its turn.
+// sweepLists removes the lists of collections that ended long ago; a later collection removes this
+// one's.
 func (p *pass) sweepLists(ctx context.Context) error {
 	if p.DryRun {
 		return nil
@@ -187,23 +186,23 @@ func (p *pass) sweepLists(ctx context.Context) error {
 	return err
 }
 
-// digests are a set; in raw bytes, since there may be millions.
+// digests is a set, in raw bytes because it may have millions of entries.
 type digests map[[32]byte]struct{}
 
 func (d digests) has(raw [32]byte) bool { _, ok := d[raw]; return ok }
 
-// reached is what something names.
+// reached holds everything that is referenced.
 type reached struct {
 	lock           sync.Mutex
 	objects, trees digests
-	ids            map[string]bool // of commits
+	ids            map[string]bool // ids of commits
 }
 
 func newReached() *reached {
 	return &reached{objects: digests{}, trees: digests{}, ids: map[string]bool{}}
 }
 
-// visit notes a tree's node, and reports whether it is new.
+// visit marks a node of a tree, and reports whether it was unmarked.
 func (r *reached) visit(digest string) bool {
 	raw, _ := rawDigest(digest)
 	r.lock.Lock()
@@ -229,8 +228,7 @@ func (r *reached) commit(id string) {
 	r.ids[id] = true
 }
 
-// tree marks a tree and all in it. Nodes that were marked before are passed
-// over: commits share most of theirs.
+// tree marks a tree and everything in it. It skips marked nodes, because commits share most nodes.
 func (p *pass) tree(ctx context.Context, digest string) error {
 	if !p.reached.visit(digest) {
 		return nil
@@ -248,7 +246,7 @@ func (p *pass) tree(ctx context.Context, digest string) error {
 	return nil
 }
 
-// treeIfThere marks a tree that may be gone: then nothing can be reached by it.
+// treeIfThere marks a tree that may be gone: then it references nothing.
 func (p *pass) treeIfThere(ctx context.Context, digest string) error {
 	if _, err := p.store.node(ctx, digest); errors.Is(err, ErrNotFound) {
 		return nil
@@ -256,7 +254,7 @@ func (p *pass) treeIfThere(ctx context.Context, digest string) error {
 	return p.tree(ctx, digest)
 }
 
-// listed are the keys below a prefix.
+// listed returns the keys below a prefix.
 func (p *pass) listed(ctx context.Context, prefix string) (keys []string, err error) {
 	err = p.store.bucket.list(ctx, prefix, func(i item) error {
 		keys = append(keys, i.key)
@@ -265,7 +263,7 @@ func (p *pass) listed(ctx context.Context, prefix string) (keys []string, err er
 	return keys, err
 }
 
-// markCommits marks what all commits reach, however old.
+// markCommits marks everything that commits reference, however old they are.
 func (p *pass) markCommits(ctx context.Context) error {
 	refs, err := p.listed(ctx, refsPrefix)
 	if err != nil {
@@ -288,7 +286,7 @@ func (p *pass) markCommits(ctx context.Context) error {
 	})
 }
 
-// markIntents marks what commits under way are about to reach.
+// markIntents marks everything that unfinished commits are about to reference.
 func (p *pass) markIntents(ctx context.Context) error {
 	intents, err := p.listed(ctx, intentsPrefix)
 	if err != nil {
@@ -297,7 +295,7 @@ func (p *pass) markIntents(ctx context.Context) error {
 	return each(ctx, p.store.bucket.ways, intents, func(ctx context.Context, key string) error {
 		data, err := p.store.bucket.get(ctx, key)
 		if errors.Is(err, ErrNotFound) {
-			return nil // it has ended
+			return nil // the writer has finished
 		}
 		if err != nil {
 			return err
@@ -315,15 +313,14 @@ func (p *pass) markTrees(ctx context.Context) error {
 	return each(ctx, p.store.bucket.ways, p.Trees, p.treeIfThere)
 }
 
-// keptRun is what lies below the name of a run.
+// keptRun describes the files of a run.
 type keptRun struct {
 	kept  bool
-	young bool   // something was written lately
-	files []item // if it is not kept
+	young bool   // whether a file was written lately
+	files []item // files of a run that is not kept
 }
 
-// markRuns looks at what runs left, and marks the checkpoints of those that are
-// kept.
+// markRuns lists the files of all runs, and marks the checkpoints of runs that are kept or young.
 func (p *pass) markRuns(ctx context.Context) error {
 	p.runs = map[string]*keptRun{}
 	var checkpoints []string
@@ -367,15 +364,15 @@ func (p *pass) markCheckpoint(ctx context.Context, key string) error {
 
 const (
 	condemnedAtOnce = 1000
-	condemnedEvery  = 50 * time.Millisecond // it is asked again
-	// A collection removes what a list names within condemnedFor, less a margin
-	// for clocks, or leaves it. After that the list counts no more.
+	condemnedEvery  = 50 * time.Millisecond // interval at which a waiting writer reads a list again
+	// A collection removes the keys of a list within condemnedFor, less a margin for clocks, or
+	// leaves them. After that the list no longer counts.
 	condemnedFor    = 10 * time.Minute
 	condemnedMargin = 5 * time.Minute
-	condemnedKept   = time.Hour // so long a list can be seen after its end
+	condemnedKept   = time.Hour // time for which a finished list is kept
 )
 
-// condemned is a list of what a collection is about to remove.
+// condemned is a list of keys that a collection is about to remove.
 type condemned struct {
 	Until time.Time `json:"until"`
 	Done  bool      `json:"done"`
@@ -391,7 +388,7 @@ func (c *condemned) names(keys map[string]bool) bool {
 	return false
 }
 
-// condemned are the lists that there are.
+// condemned returns all condemned lists that exist.
 func (s *Store) condemned(ctx context.Context) (map[string]item, error) {
 	var all map[string]item
 	err := s.bucket.list(ctx, condemnsPrefix, func(i item) error {
@@ -404,8 +401,8 @@ func (s *Store) condemned(ctx context.Context) (map[string]item, error) {
 	return all, err
 }
 
-// finished are the lists that lead to no removal any more. They are remembered,
-// as far as they are still there, so that each is read once.
+// finished returns the lists whose removals have ended. It caches them while they exist, so
+// that each is read only once.
 func (s *Store) finished(ctx context.Context) (map[string]bool, error) {
 	lists, err := s.condemned(ctx)
 	if err != nil || len(lists) == 0 {
@@ -433,7 +430,7 @@ func (s *Store) finished(ctx context.Context) (map[string]bool, error) {
 	return done, nil
 }
 
-// condemn is a list; nil if it is no more, or counts no more.
+// condemn reads a list; nil if it no longer exists. An expired list counts as done.
 func (s *Store) condemn(ctx context.Context, key string) (*condemned, error) {
 	data, err := s.bucket.get(ctx, key)
 	if errors.Is(err, ErrNotFound) {

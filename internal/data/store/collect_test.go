@@ -12,8 +12,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// two are a writer and a collector in one folder, as two processes would be,
-// and the collector's clock is a day ahead of what lies there.
+// two returns a writer and a collector on one folder, like two processes. The collector's clock is
+// a day ahead.
 func two(t *testing.T) (writer, collector *world) {
 	dir := t.TempDir()
 	writer, collector = &world{T: t, Store: openStore(t, dir)}, &world{T: t, Store: openStore(t, dir)}
@@ -24,7 +24,7 @@ func two(t *testing.T) (writer, collector *world) {
 	return writer, collector
 }
 
-// once is fn the first time a key is written that has the prefix.
+// once returns a function that calls fn the first time that a key with the prefix is written.
 func once(prefix string, fn func()) func(string) {
 	var done atomic.Bool
 	return func(key string) {
@@ -34,16 +34,16 @@ func once(prefix string, fn func()) func(string) {
 	}
 }
 
-// The worst moment: a collection has found an object old, and while it removes
-// it somebody puts it again and commits it. The commit may look for what the
-// collection says before that has ended or behind it.
+// The worst moment: a collection has found an object old, and while it removes the object, a writer
+// puts and commits it again. The commit reads the collection's list before or after the collection
+// ends.
 func TestAnObjectIsUsedWhileItIsRemoved(t *testing.T) {
 	for name, late := range map[string]bool{"looked for meanwhile": false, "looked for afterwards": true} {
 		t.Run(name, func(t *testing.T) {
 			w, c := two(t)
 			ended := make(chan error, 1)
 			checked, collected := make(chan struct{}), make(chan struct{})
-			w.bucket.watch = once(treesPrefix, func() { // behind the look for the object
+			w.bucket.watch = once(treesPrefix, func() { // after the check of the object
 				close(checked)
 				if late {
 					<-collected
@@ -61,7 +61,7 @@ func TestAnObjectIsUsedWhileItIsRemoved(t *testing.T) {
 			close(collected)
 			w.must(err)
 			w.wants(<-ended, ErrMissing, digestOf("doomed"))
-			w.put("doomed") // as it says
+			w.put("doomed") // as the error asks
 			_, err = w.change("d", CommitRequest{}, api.Change{File: fileOf("f", "doomed")})
 			w.must(err)
 			w.wholeHead()
@@ -69,7 +69,8 @@ func TestAnObjectIsUsedWhileItIsRemoved(t *testing.T) {
 	}
 }
 
-// A moment before: the collection has said what it will remove, and not looked.
+// A moment before that: the collection has written its list, and has not looked at the objects
+// again.
 func TestAnObjectIsUsedBeforeItIsRemoved(t *testing.T) {
 	w, c := two(t)
 	ended := make(chan error, 1)
@@ -100,13 +101,12 @@ func (w *world) wholeHead() {
 	}))
 }
 
-// A collection that died leaves a list. A writer waits until its time is up,
-// and no longer.
+// A collection that died leaves a list. A writer waits until the list expires, and no longer.
 func TestAListOfACollectionThatDied(t *testing.T) {
 	w, _ := two(t)
 	list := condemned{Until: time.Now().Add(time.Hour), Keys: []string{objectKey(digestOf("doomed"))}}
 	w.must(w.setCondemned(w.ctx(), condemnsPrefix+"x", list))
-	for within := 4 * condemnedEvery; ; within *= 2 { // until it is enough to come so far
+	for within := 4 * condemnedEvery; ; within *= 2 { // longer each time, until the wait is reached
 		ctx, cancel := context.WithTimeoutCause(w.ctx(), within, errors.New("enough"))
 		_, err := w.Commit(ctx, CommitRequest{CommitAsked: api.CommitAsked{Dataset: "d"}}, []api.Change{{File: fileOf("f", "doomed")}})
 		cancel()
@@ -128,7 +128,7 @@ func TestAListOfACollectionThatDied(t *testing.T) {
 	w.same("lists", len(w.remains(condemnsPrefix)), 0)
 }
 
-// What is old, and there, is made young rather than put again.
+// An object that exists and is old is made young; it need not be put again.
 func TestMissingMakesYoung(t *testing.T) {
 	for _, at := range []string{t.TempDir(), "mem://"} {
 		w := &world{T: t, Store: openStore(t, at)}

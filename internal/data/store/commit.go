@@ -15,30 +15,28 @@ import (
 	"tidemill.dev/api"
 )
 
-// DefaultBranch is the branch of those who name none.
+// DefaultBranch is the branch of requests that name none.
 const DefaultBranch = "main"
 
-// publishWithin bounds what is done after the commit point, where who asked may
-// have left already.
+// publishWithin limits the work after the commit point, which continues if the caller has left.
 const publishWithin = time.Minute
 
-// CommitRequest is what to commit.
+// CommitRequest describes a commit to make.
 type CommitRequest struct {
 	api.CommitAsked
 	By, Run string
 	Time    time.Time
-	// Base is a whole tree to commit instead of changes. It must be kept from
-	// collections until then: a live run's are.
+	// Base is a whole tree to commit instead of changes. The caller must protect it from
+	// collections until then; the trees of live runs are protected.
 	Base string
-	// Announce publishes the commit's event. It is called once the commit cannot
-	// be lost any more, and again after a crash until it has succeeded once.
+	// Announce publishes the commit's event. It is called once the commit is safe, and again after
+	// a crash until it has succeeded once.
 	Announce func(context.Context, api.Commit) error
 }
 
-// Commit applies changes to a branch's head. Where another commit comes first
-// they are applied to that one: both survive. If there is an error and a commit
-// all the same, the commit stands and was not announced: saying the request
-// again announces it, and so does Recover.
+// Commit applies changes to the head of a branch. If another commit comes first, they are applied
+// on top of it, so both survive. If Commit returns a commit and an error, the commit was made but
+// not announced: the same request again announces it, and so does Recover.
 func (s *Store) Commit(ctx context.Context, r CommitRequest, changes []api.Change) (api.Committed, error) {
 	r.defaults(s.now())
 	err := checkBranch(r.Dataset, r.Branch)
@@ -54,7 +52,7 @@ func (s *Store) Commit(ctx context.Context, r CommitRequest, changes []api.Chang
 		if !errors.Is(err, errTaken) {
 			return done, wrapCommit(r, err)
 		}
-		err = context.Cause(ctx) // another was first; now behind that one
+		err = context.Cause(ctx) // another commit was first; the next try is on top of it
 	}
 	return api.Committed{}, wrapCommit(r, err)
 }
@@ -76,10 +74,10 @@ func (r *CommitRequest) defaults(now time.Time) {
 	if r.Time.IsZero() {
 		r.Time = now
 	}
-	r.Time = r.Time.UTC().Round(0) // as it will be read back
+	r.Time = r.Time.UTC().Round(0) // same value as after a read from the store
 }
 
-// try commits on top of what is the head now.
+// try commits on top of the current head.
 func (s *Store) try(ctx context.Context, r CommitRequest, changes []api.Change) (api.Committed, error) {
 	head, err := s.head(ctx, r.Dataset, r.Branch)
 	if err != nil {
@@ -113,8 +111,8 @@ func (rec *record) committed() api.Committed {
 	return api.Committed{Commit: rec.Commit}
 }
 
-// before is the commit that the same request, or the same run, led to before;
-// nil if there is none. Its announcement is caught up on.
+// before returns the commit that the same request, or the same run, made before; nil if there is
+// none. It announces the commit if that has not been done.
 func (s *Store) before(ctx context.Context, head *record, r CommitRequest) (*record, error) {
 	number := head.said(r.Request, r.Run)
 	if number == 0 {
@@ -130,7 +128,7 @@ func (s *Store) before(ctx context.Context, head *record, r CommitRequest) (*rec
 	return rec, s.publish(ctx, rec, r.Announce)
 }
 
-// result is what the branch is to hold.
+// result returns the new content of the branch.
 func (s *Store) result(ctx context.Context, head *record, r CommitRequest, changes []api.Change) (edited, error) {
 	tree := ""
 	if head != nil {
@@ -156,7 +154,7 @@ func (s *Store) result(ctx context.Context, head *record, r CommitRequest, chang
 	return s.against(ctx, e, tree)
 }
 
-// against counts what differs from a tree, and leaves what that has to be put.
+// against counts the differences from a tree, and keeps only new and changed files in e.put.
 func (s *Store) against(ctx context.Context, e edited, tree string) (edited, error) {
 	e.put, e.count = nil, count{}
 	load := func(digest string) (*node, error) {
@@ -191,24 +189,24 @@ func puts(changes []api.Change) []api.Change {
 	return kept
 }
 
-// record is what is kept of a commit.
+// record is the stored form of a commit.
 type record struct {
 	api.Commit
 	Request string `json:"request,omitempty"`
-	Nonce   string `json:"nonce"`           // so that no two are the same
-	Quiet   bool   `json:"quiet,omitempty"` // nobody is told
-	// Recent are the requests and runs of this commit and those before it on the
-	// branch, a slot each, newest last.
+	Nonce   string `json:"nonce"`           // random text, so that no two records are equal
+	Quiet   bool   `json:"quiet,omitempty"` // whether the commit is not announced
+	// Recent holds marks of the requests and runs of this commit and those before it on the branch:
+	// one slot for each commit, newest last.
 	Recent []byte `json:"recent,omitempty"`
 }
 
 const (
 	recentCommits = 128
-	mark          = 8        // bytes of a digest
-	slot          = 2 * mark // request, run
+	mark          = 8        // bytes of a shortened digest
+	slot          = 2 * mark // mark of a request and mark of a run
 )
 
-// next is the commit behind a head, which may be nil.
+// next returns the record of the commit after a head, which may be nil.
 func next(head *record, r CommitRequest, e edited) *record {
 	rec := &record{Request: r.Request, Nonce: rand.Text(), Commit: api.Commit{
 		Dataset: r.Dataset, Branch: r.Branch, Number: 1, Tree: e.root.digest, Time: r.Time, By: r.By, Run: r.Run,
@@ -239,8 +237,8 @@ func markOf(kind, of string) []byte {
 	return sum[:mark]
 }
 
-// said is the number of the newest commit up to this one that a request or a run
-// was for; 0 if there is none, or it is too long ago.
+// said returns the number of the newest commit, up to this one, that a request or a run made; 0 if
+// none is in Recent.
 func (rec *record) said(request, run string) int64 {
 	if rec == nil {
 		return 0

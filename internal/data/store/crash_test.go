@@ -20,8 +20,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// The environment that makes this binary a writer: a folder, the name of what it
-// commits, how many commits, and after which step it dies; 0 is none.
+// These variables make this test binary a writer: a folder, the name to commit, the number of
+// commits, and the step after which it dies; 0 means never.
 const (
 	writerDir  = "TIDEMILL_TEST_STORE"
 	writerName = "TIDEMILL_TEST_NAME"
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// write commits files one after the other, and dies at a step.
+// write commits files one after the other, and dies at the given step.
 func write() error {
 	dir, name := os.Getenv(writerDir), os.Getenv(writerName)
 	dies, err := strconv.Atoi(os.Getenv(writerDies))
@@ -63,7 +63,7 @@ func write() error {
 		defer lock.Unlock()
 		if step++; step == dies {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			select {} // nothing more happens
+			select {} // wait for the signal
 		}
 	}
 	for i := range n {
@@ -88,7 +88,7 @@ func writeOne(ctx context.Context, s *Store, dir, name string) error {
 	return err
 }
 
-// tell is a stream: a line an event.
+// tell appends an announced id to a file, one in each line.
 func tell(dir, id string) error {
 	f, err := os.OpenFile(filepath.Join(dir, "announced"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -98,7 +98,7 @@ func tell(dir, id string) error {
 	return errors.Join(err, f.Close())
 }
 
-// writer is a process that commits. It is killed with the test.
+// writer starts a process that commits. It is killed when the test ends.
 func writer(t *testing.T, dir, name string, n, dies int) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
@@ -108,7 +108,7 @@ func writer(t *testing.T, dir, name string, n, dies int) *exec.Cmd {
 	return cmd
 }
 
-// killed runs a writer, and reports whether it died as it should.
+// killed runs a writer, and reports whether it died as intended.
 func killed(t *testing.T, cmd *exec.Cmd) bool {
 	t.Helper()
 	err := cmd.Run()
@@ -123,8 +123,8 @@ func killed(t *testing.T, cmd *exec.Cmd) bool {
 	return false
 }
 
-// A writer dies before and after each of its writes. Whatever it left, the chain
-// is whole, what is on it is announced, and the request said again is one commit.
+// A writer dies before and after each of its writes. After each death the chain has no gap, all its
+// commits are announced, and the repeated request makes one commit.
 func TestCrashAtEveryStep(t *testing.T) {
 	dir := t.TempDir()
 	w := &world{T: t, Store: openStore(t, filepath.Join(dir, "store"))}
@@ -133,7 +133,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 		name := fmt.Sprint("step-", dies)
 		dead := killed(t, writer(t, dir, name, 1, dies))
 		w.recovered(dir)
-		w.must(writeOne(t.Context(), w.Store, dir, name+"-0")) // said again
+		w.must(writeOne(t.Context(), w.Store, dir, name+"-0")) // repeated request
 		w.recovered(dir)
 		head, err := w.Head(t.Context(), "d", "main")
 		w.must(err)
@@ -151,7 +151,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 	w.nothingLeft()
 }
 
-// Writers in several processes die anywhere while others write on.
+// Writers in several processes die at any point while others continue to write.
 func TestCrashBesideOthers(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestCrashBesideOthers(t *testing.T) {
 					cmd := writer(t, dir, fmt.Sprintf("w%d-%d", round, i), 5, dies)
 					all.Go(func() { killed(t, cmd) })
 				}
-				w.recovered(dir) // in the midst of it
+				w.recovered(dir) // while writers run
 				all.Wait()
 				w.recovered(dir)
 			}
@@ -208,7 +208,7 @@ func (w *world) recovered(dir string) {
 	if head == nil {
 		return
 	}
-	intents := w.remains(intentsPrefix) // first: who announces removes the intent afterwards
+	intents := w.remains(intentsPrefix) // read first, because a writer removes the intent after the announcement
 	told := announcedIn(w.T, dir)
 	number, parent := head.Number, head.ID
 	w.must(w.Log(w.ctx(), "d", "main", func(c api.Commit) bool {
@@ -242,7 +242,7 @@ func announcedIn(t *testing.T, dir string) map[string]bool {
 	return told
 }
 
-// nothingLeft collects a day later, and looks for what the dead left.
+// nothingLeft collects a day later, and looks for leftovers of killed writers.
 func (w *world) nothingLeft() {
 	w.Helper()
 	later(w.Store, 25*time.Hour)

@@ -2,7 +2,7 @@ package store
 
 import "tidemill.dev/api"
 
-// side is one of two trees that are compared: what is left of it, the next last.
+// side is the rest of one of two compared trees, with the next piece last.
 type side struct {
 	load loader
 	left []piece
@@ -37,7 +37,7 @@ func (s *side) next() *piece {
 
 func (s *side) drop() { s.left = s.left[:len(s.left)-1] }
 
-// open puts what a node holds in its place.
+// open replaces the next node by the nodes or files in it.
 func (s *side) open() error {
 	n, err := s.load(s.next().digest)
 	if err != nil {
@@ -53,10 +53,9 @@ func (s *side) open() error {
 	return nil
 }
 
-// differences calls fn with what differs between two trees, in order. The same
-// node on both sides is passed over unopened. Since nodes end where the paths
-// say so, and not where a count does, both sides come to the same nodes again
-// soon behind a difference.
+// differences calls fn with each difference between two trees, in order. It skips a node that both
+// trees share without opening it. Nodes end at places that depend on paths and not on a count, so
+// both sides reach shared nodes again soon after a difference.
 func differences(load loader, a, b string, fn func(was, is *api.File) error) error {
 	was, err := newSide(load, a)
 	if err != nil {
@@ -72,7 +71,7 @@ func differences(load loader, a, b string, fn func(was, is *api.File) error) err
 			err = was.open()
 		case opens(y, x):
 			err = is.open()
-		case x != nil && y != nil && x.file == nil: // two nodes of a level
+		case x != nil && y != nil && x.file == nil: // two nodes of the same level
 			err = same(was, is)
 		default:
 			err = compare(was, is, fn)
@@ -81,7 +80,7 @@ func differences(load loader, a, b string, fn func(was, is *api.File) error) err
 	return err
 }
 
-// opens reports whether a node has to be opened to be held against the other.
+// opens reports whether node x must be opened before it can be compared with other.
 func opens(x, other *piece) bool {
 	if x == nil || x.file != nil {
 		return false
@@ -101,7 +100,7 @@ func same(was, is *side) error {
 	return is.open()
 }
 
-// compare takes the next file, of one side or both.
+// compare takes the next file of one side or both.
 func compare(was, is *side, fn func(was, is *api.File) error) error {
 	var x, y *api.File
 	if p := was.next(); p != nil {

@@ -1,6 +1,6 @@
-// Package store keeps bytes: content-addressed objects, trees of them, the
-// commits and branches of datasets, and what runs leave behind. It stands on
-// gocloud.dev/blob: a folder, memory, or a bucket by its URL.
+// Package store stores bytes: content-addressed objects, trees of them, the commits and branches of
+// datasets, and the logs and checkpoints of runs. It uses gocloud.dev/blob on a folder, in memory,
+// or on a bucket that a URL names.
 //
-// DESIGN.md tells what lies where, and which races were thought through.
+// DESIGN.md lists the keys of the store and the races that the code prevents.
 package store

@@ -12,18 +12,17 @@ import (
 	"tidemill.dev/api"
 )
 
-// edited is what became of a tree.
+// edited is the result of an edit of a tree.
 type edited struct {
 	root  kid
-	fresh map[string]made // nodes that it has and the one before has not
-	put   []api.File      // files that it has and the one before has not so
+	fresh map[string]made // nodes that the new tree has and the old tree lacks
+	put   []api.File      // files that are new or changed
 	count
 }
 
 type count struct{ added, changed, removed int }
 
-// editor carries changes, in the order of their paths, into a tree. It opens
-// only nodes where something changes.
+// editor applies changes, in path order, to a tree. It opens only nodes where something changes.
 type editor struct {
 	*builder
 	load loader
@@ -31,7 +30,7 @@ type editor struct {
 	count
 }
 
-// edit makes the tree that a root's becomes by changes; no root is the empty tree.
+// edit returns the tree of a root after changes; an empty root means the empty tree.
 func edit(root string, changes []api.Change, load loader) (edited, error) {
 	e := &editor{builder: newBuilder(), load: load}
 	if err := e.tree(root, changes); err != nil {
@@ -57,8 +56,8 @@ func (e *editor) tree(root string, changes []api.Change) error {
 	return e.below(n, changes)
 }
 
-// below carries changes into a node. What is behind its last path belongs to it
-// only if nothing comes behind the node: the one above sees to that.
+// below applies changes to a node. Changes after the node's last path belong to it only if no node
+// follows; the caller selects the changes.
 func (e *editor) below(n *node, changes []api.Change) error {
 	if n.level == 0 {
 		e.merge(n.files, changes)
@@ -89,7 +88,7 @@ func (e *editor) one(k kid, level int, changes []api.Change) error {
 	return e.below(n, changes)
 }
 
-// upTo is how many changes there are up to a path.
+// upTo counts the changes up to and including a path.
 func upTo(changes []api.Change, last string) int {
 	n, found := slices.BinarySearchFunc(changes, last, func(c api.Change, p string) int { return strings.Compare(c.Path, p) })
 	if found {
@@ -98,7 +97,7 @@ func upTo(changes []api.Change, last string) int {
 	return n
 }
 
-// merge carries changes into the files of a node.
+// merge applies changes to the files of a node.
 func (e *editor) merge(files []api.File, changes []api.Change) {
 	for _, c := range changes {
 		n, was := slices.BinarySearchFunc(files, c.Path, comparePath)
@@ -173,9 +172,8 @@ func clash(file, below string, err error) error {
 	return invalid("%q cannot be a file, since %q lies below it: remove one of them", file, below)
 }
 
-// execute removes what was condemned, and is still as old as it was: settle
-// tells the race. Removing stops well before the list's time is up, so that no
-// writer who waits that long can be surprised.
+// execute removes condemned items that are still old; settle describes the race. Removing stops
+// well before the list expires, so no writer that waits until then loses an object.
 func (p *pass) execute(ctx context.Context, batch []item) error {
 	if p.DryRun {
 		for _, i := range batch {
@@ -205,7 +203,7 @@ func (p *pass) execute(ctx context.Context, batch []item) error {
 		return err
 	})
 	if err != nil {
-		return err // the list stands until its time is up: a request may still be on its way
+		return err // the list counts until it expires, because a request may still be in flight
 	}
 	list.Done = true
 	return s.setCondemned(ctx, key, list)

@@ -13,23 +13,22 @@ import (
 	"time"
 )
 
-// What a folder needs and gocloud.dev's driver for folders does not give:
-// IfNotExist locks a mutex of the writer's own there, so that two writers both
-// win; its listing begins anew for every page and passes over what cannot be
-// read, which a collection would take for what is not there.
+// These functions replace operations of gocloud.dev's driver for folders. Its IfNotExist locks a
+// mutex of one writer, so two writers can both succeed. Its listing starts again for every page,
+// and skips unreadable files, which a collection would take for absent ones.
 
 func (b *bucket) path(key string) string { return filepath.Join(b.dir, filepath.FromSlash(key)) }
 
 func pingFolder(dir string) error {
 	i, err := os.Stat(dir)
 	if err == nil && !i.IsDir() {
-		err = errors.New("it is no folder")
+		err = errors.New("it is not a folder")
 	}
 	return err
 }
 
-// link creates a file by giving a whole one its name: the file system lets one
-// do so, among goroutines and processes alike.
+// link creates a file by hard-linking a complete temporary file to its name. The file system lets
+// only one caller succeed, among goroutines and processes alike.
 func (b *bucket) link(key string, data []byte) (err error) {
 	at := b.path(key)
 	if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
@@ -51,9 +50,8 @@ func (b *bucket) link(key string, data []byte) (err error) {
 	return errors.Join(err, gone(os.Remove(temp)))
 }
 
-// overwrite writes into a file that is there. A new file for each version would
-// be dear: ext4 passes over the inodes of removed files for minutes, one by one,
-// whenever a file is made.
+// overwrite writes into an existing file. A new file for each version would be slow: for minutes
+// after files are removed, ext4 skips their inodes one by one whenever a file is created.
 func (b *bucket) overwrite(key string, data []byte) (done bool, err error) {
 	f, err := os.OpenFile(b.path(key), os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +77,7 @@ func (b *bucket) statFile(key string) (item, error) {
 	return item{key: key, size: i.Size(), time: i.ModTime()}, nil
 }
 
-// touch makes a file young.
+// touch sets a file's time to now.
 func (b *bucket) touch(key string, now time.Time) error {
 	err := os.Chtimes(b.path(key), now, now)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,8 +86,8 @@ func (b *bucket) touch(key string, now time.Time) error {
 	return err
 }
 
-// walk lists files. What vanishes meanwhile is passed over, as a listing may;
-// what cannot be read is an error.
+// walk lists files. It skips files that vanish while it lists; a file that cannot be read is an
+// error.
 func (b *bucket) walk(ctx context.Context, prefix string, fn func(item) error) error {
 	root := b.path(path.Dir(prefix + "x"))
 	err := filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {
@@ -125,10 +123,10 @@ func visit(key, prefix string, d fs.DirEntry, fn func(item) error) error {
 	return fn(item{key: key, size: i.Size(), time: i.ModTime()})
 }
 
-// prune removes a folder and those in it, if no file is left there.
+// prune removes a folder and the folders in it if no file is left there.
 func (b *bucket) prune(prefix string) error {
 	if b.dir == "" {
-		return nil // elsewhere folders are only a way to look at keys
+		return nil // other buckets have no folders
 	}
 	root := b.path(strings.TrimSuffix(prefix, "/"))
 	entries, err := os.ReadDir(root)
@@ -145,14 +143,14 @@ func (b *bucket) prune(prefix string) error {
 	}
 	if err := os.Remove(root); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		if left, _ := os.ReadDir(root); len(left) > 0 {
-			return nil // somebody wrote there
+			return nil // another writer has added a file
 		}
 		return err
 	}
 	return nil
 }
 
-// pruneOne removes a folder that is empty.
+// pruneOne removes a folder if it is empty.
 func (b *bucket) pruneOne(prefix string) error {
 	if b.dir == "" {
 		return nil
@@ -163,12 +161,12 @@ func (b *bucket) pruneOne(prefix string) error {
 	}
 	err := gone(os.Remove(root))
 	if left, _ := os.ReadDir(root); len(left) > 0 {
-		return nil // somebody wrote there
+		return nil // another writer has added a file
 	}
 	return err
 }
 
-// gone takes what is not there any more for no error.
+// gone ignores the error that a file does not exist.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

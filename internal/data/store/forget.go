@@ -12,19 +12,17 @@ import (
 	"tidemill.dev"
 )
 
-// Removed is what a dataset had that is no more.
+// Removed counts the branches and commits of a removed dataset.
 type Removed struct {
 	Branches, Commits int
 }
 
-// removeTries is how often a dataset is looked at again because somebody has
-// committed to it while it was being removed.
+// removeTries limits how often RemoveDataset starts again because of commits made meanwhile.
 const removeTries = 10
 
-// RemoveDataset takes a dataset away: its commits, branches and all that names
-// them. What they reach goes with the next collection. Cut off anywhere, what is
-// left is a dataset with less history; doing it again goes on. What is committed
-// meanwhile goes too, or begins the dataset anew.
+// RemoveDataset removes a dataset: its commits, its branches and all keys that name them. The next
+// collection removes the objects. If it is cut off, a dataset with less history remains, and a
+// second call continues. Commits made meanwhile are removed too, or begin the dataset again.
 func (s *Store) RemoveDataset(ctx context.Context, dataset string) (Removed, error) {
 	var all Removed
 	if err := tidemill.CheckDataset(dataset); err != nil {
@@ -40,11 +38,11 @@ func (s *Store) RemoveDataset(ctx context.Context, dataset string) (Removed, err
 			return all, nil
 		}
 	}
-	return all, fmt.Errorf("remove dataset %s: somebody commits to it again and again; stop that, and say it again", dataset)
+	return all, fmt.Errorf("remove dataset %s: new commits to it keep coming; stop their writer, and remove it again", dataset)
 }
 
-// removeOnce removes what is there, hints first: without one a head is counted
-// from the first commit, and so is right however many of the last are gone.
+// removeOnce removes all present keys, hints first. Without a hint a head is found by counting from
+// the first commit, so it is right however many of the last commits are gone.
 func (s *Store) removeOnce(ctx context.Context, dataset string) (found Removed, left bool, err error) {
 	for _, step := range []func() (int, error){
 		func() (int, error) { return s.removeBelow(ctx, headsPrefix+dataset+nameEnd) },
@@ -66,7 +64,7 @@ func (s *Store) removeOnce(ctx context.Context, dataset string) (found Removed, 
 	return found, left, nil
 }
 
-// removeBelow removes everything below a prefix, also what was not finished.
+// removeBelow removes everything below a prefix, also unfinished files.
 func (s *Store) removeBelow(ctx context.Context, prefix string) (int, error) {
 	var keys []string
 	err := s.bucket.listAll(ctx, prefix, func(i item) error {
@@ -79,8 +77,8 @@ func (s *Store) removeBelow(ctx context.Context, prefix string) (int, error) {
 	return len(keys), err
 }
 
-// removeRefs removes the commits of a branch from the newest back to the first,
-// so that at every moment what is there is a branch.
+// removeRefs removes the commits of each branch from the newest to the first, so that the rest is a
+// branch at every moment.
 func (s *Store) removeRefs(ctx context.Context, dataset string, found *Removed) (int, error) {
 	branches := map[string][]string{}
 	prefix, n := refsPrefix+dataset+nameEnd, 0
@@ -108,7 +106,7 @@ func (s *Store) removeRefs(ctx context.Context, dataset string, found *Removed) 
 	return n, nil
 }
 
-// numberOf is the number of a commit's key. What was not finished goes first.
+// numberOf returns the number in a commit's key. Unfinished files sort first.
 func numberOf(key string) int64 {
 	n, err := strconv.ParseInt(key[strings.LastIndexByte(key, '/')+1:], 10, 64)
 	if err != nil {
@@ -117,7 +115,7 @@ func numberOf(key string) int64 {
 	return n
 }
 
-// removeIntents removes those of the dataset, among those of all.
+// removeIntents reads all intents and removes those of the dataset.
 func (s *Store) removeIntents(ctx context.Context, dataset string) (n int, err error) {
 	var keys []string
 	err = s.bucket.list(ctx, intentsPrefix, func(i item) error {
@@ -130,7 +128,7 @@ func (s *Store) removeIntents(ctx context.Context, dataset string) (n int, err e
 		}
 		var data []byte
 		if data, err = s.bucket.get(ctx, key); errors.Is(err, ErrNotFound) {
-			err = nil // its writer has ended
+			err = nil // the writer has finished
 			continue
 		}
 		var rec *record
@@ -145,8 +143,7 @@ func (s *Store) removeIntents(ctx context.Context, dataset string) (n int, err e
 	return n, err
 }
 
-// pruneDataset removes the folders that a dataset's name has made, as far as no
-// other dataset lies in them.
+// pruneDataset removes the folders of a dataset's name, except those that other datasets use.
 func (s *Store) pruneDataset(prefix, dataset string) error {
 	if err := s.bucket.prune(prefix + dataset + nameEnd); err != nil {
 		return err
@@ -160,7 +157,7 @@ func (s *Store) pruneDataset(prefix, dataset string) error {
 	return nil
 }
 
-// RemoveRun takes away what a run has left: its logs and checkpoints.
+// RemoveRun removes the logs and checkpoints of a run.
 func (s *Store) RemoveRun(ctx context.Context, run string) error {
 	if err := checkRun(run); err != nil {
 		return err
@@ -196,7 +193,7 @@ func (s *Store) CountDataset(ctx context.Context, dataset string) (found Removed
 	return found, nil
 }
 
-// PutNote keeps what somebody has to know again after a crash, under a name.
+// PutNote stores data under a name, for a caller that continues after a crash.
 func (s *Store) PutNote(ctx context.Context, name string, data []byte) error {
 	if err := tidemill.CheckLabel(name); err != nil {
 		return invalid("note %q: %v", name, err)
@@ -207,7 +204,7 @@ func (s *Store) PutNote(ctx context.Context, name string, data []byte) error {
 	return nil
 }
 
-// Note is what was kept under a name; ErrNotFound if there is nothing.
+// Note returns the data stored under a name; ErrNotFound if there is none.
 func (s *Store) Note(ctx context.Context, name string) ([]byte, error) {
 	if err := tidemill.CheckLabel(name); err != nil {
 		return nil, invalid("note %q: %v", name, err)

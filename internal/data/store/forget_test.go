@@ -13,8 +13,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// forgetting removes one dataset of several whose names begin alike, and what a
-// run has left.
+// forgetting removes one of several datasets whose names begin alike, and removes the files of a
+// run.
 func forgetting(w *world) {
 	for _, name := range []string{"bots/a", "bots/a/b", "bots/ab", "bots/other"} {
 		for n := range 3 {
@@ -63,7 +63,7 @@ func forgetting(w *world) {
 	}
 }
 
-// notes are kept under their names.
+// notes checks that notes are stored by name.
 func notes(w *world) {
 	if _, err := w.Note(w.Context(), "a"); !errors.Is(err, ErrNotFound) {
 		w.Errorf("a note that was never put: %v", err)
@@ -91,8 +91,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// A removal that is cut off at any of its writes leaves a dataset that is whole,
-// only shorter, and goes on when it is said again.
+// A removal that is cut off at any of its writes leaves a shorter dataset that is valid. A second
+// removal continues.
 func TestARemovalCutOffGoesOn(t *testing.T) {
 	t.Parallel()
 	for at, cut := 1, true; cut; at++ {
@@ -138,7 +138,7 @@ func TestARemovalCutOffGoesOn(t *testing.T) {
 	}
 }
 
-// A writer that hints at its commit behind the removal breaks nothing.
+// A writer that writes its hint after the removal breaks nothing.
 func TestAHintBehindTheRemoval(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, t.TempDir())

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	smallObject = 64 << 10 // up to this it is read whole before anything is written
+	smallObject = 64 << 10 // size up to which an object is read whole before it is written
 	copyBuffer  = 256 << 10
 	signedFor   = 15 * time.Minute
 )
 
-// PutObject stores bytes, which must have the digest (SHA-256, hex) and size.
-// Other bytes leave nothing. An object that is there is written again, which
-// keeps it from a collection and heals it.
+// PutObject stores bytes that must have the given size and digest (SHA-256, hex); otherwise it
+// stores nothing. An existing object is written again, which protects it from a collection and
+// heals it.
 func (s *Store) PutObject(ctx context.Context, digest string, size int64, r io.Reader) error {
 	if err := checkDigest(digest); err != nil {
 		return err
@@ -77,20 +77,20 @@ func (s *Store) putLarge(ctx context.Context, digest string, size int64, r io.Re
 	})
 }
 
-// shorter says that bytes ended early, if that is what an error means.
+// shorter describes a read error; it is ErrInvalid if the bytes ended early.
 func shorter(err error, have, want int64) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return invalid("%d bytes came of %d", have, want)
+		return invalid("got only %d of %d bytes", have, want)
 	}
 	return fmt.Errorf("read its bytes: %w", err)
 }
 
-// ends makes sure that nothing follows.
+// ends checks that no bytes follow.
 func ends(r io.Reader, size int64) error {
 	var one [1]byte
 	switch n, err := io.ReadFull(r, one[:]); {
 	case n > 0:
-		return invalid("more than %d bytes came", size)
+		return invalid("got more than %d bytes", size)
 	case errors.Is(err, io.EOF):
 		return nil
 	default:
@@ -98,8 +98,7 @@ func ends(r io.Reader, size int64) error {
 	}
 }
 
-// Object opens an object. Its reader fails at the end if the bytes are not those
-// that the digest names.
+// Object opens an object. Its reader fails at the end if the bytes do not have the object's digest.
 func (s *Store) Object(ctx context.Context, digest string) (r io.ReadCloser, size int64, err error) {
 	if err := checkDigest(digest); err != nil {
 		return nil, 0, err
@@ -111,9 +110,8 @@ func (s *Store) Object(ctx context.Context, digest string) (r io.ReadCloser, siz
 	return verify(b, digest, b.Size()), b.Size(), nil
 }
 
-// Missing returns those that have to be put: they are not there. Those that are,
-// but so old that a collection could take them before they are used, are made
-// young.
+// Missing returns the objects that must be put because they do not exist. An existing object gets a
+// new time if it is so old that a collection could remove it before it is used.
 func (s *Store) Missing(ctx context.Context, all []api.Part) ([]api.Part, error) {
 	var lock sync.Mutex
 	absent := map[string]bool{}
@@ -138,8 +136,8 @@ func (s *Store) Missing(ctx context.Context, all []api.Part) ([]api.Part, error)
 	return missing, nil
 }
 
-// fresh reports whether an object is there, and will be for half a grace. One of
-// another size is broken, so it counts as absent.
+// fresh reports whether an object exists and will still exist after half of the grace period. An
+// object of another size is broken and counts as absent.
 func (s *Store) fresh(ctx context.Context, p api.Part) (bool, error) {
 	if err := checkDigest(p.Digest); err != nil {
 		return false, err
@@ -157,8 +155,8 @@ func (s *Store) fresh(ctx context.Context, p api.Part) (bool, error) {
 	return i.size == p.Size, nil
 }
 
-// rejuvenate has an object's age begin anew. Outside a folder it is written
-// anew: buckets agree on no other way.
+// rejuvenate resets the age of an object. Outside a folder it writes the object again, because no
+// other way works on all buckets.
 func (s *Store) rejuvenate(ctx context.Context, p api.Part) error {
 	if s.bucket.dir != "" {
 		return s.bucket.touch(objectKey(p.Digest), s.now())
@@ -183,8 +181,8 @@ func unique(parts []api.Part) []api.Part {
 	return once
 }
 
-// SignedGet is where an object may be got directly for some minutes; empty if the
-// store cannot sign. Who gets it has to check its digest.
+// SignedGet returns a URL from which an object can be read directly for some minutes; empty if the
+// store cannot sign URLs. The reader must check the digest.
 func (s *Store) SignedGet(ctx context.Context, digest string) (string, error) {
 	if err := checkDigest(digest); err != nil {
 		return "", err
@@ -196,29 +194,28 @@ func (s *Store) SignedGet(ctx context.Context, digest string) (string, error) {
 	return at, nil
 }
 
-// SignedPut is where an object may be put directly for some minutes; empty if
-// the store cannot sign, or cannot have it checked that the bytes are those that
-// the digest names. No bucket can, portably: whoever held such a URL could put
-// other bytes in an object's place, so all are put through PutObject.
+// SignedPut is meant to return a URL to which an object can be written directly, but always returns
+// an empty one. No bucket can portably check that the bytes have the digest, so the URL would allow
+// a client to replace an object by other bytes. All objects are put through PutObject.
 func (s *Store) SignedPut(ctx context.Context, p api.Part) (string, error) {
 	return "", checkDigest(p.Digest)
 }
 
-// What lies where. A dataset's name may have slashes, and one dataset's may
-// begin with another's; the segment "_", which no name has, ends it.
+// Prefixes of keys. A dataset's name may contain slashes and may begin with another dataset's name;
+// the segment "_", which no name contains, ends it.
 const (
 	objectsPrefix  = "objects/"
 	treesPrefix    = "trees/"
-	refsPrefix     = "refs/"    // DATASET/_/BRANCH/NUMBER: commits, the truth
-	headsPrefix    = "heads/"   // DATASET/_/BRANCH: a number at or below the newest
-	idsPrefix      = "ids/"     // DATASET/_/ID: where the commit is, if it is
-	intentsPrefix  = "intents/" // ID: a commit that may not be announced yet
+	refsPrefix     = "refs/"    // DATASET/_/BRANCH/NUMBER: commits, the authoritative data
+	headsPrefix    = "heads/"   // DATASET/_/BRANCH: a number at or below the newest commit's
+	idsPrefix      = "ids/"     // DATASET/_/ID: place of the commit, if there is one
+	intentsPrefix  = "intents/" // ID: a commit that may not have been announced yet
 	runsPrefix     = "runs/"
-	condemnsPrefix = "condemned/" // what a collection is about to remove
-	notesPrefix    = "notes/"     // NAME: how far somebody has come, who goes on after a crash
+	condemnsPrefix = "condemned/" // lists of keys that a collection is about to remove
+	notesPrefix    = "notes/"     // NAME: progress of work that continues after a crash
 
 	nameEnd = "/_/"
-	tempEnd = ".tmp" // what a writer has not finished, on a folder
+	tempEnd = ".tmp" // suffix of an unfinished file in a folder
 )
 
 const maxPath = 1024
@@ -240,7 +237,7 @@ func checkRun(run string) error {
 	return nil
 }
 
-// CheckPath says what is wrong with a file's path, if anything.
+// CheckPath returns an error if a file's path is invalid.
 func CheckPath(path string) error {
 	switch {
 	case path == "":
@@ -297,31 +294,31 @@ func checkpointKey(run string, attempt int) string {
 
 func checkpointsOf(run string) string { return runsPrefix + run + "/checkpoints/" }
 
-// cutCheckpoint is the run and the attempt of a checkpoint's key.
+// cutCheckpoint returns the run and the attempt of a checkpoint's key.
 func cutCheckpoint(key string) (run string, attempt int, ok bool) {
 	run, text, found := strings.Cut(strings.TrimPrefix(key, runsPrefix), "/checkpoints/")
 	attempt, err := strconv.Atoi(text)
 	return run, attempt, found && err == nil
 }
 
-// cutName takes the key of a head or an id apart: the dataset, and what is behind.
+// cutName splits the key of a head or an id into the dataset and the rest.
 func cutName(key, prefix string) (dataset, rest string, ok bool) {
 	return strings.Cut(strings.TrimPrefix(key, prefix), nameEnd)
 }
 
-// isTemp reports whether a key is what a writer on a folder has not finished.
+// isTemp reports whether a key is an unfinished file of a folder.
 func isTemp(key string) bool { return strings.HasSuffix(key, tempEnd) }
 
-// cachedBytes bounds what the nodes in memory take, by estimate.
+// cachedBytes is the estimated memory that cached nodes may use.
 const cachedBytes = 32 << 20
 
-// nodeCache keeps the nodes that were used last. A node never changes, so
-// nothing is ever out of date.
+// nodeCache keeps the nodes that were used last. Nodes never change, so no entry is ever out of
+// date.
 type nodeCache struct {
 	lock   sync.Mutex
 	most   int
 	used   int
-	newest *list.List // of *cached
+	newest *list.List // list of *cached
 	all    map[string]*list.Element
 }
 
@@ -362,7 +359,7 @@ func (c *nodeCache) add(digest string, n *node) {
 	}
 }
 
-// cost is about what a node takes in memory.
+// cost estimates a node's memory in bytes.
 func (n *node) cost() int {
 	cost := 256
 	for _, f := range n.files {

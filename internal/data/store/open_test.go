@@ -14,7 +14,7 @@ func TestURLs(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for at, want := range map[string]string{ // what an error says; empty for no error
+	for at, want := range map[string]string{ // expected part of the error; empty for no error
 		filepath.Join(dir, "new", "store"): "",
 		"file://" + dir + "/other":         "",
 		"mem://":                           "",
@@ -37,7 +37,7 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-// What a writer has not finished is not seen by those who list.
+// Listings do not show unfinished files.
 func TestHalfWrittenFilesAreNotSeen(t *testing.T) {
 	w := &world{T: t, Store: openStore(t, t.TempDir())}
 	c := w.committed("d", map[string]string{"f": "1"})
@@ -57,8 +57,8 @@ func TestHalfWrittenFilesAreNotSeen(t *testing.T) {
 	w.committed("d", map[string]string{"f": "2"})
 }
 
-// A reader that comes while a key is replaced by a shorter or a longer text sees
-// one of them whole: the size that it was told may be the other's.
+// A reader gets one whole text while a key is replaced by a shorter or a longer one, although the
+// size that it was given may be of the other text.
 func TestWhatIsReplacedIsReadWhole(t *testing.T) {
 	b := openStore(t, t.TempDir()).bucket
 	long, short := strings.Repeat("long", 100), "short"

@@ -12,11 +12,10 @@ import (
 	"tidemill.dev/api"
 )
 
-// claim makes a record the next of its branch, which is the commit point, or
-// returns errTaken. Before it the intent is written, so that whoever looks after
-// a crash knows of a commit that may be there and not announced. Who took half a
-// grace since began may name what a collection has removed by now, and be
-// without an intent: it begins anew.
+// claim makes a record the next of its branch, which is the commit point, or returns errTaken. It
+// writes the intent first, so that Recover finds a commit that exists and was not announced. If
+// half of the grace period has passed since began, a collection may have removed objects of the
+// tree, or the intent: then claim also returns errTaken, and the caller starts again.
 func (s *Store) claim(ctx context.Context, rec *record, began time.Time) error {
 	data, err := rec.encode()
 	if err != nil {
@@ -47,8 +46,8 @@ func (s *Store) intend(ctx context.Context, rec *record, data []byte) error {
 	return nil
 }
 
-// doubt finds out what became of a create that failed. Its own first try may
-// have succeeded unheard, and the client's second one found the key taken.
+// doubt finds the result of a create that failed. The client's first try may have succeeded
+// although its answer was lost, and the client's second try then found the key taken.
 func (s *Store) doubt(ctx context.Context, rec *record, why error) error {
 	is, err := s.record(ctx, rec.Dataset, rec.Branch, rec.Number)
 	switch {
@@ -57,16 +56,16 @@ func (s *Store) doubt(ctx context.Context, rec *record, why error) error {
 	case err == nil:
 		return errors.Join(errTaken, s.forget(ctx, rec))
 	}
-	// It may be there or not. The intent stays: Recover will know.
+	// The commit may exist or not. The intent stays, so that Recover can decide.
 	return errors.Join(fmt.Errorf("commit %s is in doubt: say the same request again: %w", rec.ID, why), err)
 }
 
-// forget takes back what was written for a commit that is not to be.
+// forget removes the keys of a commit that is not made.
 func (s *Store) forget(ctx context.Context, rec *record) error {
 	return errors.Join(s.bucket.remove(ctx, idKey(rec.Dataset, rec.ID)), s.bucket.remove(ctx, intentKey(rec.ID)))
 }
 
-// publish does what follows a commit. It goes on if who asked has left.
+// publish does the work after the commit point. It continues if the caller has left.
 func (s *Store) publish(ctx context.Context, rec *record, announce func(context.Context, api.Commit) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishWithin)
 	defer cancel()
@@ -84,9 +83,8 @@ func (s *Store) publish(ctx context.Context, rec *record, announce func(context.
 	return nil
 }
 
-// Recover announces the commits whose announcement a crash has cut off. It may
-// work beside writers: a commit can then be announced twice, and never not at
-// all.
+// Recover announces commits whose announcement was cut off by a crash. It may run at the same time
+// as writers: then a commit may be announced twice, but never not at all.
 func (s *Store) Recover(ctx context.Context, announce func(context.Context, api.Commit) error) error {
 	var intents []item
 	err := s.bucket.list(ctx, intentsPrefix, func(i item) error {
@@ -105,13 +103,12 @@ func (s *Store) Recover(ctx context.Context, announce func(context.Context, api.
 	return errors.Join(failed...)
 }
 
-// recover decides about one intent. One whose number is not taken is left: its
-// writer may be about to take it, and would then have no intent. It costs
-// nothing, and the branch's next commit decides about it.
+// recover decides about one intent. It leaves an intent whose number is free: its writer may be
+// about to create the commit, and would then have no intent. The branch's next commit decides.
 func (s *Store) recover(ctx context.Context, i item, announce func(context.Context, api.Commit) error) error {
 	data, err := s.bucket.get(ctx, i.key)
 	if errors.Is(err, ErrNotFound) {
-		return nil // its writer has ended
+		return nil // the writer has finished
 	}
 	if err != nil {
 		return err
@@ -132,7 +129,7 @@ func (s *Store) recover(ctx context.Context, i item, announce func(context.Conte
 	return s.publish(ctx, rec, announce)
 }
 
-// abandon gives up an intent so old that its writer has given up as well.
+// abandon removes an intent that is so old that its writer has given up as well.
 func (s *Store) abandon(ctx context.Context, i item, rec *record) error {
 	if s.now().Sub(i.time) < s.grace {
 		return nil
@@ -140,17 +137,15 @@ func (s *Store) abandon(ctx context.Context, i item, rec *record) error {
 	return s.forget(ctx, rec)
 }
 
-// settle sees to it that all that a new tree consists of is there and stays: its
-// objects, which others have put, and its nodes. Whoever names the tree from
-// now on may do so for half a grace.
+// settle makes sure that all parts of a new tree exist and stay: its objects, which clients have
+// put, and its nodes. The tree may then be referenced for half of the grace period.
 //
-// The race: a collection looks at an object nobody names, and finds it old;
-// somebody puts it anew; it looks young here; now the collection removes it.
-// So a collection says first what it is about to remove, and lets that stand.
-// Here everything is made young and looked for. Only then are the lists read
-// that were not finished before: what one of them names may have been looked at
-// before it was young, and is looked for again when that list is finished. What
-// none names was young when a collection looked, or was looked for behind it.
+// The race: a collection finds an unreferenced object old; a writer puts it again; it looks young
+// here; then the collection removes it. So a collection writes a list of keys before it removes
+// them. settle makes everything young and checks that it exists, and only then reads the lists that
+// were not finished before. If a list names a key of the tree, the collection may have looked at it
+// before it was young: settle waits for that list to finish and checks again. If no list names a
+// key, it was young when the collection looked, or settle has checked it after the removal.
 func (s *Store) settle(ctx context.Context, e edited) error {
 	keys := e.keys()
 	for {
@@ -168,7 +163,7 @@ func (s *Store) settle(ctx context.Context, e edited) error {
 	}
 }
 
-// ensure makes everything present and young.
+// ensure writes all nodes and makes all objects young; it fails if an object is missing.
 func (s *Store) ensure(ctx context.Context, e edited) error {
 	missing, err := s.Missing(ctx, objectsOf(e.put))
 	if err != nil {
@@ -206,8 +201,8 @@ func (e edited) keys() map[string]bool {
 	return all
 }
 
-// spared waits until no collection is about to remove any of the keys, and
-// reports whether one may have, so that it has to be looked again.
+// spared waits until no collection is about to remove one of the keys. It reports whether one may
+// have been removed, so that the caller checks again.
 func (s *Store) spared(ctx context.Context, before map[string]bool, keys map[string]bool) (again bool, err error) {
 	lists, err := s.condemned(ctx)
 	for key := range lists {
@@ -225,8 +220,7 @@ func (s *Store) spared(ctx context.Context, before map[string]bool, keys map[str
 	return again, err
 }
 
-// outlive waits until a collection has ended what it was about to do, or has
-// itself ended without saying so.
+// outlive waits until a collection has finished a list, or the list has expired.
 func (s *Store) outlive(ctx context.Context, key string) error {
 	tick := time.NewTicker(condemnedEvery)
 	defer tick.Stop()

@@ -13,8 +13,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// PutLog stores a chunk of an attempt's log. The same chunk put twice is there
-// once; seq counts from 0.
+// PutLog stores a chunk of an attempt's log; seq counts from 0. A chunk that is put twice is stored
+// once.
 func (s *Store) PutLog(ctx context.Context, run string, attempt, seq int, chunk []byte) error {
 	if err := checkRun(run); err != nil {
 		return err
@@ -28,8 +28,8 @@ func (s *Store) PutLog(ctx context.Context, run string, attempt, seq int, chunk 
 	return nil
 }
 
-// ReadLog calls fn with the chunks of an attempt's log, from a number on, until
-// there are no more for now.
+// ReadLog calls fn with the chunks of an attempt's log from a number on, up to the last that
+// exists.
 func (s *Store) ReadLog(ctx context.Context, run string, attempt, from int, fn func(seq int, chunk []byte) error) error {
 	if err := checkRun(run); err != nil {
 		return err
@@ -48,9 +48,8 @@ func (s *Store) ReadLog(ctx context.Context, run string, attempt, from int, fn f
 	}
 }
 
-// SetCheckpoint has a run go on from a tree. Each attempt has a place of its
-// own, and the highest attempt's counts: one that was superseded and does not
-// know changes nothing.
+// SetCheckpoint stores the tree from which a run continues. Each attempt has its own key, and the
+// highest attempt's counts, so a superseded attempt changes nothing.
 func (s *Store) SetCheckpoint(ctx context.Context, run string, attempt int, t api.TreeRef) error {
 	if err := checkRun(run); err != nil {
 		return err
@@ -68,7 +67,7 @@ func (s *Store) SetCheckpoint(ctx context.Context, run string, attempt int, t ap
 	return nil
 }
 
-// Checkpoint is the newest of a run; ErrNotFound if there is none.
+// Checkpoint returns the newest checkpoint of a run; ErrNotFound if there is none.
 func (s *Store) Checkpoint(ctx context.Context, run string) (api.TreeRef, error) {
 	if err := checkRun(run); err != nil {
 		return api.TreeRef{}, err
@@ -100,8 +99,8 @@ func (s *Store) checkpoint(ctx context.Context, key string) (t api.TreeRef, err 
 	return t, nil
 }
 
-// OpenFile reads a file, whole or in parts. Its reader fails at the end if the
-// bytes are not those that the file's digest names.
+// OpenFile reads a file, whole or in parts. Its reader fails at the end if the bytes do not have
+// the file's digest.
 func (s *Store) OpenFile(ctx context.Context, f api.File) (io.ReadCloser, error) {
 	if len(f.Parts) == 0 {
 		r, _, err := s.Object(ctx, f.Digest)
@@ -114,9 +113,9 @@ func (s *Store) OpenFile(ctx context.Context, f api.File) (io.ReadCloser, error)
 	return verify(p, f.Digest, f.Size), nil
 }
 
-// parts reads one object behind the other.
+// parts reads several objects one after the other.
 type parts struct {
-	ctx   context.Context // of the reader, whose Read is given none
+	ctx   context.Context // context of OpenFile, because Read has none
 	store *Store
 	left  []api.Part
 	now   io.ReadCloser
@@ -140,7 +139,7 @@ func (p *parts) Read(b []byte) (int, error) {
 
 func (p *parts) Close() error { return p.now.Close() }
 
-// checkFile says what is wrong with a file, if anything.
+// checkFile returns an error if a file is invalid.
 func checkFile(f api.File) error {
 	if err := CheckPath(f.Path); err != nil {
 		return err
@@ -174,7 +173,7 @@ func checkParts(f api.File) error {
 	return nil
 }
 
-// objectsOf are the objects that files consist of.
+// objectsOf returns the objects of which files consist.
 func objectsOf(files []api.File) []api.Part {
 	all := make([]api.Part, 0, len(files))
 	for _, f := range files {
@@ -186,13 +185,13 @@ func objectsOf(files []api.File) []api.Part {
 	return unique(all)
 }
 
-// verified reads on, and says at the end whether the bytes were the right ones.
+// verified checks at the end of the bytes that they have the digest.
 type verified struct {
 	r      io.ReadCloser
 	digest string
 	left   int64
 	hash   hash.Hash
-	err    error // said again to those who read on
+	err    error // error that later reads return again
 }
 
 func verify(r io.ReadCloser, digest string, size int64) io.ReadCloser {

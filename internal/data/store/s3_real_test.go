@@ -24,7 +24,7 @@ func TestRealS3(t *testing.T) {
 	})
 }
 
-// A signed URL needs no key, and ends where it leads.
+// A signed URL reads an object without credentials; puts are never signed.
 func TestRealS3Signs(t *testing.T) {
 	at, err := startS3(t).Bucket("bucket")
 	if err != nil {
@@ -45,7 +45,7 @@ func TestRealS3Signs(t *testing.T) {
 	w.same("a put", unsigned, "")
 }
 
-// A bucket that is not there is said to be not there, when the store is opened.
+// Opening a store reports that its bucket does not exist.
 func TestRealS3WithoutABucket(t *testing.T) {
 	at, err := startS3(t).Bucket("there")
 	if err != nil {

@@ -9,48 +9,48 @@ import (
 	"time"
 )
 
-// ErrNotFound says that there is no such object, tree, commit, branch or file.
+// ErrNotFound is returned for an object, tree, commit, branch or file that does not exist.
 var ErrNotFound = errors.New("is not in the store")
 
-// ErrCorrupt says that bytes are not those that their digest names.
+// ErrCorrupt is returned for bytes that do not have the digest that names them.
 var ErrCorrupt = errors.New("is corrupt in the store")
 
-// ErrMissing says that objects have to be put before they can be named.
+// ErrMissing is returned if a tree or commit names objects that have not been put yet.
 var ErrMissing = errors.New("has to be put first")
 
-// ErrInvalid says that what was asked for cannot be: a path, a name, a file that
-// is in the way of a folder. Asking again will not help.
+// ErrInvalid is returned for a request that cannot succeed: a bad path or name, or a file where a
+// folder is. Retrying does not help.
 var ErrInvalid = errors.New("cannot be")
 
-// DefaultGrace is how long what nothing names is certainly kept.
+// DefaultGrace is the time for which an unreferenced object is certainly kept.
 const DefaultGrace = 24 * time.Hour
 
-// Options say how to work.
+// Options configure a store.
 type Options struct {
-	URL    string // such as file:///var/lib/tidemill/store or s3://bucket?region=eu-1; a path is a folder
+	URL    string // URL such as file:///var/lib/tidemill/store or s3://bucket?region=eu-1; a plain path names a folder
 	Logger *slog.Logger
-	// Grace is how long an object is kept that nothing names yet; DefaultGrace if
-	// it is 0. All who work on a store must have the same.
+	// Grace is the time for which an unreferenced object is kept; 0 means DefaultGrace. All
+	// processes that use a store must have the same value.
 	Grace time.Duration
-	// Watch is told the key before and after each write, in the middle of it:
-	// tests end the process there. Nil is nobody.
+	// Watch is called with the key before, during and after each write: tests end the process
+	// there. It may be nil.
 	Watch func(key string)
 }
 
-// Store is open.
+// Store is an open store.
 type Store struct {
 	bucket *bucket
 	nodes  *nodeCache
 	grace  time.Duration
 	log    *slog.Logger
 	now    func() time.Time
-	small  sync.Pool // of *[]byte, smallObject long
+	small  sync.Pool // pool of *[]byte, each smallObject long
 
 	listsLock sync.Mutex
-	lists     map[string]bool // of collections, that are finished; replaced, never changed
+	lists     map[string]bool // keys of the condemned lists that are finished; the map is replaced, never changed
 }
 
-// Open reaches the store. A folder is made if it is not there.
+// Open opens a store. It creates the folder if the folder does not exist.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Grace == 0 {
 		o.Grace = DefaultGrace
@@ -71,10 +71,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close ends it.
+// Close closes the store.
 func (s *Store) Close() error { return s.bucket.close() }
 
-// Ping asks whether it answers.
+// Ping checks that the store answers.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.bucket.ping(ctx); err != nil {
 		return fmt.Errorf("ask the store %s whether it is there: %w", s.bucket.name, err)
@@ -82,7 +82,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// invalid is an error that asking again will not help against.
+// invalid returns an error that is ErrInvalid: retrying does not help.
 func invalid(format string, args ...any) error {
 	return &invalidError{fmt.Sprintf(format, args...)}
 }

@@ -10,10 +10,10 @@ import (
 	"tidemill.dev/api"
 )
 
-// later has a store believe that time has gone by.
+// later moves a store's clock ahead.
 func later(s *Store, by time.Duration) { s.now = func() time.Time { return time.Now().Add(by) } }
 
-// remains are the keys below a prefix.
+// remains returns the keys below a prefix.
 func (w *world) remains(prefix string) (keys []string) {
 	w.Helper()
 	w.must(w.bucket.list(w.ctx(), prefix, func(i item) error { keys = append(keys, i.key); return nil }))
@@ -100,7 +100,7 @@ func (w *world) notTooEarly() {
 	w.wants(err, ErrInvalid, "24h")
 }
 
-// A collection that cannot read all that there is removes nothing.
+// A collection that cannot read everything removes nothing.
 func collectingNothing(w *world) {
 	w.put("garbage")
 	w.committed("d", map[string]string{"f": "1"})
@@ -125,7 +125,7 @@ func collectingNothing(w *world) {
 			w.Error(err)
 		}
 		w.must(w.bucket.put(w.ctx(), key, good))
-		w.tree(name) // heals it: not its name, but
+		w.tree(name) // puts the object; settle below puts the spoiled tree again
 		e, err := w.edit(w.ctx(), "", []api.Change{{File: fileOf("f", name)}})
 		w.must(err)
 		w.must(w.settle(w.ctx(), e))

@@ -116,7 +116,7 @@ func oneOfManyCreates(w *world) {
 				case err == nil:
 					won.Add(1)
 				case !errors.Is(err, errTaken):
-					w.Logf("create: %v", err) // in doubt: whoever commits looks then
+					w.Logf("create: %v", err) // a writer in doubt reads the ref
 				}
 			})
 		}
@@ -173,14 +173,14 @@ func branchesAndHistory(w *world) {
 	w.same("by its beginning", short, c.Commit)
 	_, err = w.FindCommit(w.ctx(), "d", c.ID)
 	w.wants(err, ErrNotFound)
-	w.must(w.bucket.put(w.ctx(), idKey("d/e", c.ID[:10]+"x"), []byte("trial/2"))) // of a writer who lost
+	w.must(w.bucket.put(w.ctx(), idKey("d/e", c.ID[:10]+"x"), []byte("trial/2"))) // id of a commit that was not made
 	_, err = w.FindCommit(w.ctx(), "d/e", c.ID[:10])
 	w.must(err)
 	w.wants(w.Log(w.ctx(), "d/e", "none", nil), ErrNotFound)
 	w.ambiguous()
 }
 
-// ambiguous commits until two ids begin with the same letter.
+// ambiguous commits until two ids begin with the same letter, and looks that letter up.
 func (w *world) ambiguous() {
 	first := map[byte]bool{}
 	for i := 0; ; i++ {
@@ -228,7 +228,7 @@ func announcing(w *world) {
 	gone, cancel := context.WithCancel(w.ctx())
 	p := w.file("b", "1")
 	_, err = w.Commit(gone, CommitRequest{CommitAsked: api.CommitAsked{Dataset: "d"}, Announce: func(ctx context.Context, c api.Commit) error {
-		cancel() // who asked has left
+		cancel() // the caller leaves
 		w.same("the context", ctx.Err(), nil)
 		return w.announce(ctx, c)
 	}}, []api.Change{{File: p}})

@@ -17,15 +17,15 @@ import (
 	"tidemill.dev/api"
 )
 
-// world is a store and what the tests of the suite do with it.
+// world is a store under test and its helpers.
 type world struct {
 	*testing.T
 	*Store
 	lock      sync.Mutex
-	announced []string // ids of commits
+	announced []string // ids of announced commits
 }
 
-// suite is what any bucket must pass.
+// suite holds the tests that every kind of bucket must pass.
 func suite(t *testing.T, open func(t *testing.T) *Store) {
 	for _, c := range []struct {
 		name string
@@ -118,7 +118,7 @@ func (w *world) put(data string) api.Part {
 	return p
 }
 
-// file puts an object and is a file of it.
+// file puts an object and returns a file with its content.
 func (w *world) file(path, data string) api.File {
 	w.Helper()
 	w.put(data)
@@ -139,7 +139,7 @@ func (w *world) read(digest string) (string, error) {
 	return string(data), err
 }
 
-// commit puts files, each of the bytes of its path and a content.
+// commit puts and commits files; files maps paths to contents.
 func (w *world) commit(dataset string, files map[string]string, r CommitRequest) (api.Committed, error) {
 	var changes []api.Change
 	for _, path := range slices.Sorted(maps.Keys(files)) {
@@ -170,7 +170,7 @@ func (w *world) announce(_ context.Context, c api.Commit) error {
 	return nil
 }
 
-// paths are those of a tree.
+// paths returns the paths of a tree.
 func (w *world) paths(tree, path, after string) []string {
 	w.Helper()
 	var all []string
@@ -259,7 +259,7 @@ func whatIsMissing(w *world) {
 		}
 		all = append(all, p, p)
 	}
-	w.must(w.bucket.put(w.ctx(), objectKey(all[2].Digest), []byte("cut"))) // of another size
+	w.must(w.bucket.put(w.ctx(), objectKey(all[2].Digest), []byte("cut"))) // object of another size
 	missing, err := w.Missing(w.ctx(), all)
 	w.must(err)
 	w.same("missing", len(missing), 35)
@@ -278,7 +278,7 @@ func treesHoldFiles(w *world) {
 	w.must(err)
 	w.same("in another order", again, t)
 	w.same("counts", fmt.Sprint(t.Files, t.Bytes), "4 4")
-	w.nodes = newNodeCache(cachedBytes) // as another process sees it
+	w.nodes = newNodeCache(cachedBytes) // empty cache, like that of another process
 	w.same("paths", w.paths(t.Tree, "", ""), "[a a-b b/c ä/ö]")
 	f, err := w.File(w.ctx(), t.Tree, "a")
 	w.must(err)
@@ -345,7 +345,7 @@ func logs(w *world) {
 	logsOfSeveral(w, run)
 }
 
-// Others than the first worker have logs of their own, beside its.
+// Workers other than the first have their own logs.
 func logsOfSeveral(w *world, run string) {
 	for _, who := range []string{"ps1", "w10", "w2"} {
 		for _, seq := range []int{0, 1, 1} {

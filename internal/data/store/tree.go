@@ -16,7 +16,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// Tree makes the tree of the files, whose objects must be there.
+// Tree stores the tree of the files; their objects must be in the store already.
 func (s *Store) Tree(ctx context.Context, files []api.File) (api.TreeRef, error) {
 	changes := make([]api.Change, len(files))
 	for i, f := range files {
@@ -34,7 +34,7 @@ func (s *Store) Tree(ctx context.Context, files []api.File) (api.TreeRef, error)
 
 func (k kid) ref() api.TreeRef { return api.TreeRef{Tree: k.digest, Files: k.files, Bytes: k.bytes} }
 
-// edit checks changes and carries them into a tree, in memory alone.
+// edit checks changes and applies them to a tree, in memory only.
 func (s *Store) edit(ctx context.Context, root string, changes []api.Change) (edited, error) {
 	changes, err := inOrder(changes)
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Store) loader(ctx context.Context) loader {
 	return func(digest string) (*node, error) { return s.node(ctx, digest) }
 }
 
-// node gets a node of a tree, and makes sure that it is the one.
+// node reads a node of a tree and verifies its digest.
 func (s *Store) node(ctx context.Context, digest string) (*node, error) {
 	if n := s.nodes.get(digest); n != nil {
 		return n, nil
@@ -88,13 +88,13 @@ func (s *Store) node(ctx context.Context, digest string) (*node, error) {
 	return n, nil
 }
 
-// Walk calls fn with the files of a tree that lie at or below a path and behind
-// after, in the order of their paths, until it returns an error.
+// Walk calls fn with the files at or below a path of a tree, in path order, until fn returns an
+// error. It starts after the path after.
 func (s *Store) Walk(ctx context.Context, tree, path, after string, fn func(api.File) error) error {
 	return below(s.loader(ctx), tree, path, after, fn)
 }
 
-// File finds a file of a tree.
+// File returns the file of a tree that has the path.
 func (s *Store) File(ctx context.Context, tree, path string) (api.File, error) {
 	f, ok, err := findFile(s.loader(ctx), tree, path)
 	if err == nil && !ok {
@@ -103,7 +103,7 @@ func (s *Store) File(ctx context.Context, tree, path string) (api.File, error) {
 	return f, err
 }
 
-// TreeRef tells how many files and bytes a tree has.
+// TreeRef returns a tree's number of files and bytes.
 func (s *Store) TreeRef(ctx context.Context, tree string) (api.TreeRef, error) {
 	n, err := s.node(ctx, tree)
 	if err != nil {
@@ -114,25 +114,25 @@ func (s *Store) TreeRef(ctx context.Context, tree string) (api.TreeRef, error) {
 	return k.ref(), nil
 }
 
-// Diff calls fn with what differs between two trees in the order of the paths;
-// was or is is nil for a file that was added or removed. An empty tree is "".
+// Diff calls fn with each difference between two trees, in path order; was is nil for an added
+// file, is for a removed one. An empty string means the empty tree.
 func (s *Store) Diff(ctx context.Context, a, b string, fn func(was, is *api.File) error) error {
 	return differences(s.loader(ctx), a, b, fn)
 }
 
-// A tree is a list of files in the order of their paths, cut into nodes where
-// the paths' own hashes say so. Nodes of level 0 hold files; a node of the next
-// level holds what the nodes below it hold in short, cut by the same rule. Same
-// files, same cuts, same digests, in whatever order they came.
+// A tree is a list of files in path order. It is cut into nodes at places that depend only on the
+// hashes of the paths. Nodes of level 0 hold files; a node of a higher level holds short forms of
+// the nodes of the level below, cut by the same rule. The same files therefore give the same
+// digests, in whatever order they were added.
 type node struct {
 	level int
-	files []api.File // of level 0
-	kids  []kid      // of all others
+	files []api.File // files of a node of level 0
+	kids  []kid      // nodes below a node of a higher level
 }
 
-// kid is a node as the one above knows it.
+// kid is the short form of a node in the node above it.
 type kid struct {
-	last   string // path in it
+	last   string // last path in the node
 	digest string
 	files  int
 	bytes  int64
@@ -140,8 +140,7 @@ type kid struct {
 
 const (
 	nodeVersion = 1
-	// One path in 128 ends a node; one in 128 of those ends a node of the next
-	// level as well.
+	// One path in 128 ends a node; one in 128 of those also ends a node of the next level.
 	rankBits = 7
 
 	isExecutable = 1
@@ -150,13 +149,13 @@ const (
 
 var errNode = errors.New("the bytes are no node of a tree")
 
-// rank is how many levels end behind a path. It must never change.
+// rank returns the number of levels whose nodes end after a path. It must never change.
 func rank(path string) int {
 	sum := sha256.Sum256([]byte(path))
 	return bits.TrailingZeros64(binary.BigEndian.Uint64(sum[:8])) / rankBits
 }
 
-// encode is the one way to write a node.
+// encode returns a node's encoding, which is unique.
 func (n *node) encode() []byte {
 	b := append(make([]byte, 0, 64*(len(n.files)+len(n.kids))), nodeVersion, byte(n.level))
 	b = binary.AppendUvarint(b, uint64(len(n.files)+len(n.kids)))
@@ -176,7 +175,7 @@ func (n *node) encode() []byte {
 	return b
 }
 
-// appendPath writes a path as what it shares with the one before and the rest.
+// appendPath writes the length of the prefix that a path shares with the one before, and the rest.
 func appendPath(b []byte, before, path string) []byte {
 	shared := 0
 	for shared < min(len(before), len(path)) && before[shared] == path[shared] {
@@ -211,12 +210,12 @@ func appendPart(b []byte, p api.Part) []byte {
 }
 
 func appendDigest(b []byte, digest string) []byte {
-	raw, _ := rawDigest(digest) // checked where it came in
+	raw, _ := rawDigest(digest) // valid, because input is checked
 	return append(b, raw[:]...)
 }
 
-// decodeNode reads what encode wrote. The bytes have the digest that was asked
-// for, so what is wrong with them was written so.
+// decodeNode reads a node that encode wrote. The bytes have the requested digest, so an error in
+// them was written by their writer.
 func decodeNode(b []byte) (*node, error) {
 	d := decoder{b: b}
 	if d.byte() != nodeVersion {
@@ -238,7 +237,7 @@ func decodeNode(b []byte) (*node, error) {
 	return n, nil
 }
 
-// decoder reads on until something is wrong, and then reads nothing.
+// decoder reads values until one is invalid; then it reads nothing more.
 type decoder struct {
 	b      []byte
 	before []byte
@@ -272,7 +271,7 @@ func (d *decoder) uvarint() uint64 {
 	return v
 }
 
-// count is how many things follow, each of a byte at least.
+// count reads the number of items that follow; each has at least one byte.
 func (d *decoder) count() uint64 {
 	n := d.uvarint()
 	if n > uint64(len(d.b)) {
@@ -293,7 +292,7 @@ func (d *decoder) digest() string {
 	return hex.EncodeToString(raw)
 }
 
-// path must come behind the one before, and share with it all that it can.
+// path reads a path. It must sort after the path before and share the longest prefix with it.
 func (d *decoder) path() string {
 	shared := d.uvarint()
 	rest := d.take(d.uvarint())
@@ -329,7 +328,7 @@ func (d *decoder) file(path string) api.File {
 
 func (d *decoder) part() api.Part { return api.Part{Digest: d.digest(), Size: d.size()} }
 
-// short is the node as the one above knows it; data is its encoding.
+// short returns a node's short form for the node above it; data is the node's encoding.
 func (n *node) short(data []byte) kid {
 	sum := sha256.Sum256(data)
 	k := n.totals()
@@ -353,7 +352,7 @@ var errEnough = errors.New("enough")
 // walker calls fn with the files of a tree from one path up to another, in order.
 type walker struct {
 	load     loader
-	from, to string // to is behind the last; empty is the end
+	from, to string // first path and exclusive end; an empty end means no end
 	fn       func(api.File) error
 }
 
@@ -385,7 +384,7 @@ func (w *walker) node(digest string) error {
 
 func compareLast(k kid, path string) int { return strings.Compare(k.last, path) }
 
-// between walks the files from a path on and before another.
+// between walks the files from one path, inclusive, to another, exclusive.
 func between(load loader, root, from, to string, fn func(api.File) error) error {
 	if root == "" || to != "" && from >= to {
 		return nil
@@ -397,12 +396,12 @@ func between(load loader, root, from, to string, fn func(api.File) error) error 
 	return nil
 }
 
-// below walks the file at a path and all files below it. "a-b" lies between "a"
-// and "a/b", so these are two stretches.
+// below walks the file at a path and all files below it. "a-b" sorts between "a" and "a/b", so
+// these are two ranges.
 func below(load loader, root, path, after string, fn func(api.File) error) error {
 	least := ""
 	if after != "" {
-		least = after + "\x00" // the next that there could be
+		least = after + "\x00" // next possible path
 	}
 	if path == "" {
 		return between(load, root, least, "", fn)
@@ -410,7 +409,7 @@ func below(load loader, root, path, after string, fn func(api.File) error) error
 	if err := between(load, root, max(path, least), path+"\x00", fn); err != nil {
 		return err
 	}
-	return between(load, root, max(path+"/", least), path+"0", fn) // 0 follows / in ASCII
+	return between(load, root, max(path+"/", least), path+"0", fn) // '0' follows '/' in ASCII
 }
 
 // findFile finds the file of a path.
@@ -422,7 +421,7 @@ func findFile(load loader, root, path string) (found api.File, ok bool, err erro
 	return found, ok, err
 }
 
-// firstBelow is the first path below another.
+// firstBelow returns the first path below another path.
 func firstBelow(load loader, root, path string) (first string, ok bool, err error) {
 	err = between(load, root, path+"/", path+"0", func(f api.File) error {
 		first, ok = f.Path, true

@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// memory keeps nodes in their encoding, so that everything is read back.
+// memory stores encoded nodes, so that everything is decoded when it is read.
 type memory struct {
 	*testing.T
 	nodes map[string][]byte
@@ -76,8 +76,8 @@ func change(r *rand.Rand, model map[string]api.File, n, folders int) []api.Chang
 	return slices.Collect(maps.Values(changes))
 }
 
-// Whatever the order of edits, the same files are the same tree; and the tree
-// holds what a map does.
+// The same files make the same tree, whatever the order of edits. The tree holds what a map of the
+// files holds.
 func TestTreesAreCanonical(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -151,8 +151,7 @@ func (m *memory) differs(a, b string, was, is map[string]api.File) {
 
 func has(model map[string]api.File, path string) bool { _, ok := model[path]; return ok }
 
-// One file more in a large folder opens and makes a handful of nodes, and is
-// found by opening a handful.
+// One more file in a large folder opens and makes only a few nodes. Opening a few finds it.
 func TestASmallChangeOfALargeTreeIsSmall(t *testing.T) {
 	for _, folders := range []int{1, 2000} {
 		m := newMemory(t)
@@ -221,7 +220,7 @@ func TestFilesAndFoldersDoNotClash(t *testing.T) {
 	remove := func(path string) api.Change { return api.Change{File: api.File{Path: path}, Remove: true} }
 	for name, c := range map[string]struct {
 		before, changes []api.Change
-		want            []string // in the error; none for no error
+		want            []string // words of the error; none for no error
 	}{
 		"a file where a folder is":      {[]api.Change{put("a/b")}, []api.Change{put("a")}, []string{`"a"`, `"a/b"`}},
 		"a file below a file":           {[]api.Change{put("a")}, []api.Change{put("a/b/c")}, []string{`"a"`, `"a/b/c"`}},
@@ -253,7 +252,7 @@ func TestFilesAndFoldersDoNotClash(t *testing.T) {
 	}
 }
 
-// What trees are called must never change: commits of years ago name them.
+// The digests of trees must never change, because old commits name them.
 func TestDigestsOfTreesStay(t *testing.T) {
 	m := newMemory(t)
 	large := fileOf("large", "12")
