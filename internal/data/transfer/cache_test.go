@@ -10,7 +10,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// filled is a depot that has a folder's files, and a client with a cache.
+// filled returns a depot with a folder's files, and a client with a cache.
 func filled(t *testing.T, dir string) (*depot, *Client, []api.File) {
 	t.Helper()
 	d := newDepot(t)
@@ -50,7 +50,7 @@ func TestTheCacheIsUsed(t *testing.T) {
 	}
 }
 
-// Whoever writes to a file that he was given spoils it for nobody after him.
+// A process that writes to a file from the cache does not spoil it for later users.
 func TestASpoiltCache(t *testing.T) {
 	t.Parallel()
 	from := many(t, 3)
@@ -63,7 +63,7 @@ func TestASpoiltCache(t *testing.T) {
 	if err := os.Chmod(victim, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(victim, []byte("FILE 0"), 0o644); err != nil { // as long as it was
+	if err := os.WriteFile(victim, []byte("FILE 0"), 0o644); err != nil { // content of the same length
 		t.Fatal(err)
 	}
 	if err := c.Get(t.Context(), second, all, nil); err != nil {
@@ -72,14 +72,14 @@ func TestASpoiltCache(t *testing.T) {
 	same(t, from, second, all)
 }
 
-// Names of wholes are only said: one that lies about its parts is kept apart.
+// The digest of a whole file is not verified: a file with false parts is cached separately.
 func TestALieAboutAWhole(t *testing.T) {
 	t.Parallel()
 	from := t.TempDir()
 	leave(t, from, "true", []byte("true"), 0o644)
 	leave(t, from, "false", []byte("lies"), 0o644)
 	_, c, all := filled(t, from)
-	lie := all[1] // true, made of what is false
+	lie := all[1] // name of one file, parts of the other
 	lie.Parts = []api.Part{{Digest: all[0].Digest, Size: 4}}
 	if err := c.Get(t.Context(), t.TempDir(), []api.File{lie}, nil); err != nil {
 		t.Fatal(err)

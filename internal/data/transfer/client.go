@@ -18,21 +18,21 @@ import (
 	"tidemill.dev/broker/retry"
 )
 
-// Client speaks to the routes below a base: Base+"/objects/missing",
-// Base+"/objects" and Base+"/object?digest=". A zero field is its default.
+// Client sends requests to the routes below Base: "/objects/missing", "/objects" and
+// "/object?digest=". A zero field has its default value.
 type Client struct {
 	Base    string
 	HTTP    *http.Client
-	Sign    func(*http.Request) // adds the credential; not to requests that go elsewhere
-	Cache   string              // a folder of files that have been got; empty is none
-	Ways    int                 // requests at once; 4
-	Replace bool                // Get writes over what is there and differs; else that is an error
-	Again   func(error)         // told of a failure that is tried again; by several goroutines at once
-	Moved   Count               // of objects that went over the wire, not of those that were there
+	Sign    func(*http.Request) // adds the credential to requests for the gateway
+	Cache   string              // folder that caches downloaded files; empty for no cache
+	Ways    int                 // number of parallel requests; 0 means 4
+	Replace bool                // whether Get overwrites a file that differs; otherwise it is an error
+	Again   func(error)         // called with a failure before a retry, by several goroutines in parallel
+	Moved   Count               // called with objects that were transferred, without those that existed already
 }
 
-// Count is told what has been done since it was told last: files and bytes. It
-// is called by one goroutine at a time.
+// Count is called with the number of files and bytes since its last call, by one goroutine at a
+// time.
 type Count func(files int, bytes int64)
 
 const defaultWays = 4
@@ -44,8 +44,7 @@ func (c *Client) ways() int {
 	return defaultWays
 }
 
-// staying is the client that follows no redirect by itself: it would take the
-// credential along.
+// staying returns a client that follows no redirect, because it would send the credential along.
 func (c *Client) staying() *http.Client {
 	h := http.Client{}
 	if c.HTTP != nil {
@@ -55,7 +54,7 @@ func (c *Client) staying() *http.Client {
 	return &h
 }
 
-// tally has one goroutine at a time tell a Count.
+// tally calls a Count from one goroutine at a time.
 type tally struct {
 	mu    sync.Mutex
 	count Count
@@ -70,13 +69,13 @@ func (t *tally) add(files int, bytes int64) {
 	t.count(files, bytes)
 }
 
-// ask is a request that may be made again.
+// ask is a request that can be repeated.
 type ask struct {
 	method, url string
-	media       string // of the body
+	media       string // media type of the body
 	length      int64
-	body        func() io.Reader // anew for each try; nil is none
-	foreign     bool             // it goes past the gateway, and bears no credential
+	body        func() io.Reader // returns a new reader for each try; nil for no body
+	foreign     bool             // whether it does not go to the gateway, and carries no credential
 	take        func(io.Reader) error
 }
 
@@ -85,13 +84,13 @@ const (
 	maxHops    = 3
 )
 
-// do asks until there is an answer that stays.
+// do sends a request, and repeats it while its failure may pass.
 func (o *carrying) do(ctx context.Context, a ask) error {
 	return o.again(ctx, func() error { return o.once(ctx, a) })
 }
 
-// once asks once. A request on which nothing moves is cut: nobody could tell it
-// from one that is slow, but that it stands still.
+// once sends a request once. It cancels a request in which no byte has moved for a while: a slow
+// request moves some.
 func (o *carrying) once(ctx context.Context, a ask) error {
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
@@ -124,7 +123,7 @@ func (o *carrying) exchange(ctx context.Context, a ask, p *pulse) error {
 	case res.StatusCode/100 != 2:
 		return refused(res)
 	case a.take == nil && !a.foreign && res.StatusCode != http.StatusNoContent:
-		return refused(res) // a page for every path answers 200, and has stored nothing
+		return refused(res) // a server that answers 200 to every path has stored nothing
 	case a.take == nil:
 		return nil
 	}
@@ -133,7 +132,7 @@ func (o *carrying) exchange(ctx context.Context, a ask, p *pulse) error {
 
 func (o *carrying) send(ctx context.Context, a ask, p *pulse) (*http.Response, error) {
 	var body io.Reader
-	if a.body != nil && a.length > 0 { // of none net/http would make chunks
+	if a.body != nil && a.length > 0 { // net/http would send an empty body in chunks
 		body = &beating{a.body(), p}
 	}
 	req, err := http.NewRequestWithContext(ctx, a.method, a.url, body)
@@ -150,7 +149,7 @@ func (o *carrying) send(ctx context.Context, a ask, p *pulse) (*http.Response, e
 	}
 	res, err := o.http.Do(req)
 	var outer *url.Error
-	if errors.As(err, &outer) { // its text repeats a URL that may be a key
+	if errors.As(err, &outer) { // its text repeats a URL that may contain a secret
 		err = outer.Err
 	}
 	return res, err
@@ -169,10 +168,10 @@ func elsewhere(a ask, res *http.Response) (ask, error) {
 	return a, nil
 }
 
-// refused is what an answer that is no success says.
+// refused returns the error of an unsuccessful answer.
 func refused(res *http.Response) error {
 	r := &refusal{status: res.StatusCode, after: retryAfter(res.Header.Get("Retry-After"))}
-	body, _ := io.ReadAll(io.LimitReader(res.Body, maxProblem)) // what came of it has to do
+	body, _ := io.ReadAll(io.LimitReader(res.Body, maxProblem)) // part of a body is better than none
 	var p api.Problem
 	if media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); media == api.ProblemType && json.Unmarshal(body, &p) == nil {
 		p.Status = res.StatusCode
@@ -183,7 +182,7 @@ func refused(res *http.Response) error {
 	return r
 }
 
-// clip keeps a page of somebody else's from filling an error.
+// clip shortens a foreign page in an error.
 func clip(text string) string {
 	const shown = 160
 	if len(text) > shown {
@@ -194,16 +193,16 @@ func clip(text string) string {
 
 const maxDrained = 64 << 10
 
-// drop lets a connection be used again, unless there is much left on it.
+// drop lets a connection be reused, unless much of the answer is unread.
 func drop(res *http.Response) {
 	_, _ = io.CopyN(io.Discard, res.Body, maxDrained)
 	_ = res.Body.Close()
 }
 
-// pulse is what cuts a request that stands still.
+// pulse is the timer that cancels a stalled request.
 type pulse struct{ t *time.Timer }
 
-// beating tells the pulse of each read.
+// beating resets the pulse at each read.
 type beating struct {
 	r io.Reader
 	p *pulse
@@ -224,7 +223,7 @@ func (b *beating) Close() error {
 	return nil
 }
 
-// askJSON asks with a body and for an answer of JSON.
+// askJSON sends a body and decodes an answer, both in JSON.
 func (o *carrying) askJSON(ctx context.Context, path string, body, to any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -238,13 +237,13 @@ func (o *carrying) askJSON(ctx context.Context, path string, body, to any) error
 const (
 	firstWait   = 100 * time.Millisecond
 	longestWait = 5 * time.Second
-	tryFor      = 2 * time.Minute // since the first failure
-	stallAfter  = time.Minute     // a request on which nothing moves is cut
+	tryFor      = 2 * time.Minute // limit since the first failure
+	stallAfter  = time.Minute     // time without progress after which a request is cancelled
 )
 
 var errStalled = fmt.Errorf("nothing moved for %s", stallAfter)
 
-// localFault is an error of this side, which no retry mends.
+// localFault is an error of this side, which a retry cannot repair.
 type localFault struct{ err error }
 
 func (l *localFault) Error() string { return l.err.Error() }
@@ -258,24 +257,24 @@ func local(err error) error {
 	return &localFault{err}
 }
 
-// refusal is an answer that is no success.
+// refusal is an unsuccessful answer.
 type refusal struct {
 	status int
-	after  time.Duration // that it asks to wait
-	err    error         // an *api.Problem, if a gateway told of one
+	after  time.Duration // wait that the answer asks for
+	err    error         // an *api.Problem, if a gateway has sent one
 }
 
 func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
-// passing tells whether a failure may pass, and how long to wait at least.
+// passing reports whether a failure may pass, and the least time to wait.
 func passing(ctx context.Context, err error) (after time.Duration, ok bool) {
 	if ctx.Err() != nil || errors.As(err, new(*localFault)) {
 		return 0, false
 	}
 	var r *refusal
 	if !errors.As(err, &r) {
-		return 0, true // of the connection
+		return 0, true // error of the connection
 	}
 	switch r.status {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -292,7 +291,7 @@ func retryAfter(text string) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// again tries until it works, what fails will not pass, or the time is up.
+// again repeats a try until it succeeds, fails for good, or the time is up.
 func (c *Client) again(ctx context.Context, try func() error) error {
 	var until time.Time
 	backoff := retry.Backoff{First: firstWait, Cap: longestWait, Jitter: 0.5}
@@ -321,7 +320,7 @@ func (c *Client) again(ctx context.Context, try func() error) error {
 	}
 }
 
-// crew does things several at once until one fails.
+// crew runs work in parallel until one part fails.
 type crew struct {
 	ctx   context.Context
 	stop  context.CancelCauseFunc
@@ -335,8 +334,7 @@ func newCrew(ctx context.Context, ways int) *crew {
 	return c
 }
 
-// do starts one thing as soon as a hand is free. It is false if nothing more is
-// to be begun.
+// do starts work as soon as a slot is free. It returns false if no further work should start.
 func (c *crew) do(work func(context.Context) error) bool {
 	select {
 	case c.slots <- struct{}{}:
@@ -352,8 +350,7 @@ func (c *crew) do(work func(context.Context) error) bool {
 	return c.ctx.Err() == nil
 }
 
-// wait waits for all and returns the first error, or the one it is given if that
-// came first.
+// wait waits for all work. It returns the first error, which may be the given one.
 func (c *crew) wait(err error) error {
 	if err != nil {
 		c.stop(err)
@@ -363,8 +360,8 @@ func (c *crew) wait(err error) error {
 	return context.Cause(c.ctx)
 }
 
-// Passes tells whether a failure of Put or Get may pass, so that beginning again
-// makes sense: the gateway is away, or has too much to do.
+// Passes reports whether a failure of Put or Get may pass, so that a later try can succeed: the
+// gateway is down or overloaded.
 func Passes(ctx context.Context, err error) bool {
 	_, ok := passing(ctx, err)
 	return ok

@@ -16,9 +16,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// Get lays files down below a folder, read-only where they are links into the
-// cache or copies of it. Begun again it goes on: a file that is there is kept if
-// it is the right one.
+// Get writes files below a folder. They are read-only if they are links to the cache or copies from
+// it. A repeated Get continues: it keeps existing files that are correct.
 func (c *Client) Get(ctx context.Context, dir string, files []api.File, count Count) error {
 	g := &getting{carrying: c.carrying(count), dir: dir, crew: newCrew(ctx, c.ways()), folders: map[string]bool{}}
 	if err := g.begin(); err != nil {
@@ -29,16 +28,16 @@ func (c *Client) Get(ctx context.Context, dir string, files []api.File, count Co
 	return err
 }
 
-// getting is one Get.
+// getting is one call of Get.
 type getting struct {
 	*carrying
 	dir     string
-	cache   *cache // nil is none
+	cache   *cache // cache of files, or nil
 	crew    *crew
-	folders map[string]bool // that are there
+	folders map[string]bool // folders that exist
 
 	mu    sync.Mutex
-	drops map[*draft]bool // that are not finished
+	drops map[*draft]bool // unfinished drafts
 }
 
 func (g *getting) begin() (err error) {
@@ -58,11 +57,11 @@ func (g *getting) all(files []api.File) error {
 	return nil
 }
 
-// one makes a file's folder and starts what there is to do for it.
+// one creates a file's folder and starts to get the file.
 func (g *getting) one(f *api.File) error {
 	name := filepath.FromSlash(f.Path)
 	if !filepath.IsLocal(name) || name == "." {
-		return errors.New("that is no path below a folder")
+		return errors.New("its path is not below the folder")
 	}
 	for _, p := range partsOf(f) {
 		if len(p.Digest) != sha256.Size*2 {
@@ -92,7 +91,7 @@ func (g *getting) small(ctx context.Context, f *api.File, at string) error {
 	return g.part(ctx, d, api.Part{Digest: f.Digest, Size: f.Size}, 0)
 }
 
-// large gets the parts of a file, several at once.
+// large gets the parts of a file, several in parallel.
 func (g *getting) large(f *api.File, at string) error {
 	d, err := g.draft(g.crew.ctx, f, at)
 	if err != nil || d == nil {
@@ -107,7 +106,7 @@ func (g *getting) large(f *api.File, at string) error {
 	return nil
 }
 
-// draft begins a file, unless it is there or in the cache.
+// draft creates a draft of a file; nil if the file exists already or comes from the cache.
 func (g *getting) draft(ctx context.Context, f *api.File, at string) (*draft, error) {
 	there, err := g.there(ctx, f, at)
 	if err == nil && !there && g.cache != nil {
@@ -130,7 +129,8 @@ func (g *getting) draft(ctx context.Context, f *api.File, at string) (*draft, er
 	return d, nil
 }
 
-// there looks at what lies where a file is to be.
+// there reports whether the right file exists already. A wrong one is an error unless it may be
+// replaced.
 func (g *getting) there(ctx context.Context, f *api.File, at string) (bool, error) {
 	info, err := os.Lstat(at)
 	if errors.Is(err, os.ErrNotExist) {
@@ -148,7 +148,7 @@ func (g *getting) there(ctx context.Context, f *api.File, at string) (bool, erro
 	return false, nil
 }
 
-// holds tells whether a file has the bytes that it should.
+// holds reports whether a file has the right content.
 func holds(ctx context.Context, at string, f *api.File) bool {
 	in, err := os.Open(at)
 	if err != nil {
@@ -159,7 +159,7 @@ func holds(ctx context.Context, at string, f *api.File) bool {
 	return digest(ctx, in, &is, make([]byte, min(readSize, f.Size+1))) == nil && is.Digest == f.Digest
 }
 
-// part gets an object into its place, and finishes the file if it was the last.
+// part writes an object into its place, and finishes the file if that was the last object.
 func (g *getting) part(ctx context.Context, d *draft, p api.Part, at int64) error {
 	err := g.do(ctx, ask{method: http.MethodGet, url: g.Base + "/object?" + url.Values{"digest": {p.Digest}}.Encode(),
 		take: func(r io.Reader) error { return d.take(r, p, at) }})
@@ -182,24 +182,24 @@ func (g *getting) part(ctx context.Context, d *draft, p api.Part, at int64) erro
 	return nil
 }
 
-// sweep removes what was not finished.
+// sweep removes unfinished drafts.
 func (g *getting) sweep() {
 	for d := range g.drops {
 		d.drop()
 	}
 }
 
-// cache is a folder of files that have been got, by what they hold. Several
-// processes may work in it: a file appears in it whole, and is never changed.
+// cache is a folder of downloaded files, named by their content. Several processes may use it: a
+// file appears in it only when it is complete, and is never changed.
 //
-// Those who use it have links to its files, which are read-only; but root heeds
-// no modes. So each file bears the same time, and one that bears another has
-// been written to and is got anew.
+// Users of the cache get links to its files. The files are read-only, but root can write to them
+// anyway. So all files have the same time, and a file with another time was changed and is
+// downloaded again.
 type cache struct{ dir string }
 
-const staleAfter = 24 * time.Hour // a draft is nobody's any more
+const staleAfter = 24 * time.Hour // age at which a draft has no live owner
 
-// stamp is the time that the cache's files bear.
+// stamp returns the time of all files in the cache.
 func stamp() time.Time { return time.Unix(1_000_000_000, 0) }
 
 func openCache(dir string) (*cache, error) {
@@ -217,21 +217,21 @@ func openCache(dir string) (*cache, error) {
 
 func (c *cache) drafts() string { return filepath.Join(c.dir, "drafts") }
 
-// clean removes what a killed process left half done.
+// clean removes unfinished files of killed processes.
 func (c *cache) clean(now time.Time) {
 	all, err := os.ReadDir(c.drafts())
 	if err != nil {
-		return // it comes to light when a draft is made
+		return // creating a draft reports the error
 	}
 	for _, e := range all {
 		if info, err := e.Info(); err == nil && now.Sub(info.ModTime()) > staleAfter {
-			_ = os.Remove(filepath.Join(c.drafts(), e.Name())) // another may have
+			_ = os.Remove(filepath.Join(c.drafts(), e.Name())) // another process may have removed it
 		}
 	}
 }
 
-// path is where a file is kept. One in parts goes by them: they are what was
-// verified, and the digest of the whole is only what somebody says.
+// path returns the path of a file in the cache. A file with parts is named by its parts, because
+// they are verified; the digest of the whole is not.
 func (c *cache) path(f *api.File) string {
 	digest, suffix := f.Digest, ""
 	if len(f.Parts) > 0 {
@@ -247,7 +247,7 @@ func (c *cache) path(f *api.File) string {
 	return filepath.Join(c.dir, "files", digest[:2], digest+suffix)
 }
 
-// lay puts a file that is kept where it belongs.
+// lay puts a cached file at its place.
 func (c *cache) lay(f *api.File, at string) (bool, error) {
 	kept := c.path(f)
 	info, err := os.Lstat(kept)
@@ -260,14 +260,14 @@ func (c *cache) lay(f *api.File, at string) (bool, error) {
 		return false, nil
 	}
 	err = place(kept, at)
-	if errors.Is(err, os.ErrNotExist) { // somebody has made room meanwhile
+	if errors.Is(err, os.ErrNotExist) { // another process has removed the cached file
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// keep takes a whole file over and puts it where it belongs. The stamp comes last:
-// a draft that bears it would look old to a process that cleans up meanwhile.
+// keep moves a complete file into the cache and puts it at its place. It sets the time last: a
+// draft with that time would look old to a process that cleans up.
 func (c *cache) keep(f *api.File, draft, at string) error {
 	mode := os.FileMode(0o444)
 	if f.Executable {
@@ -286,7 +286,7 @@ func (c *cache) keep(f *api.File, draft, at string) error {
 	return os.Chtimes(kept, stamp(), stamp())
 }
 
-// place links a file, or copies it where the file system does not link.
+// place links a file, or copies it if the file system cannot link.
 func place(from, to string) error {
 	if _, err := os.Lstat(to); err == nil {
 		if err := os.Remove(to); err != nil {
@@ -319,7 +319,7 @@ func duplicate(from, to string) (err error) {
 		err = errors.Join(os.Chtimes(out.Name(), stamp(), stamp()), os.Rename(out.Name(), to))
 	}
 	if err != nil {
-		_ = os.Remove(out.Name()) // it may have its name already
+		_ = os.Remove(out.Name()) // fails if the file was renamed
 	}
 	return err
 }

@@ -25,7 +25,7 @@ func leave(t testing.TB, dir, name string, data []byte, mode os.FileMode) {
 	}
 }
 
-// hole leaves a file of as many zeros, which take no room on a disk, and a text.
+// hole writes a file that begins with zeros, which take no space on the disk, and ends with a text.
 func hole(t testing.TB, dir, name string, zeros int64, text string) {
 	t.Helper()
 	leave(t, dir, name, nil, 0o644)
@@ -47,8 +47,8 @@ func noise(n int) []byte {
 	return b
 }
 
-// sample is a folder of all there is: nothing, small ones, one that stands twice,
-// a program, one just as long as a part, and a large one that begins with the same.
+// sample returns a folder with all kinds of files: empty, small, two with the same content, a
+// program, one as long as a part, and a large one that begins with the same part.
 func sample(t testing.TB) string {
 	dir := t.TempDir()
 	leave(t, dir, "empty", nil, 0o644)

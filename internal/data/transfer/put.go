@@ -21,12 +21,11 @@ import (
 )
 
 const (
-	pageObjects = 4000    // asked for at once
-	pageBytes   = 1 << 30 // so that what was signed is not old when its turn comes
+	pageObjects = 4000    // number of objects in one request
+	pageBytes   = 1 << 30 // limit that keeps signed URLs from expiring before use
 )
 
-// object is a stretch of a file that is to be put. Files that have it in common
-// put it once.
+// object is a range of a file to be uploaded. Files that share it upload it once.
 type object struct {
 	api.Part
 	file string
@@ -34,10 +33,10 @@ type object struct {
 	of   []*pending
 }
 
-// pending is a file whose objects are not all done.
+// pending counts the objects of a file that are not done.
 type pending struct{ left atomic.Int32 }
 
-// carrying is one Put or Get.
+// carrying is one call of Put or Get.
 type carrying struct {
 	*Client
 	http  *http.Client
@@ -49,8 +48,8 @@ func (c *Client) carrying(count Count) *carrying {
 	return &carrying{Client: c, http: c.staying(), tally: tally{count: count}, moved: tally{count: c.Moved}}
 }
 
-// Put uploads the objects of files below a folder that are missing. Begun again
-// it goes on: what was put is there.
+// Put uploads the missing objects of files below a folder. A repeated Put continues, because
+// uploaded objects are no longer missing.
 func (c *Client) Put(ctx context.Context, dir string, files []api.File, count Count) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -61,7 +60,7 @@ func (c *Client) Put(ctx context.Context, dir string, files []api.File, count Co
 	return p.crew.wait(p.pages(objectsOf(files)))
 }
 
-// objectsOf are the objects of files, in their order.
+// objectsOf returns the objects of files, in their order.
 func objectsOf(files []api.File) []*object {
 	var all []*object
 	known := make(map[string]*object, len(files))
@@ -90,15 +89,15 @@ func partsOf(f *api.File) []api.Part {
 	return []api.Part{{Digest: f.Digest, Size: f.Size}}
 }
 
-// putting is one Put.
+// putting is one call of Put.
 type putting struct {
 	*carrying
 	root *os.Root
 	crew *crew
 }
 
-// pages asks for a page after the other what is missing, while what was missing
-// of those before is under way.
+// pages asks page by page which objects are missing, while the missing objects of earlier pages are
+// uploaded.
 func (p *putting) pages(all []*object) error {
 	for len(all) > 0 {
 		n, bytes := 0, int64(0)
@@ -137,7 +136,7 @@ func (p *putting) page(all []*object) error {
 	return nil
 }
 
-// start has the missing put: small ones together, others alone.
+// start uploads the missing objects: small ones in batches, others alone.
 func (p *putting) start(missing []*object, direct map[string]string) {
 	var b batch
 	for _, o := range missing {
@@ -158,8 +157,8 @@ func (p *putting) start(missing []*object, direct map[string]string) {
 	}
 }
 
-// alone streams an object to where it may be put directly, or to the gateway.
-// What was signed a while ago may count no more; the gateway takes it then.
+// alone uploads an object to its signed URL if there is one, or to the gateway. The gateway also
+// takes an object whose signed URL has expired.
 func (p *putting) alone(ctx context.Context, o *object, direct string) error {
 	if direct != "" {
 		err := p.put(ctx, o, ask{method: http.MethodPut, url: direct, foreign: true})
@@ -182,13 +181,12 @@ func (p *putting) put(ctx context.Context, o *object, a ask) error {
 	return nil
 }
 
-// sent counts an object that went over the wire.
+// sent counts an object that was uploaded.
 func (p *putting) sent(o *object) {
 	p.moved.add(p.done(o), o.Size)
 }
 
-// done counts an object that is where it belongs, and the files that are whole
-// with it.
+// done counts an object that is in the store. It returns the number of files that this completes.
 func (p *putting) done(o *object) (files int) {
 	for _, f := range o.of {
 		if f.left.Add(-1) == 0 {
@@ -199,16 +197,15 @@ func (p *putting) done(o *object) (files int) {
 	return files
 }
 
-// draft is a file that is being got, under a name that nobody looks for.
+// draft is an incomplete file under a temporary name.
 type draft struct {
 	file *api.File
-	at   string // where it will be
+	at   string // path of the complete file
 	f    *os.File
-	left atomic.Int32 // parts
+	left atomic.Int32 // number of missing parts
 }
 
-// draftName begins the names of drafts. What is left of them by a process that
-// was killed is nobody's file, and Scan passes it over.
+// draftName is the prefix of drafts' names. Scan skips drafts that a killed process has left.
 const draftName = ".tidemill-get-"
 
 func newDraft(f *api.File, at string, c *cache) (*draft, error) {
@@ -228,14 +225,12 @@ func newDraft(f *api.File, at string, c *cache) (*draft, error) {
 	return d, nil
 }
 
-// create makes a file that nobody else has, with the mode that the user's mask
-// leaves of it.
+// create creates a file with a new name; the umask reduces its mode.
 func create(folder string, mode os.FileMode) (*os.File, error) {
 	return os.OpenFile(filepath.Join(folder, draftName+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 }
 
-// take writes an object to its place. Its bytes have to be those that its digest
-// names.
+// take writes an object at its offset, and checks that its bytes have its digest.
 func (d *draft) take(r io.Reader, p api.Part, at int64) error {
 	h := sha256.New()
 	to := &faultless{w: io.NewOffsetWriter(d.f, at)}
@@ -253,7 +248,7 @@ func (d *draft) take(r io.Reader, p api.Part, at int64) error {
 	return nil
 }
 
-// faultless remembers an error of writing, which no retry mends.
+// faultless remembers a write error, which a retry cannot repair.
 type faultless struct {
 	w   io.Writer
 	err error
@@ -267,7 +262,7 @@ func (f *faultless) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// finish puts the whole file where it belongs.
+// finish puts the complete file at its place.
 func (d *draft) finish(c *cache) error {
 	if c != nil {
 		return errors.Join(d.f.Close(), c.keep(d.file, d.f.Name(), d.at))
@@ -279,20 +274,20 @@ func (d *draft) finish(c *cache) error {
 }
 
 func (d *draft) drop() {
-	_ = d.f.Close() // perhaps it is
+	_ = d.f.Close() // it may be closed already
 	_ = os.Remove(d.f.Name())
 }
 
 const (
-	smallObject  = 1 << 20 // larger ones go alone
+	smallObject  = 1 << 20 // size above which an object is uploaded alone
 	batchBytes   = 8 << 20
 	batchObjects = 1000
 )
 
-// batch is small objects that are put in one request.
+// batch is a set of small objects that are uploaded in one request.
 type batch struct {
 	objects []*object
-	length  int64 // of the body
+	length  int64 // length of the body
 }
 
 func (b *batch) isFull(next *object) bool {
@@ -320,7 +315,7 @@ func (p *putting) together(ctx context.Context, b batch) error {
 type batchReader struct {
 	root *os.Root
 	left []*object
-	head []byte // of the next object, what is left of it
+	head []byte // rest of the next object's head
 	now  *objectReader
 }
 
@@ -365,8 +360,8 @@ func (b *batchReader) Close() error {
 	return nil
 }
 
-// objectReader is the bytes of an object, as they are in the file now: if that
-// has changed since it was scanned, it is an error.
+// objectReader reads the bytes of an object from the file. It fails if they have changed since the
+// scan.
 type objectReader struct {
 	root *os.Root
 	o    *object
@@ -387,7 +382,7 @@ func (r *objectReader) Read(to []byte) (int, error) {
 	r.sum.Write(to[:n])
 	switch {
 	case r.n == r.o.Size && sum(r.sum) != r.o.Digest, err != nil && errors.Is(err, io.EOF) && r.n < r.o.Size:
-		return 0, local(errors.Join(fmt.Errorf("%s has changed since it was read: try again when nobody writes to it", r.o.file), r.Close()))
+		return 0, local(errors.Join(fmt.Errorf("%s has changed since it was read: try again when no process writes to it", r.o.file), r.Close()))
 	case r.n == r.o.Size:
 		return n, local(r.Close())
 	case err != nil:

@@ -21,26 +21,25 @@ import (
 	"tidemill.dev/api"
 )
 
-// Scan lists the files below a folder, by path, with their digests. A link to
-// what lies in the folder is followed; one that leads out of it, and what is no
-// file, are errors that name it.
+// Scan lists the files below a folder, by path, with their digests. It follows links within the
+// folder. A link that leads out of the folder, or an entry that is not a file, is an error.
 func Scan(ctx context.Context, dir string, count Count) ([]api.File, error) {
 	return scan(ctx, dir, count, func(s *scanning) error { return s.folder(".", false) })
 }
 
-// ScanFile is Scan of one file of a folder.
+// ScanFile is like Scan, for one file of a folder.
 func ScanFile(ctx context.Context, dir, name string, count Count) ([]api.File, error) {
 	return scan(ctx, dir, count, func(s *scanning) error { return s.link(name, true) })
 }
 
-// scanning is a folder on its way into a list.
+// scanning is one scan of a folder.
 type scanning struct {
 	root  *os.Root
 	crew  *crew
 	tally tally
 	files []*api.File
 
-	buffers sync.Pool // of *[readSize]byte
+	buffers sync.Pool // pool of *[readSize]byte
 }
 
 func scan(ctx context.Context, dir string, count Count, walk func(*scanning) error) ([]api.File, error) {
@@ -61,8 +60,8 @@ func scan(ctx context.Context, dir string, count Count, walk func(*scanning) err
 	return all, nil
 }
 
-// folder goes through a folder. Linked says that a link led to it: another link
-// to a folder below it may well lead back, and is refused.
+// folder scans a folder. If a link led to it (linked), a link to a folder below it is refused,
+// because such a link may lead back.
 func (s *scanning) folder(name string, linked bool) error {
 	d, err := s.root.Open(name)
 	if err != nil {
@@ -96,7 +95,7 @@ func (s *scanning) one(name string, kind fs.FileMode, linked bool) error {
 	return s.entry(name, kind)
 }
 
-// link follows a link. The root refuses to follow it out of the folder.
+// link follows a link. The root refuses a link that leads out of the folder.
 func (s *scanning) link(name string, linked bool) error {
 	info, err := s.root.Stat(name)
 	switch {
@@ -112,7 +111,7 @@ func (s *scanning) link(name string, linked bool) error {
 	return s.entry(name, info.Mode().Type())
 }
 
-// entry has a file read, but opens nothing that is none: to open a pipe waits.
+// entry starts to read a file. It opens regular files only, because opening a pipe would block.
 func (s *scanning) entry(name string, kind fs.FileMode) error {
 	if !kind.IsRegular() {
 		return fmt.Errorf("%s is %s, and only files can be kept: remove it", name, kindOf(kind))
@@ -139,7 +138,7 @@ func kindOf(m fs.FileMode) string {
 
 const readSize = 256 << 10
 
-// read takes the digests of a file.
+// read computes the digests of a file.
 func (s *scanning) read(ctx context.Context, f *api.File) error {
 	in, mode, err := openFile(s.root, f.Path)
 	if err != nil {
@@ -159,14 +158,14 @@ func (s *scanning) read(ctx context.Context, f *api.File) error {
 	return nil
 }
 
-// digest fills in what the bytes of a file say. Of a file in parts each byte is
-// hashed twice, for the part and for the whole.
+// digest fills in the size and digests of a file. In a file with parts each byte is hashed twice,
+// for the part and for the whole.
 func digest(ctx context.Context, in io.Reader, f *api.File, buffer []byte) error {
 	whole, err := hashing{whole: sha256.New(), buffer: buffer}, error(nil)
 	if f.Size, err = whole.upTo(ctx, in, api.PartSize); err != nil {
 		return err
 	}
-	if f.Size == api.PartSize { // there may be more: the first part's digest is the whole's till here
+	if f.Size == api.PartSize { // there may be more parts; so far the first part's digest is also the file's
 		f.Parts = []api.Part{{Digest: sum(whole.whole), Size: api.PartSize}}
 		err = whole.parts(ctx, in, f)
 	}
@@ -177,13 +176,13 @@ func digest(ctx context.Context, in io.Reader, f *api.File, buffer []byte) error
 	return err
 }
 
-// hashing is the digests of a file and of its present part.
+// hashing computes the digests of a file and of its current part.
 type hashing struct {
 	whole, part hash.Hash // part may be nil
 	buffer      []byte
 }
 
-// parts goes through the second part and those behind it.
+// parts reads the second part and all later ones.
 func (h *hashing) parts(ctx context.Context, in io.Reader, f *api.File) error {
 	for n := int64(api.PartSize); n == api.PartSize; {
 		var err error
@@ -199,7 +198,7 @@ func (h *hashing) parts(ctx context.Context, in io.Reader, f *api.File) error {
 	return nil
 }
 
-// upTo reads so many bytes, or to the end.
+// upTo reads at most that many bytes.
 func (h *hashing) upTo(ctx context.Context, in io.Reader, most int64) (n int64, err error) {
 	for n < most && ctx.Err() == nil {
 		k, err := in.Read(h.buffer[:min(int64(len(h.buffer)), most-n)])
@@ -224,8 +223,8 @@ func ended(err error) error {
 	return err
 }
 
-// openFile opens a file beneath a root. What was a file may be a pipe by now,
-// and to open that would wait.
+// openFile opens a file beneath a root. The file may have become a pipe, which a blocking open
+// would wait for.
 func openFile(root *os.Root, name string) (*os.File, os.FileMode, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|nonBlocking, 0)
 	if err != nil {

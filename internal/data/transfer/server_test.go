@@ -17,15 +17,14 @@ import (
 	"tidemill.dev/api"
 )
 
-// depot is a server of objects, as a gateway is one, and a store beside it that
-// takes what it has signed.
+// depot is a server of objects like a gateway, with a store that takes signed requests.
 type depot struct {
 	*httptest.Server
 	mu       sync.Mutex
 	objects  map[string][]byte
 	requests []string // method and path
-	strayed  int      // requests that bore the credential to the wrong door, or none to the right one
-	signed   bool     // objects are put to and got from the store directly
+	strayed  int      // requests with the credential to the store, or without it to the gateway
+	signed   bool     // whether objects are transferred by signed URLs
 	trouble  func(http.ResponseWriter, *http.Request) bool
 	asked    int
 }
@@ -58,8 +57,8 @@ func newDepot(t testing.TB) *depot {
 	return d
 }
 
-// twin is a depot that has the same objects, and of which nobody has asked anything:
-// requests that were given up may still arrive at the first.
+// twin returns a depot with the same objects that has received no request. Late requests of
+// cancelled calls may still arrive at the first depot.
 func (d *depot) twin(t testing.TB) *depot {
 	t.Helper()
 	d.mu.Lock()

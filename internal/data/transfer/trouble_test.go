@@ -18,7 +18,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// many is a folder of small files.
+// many returns a folder of small files.
 func many(t testing.TB, n int) string {
 	dir := t.TempDir()
 	for i := range n {
@@ -27,7 +27,7 @@ func many(t testing.TB, n int) string {
 	return dir
 }
 
-// What breaks passes: each kind of break once, in the middle of things.
+// Failures are retried: each kind of failure once, during transfers.
 func TestWhatPassesIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	d, from, to := newDepot(t), many(t, 50), t.TempDir()
@@ -40,7 +40,7 @@ func TestWhatPassesIsTriedAgain(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			hangUp(w)
 		},
-		func(w http.ResponseWriter, r *http.Request) { // half an answer, where there is one
+		func(w http.ResponseWriter, r *http.Request) { // half of an answer
 			if strings.HasPrefix(r.URL.Path, "/base/object") && r.Method == http.MethodPost && r.URL.Path != "/base/objects/missing" {
 				w.WriteHeader(http.StatusBadGateway)
 			}
@@ -70,7 +70,7 @@ func TestWhatPassesIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, from, to, all)
-	if len(broken) != 4 || again < 4*len(breaks)-2 { // a GET on a kept connection net/http tries again itself
+	if len(broken) != 4 || again < 4*len(breaks)-2 { // net/http itself retries a GET on a reused connection
 		t.Errorf("%v were broken, and %d tries made again", broken, again)
 	}
 }
@@ -81,7 +81,7 @@ func hangUp(w http.ResponseWriter) {
 	}
 }
 
-// What a gateway refuses is told as it says it, and at once.
+// A gateway's refusal is returned at once, with its own text.
 func TestARefusalStays(t *testing.T) {
 	t.Parallel()
 	d, from := newDepot(t), many(t, 3)
@@ -91,7 +91,7 @@ func TestARefusalStays(t *testing.T) {
 	if !errors.As(err, &p) || p.Detail != "it is not there" || p.Status != http.StatusNotFound || !strings.Contains(err.Error(), "get 0") {
 		t.Errorf("%v", err)
 	}
-	d.mu.Lock() // handlers of requests that were given up may still run
+	d.mu.Lock() // handlers of cancelled requests may still run
 	d.trouble = func(w http.ResponseWriter, _ *http.Request) bool {
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = io.WriteString(w, "short and stout")
@@ -106,7 +106,7 @@ func TestARefusalStays(t *testing.T) {
 	}
 }
 
-// A signed address may count no more when its turn comes.
+// A signed URL may have expired when it is used.
 func TestWhatIsSignedMayBeOld(t *testing.T) {
 	t.Parallel()
 	d, from := newDepot(t), many(t, 3)
@@ -150,7 +150,7 @@ func TestAFileThatChangesIsNamed(t *testing.T) {
 	}
 }
 
-// A store that has other bytes, or a tree that has other paths, harms nobody.
+// Wrong bytes from a store, or wrong paths in a tree, do no harm.
 func TestWhatIsWrongIsNotLaidDown(t *testing.T) {
 	t.Parallel()
 	for _, cached := range []bool{false, true} {
@@ -166,7 +166,7 @@ func TestWhatIsWrongIsNotLaidDown(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		for _, path := range []string{"../out", "/out", "a/../../out", ".", ""} {
-			if err := c.Get(t.Context(), to, []api.File{{Path: path, Digest: all[0].Digest}}, nil); err == nil || !strings.Contains(err.Error(), "no path below a folder") {
+			if err := c.Get(t.Context(), to, []api.File{{Path: path, Digest: all[0].Digest}}, nil); err == nil || !strings.Contains(err.Error(), "path is not below the folder") {
 				t.Errorf("%q: %v", path, err)
 			}
 		}
@@ -202,7 +202,7 @@ func TestGetKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
-// Who is interrupted in the middle leaves whole files alone, and goes on.
+// An interrupted Get leaves only complete files, and a second Get continues.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	d, from, to := newDepot(t), many(t, 100), t.TempDir()
@@ -248,8 +248,8 @@ func mustReadDir(t *testing.T, dir string) []os.DirEntry {
 	return all
 }
 
-// A server that takes a request and never moves again is given up after a
-// minute, and asked again until the time is up.
+// A request to a server that never answers is cancelled after a minute. It is repeated until the
+// time is up.
 func TestASilentServer(t *testing.T) {
 	from := many(t, 1)
 	synctest.Test(t, func(t *testing.T) {

@@ -16,19 +16,18 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked, while somebody waits, how far the log
-	// has been read: markers at its end bring no delivery that would tell. restEvery
-	// is as often while nobody does.
+	// lookEvery is how often the position in the log is read while a caller waits, because markers
+	// at the log's end cause no delivery. restEvery is the interval while no caller waits.
 	lookEvery, restEvery = 20 * time.Millisecond, time.Second
 
 	firstPause, longestPause = 100 * time.Millisecond, 5 * time.Second
 )
 
-// errLost says that the log does not continue what the table has.
+// errLost reports that the log does not continue at the table's position.
 var errLost = errors.New("facts that were to be read next are not on the log")
 
-// begin reads the table and comes up to where the log ends now. Nobody has been
-// told of a champion, so nobody is told of a change.
+// begin reads the table and then the facts up to the log's present end. No caller has seen a
+// champion yet, so it announces no changes.
 func (t *Table) begin(ctx context.Context) error {
 	changed := t.o.Changed
 	t.o.Changed = func(string, Champion) {}
@@ -57,7 +56,7 @@ func (t *Table) begin(ctx context.Context) error {
 	}
 }
 
-// open begins to read the facts behind what the table has.
+// open starts to read the facts after the table's position.
 func (t *Table) open(ctx context.Context) error {
 	c, err := t.o.Broker.Consumer(ctx, broker.ConsumerOptions{Streams: []string{tidemill.StreamFacts}, Start: broker.Earliest(),
 		Assigned: func(_ context.Context, at []broker.Position) ([]broker.Position, error) {
@@ -72,7 +71,7 @@ func (t *Table) open(ctx context.Context) error {
 	return nil
 }
 
-// place moves partitions behind what the table has.
+// place moves partitions to the table's position.
 func (t *Table) place(at []broker.Position) error {
 	for i := range at {
 		next := t.progress.reached(at[i].Partition)
@@ -84,8 +83,8 @@ func (t *Table) place(at []broker.Position) error {
 	return nil
 }
 
-// count says so if the facts have more partitions than they had, which the ledger
-// does not survive either: the facts of a model no longer lie in one order.
+// count reports an error if the facts have more partitions than before: the facts of a model are no
+// longer in one order. The ledger cannot handle that either.
 func (t *Table) count(at []broker.Position) {
 	had, now := t.partitions.Load(), int32(0)
 	for _, p := range at {
@@ -94,13 +93,13 @@ func (t *Table) count(at []broker.Position) {
 	if had == 0 || now <= had {
 		return
 	}
-	err := fmt.Errorf("stream %s had %d partitions and has %d: newer facts of a model may lie on another one than older ones, and nobody can tell which are newer; make the install anew with the partitions that it needs",
+	err := fmt.Errorf("stream %s had %d partitions and has %d: newer facts of a model may be on another one than older ones, so their order is not known; create the install again with the partitions that it needs",
 		tidemill.StreamFacts, had, now)
 	t.progress.spoil(err)
 	t.o.Logger.Error("champions may be wrong from here on", "stream", tidemill.StreamFacts, "reason", err)
 }
 
-// next takes what comes within a time, or notes how far the log has been read.
+// next handles a delivery that comes within a time, or else notes how far the log has been read.
 func (t *Table) next(ctx context.Context, limit time.Duration) error {
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -122,8 +121,8 @@ func (t *Table) next(ctx context.Context, limit time.Duration) error {
 	return err
 }
 
-// pass notes what was read and holds no facts. Everything that Poll has handed
-// out has been taken.
+// pass notes positions that were read without facts. All deliveries of Poll have been handled by
+// then.
 func (t *Table) pass() error {
 	for _, p := range t.consumer.Positions() {
 		switch at := t.progress.reached(p.Partition); {
@@ -140,13 +139,13 @@ func back(partition int32, offset, at int64) error {
 	return fmt.Errorf("%w: partition %d ends at %d, and offset %d is next", errLost, partition, offset, at)
 }
 
-// take folds a delivery in.
+// take folds a delivery into the table.
 func (t *Table) take(d *broker.Delivery) error {
 	at := t.progress.reached(d.Partition)
 	if d.Next() < at {
 		return back(d.Partition, d.Next(), at)
 	}
-	if d.Events[0].Err != nil { // some that were deleted, perhaps
+	if d.Events[0].Err != nil { // the error may mean that events were deleted
 		if err := t.begun(d.Partition, at); err != nil {
 			return err
 		}
@@ -163,7 +162,7 @@ func (t *Table) take(d *broker.Delivery) error {
 	return nil
 }
 
-// begun is an error if a partition begins behind an offset.
+// begun returns an error if a partition begins after an offset.
 func (t *Table) begun(partition int32, offset int64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), longestPause)
 	defer cancel()
@@ -179,7 +178,7 @@ func (t *Table) begun(partition int32, offset int64) error {
 	return nil
 }
 
-// change is a champion to tell of.
+// change is a new champion to announce.
 type change struct {
 	model string
 	now   Champion
@@ -203,7 +202,7 @@ func (t *Table) announce(changes []change) {
 	}
 }
 
-// run outlives what ends a consumer's reading.
+// run reads facts until ctx ends; after an error it opens another consumer.
 func (t *Table) run(ctx context.Context) {
 	backoff := retry.Backoff{First: firstPause, Cap: longestPause}
 	for {
@@ -229,10 +228,10 @@ func (t *Table) run(ctx context.Context) {
 	}
 }
 
-// reopen leaves the closed consumer where no other can be had; its error brings
-// run here again.
+// reopen keeps the closed consumer if it cannot open another; the closed one's error makes run try
+// again.
 func (t *Table) reopen(ctx context.Context) error {
-	_ = t.consumer.Close(ctx) // it reads no more, and has no group to tell
+	_ = t.consumer.Close(ctx) // it has stopped reading, and has no group to leave
 	anew, err := t.ended(ctx)
 	if err == nil && !anew {
 		err = t.open(ctx)
@@ -245,8 +244,8 @@ func (t *Table) reopen(ctx context.Context) error {
 	return err
 }
 
-// ended tells whether the log ends before what the table has: it was taken away
-// and made anew.
+// ended reports whether the log ends before the table's position, because the stream was deleted
+// and created again.
 func (t *Table) ended(ctx context.Context) (bool, error) {
 	ends, err := t.o.Broker.Ends(ctx, tidemill.StreamFacts)
 	if err != nil {
@@ -259,16 +258,15 @@ func (t *Table) ended(ctx context.Context) (bool, error) {
 	return anew, nil
 }
 
-// Places are the offsets behind the last fact that the table has, by partition.
-// What Champion has told before is not newer.
+// Places returns the offset after the last fact of the table in each partition. Earlier results of
+// Champion are not newer.
 func (t *Table) Places() []int64 { return t.progress.places() }
 
-// askEvery is how often it is asked whether the log can still reach some places.
+// askEvery is how often Reached checks that the log can still reach the places.
 const askEvery = time.Second
 
-// Reached waits until the table is as new as some places. More of them than there
-// are partitions, or places that the log does not have, are an error, not a wait:
-// they are of facts that are gone.
+// Reached waits until the table is as new as the places. Places that the log does not have are an
+// error, and so are more places than partitions: their facts are gone.
 func (t *Table) Reached(ctx context.Context, places []int64) error {
 	done, changed := t.progress.covers(places)
 	if done {
@@ -306,8 +304,8 @@ func (t *Table) late(ctx context.Context) error {
 	return err
 }
 
-// possible asks whether the log can have some places. While Kafka does not answer
-// it can.
+// possible returns an error if the log cannot have the places. It returns nil if Kafka does not
+// answer.
 func (t *Table) possible(ctx context.Context, places []int64) error {
 	ends, err := t.o.Broker.Ends(ctx, tidemill.StreamFacts)
 	if err != nil {
@@ -327,21 +325,21 @@ func (t *Table) possible(ctx context.Context, places []int64) error {
 	return nil
 }
 
-// progress is how far the table has come, by partition. told is set before what
-// is behind it can be seen, and have after it can: so whoever has seen something
-// finds it in told, and whoever waits for have sees it.
+// progress is the table's position in each partition. told is raised before the effect of a fact
+// can be seen, and have after that. So told covers every effect that a reader has seen, and a
+// caller that has waited for have sees the effect.
 type progress struct {
 	mu      sync.Mutex
 	told    []int64
 	have    []int64
-	err     error // why it does not come on
-	lasting error // what has happened to the stream for good
+	err     error // present error of reading; nil if there is none
+	lasting error // permanent fault of the stream; nil if there is none
 	changed chan struct{}
 	waiting int
-	wake    func() // ends a wait for facts
+	wake    func() // function that ends a wait for facts
 }
 
-// raise sets one of a slice's places, which only grow.
+// raise sets one of the places, which only grow.
 func raise(places []int64, partition int32, next int64) []int64 {
 	for len(places) <= int(partition) {
 		places = append(places, 0)
@@ -356,7 +354,7 @@ func (p *progress) tell(partition int32, next int64) {
 	p.told = raise(p.told, partition, next)
 }
 
-// reach notes what can be seen now.
+// reach notes that the facts before next can be seen.
 func (p *progress) reach(partition int32, next int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -365,21 +363,21 @@ func (p *progress) reach(partition int32, next int64) {
 	p.changed = make(chan struct{})
 }
 
-// restart forgets all places: the facts were begun anew.
+// restart clears all places, because the stream of facts was created again.
 func (p *progress) restart() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.told, p.have = nil, nil
 }
 
-// places are those of told.
+// places returns a copy of told.
 func (p *progress) places() []int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.told)
 }
 
-// reached is how far a partition can be seen.
+// reached returns how far the facts of a partition can be seen.
 func (p *progress) reached(partition int32) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -395,8 +393,8 @@ func (p *progress) partitions() int {
 	return len(p.have)
 }
 
-// covers tells whether some places have been reached, and what is closed when
-// there is more.
+// covers reports whether the places have been reached; if not, it returns a channel that is closed
+// at the next progress.
 func (p *progress) covers(places []int64) (bool, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -408,8 +406,8 @@ func (p *progress) covers(places []int64) (bool, <-chan struct{}) {
 	return true, nil
 }
 
-// await counts those who wait. While there are any the reader looks often for
-// what brings no facts.
+// await changes the number of waiting callers. While there are any, the reader checks its position
+// often.
 func (p *progress) await(by int) {
 	p.mu.Lock()
 	p.waiting += by
@@ -420,7 +418,7 @@ func (p *progress) await(by int) {
 	}
 }
 
-// look notes how a wait for facts is ended, and tells whether somebody waits.
+// look sets the function that ends a wait for facts, and reports whether a caller waits.
 func (p *progress) look(wake func()) (awaited bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -428,8 +426,8 @@ func (p *progress) look(wake func()) (awaited bool) {
 	return p.waiting > 0
 }
 
-// fail notes why it does not come on, and tells whether that is news. Nil is that
-// it does.
+// fail sets the present error of reading, or nil, and reports whether reading has started or ceased
+// to fail.
 func (p *progress) fail(err error) (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -438,7 +436,7 @@ func (p *progress) fail(err error) (news bool) {
 	return news
 }
 
-// spoil notes what will not pass.
+// spoil sets a permanent fault.
 func (p *progress) spoil(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,22 +15,22 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// state is what the fold of a model needs, packed: there may be 20,000 of them,
-// and a fact comes to one of them now and then. Left out is what never comes to
-// matter for who is the champion.
+// state is the packed state of a model's fold. It is packed because there may be 20,000 models, and
+// facts about each are rare. It leaves out everything that never affects which version is the
+// champion.
 type state struct {
 	packed []byte
-	next   int64   // behind the last fact folded in
-	files  []files // of few versions, of those whose registration was seen
+	next   int64   // offset after the last folded fact
+	files  []files // artifacts of a few versions whose registration was read
 }
 
-// files are those of a version.
+// files is the artifact of a version.
 type files struct {
 	version  int
 	artifact string
 }
 
-// states are how versions stand, by the byte that stands for it.
+// states lists the states of a version; a packed state is an index of it.
 var states = [...]tidemill.VersionState{tidemill.VersionRegistered, tidemill.VersionAwaiting, tidemill.VersionRefused, tidemill.VersionPromoted}
 
 func pack(m *fold.Model) []byte {
@@ -50,7 +50,7 @@ func pack(m *fold.Model) []byte {
 	for _, f := range m.Floors {
 		p.mark(f)
 	}
-	return slices.Clone(p) // of its own size
+	return slices.Clone(p) // copy without spare capacity
 }
 
 func unpack(name string, packed []byte) *fold.Model {
@@ -95,7 +95,7 @@ func flag(set bool) int64 {
 	return 0
 }
 
-// unpacker reads what packer wrote, in this process.
+// unpacker reads bytes that packer has written in this process.
 type unpacker []byte
 
 func (u *unpacker) number() int64 {
@@ -116,7 +116,8 @@ func (u *unpacker) mark() tidemill.Mark {
 }
 func (u *unpacker) time() time.Time { return time.Unix(u.number(), u.number()).UTC() }
 
-// apply folds a fact in, and returns the model as it is then.
+// apply folds a fact into the state, and returns the model after it; nil if the fact was folded
+// before.
 func (s *state) apply(name string, f fold.Fact) *fold.Model {
 	if f.Offset < s.next {
 		return nil
@@ -135,14 +136,13 @@ func (s *state) apply(name string, f fold.Fact) *fold.Model {
 	return m
 }
 
-// near tells whether a version may soon be asked for: it is the champion or was
-// the one before, or it is one of the two newest. What else is asked for is looked
-// up.
+// near reports whether a version may soon be asked for: it is the champion, the previous one, or
+// one of the two newest. Artifacts of other versions are looked up.
 func near(m *fold.Model, version int) bool {
 	return m.Find(version) != nil && (version == m.Champion || version == m.Previous || version > m.Last-2)
 }
 
-// artifact are the files of a version, empty if they are not known here.
+// artifact returns the artifact of a version, empty if it is not known here.
 func (s *state) artifact(version int) string {
 	for _, f := range s.files {
 		if f.version == version {
@@ -152,9 +152,9 @@ func (s *state) artifact(version int) string {
 	return ""
 }
 
-// snapshot puts in the table what the ledger has. Of what the table has already it
-// takes the newer: both are what the facts before some place make of a model, and
-// Redis may be behind. If the facts were begun anew everything is the ledger's.
+// snapshot puts the ledger's models into the table. Of each model it takes the newer state, because
+// Redis may be behind. If the stream of facts was created again, it takes all states of the
+// ledger.
 func (t *Table) snapshot(ctx context.Context, anew bool) error {
 	all, places, err := t.read(ctx)
 	if err != nil {
@@ -179,7 +179,7 @@ func (t *Table) snapshot(ctx context.Context, anew bool) error {
 			continue
 		}
 		c.state = s
-		if now, changed := c.show(s.model(name)); changed || anew { // the same number is another version then
+		if now, changed := c.show(s.model(name)); changed || anew { // the same number means another version then
 			changes = append(changes, change{name, now})
 		}
 	}
@@ -190,7 +190,7 @@ func (t *Table) snapshot(ctx context.Context, anew bool) error {
 	return nil
 }
 
-// model is the state unpacked.
+// model returns the unpacked state.
 func (s *state) model(name string) *fold.Model {
 	if s.packed == nil {
 		return &fold.Model{Name: name}
@@ -198,8 +198,8 @@ func (s *state) model(name string) *fold.Model {
 	return unpack(name, s.packed)
 }
 
-// read reads the ledger as soon as it holds all facts, and as often as it takes
-// until it forgets none meanwhile.
+// read reads all models from the ledger once it has all facts. It repeats that if the ledger has
+// lost facts meanwhile.
 func (t *Table) read(ctx context.Context) (map[string]state, []broker.Position, error) {
 	for {
 		if err := t.o.Ledger.CaughtUp(ctx); err != nil {
@@ -213,7 +213,7 @@ func (t *Table) read(ctx context.Context) (map[string]state, []broker.Position, 
 		switch {
 		case err == nil:
 			return all, places, nil
-		case errors.Is(err, errLost): // which the ledger will notice
+		case errors.Is(err, errLost): // the ledger will notice it
 			if err := t.pause(ctx); err != nil {
 				return nil, nil, err
 			}
@@ -223,14 +223,14 @@ func (t *Table) read(ctx context.Context) (map[string]state, []broker.Position, 
 	}
 }
 
-// pause waits a while, and says what for.
+// pause waits a while, and notes the reason.
 func (t *Table) pause(ctx context.Context) error {
-	t.progress.fail(fmt.Errorf("the ledger has facts that stream %s has not; it has to fill in what the stream has now", tidemill.StreamFacts))
+	t.progress.fail(fmt.Errorf("the ledger has facts that stream %s does not have; waiting until it has read the stream again", tidemill.StreamFacts))
 	return retry.Sleep(ctx, firstPause)
 }
 
-// onLog is an error if the log ends before some places. It is asked behind them, so
-// that what comes meanwhile does not make it one.
+// onLog returns an error if the log ends before the places. It reads the ends after the places, so
+// that new facts cause no error.
 func (t *Table) onLog(ctx context.Context, places []broker.Position) error {
 	ends, err := t.o.Broker.Ends(ctx, tidemill.StreamFacts)
 	if err != nil {

@@ -18,47 +18,45 @@ import (
 
 // Champion is the version that a model serves.
 type Champion struct {
-	Version  int // 0 is none
-	Previous int // the champion before it
+	Version  int // 0 if there is none
+	Previous int // previous champion
 	Turn     int64
-	Artifact string // tree; empty if it has to be looked up (Table.Artifact)
+	Artifact string // tree; empty if it must be looked up (Table.Artifact)
 	Key      string
 }
 
-// ErrNoVersion says that a model has no such version.
+// ErrNoVersion reports that a model has no such version.
 var ErrNoVersion = errors.New("it is not kept, or was never registered")
 
-// Options say what is followed.
+// Options configure a Table.
 type Options struct {
 	Broker *broker.Broker
-	Ledger *ledger.Ledger // for the table at the beginning, and for artifacts
+	Ledger *ledger.Ledger // source of the first table, and of artifacts
 	Logger *slog.Logger
-	// Changed is told of each model whose champion has changed since Open, by the
-	// goroutine that follows, behind the change: it must not wait. It may be called
-	// before Open has returned.
+	// Changed is called for each model whose champion has changed since Open, after the change. The
+	// goroutine that follows the facts calls it, so it must not wait. Open may call it before it
+	// returns.
 	Changed func(model string, now Champion)
 }
 
-// Table is which version of each model is the champion. It is safe for concurrent
-// use.
+// Table holds the champion of each model. It is safe for concurrent use.
 //
-// Who owns what: the goroutine of run reads the facts and owns the states of the
-// cells; what everybody reads of them is put in their place as a whole. progress
-// is how far it has come.
+// The goroutine of run reads the facts and owns the states of the cells. It replaces the part that
+// other goroutines read as a whole. progress is its position.
 type Table struct {
 	o          Options
 	cells      *cells
 	progress   progress
-	consumer   *broker.Consumer // of run
-	partitions atomic.Int32     // of the facts, when they were opened last; 0 before
+	consumer   *broker.Consumer // consumer of run
+	partitions atomic.Int32     // number of partitions of the facts when they were last opened; 0 before
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
-// Open reads the table and the place among the facts that it is of in one look,
-// and follows the facts from there. It returns when it has read what there was.
-// While the ledger does not hold all facts it waits. Close it.
+// Open reads the table together with its position in the facts, and follows the facts from there.
+// It returns when it has read the facts that exist. It waits while the ledger does not have all
+// facts. The caller must close the Table.
 func Open(ctx context.Context, o Options) (*Table, error) {
 	if o.Broker == nil || o.Ledger == nil {
 		return nil, errors.New("open the table of champions: it needs a broker and a ledger")
@@ -80,7 +78,7 @@ func Open(ctx context.Context, o Options) (*Table, error) {
 	return t, nil
 }
 
-// Close ends the following.
+// Close stops following the facts.
 func (t *Table) Close(ctx context.Context) error {
 	t.stop()
 	t.running.Wait()
@@ -88,7 +86,7 @@ func (t *Table) Close(ctx context.Context) error {
 	return t.leave(ctx)
 }
 
-// leave ends the reading.
+// leave closes the consumer.
 func (t *Table) leave(ctx context.Context) error {
 	if t.consumer == nil {
 		return nil
@@ -96,7 +94,7 @@ func (t *Table) leave(ctx context.Context) error {
 	return t.consumer.Close(ctx)
 }
 
-// Champion is that of a model; false if the model has none.
+// Champion returns the champion of a model; false if the model has none.
 func (t *Table) Champion(model string) (Champion, bool) {
 	c := t.cells.find(model)
 	if c == nil {
@@ -109,8 +107,8 @@ func (t *Table) Champion(model string) (Champion, bool) {
 	return *now, true
 }
 
-// Artifact finds the files of a version. Where the facts that were read do not
-// tell, the ledger does, and is waited for while it does not hold all facts.
+// Artifact returns the artifact of a version. If the table does not know it, Artifact asks the
+// ledger, and waits while the ledger does not have all facts.
 func (t *Table) Artifact(ctx context.Context, model string, version int) (string, error) {
 	if now, ok := t.Champion(model); ok && now.Version == version && now.Artifact != "" {
 		return now.Artifact, nil
@@ -132,15 +130,15 @@ func (t *Table) Artifact(ctx context.Context, model string, version int) (string
 	}
 }
 
-// Err is why the table may be older than it should be, as long as it may; nil if
-// it comes on. What it tells is right for its Places all the same.
+// Err returns why the table may be out of date now; nil if it follows the facts. Its content is
+// still right for its Places.
 func (t *Table) Err() error { return t.progress.why() }
 
-// shards are as many as keep each map small: it is copied for every new name, so
-// that nobody who reads waits.
+// shards is so large that each map is small. A map is copied for every new name, so that readers
+// need no lock.
 const shards = 256
 
-// cells are the models by name. One goroutine changes them, and anybody reads.
+// cells holds the models by name. One goroutine changes it, and all goroutines read it.
 type cells struct {
 	seed   maphash.Seed
 	shards [shards]atomic.Pointer[map[string]*cell]
@@ -148,8 +146,8 @@ type cells struct {
 
 // cell is one model.
 type cell struct {
-	now   atomic.Pointer[Champion] // nil is none
-	state state                    // of the goroutine that changes it
+	now   atomic.Pointer[Champion] // nil if there is none
+	state state                    // state for the goroutine that changes it
 }
 
 func newCells() *cells { return &cells{seed: maphash.MakeSeed()} }
@@ -158,7 +156,7 @@ func (c *cells) shard(name string) *atomic.Pointer[map[string]*cell] {
 	return &c.shards[maphash.String(c.seed, name)%shards]
 }
 
-// find is a model's cell; nil if no fact has been about it.
+// find returns a model's cell; nil if no fact has named the model.
 func (c *cells) find(name string) *cell {
 	if all := c.shard(name).Load(); all != nil {
 		return (*all)[name]
@@ -166,7 +164,7 @@ func (c *cells) find(name string) *cell {
 	return nil
 }
 
-// of is a model's cell, which is made if need be.
+// of returns a model's cell, and creates it if it does not exist.
 func (c *cells) of(name string) *cell {
 	if found := c.find(name); found != nil {
 		return found
@@ -182,7 +180,7 @@ func (c *cells) of(name string) *cell {
 	return made
 }
 
-// add makes many cells at once.
+// add creates many cells at once.
 func (c *cells) add(all map[string]state) {
 	var fresh [shards]map[string]*cell
 	for name := range all {
@@ -216,8 +214,7 @@ func (c *cells) each(fn func(name string, of *cell)) {
 	}
 }
 
-// show lets everybody see who is the champion. It tells whether that is another
-// version.
+// show publishes the champion to all readers. It reports whether the version has changed.
 func (c *cell) show(m *fold.Model) (now Champion, changed bool) {
 	var before Champion
 	if old := c.now.Load(); old != nil {

@@ -18,7 +18,7 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// Options say what to work on.
+// Options configure a Forgetter.
 type Options struct {
 	Broker    *broker.Broker
 	Producer  *broker.Producer
@@ -30,25 +30,24 @@ type Options struct {
 	Registrar *registry.Registrar
 	// Letters opens the book of dead letters, or returns the one that is open.
 	Letters func(context.Context) (*deadletters.Book, error)
-	Grace   time.Duration // of the store; its default if it is 0
-	// Patience is how long an attempt under way is waited for in one go; 20 s.
+	Grace   time.Duration // grace period of the store; 0 means its default
+	// Patience is how long one call waits for a live attempt; 0 means 20 s.
 	Patience time.Duration
-	// Watch is told of each step before it is begun: tests end the work there.
-	// Nil is nobody.
+	// Watch is called before each step: tests end the work there. It may be nil.
 	Watch  func(step string)
 	Logger *slog.Logger
 }
 
 const defaultPatience = 20 * time.Second
 
-// Forgetter ends keys. Several may work on one key at once: all that they do is
-// named after the fact that asked.
+// Forgetter forgets keys. Several may work on one key at once, because the ids of all their facts
+// derive from the fact that asked.
 type Forgetter struct {
 	o   Options
 	now func() time.Time
 }
 
-// New makes one.
+// New returns a Forgetter.
 func New(o Options) (*Forgetter, error) {
 	switch {
 	case o.Broker == nil || o.Producer == nil || o.Config == nil || o.Letters == nil:
@@ -68,28 +67,26 @@ func New(o Options) (*Forgetter, error) {
 	return &Forgetter{o: o, now: time.Now}, nil
 }
 
-// ErrLive says that an attempt of the key is still under way. It passes: the
-// attempt has been told to end.
+// ErrLive reports that an attempt of the key is still live. It is temporary: the attempt was asked
+// to end.
 var ErrLive = errors.New("an attempt of the key is still ending")
 
-// ErrUnknown says that nothing is known of such a forgetting.
+// ErrUnknown reports that no such forgetting is known.
 var ErrUnknown = errors.New("no such forgetting is known")
 
-// ErrKey says that a text can be no key.
+// ErrKey reports that a text cannot be a key.
 var ErrKey = scheduler.ErrKey
 
-// ErrCatchingUp says that nothing can be decided before the ledger knows all
-// facts. It passes.
+// ErrCatchingUp reports that the ledger does not know all facts yet. It is temporary.
 var ErrCatchingUp = ledger.ErrCatchingUp
 
-// Forget does what a fact tidemill.key.forgetting asks for, and returns the
-// receipt. It may be stopped anywhere and said again: it goes on, and once the
-// receipt is on the log it does nothing. The error is ErrLive while an attempt
-// takes its time to end.
+// Forget does the work that a fact tidemill.key.forgetting asks for, and returns the receipt. If it
+// was stopped anywhere, another call continues. Once the receipt is on the log, a call does
+// nothing. The error is ErrLive while an attempt takes its time to end.
 func (f *Forgetter) Forget(ctx context.Context, o Order) (tidemill.KeyForgotten, error) {
 	r, err := f.forget(ctx, o)
 	if errors.Is(err, errSlow) {
-		return f.forget(ctx, o) // there is a receipt, or it is all that is missing
+		return f.forget(ctx, o) // the receipt exists, or only the receipt is missing
 	}
 	return r, err
 }
@@ -125,9 +122,9 @@ type step struct {
 	do   func(context.Context, *Order, *note) error
 }
 
-// steps are in this order because each takes away what the one before would
-// make anew: events wake functions, functions ask for runs, runs write models,
-// data and logs. Once all is away only the receipt is left to do.
+// steps returns the steps. Each source is removed before its results, because it would make them
+// again: events wake functions, functions ask for runs, runs write models, data and logs. Once
+// everything is removed, only the receipt is left.
 func (f *Forgetter) steps(n *note) []step {
 	all := []step{
 		{"pass", f.pass},
@@ -148,9 +145,8 @@ func (f *Forgetter) steps(n *note) []step {
 	return all
 }
 
-// taken notes that all is away, before anybody can hear of it: who hears of the
-// receipt may begin the key anew, and if we are cut off behind it whoever goes on
-// must not take that away.
+// taken notes that everything is removed, before the receipt is published. After the receipt users
+// may begin the key again. If this process then crashes, the next one must not remove the new data.
 func (f *Forgetter) taken(ctx context.Context, _ *Order, n *note) error {
 	n.Taken = true
 	return f.save(ctx, n)
@@ -163,7 +159,7 @@ func (f *Forgetter) noteAll(ctx context.Context, _ *Order, n *note) error {
 	return f.save(ctx, n)
 }
 
-// noteMade notes what the last attempts have made while they were ending.
+// noteMade notes the results that the last attempts have written while they were ending.
 func (f *Forgetter) noteMade(ctx context.Context, _ *Order, n *note) error {
 	b := belongingsOf(f.o.Config(), n.Key)
 	if err := f.surveyMade(ctx, n, &b); err != nil {
@@ -172,9 +168,8 @@ func (f *Forgetter) noteMade(ctx context.Context, _ *Order, n *note) error {
 	return f.save(ctx, n)
 }
 
-// pass says that no event of the key that is on the log by now is delivered any
-// more, whatever it waits for. Where the log ends is written down first: said
-// again after a crash it is the same end.
+// pass publishes that no event of the key that is on the log by now is delivered any more. It saves
+// the ends of the streams first, so that after a crash it publishes the same ends.
 func (f *Forgetter) pass(ctx context.Context, o *Order, n *note) (err error) {
 	if n.Passed {
 		return nil
@@ -199,7 +194,7 @@ func (f *Forgetter) pass(ctx context.Context, o *Order, n *note) (err error) {
 	return f.save(ctx, n)
 }
 
-// ends are where the streams end whose events are delivered.
+// ends returns the ends of the streams whose events are delivered.
 func (f *Forgetter) ends(ctx context.Context) (map[string][]int64, error) {
 	all := map[string][]int64{}
 	for _, parked := range f.o.Config().Parked() {
@@ -216,8 +211,8 @@ func (f *Forgetter) ends(ctx context.Context) (map[string][]int64, error) {
 	return all, nil
 }
 
-// endRuns puts an end to what each recipe makes for the key, once: said again
-// later it would end what the key's next life has begun.
+// endRuns ends the runs of each recipe for the key, once. A second time would end runs of the key's
+// next life.
 func (f *Forgetter) endRuns(ctx context.Context, o *Order, n *note) error {
 	for i := range n.Runs {
 		r := &n.Runs[i]
@@ -244,8 +239,8 @@ func (f *Forgetter) endRuns(ctx context.Context, o *Order, n *note) error {
 	return nil
 }
 
-// awaitEnd waits until no attempt of the key is under way. One that takes longer
-// than our patience is looked for again when the event comes again.
+// awaitEnd waits until no attempt of the key is live. If that takes longer than Patience, the
+// redelivered event checks again.
 func (f *Forgetter) awaitEnd(ctx context.Context, o *Order, n *note) error {
 	patience, cancel := context.WithTimeoutCause(ctx, f.o.Patience, ErrLive)
 	defer cancel()
@@ -257,8 +252,8 @@ func (f *Forgetter) awaitEnd(ctx context.Context, o *Order, n *note) error {
 	return nil
 }
 
-// awaitRun has patience for waiting alone: to ask whether the run has ended takes as
-// long as it takes, and who has no patience left has asked once.
+// awaitRun waits until a run has ended. patience limits the wait alone: the ledger is asked at
+// least once, and its answer may take longer.
 func (f *Forgetter) awaitRun(ctx, patience context.Context, recipe, key, run string) error {
 	for {
 		changed := f.o.Ledger.Changed()
@@ -274,8 +269,8 @@ func (f *Forgetter) awaitRun(ctx, patience context.Context, recipe, key, run str
 	}
 }
 
-// retireModels ends the models. The marks keep out what a run of before still
-// has to register.
+// retireModels retires the models. The marks keep out versions that earlier runs still have to
+// register.
 func (f *Forgetter) retireModels(ctx context.Context, o *Order, n *note) error {
 	for _, m := range n.Models {
 		if err := f.o.Registrar.Retire(ctx, m.Model, o.Key, o.By, n.because(), o.cause(), n.Asked, n.marks()); err != nil {
@@ -305,8 +300,8 @@ func (f *Forgetter) removeLogs(ctx context.Context, _ *Order, n *note) error {
 	return nil
 }
 
-// conclude puts the receipt on the log, and then keeps no more of the note than
-// where that lies: it is not to be a trace of its own.
+// conclude publishes the receipt. Then it keeps only the receipt's position in the note, so that
+// the note holds nothing of the key.
 func (f *Forgetter) conclude(ctx context.Context, o *Order, n *note) error {
 	now := f.now()
 	n.Remains = remains(f.o.Config(), &n.KeyForgotten, f.o.Grace, now)
@@ -320,19 +315,19 @@ func (f *Forgetter) conclude(ctx context.Context, o *Order, n *note) error {
 		return fmt.Errorf("put the receipt on the log: %w", err)
 	}
 	if at.Offset < 0 {
-		return errors.New("put the receipt on the log: Kafka has it and does not say where; it is said again")
+		return errors.New("put the receipt on the log: Kafka stored it and returned no offset; it is published again")
 	}
 	return f.save(ctx, &note{KeyForgotten: tidemill.KeyForgotten{Forgetting: n.Forgetting}, Receipt: &tidemill.Mark{Partition: at.Partition, Offset: at.Offset}})
 }
 
-// State is how far a forgetting has come.
+// State is the progress of a forgetting.
 type State struct {
 	Done    bool
-	Receipt tidemill.KeyForgotten // so far, until it is done
+	Receipt tidemill.KeyForgotten // incomplete until Done
 }
 
-// State looks a forgetting up. It is not known before the function has begun
-// with it.
+// State returns the progress of a forgetting. It is not known before the function has begun with
+// it.
 func (f *Forgetter) State(ctx context.Context, id string) (State, error) {
 	n, err := f.readNote(ctx, id)
 	if err != nil || n.Receipt == nil {
@@ -349,10 +344,10 @@ func receiptOf(n *note) tidemill.KeyForgotten {
 	return n.KeyForgotten
 }
 
-// readReceipt is as much of the log as holds one.
+// readReceipt is the size of the read in bytes; the smallest read returns a whole record.
 const readReceipt = 1
 
-// receiptAt reads a receipt where it lies.
+// receiptAt reads the receipt at a position.
 func (f *Forgetter) receiptAt(ctx context.Context, at tidemill.Mark) (r tidemill.KeyForgotten, err error) {
 	err = errors.New("it is not where it was put")
 	from := broker.Position{Stream: tidemill.StreamFacts, Partition: at.Partition, Offset: at.Offset}
@@ -371,21 +366,20 @@ func (f *Forgetter) receiptAt(ctx context.Context, at tidemill.Mark) (r tidemill
 	return r, nil
 }
 
-// component is what our facts say they come from.
+// component is the component in the source of our facts.
 const component = "forget"
 
-// Ask is a wish that a key be forgotten.
+// Ask is a request to forget a key.
 type Ask struct {
 	Key, By, Reason string
-	Cause           tidemill.Cause // an event, or what names a person's request; said again it is one wish
-	Component       string         // whom it came to; empty is the function
+	Cause           tidemill.Cause // event, or the name of a person's request; the same cause is the same request
+	Component       string         // component that received the request; empty for the function
 	Correlation     string
 	Trace           string // traceparent
 }
 
-// Ask puts the wish on the log, and returns the id under which it goes. What
-// counts as the key's end is this fact: what is asked for afterwards begins the
-// key anew.
+// Ask publishes the request, and returns its id. The key ends at this fact: later requests begin
+// the key again.
 func (f *Forgetter) Ask(ctx context.Context, a Ask) (string, error) {
 	if err := scheduler.CheckKey(a.Key); err != nil {
 		return "", fmt.Errorf("ask to forget a key: %w", err)
@@ -407,7 +401,7 @@ func (f *Forgetter) Ask(ctx context.Context, a Ask) (string, error) {
 	return o.ID, nil
 }
 
-// Order is a fact tidemill.key.forgetting, as the function hears it.
+// Order is a fact tidemill.key.forgetting, as the function receives it.
 type Order struct {
 	ID, Source      string
 	Key, By, Reason string
@@ -418,7 +412,7 @@ type Order struct {
 
 func (o *Order) cause() tidemill.Cause { return tidemill.Cause{Source: o.Source, ID: o.ID} }
 
-// fact is an event about the key that follows from something.
+// fact returns an event about the key that another event has caused.
 func (o *Order) fact(names tidemill.Names, typ, id string, cause tidemill.Cause, data []byte, now time.Time) broker.View {
 	v := broker.View{ID: id, Source: names.Source(component), Type: typ, Subject: o.Key, Time: now.UTC().Format(time.RFC3339Nano),
 		DataSchema: tidemill.Schema(typ), DataContentType: "application/json", Data: data}

@@ -16,20 +16,19 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// note is how far a forgetting has come. It lies in the store, for what is
-// forgotten first can tell nobody afterwards what it was: who goes on after a
-// crash reads here which logs there are to remove, and what to write on the
-// receipt. Each step writes down what it is about to take away before it does.
+// note is the progress of a forgetting. It is kept in the store because removed data cannot be
+// listed afterwards. After a crash the next call reads here which logs to remove, and the
+// contents of the receipt. Each step saves what it is about to remove before it removes it.
 type note struct {
 	tidemill.KeyForgotten
-	Live    map[string]string  `json:"live,omitempty"`    // by recipe: the run whose attempt has to end
-	Ends    map[string][]int64 `json:"ends,omitempty"`    // by stream: events before are not delivered any more
-	Passed  bool               `json:"passed,omitempty"`  // and that has been said
-	Taken   bool               `json:"taken,omitempty"`   // all is away, and only the receipt is missing: what there is now is of the next life
-	Receipt *tidemill.Mark     `json:"receipt,omitempty"` // where it lies; then nothing else is kept here
+	Live    map[string]string  `json:"live,omitempty"`    // run whose attempt has to end, by recipe
+	Ends    map[string][]int64 `json:"ends,omitempty"`    // offsets before which events are not delivered any more, by stream
+	Passed  bool               `json:"passed,omitempty"`  // whether Ends has been published
+	Taken   bool               `json:"taken,omitempty"`   // whether only the receipt is missing; present data belongs to the key's next life then
+	Receipt *tidemill.Mark     `json:"receipt,omitempty"` // position of the receipt; the rest of the note is empty then
 }
 
-// newNote has no list that is null: who reads a receipt shall find it empty.
+// newNote returns a note without null lists, so that a reader of the receipt finds empty ones.
 func newNote(r tidemill.KeyForgotten) *note {
 	r.Runs, r.Models, r.Datasets, r.Remains = []tidemill.GoneRuns{}, []tidemill.GoneModel{}, []tidemill.GoneDataset{}, []tidemill.Remains{}
 	return &note{KeyForgotten: r}
@@ -37,7 +36,7 @@ func newNote(r tidemill.KeyForgotten) *note {
 
 func noteName(id string) string { return "forgetting-" + id }
 
-// note reads how far it has come; a new one if nobody has begun.
+// note reads the progress of a forgetting; a new note if none has begun.
 func (f *Forgetter) note(ctx context.Context, o Order) (*note, error) {
 	n, err := f.readNote(ctx, o.ID)
 	if errors.Is(err, ErrUnknown) {
@@ -61,11 +60,11 @@ func (f *Forgetter) readNote(ctx context.Context, id string) (*note, error) {
 	return &n, nil
 }
 
-// errSlow says that another has taken all away meanwhile: whoever goes on would
-// take away what the key has begun anew.
+// errSlow reports that another forgetter has removed everything meanwhile. To continue would remove
+// the key's next life.
 var errSlow = errors.New("another has forgotten it meanwhile")
 
-// stillOurs fails with errSlow once another has come to the receipt.
+// stillOurs returns errSlow if another forgetter has removed everything.
 func (f *Forgetter) stillOurs(ctx context.Context, n *note) error {
 	now, err := f.readNote(ctx, n.Forgetting)
 	switch {
@@ -93,7 +92,7 @@ func (f *Forgetter) save(ctx context.Context, n *note) error {
 	return nil
 }
 
-// runsOf is what is noted of a recipe, made if there is nothing yet.
+// runsOf returns the entry of a recipe, and adds it if it does not exist.
 func (n *note) runsOf(recipe string) *tidemill.GoneRuns {
 	i, found := slices.BinarySearchFunc(n.Runs, recipe, func(r tidemill.GoneRuns, name string) int { return cmp.Compare(r.Recipe, name) })
 	if !found {
@@ -102,7 +101,7 @@ func (n *note) runsOf(recipe string) *tidemill.GoneRuns {
 	return &n.Runs[i]
 }
 
-// nowhere stands for a fact that is not on the log yet.
+// nowhere is the mark of a fact that is not on the log yet.
 var nowhere = tidemill.Mark{Partition: -1, Offset: -1}
 
 func (n *note) addRun(recipe, id string) {
@@ -112,8 +111,8 @@ func (n *note) addRun(recipe, id string) {
 	}
 }
 
-// addModel notes a model with the most versions that were ever seen of it: after
-// a crash some may have gone.
+// addModel notes a model with the largest number of versions seen, because after a crash some may
+// be gone.
 func (n *note) addModel(m tidemill.GoneModel) {
 	i, found := slices.BinarySearchFunc(n.Models, m.Model, func(is tidemill.GoneModel, name string) int { return cmp.Compare(is.Model, name) })
 	if !found {
@@ -131,7 +130,7 @@ func (n *note) addDataset(d tidemill.GoneDataset) {
 	n.Datasets[i].Commits = max(n.Datasets[i].Commits, d.Commits)
 }
 
-// marks are the places behind which runs count again.
+// marks returns the places after which runs count again.
 func (n *note) marks() (all []tidemill.Mark) {
 	for i := range n.Runs {
 		if n.Runs[i].At != nowhere {
@@ -141,7 +140,7 @@ func (n *note) marks() (all []tidemill.Mark) {
 	return all
 }
 
-// lettersOf are the open dead letters of a key.
+// lettersOf returns the open dead letters of a key.
 func (f *Forgetter) lettersOf(ctx context.Context, key string) (places []broker.Position, book *deadletters.Book, err error) {
 	if book, err = f.o.Letters(ctx); err != nil {
 		return nil, nil, fmt.Errorf("look for dead letters of key %s: %w", key, err)
@@ -150,8 +149,8 @@ func (f *Forgetter) lettersOf(ctx context.Context, key string) (places []broker.
 	return places, book, nil
 }
 
-// dropLetters resolves them without a delivery, those too that somebody has
-// asked to replay: of two receipts the first counts.
+// dropLetters resolves the key's dead letters without a delivery, also those with a requested
+// replay: of two receipts the first counts.
 func (f *Forgetter) dropLetters(ctx context.Context, n *note) error {
 	places, book, err := f.lettersOf(ctx, n.Key)
 	if err != nil || len(places) == 0 {
@@ -166,7 +165,7 @@ func (f *Forgetter) dropLetters(ctx context.Context, n *note) error {
 	return nil
 }
 
-// dropping is one drop under way.
+// dropping is one call of dropLetters.
 type dropping struct {
 	f    *Forgetter
 	n    *note
@@ -178,7 +177,7 @@ type dropping struct {
 	failed error
 }
 
-// send writes a letter's receipt to the letter's own partition.
+// send writes a dead letter's receipt to the dead letter's own partition.
 func (d *dropping) send(at broker.Position, e *broker.Incoming) error {
 	r := deadletters.Receipt{Letter: strings.Clone(e.ID), Partition: at.Partition, Offset: at.Offset,
 		Action: deadletters.Dropped, Outcome: deadletters.DroppedByAct, Reason: d.n.because(), By: d.n.By}
@@ -200,7 +199,7 @@ func (d *dropping) send(at broker.Position, e *broker.Incoming) error {
 	return nil
 }
 
-// because is why, for those who meet a part of the end alone.
+// because returns the reason, for readers who see only a part of the forgetting.
 func (n *note) because() string {
 	if n.Reason == "" {
 		return "the key was forgotten"

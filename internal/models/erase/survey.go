@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// survey notes what there is of the key now, beside what was noted before.
+// survey adds the key's present data to the note.
 func (f *Forgetter) survey(ctx context.Context, n *note) error {
 	b := belongingsOf(f.o.Config(), n.Key)
 	if err := f.surveyRuns(ctx, n, &b); err != nil {
@@ -23,7 +23,7 @@ func (f *Forgetter) survey(ctx context.Context, n *note) error {
 	return f.surveyMade(ctx, n, &b)
 }
 
-// surveyMade notes what runs have made, and what could not be delivered.
+// surveyMade notes the results of runs, and the dead letters.
 func (f *Forgetter) surveyMade(ctx context.Context, n *note, b *belongings) error {
 	if err := f.surveyModels(ctx, n, b); err != nil {
 		return err
@@ -34,9 +34,9 @@ func (f *Forgetter) surveyMade(ctx context.Context, n *note, b *belongings) erro
 	return f.surveyLetters(ctx, n)
 }
 
-// surveyRuns looks into the makings of all recipes that the ledger knows, also
-// of those that have left the config. One that has had its end is left alone:
-// what it has now is of the key's next life.
+// surveyRuns looks up the makings of all recipes that the ledger knows, also of those that have
+// left the config. It skips a recipe whose runs were ended: its present runs belong to the key's
+// next life.
 func (f *Forgetter) surveyRuns(ctx context.Context, n *note, b *belongings) error {
 	recipes := map[string]bool{}
 	for _, r := range b.recipes {
@@ -66,7 +66,7 @@ func (f *Forgetter) surveyRuns(ctx context.Context, n *note, b *belongings) erro
 
 func (n *note) addMaking(recipe string, m *fold.Making) {
 	if m.Live == nil && m.Waiting == nil && len(m.Ended) == 0 && m.Next == 0 {
-		return // nothing was ever asked for
+		return // no run was ever asked for
 	}
 	n.runsOf(recipe)
 	for _, r := range []*tidemill.Run{m.Live, m.Waiting} {
@@ -79,8 +79,8 @@ func (n *note) addMaking(recipe string, m *fold.Making) {
 	}
 }
 
-// surveyModels takes those that the ledger has under the key, and those that a
-// run of the key may be about to register.
+// surveyModels notes the models that the ledger has under the key, and those that a run of the key
+// may be about to register.
 func (f *Forgetter) surveyModels(ctx context.Context, n *note, b *belongings) error {
 	for q := (ledger.ModelQuery{Key: n.Key}); ; {
 		page, err := f.o.Ledger.Models(ctx, q)
@@ -113,8 +113,8 @@ func (f *Forgetter) surveyModels(ctx context.Context, n *note, b *belongings) er
 	return nil
 }
 
-// belongs reports whether a model is the key's alone: one that several keys make
-// bears only the last of them.
+// belongs reports whether a model belongs to the key alone. A model that several keys make records
+// only the last of them.
 func (f *Forgetter) belongs(ctx context.Context, m *fold.Model, key string) (bool, error) {
 	if !m.Retired.IsZero() {
 		return false, nil
@@ -131,7 +131,7 @@ func (n *note) hasRuns(recipe string) bool {
 	return slices.ContainsFunc(n.Runs, func(r tidemill.GoneRuns) bool { return r.Recipe == recipe })
 }
 
-// ended reports whether a recipe has had its end on the log.
+// ended reports whether the end of a recipe's runs is on the log.
 func (n *note) ended(recipe string) bool {
 	return slices.ContainsFunc(n.Runs, func(r tidemill.GoneRuns) bool { return r.Recipe == recipe && r.At != nowhere })
 }
@@ -155,7 +155,7 @@ func (f *Forgetter) surveyLetters(ctx context.Context, n *note) error {
 	return err
 }
 
-// Preview is the receipt that a forgetting would leave now.
+// Preview returns the receipt that a forgetting would leave now.
 func (f *Forgetter) Preview(ctx context.Context, key string) (tidemill.KeyForgotten, error) {
 	n := newNote(tidemill.KeyForgotten{Key: key, Asked: f.now()})
 	if err := f.survey(ctx, n); err != nil {
@@ -165,20 +165,19 @@ func (f *Forgetter) Preview(ctx context.Context, key string) (tidemill.KeyForgot
 	return n.KeyForgotten, nil
 }
 
-// belongings are the names of what belongs to a key by the config: of what is
-// there besides, the ledger knows.
+// belongings holds the names that belong to a key by the config. The ledger knows further ones.
 type belongings struct {
 	recipes  []string
 	models   []model
 	datasets []string
 }
 
-// model is one and the recipe that makes it.
+// model is a model and the recipe that makes it.
 type model struct{ name, recipe string }
 
-// belongingsOf reads them out of the config's templates. What is named without
-// {key} is shared and belongs to no key; nor does a recipe without keys, whose
-// runs bear its own name instead of one.
+// belongingsOf reads the names from the config's templates. A name without {key} is shared and
+// belongs to no key. A recipe without keys belongs to no key either: its runs have its name as
+// their key.
 func belongingsOf(c *config.Config, key string) (b belongings) {
 	for i := range c.Recipes {
 		r := &c.Recipes[i]
@@ -207,8 +206,7 @@ func datasetsOf(r *config.Recipe) []string {
 	return all
 }
 
-// ofKey fills a template in; false if it does not name the key, or the key
-// makes no name of it: then nothing can have that name.
+// ofKey expands a template; false if the template has no key, or the result is not a valid name.
 func ofKey(r *config.Recipe, template, key string) (name string, ok bool) {
 	named := false
 	name, err := config.Expand(template, func(field string) (string, bool) {
@@ -236,16 +234,15 @@ func isShared(template string) bool {
 	return shared && err == nil
 }
 
-// keyless reports whether a recipe of the config has no keys: what bears its
-// name as a key belongs to none.
+// keyless reports whether a recipe of the config has no keys: runs that have its name as their key
+// belong to no key.
 func keyless(c *config.Config, recipe string) bool {
 	r, known := c.Recipe(recipe)
 	return known && r.Key == config.KeyNone
 }
 
-// remains says where something of a key can still be found once it has been
-// forgotten: on streams until their retention ends, for a log cannot be written
-// anew; in the store until it is collected.
+// remains lists where data of a forgotten key can still be found: on streams until their retention
+// ends, because a log cannot be rewritten, and in the store until a collection.
 func remains(c *config.Config, n *tidemill.KeyForgotten, grace time.Duration, now time.Time) (all []tidemill.Remains) {
 	for _, s := range c.Streams {
 		all = append(all, onStream(s.Name, s.Retention, now))
@@ -271,7 +268,7 @@ func remains(c *config.Config, n *tidemill.KeyForgotten, grace time.Duration, no
 	return all
 }
 
-// wordsOf say what our own streams hold of a key.
+// wordsOf describes a key's data on a stream.
 func wordsOf(stream string) string {
 	switch stream {
 	case tidemill.StreamFacts:

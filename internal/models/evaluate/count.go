@@ -6,17 +6,17 @@ import (
 	"strconv"
 )
 
-// count is what was read so far: how often each pair of labels occurs.
+// count is how often each pair of labels occurs so far.
 type count struct {
 	rows          int
-	labels        []string // in the order of their coming; the first is no answer
+	labels        []string // labels in the order in which they occur; the first is empty and means no answer
 	numbers       map[string]int32
 	own, champion map[pair]int
-	silent        int // rows without an answer of the champion
-	better, worse int // rows that we alone have right, and that the champion alone has
+	silent        int // number of rows without an answer of the champion
+	better, worse int // numbers of rows that only this version has right, and that only the champion has right
 }
 
-// pair is a truth and what was said to be it, by their place among the labels.
+// pair is a true label and an answer, as indexes of count.labels.
 type pair struct{ truth, said int32 }
 
 func newCount() *count {
@@ -53,7 +53,7 @@ func (c *count) add(r row) error {
 	return nil
 }
 
-// number is a label's place.
+// number returns a label's index.
 func (c *count) number(line int, text string) (int32, error) {
 	n, known := c.numbers[text]
 	switch {
@@ -65,7 +65,7 @@ func (c *count) number(line int, text string) (int32, error) {
 		return 0, c.tooMany()
 	}
 	n = int32(len(c.labels))    // at most maxLabels
-	text = string([]byte(text)) // and not the rest of its line
+	text = string([]byte(text)) // copy, so that the rest of its line is not kept in memory
 	c.labels, c.numbers[text] = append(c.labels, text), n
 	return n, nil
 }
@@ -94,8 +94,8 @@ func (c *count) numeric() (all, fraction bool) {
 
 const fewNumbers = 50
 
-// isRegression finds predictions of a quantity, of which a matrix would have a
-// class a row. Grades such as 1.5 are few, and classes.
+// isRegression reports whether the labels are predictions of a quantity. A matrix of them would
+// have a class for each row. Grades such as 1.5 are few, and count as classes.
 func (c *count) isRegression() bool {
 	all, fraction := c.numeric()
 	different := len(c.labels) - 1

@@ -7,9 +7,8 @@ import (
 	"tidemill.dev"
 )
 
-// figures makes of the pairs what they tell. Its classes are the labels that
-// are true of a row or were said of one; no answer is a class too if it was
-// given, but none that has a share in the mean of F1.
+// figures computes figures from the pairs. Its classes are the labels that occur as truth or as
+// answer. An empty answer is also a class if it occurs, but has no share in the mean of F1.
 func (c *count) figures(cells map[pair]int) *tidemill.Figures {
 	f := &tidemill.Figures{Examples: c.rows}
 	place := c.places(cells, f)
@@ -36,7 +35,7 @@ func (c *count) figures(cells map[pair]int) *tidemill.Figures {
 	return f
 }
 
-// places gives each label that occurs its place in the order of labels.
+// places returns the index of each label that occurs, in the order of labels.
 func (c *count) places(cells map[pair]int, f *tidemill.Figures) []int {
 	seen := make([]bool, len(c.labels))
 	for at := range cells {
@@ -57,8 +56,8 @@ func (c *count) places(cells map[pair]int, f *tidemill.Figures) []int {
 	return place
 }
 
-// f1 is the harmonic mean of precision and recall, written so that it is
-// defined wherever a class occurs.
+// f1 is the harmonic mean of precision and recall, in a form that is defined for every class that
+// occurs.
 func f1(hits, support, predicted int) float64 {
 	if support+predicted == 0 {
 		return 0

@@ -8,11 +8,11 @@ import (
 	"tidemill.dev"
 )
 
-// z is how many standard deviations hold 95% of a normal distribution.
+// z is the number of standard deviations that hold 95% of a normal distribution.
 const z = 1.959963984540054
 
-// share is hits of n with Wilson's interval, which stays within 0 and 1 and is
-// right also of few and of extreme shares. Of nothing nothing is known.
+// share returns hits of n with Wilson's interval, which stays within 0 and 1 and also suits few
+// examples and extreme shares. The interval of 0 examples is 0 to 1.
 func share(hits, n int) tidemill.Estimate {
 	if n == 0 {
 		return tidemill.Estimate{High: 1}
@@ -23,9 +23,9 @@ func share(hits, n int) tidemill.Estimate {
 	return around(p, middle-half, middle+half, 0)
 }
 
-// lead is the difference of two shares of the same n examples, of which we have
-// better right alone and the other has worse right alone. The interval is that
-// of Agresti and Min (2005): Wald's over four cells with a half added to each.
+// lead returns the difference of two shares of the same n examples. better counts the examples that
+// only this version has right, worse those that only the other has right. The interval is that of
+// Agresti and Min (2005): Wald's over four cells with a half added to each.
 func lead(better, worse, n int) *tidemill.Estimate {
 	b, c, m := float64(better)+0.5, float64(worse)+0.5, float64(n)+2
 	middle := (b - c) / m
@@ -34,8 +34,8 @@ func lead(better, worse, n int) *tidemill.Estimate {
 	return &e
 }
 
-// around keeps an interval within its bounds, and its value within it, from
-// which a rounding error may have moved it.
+// around keeps an interval within its bounds and around its value, because a rounding error may
+// have moved it.
 func around(value, low, high, least float64) tidemill.Estimate {
 	return tidemill.Estimate{Value: value, Low: min(max(low, least), value), High: max(min(high, 1), value)}
 }
@@ -43,16 +43,15 @@ func around(value, low, high, least float64) tidemill.Estimate {
 const (
 	maxResamples = 1000
 	minResamples = 100
-	drawsAtMost  = 10_000_000 // but for minResamples
+	drawsAtMost  = 10_000_000 // limit, except that minResamples are always drawn
 	seed         = 20261122
 )
 
-// macroF1 is the mean of the classes' F1, with the interval of a bootstrap: the
-// middle 95% of what as many examples would give, drawn again from these. It
-// draws how often each cell comes, which is the same and bounded, and by a fixed
-// seed, so that the same predictions have the same interval. Where all are
-// right, or none, every draw is like the other, and the interval is that of the
-// accuracy.
+// macroF1 returns the mean of the classes' F1 with the interval of a bootstrap: the middle 95% of
+// the means of equally many examples, drawn again from these. It draws how often each cell occurs,
+// which is equivalent and bounded. The seed is fixed, so that the same predictions have the same
+// interval. If all answers are right, or all wrong, all draws are equal, and the interval is that
+// of the accuracy.
 func macroF1(f *tidemill.Figures) tidemill.Estimate {
 	counts := make([]float64, len(f.Cells))
 	for i, c := range f.Cells {
@@ -73,7 +72,7 @@ func macroF1(f *tidemill.Figures) tidemill.Estimate {
 	return around(value, quantile(means, 0.025), quantile(means, 0.975), 0)
 }
 
-// quantile of sorted figures, between two of them where it falls there.
+// quantile returns a quantile of sorted figures, interpolated between two of them.
 func quantile(sorted []float64, q float64) float64 {
 	at := q * float64(len(sorted)-1)
 	i := int(at)
@@ -86,7 +85,7 @@ func quantile(sorted []float64, q float64) float64 {
 // mean computes the macro-F1 of a matrix with the cells of figures.
 type mean struct {
 	f         *tidemill.Figures
-	hits, all []float64 // of each class
+	hits, all []float64 // values of each class
 }
 
 func newMean(f *tidemill.Figures) *mean {
@@ -105,18 +104,18 @@ func (m *mean) of(counts []float64) float64 {
 	}
 	var sum, classes float64
 	for i, all := range m.all {
-		if all > 0 && m.f.Classes[i].Label != "" { // one that was not drawn is no class of the draw
+		if all > 0 && m.f.Classes[i].Label != "" { // classes that were not drawn do not count, nor does the empty answer
 			sum, classes = sum+2*m.hits[i]/all, classes+1
 		}
 	}
 	return sum / max(classes, 1)
 }
 
-// dice draw how often each cell comes, by Poisson's distribution.
+// dice draws from Poisson's distribution how often each cell occurs.
 type dice struct {
 	random *rand.Rand
 	cells  []tidemill.Cell
-	none   []float64 // the probability that a cell does not come
+	none   []float64 // probability that a cell does not occur
 }
 
 func newDice(cells []tidemill.Cell) *dice {
@@ -127,7 +126,7 @@ func newDice(cells []tidemill.Cell) *dice {
 	return d
 }
 
-// manyOf is from where on Poisson's distribution is as good as a normal one.
+// manyOf is the count from which a normal distribution is close to Poisson's.
 const manyOf = 30
 
 func (d *dice) roll(counts []float64) {

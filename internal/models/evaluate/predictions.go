@@ -1,4 +1,4 @@
-// Package evaluate computes from a classifier's predictions how good it is.
+// Package evaluate computes how good a classifier is from its predictions.
 package evaluate
 
 import (
@@ -8,25 +8,25 @@ import (
 	"tidemill.dev"
 )
 
-// Predictions are what predictions.csv holds, counted.
+// Predictions holds the figures of a predictions.csv.
 type Predictions struct {
 	Own      *tidemill.Figures
-	Champion *tidemill.Figures  // nil without its column, or if nothing stands there
-	Lead     *tidemill.Estimate // of our accuracy over the champion's; nil without it
-	Notes    []string           // what a reader of the figures should know
+	Champion *tidemill.Figures  // nil if its column is missing or empty
+	Lead     *tidemill.Estimate // our accuracy minus the champion's; nil without a champion
+	Notes    []string           // remarks for a reader of the figures
 }
 
-// FileName is what the trainer calls the file.
+// FileName is the name of the file that the trainer writes.
 const FileName = "predictions.csv"
 
-// FileError says why a predictions.csv cannot be counted. Other errors of Read
-// are of the reader: the same file may be counted the next time.
+// FileError reports why a predictions.csv cannot be counted. Other errors of Read come from the
+// reader: the same file may be counted the next time.
 type FileError struct {
-	Line   int // from 1; 0 if the whole file is meant
+	Line   int // number from 1; 0 means the whole file
 	Reason string
 }
 
-// Error is for people.
+// Error returns the reason after the file's name and the line.
 func (e *FileError) Error() string {
 	if e.Line == 0 {
 		return FileName + " " + e.Reason
@@ -44,19 +44,18 @@ func badLine(line int, format string, args ...any) error {
 
 const (
 	maxRows = 10_000_000
-	// maxLabels bounds the classes: a matrix of more tells nobody anything.
+	// maxLabels limits the classes, because a larger matrix is of no use.
 	maxLabels = 2_000
-	// maxCells bounds what a report holds. Only a bad classifier of very many
-	// classes and rows comes near.
+	// maxCells limits the size of a report. Only a bad classifier of very many classes and rows
+	// comes near.
 	maxCells = 200_000
-	maxLabel = 500 // bytes
+	maxLabel = 500 // length in bytes
 )
 
-// Read counts a predictions.csv. It has a header with the columns truth and
-// predicted and perhaps champion, in any order, and a row an example; other
-// columns are passed over, and blanks around a label are none of it. An empty
-// cell of predicted or champion is no answer, and wrong. A champion without any
-// answer is none.
+// Read counts a predictions.csv. It has a header with the columns truth and predicted, and
+// optionally champion, in any order, and a row for each example. Other columns are ignored, and so
+// are spaces around a label. An empty cell of predicted or champion means no answer, and counts as
+// wrong. A champion without any answer is left out.
 func Read(from io.Reader) (Predictions, error) {
 	t, err := newTable(from)
 	if err != nil {

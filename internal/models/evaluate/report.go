@@ -11,22 +11,21 @@ import (
 	"tidemill.dev"
 )
 
-// The figures that we compute ourselves, and whose names in metrics.json are
-// claims.
+// Names of the metrics that Tidemill computes. The same names in metrics.json are claims.
 const (
 	MetricAccuracy = "accuracy"
 	MetricMacroF1  = "macroF1"
 	MetricExamples = "examples"
 
-	// ofChampion begins what a trainer says of the champion.
+	// ofChampion is the prefix of a trainer's figures of the champion.
 	ofChampion = "champion."
-	// noticeable is a difference that rounding does not explain.
+	// noticeable is the least difference that rounding does not explain.
 	noticeable = 0.001
 )
 
-// Report puts what was counted and what the trainer says together. champion is
-// the version that the run was given, 0 for none; err is why predictions.csv
-// could not be counted, which is noted. A run without that file has neither.
+// Report combines the counted predictions with the trainer's figures. champion is the version that
+// the run was given, 0 for none; err is why predictions.csv could not be counted, which is noted.
+// For a run without that file, p and err are nil.
 func Report(p *Predictions, err error, claimed map[string]float64, champion int) tidemill.Report {
 	d := draft{r: tidemill.Report{Metrics: map[string]float64{}, Claimed: map[string]float64{}}}
 	theirs := d.claims(claimed)
@@ -45,7 +44,7 @@ func Report(p *Predictions, err error, claimed map[string]float64, champion int)
 	return d.r
 }
 
-// reason is an error in the words of its file, if it is about that.
+// reason returns the text of an error, or only the text of the FileError in it.
 func reason(err error) string {
 	var file *FileError
 	if errors.As(err, &file) {
@@ -54,14 +53,14 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// draft is a report in the making.
+// draft is an unfinished report.
 type draft struct{ r tidemill.Report }
 
 func (d *draft) note(format string, args ...any) {
 	d.r.Notes = append(d.r.Notes, fmt.Sprintf(format, args...))
 }
 
-// claims takes the trainer's own figures in, and gives those of the champion.
+// claims adds the trainer's figures of its own version, and returns those of the champion.
 func (d *draft) claims(all map[string]float64) (theirs map[string]float64) {
 	theirs = map[string]float64{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -69,7 +68,7 @@ func (d *draft) claims(all map[string]float64) (theirs map[string]float64) {
 		rest, isTheirs := strings.CutPrefix(name, ofChampion)
 		switch {
 		case math.IsNaN(value) || math.IsInf(value, 0):
-			d.note("%s of metrics.json is %v, which is no measure, and is left out", name, value)
+			d.note("%s of metrics.json is %v, which is not finite, and is left out", name, value)
 		case isTheirs:
 			theirs[rest] = value
 		default:
@@ -79,8 +78,7 @@ func (d *draft) claims(all map[string]float64) (theirs map[string]float64) {
 	return theirs
 }
 
-// overlay puts our figures over claims of the same names, and keeps what was
-// claimed otherwise.
+// overlay replaces claims by our figures of the same names, and keeps the claims that differ.
 func (d *draft) overlay(metrics map[string]float64, prefix string, f *tidemill.Figures) {
 	for _, ours := range []struct {
 		name  string
@@ -94,12 +92,12 @@ func (d *draft) overlay(metrics map[string]float64, prefix string, f *tidemill.F
 	}
 }
 
-// beside is what the run has measured of the champion that it was given.
+// beside adds the run's measurements of the champion that it was given.
 func (d *draft) beside(p *Predictions, theirs map[string]float64, champion int) {
 	counted := p != nil && p.Champion != nil
 	switch {
 	case champion == 0 && (counted || len(theirs) > 0):
-		d.note("the run was given no champion, so what it says of one does not count")
+		d.note("the run was given no champion, so its figures of one do not count")
 	case champion == 0:
 	case !counted && len(theirs) == 0:
 		d.note("the run was given version %d, the champion, and has not measured it: %s has no answers in a column champion, and metrics.json no object champion", champion, FileName)

@@ -69,8 +69,8 @@ func TestReportOfTheChampion(t *testing.T) {
 		note    string
 	}{
 		{"none given, none measured", &alone, nil, 0, 0, ""},
-		{"none given, a column", &both, nil, 0, 0, "the run was given no champion, so what it says of one does not count"},
-		{"none given, a claim", nil, claims, 0, 0, "the run was given no champion, so what it says of one does not count"},
+		{"none given, a column", &both, nil, 0, 0, "the run was given no champion, so its figures of one do not count"},
+		{"none given, a claim", nil, claims, 0, 0, "the run was given no champion, so its figures of one do not count"},
 		{"given, measured by us", &both, nil, 6, 6, ""},
 		{"given, claimed", &alone, claims, 6, 6, ""},
 		{"given, not measured", &alone, nil, 6, 0, "the run was given version 6, the champion, and has not measured it: predictions.csv has no answers in a column champion, and metrics.json no object champion"},
@@ -102,7 +102,7 @@ func TestNoMeasures(t *testing.T) {
 	t.Parallel()
 	p := mustRead(t, rows)
 	r := Report(&p, nil, map[string]float64{"a": math.NaN(), "accuracy": math.Inf(1), "champion.b": math.Inf(-1)}, 6)
-	if _, is := r.Metrics["a"]; is || len(r.Notes) != 3 || r.Notes[0] != "a of metrics.json is NaN, which is no measure, and is left out" || r.Claimed != nil {
+	if _, is := r.Metrics["a"]; is || len(r.Notes) != 3 || r.Notes[0] != "a of metrics.json is NaN, which is not finite, and is left out" || r.Claimed != nil {
 		t.Errorf("%+v", r)
 	}
 	if _, err := json.Marshal(r); err != nil {

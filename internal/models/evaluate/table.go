@@ -16,14 +16,13 @@ const (
 	columnPredicted = "predicted"
 	columnChampion  = "champion"
 
-	// maxRow bounds a row, which a quote that is never closed makes of a whole
-	// file.
+	// maxRow limits a row, because an unclosed quote makes a whole file one row.
 	maxRow = 1 << 20
-	// maxNamed bounds how many columns an error names.
+	// maxNamed limits how many columns an error names.
 	maxNamed = 10
 )
 
-// row is what one line says.
+// row is the content of one line.
 type row struct {
 	line                       int
 	truth, predicted, champion string
@@ -33,11 +32,11 @@ type row struct {
 type table struct {
 	csv                        *csv.Reader
 	fence                      *fence
-	truth, predicted, champion int // columns; that of the champion -1 if there is none
-	line                       int // where the newest row began
+	truth, predicted, champion int // indexes of columns; champion is -1 if there is none
+	line                       int // line on which the newest row begins
 }
 
-// fence lets a reader read so much and no more, until it is told that it may.
+// fence lets a reader read a limited number of bytes, until the limit is set again.
 type fence struct {
 	from io.Reader
 	left int
@@ -45,7 +44,7 @@ type fence struct {
 
 var errRow = errors.New("the row is too long")
 
-// Read is that of an io.Reader.
+// Read is the method of io.Reader.
 func (f *fence) Read(p []byte) (int, error) {
 	if f.left == 0 {
 		return 0, errRow
@@ -58,7 +57,7 @@ func (f *fence) Read(p []byte) (int, error) {
 func newTable(from io.Reader) (*table, error) {
 	in := bufio.NewReader(from)
 	if mark, _ := in.Peek(3); bytes.Equal(mark, []byte("\xef\xbb\xbf")) {
-		_, _ = in.Discard(3) // that have been peeked at
+		_, _ = in.Discard(3) // byte order mark
 	}
 	f := &fence{from: in}
 	t := &table{csv: csv.NewReader(f), fence: f}
@@ -74,7 +73,7 @@ func newTable(from io.Reader) (*table, error) {
 	return t, t.columns(header)
 }
 
-// columns finds those that count.
+// columns finds the columns that are used.
 func (t *table) columns(header []string) error {
 	var names []string
 	for _, name := range header {
@@ -83,7 +82,7 @@ func (t *table) columns(header []string) error {
 	t.truth, t.predicted, t.champion = slices.Index(names, columnTruth), slices.Index(names, columnPredicted), slices.Index(names, columnChampion)
 	for i, name := range names {
 		if (name == columnTruth || name == columnPredicted || name == columnChampion) && slices.Index(names, name) != i {
-			return badLine(1, "the column %s stands twice; keep one", name)
+			return badLine(1, "the column %s occurs twice; keep one", name)
 		}
 	}
 	for _, c := range []struct {
@@ -97,7 +96,7 @@ func (t *table) columns(header []string) error {
 	return nil
 }
 
-// instead says what a header has that lacks a column.
+// instead describes a header that lacks a column.
 func instead(names []string) string {
 	for _, separator := range []struct{ text, name string }{{";", "semicolons"}, {"\t", "tabs"}, {"|", "bars"}} {
 		if len(names) == 1 && strings.Contains(names[0], separator.text) {
@@ -108,7 +107,7 @@ func instead(names []string) string {
 	return "the header names " + strings.Trim(shown, "[]")
 }
 
-// record is the next line's cells. An error of the file is a *FileError.
+// record returns the next line's cells. An error of the file is a *FileError.
 func (t *table) record() ([]string, error) {
 	t.fence.left = maxRow
 	cells, err := t.csv.Read()
@@ -120,14 +119,14 @@ func (t *table) record() ([]string, error) {
 		return nil, badLine(t.line+1, "the row is longer than %d KiB; is a quote not closed?", maxRow>>10)
 	case errors.Is(err, csv.ErrFieldCount):
 		errors.As(err, &wrong)
-		return nil, badLine(wrong.Line, "it has %d cells and the header has %d; a label with a comma stands in quotes", len(cells), t.csv.FieldsPerRecord)
+		return nil, badLine(wrong.Line, "it has %d cells and the header has %d; a label with a comma needs quotes", len(cells), t.csv.FieldsPerRecord)
 	case errors.As(err, &wrong):
-		return nil, badLine(wrong.Line, "%v, in column %d; a label with a quote stands in quotes, and the quote twice", wrong.Err, wrong.Column)
+		return nil, badLine(wrong.Line, "%v, in column %d; a label with a quote needs quotes around it, and the quote doubled", wrong.Err, wrong.Column)
 	}
 	return nil, fmt.Errorf("read %s: %w", FileName, err)
 }
 
-// next is the next row; io.EOF behind the last.
+// next returns the next row; io.EOF after the last.
 func (t *table) next() (row, error) {
 	cells, err := t.record()
 	if err != nil {

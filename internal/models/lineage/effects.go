@@ -26,7 +26,7 @@ func titleOfCommit(id, dataset, branch string) string {
 	return text
 }
 
-// ofCommit is a commit of a dataset.
+// ofCommit returns the thing of a commit.
 func ofCommit(c *api.Commit) *thing {
 	t := newThing(commitRef(c.Dataset, c.ID), titleOfCommit(c.ID, c.Dataset, c.Branch))
 	t.dataset = c.Dataset
@@ -55,8 +55,7 @@ func ofCommit(c *api.Commit) *thing {
 	return t
 }
 
-// tellingOf is the event that a commit was announced by. Its id follows from the
-// commit.
+// tellingOf returns the event that announced a commit. Its id derives from the commit.
 func tellingOf(names tidemill.Names, c *api.Commit) *thing {
 	to := eventRef(tidemill.Cause{Source: names.Source("data"), ID: tidemill.ID(tidemill.TypeNewData, c.Dataset, c.Branch, c.ID)})
 	t := newThing(to, titleOfEvent(tidemill.TypeNewData, c.Subject, to.at, to.of))
@@ -77,7 +76,7 @@ func titleOfEvent(typ, subject, id, source string) string {
 	return text + " (" + shortID(id) + " from " + source + ")"
 }
 
-// ofEvent is an event as the log has it. It keeps nothing of the view.
+// ofEvent returns an event as the log has it. It keeps nothing of the view.
 func ofEvent(v *broker.View) *thing {
 	c := tidemill.Cause{Source: strings.Clone(v.Source), ID: strings.Clone(v.ID)}
 	t := newThing(eventRef(c), titleOfEvent(v.Type, v.Subject, v.ID, v.Source))
@@ -103,8 +102,7 @@ func ofEvent(v *broker.View) *thing {
 	return t
 }
 
-// tellsOf leads from an event to what it is about, or else to the event that it
-// came of.
+// tellsOf links an event to its subject, or else to the event that caused it.
 func tellsOf(t *thing, typ string) {
 	attr := t.node.Facts
 	dataset, commit := attr[tidemill.AttrDataset], attr[tidemill.AttrCommit]
@@ -127,12 +125,12 @@ func tellsOf(t *thing, typ string) {
 	case attr[tidemill.AttrCausationID] != "":
 		c := tidemill.Cause{Source: attr[tidemill.AttrCausationSource], ID: attr[tidemill.AttrCausationID]}
 		known := newThing(eventRef(c), "event "+shortID(c.ID)+" from "+c.Source)
-		known.free = true // its name stands in the event that leads to it, and nothing else is told of it
+		known.free = true // its name is in the event that leads to it, and nothing else is known of it
 		t.causes = append(t.causes, link{to: known.ref, what: api.EdgeCaused, known: known, leaf: true})
 	}
 }
 
-// ofVersion is a version of a model, how it was judged, and what became of it.
+// ofVersion returns a version of a model, its judgement, and the versions that replaced it.
 func ofVersion(m *fold.Model, v *ledger.VersionRecord) *thing {
 	t := newThing(modelRef(m.Name, strconv.Itoa(v.Number)), "model "+tidemill.VersionName(m.Name, v.Number))
 	t.key = m.Key
@@ -157,7 +155,7 @@ func ofVersion(m *fold.Model, v *ledger.VersionRecord) *thing {
 	return t
 }
 
-// standing is how a version stands, and since when.
+// standing returns the state of a version, and the time since when.
 func standing(m *fold.Model, v *ledger.VersionRecord) (string, time.Time) {
 	last := lastChange(m, v.Number)
 	switch {
@@ -173,8 +171,8 @@ func standing(m *fold.Model, v *ledger.VersionRecord) (string, time.Time) {
 	return string(v.State), v.At
 }
 
-// lastChange is how a version became the champion last; nil where that is too
-// long ago, or has never been.
+// lastChange returns the last change that made a version the champion; nil if it was too long ago,
+// or never happened.
 func lastChange(m *fold.Model, number int) *fold.Change {
 	for i := range slices.Backward(m.Changes) {
 		if m.Changes[i].Version == number {
@@ -184,7 +182,7 @@ func lastChange(m *fold.Model, number int) *fold.Change {
 	return nil
 }
 
-// crowned says who made a version the champion.
+// crowned describes who made a version the champion, and how.
 func crowned(m *fold.Model, number int) string {
 	c := lastChange(m, number)
 	if c == nil {
@@ -218,7 +216,7 @@ func factsOfVersion(t *thing, m *fold.Model, v *ledger.VersionRecord) {
 	}
 }
 
-// ofScored is the answer to an event: what it says, and by which version.
+// ofScored returns the answer to an event: its label and score, and the version that gave it.
 func ofScored(v *broker.View) *thing {
 	t := ofEvent(v)
 	var said struct {
@@ -238,7 +236,7 @@ func ofScored(v *broker.View) *thing {
 	return t
 }
 
-// scoredBy leads from an answer to the version that gave it.
+// scoredBy links an answer to the version that gave it.
 func scoredBy(t *thing) {
 	model, version := t.node.Facts[tidemill.AttrModel], t.node.Facts[tidemill.AttrModelVersion]
 	if _, _, err := tidemill.CutVersionName(model + "@" + version); err == nil {
@@ -246,7 +244,7 @@ func scoredBy(t *thing) {
 	}
 }
 
-// answers leads from an answer to what it is the answer to.
+// answers links an answer to its input.
 func (t *thing) answers(input *thing) {
 	t.causes = append(t.causes, link{to: input.ref, what: api.EdgeCaused, known: input})
 }

@@ -14,9 +14,9 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// gathered is what the ledger was asked for at once, because links lead there: to
-// ask for each of a hundred runs, what came of them and their versions would be
-// hundreds of questions. What is not here is asked for when it is its turn.
+// gathered holds records that were read from the ledger at once, before links lead to them. One by
+// one, a hundred runs with their links and versions would need hundreds of requests. A record that
+// is not here is read when it is needed.
 type gathered struct {
 	runs     map[string]*tidemill.Run // nil if it is not known
 	links    map[string][]string
@@ -28,7 +28,7 @@ func newGathered() *gathered {
 	return &gathered{runs: map[string]*tidemill.Run{}, links: map[string][]string{}, models: map[string]*fold.Model{}, versions: map[string]*ledger.VersionRecord{}}
 }
 
-// gather asks for what some links lead to.
+// gather reads the records to which links lead.
 func (s *Sources) gather(ctx context.Context, all []link, back bool) error {
 	var runs, names, models []string
 	for _, l := range all {
@@ -87,7 +87,7 @@ func (s *Sources) gatherVersions(ctx context.Context, names []string, all []link
 	return err
 }
 
-// linksTo lead to things by their names.
+// linksTo returns links to named things.
 func linksTo(names []string) (all []link) {
 	for _, name := range names {
 		if to, err := parseRef(name); err == nil {
@@ -97,7 +97,7 @@ func linksTo(names []string) (all []link) {
 	return all
 }
 
-// runOf is a run; nil if it is not known.
+// runOf returns a run; nil if it is not known.
 func (s *Sources) runOf(ctx context.Context, id string) (*tidemill.Run, error) {
 	if r, asked := s.at.runs[id]; asked {
 		return r, nil
@@ -120,7 +120,7 @@ func (s *Sources) modelOf(ctx context.Context, name string) (*fold.Model, error)
 	return s.Ledger.Model(ctx, name)
 }
 
-// versionOf is a version that a model holds; nil if it is let go meanwhile.
+// versionOf returns a version that a model holds; nil if the model has dropped it meanwhile.
 func (s *Sources) versionOf(ctx context.Context, m *fold.Model, h *fold.Held) (*ledger.VersionRecord, error) {
 	if v, asked := s.at.versions[tidemill.VersionName(m.Name, h.Number)]; asked {
 		return v, nil
@@ -132,19 +132,19 @@ func (s *Sources) versionOf(ctx context.Context, m *fold.Model, h *fold.Held) (*
 	return &all[0], nil
 }
 
-// shownAsked is how many of the facts that asked for a run are read, the newest.
+// shownAsked limits how many facts that asked for a run are read, newest first.
 const shownAsked = 5
 
-// errGone says that a fact is not where it lay.
+// errGone reports that a fact is no longer at its position.
 var errGone = errors.New("the fact is no longer on the log")
 
-// factAt reads the data of one fact, a request to Kafka.
+// factAt reads the data of one fact, with one request to Kafka.
 func (s *Sources) factAt(ctx context.Context, partition int32, offset int64, to any) error {
 	from := broker.Position{Stream: tidemill.StreamFacts, Partition: partition, Offset: offset}
 	failed := errGone
 	_, err := s.Broker.Read(ctx, from, 1, func(e *broker.Incoming) bool {
 		if e.Offset < offset {
-			return true // the batch that holds it may begin before it
+			return true // the batch that holds the fact may begin earlier
 		}
 		if e.Offset == offset {
 			failed = json.Unmarshal(e.Data, to)
@@ -160,8 +160,8 @@ func (s *Sources) factAt(ctx context.Context, partition int32, offset int64, to 
 	return nil
 }
 
-// planOf is what a run is or was to do: nil before it has begun, and where the
-// fact that says so is gone.
+// planOf returns the plan of a run; nil before the run has begun, and if the fact with the plan is
+// gone.
 func (s *Sources) planOf(ctx context.Context, r *tidemill.Run) (plan *tidemill.Plan, gone bool, err error) {
 	switch {
 	case r.Plan != nil:
@@ -178,8 +178,7 @@ func (s *Sources) planOf(ctx context.Context, r *tidemill.Run) (plan *tidemill.P
 	return d.Plan, false, err
 }
 
-// askedFor reads the events that asked for a run, the newest first and the first
-// last, as far as they are shown.
+// askedFor reads events that asked for a run: the newest ones, newest first, and then the first.
 func (s *Sources) askedFor(ctx context.Context, r *tidemill.Run) (all []*thing, err error) {
 	newest := max(0, len(r.Asked)-shownAsked)
 	for _, offset := range slices.Backward(append(r.Asked[:min(newest, 1):min(newest, 1)], r.Asked[newest:]...)) {
@@ -196,8 +195,8 @@ func (s *Sources) askedFor(ctx context.Context, r *tidemill.Run) (all []*thing, 
 	return all, nil
 }
 
-// eventsOf are the newest events of a fact that asked for a run. What cannot be
-// read is left to its name.
+// eventsOf returns the newest events of a fact that asked for a run, without those that cannot be
+// read.
 func eventsOf(d *tidemill.RunRequested) (all []*thing) {
 	for _, text := range slices.Backward(d.Events[max(0, len(d.Events)-shownAsked):]) {
 		var v broker.View

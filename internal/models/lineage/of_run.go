@@ -10,17 +10,17 @@ import (
 	"tidemill.dev/api"
 )
 
-// told is what is known of a run: by the ledger, by the log, by the version that
-// came of it.
+// told holds the known data of a run: from the ledger, from the log, and from the version that it
+// made.
 type told struct {
 	run    tidemill.Run
-	plan   *tidemill.Plan   // nil before it has begun, and where the log has it no more
-	asked  []*thing         // events that asked for it, the newest first, as far as they were read
-	made   []string         // links, as the ledger names them
-	origin *tidemill.Origin // of the version that the rest was learnt from, where the ledger knows the run no more
+	plan   *tidemill.Plan   // nil before the run has begun, and if the log no longer has it
+	asked  []*thing         // events that asked for it, newest first, as far as they were read
+	made   []string         // links to its results, as the ledger names them
+	origin *tidemill.Origin // source of the other data if the ledger no longer knows the run
 }
 
-// ofOrigin is a run that only its version tells of.
+// ofOrigin returns a run that only its version describes.
 func ofOrigin(o *tidemill.Origin) told {
 	return told{origin: o, run: tidemill.Run{
 		ID: o.Run, Recipe: o.Recipe, Key: o.Key, State: tidemill.RunSucceeded, Causes: o.Causes, First: o.First, Newest: o.Newest, By: o.By,
@@ -28,8 +28,7 @@ func ofOrigin(o *tidemill.Origin) told {
 		Attempts: []tidemill.Attempt{{Number: o.Attempt, Offset: o.Mark.Offset, Started: o.Began, Ended: o.Ended, Where: o.Where}}}}
 }
 
-// ofRun is a run with what it came from and what came of it, as far as that is
-// wanted.
+// ofRun returns a run with the wanted sides: its causes, its effects, or both.
 func ofRun(k told, of sides) *thing {
 	r := &k.run
 	t := newThing(runRef(r.ID), "run "+shortID(r.ID))
@@ -38,7 +37,7 @@ func ofRun(k told, of sides) *thing {
 	sayRun(t, r)
 	factsOfRun(t, r)
 	if k.origin != nil {
-		t.note(fmt.Sprintf("the ledger names run %s no more, for its key has had many since: it is told of as version records have it, and its attempts are on the stream facts", shortID(r.ID)))
+		t.note(fmt.Sprintf("the ledger no longer names run %s, because its key has had many since: it is shown as its version records it, and its attempts are on the stream facts", shortID(r.ID)))
 	}
 	if of.back {
 		cameFrom(t, &k)
@@ -63,7 +62,7 @@ func cameFrom(t *thing, k *told) {
 	askedFor(t, r, k.asked)
 }
 
-// whenOf is when a run came to its state.
+// whenOf returns the time at which a run entered its state.
 func whenOf(r *tidemill.Run) time.Time {
 	switch n := len(r.Attempts); {
 	case !r.End.IsZero():
@@ -139,7 +138,7 @@ func timeText(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// inputs are what it learnt from, as whoever is known to know them says.
+// inputs returns the run's inputs from its plan, or else from its version.
 func (k *told) inputs() []tidemill.Input {
 	switch {
 	case k.plan != nil:
@@ -165,7 +164,7 @@ func inputsOf(t *thing, all []tidemill.Input) {
 	}
 }
 
-// ofInput is a commit as the run that learnt from it knows it.
+// ofInput returns a commit as the run that learnt from it knows it.
 func ofInput(in *tidemill.Input) *thing {
 	t := newThing(commitRef(in.Dataset, in.Commit), titleOfCommit(in.Commit, in.Dataset, in.Branch))
 	t.dataset = in.Dataset
@@ -177,8 +176,8 @@ func ofInput(in *tidemill.Input) *thing {
 	return t
 }
 
-// codeOf is what the last attempt ran: the same image or folder, by the same
-// config, is one code.
+// codeOf adds the code of the last attempt: the same image or folder with the same config is one
+// code.
 func codeOf(t *thing, r *tidemill.Run, plan *tidemill.Plan) {
 	image := ""
 	if n := len(r.Attempts); n > 0 {
@@ -221,19 +220,19 @@ func machineOf(t *thing, r *tidemill.Run) {
 	t.causes = append(t.causes, link{to: node.ref, what: api.EdgeRan, known: node, leaf: true})
 }
 
-// askedFor leads to the events that asked for a run.
+// askedFor links a run to the events that asked for it.
 func askedFor(t *thing, r *tidemill.Run, read []*thing) {
 	all := ofAsked(r, read)
 	for _, e := range all {
 		t.cause(api.EdgeAsked, e.ref, e)
 	}
 	if more := r.Causes - len(all); more > 0 {
-		t.note(fmt.Sprintf("%s more asked for run %s: tidemill runs show %s tells of them", count(more, "event"), shortID(r.ID), shortID(r.ID)))
+		t.note(fmt.Sprintf("%s more asked for run %s: tidemill runs show %s lists them", count(more, "event"), shortID(r.ID), shortID(r.ID)))
 	}
 }
 
-// ofAsked are the events that were read and those that the run itself names, the
-// newest first. Whoever may see the run may see those.
+// ofAsked returns the events that were read and those that the run itself names, newest first. A
+// caller that may see the run may see them.
 func ofAsked(r *tidemill.Run, read []*thing) []*thing {
 	seen := map[ref]bool{}
 	var all []*thing
@@ -254,12 +253,12 @@ func ofAsked(r *tidemill.Run, read []*thing) []*thing {
 	return all
 }
 
-// madeBy leads to what a run has made.
+// madeBy links a run to its results.
 func madeBy(t *thing, k *told) {
 	for _, name := range k.made {
 		to, err := parseRef(name)
 		if err != nil || to.kind == api.KindRun {
-			continue // a newer Tidemill may name what this one does not know
+			continue // a newer Tidemill may write names that this one does not know
 		}
 		if to.kind == api.KindCommit && to.of == "" && k.plan != nil {
 			to.of = k.plan.Dataset

@@ -13,8 +13,8 @@ import (
 	"tidemill.dev/config"
 )
 
-// place is where an event lies whose id says so: that of a scored event is its
-// input's.
+// place is an event's position that an id contains: a scored event has the position of its input as
+// id.
 type place struct {
 	stream    string
 	partition int32
@@ -35,13 +35,13 @@ func parsePlace(id string) (p place, ok bool) {
 }
 
 const (
-	soughtBytes = 64 << 20 // of the output, for one scored event
-	oneEvent    = 1        // bytes: as much of the log as there must be
+	soughtBytes = 64 << 20 // limit of output that is read to find one scored event
+	oneEvent    = 1        // least bytes to read; the read returns a whole event
 	someEvents  = 1 << 20
 )
 
-// scored is an event as scorers have answered it, with the event itself behind
-// it; where none has, the event alone. Nil if there is nothing at its place.
+// scored returns a scorer's answer to the event at a place, linked to that event. Without an answer
+// it returns the event; without an event, nil.
 func (s *Sources) scored(ctx context.Context, r ref, at place) (*thing, error) {
 	if _, known := s.Config.Stream(at.stream); !known {
 		return nil, nil
@@ -61,7 +61,7 @@ func (s *Sources) scored(ctx context.Context, r ref, at place) (*thing, error) {
 		case err != nil:
 			return nil, err
 		case found == nil:
-			input.note(fmt.Sprintf("scorer %s has no answer to it near where one would lie in %s", sc.Name, sc.To))
+			input.note(fmt.Sprintf("scorer %s has no answer to it near the expected place in %s", sc.Name, sc.To))
 		case answer == nil:
 			answer = found
 		default:
@@ -75,7 +75,7 @@ func (s *Sources) scored(ctx context.Context, r ref, at place) (*thing, error) {
 	return answer, nil
 }
 
-// eventAt is the event at a place, and when it reached the log.
+// eventAt returns the event at a place, and the time at which it reached the log.
 func (s *Sources) eventAt(ctx context.Context, at place) (found *thing, logged time.Time, err error) {
 	from := broker.Position{Stream: at.stream, Partition: at.partition, Offset: at.offset}
 	places, err := s.Broker.Ends(ctx, at.stream)
@@ -92,9 +92,8 @@ func (s *Sources) eventAt(ctx context.Context, at place) (found *thing, logged t
 	return found, logged, err
 }
 
-// answerOf looks for a scorer's answer from when its input reached the log. Whoever
-// wrote that may have a clock that is ahead of ours, so it is looked for once more
-// from a while before.
+// answerOf looks for a scorer's answer from the time at which its input reached the log. The clock
+// that set that time may be ahead of ours, so it looks again from a few minutes before.
 func (s *Sources) answerOf(ctx context.Context, sc *config.Scorer, source string, at place, logged time.Time) (*thing, error) {
 	id := fmt.Sprintf("%s/%d/%d", at.stream, at.partition, at.offset)
 	for _, before := range []time.Duration{time.Second, 5 * time.Minute} {

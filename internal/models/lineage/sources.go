@@ -14,21 +14,21 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// Sources are where it is looked.
+// Sources are the sources of an answer.
 type Sources struct {
 	Ledger  *ledger.Ledger
 	Broker  *broker.Broker
-	Store   *store.Store // nil where there is none: then commits are told of by those who learnt from them
+	Store   *store.Store // nil if there is none: then commits are shown as their runs know them
 	Names   tidemill.Names
-	Config  *config.Config        // for the scorers, whose answers are found by where their inputs lie
-	MayRead func(key string) bool // whether the caller may read what belongs to a key
-	// MayReadData is the same of a dataset, whose keys follow from the config.
+	Config  *config.Config        // source of the scorers, whose answers are found by the places of their inputs
+	MayRead func(key string) bool // reports whether the caller may read the data of a key
+	// MayReadData reports the same of a dataset, whose keys follow from the config.
 	MayReadData func(dataset string) bool
 
-	at *gathered // for one answer
+	at *gathered // records gathered for one answer
 }
 
-// mayRead reports whether the caller may read of a thing.
+// mayRead reports whether the caller may read a thing.
 func (s *Sources) mayRead(t *thing) bool {
 	if t.dataset != "" {
 		return s.MayReadData(t.dataset)
@@ -36,10 +36,9 @@ func (s *Sources) mayRead(t *thing) bool {
 	return s.MayRead(t.key)
 }
 
-// Of is where a thing came from and what came of it. The thing is named as
-// run/ID, model/NAME[@VERSION], commit/DATASET@COMMIT or event/ID; errors wrap
-// ErrRef, ErrUnknown, and what the ledger and the store say of a name that fits
-// several.
+// Of returns the causes and effects of a thing. The thing is named as run/ID, model/NAME[@VERSION],
+// commit/DATASET@COMMIT or event/ID. Errors wrap ErrRef, ErrUnknown, and the errors of the ledger
+// and the store for a name that fits several things.
 func Of(ctx context.Context, s Sources, name string) (api.Graph, error) {
 	r, err := parseRef(name)
 	if err != nil {
@@ -48,19 +47,19 @@ func Of(ctx context.Context, s Sources, name string) (api.Graph, error) {
 	s.at = newGathered()
 	subject, err := s.subject(ctx, r)
 	if err != nil {
-		return api.Graph{}, fmt.Errorf("tell why of %s: %w", name, err)
+		return api.Graph{}, fmt.Errorf("trace %s: %w", name, err)
 	}
 	if subject == nil || !s.mayRead(subject) {
 		return api.Graph{}, fmt.Errorf("%q: %w, or you may not see it; %s", shown(name), ErrUnknown, where(r))
 	}
 	g, err := walkFrom(ctx, subject, looks{s.gather, s.find}, s.mayRead)
 	if err != nil {
-		return g, fmt.Errorf("tell why of %s: %w", name, err)
+		return g, fmt.Errorf("trace %s: %w", name, err)
 	}
 	return g, nil
 }
 
-// where is what is known of such a thing, and where to look for it otherwise.
+// where describes which things of a kind are known, and where to look for others.
 func where(r ref) string {
 	switch r.kind {
 	case api.KindRun:
@@ -70,11 +69,11 @@ func where(r ref) string {
 	case api.KindCommit:
 		return "give it as commit/DATASET@COMMIT; without the dataset it is found by its whole id, where a run has learnt from it"
 	}
-	return "of the events that asked for a run the first and the newest are known; a scored event is found by its id, STREAM/PARTITION/OFFSET of what was scored, while that is on its stream; a tail of its stream finds others"
+	return "of the events that asked for a run the first and the newest are known; a scored event is found by its id, STREAM/PARTITION/OFFSET of its input, while the input is on its stream; a tail of its stream finds others"
 }
 
-// subject is what a person asks about, whose name may be the beginning of one. Both
-// of its sides are wanted.
+// subject returns the thing that a person asks about, with both sides. Its name may be the
+// beginning of an id.
 func (s *Sources) subject(ctx context.Context, r ref) (*thing, error) {
 	switch r.kind {
 	case api.KindRun:
@@ -87,7 +86,7 @@ func (s *Sources) subject(ctx context.Context, r ref) (*thing, error) {
 	return s.event(ctx, r)
 }
 
-// find is what a link leads to.
+// find returns the thing to which a link leads.
 func (s *Sources) find(ctx context.Context, l link, back bool) (*thing, error) {
 	switch l.to.kind {
 	case api.KindRun:
@@ -98,15 +97,15 @@ func (s *Sources) find(ctx context.Context, l link, back bool) (*thing, error) {
 		return s.commit(ctx, l, !back)
 	case api.KindEvent:
 		if back || l.known == nil {
-			return l.known, nil // as whoever it asked for a run knows it
+			return l.known, nil // the event as the run that it asked for knows it
 		}
 		return s.toldOn(ctx, l.known)
 	}
 	return l.known, nil
 }
 
-// runBeginning finds a run of which the beginning of the id is known. What the
-// ledger has forgotten a version may tell of.
+// runBeginning finds a run by the beginning of its id. If the ledger has forgotten the run, a
+// version may still describe it.
 func (s *Sources) runBeginning(ctx context.Context, id string) (*thing, error) {
 	r, err := s.Ledger.Find(ctx, id)
 	if errors.Is(err, ledger.ErrUnknown) {
@@ -151,13 +150,12 @@ func (s *Sources) run(ctx context.Context, l link, of sides) (*thing, error) {
 	return s.tellRun(ctx, ofOrigin(l.origin), of)
 }
 
-// sides are those of a thing that are wanted: what it came from, what came of it.
+// sides are the wanted sides of a thing: its causes (back) and its effects (ahead).
 type sides struct{ back, ahead bool }
 
 func both() sides { return sides{true, true} }
 
-// tellRun adds what the log and the links tell of a run, as far as it is wanted:
-// each fact is a request to Kafka.
+// tellRun adds the wanted data of the log and the links to a run. Each fact is a request to Kafka.
 func (s *Sources) tellRun(ctx context.Context, k told, of sides) (_ *thing, err error) {
 	gone := false
 	if of.back || k.run.Commit != "" {
@@ -177,12 +175,12 @@ func (s *Sources) tellRun(ctx context.Context, k told, of sides) (_ *thing, err 
 	}
 	t := ofRun(k, of)
 	if gone {
-		t.note(fmt.Sprintf("the log has no longer what run %s was to do", shortID(k.run.ID)))
+		t.note(fmt.Sprintf("the log no longer has the plan of run %s", shortID(k.run.ID)))
 	}
 	return t, nil
 }
 
-// version is a version of a model; nil if it is not kept.
+// version returns a version of a model; nil if it is not kept.
 func (s *Sources) version(ctx context.Context, r ref) (*thing, error) {
 	m, err := s.modelOf(ctx, r.of)
 	if err != nil {
@@ -199,7 +197,7 @@ func (s *Sources) version(ctx context.Context, r ref) (*thing, error) {
 	return ofVersion(m, v), nil
 }
 
-// toldOn is an event that is known already, and what came of it.
+// toldOn adds the effects to an event that is known already.
 func (s *Sources) toldOn(ctx context.Context, t *thing) (*thing, error) {
 	runs, err := s.Ledger.Links(ctx, string(api.KindEvent)+"/"+t.ref.at)
 	for _, name := range runs {
@@ -210,8 +208,8 @@ func (s *Sources) toldOn(ctx context.Context, t *thing) (*thing, error) {
 	return t, err
 }
 
-// event is one that was scored, or that is known as the cause of runs: what it is,
-// their facts tell.
+// event returns an event that was scored, or that asked for runs: the facts of the runs describe
+// it.
 func (s *Sources) event(ctx context.Context, r ref) (*thing, error) {
 	if at, is := parsePlace(r.at); is {
 		if found, err := s.scored(ctx, r, at); err != nil || found != nil {
@@ -245,8 +243,8 @@ func (s *Sources) event(ctx context.Context, r ref) (*thing, error) {
 	return e, nil
 }
 
-// eventOf is an event as a run knows it that it asked for; nil where it is
-// another's, or the caller may not see the run.
+// eventOf returns an event as a run that it asked for knows it; nil if the run does not name it, or
+// the caller may not see the run.
 func (s *Sources) eventOf(ctx context.Context, name string, r ref) (*thing, error) {
 	to, err := parseRef(name)
 	if err != nil || to.kind != api.KindRun {
@@ -268,9 +266,8 @@ func (s *Sources) eventOf(ctx context.Context, name string, r ref) (*thing, erro
 	return nil, nil
 }
 
-// commitNamed finds a commit by what a person has written: a branch, or the
-// beginning of an id. Without its dataset only a run that learnt from it can tell
-// where it is.
+// commitNamed finds a commit by the name of a branch, or by the beginning of an id. Without the
+// dataset, only a run that learnt from the commit can give the dataset.
 func (s *Sources) commitNamed(ctx context.Context, r ref) (*thing, error) {
 	if r.of == "" {
 		var err error
@@ -315,8 +312,8 @@ func (s *Sources) datasetOf(ctx context.Context, commit string) (string, error) 
 	return "", nil
 }
 
-// commit is the commit that a link leads to, by its whole id: what an event says
-// of one anybody may have written, and the beginning of several is none.
+// commit returns the commit to which a link leads, by its whole id. Anybody can publish an event
+// that names a commit, and the beginning of several ids names none.
 func (s *Sources) commit(ctx context.Context, l link, onwards bool) (*thing, error) {
 	if s.Store == nil || l.to.of == "" {
 		return l.known, nil
@@ -324,7 +321,7 @@ func (s *Sources) commit(ctx context.Context, l link, onwards bool) (*thing, err
 	c, err := s.Store.FindCommit(ctx, l.to.of, l.to.at)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) || err == nil && c.ID != l.to.at {
 		if l.known != nil {
-			l.known.note(fmt.Sprintf("%s is in the store no more: it is told of as its run knows it", l.known.node.Title))
+			l.known.note(fmt.Sprintf("%s is no longer in the store: it is shown as its run knows it", l.known.node.Title))
 		}
 		return l.known, nil
 	}
@@ -334,7 +331,7 @@ func (s *Sources) commit(ctx context.Context, l link, onwards bool) (*thing, err
 	return s.tellCommit(ctx, &c, onwards)
 }
 
-// tellCommit adds what came of a commit, if that is wanted.
+// tellCommit returns a commit, with its effects if they are wanted.
 func (s *Sources) tellCommit(ctx context.Context, c *api.Commit, onwards bool) (*thing, error) {
 	t := ofCommit(c)
 	if !onwards {

@@ -15,13 +15,13 @@ import (
 	"tidemill.dev/api"
 )
 
-// thing is a node and what it leads to, on both sides.
+// thing is a node with its links on both sides.
 type thing struct {
 	ref             ref
 	node            api.GraphNode
-	key             string // whoever may read this key may read it
-	dataset         string // of a commit: whoever may read the keys that it belongs to, in place of the key
-	free            bool   // it belongs to no key: whoever sees what leads to it sees it
+	key             string // key that a caller must be allowed to read
+	dataset         string // dataset of a commit; the caller must be allowed to read its keys instead of key
+	free            bool   // whether it belongs to no key, and is visible to all callers that see a link to it
 	causes, effects []link
 	notes           []string
 }
@@ -30,26 +30,26 @@ type thing struct {
 type link struct {
 	to   ref
 	what api.GraphRelation
-	leaf bool // what is beyond it is another story
+	leaf bool // whether the walk ends at the linked thing
 
-	// known is what the thing at hand knows of the other. It stands for it where
-	// nobody else knows it any more.
+	// known is the linked thing as this thing knows it. It is shown if no other source knows it any
+	// more.
 	known  *thing
-	origin *tidemill.Origin // of a run: what its version knows of it
+	origin *tidemill.Origin // run as its version knows it
 }
 
 func newThing(r ref, title string) *thing {
 	return &thing{ref: r, node: api.GraphNode{ID: r.String(), Kind: r.kind, Title: title, Facts: map[string]string{}}}
 }
 
-// fact notes something that is known.
+// fact adds a fact to the node.
 func (t *thing) fact(name, value string) {
 	if value != "" {
 		t.node.Facts[name] = value
 	}
 }
 
-// say says something, the most telling first.
+// say adds a text to the node. The most important text comes first.
 func (t *thing) say(text string) {
 	if text != "" {
 		t.node.Says = append(t.node.Says, text)
@@ -60,7 +60,7 @@ func (t *thing) cause(what api.GraphRelation, to ref, known *thing) {
 	t.causes = append(t.causes, link{to: to, what: what, known: known})
 }
 
-// aside is a cause that is shown, and not gone on from.
+// aside adds a cause that is shown and not followed.
 func (t *thing) aside(what api.GraphRelation, to ref, known *thing) {
 	t.causes = append(t.causes, link{to: to, what: what, known: known, leaf: true})
 }
@@ -71,17 +71,17 @@ func (t *thing) effect(what api.GraphRelation, to ref, known *thing) {
 
 func (t *thing) note(text string) { t.notes = append(t.notes, text) }
 
-// Errors of what is asked for.
+// Errors about the requested name.
 var (
-	ErrRef     = errors.New("names nothing whose why can be told")
+	ErrRef     = errors.New("names nothing that can be traced")
 	ErrUnknown = errors.New("it is not known")
 )
 
-// ref is a thing's name, taken apart.
+// ref is the parsed name of a thing.
 type ref struct {
 	kind api.GraphKind
 	of   string // a run's id; a model; a dataset, perhaps empty; an event's source, perhaps empty
-	at   string // behind the @ or the #
+	at   string // part after the @ or the #
 }
 
 func (r ref) String() string {
@@ -96,7 +96,7 @@ func (r ref) String() string {
 	return string(r.kind) + "/" + r.of
 }
 
-// A source may have the # that ends it; such a one is written as in an address.
+// sourceOf decodes an event's source, in which a # is written as %23.
 func sourceOf(text string) string { return strings.NewReplacer("%23", "#", "%25", "%").Replace(text) }
 
 func runRef(id string) ref             { return ref{api.KindRun, id, ""} }
@@ -104,10 +104,10 @@ func commitRef(dataset, id string) ref { return ref{api.KindCommit, dataset, id}
 func eventRef(c tidemill.Cause) ref    { return ref{api.KindEvent, c.Source, c.ID} }
 func modelRef(model, which string) ref { return ref{api.KindModel, model, which} }
 
-// longest is more than any name has.
+// longest is more than the length of any name.
 const longest = 4096
 
-// parseRef reads what a person has written.
+// parseRef parses a name that a person has written.
 func parseRef(text string) (ref, error) {
 	kind, name, found := strings.Cut(text, "/")
 	if !found || name == "" || len(text) > longest {
@@ -137,7 +137,7 @@ func refused(text string) error {
 	return fmt.Errorf("%q %w: give run/ID, model/NAME or model/NAME@VERSION, commit/DATASET@COMMIT, or event/ID", shown(text), ErrRef)
 }
 
-// shown is a name as errors tell it.
+// shown shortens a name for an error.
 func shown(text string) string {
 	const most = 80
 	if len(text) > most {
@@ -146,7 +146,7 @@ func shown(text string) string {
 	return text
 }
 
-// shortestID is how much of a run's id has to be given.
+// shortestID is the least number of letters of a run's id that must be given.
 const shortestID = 6
 
 func parseRun(id string) (ref, error) {
@@ -156,8 +156,7 @@ func parseRun(id string) (ref, error) {
 	return runRef(id), nil
 }
 
-// parseCommit takes the last @ for the one before the commit: a dataset's name
-// may have others.
+// parseCommit splits at the last @, because a dataset's name may contain others.
 func parseCommit(name string) (ref, error) {
 	i := strings.LastIndexByte(name, '@')
 	dataset, at := name[:max(i, 0)], name[i+1:]
@@ -176,7 +175,7 @@ const shownID = 10 // letters of an id in a title
 
 func shortID(id string) string { return id[:min(len(id), shownID)] }
 
-// shortDigest leaves the beginning of a digest: dir:3f2ab1c04d of a folder's.
+// shortDigest shortens a digest: dir:3f2ab1c04d5e of a folder's.
 func shortDigest(text string) string {
 	const shown = 12
 	at := strings.LastIndexByte(text, ':') + 1
@@ -188,8 +187,7 @@ func shortDigest(text string) string {
 
 func notHex(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'f') }
 
-// headline is the first of some metrics, those first that say how well a model
-// does.
+// headline returns a few metrics as text, first those that show how good a model is.
 func headline(metrics map[string]float64) string {
 	const most = 3
 	rank := func(name string) int {
@@ -239,7 +237,7 @@ func span(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// without is an address without what may be a key to it.
+// without returns an address without the parts that may contain a secret.
 func without(uri string) string {
 	u, err := url.Parse(uri)
 	if err != nil {
@@ -250,7 +248,7 @@ func without(uri string) string {
 	return u.String()
 }
 
-// placeOf is where an attempt ran, in words.
+// placeOf describes where an attempt ran.
 func placeOf(w *tidemill.Where) string {
 	parts := []string{w.Node}
 	if w.Card != "" {
@@ -262,7 +260,7 @@ func placeOf(w *tidemill.Where) string {
 	return strings.Join(parts, ", ")
 }
 
-// at is a time for a node; nil for none.
+// at returns a time for a node; nil if it is zero.
 func at(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

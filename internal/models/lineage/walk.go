@@ -10,22 +10,22 @@ import (
 
 const (
 	mostNodes   = 200
-	mostCauses  = 120 // of them
-	mostSteps   = 12  // from the subject, either way
-	mostEffects = 40  // of one thing
+	mostCauses  = 120 // limit of nodes when the walk goes back
+	mostSteps   = 12  // limit of steps from the subject, in either direction
+	mostEffects = 40  // limit of effects of one thing
 )
 
-// look finds a thing that a link leads to: nil if nothing is known of it. Only
-// one side of it is wanted.
+// look finds the thing to which a link leads: nil if it is not known. Only one side of it is
+// wanted.
 type look func(ctx context.Context, l link, back bool) (*thing, error)
 
-// looks are look, and what it is told before: which links it will be asked for.
+// looks is a look, and a function that is called before it with the links to come.
 type looks struct {
 	before func(ctx context.Context, all []link, back bool) error
 	look   look
 }
 
-// walk goes from a thing back through its causes, and on through its effects.
+// walk goes from a thing back along its causes, and ahead along its effects.
 type walk struct {
 	looks
 	mayRead func(*thing) bool
@@ -34,16 +34,16 @@ type walk struct {
 	has   map[string]bool
 	edges map[api.GraphEdge]bool
 
-	hidden, left, far map[string]bool // nodes that are not in it: not for this caller, too many, too far
+	hidden, left, far map[string]bool // ids of nodes that are left out: not readable for the caller, too many, too far
 }
 
-// step is a thing to go on from.
+// step is a thing from which the walk continues.
 type step struct {
 	thing *thing
 	depth int
 }
 
-// walkFrom is the whole graph around a subject.
+// walkFrom returns the whole graph around a subject.
 func walkFrom(ctx context.Context, subject *thing, find looks, mayRead func(*thing) bool) (api.Graph, error) {
 	w := &walk{looks: find, mayRead: mayRead, has: map[string]bool{}, edges: map[api.GraphEdge]bool{},
 		hidden: map[string]bool{}, left: map[string]bool{}, far: map[string]bool{}}
@@ -57,7 +57,7 @@ func walkFrom(ctx context.Context, subject *thing, find looks, mayRead func(*thi
 	return w.graph, err
 }
 
-// side goes one way, nearest first: where there is too much, what is far is left
+// side walks in one direction, nearest things first: if there are too many, the far ones are left
 // out.
 func (w *walk) side(ctx context.Context, subject *thing, back bool, most int) error {
 	todo := []*thing{subject}
@@ -88,14 +88,13 @@ func (w *walk) linksOf(t *thing, back bool) []link {
 		return t.causes
 	}
 	if n := len(t.effects); n > mostEffects {
-		w.note(fmt.Sprintf("%d more things came of %s: they are left out", n-mostEffects, t.node.Title))
+		w.note(fmt.Sprintf("%d more effects of %s are left out", n-mostEffects, t.node.Title))
 		return t.effects[:mostEffects]
 	}
 	return t.effects
 }
 
-// ahead are the links of some things that will be looked at, as far as that can be
-// told.
+// ahead returns the links of some things that will probably be looked up.
 func (w *walk) ahead(todo []*thing, depth int, back bool, most int) (all []link) {
 	if depth >= mostSteps {
 		return nil
@@ -111,7 +110,7 @@ func (w *walk) ahead(todo []*thing, depth int, back bool, most int) (all []link)
 	return all
 }
 
-// follow adds what a link leads to, and returns it if it is to be gone on from.
+// follow adds the thing to which a link leads, and returns it if the walk continues from it.
 func (w *walk) follow(ctx context.Context, from step, l link, back bool, most int) (*thing, error) {
 	switch id := l.to.String(); {
 	case w.has[id]:
@@ -135,7 +134,7 @@ func (w *walk) follow(ctx context.Context, from step, l link, back bool, most in
 		w.hidden[found.node.ID] = true
 		return nil, nil
 	}
-	known := w.has[found.node.ID] // under another name
+	known := w.has[found.node.ID] // whether it was added under another name
 	w.connect(from.thing.node.ID, found.node.ID, l.what, back)
 	if known {
 		return nil, nil
@@ -147,13 +146,13 @@ func (w *walk) follow(ctx context.Context, from step, l link, back bool, most in
 	return found, nil
 }
 
-// lost stands for a thing that is named and of which nothing else is known.
+// lost returns a thing of which only the name is known.
 func lost(l link) *thing {
 	t := newThing(l.to, l.to.String())
 	if l.known != nil {
 		t = l.known
 	}
-	t.note(fmt.Sprintf("%s is named by what is known, and is itself known no more", t.node.Title))
+	t.note(fmt.Sprintf("%s is named by another thing, but is itself no longer known", t.node.Title))
 	return t
 }
 
@@ -184,13 +183,13 @@ func (w *walk) note(text string) {
 	}
 }
 
-// conclude says what is not in the graph.
+// conclude adds notes about the nodes that are left out.
 func (w *walk) conclude() {
 	if n := len(w.hidden); n > 0 {
 		w.note(fmt.Sprintf("%s you may not read: left out", things(n, "belongs to a key that", "belong to keys that")))
 	}
 	if n := len(w.left); n > 0 {
-		w.note(fmt.Sprintf("%s: no more than %d are told of at once; ask about one that is nearer to what you look for", things(n, "is left out", "or more are left out"), mostNodes))
+		w.note(fmt.Sprintf("%s: at most %d are shown at once; ask about one that is nearer to what you look for", things(n, "is left out", "or more are left out"), mostNodes))
 	}
 	if n := len(w.far); n > 0 {
 		w.note(fmt.Sprintf("%s more than %d steps away: left out; ask about one that is nearer", things(n, "is", "or more are"), mostSteps))

@@ -71,7 +71,7 @@ func TestAWalkIsBounded(t *testing.T) {
 		}
 	}
 	notes := strings.Join(g.Notes, "\n")
-	if ahead != mostEffects || !strings.Contains(notes, "960 more things came of hub: they are left out") || !strings.Contains(notes, "are left out: no more than 200 are told of at once") {
+	if ahead != mostEffects || !strings.Contains(notes, "960 more effects of hub are left out") || !strings.Contains(notes, "are left out: at most 200 are shown at once") {
 		t.Errorf("%d came of the hub; it notes %q", ahead, g.Notes)
 	}
 }

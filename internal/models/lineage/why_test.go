@@ -172,7 +172,7 @@ func TestAVersionOutlivesItsRun(t *testing.T) {
 		g.leads(run, api.EdgeMade, "model/"+bot+"@1")
 		g.leads(nameOf(s.clean), api.EdgeTaught, run)
 		g.leads(s.event, api.EdgeAsked, run)
-		g.notes("names run " + s.first.ID[:10] + " no more")
+		g.notes("no longer names run " + s.first.ID[:10])
 		if n := g.node("code/dir:" + strings.Repeat("3f2a", 16) + "@8c1f0a2b3c"); n.Says[0] != "python train.py in /trainers/intent" {
 			t.Errorf("the log was not asked what it ran: %+v", n)
 		}
@@ -214,7 +214,7 @@ func TestWithoutAStoreCommitsAreNamed(t *testing.T) {
 	t.Cleanup(func() { _ = s.store.Close() })
 	g := s.why("model/" + bot + "@1")
 	g.leads(nameOf(s.clean), api.EdgeTaught, "run/"+s.first.ID)
-	g.notes("is in the store no more")
+	g.notes("is no longer in the store")
 	sources := s.sources()
 	sources.Store = nil
 	without := must1(lineage.Of(t.Context(), sources, "model/"+bot+"@1"))(t)
@@ -241,5 +241,5 @@ func TestAnEventMayNameNoCommit(t *testing.T) {
 	g := w.why("run/" + r.ID)
 	g.leads(eventName(w, told), api.EdgeAsked, "run/"+r.ID)
 	g.leads("commit/bots/bot-42@"+begin, api.EdgeTold, eventName(w, told))
-	g.notes("is itself known no more")
+	g.notes("is itself no longer known")
 }

@@ -18,8 +18,8 @@ import (
 	"tidemill.dev/triggers/commands"
 )
 
-// Finished registers and judges what a run made, and announces what follows. The
-// fact is its run.finished; said again it changes nothing.
+// Finished registers and judges the result of a run, and announces the verdict. v is the run's
+// run.finished; a second call changes nothing.
 func (r *Registrar) Finished(ctx context.Context, v *broker.View) error {
 	w, err := newWork(v)
 	if err != nil || w == nil {
@@ -31,8 +31,7 @@ func (r *Registrar) Finished(ctx context.Context, v *broker.View) error {
 	return nil
 }
 
-// finish goes from step to step by what the log says, so that it does not matter
-// which of them somebody has done before.
+// finish does the steps that the log lacks, because another process may have done some of them.
 func (r *Registrar) finish(ctx context.Context, w *work) error {
 	counts, err := r.counts(ctx, w)
 	if err != nil {
@@ -63,7 +62,7 @@ func (r *Registrar) finish(ctx context.Context, w *work) error {
 	return r.again(ctx, w, m, number)
 }
 
-// register has the log know the version, and returns the model with it.
+// register publishes the version unless the log has it, and returns the model with it.
 func (r *Registrar) register(ctx context.Context, w *work) (*fold.Model, error) {
 	m, err := r.o.Ledger.Model(ctx, w.Model)
 	if err != nil {
@@ -93,13 +92,13 @@ func (r *Registrar) registeredFact(w *work, report string) *fact {
 			Metrics: chosen(w.report.Metrics, w.Judge.Gate), Judge: w.Judge, Origin: w.Origin}}
 }
 
-// mostTurns is how often a version is judged anew because the champion has
-// changed since it was looked up. More in so short a time would be no race.
+// mostTurns limits how often a version is judged again because the champion has changed since it
+// was read. More changes in so short a time are not a race.
 const mostTurns = 20
 
 var errTurns = errors.New("the champion changes faster than anything can be proposed; it is tried again")
 
-// judge brings a version to its verdict, and returns the proposal that did.
+// judge proposes verdicts until the version has one, and returns the last proposal.
 func (r *Registrar) judge(ctx context.Context, w *work, m *fold.Model) (said, *fold.Model, error) {
 	var last said
 	for range mostTurns {
@@ -119,8 +118,8 @@ func (r *Registrar) judge(ctx context.Context, w *work, m *fold.Model) (said, *f
 	return said{}, nil, fmt.Errorf("propose version %d: %w", m.Last, errTurns)
 }
 
-// judgedFact is a version's verdict against the champion of the model as it was
-// read. The log takes it only while that is the champion.
+// judgedFact returns a version's verdict against the champion that was read. The log accepts it
+// only while that is the champion.
 func (r *Registrar) judgedFact(ctx context.Context, w *work, m *fold.Model, h *fold.Held) (*fact, error) {
 	g, err := gate.Compile(w.Judge.Gate)
 	if err != nil {
@@ -137,7 +136,7 @@ func (r *Registrar) judgedFact(ctx context.Context, w *work, m *fold.Model, h *f
 			Hold: hold(w.Judge.Promote, w.Recipe, r.o.Asked()), Judgement: &j, Origin: &w.Origin, Artifact: w.result.Artifact}}, nil
 }
 
-// facts are what the gate decides by.
+// facts returns the facts by which the gate decides.
 func (r *Registrar) facts(ctx context.Context, w *work, m *fold.Model, h *fold.Held) (gate.Facts, error) {
 	f := gate.Facts{Origin: w.Origin, Seconds: commandTook(w.result.Stages), Bytes: w.result.Bytes, Files: w.result.Files, GPU: w.result.GPUSeconds,
 		PeakMemory: w.result.PeakMemory, Champion: m.Champion, On: w.Judge.On}
@@ -157,8 +156,8 @@ func (r *Registrar) facts(ctx context.Context, w *work, m *fold.Model, h *fold.H
 	return f, err
 }
 
-// reported is the report of a version at work, which somebody may have registered
-// before us.
+// reported returns the report of the version at work. Another process may have registered it; then
+// its report is read.
 func (r *Registrar) reported(ctx context.Context, w *work, number int) (_ *tidemill.Report, err error) {
 	if w.report == nil {
 		w.report, err = r.reportOf(ctx, w.Model, number)
@@ -175,7 +174,7 @@ func commandTook(stages []tidemill.Stage) float64 {
 	return 0
 }
 
-// hold is why a version that has passed waits for a person; empty if it need not.
+// hold returns why a version that has passed waits for a person; empty if it need not.
 func hold(promote tidemill.Promote, recipe string, asked *commands.State) string {
 	if p, frozen := asked.PromotionsFrozen(recipe); frozen {
 		by := p.By
@@ -190,7 +189,7 @@ func hold(promote tidemill.Promote, recipe string, asked *commands.State) string
 	return ""
 }
 
-// record is a version that is kept; nil if it is not.
+// record returns a version that is kept; nil if it is not kept.
 func (r *Registrar) record(ctx context.Context, model string, number int) (*ledger.VersionRecord, error) {
 	all, err := r.o.Ledger.Versions(ctx, model, number)
 	if err != nil {
@@ -202,9 +201,9 @@ func (r *Registrar) record(ctx context.Context, model string, number int) (*ledg
 	return &all[0], nil
 }
 
-// again asks for a run anew of which the version was refused because it was
-// measured beside a champion that is none any more: what is newest shall not be
-// lost to a race. One that has come since has newer data.
+// again asks for another run if the version was refused because it was measured against a champion
+// that has been replaced: the newest data must not be lost to a race. A newer version has newer
+// data.
 func (r *Registrar) again(ctx context.Context, w *work, m *fold.Model, number int) error {
 	h := m.Find(number)
 	if r.o.Again == nil || h == nil || h.State != tidemill.VersionRefused || newer(m, h) {
@@ -216,14 +215,14 @@ func (r *Registrar) again(ctx context.Context, w *work, m *fold.Model, number in
 	}
 	report, err := r.reported(ctx, w, number)
 	if err != nil || w.Champion != nil && report.Champion == nil {
-		return err // its trainer measures no champion, and would measure none again
+		return err // its trainer measures no champion, and would not do so the next time
 	}
 	if there, err := r.thereIs(ctx, m.Name, m.Champion); err != nil || !there {
-		return err // a run would be given none again, and would be asked for again for ever
+		return err // a run would be given no champion again, and would be asked for again without end
 	}
 	err = r.o.Again(ctx, Lost{Run: w.Run, Cause: w.chain.cause, Correlation: w.chain.correlation, Trace: w.chain.trace})
 	if err != nil {
-		return fmt.Errorf("ask for run %s again, whose version %d was measured beside a champion that is none any more: %w", w.Run, number, err)
+		return fmt.Errorf("ask for run %s again, whose version %d was measured against a champion that has been replaced: %w", w.Run, number, err)
 	}
 	return nil
 }
@@ -255,9 +254,8 @@ func newer(m *fold.Model, than *fold.Held) bool {
 	})
 }
 
-// lostRace reports whether a version was refused for nothing but that the
-// champion has changed since its run was given one to measure. What it failed by
-// itself it would fail again.
+// lostRace reports whether a version was refused only because the champion has changed since its
+// run was given one to measure. Clauses that failed without the champion would fail again.
 func lostRace(j *tidemill.Judgement, on tidemill.GateOn) bool {
 	if j.Passed || j.Against == 0 || j.Beside == j.Against || on == tidemill.GateOnRecorded {
 		return false
@@ -275,11 +273,11 @@ func lostRace(j *tidemill.Judgement, on tidemill.GateOn) bool {
 	return failed > 0
 }
 
-// namesChampion finds the clauses that are held against a champion.
+// namesChampion matches clauses that compare with a champion.
 var namesChampion = regexp.MustCompile(`\bchampion\b`)
 
-// Retire ends a model whose key has gone. Versions of runs that began before the
-// marks come too late then, whoever brings them. Said again it changes nothing.
+// Retire ends a model whose key was forgotten. Versions of runs that began before the marks are too
+// late then, whichever process brings them. A second call changes nothing.
 func (r *Registrar) Retire(ctx context.Context, model, key, by, reason string, cause tidemill.Cause, asked time.Time, marks []tidemill.Mark) error {
 	m, err := r.o.Ledger.Model(ctx, model)
 	if err != nil {
@@ -294,7 +292,7 @@ func (r *Registrar) Retire(ctx context.Context, model, key, by, reason string, c
 	return err
 }
 
-// retired reports whether a model is gone already, up to the marks.
+// retired reports whether a model is retired already, up to the marks.
 func retired(m *fold.Model, marks []tidemill.Mark) bool {
 	if m.Retired.IsZero() || len(m.Versions) > 0 {
 		return false

@@ -16,47 +16,47 @@ import (
 	"tidemill.dev/triggers/commands"
 )
 
-// Options say what to work on.
+// Options configure a Registrar.
 type Options struct {
 	Ledger *ledger.Ledger
 	Store  *store.Store
-	Broker *broker.Broker // to read proposals again that others have made
+	Broker *broker.Broker // source of proposals that other processes have made
 	Names  tidemill.Names
-	Asked  func() *commands.State // what is frozen; nil is nothing
-	// Again asks for a run anew of which the version was refused because the
-	// champion had changed meanwhile; nil is not to. Asked twice it asks once: the
-	// cause names the wish.
+	Asked  func() *commands.State // commands that freeze promotions; nil means none
+	// Again asks for another run if a version was refused because the champion had changed
+	// meanwhile; nil means never. A second call makes no second request, because the cause names
+	// the request.
 	Again  func(context.Context, Lost) error
 	Logger *slog.Logger
 }
 
-// Lost is a run whose version lost a race, and what the wish for another is to
-// inherit.
+// Lost is a run whose version lost a race, with the attributes that the request for another run
+// inherits.
 type Lost struct {
 	Run         string
-	Cause       tidemill.Cause // its run.finished
+	Cause       tidemill.Cause // run.finished of the run
 	Correlation string
 	Trace       string // traceparent
 }
 
-// Registrar is what works on models. Several may work at once: the log decides.
+// Registrar works on models. Several may work at the same time, because the log decides.
 type Registrar struct {
 	o    Options
 	log  *slog.Logger
 	now  func() time.Time
-	step func(step) // tests stand still here
+	step func(step) // hook at which tests wait
 }
 
-// step is a point that two who work on one model may pass in any order.
+// step is a point that two processes at work on one model may pass in any order.
 type step string
 
 const (
-	toRegister step = "register" // what is known has been read, and nothing written
-	toPropose  step = "propose"  // it has been judged, against the champion of some turn
+	toRegister step = "register" // the model was read, and nothing is written
+	toPropose  step = "propose"  // the version was judged against the champion of some turn
 	toAnnounce step = "announce"
 )
 
-// New makes one.
+// New returns a Registrar.
 func New(o Options) (*Registrar, error) {
 	if o.Ledger == nil || o.Store == nil || o.Broker == nil {
 		return nil, errors.New("make a registrar of models: it needs a ledger, a store and a broker")
@@ -70,41 +70,39 @@ func New(o Options) (*Registrar, error) {
 	return &Registrar{o: o, log: o.Logger, now: time.Now, step: func(step) {}}, nil
 }
 
-// Errors of wishes that cannot be.
+// Errors of requests that cannot be fulfilled.
 var (
 	ErrUnknown = errors.New("no such model or version is known")
 	ErrRefused = errors.New("the log refuses it")
 	ErrMoved   = errors.New("the champion has changed meanwhile")
 )
 
-// ErrCatchingUp says that nothing can be decided before the ledger knows all
-// facts. It passes.
+// ErrCatchingUp reports that the ledger does not know all facts yet. It is temporary.
 var ErrCatchingUp = ledger.ErrCatchingUp
 
-// hopeless is an error that would be the same every time.
+// hopeless is an error that would be the same at every try.
 type hopeless struct{ error }
 
-// Unwrap is what is wrong.
+// Unwrap returns the cause.
 func (h hopeless) Unwrap() error { return h.error }
 
 func hopelessf(format string, args ...any) error { return hopeless{fmt.Errorf(format, args...)} }
 
-// Hopeless reports whether another try would end the same: somebody has to do
-// something before.
+// Hopeless reports whether another try would fail in the same way, so that a person must act first.
 func Hopeless(err error) bool {
 	_, marked := errors.AsType[hopeless](err)
 	return marked || errors.Is(err, broker.ErrTooLarge)
 }
 
-// work is a version on its way from its run's end to its verdict.
+// work is a version between the end of its run and its verdict.
 type work struct {
 	*tidemill.Candidate
-	result tidemill.Result // of the run
-	chain  chain           // after run.finished
+	result tidemill.Result // result of the run
+	chain  chain           // chain of facts after run.finished
 	report *tidemill.Report
 }
 
-// newWork reads a run's end; nil where it makes no version.
+// newWork reads the end of a run; nil if the run makes no version.
 func newWork(v *broker.View) (*work, error) {
 	var d tidemill.RunFinished
 	if err := json.Unmarshal(v.Data, &d); err != nil {
@@ -115,7 +113,7 @@ func newWork(v *broker.View) (*work, error) {
 		return nil, nil
 	}
 	if err := tidemill.CheckDataset(c.Model); err != nil || c.Run == "" || c.Recipe == "" || c.Key == "" {
-		return nil, hopelessf("read the end of run %s: what it made is for model %q, which is none, or nobody can tell whose it is (%v)", c.Run, c.Model, err)
+		return nil, hopelessf("read the end of run %s: the model name %q is invalid, or the run, recipe or key is missing (%v)", c.Run, c.Model, err)
 	}
 	if d.Artifact == "" {
 		return nil, hopelessf("read the end of run %s: it made nothing that could be a version of model %s", c.Run, c.Model)
@@ -123,16 +121,15 @@ func newWork(v *broker.View) (*work, error) {
 	return &work{Candidate: c, result: d.Result, chain: after(v)}, nil
 }
 
-// foldingFor is how long a run's end is waited for that is on the log, and that
-// the ledger does not know yet.
+// foldingFor is how long to wait until the ledger knows the end of a run that is on the log.
 const foldingFor = 5 * time.Second
 
-// counts reports whether the log took an attempt's success for the run's. It may
-// have come behind the word of a controller that took the attempt for lost; then
-// another attempt makes the version, and this one's is nobody's.
+// counts reports whether the log took an attempt's success as the run's. The success may have come
+// after a controller reported the attempt as lost. Then another attempt makes the version, and this
+// one's is dropped.
 //
-// A run that the ledger names no more counts: ten newer ones have ended since, or
-// its key has gone. The model's own fold keeps out what is too old.
+// A run that the ledger no longer names counts: ten newer ones have ended since, or its key was
+// forgotten. The model's fold keeps out versions that are too old.
 func (r *Registrar) counts(ctx context.Context, w *work) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, foldingFor)
 	defer cancel()
@@ -156,8 +153,7 @@ func (r *Registrar) counts(ctx context.Context, w *work) (bool, error) {
 	}
 }
 
-// taken reports whether a run has succeeded by one of its attempts, if that is
-// known.
+// taken reports whether a run has succeeded by the given attempt, if that is known.
 func taken(run *tidemill.Run, attempt int) (is, known bool) {
 	n := len(run.Attempts)
 	switch {
@@ -169,12 +165,12 @@ func taken(run *tidemill.Run, attempt int) (is, known bool) {
 	return false, true
 }
 
-// lookEvery is how often it is looked what is owed. What is owed at two looks
-// nobody is about to announce: whoever proposed it has died, or cannot.
+// lookEvery is how often Watch looks for owed announcements. If an announcement is owed at two
+// looks, its proposer has died or cannot announce it.
 const lookEvery = time.Second
 
-// Watch announces what others have left unannounced, until the context ends. It
-// goes by what the log says, so that nothing it missed is missed for ever.
+// Watch announces changes that other processes have left unannounced, until the context ends. It
+// reads them from the ledger, so a missed change is found later.
 func (r *Registrar) Watch(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -189,15 +185,15 @@ func (r *Registrar) Watch(ctx context.Context) error {
 	return nil
 }
 
-// watcher remembers what was owed when it looked last, by the proposals' ids.
+// watcher remembers the owed announcements of its last look, by the ids of their proposals.
 type watcher struct {
 	*Registrar
 	owed map[string]bool
-	said string // the trouble that was told last
+	said string // text of the error that was logged last
 }
 
-// look announces what was owed at the last look too. An error with one model
-// keeps it from no other.
+// look announces changes that were also owed at the last look. An error with one model does not
+// stop the others.
 func (w *watcher) look(ctx context.Context) error {
 	names, err := w.o.Ledger.Owed(ctx)
 	if err != nil {
@@ -224,8 +220,8 @@ func (w *watcher) tend(ctx context.Context, name string, before map[string]bool)
 	return err
 }
 
-// report tells of a trouble once. That the ledger is catching up is its own to
-// tell.
+// report logs an error once. It does not log that the ledger is catching up, because the ledger
+// does.
 func (w *watcher) report(ctx context.Context, err error) {
 	if ctx.Err() != nil || errors.Is(err, ErrCatchingUp) {
 		return

@@ -27,11 +27,11 @@ const (
 	predictionsFile = evaluate.FileName
 	reportFile      = "report.json"
 
-	mostPredictions = 256 << 20 // bytes that are counted
+	mostPredictions = 256 << 20 // limit of counted bytes
 	mostReport      = 64 << 20
 )
 
-// measure counts a run's predictions and lays them beside what its trainer says.
+// measure counts a run's predictions and combines them with the trainer's figures.
 func (r *Registrar) measure(ctx context.Context, w *work) (*tidemill.Report, error) {
 	p, fault, err := r.predictions(ctx, w.result.Artifact)
 	if err != nil {
@@ -45,8 +45,8 @@ func (r *Registrar) measure(ctx context.Context, w *work) (*tidemill.Report, err
 	return &report, nil
 }
 
-// predictions are counted as they are read. The fault is theirs; the error is of
-// what they lie in, and another try may do without.
+// predictions counts the predictions while it reads them. fault is an error in the file. err is an
+// error of the store, which another try may not have.
 func (r *Registrar) predictions(ctx context.Context, artifact string) (p *evaluate.Predictions, fault, err error) {
 	f, err := r.find(ctx, artifact, predictionsFile)
 	switch {
@@ -68,13 +68,13 @@ func (r *Registrar) predictions(ctx context.Context, artifact string) (p *evalua
 	return &counted, fault, nil
 }
 
-// hearing tells an error of what is read from one of whoever reads it.
+// hearing records an error of its reader, to tell it from an error in the content.
 type hearing struct {
 	io.Reader
 	err error
 }
 
-// Read is the reader's.
+// Read is the method of io.Reader.
 func (h *hearing) Read(b []byte) (int, error) {
 	n, err := h.Reader.Read(b)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -83,7 +83,7 @@ func (h *hearing) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// find looks a file up in a tree: nil if the tree has none of its name.
+// find finds a file in a tree; nil if the tree has none with that path.
 func (r *Registrar) find(ctx context.Context, tree, path string) (found *api.File, err error) {
 	err = r.o.Store.Walk(ctx, tree, path, "", func(f api.File) error {
 		if f.Path == path {
@@ -97,7 +97,7 @@ func (r *Registrar) find(ctx context.Context, tree, path string) (found *api.Fil
 	return found, nil
 }
 
-// gone says of what is not in the store any more that nobody need look again.
+// gone makes an error hopeless if the tree is no longer in the store.
 func gone(tree string, err error) error {
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrCorrupt) {
 		return hopelessf("tree %s, which the run made, cannot be read from the store any more: %w; ask for the run again", tree, err)
@@ -105,7 +105,7 @@ func gone(tree string, err error) error {
 	return fmt.Errorf("read tree %s, which the run made: %w", tree, err)
 }
 
-// keep puts a report into the store, as a tree of its own.
+// keep stores a report as a separate tree.
 func (r *Registrar) keep(ctx context.Context, report *tidemill.Report) (tree string, err error) {
 	text, err := json.Marshal(report)
 	if err != nil {
@@ -123,7 +123,7 @@ func (r *Registrar) keep(ctx context.Context, report *tidemill.Report) (tree str
 	return ref.Tree, nil
 }
 
-// Report is what was measured of a version.
+// Report returns the report of a version.
 func (r *Registrar) Report(ctx context.Context, v *tidemill.Version) (tidemill.Report, error) {
 	report, err := r.readReport(ctx, v.Report)
 	if err != nil {
@@ -149,9 +149,8 @@ func (r *Registrar) readReport(ctx context.Context, tree string) (report tidemil
 	return report, json.Unmarshal(text, &report)
 }
 
-// reportOf is the report that a version was registered with. Where the store has
-// it no more, what the version is registered with has to do: the first of its
-// metrics.
+// reportOf returns the report with which a version was registered. If the store no longer has it,
+// the report has only the metrics of the registration.
 func (r *Registrar) reportOf(ctx context.Context, model string, number int) (*tidemill.Report, error) {
 	v, err := r.record(ctx, model, number)
 	switch {
@@ -167,8 +166,8 @@ func (r *Registrar) reportOf(ctx context.Context, model string, number int) (*ti
 	return &report, err
 }
 
-// chosen are the metrics that a version is registered with: those that its gate
-// names, then those that lie least deep.
+// chosen returns the metrics with which a version is registered: first those that its gate names,
+// then those that are nested least.
 func chosen(all map[string]float64, clauses []string) map[string]float64 {
 	if len(all) <= tidemill.MaxMetrics {
 		return all
@@ -194,11 +193,10 @@ func chosen(all map[string]float64, clauses []string) map[string]float64 {
 	return few
 }
 
-// announce tells of what the log has accepted, up to the last that is wanted: who
-// hears of a model shall hear of its changes in their order. What others have
-// announced meanwhile is left out; what they announce at the same time stands on
-// the log twice, under one id. ours is the proposal that we have made ourselves,
-// if any, and need not read.
+// announce announces accepted proposals up to the last wanted one, because readers must see a
+// model's changes in their order. It skips those that other processes have announced meanwhile. If
+// another process announces one at the same time, it is on the log twice, with one id. ours is our
+// own proposal, if any, which need not be read.
 func (r *Registrar) announce(ctx context.Context, m *fold.Model, ours said, wanted func(fold.Owed) bool) (*fold.Model, error) {
 	todo := slices.Clone(m.Owed)
 	for len(todo) > 0 && !wanted(todo[len(todo)-1]) {
@@ -210,7 +208,7 @@ func (r *Registrar) announce(ctx context.Context, m *fold.Model, ours said, want
 		}
 		f, err := r.announcement(ctx, m, o, ours)
 		if err != nil {
-			return nil, fmt.Errorf("announce what became of proposal %s for model %s: %w", o.Proposal, m.Name, err)
+			return nil, fmt.Errorf("announce the result of proposal %s for model %s: %w", o.Proposal, m.Name, err)
 		}
 		r.step(toAnnounce)
 		if _, m, err = r.put(ctx, f); err != nil {
@@ -220,9 +218,8 @@ func (r *Registrar) announce(ctx context.Context, m *fold.Model, ours said, want
 	return m, nil
 }
 
-// announcement is the fact that tells of an accepted proposal. It comes from
-// where the proposal came from, whoever writes it: an event is known by its
-// source and its id.
+// announcement returns the fact that announces an accepted proposal. Its source is the proposal's
+// source, whichever process writes it, because an event is known by its source and id.
 func (r *Registrar) announcement(ctx context.Context, m *fold.Model, o fold.Owed, ours said) (*fact, error) {
 	v := &ours.view
 	if ours.at != o.At || v.ID != o.Proposal {
@@ -237,7 +234,7 @@ func (r *Registrar) announcement(ctx context.Context, m *fold.Model, o fold.Owed
 		return nil, hopelessf("read the proposal: %w", err)
 	}
 	j := p.Judgement
-	if p.Action == tidemill.ActionJudge { // the log may have had a word to add
+	if p.Action == tidemill.ActionJudge { // the log may have added to the judgement
 		kept, err := r.record(ctx, m.Name, o.Version)
 		if err != nil {
 			return nil, err
@@ -255,7 +252,7 @@ func (r *Registrar) announcement(ctx context.Context, m *fold.Model, o fold.Owed
 	return f, nil
 }
 
-// factAt reads a fact that the log has.
+// factAt reads a fact from the log.
 func (r *Registrar) factAt(ctx context.Context, at tidemill.Mark) (found *broker.View, err error) {
 	from := broker.Position{Stream: tidemill.StreamFacts, Partition: at.Partition, Offset: at.Offset}
 	var torn error
@@ -275,30 +272,30 @@ func (r *Registrar) factAt(ctx context.Context, at tidemill.Mark) (found *broker
 	return found, nil
 }
 
-// The components that facts of models come from.
+// Components in the sources of facts about models.
 const (
-	byPromote = "promote" // what follows from a run's end
-	byGateway = "gateway" // a person's wish
-	byForget  = "forget"  // the end of a key
+	byPromote = "promote" // source of facts that follow from the end of a run
+	byGateway = "gateway" // source of a person's requests
+	byForget  = "forget"  // source of facts that follow from the end of a key
 )
 
-// fact is what is to be said of a model.
+// fact is a fact about a model before it is published.
 type fact struct {
 	typ, id, source string
 	model, key      string
-	version         int // 0 is none
+	version         int // 0 if there is none
 	recipe, run, by string
 	chain           chain
 	data            any
 }
 
-// chain is what a fact inherits from the one before it.
+// chain holds what a fact inherits from its cause.
 type chain struct {
 	cause              tidemill.Cause
 	correlation, trace string
 }
 
-// after is the chain of what follows from an event.
+// after returns the chain of a fact that an event has caused.
 func after(v *broker.View) chain {
 	c := chain{cause: tidemill.Cause{Source: v.Source, ID: v.ID}}
 	c.correlation, _ = v.Attribute(tidemill.AttrCorrelationID)
@@ -309,7 +306,7 @@ func after(v *broker.View) chain {
 	return c
 }
 
-// view is the fact as an event.
+// view returns the fact as an event.
 func (f *fact) view(at time.Time) (broker.View, error) {
 	data, err := json.Marshal(f.data)
 	if err != nil {
@@ -335,13 +332,13 @@ func (f *fact) view(at time.Time) (broker.View, error) {
 	return v, nil
 }
 
-// said is a fact of ours that is on the log, and where.
+// said is a fact of ours on the log, and its position.
 type said struct {
 	view broker.View
 	at   tidemill.Mark
 }
 
-// put puts a fact on the log and returns it with what the log makes of the model.
+// put publishes a fact, and returns it with the model as the log then has it.
 func (r *Registrar) put(ctx context.Context, f *fact) (said, *fold.Model, error) {
 	v, err := f.view(r.now())
 	if err != nil {

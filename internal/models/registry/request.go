@@ -12,31 +12,31 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// Wish is what a person wants of a model.
+// Wish is a person's request about a model.
 type Wish struct {
 	Model   string
 	Action  tidemill.Action
-	Version int  // 0: of a rollback the champion before; of a pin the champion; of a promotion the newest that awaits one
-	Basis   *int // the champion that the person saw; nil is whatever it is
+	Version int  // 0 means the previous champion for a rollback, the champion for a pin, the newest waiting version for a promotion
+	Basis   *int // champion that the person saw; nil means any
 	Force   bool
 	Reason  string
 	By      string
-	ID      string // names the wish, so that said again it is one; empty makes one
-	DryRun  bool   // nothing is put on the log; the answer is what would be
+	ID      string // name of the request, so that a repeated one is the same request; empty means a random name
+	DryRun  bool   // whether nothing is put on the log, and the answer is a forecast
 }
 
-// Answer is what became of a wish.
+// Answer is the result of a Wish.
 type Answer struct {
 	Model   *fold.Model
-	Version int // that it was about
-	Before  int // the champion before
+	Version int // version that the request changes
+	Before  int // previous champion
 }
 
-// Wish proposes what a person wants, and announces it once the log has accepted.
-// Errors wrap ErrUnknown, ErrRefused (with the fold's reason) and ErrMoved.
+// Wish proposes a person's request, and announces it once the log has accepted it. Errors wrap
+// ErrUnknown, ErrRefused (with the fold's reason) and ErrMoved.
 //
-// Once it is accepted it counts: that it could not be announced yet is logged,
-// and Watch announces it.
+// An accepted request counts even if it cannot be announced yet: that is logged, and Watch
+// announces it.
 func (r *Registrar) Wish(ctx context.Context, w Wish) (Answer, error) {
 	if w.ID == "" {
 		w.ID = rand.Text()
@@ -53,7 +53,7 @@ func (r *Registrar) wish(ctx context.Context, w Wish) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	if w.Version == 0 && w.Basis == nil { // it means what follows from the champion of now: of two rollbacks at once the second would take back the first
+	if w.Version == 0 && w.Basis == nil { // it refers to the present champion: of two rollbacks at once, the second would take back the first
 		w.Basis = &m.Champion
 	}
 	for range mostTurns {
@@ -73,8 +73,8 @@ func (r *Registrar) wish(ctx context.Context, w Wish) (Answer, error) {
 	return Answer{}, errTurns
 }
 
-// wished is the proposal, and what would come of it in the log's eyes. There is
-// none where nothing is to be put on the log: it is a dry run, or is done.
+// wished returns the proposal, and the answer if the log accepts it. The proposal is nil if nothing
+// has to be put on the log, because of a dry run or because it is done already.
 func (r *Registrar) wished(ctx context.Context, m *fold.Model, w Wish) (*fact, Answer, error) {
 	id := tidemill.ID("wished", w.Model, w.ID)
 	if i := slices.IndexFunc(m.Changes, func(c fold.Change) bool { return c.Proposal == id }); i >= 0 {
@@ -111,7 +111,7 @@ func (r *Registrar) wished(ctx context.Context, m *fold.Model, w Wish) (*fact, A
 	return f, a, nil
 }
 
-// proposed makes a wish a proposal against the model as it is.
+// proposed returns a request as a proposal against the present model.
 func proposed(m *fold.Model, w Wish) (tidemill.PromotionProposed, error) {
 	p := tidemill.PromotionProposed{Action: w.Action, Version: w.Version, Basis: m.Champion, Turn: m.Turn, Force: w.Force, Reason: w.Reason}
 	if m.Last == 0 {
@@ -136,8 +136,8 @@ func proposed(m *fold.Model, w Wish) (tidemill.PromotionProposed, error) {
 	return p, unpassed(m.Find(p.Version), w)
 }
 
-// unpassed refuses to pin what its gate has not let pass: that is forced first, so
-// that a wrong number behind a pin has nothing refused serve.
+// unpassed refuses to pin a version that has not passed its gate. The version must be promoted by
+// force first, so that a wrong number in a pin does not let a refused version serve.
 func unpassed(h *fold.Held, w Wish) error {
 	if w.Action == tidemill.ActionPin && (h.State == tidemill.VersionRefused || h.State == tidemill.VersionRegistered) {
 		return fmt.Errorf("%w: version %d is %s, and has to be promoted before it can be pinned", ErrRefused, h.Number, h.State)
@@ -145,7 +145,7 @@ func unpassed(h *fold.Held, w Wish) error {
 	return nil
 }
 
-// meant is the version that a wish means which names none; 0 if there is none.
+// meant returns the version that a request without a version means; 0 if there is none.
 func meant(m *fold.Model, a tidemill.Action) int {
 	switch a {
 	case tidemill.ActionRollback:
@@ -172,8 +172,8 @@ func nobodyMeant(a tidemill.Action) string {
 	return "no version awaits a promotion; name one"
 }
 
-// foresee folds a fact into a model's likeness: what the log will say of it if
-// nothing comes between.
+// foresee folds a fact into a copy of the model. The log decides the same if no other fact comes
+// first.
 func (r *Registrar) foresee(m *fold.Model, f *fact) (*fold.Model, fold.ModelVerdict, error) {
 	then, text := &fold.Model{}, []byte(nil)
 	text, err := json.Marshal(m)
@@ -190,9 +190,9 @@ func (r *Registrar) foresee(m *fold.Model, f *fact) (*fold.Model, fold.ModelVerd
 	return then, v, nil
 }
 
-// accepted reports whether the log has taken a wish. Where neither a change nor a
-// debt names it, all has been announced by others already, or the turn was
-// another; then it is the state that tells.
+// accepted reports whether the log has accepted a request. If neither a change nor an owed
+// announcement names it, other processes have announced it already, or the turn was another. Then
+// the state decides.
 func accepted(m *fold.Model, id string, w Wish, version int) bool {
 	switch {
 	case slices.ContainsFunc(m.Changes, func(c fold.Change) bool { return c.Proposal == id }),
@@ -206,7 +206,7 @@ func accepted(m *fold.Model, id string, w Wish, version int) bool {
 	return false
 }
 
-// told announces what a wish has come to, and returns the model.
+// told announces an accepted request, and returns the model.
 func (r *Registrar) told(ctx context.Context, m *fold.Model, s said) *fold.Model {
 	now, err := r.announce(ctx, m, s, func(o fold.Owed) bool { return o.Proposal == s.view.ID })
 	if err != nil {

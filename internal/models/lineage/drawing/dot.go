@@ -31,8 +31,8 @@ func DOT(w io.Writer, g *api.Graph, when When) error {
 	return out.Flush()
 }
 
-// quoted is lines as one string of DOT. Graphviz takes a backslash in a label
-// for the beginning of something; the one between lines is meant so.
+// quoted returns lines as one string of DOT. Graphviz reads a backslash in a label as an escape;
+// only the ones between lines are meant as such.
 func quoted(lines ...string) string {
 	safe := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 	for i := range lines {
@@ -62,7 +62,7 @@ const (
 	boxLetters = 42
 )
 
-// boxText is what stands in a node's box.
+// boxText returns the lines in a node's box.
 func boxText(n *api.GraphNode, when When) []string {
 	lines := []string{short(plain(n.Title), boxLetters)}
 	for _, text := range phrases(n, when) {

@@ -8,7 +8,7 @@ import (
 	"tidemill.dev/internal/models/lineage/drawing"
 )
 
-// What is not in quotes is ours, whatever stands in the graph.
+// All text outside quotes is ours, whatever the graph contains.
 func TestDOTHoldsWhatIsHostile(t *testing.T) {
 	t.Parallel()
 	g := hostile()
@@ -26,8 +26,8 @@ func TestDOTHoldsWhatIsHostile(t *testing.T) {
 	}
 }
 
-// lexed takes the strings out of DOT, as Graphviz does: a quote behind a
-// backslash ends none, and neither does anything in a comment begin one.
+// lexed separates the strings of DOT from the rest, as Graphviz does: a quote after a backslash
+// ends no string, and a comment begins none.
 func lexed(t *testing.T, text string) (outside string, quoted []string) {
 	t.Helper()
 	var out, in strings.Builder

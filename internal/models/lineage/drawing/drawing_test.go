@@ -22,8 +22,8 @@ func noon(minutes int) *time.Time {
 	return &t
 }
 
-// story is a version with all that it came from, a commit that two roads lead to,
-// and the version that took its place.
+// story is a version with all its causes, a commit that two paths lead to, and the version that
+// replaced it.
 func story() *api.Graph {
 	return &api.Graph{
 		Subject: "model/intent/bot-42@7",
@@ -64,7 +64,7 @@ func drawn(t testing.TB, d draw, g *api.Graph) string {
 	return b.String()
 }
 
-// The goldens are made anew with UPDATE_GOLDENS=1.
+// UPDATE_GOLDENS=1 writes the goldens again.
 func TestAStoryIsDrawn(t *testing.T) {
 	t.Parallel()
 	alone := &api.Graph{Subject: "run/abc", Nodes: []api.GraphNode{{ID: "run/abc", Kind: api.KindRun, Title: "run abc", State: "waiting", Time: noon(0)}}}
@@ -87,7 +87,7 @@ func TestAStoryIsDrawn(t *testing.T) {
 	}
 }
 
-// hostile has in every text what a terminal, a browser or Graphviz would obey.
+// hostile returns a graph whose texts would control a terminal, a browser or Graphviz.
 func hostile() *api.Graph {
 	const evil = "a\"]; evil [label=\"\\\" \\N \x1b[2J\x1b]0;x\a<script>alert(1)</script> & ]]> --> </svg> ' \u202e\u2028\n}\nbad -> worse;\n\\"
 	g := &api.Graph{Subject: "run/1" + evil, Notes: []string{evil}}
@@ -117,7 +117,7 @@ func TestATerminalObeysNothing(t *testing.T) {
 	}
 }
 
-// A circle, which no cause and effect is, ends.
+// A cycle ends, although causes and effects have no cycles.
 func TestACircleEnds(t *testing.T) {
 	t.Parallel()
 	g := &api.Graph{Subject: "a", Nodes: []api.GraphNode{{ID: "a", Title: "a"}, {ID: "b", Title: "b"}},
@@ -129,7 +129,7 @@ func TestACircleEnds(t *testing.T) {
 	drawn(t, drawing.DOT, g)
 }
 
-// A text is as long as a reader can bear.
+// Long texts are cut to a readable length.
 func TestLongTextsAreCut(t *testing.T) {
 	t.Parallel()
 	g := story()

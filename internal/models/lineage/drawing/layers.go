@@ -7,17 +7,16 @@ import (
 	"tidemill.dev/api"
 )
 
-// spot is a place in a layer: a node's, or one that an edge passes through on its
-// way past the layer.
+// spot is a place in a layer: of a node, or of an edge that passes through the layer.
 type spot struct {
-	node   int // its index; -1 of an edge
+	node   int // index of the node; -1 for an edge
 	layer  int
 	width  float64
 	height float64
-	x, y   float64 // of its middle
-	from   float64 // where its layer begins, from left to right
-	to     float64 // and ends
-	left   []*spot // its causes, one layer before
+	x, y   float64 // coordinates of its middle
+	from   float64 // left end of its layer
+	to     float64 // right end of its layer
+	left   []*spot // causes in the previous layer
 	right  []*spot
 	order  float64
 }
@@ -28,15 +27,15 @@ type way struct {
 	spots []*spot
 }
 
-// layered is a graph dealt to layers: each thing in one behind all its causes,
-// and every edge only from one layer to the next.
+// layered is a graph in layers: each node is in a layer after all its causes, and every edge
+// connects neighbouring layers.
 type layered struct {
 	layers [][]*spot
 	ways   []way
 }
 
-// deal puts nodes on layers. An edge that closes a circle, which there is none
-// of in what causes what, or that names no node is left out.
+// deal assigns nodes to layers. It leaves out an edge that names no node, or that closes a cycle,
+// which causes cannot have.
 func deal(g *api.Graph, size func(int) (width, height float64)) *layered {
 	index := map[string]int{}
 	for i := range g.Nodes {
@@ -65,7 +64,7 @@ func (l *layered) add(s *spot) *spot {
 	return s
 }
 
-const passage = 12 // high is what an edge has to pass through a layer
+const passage = 12 // height of an edge that passes through a layer
 
 func (l *layered) lead(e indexed, from, to *spot) {
 	w := way{edge: e.GraphEdge, spots: []*spot{from}}
@@ -87,7 +86,7 @@ type indexed struct {
 	from, to int
 }
 
-// forwards are the edges that close no circle.
+// forwards returns the edges that close no cycle.
 func forwards(g *api.Graph, index map[string]int) (kept []indexed) {
 	next := make([][]int, len(g.Nodes))
 	for _, e := range g.Edges {
@@ -118,8 +117,8 @@ func reaches(next [][]int, from, to int) bool {
 	return false
 }
 
-// depths are the layers: the longest way to each node, and a node without causes
-// right before the first of its effects.
+// depths returns the layers: the longest path to each node. A node without causes is right before
+// the first of its effects.
 func depths(n int, edges []indexed) []int {
 	depth := make([]int, n)
 	for moved := true; moved; {
@@ -145,8 +144,8 @@ func depths(n int, edges []indexed) []int {
 
 const sweeps = 12
 
-// arrange orders each layer by where its neighbours are, there and back, so that
-// few edges cross.
+// arrange orders each layer by the places of its neighbours, in both directions, so that few edges
+// cross.
 func (l *layered) arrange() {
 	for i := range sweeps {
 		for j := range l.layers {
@@ -160,7 +159,7 @@ func (l *layered) arrange() {
 			}
 			slices.SortStableFunc(layer, func(a, b *spot) int { return cmp.Compare(pull[a], pull[b]) })
 			for k, s := range layer {
-				s.order = float64(k) - float64(len(layer)-1)/2 // layers of any length have their middle at 0
+				s.order = float64(k) - float64(len(layer)-1)/2 // the middle of each layer is 0, whatever its length
 			}
 		}
 	}
@@ -178,12 +177,12 @@ func mean(of []*spot, otherwise float64, value func(*spot) float64) float64 {
 }
 
 const (
-	gapAcross = 130 // between layers, with room for what an edge is called
+	gapAcross = 130 // gap between layers, with room for the text of an edge
 	gapDown   = 18
 	margin    = 24
 )
 
-// place gives every spot its x and y, and returns how large the whole is.
+// place sets the x and y of every spot, and returns the size of the whole.
 func (l *layered) place() (width, height float64) {
 	x := float64(margin)
 	for _, layer := range l.layers {
@@ -210,8 +209,7 @@ func (l *layered) place() (width, height float64) {
 	return x - gapAcross + margin, l.lift()
 }
 
-// settle moves the spots of a layer towards their neighbours, in their order and
-// without one on another.
+// settle moves the spots of a layer towards their neighbours, in order and without overlap.
 func settle(layer []*spot, near func(*spot) []*spot) {
 	off, bottom := 0.0, 0.0
 	for i, s := range layer {
@@ -224,11 +222,11 @@ func settle(layer []*spot, near func(*spot) []*spot) {
 		off += s.y - want
 	}
 	for _, s := range layer {
-		s.y -= off / float64(len(layer)) // who had to give way did so downwards; half of it belongs upwards
+		s.y -= off / float64(len(layer)) // spots only gave way downwards, so all move up by the mean
 	}
 }
 
-// lift moves everything below the upper margin, and is the whole's height.
+// lift moves everything below the upper margin, and returns the height of the whole.
 func (l *layered) lift() float64 {
 	top, bottom := 0.0, 0.0
 	for i, s := range slices.Concat(l.layers...) {

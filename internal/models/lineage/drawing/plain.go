@@ -9,10 +9,10 @@ import (
 	"tidemill.dev/api"
 )
 
-// When says a time as its reader does.
+// When formats a time for its reader.
 type When func(time.Time) string
 
-// plain is a text on one line, without what a terminal would obey or XML cannot
+// plain returns a text on one line, without characters that control a terminal or that XML cannot
 // hold.
 func plain(text string) string {
 	return strings.Map(func(r rune) rune {
@@ -26,7 +26,7 @@ func plain(text string) string {
 	}, strings.ToValidUTF8(text, "·"))
 }
 
-// short cuts a text that says more than a drawing has room for.
+// short cuts a text that is too long for a drawing.
 func short(text string, letters int) string {
 	if utf8.RuneCountInString(text) <= letters {
 		return text
@@ -39,7 +39,7 @@ const (
 	longestSentence = 400
 )
 
-// phrases are what there is to say of a node, without its name.
+// phrases returns the texts about a node, without its name.
 func phrases(n *api.GraphNode, when When) []string {
 	var all []string
 	if state := stateOf(n, when); state != "" {
@@ -51,7 +51,7 @@ func phrases(n *api.GraphNode, when When) []string {
 	return all
 }
 
-// stateOf says a state with its time: since when, where it lasts.
+// stateOf returns a state with its time; a lasting state is shown with "since".
 func stateOf(n *api.GraphNode, when When) string {
 	state := plain(n.State)
 	switch {
@@ -75,7 +75,7 @@ func lasts(state string) bool {
 	return false
 }
 
-// causeIs is how a relation reads behind what came of it, before its cause.
+// causeIs returns the text between an effect and its cause.
 func causeIs(r api.GraphRelation) string {
 	switch r {
 	case api.EdgeAsked:
@@ -108,7 +108,7 @@ func causeIs(r api.GraphRelation) string {
 	return "because of"
 }
 
-// effectIs is how a relation reads behind its cause, before what came of it.
+// effectIs returns the text between a cause and its effect.
 func effectIs(r api.GraphRelation) string {
 	switch r {
 	case api.EdgeTaught:

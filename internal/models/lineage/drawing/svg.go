@@ -17,8 +17,8 @@ const (
 	padding    = 11
 )
 
-// style has dark colours too. The fonts are those of the reader's machine:
-// nothing is fetched from elsewhere.
+// style has dark colours too. It uses the fonts of the reader's machine, so that nothing is
+// fetched.
 const style = `
 svg{background:#fff}
 text{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#1b1b1b}
@@ -34,7 +34,7 @@ marker path{fill:#777;stroke:none}
 .run rect{fill:#1d3352}.model rect{fill:#1e4023}.commit rect{fill:#4a3d12}.event rect{fill:#3a2a4d}.bad rect{fill:#552620}path{stroke:#999}marker path{fill:#999}}
 `
 
-// SVG writes a graph as a picture: causes to the left of what came of them.
+// SVG writes a graph as a picture, with causes to the left of their effects.
 func SVG(w io.Writer, g *api.Graph, when When) error {
 	texts := make([][]string, len(g.Nodes))
 	for i := range g.Nodes {
@@ -69,7 +69,7 @@ func SVG(w io.Writer, g *api.Graph, when When) error {
 
 func shownNote(note string) string { return short(plain(note), 160) }
 
-// sizeOf is how much room a box needs.
+// sizeOf returns the size of a box.
 func sizeOf(lines []string) (width, height float64) {
 	for _, line := range lines {
 		width = max(width, wide(line))
@@ -77,8 +77,8 @@ func sizeOf(lines []string) (width, height float64) {
 	return width + 2*padding, float64(len(lines))*lineHigh + padding
 }
 
-// wide is how far a text reaches in the letters of the style. Those of East Asia
-// and pictures take two places.
+// wide returns the width of a text in the style's font. East Asian letters and pictures are two
+// letters wide.
 func wide(text string) float64 {
 	const wideFrom = 0x1100
 	places := utf8.RuneCountInString(text)
@@ -90,7 +90,7 @@ func wide(text string) float64 {
 	return float64(places) * letterWide
 }
 
-type picture struct{ out *bufio.Writer } // it keeps its first error
+type picture struct{ out *bufio.Writer } // writer that keeps its first error
 
 func (p *picture) printf(format string, args ...any) { fmt.Fprintf(p.out, format, args...) }
 
@@ -100,9 +100,9 @@ func (p *picture) head(g *api.Graph, width, height float64) {
 	p.printf(`<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0 L8 4 L0 8 z"/></marker></defs>` + "\n")
 }
 
-// way draws an edge: straight through each layer, so that it lies on no box, and
-// a curve between two. What it is stands in the middle of its last curve: edges
-// that meet at a box are apart there.
+// way draws an edge: straight through each layer, so that it crosses no box, and a curve between
+// two layers. Its text is in the middle of the last curve, because edges that meet at a box are
+// apart there.
 func (p *picture) way(w *way) {
 	first, last := w.spots[0], w.spots[len(w.spots)-1]
 	p.printf(`<path marker-end="url(#tip)" d="M%.1f %.1f H%.1f`, first.x+first.width/2, first.y, first.to)
@@ -133,7 +133,7 @@ func (p *picture) box(n *api.GraphNode, s *spot, lines []string, subject bool) {
 	p.printf("</g>\n")
 }
 
-// classOf names the colours. It takes nothing from the node as it stands.
+// classOf returns the class that sets a node's colours. It copies no text of the node unchecked.
 func classOf(n *api.GraphNode, subject bool) string {
 	class := "other"
 	switch n.Kind {
@@ -151,6 +151,6 @@ func classOf(n *api.GraphNode, subject bool) string {
 
 func escaped(text string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(plain(text))) // a Builder takes everything
+	_ = xml.EscapeText(&b, []byte(plain(text))) // a Builder returns no error
 	return b.String()
 }

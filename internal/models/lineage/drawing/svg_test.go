@@ -21,11 +21,10 @@ func (b box) meets(o box) bool {
 	return b.x < o.x+o.width && o.x < b.x+b.width && b.y < o.y+o.height && o.y < b.y+b.height
 }
 
-// seen is an SVG as a browser reads it: only elements and attributes that can do
-// no harm.
+// seen is an SVG as a browser reads it. Only harmless elements and attributes are allowed.
 type seen struct {
 	whole box
-	boxes map[string]box // by the title of their group
+	boxes map[string]box // boxes by the title of their group
 	ways  int
 	texts []string
 }
@@ -95,8 +94,8 @@ func TestABrowserObeysNothing(t *testing.T) {
 	}
 }
 
-// Nothing lies on another or outside, causes are to the left, and every edge is
-// drawn, whatever the graph.
+// In every graph no box overlaps another or is outside the picture, causes are to the left, and
+// every edge is drawn.
 func TestEveryGraphCanBeRead(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {

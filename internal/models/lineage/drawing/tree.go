@@ -8,8 +8,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// Tree writes a graph for a terminal: what it is about, then what that came
-// from, then what came of it.
+// Tree writes a graph for a terminal: its subject, then the causes, then the effects.
 func Tree(w io.Writer, g *api.Graph, when When) error {
 	t := newTree(w, g, when)
 	subject := t.nodes[g.Subject]
@@ -18,8 +17,8 @@ func Tree(w io.Writer, g *api.Graph, when When) error {
 	}
 	t.line(strings.Join(append([]string{plain(subject.ID)}, phrases(subject, when)...), " · "))
 	t.sentence("  ", subject)
-	t.part("because", "nothing that is known of came before it", g.Subject, true)
-	t.part("from it", "nothing has come of it that is known of", g.Subject, false)
+	t.part("because", "no cause is known", g.Subject, true)
+	t.part("from it", "no effect is known", g.Subject, false)
 	for i, note := range g.Notes {
 		if i == 0 {
 			t.line("")
@@ -34,7 +33,7 @@ type tree struct {
 	when            When
 	nodes           map[string]*api.GraphNode
 	causes, effects map[string][]api.GraphEdge
-	shown           map[string]bool // with all that is below
+	shown           map[string]bool // nodes that are written with everything below them
 }
 
 func newTree(w io.Writer, g *api.Graph, when When) *tree {
@@ -83,8 +82,8 @@ func (t *tree) branches(indent string, edges []api.GraphEdge, back bool) {
 	}
 }
 
-// branch writes a node and what is below. What was written before is not
-// written again: what came of one event by two ways is one thing.
+// branch writes a node and everything below it. It writes no node twice, because one event may lead
+// to a node in two ways.
 func (t *tree) branch(fork, indent string, e api.GraphEdge, back bool) {
 	id, relation, below := e.To, effectIs(e.What), t.effects
 	if back {
