@@ -58,7 +58,7 @@ type pass struct {
 // run marks first, and sweeps only if all marking has succeeded.
 func (p *pass) run(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		p.markCommits, p.markIntents, p.markTrees, p.markRuns, // and then
+		p.markCommits, p.markIntents, p.markTrees, p.markRuns, // marking steps, before the sweeping steps
 		p.sweepObjects, p.sweepTrees, p.sweepRuns, p.sweepRest,
 	} {
 		if err := step(ctx); err != nil {

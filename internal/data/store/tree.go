@@ -89,7 +89,7 @@ func (s *Store) node(ctx context.Context, digest string) (*node, error) {
 }
 
 // Walk calls fn with the files at or below a path of a tree, in path order, until fn returns an
-// error. It starts after the path after.
+// error. It begins with the first path that sorts after the parameter after.
 func (s *Store) Walk(ctx context.Context, tree, path, after string, fn func(api.File) error) error {
 	return below(s.loader(ctx), tree, path, after, fn)
 }

@@ -76,8 +76,8 @@ func change(r *rand.Rand, model map[string]api.File, n, folders int) []api.Chang
 	return slices.Collect(maps.Values(changes))
 }
 
-// The same files make the same tree, whatever the order of edits. The tree holds what a map of the
-// files holds.
+// The same files make the same tree, whatever the order of edits. The tree has the same files
+// as a map.
 func TestTreesAreCanonical(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

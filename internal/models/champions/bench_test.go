@@ -12,7 +12,7 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// From the promotion's fact being sent until Changed is called.
+// BenchmarkPromotionToChanged measures the time from sending a promotion until Changed is called.
 func BenchmarkPromotionToChanged(b *testing.B) {
 	w, s := newWorld(b, 24), &script{}
 	w.made(s, "intent/a")
@@ -38,7 +38,7 @@ func BenchmarkPromotionToChanged(b *testing.B) {
 	}
 }
 
-// Opening with 20,000 models of three versions.
+// BenchmarkOpen opens a table of 20,000 models with three versions each.
 func BenchmarkOpen(b *testing.B) {
 	const models = 20_000
 	w, s := newWorld(b, 24), &script{}

@@ -10,8 +10,7 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// chance makes facts of a few models, most of which make sense, by what it thinks
-// that the models are.
+// chance makes facts of a few models. Most facts make sense for the models that it expects.
 type chance struct {
 	*rand.Rand
 	*script
@@ -23,7 +22,7 @@ func newChance(seed uint64) *chance {
 	return &chance{Rand: rand.New(rand.NewPCG(seed, 7)), script: &script{}, models: map[string]*fold.Model{}, names: 1 + int(seed%9)}
 }
 
-// view is the next fact.
+// view returns the next fact.
 func (c *chance) view() *broker.View {
 	name := fmt.Sprintf("intent/bot-%d", c.IntN(c.names))
 	m := c.models[name]
@@ -66,7 +65,7 @@ func (c *chance) wish(name string, m *fold.Model) *broker.View {
 		Basis: m.Champion, Turn: m.Turn - int64(c.IntN(4)/3), Force: c.IntN(2) == 0, Reason: "somebody wants it"})
 }
 
-// odd is a fact that must be passed over, or is void.
+// odd returns a fact that must be ignored, or that is void.
 func (c *chance) odd(name string) *broker.View {
 	v := c.fact(tidemill.TypeModelRegistered, name, "odd", "no object")
 	switch c.IntN(4) {
@@ -80,8 +79,8 @@ func (c *chance) odd(name string) *broker.View {
 	return v
 }
 
-// fold folds a fact into what chance thinks, and tells what the model is now; nil
-// if the fact is passed over.
+// fold folds a fact into the expected models, and returns the fact's model; nil if the fact is
+// ignored.
 func (c *chance) fold(v *broker.View, at broker.Position) *fold.Model {
 	name, _ := v.Attribute(tidemill.AttrModel)
 	if string(v.Key) != tidemill.ModelKey(name) || v.Type == tidemill.TypeRunFinished {

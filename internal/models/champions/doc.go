@@ -1,8 +1,8 @@
 // Package champions follows the facts and keeps a table of the champion of each model in
 // memory. The table is never older than the position that it reports.
 //
-// The table starts from the ledger's state in Redis, whose position may be ahead of the
-// reader of the log or lag. From exactly that position on it folds the facts with the
+// The table starts from the ledger's state in Redis, which may be newer or older than the
+// position of the log's reader. From exactly that state on it folds the facts with the
 // ledger's own fold. So it needs Redis to begin, but not to continue.
 //
 // Scorers exchange positions in the facts. A scorer that has used a champion records the

@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// turns are where each turn of each model began: behind which place.
+// turns holds the position after which each turn of each model began.
 type turns struct {
 	mu sync.Mutex
 	at map[string]map[int64]broker.Position
@@ -28,15 +28,15 @@ func (b *turns) note(name string, turn int64, at broker.Position) {
 	}
 }
 
-// seen is what a reader has been told, and the places that it was told then.
+// seen is a champion that a reader has read from a table, and the table's places at that time.
 type seen struct {
 	name   string
 	now    Champion
 	places []int64
 }
 
-// watch looks at a table while facts come: no turn goes back, and another table
-// that has reached what this one says its places are is as new.
+// watch reads tables while facts come. No turn goes back, and a table that has reached the places
+// of another is as new as that one.
 func (w *world) watch(ctx context.Context, r *rand.Rand, tables []*Table, models int) (all []seen) {
 	last := make([]map[string]int64, len(tables))
 	for ctx.Err() == nil {
@@ -74,9 +74,8 @@ func (w *world) watch(ctx context.Context, r *rand.Rand, tables []*Table, models
 	return all
 }
 
-// However facts come, wherever a table begins among them and whenever Redis is
-// flushed, the table has what one fold makes of the log; and what it has told is
-// never newer than the places it tells.
+// The table equals one fold of the log, however facts come, wherever the table begins, and whenever
+// Redis is flushed. Its champions are never newer than its places.
 func TestTheTableIsTheFold(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -132,7 +131,7 @@ func round(w *world, seed uint64, facts int) {
 	born.neverAhead(w, looked)
 }
 
-// neverAhead checks what was seen against where it began to be so.
+// neverAhead checks that no champion was seen with places before its turn.
 func (b *turns) neverAhead(w *world, looked [][]seen) {
 	n := 0
 	for _, all := range looked {
@@ -147,7 +146,7 @@ func (b *turns) neverAhead(w *world, looked [][]seen) {
 	w.Logf("%d champions were seen", n)
 }
 
-// sameAs compares a table with the fold, and what it says of files.
+// sameAs compares a table, with its artifacts, with the fold.
 func (w *world) sameAs(what string, t *Table, c *chance) {
 	w.Helper()
 	for name, m := range c.models {
@@ -168,7 +167,7 @@ func (w *world) sameAs(what string, t *Table, c *chance) {
 	}
 }
 
-// changes are what Changed has told.
+// changes holds the champions that Changed was called with.
 type changes struct {
 	mu   sync.Mutex
 	of   map[string]Champion
@@ -186,8 +185,7 @@ func (c *changes) take(model string, now Champion) {
 	c.of[model] = now
 }
 
-// sameAs checks that whoever has listened from the beginning knows the champions,
-// and was told nothing twice.
+// sameAs checks that a listener from the beginning knows all champions, and got no change twice.
 func (c *changes) sameAs(w *world, of *chance) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

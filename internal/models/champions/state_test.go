@@ -13,7 +13,7 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// What is left of a model between two facts is all that the fold needs.
+// The packed state between two facts has everything that the fold needs.
 func TestThePackedFoldIsTheFold(t *testing.T) {
 	for seed := range uint64(40) {
 		c := newChance(seed)
@@ -47,7 +47,7 @@ func TestThePackedFoldIsTheFold(t *testing.T) {
 	}
 }
 
-// same compares models, an empty list being none.
+// same compares models; an empty list equals nil.
 func same(a, b *fold.Model) bool {
 	x, y := *a, *b
 	for _, m := range []*fold.Model{&x, &y} {
@@ -61,7 +61,7 @@ func same(a, b *fold.Model) bool {
 	return reflect.DeepEqual(&x, &y)
 }
 
-// 20,000 models with as many versions as are kept take less than a kilobyte each.
+// 20,000 models with all kept versions take less than a kilobyte each.
 func TestAModelIsSmall(t *testing.T) {
 	const models = 20_000
 	heap := func() uint64 {

@@ -30,7 +30,7 @@ func (w *world) shows(t *Table, name string, version int) {
 	w.soon(fmt.Sprintf("%s@%d", name, version), func() bool { now, _ := t.Champion(name); return now.Version == version })
 }
 
-// A promotion that comes while the table is read is followed, and told.
+// A promotion during the reading of the table is followed and announced.
 func TestChangesAreTold(t *testing.T) {
 	w, s := newWorld(t, 2), &script{}
 	w.made(s, "intent/a")
@@ -60,8 +60,8 @@ func TestChangesAreTold(t *testing.T) {
 	}
 }
 
-// Who waits for a place sees what lies before it, also if what lies there is no
-// fact; a place that the log does not have is not waited for.
+// A caller that waits for a place sees the facts before it, even if the last record is not a fact.
+// A place that the log does not have is an error.
 func TestReached(t *testing.T) {
 	w, s := newWorld(t, 3), &script{}
 	w.made(s, "intent/a")
@@ -69,7 +69,7 @@ func TestReached(t *testing.T) {
 	x, err := w.broker.Exclusive(w.ctx(), "test", broker.ProducerOptions{})
 	w.must(err)
 	defer x.Close(context.Background())
-	w.must(x.Do(w.ctx(), w.send(s.promote("intent/a", 2, 1, 1)))) // and a marker behind it
+	w.must(x.Do(w.ctx(), w.send(s.promote("intent/a", 2, 1, 1)))) // transaction marker after the fact
 	places := w.ends()
 	w.must(table.Reached(w.ctx(), places))
 	if now, _ := table.Champion("intent/a"); now.Version != 2 {
@@ -83,10 +83,10 @@ func TestReached(t *testing.T) {
 			t.Errorf("waited for %v: %v", gone, err)
 		}
 	}
-	w.soon("a place in each partition", func() bool { return len(table.Places()) == 3 }) // also in one without facts
+	w.soon("a place in each partition", func() bool { return len(table.Places()) == 3 }) // also in a partition without facts
 }
 
-// A context that ends while the log has what the table has not.
+// A wait fails if its context ends while the table lacks facts of the log.
 func TestReachedInVain(t *testing.T) {
 	w := newWorld(t, 1)
 	table := w.open(w.options())
@@ -99,8 +99,8 @@ func TestReachedInVain(t *testing.T) {
 	}
 }
 
-// While Redis is filled in again a table is not opened with half of it, and the
-// files of a version are waited for.
+// While Redis is filled again, a table is not opened with only some models, and a request for a
+// version's artifact waits.
 func TestRedisIsFlushedWhileTablesAreOpened(t *testing.T) {
 	w, s := newWorld(t, 2), &script{}
 	const models = 60
@@ -126,8 +126,8 @@ func TestRedisIsFlushedWhileTablesAreOpened(t *testing.T) {
 	}
 }
 
-// flushed opens a table while Redis is flushed again and again, but not for ever: the
-// ledger may take longer to be filled in than it is from one flush to the next.
+// flushed opens a table while Redis is flushed again and again. The flushes stop in the end,
+// because filling the ledger may take longer than the time between two.
 func (w *world) flushed() *Table {
 	w.Helper()
 	var flushing sync.WaitGroup
@@ -151,8 +151,8 @@ func (w *world) flushed() *Table {
 	return w.open(w.options())
 }
 
-// A stream of facts that is taken away and made anew has another history: nothing
-// of the old one is told for ever, and that something is wrong is said.
+// A stream of facts that is deleted and created again has another history. The old champions
+// disappear, and a warning is logged.
 func TestFactsBegunAnew(t *testing.T) {
 	w, s := newWorld(t, 1), &script{}
 	w.made(s, "intent/a")
@@ -170,10 +170,10 @@ func TestFactsBegunAnew(t *testing.T) {
 	w.ensure(1)
 	w.publish(s.register("intent/a", 7))
 	w.publish(s.promote("intent/a", 1, 0, 0))
-	<-said // that something is wrong, which may pass before anybody has asked
+	<-said // the warning, which may be over before the test reads Err
 	w.must(w.redis.FlushAll(w.ctx()).Err())
 	now := map[string]Champion{"intent/b": {Version: 1}}
-	for now["intent/a"].Version != 1 || now["intent/a"].Turn != 1 || now["intent/b"].Version != 0 { // it may have looked before the new facts came
+	for now["intent/a"].Version != 1 || now["intent/a"].Turn != 1 || now["intent/b"].Version != 0 { // the table may have been read before the new facts came
 		c := <-told
 		now[c.model] = c.now
 	}
@@ -183,13 +183,13 @@ func TestFactsBegunAnew(t *testing.T) {
 	w.shows(table, "intent/a", 2)
 }
 
-// warned tells that something was warned of.
+// warned signals that a warning was logged.
 type warned struct {
 	slog.Handler
 	said chan<- struct{}
 }
 
-// Handle is the logger's.
+// Handle is the method of slog.Handler.
 func (h warned) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
 		select {
@@ -200,7 +200,7 @@ func (h warned) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// Partitions that are added put a model's facts where nobody can order them.
+// After partitions are added, the order of a model's facts is not known.
 func TestFactsOnMorePartitions(t *testing.T) {
 	t.Parallel()
 	w, s := newWorld(t, 1), &script{}

@@ -17,7 +17,7 @@ import (
 	"tidemill.dev/internal/data/ledger"
 )
 
-// patience is how long a test waits for what must come.
+// patience limits how long a test waits.
 const patience = 2 * time.Minute
 
 // world is a Kafka with the stream of facts, a Redis and a ledger.
@@ -28,7 +28,7 @@ type world struct {
 	redis   *redis.Client
 	produce *broker.Producer
 	ledger  *ledger.Ledger
-	address string // Kafka's
+	address string // address of Kafka
 }
 
 func newWorld(t testing.TB, partitions int) *world {
@@ -70,7 +70,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// ctx ends with the test or with its patience.
+// ctx returns a context that ends with the test, or after the time patience.
 func (w *world) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(w.Context(), patience)
 	w.Cleanup(cancel)
@@ -89,7 +89,7 @@ func (w *world) open(o Options) *Table {
 	return t
 }
 
-// soon polls for a state that nobody announces.
+// soon polls until a condition holds.
 func (w *world) soon(what string, ok func() bool) {
 	w.Helper()
 	ctx := w.ctx()
@@ -102,7 +102,7 @@ func (w *world) soon(what string, ok func() bool) {
 	}
 }
 
-// publish puts a fact on the log and returns where it lies.
+// publish puts a fact on the log and returns its position.
 func (w *world) publish(v *broker.View) broker.Position {
 	w.Helper()
 	r, err := w.produce.Publish(w.ctx(), tidemill.StreamFacts, v)
@@ -118,7 +118,7 @@ func (w *world) send(v *broker.View) func(*broker.ExclusiveTx) error {
 	}
 }
 
-// ends are the places behind all facts.
+// ends returns the places after all facts.
 func (w *world) ends() []int64 {
 	w.Helper()
 	ends, err := w.broker.Ends(w.ctx(), tidemill.StreamFacts)
@@ -130,7 +130,7 @@ func (w *world) ends() []int64 {
 	return all
 }
 
-// script numbers the facts it makes.
+// script numbers the facts that it makes.
 type script struct {
 	mu sync.Mutex
 	n  int
@@ -150,7 +150,7 @@ func (s *script) fact(typ, name, run string, data any) *broker.View {
 		Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: name}, {Name: tidemill.AttrRun, Value: run}}}
 }
 
-// register makes a version of a run of the same number.
+// register returns the registration of a version of the run with the same number.
 func (s *script) register(name string, n int) *broker.View {
 	run := fmt.Sprint("run-", n)
 	return s.fact(tidemill.TypeModelRegistered, name, run, tidemill.ModelRegistered{Artifact: artifactOf(n), Judge: tidemill.Judge{Keep: 3},
@@ -159,7 +159,7 @@ func (s *script) register(name string, n int) *broker.View {
 
 func artifactOf(n int) string { return fmt.Sprintf("%064d", n) }
 
-// promote makes a version the champion, whatever was said of it.
+// promote makes a version the champion, whatever its verdict.
 func (s *script) promote(name string, version, basis int, turn int64) *broker.View {
 	return s.fact(tidemill.TypeModelPromotionProposed, name, "", tidemill.PromotionProposed{Action: tidemill.ActionPromote, Version: version, Basis: basis, Turn: turn, Force: true})
 }

@@ -7,8 +7,8 @@ import (
 	"tidemill.dev/config"
 )
 
-// What goes with a key is what belongs to it by the rights of the door: whoever may
-// not touch a key loses nothing of it, and nobody keeps what is said to have gone.
+// The data that is removed with a key is the data that belongs to it by the access rules. A user
+// without access to a key loses nothing, and nothing stays that the receipt reports as removed.
 func TestWhatGoesIsWhatBelongs(t *testing.T) {
 	c, err := config.Parse("c.yaml", []byte(`version: 1
 recipes:

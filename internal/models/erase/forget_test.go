@@ -33,7 +33,7 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// patience ends a hang; it measures nothing.
+// patience ends a test that hangs.
 const patience = 2 * time.Minute
 
 const recipesOfTests = `version: 1
@@ -56,7 +56,7 @@ recipes:
     makes: {model: all}
 `
 
-// world is a Kafka, a Redis and a store, and who works on them.
+// world is a Kafka, a Redis and a store, and the parts of Tidemill that work on them.
 type world struct {
 	testing.TB
 	names    tidemill.Names
@@ -70,7 +70,7 @@ type world struct {
 	options  Options
 
 	mu    sync.Mutex
-	watch func() // of the store's writes and of our steps
+	watch func() // called at the store's writes and at the forgetter's steps
 }
 
 func newWorld(t testing.TB) *world {
@@ -184,7 +184,7 @@ func (w *world) request(recipe, key, id string) string {
 	return a.Run
 }
 
-// begin starts an attempt of a run that waits, as whoever launches it would.
+// begin starts an attempt of a waiting run, as a launcher does.
 func (w *world) begin(recipe, key, run string) {
 	w.Helper()
 	m, err := w.ledger.Making(w.Context(), recipe, key)
@@ -208,7 +208,7 @@ func (w *world) append(typ, recipe, key, run string, data any) {
 	w.must(err)
 }
 
-// register puts a version of a run on the log.
+// register publishes a version of a run.
 func (w *world) register(key, run string, at tidemill.Mark) (*fold.Model, error) {
 	text, err := json.Marshal(tidemill.ModelRegistered{Artifact: "none", Origin: tidemill.Origin{Run: run, Recipe: "intent", Key: key, Mark: at}})
 	w.must(err)
@@ -219,7 +219,7 @@ func (w *world) register(key, run string, at tidemill.Mark) (*fold.Model, error)
 	return m, err
 }
 
-// letter puts a dead letter of the key on the log, and waits until it is known.
+// letter publishes a dead letter of the key, and waits until it is known.
 func (w *world) letter(key string) {
 	w.Helper()
 	original := broker.View{ID: key, Source: "/shop", Type: "order", Subject: key, Data: []byte("an order")}
@@ -231,7 +231,7 @@ func (w *world) letter(key string) {
 	w.soon("the letter is known", func() bool { return book.IsOpen(v.ID) })
 }
 
-// give gives a key everything, and returns its live run.
+// give gives a key data of all kinds, and returns its live run.
 func (w *world) give(key string) (live string) {
 	w.Helper()
 	w.commit("bots/"+key, "one of "+key)
@@ -254,7 +254,7 @@ func (w *world) give(key string) (live string) {
 	return live
 }
 
-// begun is some place at or before which all runs of a key have begun.
+// begun returns the place at which an ended run of a key has begun.
 func (w *world) begun(recipe, key string) tidemill.Mark {
 	m, err := w.ledger.Making(w.Context(), recipe, key)
 	w.must(err)
@@ -267,7 +267,7 @@ func (w *world) order(key string) Order {
 	return Order{ID: tidemill.ID("order", key), Source: "/test", Key: key, Reason: "a test", By: "ada", At: time.Now()}
 }
 
-// files are those that name a key.
+// files returns the files that name a key.
 func (w *world) files(key string) (found []string) {
 	w.Helper()
 	w.must(filepath.WalkDir(w.dir, func(at string, d fs.DirEntry, err error) error {
@@ -284,7 +284,7 @@ func (w *world) files(key string) (found []string) {
 	return found
 }
 
-// said is a receipt without what differs from key to key, and from time to time.
+// said returns a receipt as text, without its key, ids and times.
 func said(r tidemill.KeyForgotten, key string) string {
 	r.Asked, r.Forgetting, r.Runs, r.Remains = time.Time{}, "", slices.Clone(r.Runs), slices.Clone(r.Remains)
 	for i := range r.Runs {
@@ -297,7 +297,7 @@ func said(r tidemill.KeyForgotten, key string) string {
 	return strings.ReplaceAll(string(text), key, "KEY")
 }
 
-// isGone finds nothing of a key but what the receipt says.
+// isGone checks that only the receipt still names a key.
 func (w *world) isGone(key string) {
 	w.Helper()
 	for _, recipe := range []string{"intent", "clean"} {
@@ -323,8 +323,7 @@ func (w *world) isGone(key string) {
 	book.ByKey(deadletters.Selection{Key: key}, func(e deadletters.Entry) { w.Errorf("%s: it has the dead letter %s", key, e.ID) })
 }
 
-// TestForgetting forgets a key with a run under way, which takes its time to
-// end.
+// TestForgetting forgets a key whose live run takes time to end.
 func TestForgetting(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -376,13 +375,13 @@ func TestForgetting(t *testing.T) {
 	}
 }
 
-// TestCutOffAnywhere ends the work at each step and at each write to the store,
-// and has another go on: it ends as it would have.
+// TestCutOffAnywhere stops the work at each step and at each write to the store. Another forgetter
+// continues, with the same result.
 func TestCutOffAnywhere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var want string
-	for at, cut := 0, true; cut; at++ { // 0 never comes
+	for at, cut := 0, true; cut; at++ { // no point has the number 0
 		key := fmt.Sprintf("bot-%03d", at)
 		live := w.give(key)
 		w.append(tidemill.TypeRunCancelled, "intent", key, live, tidemill.RunCancelledData{})
@@ -396,7 +395,7 @@ func TestCutOffAnywhere(t *testing.T) {
 		})
 		got, err := w.forgetter().Forget(ctx, o)
 		w.watched(nil)
-		cut = n >= at // the point came
+		cut = n >= at // whether the point was reached
 		cancel()
 		if err != nil {
 			got, err = w.forgetter().Forget(w.within(), o)
@@ -415,9 +414,8 @@ func TestCutOffAnywhere(t *testing.T) {
 	}
 }
 
-// Somebody stands still before each step while another forgets the key and it
-// begins anew; and somebody is cut off right behind the receipt: what has begun
-// anew stays.
+// A forgetter pauses before each step while another forgets the key and the key begins again.
+// Another one is cut off right after the receipt. The key's new data stays in both cases.
 func TestWhatBeginsAnewStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -474,15 +472,14 @@ func TestWhatBeginsAnewStays(t *testing.T) {
 	n.Receipt, n.Taken = nil, true
 	text, err := json.Marshal(n)
 	w.must(err)
-	w.must(w.store.PutNote(w.Context(), noteName(o.ID), text)) // as it was right before the last write
+	w.must(w.store.PutNote(w.Context(), noteName(o.ID), text)) // the note as it was right before the last write
 	anew(key)
 	_, err = w.forgetter().Forget(w.within(), o)
 	w.must(err)
 	stays("cut off behind the receipt", key)
 }
 
-// A model that several keys make bears the key of who made it last, and is no
-// part of it.
+// A model that several keys make records its last key, and is not removed with it.
 func TestASharedModelStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -17,8 +17,8 @@ func within(t *testing.T, what string, got tidemill.Estimate, low, high, slack f
 	}
 }
 
-// Wilson's bounds by his formula, worked out elsewhere; 81 of 263 is the
-// example of Newcombe (1998), who has 0.2553 and 0.3662.
+// Wilson's bounds by his formula, computed elsewhere; 81 of 263 is the example of Newcombe (1998),
+// with the bounds 0.2553 and 0.3662.
 func TestWilson(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -35,11 +35,10 @@ func TestWilson(t *testing.T) {
 	}
 }
 
-// The pairs of Agresti and Min (2005), table 1: 1600 voters asked twice, 944
-// approved at first and 880 later; 150 only then and 86 only later. Wald's
-// interval there is (-0.059, -0.021); with a half added to each cell it hardly
-// moves. By hand: (86.5-150.5)/1602 = -0.039950, and the half of it
-// 1.959964·sqrt(237-4096/1602)/1602 = 0.018733.
+// The pairs of Agresti and Min (2005), table 1: 1600 voters were asked twice. 944 approved at first
+// and 880 later; 150 only at first and 86 only later. Wald's interval there is (-0.059, -0.021);
+// with a half added to each cell it hardly moves. By hand: (86.5-150.5)/1602 = -0.039950, and half
+// of its width is 1.959964·sqrt(237-4096/1602)/1602 = 0.018733.
 func TestLead(t *testing.T) {
 	t.Parallel()
 	e := lead(86, 150, 1600)
@@ -53,8 +52,8 @@ func TestLead(t *testing.T) {
 	}
 }
 
-// The same rows in pairs: we have 56 right that the champion has wrong, and it
-// 74 that we have wrong; counted by another program.
+// The same rows as pairs, counted by another program: we have 56 right that the champion has wrong,
+// and it has 74 right that we have wrong.
 func TestLeadOfRows(t *testing.T) {
 	t.Parallel()
 	got := mustRead(t, formula()).Lead
@@ -64,8 +63,8 @@ func TestLeadOfRows(t *testing.T) {
 	near(t, "the lead", got.Value, 0.6533333333333333-0.7133333333333334)
 }
 
-// A bootstrap over the rows, 4000 draws of numpy with scikit-learn's f1_score,
-// says 0.5940 to 0.7024, and of the champion 0.5959 to 0.6499.
+// The expected bounds are from a bootstrap over the rows, 4000 draws of numpy with scikit-learn's
+// f1_score: 0.5940 to 0.7024, and 0.5959 to 0.6499 for the champion.
 func TestIntervalOfMacroF1(t *testing.T) {
 	t.Parallel()
 	p := mustRead(t, formula())
@@ -76,7 +75,7 @@ func TestIntervalOfMacroF1(t *testing.T) {
 	}
 }
 
-// Where every draw is like the other a bootstrap would claim to know all.
+// If all draws are equal, a bootstrap would give an interval of width 0.
 func TestMacroF1OfFewAndAlike(t *testing.T) {
 	t.Parallel()
 	all := mustRead(t, "truth,predicted\n"+strings.Repeat("a,a\nb,b\n", 5)).Own
@@ -89,7 +88,7 @@ func TestMacroF1OfFewAndAlike(t *testing.T) {
 	}
 }
 
-// Cells of few and of many are drawn with their mean and spread.
+// Small and large cells are drawn with the right mean and spread.
 func TestDice(t *testing.T) {
 	t.Parallel()
 	cells := []tidemill.Cell{{Count: 1}, {Count: 7}, {Count: 29}, {Count: 30}, {Count: 100_000}}

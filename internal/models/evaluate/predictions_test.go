@@ -29,7 +29,7 @@ func near(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// 300 rows by a formula, so that another program can be given the same.
+// formula returns 300 rows that a formula defines, so that another program can compute them too.
 func formula() string {
 	labels := [3]string{"cancel", "greet", "order"}
 	var b strings.Builder
@@ -51,9 +51,9 @@ func formula() string {
 	return b.String()
 }
 
-// What scikit-learn 1.7 says of the same rows: accuracy_score, f1_score with
-// average="macro", precision_recall_fscore_support and confusion_matrix over the
-// labels of both, with zero_division=0.
+// The expected figures are from scikit-learn 1.7 for the same rows: accuracy_score, f1_score with
+// average="macro", precision_recall_fscore_support and confusion_matrix over the labels of both,
+// with zero_division=0.
 func TestFiguresAreThoseOfScikitLearn(t *testing.T) {
 	t.Parallel()
 	type class struct {
@@ -100,7 +100,7 @@ func TestFiguresAreThoseOfScikitLearn(t *testing.T) {
 	}
 }
 
-// Whatever the file looks like, these are its rows: a a a, a b a, b b a.
+// All these layouts of the file have the rows a a a, a b a, b b a.
 func TestLayouts(t *testing.T) {
 	t.Parallel()
 	want := mustRead(t, "truth,predicted,champion\na,a,a\na,b,a\nb,b,a\n")
@@ -129,7 +129,7 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// No answer is a wrong one, and no class of the mean; of nobody, nobody's.
+// An empty answer is wrong, and no class of the mean. A champion without answers has no figures.
 func TestNoAnswer(t *testing.T) {
 	t.Parallel()
 	p := mustRead(t, "truth,predicted,champion\na,a,a\na,,\nb,b,\nb,b,b\n")
@@ -194,7 +194,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// Grades and the numbers of classes are labels.
+// Grades and numbers of classes are labels.
 func TestNumbersThatAreLabels(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"1.5,2\n2,1.5\n1.5,1.5\n2,2\n", "0,1\n1,0\n", "17,3\n4,999\n"} {
@@ -204,8 +204,7 @@ func TestNumbersThatAreLabels(t *testing.T) {
 	}
 }
 
-// What the reader could not give is no fault of the file's, and may be had the
-// next time.
+// An error of the reader is not an error of the file, and another try may succeed.
 func TestReaderFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("the store is away")
@@ -218,7 +217,7 @@ func TestReaderFails(t *testing.T) {
 	}
 }
 
-// As many labels and pairs as a report may hold are counted; one more is not.
+// The limits of labels and pairs are inclusive.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	c := newCount()

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// 3 of 4 right, and 2 of 4 by the champion.
+// rows have 3 of 4 answers right, and 2 of 4 of the champion's.
 const rows = "truth,predicted,champion\na,a,a\na,a,b\nb,b,b\nb,a,a\n"
 
 func TestReportWithoutPredictions(t *testing.T) {
@@ -27,8 +27,7 @@ func TestReportWithoutPredictions(t *testing.T) {
 	}
 }
 
-// Ours count over the trainer's, which are kept where they differ by more than
-// rounding does.
+// Our figures replace the trainer's, which are kept if they differ by more than rounding does.
 func TestOursOverTheirs(t *testing.T) {
 	t.Parallel()
 	p := mustRead(t, rows)
@@ -65,7 +64,7 @@ func TestReportOfTheChampion(t *testing.T) {
 		p       *Predictions
 		claimed map[string]float64
 		given   int
-		version int // 0 is none
+		version int // 0 if there is none
 		note    string
 	}{
 		{"none given, none measured", &alone, nil, 0, 0, ""},
@@ -97,7 +96,7 @@ func TestReportOfWhatCannotBeCounted(t *testing.T) {
 	}
 }
 
-// What is no number has no place in a report, which is JSON.
+// Values that are not finite are left out, because a report is JSON.
 func TestNoMeasures(t *testing.T) {
 	t.Parallel()
 	p := mustRead(t, rows)

@@ -18,7 +18,7 @@ import (
 	"tidemill.dev/internal/models/lineage"
 )
 
-// One model after another among many is asked about: WHY_MODELS of them, 20,000.
+// BenchmarkWhy asks about one model after another, of WHY_MODELS models, by default 20,000.
 //
 //	go test -run - -bench BenchmarkWhy -benchtime 500x ./internal/models/lineage
 func BenchmarkWhy(b *testing.B) {
@@ -37,10 +37,10 @@ func BenchmarkWhy(b *testing.B) {
 	}
 }
 
-// runsOfCommit are how many runs learn from a commit.
+// runsOfCommit is how many runs learn from a commit.
 const runsOfCommit = 100
 
-// crowd is many models, each with a run, of which some have data in the store.
+// crowd is many models, each with a run. Some of them have data in the store.
 type crowd struct {
 	*world
 	n         int
@@ -78,7 +78,7 @@ func newCrowd(b *testing.B, n int) *crowd {
 	c.send(nil, tidemill.TypeModelPromotionProposed, func(i int) any {
 		return tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: 1, Run: c.run(i), Judgement: &tidemill.Judgement{Passed: true, Sentence: "promoted: there was none before"}}
 	})
-	c.fact(tidemill.TypeModelRetired, "last", map[string]string{"model": "last"}, tidemill.ModelRetired{}) // behind all of its partition
+	c.fact(tidemill.TypeModelRetired, "last", map[string]string{"model": "last"}, tidemill.ModelRetired{}) // last fact of its partition
 	for i := range n {
 		for changed := c.ledger.Changed(); ; changed = c.ledger.Changed() {
 			if m := must1(c.ledger.Model(b.Context(), c.model(i)))(b); m.Champion == 1 {
@@ -103,7 +103,7 @@ func (c *crowd) inputs(i int) []tidemill.Input {
 	return []tidemill.Input{{Name: "examples", Dataset: of.Dataset, Branch: of.Branch, Commit: of.ID, Files: 1}}
 }
 
-// send sends a fact of each model, and notes where they lie.
+// send sends a fact of each model, and notes their positions.
 func (c *crowd) send(at []broker.Receipt, typ string, data func(i int) any) {
 	c.Helper()
 	var failed atomic.Pointer[error]

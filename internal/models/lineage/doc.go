@@ -2,5 +2,5 @@
 // data, code, node and cause, and from an event or a commit forward to the runs and
 // models that it led to.
 //
-// DESIGN.md describes where it looks and what it leaves out.
+// DESIGN.md describes its sources and its limits.
 package lineage

@@ -83,8 +83,8 @@ func TestAnAnswerIsExplained(t *testing.T) {
 	}
 }
 
-// What is not there, or not for the caller, is not known. An event of another's
-// whose id looks like a place is found as ever.
+// An answer that does not exist, or that the caller may not read, is not known. Another event whose
+// id looks like a place is found as usual.
 func TestAnAnswerThatIsNotThere(t *testing.T) {
 	w := newWorld(t)
 	send := w.scoring()

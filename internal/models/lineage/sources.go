@@ -312,8 +312,8 @@ func (s *Sources) datasetOf(ctx context.Context, commit string) (string, error) 
 	return "", nil
 }
 
-// commit returns the commit to which a link leads, by its whole id. Anybody can publish an event
-// that names a commit, and the beginning of several ids names none.
+// commit returns the commit to which a link leads. It accepts only a whole id, because any client
+// can publish an event that names a commit, and the beginning of an id may fit several.
 func (s *Sources) commit(ctx context.Context, l link, onwards bool) (*thing, error) {
 	if s.Store == nil || l.to.of == "" {
 		return l.known, nil

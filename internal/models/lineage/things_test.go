@@ -27,7 +27,7 @@ func TestHowAVersionStands(t *testing.T) {
 		want   string
 		at     time.Time
 		says   string
-		next   int // how often another took its place
+		next   int // how often another version replaced it
 	}{
 		{1, tidemill.VersionPromoted, nil, "was champion", minute(4), "rolled back to by somebody", 2},
 		{2, tidemill.VersionPromoted, nil, "was champion", minute(2), "promoted by ada, by hand", 1},
@@ -60,10 +60,10 @@ func TestWhatAnEventTellsOf(t *testing.T) {
 		{"new-data", map[string]string{"dataset": "bots/a", "commit": "9f3"}, "commit/bots/a@9f3", api.EdgeTold},
 		{"new-data", map[string]string{"dataset": "../a", "commit": "9f3"}, "", ""},
 		{"new-data", nil, "", ""},
-		{"order", map[string]string{"dataset": "bots/a", "commit": "9f3", "run": "abcdef"}, "", ""}, // a stranger's own attributes
+		{"order", map[string]string{"dataset": "bots/a", "commit": "9f3", "run": "abcdef"}, "", ""}, // attributes of a stranger's event
 		{"order", map[string]string{"causationid": "c", "causationsource": "/x"}, "event//x#c", api.EdgeCaused},
 		{"tidemill.run.finished", map[string]string{"run": "abcdef", "causationid": "c"}, "run/abcdef", api.EdgeTold},
-		{"tidemill.run.requested", map[string]string{"run": "abcdef"}, "", ""}, // it made that run
+		{"tidemill.run.requested", map[string]string{"run": "abcdef"}, "", ""}, // the event that made that run
 		{"tidemill.model.promoted", map[string]string{"run": "abcdef", "model": "m", "modelversion": "7"}, "model/m@7", api.EdgeTold},
 		{"tidemill.model.promoted", map[string]string{"model": "m", "modelversion": "-7"}, "", ""},
 	} {

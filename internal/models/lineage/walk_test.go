@@ -13,7 +13,7 @@ import (
 
 func numbered(n int) ref { return ref{api.KindRun, fmt.Sprintf("run-%05d", n), ""} }
 
-// chain is a run made of the one before it, and making the next.
+// chain returns a run that the run before has made, and that makes the next.
 func chain(n int) *thing {
 	t := newThing(numbered(n), fmt.Sprint("run ", n))
 	t.key = "k"
@@ -42,8 +42,7 @@ func TestAWalkEnds(t *testing.T) {
 	}
 }
 
-// Of a thing with very many causes and effects so many are told that both sides
-// have room.
+// The limits of a thing with very many causes and effects leave room for both sides.
 func TestAWalkIsBounded(t *testing.T) {
 	t.Parallel()
 	hub := newThing(numbered(0), "hub")
@@ -96,8 +95,8 @@ func TestWhatMayNotBeReadIsNotGoneThrough(t *testing.T) {
 	}
 }
 
-// A thing that others name and nobody knows is told of by its name, or by what
-// they know of it.
+// A thing that others name and no source knows is shown with its name, or with the data of the
+// others.
 func TestWhatIsLostIsNamed(t *testing.T) {
 	t.Parallel()
 	subject := newThing(numbered(0), "subject")
@@ -121,7 +120,7 @@ func TestWhatIsLostIsNamed(t *testing.T) {
 	}
 }
 
-// oneByOne is told what is ahead for nothing.
+// oneByOne returns looks that do nothing before a look.
 func oneByOne(l look) looks {
 	return looks{func(context.Context, []link, bool) error { return nil }, l}
 }

@@ -18,12 +18,12 @@ import (
 
 const bot = "intent/bot-42"
 
-// stages are a pipeline: raw data, cleaned by one run, learnt from by another,
-// and two versions of a model.
+// stages is a pipeline: raw data, one run that cleans it, another that learns from it, and two
+// versions of a model.
 type stages struct {
 	*world
 	raw, clean, more api.Commit
-	event            string // that told of clean
+	event            string // event that announced clean
 	cleaning         *tidemill.Run
 	first, second    *tidemill.Run
 }
@@ -53,8 +53,7 @@ func eventName(w *world, e json.RawMessage) string {
 
 func nameOf(c api.Commit) string { return "commit/" + c.Dataset + "@" + c.ID }
 
-// From a version it goes back through two runs to the raw data, and on to the
-// version that took its place.
+// A version leads back through two runs to the raw data, and ahead to the version that replaced it.
 func TestAVersionComesFromItsData(t *testing.T) {
 	t.Parallel()
 	s := newStages(t)
@@ -90,8 +89,7 @@ func TestAVersionComesFromItsData(t *testing.T) {
 	}
 }
 
-// From a commit, from the event that told of it and from the run that cleaned it
-// it goes on to the version.
+// A commit, the event that announced it and the run that cleaned it lead ahead to the version.
 func TestDataLeadsOnToTheVersion(t *testing.T) {
 	t.Parallel()
 	s := newStages(t)
@@ -115,8 +113,8 @@ func TestDataLeadsOnToTheVersion(t *testing.T) {
 	}
 }
 
-// Whose keys are not the caller's is left out with what lies beyond, and what is
-// asked about it is as unknown as what there is not.
+// Data of keys that the caller may not read is left out, with everything beyond it. A question
+// about it gets the same answer as one about unknown data.
 func TestOnlyWhatMayBeReadIsTold(t *testing.T) {
 	t.Parallel()
 	s := newStages(t)
@@ -139,7 +137,7 @@ func TestOnlyWhatMayBeReadIsTold(t *testing.T) {
 	}
 }
 
-// The key of a commit is what recipes name its dataset for, not how that name ends.
+// The key of a commit is given by the recipes that name its dataset, not by the end of that name.
 func TestCommitsOfKeysWithSlashes(t *testing.T) {
 	t.Parallel()
 	s := newStages(t)
@@ -155,7 +153,7 @@ func TestCommitsOfKeysWithSlashes(t *testing.T) {
 	}
 }
 
-// What the ledger has forgotten a version tells of, and the log.
+// A version and the log describe a run that the ledger has forgotten.
 func TestAVersionOutlivesItsRun(t *testing.T) {
 	t.Parallel()
 	s := newStages(t)
@@ -179,7 +177,7 @@ func TestAVersionOutlivesItsRun(t *testing.T) {
 	}
 }
 
-// Of many events that asked for a run the newest and the first are told.
+// Of many events that asked for a run, the newest and the first are shown.
 func TestManyAskedForARun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -206,7 +204,7 @@ func TestManyAskedForARun(t *testing.T) {
 	}
 }
 
-// A commit that is gone from the store is told of as its run knows it.
+// A commit that is gone from the store is shown as its run knows it.
 func TestWithoutAStoreCommitsAreNamed(t *testing.T) {
 	t.Parallel()
 	s := newStages(t)
@@ -223,8 +221,8 @@ func TestWithoutAStoreCommitsAreNamed(t *testing.T) {
 	}
 }
 
-// An event from outside may name any commit, also by what begins several: that is
-// none, and nobody's why fails by it.
+// An event from outside may name any commit, even by the beginning of several ids. Then it names
+// none, and the answers about other things do not fail.
 func TestAnEventMayNameNoCommit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

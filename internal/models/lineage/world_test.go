@@ -24,11 +24,11 @@ import (
 	"tidemill.dev/internal/models/lineage"
 )
 
-// patience is how long a test waits for what must come.
+// patience limits how long a test waits.
 const patience = 5 * time.Minute
 
-// world is a Kafka, a Redis, a ledger and a store, and hands that do what
-// Tidemill does to them.
+// world is a Kafka, a Redis, a ledger and a store, with functions that write to them as Tidemill
+// does.
 type world struct {
 	testing.TB
 	names   tidemill.Names
@@ -86,14 +86,14 @@ func (w *world) sources() lineage.Sources {
 		}}
 }
 
-// why is the graph of a thing.
+// why returns the graph of a thing.
 func (w *world) why(of string) *graph {
 	w.Helper()
 	g := must1(lineage.Of(w.Context(), w.sources(), of))(w)
 	return &graph{w, g}
 }
 
-// commit commits a file to a dataset, and returns the event that tells of it.
+// commit commits a file to a dataset, and returns the event that announces it.
 func (w *world) commit(dataset, text, run string) (api.Commit, json.RawMessage) {
 	w.Helper()
 	digest := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))
@@ -136,7 +136,7 @@ func (w *world) fact(typ, key string, attributes map[string]string, data any) (b
 	return at, nil
 }
 
-// making is one run to be.
+// making describes a run to be made.
 type making struct {
 	recipe, key string
 	asked       []json.RawMessage
@@ -145,7 +145,7 @@ type making struct {
 	dataset     string
 }
 
-// make runs a run from wish to end, and returns it as the ledger has it.
+// make runs a run from its request to its end, and returns it as the ledger has it.
 func (w *world) make(m making) *tidemill.Run {
 	w.Helper()
 	run := ""
@@ -170,7 +170,7 @@ func (w *world) make(m making) *tidemill.Run {
 	return must1(w.ledger.Run(w.Context(), run))(w)
 }
 
-// register makes a version of what a run has made, and has it judged.
+// register registers a version of a run's result, and judges it.
 func (w *world) register(model string, r *tidemill.Run, inputs []api.Commit, passed bool) *fold.Model {
 	w.Helper()
 	a := r.Attempts[0]
@@ -190,7 +190,7 @@ func (w *world) register(model string, r *tidemill.Run, inputs []api.Commit, pas
 	return m
 }
 
-// graph is one that is looked at.
+// graph is a graph under test.
 type graph struct {
 	w *world
 	api.Graph

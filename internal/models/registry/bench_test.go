@@ -9,10 +9,9 @@ import (
 	"tidemill.dev"
 )
 
-// BenchmarkFromEndToChampion measures how long it takes from the moment a
-// run.finished is delivered until its model.promoted is on the log: predictions of
-// a thousand examples counted, the gate held against the champion, three facts
-// written and folded in.
+// BenchmarkFromEndToChampion measures the time from the delivery of a run.finished until its
+// model.promoted is on the log. In it, predictions of a thousand examples are counted, the gate
+// compares them with the champion, and three facts are written and folded.
 func BenchmarkFromEndToChampion(b *testing.B) {
 	w := newWorld(b)
 	r := w.registrar()

@@ -35,7 +35,7 @@ func TestARunsEndBecomesAChampion(t *testing.T) {
 	w.checkChain(finished, "intent/bot-42")
 }
 
-// checkChain follows a version's facts from the run's end.
+// checkChain checks a version's facts from the run's end on.
 func (w *world) checkChain(finished *broker.View, model string) {
 	w.Helper()
 	all := w.told(model)
@@ -74,7 +74,7 @@ func (w *world) checkChain(finished *broker.View, model string) {
 	}
 }
 
-// Said again, by whom and after whatever Redis has forgotten, it changes nothing.
+// A repeated event changes nothing, whichever registrar handles it and whatever Redis has lost.
 func TestSaidAgainNothingChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -91,8 +91,7 @@ func TestSaidAgainNothingChanges(t *testing.T) {
 	}
 }
 
-// patiently says a run's end again while the ledger is catching up, as whoever
-// delivers it does.
+// patiently repeats a run's end while the ledger is catching up, as its delivery does.
 func (w *world) patiently(r *Registrar, v *broker.View) (err error) {
 	ctx := w.ctx()
 	for ctx.Err() == nil {
@@ -128,7 +127,7 @@ func TestWhatMakesNoVersionIsPassedOver(t *testing.T) {
 	}
 }
 
-// What nobody can judge is told at once, and not tried for hours.
+// An event that cannot be judged fails at once, and is not retried for hours.
 func TestHopeless(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -159,7 +158,7 @@ func TestHopeless(t *testing.T) {
 	}
 }
 
-// Predictions that cannot be counted are noted; the trainer's word counts then.
+// Predictions that cannot be counted are noted, and the trainer's figures count.
 func TestPredictionsThatCannotBeCountedAreNoted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -54,8 +54,7 @@ func TestNewerRuns(t *testing.T) {
 	}
 }
 
-// Of too many metrics those are kept that the gate names, then those that lie
-// least deep.
+// Of too many metrics, those that the gate names are kept, and then those that are nested least.
 func TestChosenMetrics(t *testing.T) {
 	t.Parallel()
 	all := map[string]float64{"accuracy": 1, "by.class.f1": 2}

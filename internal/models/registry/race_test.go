@@ -11,24 +11,23 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// flushEvery is how many orders are played for each time that Redis forgets
-// everything before a first turn, and then before a second, and so on.
+// flushEvery is the number of orders in which each position of the flush of Redis is played once.
+// Most of these orders have no flush.
 const flushEvery = 4 * (2*stages + 1)
 
-// racer is one of two who bring a version of the same model to its verdict, each
-// in a process of its own. It stands still before each thing that it writes.
+// racer is one of two that judge versions of the same model, as in separate processes. It waits
+// before each write.
 type racer struct {
 	r       *Registrar
 	v       *broker.View
 	go_     chan struct{}
-	arrived chan bool // false once it has come to its end
+	arrived chan bool // false at the end of its work
 	done    bool
 	err     error
 }
 
-// stages is in how many pieces a version comes to its verdict where nobody is in
-// its way: up to what it registers, up to what it proposes, up to what it
-// announces, and the rest.
+// stages is the number of pieces of the work on a version without a race: up to the registration,
+// up to the proposal, up to the announcement, and the rest.
 const stages = 4
 
 func (w *world) racer(r *Registrar, v *broker.View) *racer {
@@ -45,7 +44,7 @@ func (w *world) racer(r *Registrar, v *broker.View) *racer {
 	return a
 }
 
-// on lets it go on to where it stands still next.
+// on lets the racer continue to its next wait.
 func (a *racer) on() {
 	if a.done {
 		return
@@ -54,7 +53,7 @@ func (a *racer) on() {
 	a.done = !<-a.arrived
 }
 
-// orders are all in which two can do so many things each: true is the first's
+// orders returns all orders of two racers with the given numbers of turns; true is the first one's
 // turn.
 func orders(first, second int) (all [][]bool) {
 	if first == 0 && second == 0 {
@@ -73,8 +72,7 @@ func orders(first, second int) (all [][]bool) {
 	return all
 }
 
-// play has two run in an order, and forgets all that Redis holds before one of
-// their turns.
+// play runs two racers in an order, and flushes Redis before one of their turns.
 func (w *world) play(order []bool, flushed int, older, newer *racer) {
 	w.Helper()
 	for i, first := range order {
@@ -95,17 +93,16 @@ func (w *world) play(order []bool, flushed int, older, newer *racer) {
 	w.must(newer.err)
 }
 
-// Two runs of one model have ended, and two promote functions judge them, in
-// every order of what they write, with Redis forgetting everything between any
-// two: there is one champion, it is the one of the newer run if that may be it,
-// and each verdict is there once and says why.
+// Two runs of one model have ended, and two promote functions judge them in every order of their
+// writes. Redis is flushed between any two writes. In the end there is one champion, the newer
+// run's version if it may be. Each verdict is there once and has a reason.
 func TestTwoRaceInEveryOrder(t *testing.T) {
 	t.Parallel()
 	const better = "metrics.accuracy >= champion.metrics.accuracy"
 	for name, c := range map[string]struct {
 		older, newer end
-		wants        int  // the champion: 2 the older run's, 3 the newer one's
-		orAgain      bool // else the newer run is asked for again
+		wants        int  // expected champion: 2 the older run's, 3 the newer one's
+		orAgain      bool // whether the newer run may be asked for again instead
 	}{
 		"both pass":           {end{accuracy: 0.9}, end{accuracy: 0.9}, 3, false},
 		"the newer is worse":  {end{accuracy: 0.9}, end{accuracy: 0.1, gate: []string{"metrics.accuracy > 0.5"}}, 2, false},
@@ -176,7 +173,7 @@ func (w *world) askedFor(v *broker.View) bool {
 	return false
 }
 
-// announced is what the log announces of a run's version, by distinct events.
+// announced returns the announcements of a run's version on the log, by distinct events.
 func (w *world) announced(model, run string) (all []string) {
 	w.Helper()
 	for _, v := range w.told(model) {
@@ -196,8 +193,8 @@ func (w *world) announced(model, run string) (all []string) {
 	return all
 }
 
-// Whoever judges dies before each thing that it writes, and the event comes
-// again, to another: nothing is missing, and nothing is there twice.
+// A registrar dies before each of its writes, and the event is delivered to another. Nothing is
+// missing, and nothing is there twice.
 func TestDyingAtEachStep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -211,7 +208,7 @@ func TestDyingAtEachStep(t *testing.T) {
 			a.on()
 		}
 		w.must(w.patiently(other, v))
-		for !a.done { // it was not dead, but only slow
+		for !a.done { // the first registrar was not dead, but slow
 			a.on()
 		}
 		w.must(a.err)
@@ -222,8 +219,8 @@ func TestDyingAtEachStep(t *testing.T) {
 	}
 }
 
-// A champion whose files are lost can be laid before no run: to ask for another
-// would be to ask for ever.
+// A champion without files can be given to no run, so a request for another run would repeat for
+// ever.
 func TestAChampionThatIsLostIsNotRacedFor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -53,7 +53,7 @@ func (r *Registrar) wish(ctx context.Context, w Wish) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	if w.Version == 0 && w.Basis == nil { // it refers to the present champion: of two rollbacks at once, the second would take back the first
+	if w.Version == 0 && w.Basis == nil { // it refers to the present champion: a second rollback at the same time would take back the first
 		w.Basis = &m.Champion
 	}
 	for range mostTurns {

@@ -12,8 +12,7 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// What somebody proposed who has died is announced by whoever watches, as if he
-// had done it himself.
+// Watch announces the proposal of a dead registrar, with the same facts.
 func TestWatchAnnouncesWhatIsOwed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -43,14 +42,14 @@ func TestWatchAnnouncesWhatIsOwed(t *testing.T) {
 	stop()
 	watch.Wait()
 	w.checkChain(v, "m")
-	for !dead.done { // it was not dead, but only slow
+	for !dead.done { // the first registrar was not dead, but slow
 		dead.on()
 	}
 	w.must(dead.err)
 	w.checkChain(v, "m")
 }
 
-// A version of a key that has gone comes too late, and no other does.
+// A version of a forgotten key is too late, and no other version is.
 func TestRetired(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -80,8 +79,8 @@ func TestRetired(t *testing.T) {
 	}
 }
 
-// A success that came behind the word of a controller, who took its attempt for lost,
-// makes no version; that of the attempt which counts does.
+// A success that came after a controller reported its attempt as lost makes no version. The success
+// of the attempt that counts makes one.
 func TestAnAttemptThatDoesNotCountMakesNoVersion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -104,8 +103,7 @@ func TestAnAttemptThatDoesNotCountMakesNoVersion(t *testing.T) {
 	}
 }
 
-// lostAndFound puts a run on the log of which the first attempt was lost, and the
-// second has succeeded.
+// lostAndFound publishes a run whose first attempt was lost, and whose second has succeeded.
 func (w *world) lostAndFound(r *Registrar) string {
 	w.Helper()
 	c := tidemill.Cause{Source: "/s", ID: "1"}
@@ -129,7 +127,8 @@ func (w *world) lostAndFound(r *Registrar) string {
 	return run
 }
 
-// A run whose end is not folded in is waited for, and comes again.
+// Finished waits for the end of a run that is not folded yet, and fails so that the event comes
+// again.
 func TestARunThatHasNotEndedIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

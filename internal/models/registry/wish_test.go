@@ -8,8 +8,8 @@ import (
 	"tidemill.dev"
 )
 
-// three has a model of three versions: the first was the champion, the second is,
-// and the third was refused.
+// three makes a model of three versions: the first was the champion, the second is, and the third
+// was refused.
 func three(t *testing.T) (*world, *Registrar) {
 	t.Helper()
 	w := newWorld(t)
@@ -26,8 +26,7 @@ func three(t *testing.T) (*world, *Registrar) {
 
 func basis(n int) *int { return &n }
 
-// Each wish is asked for as a dry run first, which says the same and leaves
-// nothing on the log.
+// Each request is first a dry run, which has the same result and writes nothing to the log.
 func TestWishes(t *testing.T) {
 	t.Parallel()
 	w, r := three(t)
@@ -87,7 +86,7 @@ func TestWishes(t *testing.T) {
 	w.checkWishes()
 }
 
-// checkWishes holds what was announced of people's wishes.
+// checkWishes checks the announcements of people's requests.
 func (w *world) checkWishes() {
 	w.Helper()
 	all := w.told("m")
@@ -103,7 +102,7 @@ func (w *world) checkWishes() {
 	}
 }
 
-// A wish that is said again, for its answer was not heard, is one wish.
+// A request that is repeated because its answer was lost is one request.
 func TestAWishSaidAgainIsOne(t *testing.T) {
 	t.Parallel()
 	w, r := three(t)
@@ -119,8 +118,8 @@ func TestAWishSaidAgainIsOne(t *testing.T) {
 	}
 }
 
-// Two people wish at once: each sees the champion that the other does not know
-// of. Who has said what he saw is told; who has not gets what he wants.
+// Two people make requests at once, and neither knows the champion that the other's request makes.
+// A request that names the champion that its person saw fails. A request without it succeeds.
 func TestWishesRace(t *testing.T) {
 	t.Parallel()
 	w, r := three(t)
@@ -149,8 +148,8 @@ func TestWishesRace(t *testing.T) {
 	}
 }
 
-// What passes waits for a person where promotions are frozen, or people promote;
-// then a person promotes it.
+// A version that passes waits for a person if promotions are frozen or manual. Then a person
+// promotes it.
 func TestWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -29,23 +29,23 @@ import (
 	"tidemill.dev/triggers/commands"
 )
 
-// patience ends a hang; it measures nothing.
+// patience ends a test that hangs.
 const patience = 2 * time.Minute
 
-// world is a Kafka, a Redis and a store, and who works on them.
+// world is a Kafka, a Redis and a store, and the parts of Tidemill that work on them.
 type world struct {
 	testing.TB
 	servers *embedded.Servers
 	redis   *redis.Client
 	names   tidemill.Names
 	store   *store.Store
-	dir     string // of the store
+	dir     string // folder of the store
 	broker  *broker.Broker
 
 	mu    sync.Mutex
 	acts  commands.State
 	again []Lost
-	runs  int // that have begun
+	runs  int // number of runs that have begun
 }
 
 func newWorld(t testing.TB) *world {
@@ -90,8 +90,7 @@ func (w *world) dial() *broker.Broker {
 	return b
 }
 
-// registrar is one with a ledger and connections of its own, as another process
-// would have.
+// registrar returns a registrar with a separate ledger and connections, as in another process.
 func (w *world) registrar() *Registrar {
 	w.Helper()
 	b := w.dial()
@@ -130,7 +129,7 @@ func (w *world) asks(_ context.Context, l Lost) error {
 
 func (w *world) flush() { w.must(w.redis.FlushAll(w.ctx()).Err()) }
 
-// lose has the store lose a tree.
+// lose removes a tree from the store.
 func (w *world) lose(tree string) {
 	w.Helper()
 	lost := 0
@@ -144,11 +143,11 @@ func (w *world) lose(tree string) {
 		w.Fatalf("the store has no tree %s", tree)
 	}
 	var err error
-	w.store, err = store.Open(w.ctx(), store.Options{URL: w.dir}) // which has not read it
+	w.store, err = store.Open(w.ctx(), store.Options{URL: w.dir}) // a store with an empty cache
 	w.must(err)
 }
 
-// tree is one of some files.
+// tree stores a tree of some files.
 func (w *world) tree(files map[string]string) api.TreeRef {
 	w.Helper()
 	var all []api.File
@@ -163,21 +162,21 @@ func (w *world) tree(files map[string]string) api.TreeRef {
 	return ref
 }
 
-// end is the end of a run that has made a version of a model.
+// end describes the end of a run that has made a version of a model.
 type end struct {
 	model    string
-	accuracy float64 // by metrics.json
+	accuracy float64 // accuracy in metrics.json
 	gate     []string
 	on       tidemill.GateOn
 	promote  tidemill.Promote
 	keep     int
-	given    int     // the champion
-	beside   float64 // its accuracy
+	given    int     // version that the run was given as champion
+	beside   float64 // accuracy of that champion in metrics.json
 	files    map[string]string
-	run      string // else a new one
+	run      string // id of the run; empty makes a new run
 }
 
-// ended makes the event. Each run begins behind those before it.
+// ended returns the event of a run's end. Each run begins after all earlier ones.
 func (w *world) ended(e end) *broker.View {
 	w.Helper()
 	w.mu.Lock()
@@ -239,7 +238,7 @@ func (w *world) model(r *Registrar, name string) *fold.Model {
 	return m
 }
 
-// whole asks a ledger that may have yet to notice that Redis was flushed.
+// whole calls ask until the ledger has noticed a flush of Redis and caught up.
 func (w *world) whole(r *Registrar, ask func(context.Context) error) {
 	w.Helper()
 	ctx, err := w.ctx(), error(nil)
@@ -252,7 +251,7 @@ func (w *world) whole(r *Registrar, ask func(context.Context) error) {
 	w.must(err)
 }
 
-// verdict is what was said of a version.
+// verdict returns the record of a version.
 func (w *world) verdict(r *Registrar, model string, number int) ledger.VersionRecord {
 	w.Helper()
 	var all []ledger.VersionRecord
@@ -263,8 +262,7 @@ func (w *world) verdict(r *Registrar, model string, number int) ledger.VersionRe
 	return all[0]
 }
 
-// told are the facts of a model on the log, in their order, each once by source
-// and id.
+// told returns the facts of a model on the log, in their order, each once by source and id.
 func (w *world) told(model string) []broker.View {
 	w.Helper()
 	from, err := w.broker.Places(w.ctx(), tidemill.StreamFacts, broker.Earliest())
