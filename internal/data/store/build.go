@@ -141,36 +141,36 @@ var part = regexp.MustCompile(`^(w|ps)(0|[1-9][0-9]{0,4})$`)
 
 // PutPartLog stores a chunk of the log of one worker or parameter server. The first worker's log is
 // the attempt's log. Each process has a separate log because they cannot number chunks together.
-func (s *Store) PutPartLog(ctx context.Context, run string, attempt int, who string, seq int, chunk []byte) error {
-	if err := checkPart(run, attempt, who); err != nil {
+func (s *Store) PutPartLog(ctx context.Context, run string, attempt int, process string, seq int, chunk []byte) error {
+	if err := checkPart(run, attempt, process); err != nil {
 		return err
 	}
 	if seq < 0 {
 		return invalid("chunk %d of a log cannot be: they count from 0", seq)
 	}
 	if seq == 0 { // the name is registered before the first chunk
-		if err := s.bucket.put(ctx, partsOf(run, attempt)+who, nil); err != nil {
-			return fmt.Errorf("note that attempt %d of run %s has %s: %w", attempt, run, who, err)
+		if err := s.bucket.put(ctx, partsOf(run, attempt)+process, nil); err != nil {
+			return fmt.Errorf("note that attempt %d of run %s has %s: %w", attempt, run, process, err)
 		}
 	}
-	if err := s.bucket.put(ctx, partLogKey(run, attempt, who, seq), chunk); err != nil {
-		return fmt.Errorf("put chunk %d of the log of %s, attempt %d of run %s: %w", seq, who, attempt, run, err)
+	if err := s.bucket.put(ctx, partLogKey(run, attempt, process, seq), chunk); err != nil {
+		return fmt.Errorf("put chunk %d of the log of %s, attempt %d of run %s: %w", seq, process, attempt, run, err)
 	}
 	return nil
 }
 
 // ReadPartLog is like ReadLog, for the log of one worker or parameter server.
-func (s *Store) ReadPartLog(ctx context.Context, run string, attempt int, who string, from int, fn func(seq int, chunk []byte) error) error {
-	if err := checkPart(run, attempt, who); err != nil {
+func (s *Store) ReadPartLog(ctx context.Context, run string, attempt int, process string, from int, fn func(seq int, chunk []byte) error) error {
+	if err := checkPart(run, attempt, process); err != nil {
 		return err
 	}
 	for seq := max(from, 0); ; seq++ {
-		chunk, err := s.bucket.get(ctx, partLogKey(run, attempt, who, seq))
+		chunk, err := s.bucket.get(ctx, partLogKey(run, attempt, process, seq))
 		switch {
 		case errors.Is(err, ErrNotFound):
 			return nil
 		case err != nil:
-			return fmt.Errorf("read chunk %d of the log of %s, attempt %d of run %s: %w", seq, who, attempt, run, err)
+			return fmt.Errorf("read chunk %d of the log of %s, attempt %d of run %s: %w", seq, process, attempt, run, err)
 		}
 		if err := fn(seq, chunk); err != nil {
 			return err
@@ -186,8 +186,8 @@ func (s *Store) LogParts(ctx context.Context, run string, attempt int) (all []st
 	}
 	prefix := partsOf(run, attempt)
 	err = s.bucket.list(ctx, prefix, func(i item) error {
-		if who := strings.TrimPrefix(i.key, prefix); part.MatchString(who) {
-			all = append(all, who)
+		if process := strings.TrimPrefix(i.key, prefix); part.MatchString(process) {
+			all = append(all, process)
 		}
 		return nil
 	})
@@ -211,12 +211,12 @@ func byPart(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-func checkPart(run string, attempt int, who string) error {
+func checkPart(run string, attempt int, process string) error {
 	if err := checkRun(run); err != nil {
 		return err
 	}
-	if attempt < 1 || !part.MatchString(who) {
-		return invalid("%q of attempt %d of run %s cannot be", who, attempt, run)
+	if attempt < 1 || !part.MatchString(process) {
+		return invalid("%q of attempt %d of run %s cannot be", process, attempt, run)
 	}
 	return nil
 }
@@ -225,8 +225,8 @@ func partsOf(run string, attempt int) string {
 	return fmt.Sprintf("%s%s/parts-%04d/", runsPrefix, run, attempt)
 }
 
-func partLogKey(run string, attempt int, who string, seq int) string {
-	return fmt.Sprintf("%s%s/log-%04d-%s-%08d", runsPrefix, run, attempt, who, seq)
+func partLogKey(run string, attempt int, process string, seq int) string {
+	return fmt.Sprintf("%s%s/log-%04d-%s-%08d", runsPrefix, run, attempt, process, seq)
 }
 
 // each calls fn for all items, several in parallel, and returns the first error. After an error it

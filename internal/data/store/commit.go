@@ -114,7 +114,7 @@ func (rec *record) committed() api.Committed {
 // before returns the commit that the same request, or the same run, made before; nil if there is
 // none. It announces the commit if that has not been done.
 func (s *Store) before(ctx context.Context, head *record, r CommitRequest) (*record, error) {
-	number := head.said(r.Request, r.Run)
+	number := head.numberMadeBy(r.Request, r.Run)
 	if number == 0 {
 		return nil, nil
 	}
@@ -237,9 +237,9 @@ func markOf(kind, of string) []byte {
 	return sum[:mark]
 }
 
-// said returns the number of the newest commit, up to this one, that a request or a run made; 0 if
-// none is in Recent.
-func (rec *record) said(request, run string) int64 {
+// numberMadeBy returns the number of the newest commit, up to this one, that a request or a run
+// made; 0 if none is in Recent.
+func (rec *record) numberMadeBy(request, run string) int64 {
 	if rec == nil {
 		return 0
 	}

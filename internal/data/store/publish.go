@@ -30,9 +30,9 @@ func (s *Store) claim(ctx context.Context, rec *record, began time.Time) error {
 	if err := s.bucket.create(ctx, refKey(rec.Dataset, rec.Branch, rec.Number), data); err == nil {
 		return nil
 	} else if !errors.Is(err, errTaken) {
-		return s.doubt(ctx, rec, err)
+		return s.resolveDoubt(ctx, rec, err)
 	}
-	return s.doubt(ctx, rec, errTaken)
+	return s.resolveDoubt(ctx, rec, errTaken)
 }
 
 func (s *Store) intend(ctx context.Context, rec *record, data []byte) error {
@@ -46,9 +46,9 @@ func (s *Store) intend(ctx context.Context, rec *record, data []byte) error {
 	return nil
 }
 
-// doubt finds the result of a create that failed. The client's first try may have succeeded
+// resolveDoubt finds the result of a create that failed. The client's first try may have succeeded
 // although its answer was lost, and the client's second try then found the key taken.
-func (s *Store) doubt(ctx context.Context, rec *record, why error) error {
+func (s *Store) resolveDoubt(ctx context.Context, rec *record, why error) error {
 	is, err := s.record(ctx, rec.Dataset, rec.Branch, rec.Number)
 	switch {
 	case err == nil && is.ID == rec.ID:
@@ -156,7 +156,7 @@ func (s *Store) settle(ctx context.Context, e edited) error {
 		if err := s.ensure(ctx, e); err != nil {
 			return err
 		}
-		again, err := s.spared(ctx, before, keys)
+		again, err := s.awaitRemovals(ctx, before, keys)
 		if err != nil || !again {
 			return err
 		}
@@ -201,9 +201,9 @@ func (e edited) keys() map[string]bool {
 	return all
 }
 
-// spared waits until no collection is about to remove one of the keys. It reports whether one may
-// have been removed, so that the caller checks again.
-func (s *Store) spared(ctx context.Context, before map[string]bool, keys map[string]bool) (again bool, err error) {
+// awaitRemovals waits until no collection is about to remove one of the keys. It reports whether
+// one may have been removed, so that the caller checks again.
+func (s *Store) awaitRemovals(ctx context.Context, before map[string]bool, keys map[string]bool) (again bool, err error) {
 	lists, err := s.condemned(ctx)
 	for key := range lists {
 		if err != nil {
@@ -214,14 +214,14 @@ func (s *Store) spared(ctx context.Context, before map[string]bool, keys map[str
 		}
 		var c *condemned
 		if c, err = s.condemn(ctx, key); c != nil && c.names(keys) {
-			again, err = true, s.outlive(ctx, key)
+			again, err = true, s.awaitFinished(ctx, key)
 		}
 	}
 	return again, err
 }
 
-// outlive waits until a collection has finished a list, or the list has expired.
-func (s *Store) outlive(ctx context.Context, key string) error {
+// awaitFinished waits until a collection has finished a list, or the list has expired.
+func (s *Store) awaitFinished(ctx context.Context, key string) error {
 	tick := time.NewTicker(condemnedEvery)
 	defer tick.Stop()
 	for {

@@ -347,30 +347,30 @@ func logs(w *world) {
 
 // Workers other than the first have their own logs.
 func logsOfSeveral(w *world, run string) {
-	for _, who := range []string{"ps1", "w10", "w2"} {
+	for _, process := range []string{"ps1", "w10", "w2"} {
 		for _, seq := range []int{0, 1, 1} {
-			w.must(w.PutPartLog(w.ctx(), run, 1, who, seq, fmt.Append(nil, who, " ", seq)))
+			w.must(w.PutPartLog(w.ctx(), run, 1, process, seq, fmt.Append(nil, process, " ", seq)))
 		}
 	}
 	parts, err := w.LogParts(w.ctx(), run, 1)
 	w.must(err)
-	w.same("who has said something", parts, "[w2 w10 ps1]")
+	w.same("processes with a log", parts, "[w2 w10 ps1]")
 	parts, err = w.LogParts(w.ctx(), run, 2)
 	w.must(err)
-	w.same("who has said something in another attempt", parts, "[]")
+	w.same("processes with a log in another attempt", parts, "[]")
 	var got []string
 	w.must(w.ReadPartLog(w.ctx(), run, 1, "w10", 1, func(seq int, chunk []byte) error {
 		got = append(got, fmt.Sprint(seq, ":", string(chunk)))
 		return nil
 	}))
 	w.same("the log of w10 from 1", got, "[1:w10 1]")
-	for _, who := range []string{"", "w", "w01", "x1", "w-1", "../w1", "w1/x", "w123456"} {
-		w.wants(w.PutPartLog(w.ctx(), run, 1, who, 0, nil), ErrInvalid, who)
+	for _, process := range []string{"", "w", "w01", "x1", "w-1", "../w1", "w1/x", "w123456"} {
+		w.wants(w.PutPartLog(w.ctx(), run, 1, process, 0, nil), ErrInvalid, process)
 	}
 	w.must(w.RemoveRun(w.ctx(), run))
 	parts, err = w.LogParts(w.ctx(), run, 1)
 	w.must(err)
-	w.same("who has said something in a run that is gone", parts, "[]")
+	w.same("processes with a log in a run that is gone", parts, "[]")
 }
 
 func checkpoints(w *world) {

@@ -310,14 +310,14 @@ func TestSaidRemembers(t *testing.T) {
 		if i <= 300-recentCommits {
 			want = 0
 		}
-		if got := head.said("", fmt.Sprint("run", i)); got != want {
+		if got := head.numberMadeBy("", fmt.Sprint("run", i)); got != want {
 			t.Errorf("run %d was commit %d", i, got)
 		}
-		if got := head.said(fmt.Sprint("request", i), ""); got != want*int64(1-i%2) {
+		if got := head.numberMadeBy(fmt.Sprint("request", i), ""); got != want*int64(1-i%2) {
 			t.Errorf("request %d was commit %d", i, got)
 		}
 	}
-	if got := head.said("", ""); got != 0 {
+	if got := head.numberMadeBy("", ""); got != 0 {
 		t.Errorf("nothing was commit %d", got)
 	}
 }

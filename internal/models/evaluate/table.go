@@ -31,13 +31,13 @@ type row struct {
 // table reads the rows of a file, one at a time.
 type table struct {
 	csv                        *csv.Reader
-	fence                      *fence
+	rowLimit                   *rowLimit
 	truth, predicted, champion int // indexes of columns; champion is -1 if there is none
 	line                       int // line on which the newest row begins
 }
 
-// fence lets a reader read a limited number of bytes, until the limit is set again.
-type fence struct {
+// rowLimit lets a reader read a limited number of bytes, until the limit is set again.
+type rowLimit struct {
 	from io.Reader
 	left int
 }
@@ -45,7 +45,7 @@ type fence struct {
 var errRow = errors.New("the row is too long")
 
 // Read is the method of io.Reader.
-func (f *fence) Read(p []byte) (int, error) {
+func (f *rowLimit) Read(p []byte) (int, error) {
 	if f.left == 0 {
 		return 0, errRow
 	}
@@ -59,8 +59,8 @@ func newTable(from io.Reader) (*table, error) {
 	if mark, _ := in.Peek(3); bytes.Equal(mark, []byte("\xef\xbb\xbf")) {
 		_, _ = in.Discard(3) // byte order mark
 	}
-	f := &fence{from: in}
-	t := &table{csv: csv.NewReader(f), fence: f}
+	f := &rowLimit{from: in}
+	t := &table{csv: csv.NewReader(f), rowLimit: f}
 	t.csv.ReuseRecord, t.csv.TrimLeadingSpace = true, true
 	header, err := t.record()
 	switch {
@@ -109,7 +109,7 @@ func instead(names []string) string {
 
 // record returns the next line's cells. An error of the file is a *FileError.
 func (t *table) record() ([]string, error) {
-	t.fence.left = maxRow
+	t.rowLimit.left = maxRow
 	cells, err := t.csv.Read()
 	var wrong *csv.ParseError
 	switch {

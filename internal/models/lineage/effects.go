@@ -55,8 +55,8 @@ func ofCommit(c *api.Commit) *thing {
 	return t
 }
 
-// tellingOf returns the event that announced a commit. Its id derives from the commit.
-func tellingOf(names tidemill.Names, c *api.Commit) *thing {
+// announcementOf returns the event that announced a commit. Its id derives from the commit.
+func announcementOf(names tidemill.Names, c *api.Commit) *thing {
 	to := eventRef(tidemill.Cause{Source: names.Source("data"), ID: tidemill.ID(tidemill.TypeNewData, c.Dataset, c.Branch, c.ID)})
 	t := newThing(to, titleOfEvent(tidemill.TypeNewData, c.Subject, to.at, to.of))
 	t.key = c.Subject
@@ -98,12 +98,12 @@ func ofEvent(v *broker.View) *thing {
 	if schedule != "" {
 		t.say("schedule " + schedule)
 	}
-	tellsOf(t, v.Type)
+	linkSubject(t, v.Type)
 	return t
 }
 
-// tellsOf links an event to its subject, or else to the event that caused it.
-func tellsOf(t *thing, typ string) {
+// linkSubject links an event to its subject, or else to the event that caused it.
+func linkSubject(t *thing, typ string) {
 	attr := t.node.Facts
 	dataset, commit := attr[tidemill.AttrDataset], attr[tidemill.AttrCommit]
 	model, version := attr[tidemill.AttrModel], attr[tidemill.AttrModelVersion]
@@ -134,10 +134,10 @@ func tellsOf(t *thing, typ string) {
 func ofVersion(m *fold.Model, v *ledger.VersionRecord) *thing {
 	t := newThing(modelRef(m.Name, strconv.Itoa(v.Number)), "model "+tidemill.VersionName(m.Name, v.Number))
 	t.key = m.Key
-	state, when := standing(m, v)
+	state, when := versionState(m, v)
 	t.node.State, t.node.Time = state, at(when)
 	t.say(headline(v.Metrics))
-	t.say(crowned(m, v.Number))
+	t.say(howPromoted(m, v.Number))
 	t.say(joined(count(v.Files, "file"), size(v.Bytes)))
 	factsOfVersion(t, m, v)
 	t.causes = append(t.causes, link{to: runRef(v.Run), what: api.EdgeMade, origin: &v.Origin})
@@ -155,8 +155,8 @@ func ofVersion(m *fold.Model, v *ledger.VersionRecord) *thing {
 	return t
 }
 
-// standing returns the state of a version, and the time since when.
-func standing(m *fold.Model, v *ledger.VersionRecord) (string, time.Time) {
+// versionState returns the state of a version, and the time since when.
+func versionState(m *fold.Model, v *ledger.VersionRecord) (string, time.Time) {
 	last := lastChange(m, v.Number)
 	switch {
 	case v.Number == m.Champion && m.Pin != nil:
@@ -182,8 +182,8 @@ func lastChange(m *fold.Model, number int) *fold.Change {
 	return nil
 }
 
-// crowned describes who made a version the champion, and how.
-func crowned(m *fold.Model, number int) string {
+// howPromoted describes who made a version the champion, and how.
+func howPromoted(m *fold.Model, number int) string {
 	c := lastChange(m, number)
 	if c == nil {
 		return ""

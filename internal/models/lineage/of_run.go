@@ -10,9 +10,9 @@ import (
 	"tidemill.dev/api"
 )
 
-// told holds the known data of a run: from the ledger, from the log, and from the version that it
+// runData holds the known data of a run: from the ledger, from the log, and from the version that it
 // made.
-type told struct {
+type runData struct {
 	run    tidemill.Run
 	plan   *tidemill.Plan   // nil before the run has begun, and if the log no longer has it
 	asked  []*thing         // events that asked for it, newest first, as far as they were read
@@ -21,15 +21,15 @@ type told struct {
 }
 
 // ofOrigin returns a run that only its version describes.
-func ofOrigin(o *tidemill.Origin) told {
-	return told{origin: o, run: tidemill.Run{
+func ofOrigin(o *tidemill.Origin) runData {
+	return runData{origin: o, run: tidemill.Run{
 		ID: o.Run, Recipe: o.Recipe, Key: o.Key, State: tidemill.RunSucceeded, Causes: o.Causes, First: o.First, Newest: o.Newest, By: o.By,
 		Config: o.Config, Partition: o.Mark.Partition, End: o.Ended,
 		Attempts: []tidemill.Attempt{{Number: o.Attempt, Offset: o.Mark.Offset, Started: o.Began, Ended: o.Ended, Where: o.Where}}}}
 }
 
 // ofRun returns a run with the wanted sides: its causes, its effects, or both.
-func ofRun(k told, of sides) *thing {
+func ofRun(k runData, of sides) *thing {
 	r := &k.run
 	t := newThing(runRef(r.ID), "run "+shortID(r.ID))
 	t.key = r.Key
@@ -48,7 +48,7 @@ func ofRun(k told, of sides) *thing {
 	return t
 }
 
-func cameFrom(t *thing, k *told) {
+func cameFrom(t *thing, k *runData) {
 	r := &k.run
 	inputsOf(t, k.inputs())
 	codeOf(t, r, k.plan)
@@ -139,7 +139,7 @@ func timeText(t time.Time) string {
 }
 
 // inputs returns the run's inputs from its plan, or else from its version.
-func (k *told) inputs() []tidemill.Input {
+func (k *runData) inputs() []tidemill.Input {
 	switch {
 	case k.plan != nil:
 		return k.plan.Inputs
@@ -254,7 +254,7 @@ func ofAsked(r *tidemill.Run, read []*thing) []*thing {
 }
 
 // madeBy links a run to its results.
-func madeBy(t *thing, k *told) {
+func madeBy(t *thing, k *runData) {
 	for _, name := range k.made {
 		to, err := parseRef(name)
 		if err != nil || to.kind == api.KindRun {

@@ -99,7 +99,7 @@ func (s *Sources) find(ctx context.Context, l link, back bool) (*thing, error) {
 		if back || l.known == nil {
 			return l.known, nil // the event as the run that it asked for knows it
 		}
-		return s.toldOn(ctx, l.known)
+		return s.withEffects(ctx, l.known)
 	}
 	return l.known, nil
 }
@@ -114,7 +114,7 @@ func (s *Sources) runBeginning(ctx context.Context, id string) (*thing, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.tellRun(ctx, told{run: *r}, both())
+	return s.tellRun(ctx, runData{run: *r}, both())
 }
 
 func (s *Sources) runOfVersion(ctx context.Context, id string) (*thing, error) {
@@ -143,7 +143,7 @@ func (s *Sources) run(ctx context.Context, l link, of sides) (*thing, error) {
 	case err != nil:
 		return nil, err
 	case r != nil:
-		return s.tellRun(ctx, told{run: *r}, of)
+		return s.tellRun(ctx, runData{run: *r}, of)
 	case l.origin == nil:
 		return l.known, nil
 	}
@@ -156,7 +156,7 @@ type sides struct{ back, ahead bool }
 func both() sides { return sides{true, true} }
 
 // tellRun adds the wanted data of the log and the links to a run. Each fact is a request to Kafka.
-func (s *Sources) tellRun(ctx context.Context, k told, of sides) (_ *thing, err error) {
+func (s *Sources) tellRun(ctx context.Context, k runData, of sides) (_ *thing, err error) {
 	gone := false
 	if of.back || k.run.Commit != "" {
 		if k.plan, gone, err = s.planOf(ctx, &k.run); err != nil {
@@ -197,8 +197,8 @@ func (s *Sources) version(ctx context.Context, r ref) (*thing, error) {
 	return ofVersion(m, v), nil
 }
 
-// toldOn adds the effects to an event that is known already.
-func (s *Sources) toldOn(ctx context.Context, t *thing) (*thing, error) {
+// withEffects adds the effects to an event that is known already.
+func (s *Sources) withEffects(ctx context.Context, t *thing) (*thing, error) {
 	runs, err := s.Ledger.Links(ctx, string(api.KindEvent)+"/"+t.ref.at)
 	for _, name := range runs {
 		if to, err := parseRef(name); err == nil && to.kind == api.KindRun {
@@ -346,7 +346,7 @@ func (s *Sources) tellCommit(ctx context.Context, c *api.Commit, onwards bool) (
 			t.effect(api.EdgeTaught, to, nil)
 		}
 	}
-	event := tellingOf(s.Names, c)
+	event := announcementOf(s.Names, c)
 	heard, err := s.Ledger.Links(ctx, string(api.KindEvent)+"/"+event.ref.at)
 	if err == nil && len(heard) > 0 {
 		t.effect(api.EdgeTold, event.ref, event)

@@ -38,7 +38,7 @@ func TestARunsEndBecomesAChampion(t *testing.T) {
 // checkChain checks a version's facts from the run's end on.
 func (w *world) checkChain(finished *broker.View, model string) {
 	w.Helper()
-	all := w.told(model)
+	all := w.factsOf(model)
 	if n := types(all); !maps.Equal(n, map[string]int{"registered": 1, "promotion-proposed": 1, "promoted": 1}) {
 		w.Fatalf("the log tells of %v", n)
 	}
@@ -81,12 +81,12 @@ func TestSaidAgainNothingChanges(t *testing.T) {
 	r, other := w.registrar(), w.registrar()
 	v := w.ended(end{model: "m", accuracy: 0.9})
 	w.must(r.Finished(w.ctx(), v))
-	before := len(w.told("m"))
+	before := len(w.factsOf("m"))
 	w.must(r.Finished(w.ctx(), v))
 	w.flush()
 	w.must(other.o.Ledger.CaughtUp(w.ctx()))
 	w.must(w.patiently(other, v))
-	if after := w.told("m"); len(after) != before {
+	if after := w.factsOf("m"); len(after) != before {
 		t.Errorf("the log tells of %v", types(after))
 	}
 }
@@ -121,8 +121,8 @@ func TestWhatMakesNoVersionIsPassedOver(t *testing.T) {
 		change(&d)
 		data, err := json.Marshal(d)
 		w.must(err)
-		if v.Data = data; r.Finished(w.ctx(), v) != nil || len(w.told("m")) > 0 {
-			t.Errorf("%s makes %v", name, types(w.told("m")))
+		if v.Data = data; r.Finished(w.ctx(), v) != nil || len(w.factsOf("m")) > 0 {
+			t.Errorf("%s makes %v", name, types(w.factsOf("m")))
 		}
 	}
 }

@@ -99,8 +99,8 @@ const mostTurns = 20
 var errTurns = errors.New("the champion changes faster than anything can be proposed; it is tried again")
 
 // judge proposes verdicts until the version has one, and returns the last proposal.
-func (r *Registrar) judge(ctx context.Context, w *work, m *fold.Model) (said, *fold.Model, error) {
-	var last said
+func (r *Registrar) judge(ctx context.Context, w *work, m *fold.Model) (published, *fold.Model, error) {
+	var last published
 	for range mostTurns {
 		h := m.OfRun(w.Run)
 		if h == nil || h.State != tidemill.VersionRegistered {
@@ -108,14 +108,14 @@ func (r *Registrar) judge(ctx context.Context, w *work, m *fold.Model) (said, *f
 		}
 		f, err := r.judgedFact(ctx, w, m, h)
 		if err != nil {
-			return said{}, nil, err
+			return published{}, nil, err
 		}
 		r.step(toPropose)
 		if last, m, err = r.put(ctx, f); err != nil {
-			return said{}, nil, err
+			return published{}, nil, err
 		}
 	}
-	return said{}, nil, fmt.Errorf("propose version %d: %w", m.Last, errTurns)
+	return published{}, nil, fmt.Errorf("propose version %d: %w", m.Last, errTurns)
 }
 
 // judgedFact returns a version's verdict against the champion that was read. The log accepts it
@@ -217,7 +217,7 @@ func (r *Registrar) again(ctx context.Context, w *work, m *fold.Model, number in
 	if err != nil || w.Champion != nil && report.Champion == nil {
 		return err // its trainer measures no champion, and would not do so the next time
 	}
-	if there, err := r.thereIs(ctx, m.Name, m.Champion); err != nil || !there {
+	if there, err := r.hasArtifact(ctx, m.Name, m.Champion); err != nil || !there {
 		return err // a run would be given no champion again, and would be asked for again without end
 	}
 	err = r.o.Again(ctx, Lost{Run: w.Run, Cause: w.chain.cause, Correlation: w.chain.correlation, Trace: w.chain.trace})
@@ -227,9 +227,9 @@ func (r *Registrar) again(ctx context.Context, w *work, m *fold.Model, number in
 	return nil
 }
 
-// thereIs reports whether the files of a version are in the store, so that a run
+// hasArtifact reports whether the files of a version are in the store, so that a run
 // can be given them.
-func (r *Registrar) thereIs(ctx context.Context, model string, number int) (bool, error) {
+func (r *Registrar) hasArtifact(ctx context.Context, model string, number int) (bool, error) {
 	v, err := r.record(ctx, model, number)
 	if err != nil || v == nil {
 		return false, err

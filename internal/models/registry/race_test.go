@@ -157,7 +157,7 @@ func (w *world) checkRace(r *Registrar, model string, order []bool, older, newer
 			w.Errorf("of version %d, which is %s, the log announces %v", rec.Number, rec.State, said)
 		}
 	}
-	if n := types(w.told(model)); n["registered"] != 3 || n["promoted"]+n["refused"] != 3 {
+	if n := types(w.factsOf(model)); n["registered"] != 3 || n["promoted"]+n["refused"] != 3 {
 		w.Errorf("the log tells of %v", n)
 	}
 }
@@ -176,7 +176,7 @@ func (w *world) askedFor(v *broker.View) bool {
 // announced returns the announcements of a run's version on the log, by distinct events.
 func (w *world) announced(model, run string) (all []string) {
 	w.Helper()
-	for _, v := range w.told(model) {
+	for _, v := range w.factsOf(model) {
 		of, _ := v.Attribute(tidemill.AttrRun)
 		if of != run || v.Type == tidemill.TypeModelRegistered || v.Type == tidemill.TypeModelPromotionProposed {
 			continue
@@ -213,7 +213,7 @@ func TestDyingAtEachStep(t *testing.T) {
 		}
 		w.must(a.err)
 		m := w.model(other, model)
-		if n := types(w.told(model)); m.Champion != 2 || len(m.Owed) > 0 || n["registered"] != 2 || n["promoted"] != 2 {
+		if n := types(w.factsOf(model)); m.Champion != 2 || len(m.Owed) > 0 || n["registered"] != 2 || n["promoted"] != 2 {
 			t.Errorf("stopped before step %d: the model is %+v, and the log tells of %v", i, m, n)
 		}
 	}

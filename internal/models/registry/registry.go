@@ -188,8 +188,8 @@ func (r *Registrar) Watch(ctx context.Context) error {
 // watcher remembers the owed announcements of its last look, by the ids of their proposals.
 type watcher struct {
 	*Registrar
-	owed map[string]bool
-	said string // text of the error that was logged last
+	owed      map[string]bool
+	lastError string // text of the error that was logged last
 }
 
 // look announces changes that were also owed at the last look. An error with one model does not
@@ -216,7 +216,7 @@ func (w *watcher) tend(ctx context.Context, name string, before map[string]bool)
 	for _, o := range m.Owed {
 		w.owed[o.Proposal] = true
 	}
-	_, err = w.announce(ctx, m, said{}, func(o fold.Owed) bool { return before[o.Proposal] })
+	_, err = w.announce(ctx, m, published{}, func(o fold.Owed) bool { return before[o.Proposal] })
 	return err
 }
 
@@ -231,10 +231,10 @@ func (w *watcher) report(ctx context.Context, err error) {
 		text = err.Error()
 	}
 	switch {
-	case text != "" && text != w.said:
+	case text != "" && text != w.lastError:
 		w.log.Warn("changes of champions cannot be announced; it is tried again", "reason", err)
-	case text == "" && w.said != "":
+	case text == "" && w.lastError != "":
 		w.log.Info("changes of champions can be announced again")
 	}
-	w.said = text
+	w.lastError = text
 }

@@ -197,7 +197,7 @@ func chosen(all map[string]float64, clauses []string) map[string]float64 {
 // model's changes in their order. It skips those that other processes have announced meanwhile. If
 // another process announces one at the same time, it is on the log twice, with one id. ours is our
 // own proposal, if any, which need not be read.
-func (r *Registrar) announce(ctx context.Context, m *fold.Model, ours said, wanted func(fold.Owed) bool) (*fold.Model, error) {
+func (r *Registrar) announce(ctx context.Context, m *fold.Model, ours published, wanted func(fold.Owed) bool) (*fold.Model, error) {
 	todo := slices.Clone(m.Owed)
 	for len(todo) > 0 && !wanted(todo[len(todo)-1]) {
 		todo = todo[:len(todo)-1]
@@ -220,7 +220,7 @@ func (r *Registrar) announce(ctx context.Context, m *fold.Model, ours said, want
 
 // announcement returns the fact that announces an accepted proposal. Its source is the proposal's
 // source, whichever process writes it, because an event is known by its source and id.
-func (r *Registrar) announcement(ctx context.Context, m *fold.Model, o fold.Owed, ours said) (*fact, error) {
+func (r *Registrar) announcement(ctx context.Context, m *fold.Model, o fold.Owed, ours published) (*fact, error) {
 	v := &ours.view
 	if ours.at != o.At || v.ID != o.Proposal {
 		found, err := r.factAt(ctx, o.At)
@@ -332,21 +332,21 @@ func (f *fact) view(at time.Time) (broker.View, error) {
 	return v, nil
 }
 
-// said is a fact of ours on the log, and its position.
-type said struct {
+// published is a fact of ours on the log, and its position.
+type published struct {
 	view broker.View
 	at   tidemill.Mark
 }
 
 // put publishes a fact, and returns it with the model as the log then has it.
-func (r *Registrar) put(ctx context.Context, f *fact) (said, *fold.Model, error) {
+func (r *Registrar) put(ctx context.Context, f *fact) (published, *fold.Model, error) {
 	v, err := f.view(r.now())
 	if err != nil {
-		return said{}, nil, err
+		return published{}, nil, err
 	}
 	where, m, err := r.o.Ledger.AppendModel(ctx, &v)
 	if err != nil {
-		return said{}, nil, fmt.Errorf("put %s of model %s on the log: %w", f.typ, f.model, err)
+		return published{}, nil, fmt.Errorf("put %s of model %s on the log: %w", f.typ, f.model, err)
 	}
-	return said{v, tidemill.Mark{Partition: where.Partition, Offset: where.Offset}}, m, nil
+	return published{v, tidemill.Mark{Partition: where.Partition, Offset: where.Offset}}, m, nil
 }

@@ -67,7 +67,7 @@ func (r *Registrar) wish(ctx context.Context, w Wish) (Answer, error) {
 			return Answer{}, err
 		}
 		if m = now; accepted(m, s.view.ID, w, done.Version) {
-			return Answer{r.told(ctx, m, s), done.Version, done.Before}, nil
+			return Answer{r.announceResult(ctx, m, s), done.Version, done.Before}, nil
 		}
 	}
 	return Answer{}, errTurns
@@ -129,7 +129,7 @@ func proposed(m *fold.Model, w Wish) (tidemill.PromotionProposed, error) {
 	}
 	switch {
 	case p.Version == 0:
-		return p, fmt.Errorf("%w: %s", ErrRefused, nobodyMeant(w.Action))
+		return p, fmt.Errorf("%w: %s", ErrRefused, noVersionText(w.Action))
 	case m.Find(p.Version) == nil:
 		return p, fmt.Errorf("%w: version %d is not kept", ErrUnknown, p.Version)
 	}
@@ -162,7 +162,7 @@ func meant(m *fold.Model, a tidemill.Action) int {
 	return 0
 }
 
-func nobodyMeant(a tidemill.Action) string {
+func noVersionText(a tidemill.Action) string {
 	switch a {
 	case tidemill.ActionRollback:
 		return "there is no champion before this one; name a version"
@@ -206,8 +206,8 @@ func accepted(m *fold.Model, id string, w Wish, version int) bool {
 	return false
 }
 
-// told announces an accepted request, and returns the model.
-func (r *Registrar) told(ctx context.Context, m *fold.Model, s said) *fold.Model {
+// announceResult announces an accepted request, and returns the model.
+func (r *Registrar) announceResult(ctx context.Context, m *fold.Model, s published) *fold.Model {
 	now, err := r.announce(ctx, m, s, func(o fold.Owed) bool { return o.Proposal == s.view.ID })
 	if err != nil {
 		if !errors.Is(err, context.Canceled) {

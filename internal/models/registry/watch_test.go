@@ -66,7 +66,7 @@ func TestRetired(t *testing.T) {
 		t.Errorf("the model is %+v", m)
 	}
 	retire()
-	if n := types(w.told("m")); n["retired"] != 1 || w.model(r, "m").Turn != m.Turn {
+	if n := types(w.factsOf("m")); n["retired"] != 1 || w.model(r, "m").Turn != m.Turn {
 		t.Errorf("said again the log tells of %v", n)
 	}
 	w.must(r.Finished(w.ctx(), late))

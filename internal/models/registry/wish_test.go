@@ -59,9 +59,9 @@ func TestWishes(t *testing.T) {
 		}
 		dry := c.wish
 		dry.DryRun = true
-		before := len(w.told("m"))
+		before := len(w.factsOf("m"))
 		would, wouldErr := r.Wish(w.ctx(), dry)
-		if len(w.told("m")) != before {
+		if len(w.factsOf("m")) != before {
 			t.Errorf("%s: a dry run is on the log", c.name)
 		}
 		a, err := r.Wish(w.ctx(), c.wish)
@@ -70,7 +70,7 @@ func TestWishes(t *testing.T) {
 			continue
 		}
 		if err != nil {
-			if len(w.told("m")) != before {
+			if len(w.factsOf("m")) != before {
 				t.Errorf("%s: what is refused is on the log", c.name)
 			}
 			continue
@@ -89,7 +89,7 @@ func TestWishes(t *testing.T) {
 // checkWishes checks the announcements of people's requests.
 func (w *world) checkWishes() {
 	w.Helper()
-	all := w.told("m")
+	all := w.factsOf("m")
 	n := types(all)
 	if n["rolled-back"] != 1 || n["pinned"] != 2 || n["unpinned"] != 1 || n["promoted"] != 3 {
 		w.Errorf("the log tells of %v", n)
@@ -113,7 +113,7 @@ func TestAWishSaidAgainIsOne(t *testing.T) {
 	if err != nil || again.Version != 1 || again.Before != 2 || again.Model.Champion != 1 || again.Model.Turn != first.Model.Turn {
 		t.Errorf("said again it is %+v: %v", again, err)
 	}
-	if n := types(w.told("m")); n["rolled-back"] != 1 {
+	if n := types(w.factsOf("m")); n["rolled-back"] != 1 {
 		t.Errorf("the log tells of %v", n)
 	}
 }
@@ -168,7 +168,7 @@ func TestWhatIsHeld(t *testing.T) {
 	if err != nil || a.Model.Champion != 2 {
 		t.Errorf("the newest that awaits a promotion: %+v: %v", a, err)
 	}
-	if n := types(w.told("m")); n["awaiting"] != 2 || n["promoted"] != 1 {
+	if n := types(w.factsOf("m")); n["awaiting"] != 2 || n["promoted"] != 1 {
 		t.Errorf("the log tells of %v", n)
 	}
 }

@@ -262,8 +262,8 @@ func (w *world) verdict(r *Registrar, model string, number int) ledger.VersionRe
 	return all[0]
 }
 
-// told returns the facts of a model on the log, in their order, each once by source and id.
-func (w *world) told(model string) []broker.View {
+// factsOf returns the facts of a model on the log, in their order, each once by source and id.
+func (w *world) factsOf(model string) []broker.View {
 	w.Helper()
 	from, err := w.broker.Places(w.ctx(), tidemill.StreamFacts, broker.Earliest())
 	w.must(err)
