@@ -18,12 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// jobMade is a Job as it was made.
+// jobMade is a Job that was sent to the API server.
 type jobMade = batchv1.Job
 
-// jobServer is an API server as far as Jobs go: it takes them, lists them, tells
-// who watches of them, and removes them. There are no pods on it and no
-// Deployments.
+// jobServer is an API server for Jobs only: it creates, lists, watches and deletes them. It has no
+// pods and no Deployments.
 type jobServer struct {
 	kubeconfig string
 	codecs     runtime.Decoder
@@ -34,7 +33,7 @@ type jobServer struct {
 	jobs    map[string]*jobMade
 	gone    map[string]bool
 	changed chan struct{} // closed at each change
-	over    chan struct{} // closed at the end
+	over    chan struct{} // closed at the end of the test
 }
 
 func startJobServer(t *testing.T, dir string) *jobServer {
@@ -101,7 +100,7 @@ func (s *jobServer) make(w http.ResponseWriter, r *http.Request) {
 	}
 	s.count++
 	job.Kind, job.APIVersion, job.Namespace, job.ResourceVersion = "Job", "batch/v1", "ml", fmt.Sprint(s.count)
-	job.UID = "u" // it is never made anew
+	job.UID = "u" // no Job gets the name of a deleted one
 	s.jobs[job.Name] = job
 	s.tell()
 	s.arrived <- job
@@ -131,16 +130,16 @@ func refuseJob(w http.ResponseWriter, status int, reason, message string) {
 	fmt.Fprintf(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": %q, "message": %q, "code": %d}`, reason, message, status)
 }
 
-// tell wakes who watches. Called with the lock held.
+// tell wakes all watches. The caller holds the lock.
 func (s *jobServer) tell() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// watch tells of Jobs as they come and go; of other kinds there are none.
+// watch sends each added and each deleted Job. For other kinds it sends nothing.
 func (s *jobServer) watch(w http.ResponseWriter, r *http.Request) {
 	flush := http.NewResponseController(w)
-	if r.URL.Query().Get("sendInitialEvents") == "true" { // a newer client asks for a list so, and may be told to ask for one
+	if r.URL.Query().Get("sendInitialEvents") == "true" { // newer clients try this first; a refusal makes them list instead
 		refuseJob(w, http.StatusUnprocessableEntity, "Invalid", "sendInitialEvents is not known here")
 		return
 	}

@@ -35,9 +35,9 @@ recipes:
     gate: [metrics.accuracy >= 0.5]
 `
 
-// apart is an install whose roles are processes of their own, as in a cluster:
-// they have Kafka, Redis, the object store and a secret in common, and an API
-// server, of which this test is the scheduler and the kubelet.
+// apart is an install in which each role is a process of its own, as in a cluster. They share
+// Kafka, Redis, the object store, a secret and an API server. The test is the scheduler and the
+// kubelet.
 type apart struct {
 	*testing.T
 	dir, url string
@@ -45,7 +45,7 @@ type apart struct {
 	api      *jobServer
 }
 
-// role starts one, and is where it serves HTTP.
+// role starts a role and returns its HTTP address.
 func (a *apart) role(args ...string) string {
 	a.Helper()
 	var out, stderr syncBuffer
@@ -82,7 +82,7 @@ func (a *apart) role(args ...string) string {
 	return at
 }
 
-// inFront is one address for several functions, as an ingress is.
+// inFront returns one address for several functions, as an ingress does.
 func inFront(t *testing.T, functions map[string]string) string {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -114,9 +114,9 @@ func newApart(t *testing.T) *apart {
 	return a
 }
 
-// An event that is accepted over HTTP becomes a Job at the API server; the agent
-// in its pod does the attempt through the gateway; what was made is judged and
-// promoted. Each part is a process of its own, and the door is shut to strangers.
+// An event that is accepted over HTTP becomes a Job at the API server. The agent in its pod runs
+// the attempt through the gateway; the new version is judged and promoted. Each role is a process
+// of its own, and the gateway refuses callers without a token.
 func TestTheLoopWithEveryRoleApart(t *testing.T) {
 	t.Parallel()
 	a := newApart(t)
@@ -149,7 +149,7 @@ func TestTheLoopWithEveryRoleApart(t *testing.T) {
 	}
 }
 
-// refusesStrangers asks our functions without the secret and with a wrong one.
+// refusesStrangers calls our functions without the secret and with a wrong one.
 func (a *apart) refusesStrangers(functions map[string]string) {
 	a.Helper()
 	for path, at := range map[string]string{"/train/intent": functions["train"], "/promote": functions["promote"], "/forget": functions["forget"]} {
@@ -182,8 +182,7 @@ func (a *apart) refusesStrangers(functions map[string]string) {
 	}
 }
 
-// beKubelet runs the agent with what the manifest says of the container, and
-// nothing else.
+// beKubelet runs the agent with only the environment of the manifest's container.
 func (a *apart) beKubelet(job *jobMade) {
 	a.Helper()
 	binary := filepath.Join(a.dir, "tidemill-agent")
@@ -205,7 +204,7 @@ func (a *apart) beKubelet(job *jobMade) {
 		case e.Name == "TIDEMILL_AGENT_WORK":
 			value = work
 		case e.Name == "TIDEMILL_AGENT_INDEX":
-			value = "" // of a Job that is not indexed
+			value = "" // the Job is not indexed
 		case e.ValueFrom != nil:
 			value = "node-1"
 		}
@@ -216,7 +215,7 @@ func (a *apart) beKubelet(job *jobMade) {
 	}
 }
 
-// What a role lacks is said before anything is opened.
+// A role that lacks flags is refused before it opens anything.
 func TestRolesSayWhatTheyLack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -241,7 +240,7 @@ func TestRolesSayWhatTheyLack(t *testing.T) {
 	}
 }
 
-// What a place withholds, and what it cannot see, no process takes from its config.
+// Every role refuses a config that uses withheld Secrets or another namespace.
 func TestWhatAPlaceWithholds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

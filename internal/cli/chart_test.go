@@ -13,9 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What the chart's pods are told is understood by the program that is in them:
-// each line of arguments is parsed as it would be there, and each variable of ours
-// stands for a flag.
+// The program understands the chart's pods: each list of arguments parses, and each TIDEMILL_
+// variable belongs to a flag.
 func TestChartSpeaksOurLanguage(t *testing.T) {
 	files, err := filepath.Glob("../../charts/testdata/*.golden.yaml")
 	if err != nil || len(files) == 0 {
@@ -33,13 +32,13 @@ func TestChartSpeaksOurLanguage(t *testing.T) {
 	}
 }
 
-// chartContainer is a container as far as it has to do with our program.
+// chartContainer is the part of a container that concerns our program.
 type chartContainer struct {
 	Args []string
 	Env  []struct{ Name, Value string }
 }
 
-// containersIn are all that a file's objects make, wherever they stand in them.
+// containersIn returns all containers of all objects in a file, at any depth.
 func containersIn(t *testing.T, file string) (all []chartContainer) {
 	t.Helper()
 	f, err := os.Open(file)
@@ -107,7 +106,7 @@ func (c *chartContainer) check(t *testing.T) {
 	}
 }
 
-// complete is what run asks before it opens anything.
+// complete makes the checks that run makes before it opens anything.
 func (r *serving) complete() error {
 	if r.addresses.Kafka == "" || r.addresses.Redis == "" {
 		return fmt.Errorf("Kafka is %q and Redis is %q", r.addresses.Kafka, r.addresses.Redis)

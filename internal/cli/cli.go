@@ -27,9 +27,9 @@ func Main() {
 	os.Exit(report(os.Stderr, run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)))
 }
 
-// run does what the arguments say. Tests call it as main does.
+// run executes the command line. Tests call it as Main does.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	if len(args) == 1 { // what we call ourselves, and nobody else does
+	if len(args) == 1 { // only the program itself calls itself with these arguments
 		switch args[0] {
 		case local.GuardArgument:
 			return local.Guard(ctx)
@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return execute(ctx, s, args, func(ctx context.Context, _ *command, p program, args []string) error { return p.run(ctx, s, args) })
 }
 
-// session is the world around one call of the program.
+// session is the environment of one call of the program.
 type session struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -53,10 +53,10 @@ const (
 	exitUsage  = 2
 )
 
-// errReported says that all there is to say has been said.
+// errReported is returned if the command has already printed its errors.
 var errReported = errors.New("failed; the reasons have been printed")
 
-// report prints an error and says what to exit with.
+// report prints an error and returns the exit status.
 func report(stderr io.Writer, err error) int {
 	var usage *usageError
 	switch {
@@ -72,7 +72,7 @@ func report(stderr io.Writer, err error) int {
 	return exitFailed
 }
 
-// hint is what a gateway does not know to say: how a command is given a token.
+// hint adds what a gateway does not know: how a command gets a token.
 func hint(err error) string {
 	var p *api.Problem
 	if errors.As(err, &p) && p.Type == api.ProblemBase+api.Unauthenticated {
@@ -81,12 +81,12 @@ func hint(err error) string {
 	return ""
 }
 
-const exitAborted = 130 // as a shell says of what SIGINT ended
+const exitAborted = 130 // as shells report an end by SIGINT
 
 const sayAfter = time.Second
 
-// untilInterrupted gives a context that the first Ctrl-C or SIGTERM ends, so
-// that the stop order runs. The second one ends the process where it stands.
+// untilInterrupted returns a context that the first Ctrl-C or SIGTERM cancels, so that the stop
+// order runs. The second one ends the process at once.
 func untilInterrupted(ctx context.Context, stderr io.Writer) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)
@@ -97,7 +97,7 @@ func untilInterrupted(ctx context.Context, stderr io.Writer) (context.Context, c
 		case <-ctx.Done():
 			return
 		}
-		// Most stop before anybody wonders; those who wait shall know for what.
+		// Most stops take less than a second. If one takes longer, say why.
 		time.AfterFunc(sayAfter, func() {
 			fmt.Fprintln(stderr, "tidemill: still stopping in good order; press Ctrl-C again to stop at once")
 		})
@@ -133,7 +133,7 @@ func (v *version) accept(positional []string) error {
 	return wants(positional)
 }
 
-// build is what the Go toolchain noted of this binary.
+// build is the build information of this binary.
 type build struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -179,7 +179,7 @@ func (v *version) run(_ context.Context, s *session, _ []string) error {
 	return err
 }
 
-// demoWithin ends a demo that hangs. A machine with much other work needs more than five minutes for it.
+// demoWithin ends a demo that hangs. A busy machine may need more than five minutes.
 const demoWithin = 15 * time.Minute
 
 func demoCommand() command {
@@ -223,7 +223,8 @@ func (*demoProgram) run(interrupted context.Context, s *session, _ []string) err
 	return nil
 }
 
-// calledAs is how the caller can start this program again. A binary that go run has built is gone by then.
+// calledAs returns the command that starts this program again. A binary of go run is removed at its
+// end.
 func calledAs(name string) string {
 	if strings.Contains(filepath.ToSlash(name), "/go-build") {
 		return "make build && bin/tidemill"

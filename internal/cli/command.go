@@ -17,7 +17,7 @@ type program interface {
 
 // command describes a command: its help, its completion, and its program.
 type command struct {
-	name     string // one word, or two if it belongs to a command
+	name     string // one word; two for a subcommand
 	args     string // names of the arguments, as help shows them
 	aliases  []string
 	summary  string // one line
@@ -27,7 +27,7 @@ type command struct {
 	lists    bool // whether `NAME list` and `NAME ls` do the same
 }
 
-// example is a call that a test parses, and its purpose.
+// example is a command line and its purpose. A test parses each line.
 type example struct{ line, does string }
 
 // noun is a group of commands in the overview.
@@ -73,22 +73,22 @@ func commandNames() []string {
 	return names
 }
 
-// groupOf lists the commands whose first word is this one and that have a second.
+// groupOf lists the subcommands of a word.
 func groupOf(word string) []string {
 	return slices.DeleteFunc(commandNames(), func(name string) bool { return !strings.HasPrefix(name, word+" ") })
 }
 
-// performer does one call, which is parsed and checked.
+// performer executes a call that is parsed and checked.
 type performer func(ctx context.Context, c *command, p program, args []string) error
 
-// execute parses one call of the program and has it performed.
+// execute parses a command line and passes it to perform.
 func execute(ctx context.Context, s *session, args []string, perform performer) error {
 	root := newRoot(s, args, perform)
 	root.SetArgs(twoDashes(root, args))
 	return root.ExecuteContext(ctx)
 }
 
-// newRoot makes cobra's tree of the commands for one call.
+// newRoot makes cobra's tree of commands for one call.
 func newRoot(s *session, call []string, perform performer) *cobra.Command {
 	root := &cobra.Command{Use: "tidemill", Short: summary, Args: cobra.ArbitraryArgs, SilenceErrors: true, SilenceUsage: true, DisableFlagParsing: true}
 	root.RunE = func(c *cobra.Command, args []string) error { return noCommand(c, s, args) }
@@ -98,7 +98,7 @@ func newRoot(s *session, call []string, perform performer) *cobra.Command {
 	root.SetIn(s.stdin)
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { explain(c, s.stdout) })
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return flagError(c, call, err) })
-	new(reach).flags(&flagSet{root.Flags()}) // flags may precede the command: cobra has to know which of them take a value
+	new(reach).flags(&flagSet{root.Flags()}) // flags may precede the command: cobra has to know which of them have a value
 	for _, n := range nouns() {
 		root.AddGroup(&cobra.Group{ID: n.id, Title: n.title})
 		for i := range n.commands {
@@ -108,7 +108,7 @@ func newRoot(s *session, call []string, perform performer) *cobra.Command {
 	return root
 }
 
-// grow adds a command to the tree, below the command of its first word if it has two.
+// grow adds a command to the tree; a subcommand is added below its first word.
 func grow(root *cobra.Command, c *command, noun string, s *session, perform performer) {
 	leaf := leafOf(c, c.name[strings.LastIndex(c.name, " ")+1:], s, perform)
 	if c.name == "help" {
@@ -130,7 +130,8 @@ func grow(root *cobra.Command, c *command, noun string, s *session, perform perf
 	}
 }
 
-// parentOf finds the command of a first word. A word that is no command itself, such as data, gets one that only lists its commands.
+// parentOf finds the command of a first word. A word such as data is not a command itself: it gets
+// one that lists its subcommands.
 func parentOf(root *cobra.Command, word, noun string, s *session) *cobra.Command {
 	for _, c := range root.Commands() {
 		if c.Name() == word {
@@ -162,7 +163,7 @@ func leafOf(c *command, word string, s *session, perform performer) *cobra.Comma
 	return leaf
 }
 
-// noCommand answers a call whose words name no command that can be run.
+// noCommand returns the error of a call that names no command.
 func noCommand(c *cobra.Command, s *session, args []string) error {
 	known := c.Root().Flags()
 	for i := 0; i < len(args); i++ {
@@ -194,7 +195,7 @@ func unknownCommand(name string) error {
 	return usagef("there is no command %q:%s tidemill help lists those there are", name, didYouMean(name, commandNames()))
 }
 
-// path is the full name of a word below a command.
+// path returns the full name of a subcommand.
 func path(c *cobra.Command, word string) string {
 	if !c.HasParent() {
 		return word

@@ -58,7 +58,7 @@ func (p *compare) accept(positional []string) error {
 	return nil
 }
 
-// pairOf are the two names in full: the second may leave the model out.
+// pairOf returns the full names of both versions. The second may omit the model.
 func pairOf(positional []string) (a, b string) {
 	a, b = positional[0], positional[1]
 	if strings.HasPrefix(b, "@") {
@@ -99,7 +99,7 @@ func lookAtPair(ctx context.Context, g *client.Gateway, first, second string) (a
 	return a, b, nil
 }
 
-// comparison is two versions held against each other.
+// comparison is the comparison of two versions.
 type comparison struct {
 	A       string       `json:"a"`
 	B       string       `json:"b"`
@@ -108,15 +108,15 @@ type comparison struct {
 	Notes   []string     `json:"notes,omitempty"`
 }
 
-// figurePair is one figure of both. One that a version lacks is nil.
+// figurePair is one figure of both versions; nil if a version lacks it.
 type figurePair struct {
 	Name  string             `json:"name"`
 	A     *tidemill.Estimate `json:"a"`
 	B     *tidemill.Estimate `json:"b"`
-	Clear bool               `json:"clear"` // the intervals do not meet
+	Clear bool               `json:"clear"` // whether the intervals are disjoint
 }
 
-// labelPair is one label of both.
+// labelPair has the figures of one label in both versions.
 type labelPair struct {
 	Label     string     `json:"label"`
 	Recall    figurePair `json:"recall"`
@@ -169,7 +169,7 @@ func differenceOf(f *figurePair) string {
 	return signed(f.B.Value - f.A.Value)
 }
 
-// plainSigned is a difference of figures of any size.
+// plainSigned formats a difference of figures of any size.
 func plainSigned(v float64) string {
 	if v > 0 {
 		return "+" + number(v)
@@ -216,8 +216,7 @@ func shareText(e *tidemill.Estimate) string {
 	return figure(e.Value)
 }
 
-// compareVersions holds two versions against each other, by what was measured of
-// each.
+// compareVersions compares two versions by their reports.
 func compareVersions(a, b *tidemill.Version, of, with *tidemill.Report) comparison {
 	c := comparison{A: tidemill.VersionName(a.Model, a.Number), B: tidemill.VersionName(b.Model, b.Number), Figures: []figurePair{}}
 	of, with = orEmpty(of), orEmpty(with)
@@ -252,9 +251,8 @@ func pairOfFigures(name string, a, b *tidemill.Figures, pick func(*tidemill.Figu
 	return p
 }
 
-// isClear reports whether the intervals do not meet, which is a strict word: a
-// difference may be no chance where they do. A figure without an interval says
-// nothing of chance.
+// isClear reports whether the intervals are disjoint. This is strict: a difference may be real even
+// if they overlap. It is false if neither figure has an interval.
 func isClear(a, b *tidemill.Estimate) bool {
 	if a == nil || b == nil || a.Low == a.High && b.Low == b.High {
 		return false
@@ -262,7 +260,7 @@ func isClear(a, b *tidemill.Estimate) bool {
 	return a.High < b.Low || b.High < a.Low
 }
 
-// otherMetrics are those that have no intervals.
+// otherMetrics returns the metrics that have no intervals.
 func otherMetrics(a, b *tidemill.Report) (pairs []figurePair) {
 	names := map[string]float64{}
 	for _, r := range []*tidemill.Report{a, b} {
@@ -285,8 +283,7 @@ func otherMetrics(a, b *tidemill.Report) (pairs []figurePair) {
 	return pairs
 }
 
-// pairLabels holds the labels of both against each other, the largest difference
-// of F1 first.
+// pairLabels compares the labels of both, those with the largest difference of F1 first.
 func pairLabels(a, b *tidemill.Figures) []labelPair {
 	was := map[string]*tidemill.Class{}
 	for i := range a.Classes {
@@ -321,8 +318,8 @@ func pairOfLabel(a, b *tidemill.Class) labelPair {
 	return l
 }
 
-// recallOf is nil where nothing has the label, and precisionOf where nothing was
-// said to: neither is defined then.
+// recallOf returns nil if no example has the label, because recall is not defined then. precisionOf
+// returns nil if no example was predicted to have it.
 func recallOf(c *tidemill.Class) *tidemill.Estimate {
 	if c.Support == 0 {
 		return nil
@@ -337,8 +334,7 @@ func precisionOf(c *tidemill.Class) *tidemill.Estimate {
 	return &c.Precision
 }
 
-// notesOn says what is to be known of a comparison: whether both were measured on
-// the same data.
+// notesOn says whether both versions were measured on the same data.
 func notesOn(a, b *tidemill.Version, of, with *tidemill.Report) (notes []string) {
 	switch bees, aes := with.Champion, of.Champion; {
 	case a.Model == b.Model && bees != nil && bees.Version == a.Number:
@@ -364,7 +360,7 @@ func sameData(run, other string, b *tidemill.Beside) string {
 	return text
 }
 
-// learntFrom names the data that a version came from.
+// learntFrom names the data that a version was trained on.
 func learntFrom(v *tidemill.Version) string {
 	text := ""
 	for _, in := range v.Inputs {
@@ -379,10 +375,10 @@ func learntFrom(v *tidemill.Version) string {
 	return text
 }
 
-// gate is the flags of the commands that only a gateway can answer.
+// gate has the flags of the commands that only a gateway can answer.
 type gate struct{ reach }
 
-// atTheGate explains to people where these commands go.
+// atTheGate explains to users which gateway these commands use.
 const atTheGate = `It asks the gateway: the one that --url names, else TIDEMILL_URL, else that of a
 tidemill up that was started in the same folder.`
 
@@ -395,8 +391,8 @@ func (g *gate) flags(f *flagSet) {
 	f.fromEnv("log", "TIDEMILL_LOG")
 }
 
-// enter reaches the gateway, and worries aloud if it does not answer. done lets
-// go of it.
+// enter connects to the gateway, and prints a warning while it does not answer. done closes the
+// connection.
 func (g *gate) enter(ctx context.Context, s *session) (_ *client.Gateway, done func(), err error) {
 	at, leave, err := g.enterQuietly(ctx, s)
 	if err != nil {
@@ -407,7 +403,7 @@ func (g *gate) enter(ctx context.Context, s *session) (_ *client.Gateway, done f
 	return at, func() { stop(); leave() }, nil
 }
 
-// enterQuietly is enter for what takes its time and tells of it itself.
+// enterQuietly is enter for commands that report delays themselves.
 func (g *gate) enterQuietly(ctx context.Context, s *session) (_ *client.Gateway, done func(), err error) {
 	log, err := g.logger(s.stderr, slog.LevelWarn)
 	if err != nil {

@@ -60,16 +60,17 @@ func (*completion) run(_ context.Context, s *session, args []string) error {
 	return root.GenFishCompletion(s.stdout, true)
 }
 
-// completeWithin is the most time that completion may ask the gateway for names. A person is waiting at the prompt.
+// completeWithin limits how long completion waits for the gateway, because the user waits at the
+// prompt.
 const completeWithin = 300 * time.Millisecond
 
-// completed is the most names that completion asks for.
+// completed limits the number of names that completion asks for.
 const completed = 500
 
-// lister lists names that are known to the gateway.
+// lister lists names that the gateway knows.
 type lister func(ctx context.Context, g *client.Gateway, prefix string) ([]string, error)
 
-// listers are the names that completion asks for, by the kind of argument.
+// listers returns the lister of each kind of argument.
 func listers() map[string]lister {
 	return map[string]lister{
 		"streams": func(ctx context.Context, g *client.Gateway, _ string) (names []string, err error) {
@@ -133,7 +134,7 @@ func listers() map[string]lister {
 			for i := range page.Models {
 				names = append(names, page.Models[i].Key)
 			}
-			runs, _ := g.Runs(ctx, client.RunQuery{Limit: completed}) // the keys of models will do
+			runs, _ := g.Runs(ctx, client.RunQuery{Limit: completed}) // keys without a model have runs
 			for i := range runs.Runs {
 				names = append(names, runs.Runs[i].Key)
 			}
@@ -149,7 +150,7 @@ func listers() map[string]lister {
 	}
 }
 
-// asker is a program that talks to a gateway.
+// asker is a command that talks to a gateway.
 type asker interface{ reached() *reach }
 
 // completer completes one argument or flag value.
@@ -159,7 +160,7 @@ type completer struct {
 	s *session
 }
 
-// completeArguments tells cobra how a command's arguments and flag values are completed.
+// completeArguments tells cobra how to complete a command's arguments and flag values.
 func completeArguments(leaf *cobra.Command, c *command, p program, f *flagSet, s *session) {
 	at := &completer{p, f, s}
 	names := strings.Fields(c.args)
@@ -186,12 +187,12 @@ func completeArguments(leaf *cobra.Command, c *command, p program, f *flagSet, s
 
 var placeholder = regexp.MustCompile(`[A-Z]+`)
 
-// kindOf is the kind of names that an argument takes, by its name in the help text.
+// kindOf returns the kind of names of an argument, by its name in the help text.
 func kindOf(argument, command string) string {
 	first, _, _ := strings.Cut(command, " ")
 	switch name := placeholder.FindString(argument); name {
 	case "NAME":
-		return first // triggers, schedules, recipes, pools, scorers
+		return first // triggers, schedules, recipes, pools or scorers
 	case "A", "B":
 		return "models"
 	case "STREAM", "RECIPE", "MODEL", "SCORER", "KEY", "RUN", "DATASET":
@@ -201,7 +202,7 @@ func kindOf(argument, command string) string {
 	}
 }
 
-// kindOfFlag is the kind of names that a flag takes, by the flag's name or the name of its value.
+// kindOfFlag returns the kind of names of a flag's value, by the name of the flag or of its value.
 func kindOfFlag(flag *pflag.Flag, command string) string {
 	value := annotation(flag, valueNote)
 	switch {
@@ -218,7 +219,7 @@ func kindOfFlag(flag *pflag.Flag, command string) string {
 func (c *completer) complete(ctx context.Context, kind, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	switch kind {
 	case "FILE", "DIR", "FOLDER", "INPUT":
-		return nil, cobra.ShellCompDirectiveDefault // the shell's files
+		return nil, cobra.ShellCompDirectiveDefault // file names, completed by the shell
 	case "FORMAT":
 		return []string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp
 	case "LEVEL":
@@ -241,7 +242,7 @@ func (c *completer) complete(ctx context.Context, kind, word string) ([]cobra.Co
 	return c.ask(ctx, kind, word), cobra.ShellCompDirectiveNoFileComp
 }
 
-// ask asks the gateway for names. It gives up without a word: a message would land in the middle of the prompt.
+// ask asks the gateway for names. It prints no error, because that would disturb the prompt.
 func (c *completer) ask(ctx context.Context, kind, prefix string) []string {
 	list, known := listers()[kind]
 	a, talks := c.p.(asker)

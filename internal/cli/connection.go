@@ -30,14 +30,14 @@ const (
 	configFile = "tidemill.yaml"
 )
 
-// connection is the flags of everything that speaks to Kafka.
+// connection has the flags of all commands that connect to Kafka.
 type connection struct {
 	config, data, name string
 	addresses          config.Addresses
 	security           broker.Security
 	redis              platform.RedisSecurity
 	log                string
-	place              config.Place // where the config applies
+	place              config.Place // where the processes run: the limits of the cluster on the config
 }
 
 func (c *connection) flags(f *flagSet) {
@@ -66,8 +66,8 @@ func (c *connection) flags(f *flagSet) {
 	}
 }
 
-// connectionEnv names the variable for each flag. The addresses are not
-// among them: config.ReadAddresses reads theirs, and checks them.
+// connectionEnv returns the variable of each flag. The addresses are missing here because
+// config.ReadAddresses reads and checks their variables.
 func connectionEnv() map[string]string {
 	return map[string]string{
 		"config": "TIDEMILL_CONFIG", "data": "TIDEMILL_DATA", "name": "TIDEMILL_NAME",
@@ -81,7 +81,7 @@ func connectionEnv() map[string]string {
 	}
 }
 
-// open reaches the Kafka that the flags or the environment name.
+// open connects to the Kafka that the flags or the environment name.
 func (c *connection) open(ctx context.Context, s *session, log *slog.Logger) (*platform.Platform, error) {
 	addresses, err := config.ReadAddresses(c.addresses, s.getenv)
 	if err != nil {
@@ -94,8 +94,7 @@ func (c *connection) open(ctx context.Context, s *session, log *slog.Logger) (*p
 	return platform.Open(ctx, platform.Options{Config: conf, Addresses: addresses, Security: c.security, RedisSecurity: c.redis, Logger: log})
 }
 
-// source is where the config is read from: what was said, else the file that
-// lies here.
+// source returns the source of the config: --config, else tidemill.yaml in the current folder.
 func (c *connection) source() *configSource {
 	source := &configSource{path: c.config, name: c.name}
 	if source.path == "" {
@@ -114,18 +113,18 @@ func (c *connection) logger(w io.Writer, level slog.Level) (*slog.Logger, error)
 	return telemetry.Logger(w, level), nil
 }
 
-// configSource is where a config comes from, time and again.
+// configSource reads the config, again at each change.
 type configSource struct {
 	path     string
-	name     string // instead of the config's own
-	optional bool   // no file is the default config
+	name     string // name of the install, instead of the config's
+	optional bool   // whether the file may be missing, for the default config
 	reader   *config.Reader
-	found    atomic.Bool // there was a file once; the watcher may find it while a start still tells of it
+	found    atomic.Bool // whether the file has ever existed; atomic, because the watcher may set it while the start reads it
 
-	plain, named *config.Config // as it was read last, and with the name
+	plain, named *config.Config // newest config as it was read, and with s.name
 }
 
-// shown is the source as people are told of it.
+// shown returns the source as users see it.
 func (s *configSource) shown() string {
 	if s.missing() {
 		return "the defaults; " + configFile + " is read as soon as there is one"
@@ -133,7 +132,7 @@ func (s *configSource) shown() string {
 	return s.path
 }
 
-// folder is where the config lies, which recipes' folders are relative to.
+// folder returns the folder of the config. Recipes' folders are relative to it.
 func (s *configSource) folder() string {
 	if info, err := os.Stat(s.path); err == nil && info.IsDir() {
 		return s.path
@@ -141,9 +140,9 @@ func (s *configSource) folder() string {
 	return filepath.Dir(s.path)
 }
 
-// load reads the config; what has not changed is the same config. A file that
-// was there once and is gone is an error: its streams must not fall back to the
-// default's retention.
+// load reads the config. It returns the same pointer while the config does not change. A file that
+// existed once and is missing now is an error, because its streams must not get the default's
+// retention.
 func (s *configSource) load() (*config.Config, error) {
 	c, err := s.read()
 	if err != nil || s.name == "" {
@@ -174,10 +173,10 @@ func (s *configSource) read() (*config.Config, error) {
 	return c, err
 }
 
-// missing tells whether there may be no file yet.
+// missing reports whether the file may still be missing.
 func (s *configSource) missing() bool { return s.optional && !s.found.Load() }
 
-// The variables that stand for the flags of the same meaning.
+// These variables replace the flags of the same meaning.
 const (
 	envURL       = "TIDEMILL_URL"
 	envToken     = "TIDEMILL_TOKEN"
@@ -185,8 +184,8 @@ const (
 	envCA        = "TIDEMILL_CA"
 )
 
-// reach is the flags of the commands that publish and read, through a gateway
-// or straight at Kafka.
+// reach has the flags of the commands that publish and read, through a gateway or directly on
+// Kafka.
 type reach struct {
 	connection
 	url, tokenFile, ca string
@@ -194,7 +193,7 @@ type reach struct {
 	set *flagSet
 }
 
-// reached lets completion ask the gateway that the command would ask.
+// reached lets completion ask the same gateway as the command.
 func (r *reach) reached() *reach { return r }
 
 func (r *reach) flags(f *flagSet) {
@@ -210,19 +209,19 @@ func (r *reach) gatewayFlags(f *flagSet) {
 	f.fromEnv("ca", envCA)
 }
 
-// way is what a call has chosen.
+// way is the chosen gateway or Kafka.
 type way struct {
-	url     string            // of the gateway; empty is Kafka
-	running *platform.Running // that told us of the gateway, if one did
+	url     string            // URL of the gateway; empty for Kafka
+	running *platform.Running // the tidemill up that wrote the gateway's address; nil if a flag or variable named it
 }
 
-// whereTo explains the choice to people.
+// whereTo explains the choice to users.
 const whereTo = `It speaks to the gateway: the one that --url names, else TIDEMILL_URL, else that of
 a tidemill up that was started in the same folder. With --kafka it goes straight to
 Kafka, and so it does with TIDEMILL_KAFKA where no gateway is named.`
 
-// choose decides where to go: flags before variables, and a gateway before
-// Kafka, because more may reach it.
+// choose chooses between gateway and Kafka. Flags come before variables, and a gateway before
+// Kafka, because more users can reach a gateway.
 func (r *reach) choose(getenv func(string) string) (way, error) {
 	byEnv := strings.TrimSpace(getenv(envURL))
 	switch {
@@ -246,7 +245,7 @@ func (r *reach) choose(getenv func(string) string) (way, error) {
 	return way{url: running.URL, running: &running}, err
 }
 
-// refuse finds a flag that would silently do nothing.
+// refuse returns an error for a flag that would have no effect.
 func (r *reach) refuse(why string, idle func(long string) bool) error {
 	var refused error
 	r.set.Visit(func(f *pflag.Flag) {
@@ -270,7 +269,7 @@ func first(a, b string) string {
 	return b
 }
 
-// open reaches what was chosen.
+// open connects to the chosen gateway or Kafka.
 func (r *reach) open(ctx context.Context, s *session) (target, error) {
 	log, err := r.logger(s.stderr, slog.LevelWarn)
 	if err != nil {
@@ -294,7 +293,7 @@ func (r *reach) open(ctx context.Context, s *session) (target, error) {
 	return &gatewayTarget{g: g, out: s.stderr}, nil
 }
 
-// knock finds the gateway that was chosen.
+// knock connects to the chosen gateway.
 func (r *reach) knock(ctx context.Context, s *session, w way, log *slog.Logger) (*client.Gateway, error) {
 	g, err := r.dial(ctx, s, w, log)
 	if w.running != nil && errors.Is(err, syscall.ECONNREFUSED) {
@@ -304,8 +303,8 @@ func (r *reach) knock(ctx context.Context, s *session, w way, log *slog.Logger) 
 	return g, err
 }
 
-// dial tells the token to a gateway that was named, or that runs on this
-// machine. The folder's addresses may come with anybody's files.
+// dial connects to a gateway. It sends a token only if the user named the gateway or if the gateway
+// is on this machine: the address file may have come with a folder of another person.
 func (r *reach) dial(ctx context.Context, s *session, w way, log *slog.Logger) (*client.Gateway, error) {
 	token, err := r.token(s.getenv)
 	if err != nil {
@@ -319,7 +318,7 @@ func (r *reach) dial(ctx context.Context, s *session, w way, log *slog.Logger) (
 	return g, r.distrust(err)
 }
 
-// distrust says how a command is told whom to trust.
+// distrust adds to a TLS error how to trust the server.
 func (r *reach) distrust(err error) error {
 	var untrusted *tls.CertificateVerificationError
 	var name x509.HostnameError
@@ -343,8 +342,8 @@ func onThisMachine(address string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// token is where the token comes from, nil if there is none: the flag's file,
-// the variable, or the variable's file.
+// token returns the source of the token: the flag's file, the variable or the variable's file. It
+// is nil if there is none.
 func (r *reach) token(getenv func(string) string) (func() (config.Secret, error), error) {
 	file := r.tokenFile
 	if file == "" {

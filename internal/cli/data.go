@@ -13,7 +13,7 @@ import (
 	"tidemill.dev/internal/gateway/client"
 )
 
-// aboutRefs explains to people how a version of a dataset is named.
+// aboutRefs explains to users how to name a version of a dataset.
 const aboutRefs = `A dataset is a versioned tree of files, such as bots/bot-42. DATASET@REF is one
 version of it: REF is a branch, or a commit's id or the beginning of it. Without
 one it is the branch main.`
@@ -29,7 +29,7 @@ func parseVersion(text string) (ofDataset, error) {
 	return ofDataset{dataset, ref}, nil
 }
 
-// between checks a number of positional arguments of which some may be missing.
+// between checks the number of positional arguments if the last ones are optional.
 func between(positional []string, needed int, names ...string) error {
 	if len(positional) >= needed && len(positional) < len(names) {
 		return nil
@@ -37,16 +37,16 @@ func between(positional []string, needed int, names ...string) error {
 	return wants(positional, names[:max(needed, min(len(positional), len(names)))]...)
 }
 
-const shownCommit = 12 // letters of a commit's id
+const shownCommit = 12 // length of a commit's id in lists
 
 func shortCommit(id string) string { return harmless(id[:min(len(id), shownCommit)]) }
 
-// holding is how much a commit holds.
+// holding returns the files and bytes of a commit.
 func holding(c *api.Commit) string {
 	return fmt.Sprintf("%s, %s", count(c.Files, "file"), size(c.Bytes))
 }
 
-// changesOf is what a commit changed.
+// changesOf returns what a commit has changed.
 func changesOf(c *api.Commit) string {
 	return fmt.Sprintf("%s added, %s changed, %s removed", thousands(int64(c.Added)), thousands(int64(c.Changed)), thousands(int64(c.Removed)))
 }
@@ -119,7 +119,7 @@ func listDatasets(w io.Writer, all []api.Dataset) error {
 	return columns(w, rows)
 }
 
-// onDay is a time of long ago or of today, as the machine's clock shows it.
+// onDay formats a time with its date, in the machine's time zone.
 func onDay(t time.Time) string { return t.Local().Format("2006-01-02 15:04") }
 
 func dataLogCommand() command {
@@ -195,7 +195,7 @@ func tabulateCommits(w io.Writer, all []api.Commit) error {
 	return columns(w, rows)
 }
 
-// authorOf is the run or the person that committed.
+// authorOf returns the run or the person that made a commit.
 func authorOf(c *api.Commit) string {
 	if c.Run != "" {
 		return "run " + harmless(c.Run[:min(len(c.Run), shownCommit)])
@@ -203,7 +203,7 @@ func authorOf(c *api.Commit) string {
 	return orDash(harmless(c.By))
 }
 
-// compare says what a put would change.
+// compare prints the changes that a put would make.
 func (w *putting) compare(ctx context.Context, s *session) error {
 	left := make(map[string]*api.File, len(w.files))
 	for i := range w.files {
@@ -222,7 +222,7 @@ func (w *putting) compare(ctx context.Context, s *session) error {
 		}
 		return nil
 	})
-	if err != nil && client.Status(err) != http.StatusNotFound { // a branch that is not there is made
+	if err != nil && client.Status(err) != http.StatusNotFound { // a put makes the branch if it does not exist
 		return err
 	}
 	for i := range w.files {

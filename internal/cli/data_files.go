@@ -19,7 +19,7 @@ import (
 	"tidemill.dev/internal/gateway/client"
 )
 
-// files lists the files of a version as they come: there may be millions.
+// files prints the files of a version while it receives them: there may be millions.
 func (l *dataList) files(ctx context.Context, s *session, g *client.Gateway, positional []string) error {
 	v, err := parseVersion(positional[0])
 	if err != nil {
@@ -45,7 +45,7 @@ func (l *dataList) files(ctx context.Context, s *session, g *client.Gateway, pos
 	return nil
 }
 
-// lineShower prints one thing a line, as JSON or as text.
+// lineShower returns a function that prints one item a line, as JSON or as text.
 func lineShower[T any](w io.Writer, output string, text func(T) string) func(T) error {
 	if output == "json" {
 		return func(v T) error {
@@ -179,15 +179,15 @@ func (p *dataPut) accept(positional []string) error {
 	return err
 }
 
-// putting is one call, on its way.
+// putting is the state of one put.
 type putting struct {
 	*dataPut
 	g     *client.Gateway
 	dir   string
 	asked api.CommitAsked
 	files []api.File
-	bytes int64 // of the files
-	moved int64 // that the store lacked
+	bytes int64 // size of all files
+	moved int64 // bytes that the store did not have
 	shown *carried
 	began time.Time
 }
@@ -220,7 +220,7 @@ func (p *dataPut) run(ctx context.Context, s *session, positional []string) erro
 	return w.tell(s, &committed)
 }
 
-// scan reads what is to be put.
+// scan reads the files to be put.
 func (w *putting) scan(ctx context.Context) error {
 	info, err := os.Stat(w.dir)
 	if err != nil {
@@ -243,8 +243,8 @@ func (w *putting) scan(ctx context.Context) error {
 	return err
 }
 
-// put uploads what is missing and commits. What a collection has taken between
-// the two is put again.
+// put uploads the missing files and commits. If a garbage collection removes one before the commit,
+// put uploads it again.
 func (w *putting) put(ctx context.Context) (done api.Committed, err error) {
 	changes := make([]api.Change, len(w.files))
 	for i := range w.files {
@@ -360,19 +360,19 @@ func (p *dataGet) run(ctx context.Context, s *session, positional []string) erro
 	return nil
 }
 
-// carried counts files and bytes that are read or moved and, on a terminal,
-// shows them on one line.
+// carried counts the files and bytes that are read or moved. On a terminal it shows them on one
+// line.
 type carried struct {
 	out   io.Writer
 	shown bool
 
 	mu         sync.Mutex
 	verb       string
-	files, all int // all is 0 while nobody knows
+	files, all int // all is 0 while the number is not known
 	bytes, sum int64
 	began      time.Time
 	drawn      bool
-	troubled   time.Time // when a failure was told last
+	troubled   time.Time // time of the last failure that was printed
 	stopping   chan struct{}
 	drawing    sync.WaitGroup
 	once       sync.Once
@@ -384,7 +384,7 @@ func startCarried(out io.Writer) *carried {
 	return c
 }
 
-// next begins a new stretch of the work.
+// next begins the next phase of the work.
 func (c *carried) next(verb string, files int, bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -400,7 +400,7 @@ func (c *carried) add(files int, bytes int64) {
 
 const troubleEvery = 10 * time.Second
 
-// trouble tells of a failure that is tried again, but not of each of many.
+// trouble prints a failure that is retried, at most every ten seconds.
 func (c *carried) trouble(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -430,7 +430,7 @@ func (c *carried) draw() {
 	}
 }
 
-// line is the state as one line. Called with the lock held.
+// line formats the state as one line. The caller holds the lock.
 func (c *carried) line(took time.Duration) string {
 	rate := size(int64(float64(c.bytes)/max(took.Seconds(), 0.001))) + "/s"
 	if c.all == 0 {
@@ -452,7 +452,7 @@ func (c *carried) wipe() {
 	}
 }
 
-// stop takes the line away. It may be called twice.
+// stop clears the line. It may be called twice.
 func (c *carried) stop() {
 	c.once.Do(func() {
 		close(c.stopping)

@@ -24,7 +24,7 @@ func TestLinesOfWhatIsCarried(t *testing.T) {
 	}
 }
 
-// Of many failures that pass, one is told, without what a terminal would obey.
+// Of many failures in a short time one is printed, without terminal control characters.
 func TestTroubleIsToldOnce(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

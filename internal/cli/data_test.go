@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// folder leaves files of a text each in a new folder.
+// folder makes a folder with text files.
 func folder(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -124,7 +124,7 @@ func TestSlipsWithData(t *testing.T) {
 	}
 }
 
-// Who is interrupted is told how to go on.
+// An interrupted put says how to continue.
 func TestInterruptedPut(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()

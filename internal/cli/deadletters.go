@@ -36,7 +36,7 @@ a receipt, and has left the list. --reason finds a part of the reason.
 	}
 }
 
-// letterFlags say which dead letters are meant.
+// letterFlags select dead letters.
 type letterFlags struct{ api.LetterSelection }
 
 func (l *letterFlags) flags(f *flagSet, reason string) {
@@ -61,7 +61,7 @@ func (l *letterFlags) check() error {
 	return nil
 }
 
-// says reports whether a flag limits what is meant.
+// says reports whether a flag limits the selection.
 func (l *letterFlags) says() bool {
 	return l.Trigger+l.Reason+l.Type+l.Key+l.Stream+l.Since+l.Until != ""
 }
@@ -121,7 +121,7 @@ func (l *letterList) run(ctx context.Context, s *session, _ []string) error {
 
 const letterPage = 1000
 
-// gatherLetters turns pages until there are as many as are wanted.
+// gatherLetters reads pages until it has enough dead letters.
 func gatherLetters(ctx context.Context, g *client.Gateway, of api.LetterSelection, limit int) (all []api.DeadLetter, total int, err error) {
 	all = []api.DeadLetter{}
 	for cursor := ""; ; {
@@ -139,7 +139,7 @@ func gatherLetters(ctx context.Context, g *client.Gateway, of api.LetterSelectio
 	}
 }
 
-const shownID = 10 // letters of an id; its beginning will do
+const shownID = 10 // length of an id in lists; its beginning is enough
 
 func shortID(id string) string { return harmless(id[:min(len(id), shownID)]) }
 
@@ -157,7 +157,7 @@ func tabulateLetters(w io.Writer, all []api.DeadLetter) error {
 	return t.Flush()
 }
 
-// whose delivery failed: a trigger's, or a scorer's, which its group names.
+// whose returns the trigger or the scorer that failed. The group names the scorer.
 func whose(l *api.DeadLetter) string {
 	scorer, is := strings.CutPrefix(l.Group, tidemill.ScorerGroup(""))
 	if l.Trigger == "" && is {
@@ -166,7 +166,7 @@ func whose(l *api.DeadLetter) string {
 	return l.Trigger
 }
 
-// advise says how much is not shown, and what can be done.
+// advise says how many are not shown, and suggests the next command.
 func (l *letterList) advise(w io.Writer, all []api.DeadLetter, total int) {
 	fmt.Fprintln(w)
 	if total > len(all) {
@@ -310,7 +310,7 @@ func showAttempts(w io.Writer, whole *api.WholeLetter) {
 	}
 }
 
-// indented is a text of several lines, each without what a terminal would obey.
+// indented indents each line of a text and removes terminal control characters.
 func indented(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -334,7 +334,7 @@ func showEventOf(w io.Writer, whole *api.WholeLetter) {
 	}
 }
 
-// nextForLetter is what one may want to do with it now.
+// nextForLetter suggests the next command for a dead letter.
 func nextForLetter(l *api.DeadLetter) string {
 	switch {
 	case l.State == api.LetterResolved:
@@ -349,11 +349,11 @@ func nextForLetter(l *api.DeadLetter) string {
 	return "\nNext: tidemill dl replay " + shortID(l.ID) + "\n      tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
 }
 
-// receipts waits for the ends of replays.
+// receipts waits for the receipts of replays.
 type receipts struct {
 	s      *session
 	tail   *client.Tail
-	wanted map[string]bool // letters
+	wanted map[string]bool // ids of the dead letters without a receipt
 	asked  int
 
 	delivered, again, other int
@@ -369,7 +369,7 @@ func followReceipts(ctx context.Context, g *client.Gateway, s *session) (*receip
 
 func (r *receipts) close() { r.tail.Close() }
 
-// expect adds letters whose receipts are to be waited for.
+// expect adds dead letters to wait for.
 func (r *receipts) expect(ids []string) {
 	for _, id := range ids {
 		r.wanted[id] = true
@@ -377,11 +377,10 @@ func (r *receipts) expect(ids []string) {
 	r.asked += len(ids)
 }
 
-// shownReceipts is how many receipts are shown one by one.
+// shownReceipts is the largest number of receipts that are shown one by one.
 const shownReceipts = 25
 
-// run shows the receipts until all are there. Ctrl-C ends the waiting and
-// nothing else.
+// run prints the receipts until it has all. Ctrl-C ends only the waiting, not the replay.
 func (r *receipts) run(ctx context.Context) error {
 	for len(r.wanted) > 0 {
 		batch, err := r.tail.Next(ctx)
@@ -432,7 +431,7 @@ func (r *receipts) take(e *follow.Event) {
 	fmt.Fprintln(r.s.stdout, harmless(line))
 }
 
-// sum tells how it all ended. What failed again is no success.
+// sum prints the totals. It returns an error if a dead letter has failed again.
 func (r *receipts) sum() error {
 	fmt.Fprintf(r.s.stdout, "Delivered %s", count(r.delivered, "dead letter"))
 	if r.other > 0 {

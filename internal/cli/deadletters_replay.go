@@ -10,7 +10,7 @@ import (
 	"tidemill.dev/internal/gateway/client"
 )
 
-// letterAsk is the flags of what is done with dead letters.
+// letterAsk has the flags of the commands that replay or drop dead letters.
 type letterAsk struct {
 	gate
 	letterFlags
@@ -34,7 +34,7 @@ func (a *letterAsk) accept(positional []string) error {
 	return a.check()
 }
 
-// selection is what is meant, the ids written out.
+// selection returns the selected dead letters, with full ids.
 func (a *letterAsk) selection(ctx context.Context, g *client.Gateway, ids []string) (api.LetterSelection, error) {
 	s := a.LetterSelection
 	s.All = a.all
@@ -48,7 +48,7 @@ func (a *letterAsk) selection(ctx context.Context, g *client.Gateway, ids []stri
 	return s, nil
 }
 
-// sayRefused tells with which letters it cannot be done, and why.
+// sayRefused prints which dead letters were refused, and why.
 func sayRefused(w io.Writer, done *api.LetterDone) {
 	for _, g := range done.Refused {
 		fmt.Fprintf(w, "Not %s", count(g.Count, "dead letter"))
@@ -117,7 +117,7 @@ func (p *letterReplay) run(ctx context.Context, s *session, positional []string)
 	}
 	var wait *receipts
 	if !p.noWait && !p.dryRun {
-		if wait, err = followReceipts(ctx, g, s); err != nil { // before it is asked for, so that none is missed
+		if wait, err = followReceipts(ctx, g, s); err != nil { // before the request, so that no receipt is missed
 			return err
 		}
 		defer wait.close()
@@ -137,7 +137,7 @@ func (p *letterReplay) run(ctx context.Context, s *session, positional []string)
 	return wait.run(ctx)
 }
 
-// ask asks as often as there are letters left.
+// ask sends requests until no dead letters are left.
 func (p *letterReplay) ask(ctx context.Context, g *client.Gateway, of api.LetterSelection, wait *receipts) (*api.LetterDone, error) {
 	var all api.LetterDone
 	for {
@@ -149,7 +149,7 @@ func (p *letterReplay) ask(ctx context.Context, g *client.Gateway, of api.Letter
 			wait.expect(got.Letters)
 		}
 		all.Letters, all.Commands = append(all.Letters, got.Letters...), append(all.Commands, got.Commands...)
-		if len(all.Letters) == len(got.Letters) { // the first
+		if len(all.Letters) == len(got.Letters) { // the first request
 			all.Matched, all.Replaying, all.Refused = got.Matched, got.Replaying, got.Refused
 		}
 		if all.Left = got.Left; p.dryRun || got.Left == 0 || len(got.Letters) == 0 {
@@ -176,11 +176,11 @@ func (p *letterReplay) tell(s *session, got *api.LetterDone) {
 	}
 }
 
-// sayWhatDelays tells who waits what he may wait for in vain.
+// sayWhatDelays prints why a receipt may never come: no dispatcher runs, or a trigger is paused.
 func sayWhatDelays(ctx context.Context, g *client.Gateway, s *session, got *api.LetterDone) {
 	now, err := g.Triggers(ctx)
 	if err != nil {
-		return // the receipts will tell
+		return // without advice, the receipts still come
 	}
 	if now.Dispatchers != nil && *now.Dispatchers == 0 {
 		fmt.Fprintln(s.stderr, "Nothing delivers now: no dispatcher runs. tidemill up or tidemill serve dispatcher starts one.")
@@ -221,7 +221,7 @@ type letterDrop struct {
 
 func (d *letterDrop) flags(f *flagSet) {
 	f.text(&d.reason, "reason", "", "TEXT", "why, for the receipts")
-	d.letterAsk.flags(f, "with") // its own reason has the flag of that name
+	d.letterAsk.flags(f, "with") // because --reason is the reason of the drop
 }
 
 func (d *letterDrop) accept(positional []string) error {

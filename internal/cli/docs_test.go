@@ -25,12 +25,11 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// Every YAML and every command in the documents is run here, each document in
-// a folder of its own with a `tidemill up` beside it, so that none can rot.
+// The test executes every YAML and every command in the documents, each document in a folder of its
+// own with its own `tidemill up`, so that the documents stay correct.
 //
-// A block's language says what is done with it: sh is run line by line, yaml is
-// read as a config and left as tidemill.yaml, and a block with file=NAME is
-// left under that name for the commands behind it.
+// The language of a block says how: sh is executed line by line; yaml is parsed as a config and
+// written to tidemill.yaml. A block with file=NAME is written to that file, for later commands.
 
 func TestDocumentsAreTrue(t *testing.T) {
 	root, err := filepath.Abs("../..")
@@ -71,16 +70,16 @@ func TestDocumentsAreTrue(t *testing.T) {
 	}
 }
 
-// document is what is known while one document's blocks are gone through.
+// document is the state while the blocks of one document are executed.
 type document struct {
 	root    string
 	targets []string
 	up      bool
-	url     string            // of its gateway
-	changed bool              // the config, since up was told of it last
-	letters int               // that were written for it
-	ports   map[string]string // those that programs of the document have here
-	port    string            // of the next program, as the document has it
+	url     string            // URL of its gateway
+	changed bool              // whether the config has changed since up applied it
+	letters int               // number of dead letters that were written for it
+	ports   map[string]string // port in the document, to the port of its program here
+	port    string            // port in the document of the next program
 }
 
 func (d *document) check(t *testing.T, b block) {
@@ -106,12 +105,11 @@ func (d *document) check(t *testing.T, b block) {
 	}
 }
 
-// notOurs are programs that the documents name and that are not run here. What
-// publishes from other languages is run by e2e/peers.
+// notOurs are programs in the documents that are not executed here. e2e/peers runs the publishers
+// in other languages.
 var notOurs = []string{"export", "kafka-acls", "go", "pip", "python3", "npm", "node", "kubectl", "helm"}
 
-// variable is what the documents may expect of the environment: where their
-// tidemill up is, which lets everybody in.
+// variable returns the environment variables of the documents. Their tidemill up needs no token.
 func (d *document) variable(t *testing.T) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		switch name {
@@ -131,8 +129,8 @@ func (d *document) variable(t *testing.T) func(string) (string, bool) {
 	}
 }
 
-// letter writes a dead letter of the document's trigger, and is its id once the
-// gateway lists it: a document says $ID for the one that its reader looks at.
+// letter writes a dead letter of the document's trigger, waits until the gateway lists it, and
+// returns its id. It is the value of $ID in a document.
 func (d *document) letter(t *testing.T) string {
 	d.start(t)
 	running, _, err := platform.Find(dataFolder)
@@ -166,18 +164,18 @@ func (d *document) letter(t *testing.T) string {
 	return v.ID
 }
 
-// run is the id of the document's newest run: what $RUN stands for.
+// run returns the id of the document's newest run. It is the value of $RUN.
 func (d *document) run(t *testing.T) string {
 	d.start(t)
 	var all []api.RunShown
 	if err := json.Unmarshal([]byte(call(t, "", "runs", "-o", "json").out), &all); err != nil || len(all) == 0 {
 		t.Fatalf("a document says $RUN, and has started none: %v", err)
 	}
-	return all[0].ID // the newest
+	return all[0].ID // the newest run
 }
 
-// model is the name of the document's model once all of its runs have ended and
-// their versions are judged: what $MODEL stands for.
+// model returns the name of the document's model, after all runs have ended and all versions are
+// judged. It is the value of $MODEL.
 func (d *document) model(t *testing.T) (name string) {
 	d.start(t)
 	eventually(t, func() bool {
@@ -216,8 +214,8 @@ func (d *document) command(t *testing.T, args []string) {
 
 var functionAt = regexp.MustCompile(`is up to=\S*:(\d+)`)
 
-// program builds and starts a program of this repository, on a free port instead of
-// the document's, and stops it with the document's test.
+// program builds and starts a program of this repository, on a free port instead of the document's.
+// It stops the program at the end of the document's test.
 func (d *document) program(t *testing.T, name string) {
 	binary := filepath.Join(t.TempDir(), "program")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, name)
@@ -245,8 +243,8 @@ func (d *document) program(t *testing.T, name string) {
 	})
 }
 
-// curl runs the real one, which fails here where an answer is an error. What
-// the documents call by its usual address is somewhere else here.
+// curl runs the real curl, and the test fails if the answer is an error. The usual address in the
+// documents is replaced by the one of this test.
 func (d *document) curl(t *testing.T, args []string) {
 	d.start(t)
 	for i := range args {
@@ -267,8 +265,8 @@ func (d *document) curl(t *testing.T, args []string) {
 	}
 }
 
-// tidemill runs a command of ours. One that would stay, or that names a server
-// which only the document has, is parsed and no more.
+// tidemill runs a command. A command that does not end or that names a server of the example domain
+// is only parsed.
 func (d *document) tidemill(t *testing.T, args []string) {
 	called, err := parse(args, os.Getenv)
 	if err != nil {
@@ -281,7 +279,7 @@ func (d *document) tidemill(t *testing.T, args []string) {
 	}
 	d.start(t)
 	if name == "dead-letters replay" {
-		args = append(args, "--no-wait") // nobody is there who takes them
+		args = append(args, "--no-wait") // no test waits for receipts
 	}
 	var out, errs syncBuffer
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -294,9 +292,8 @@ func (d *document) tidemill(t *testing.T, args []string) {
 	}
 }
 
-// start starts the document's `tidemill up`, once, and waits until it has told
-// its addresses. Where the document has changed the config since, it waits until
-// that has been taken up, as its reader does.
+// start starts the document's `tidemill up` once and waits until it has printed its addresses. If
+// the document has changed the config since then, it waits until the change is applied.
 func (d *document) start(t *testing.T) {
 	if d.up {
 		if d.changed {
@@ -379,13 +376,13 @@ func writeFile(t *testing.T, name, text string) {
 
 var reference = regexp.MustCompile(`\$\{?([A-Z_]+)\}?`)
 
-// words splits a line as a shell does, as far as the documents need: quotes,
-// comments, and the variables that are known.
+// words splits a line as a shell does, as far as the documents need it: quotes, comments, and known
+// variables.
 func words(line string, variable func(string) (string, bool)) []string {
 	var all []string
 	var word, part strings.Builder
 	quote, open := rune(0), false
-	end := func(literal bool) { // of a part of a word
+	end := func(literal bool) { // ends a part of a word
 		text := part.String()
 		if !literal {
 			text = reference.ReplaceAllStringFunc(text, func(r string) string {
@@ -442,7 +439,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// The next steps that up prints work as they are printed.
+// The next steps that up prints work without a change.
 func TestNextStepsWork(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -11,16 +11,17 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flagSet is a command's flags: pflag's, with a name for the value of each and the variable that can stand for it.
+// flagSet is a command's flags: pflag's, with a name for each value and the variable that replaces
+// the flag.
 type flagSet struct{ *pflag.FlagSet }
 
 // The annotations of a flag.
 const (
 	valueNote    = "tidemill value"    // name of the value, as help shows it
-	variableNote = "tidemill variable" // variable that stands for the flag
+	variableNote = "tidemill variable" // variable that replaces the flag
 )
 
-// text adds a flag with a value. Its default is the value that p points at.
+// text adds a flag with a value. *p is its default.
 func (f *flagSet) text(p *string, long, short, value, usage string) {
 	f.StringVarP(p, long, shortOf(long, short), *p, usage)
 	f.note(long, valueNote, value)
@@ -38,16 +39,16 @@ func (f *flagSet) span(p *time.Duration, long, value, usage string) {
 
 func (f *flagSet) yes(p *bool, long, usage string) { f.BoolVar(p, long, *p, usage) }
 
-// yesOr is yes with a short name too.
+// yesOr is yes with a short name.
 func (f *flagSet) yesOr(p *bool, long, short, usage string) { f.BoolVarP(p, long, short, *p, usage) }
 
-// each adds a flag that may be given several times.
+// each adds a flag that may be repeated.
 func (f *flagSet) each(long, value, usage string, take func(string) error) {
 	f.FuncP(long, shortOf(long, ""), usage, take)
 	f.note(long, valueNote, value)
 }
 
-// several adds a flag whose values are separated by commas, and that may be given several times.
+// several adds a flag with values separated by commas. It may be repeated.
 func (f *flagSet) several(p *[]string, long, value, usage string) {
 	f.each(long, value, usage, func(text string) error {
 		for item := range strings.SplitSeq(text, ",") {
@@ -57,14 +58,14 @@ func (f *flagSet) several(p *[]string, long, value, usage string) {
 	})
 }
 
-// optional adds a flag whose value may be left out: --stale, --stale=7d.
+// optional adds a flag with an optional value: --stale, --stale=7d.
 func (f *flagSet) optional(p *string, long, value, alone, usage string) {
 	f.StringVar(p, long, *p, usage)
 	f.Lookup(long).NoOptDefVal = alone
 	f.note(long, valueNote, value)
 }
 
-// shortOf gives a flag of one letter, such as -d, that letter as its short name.
+// shortOf returns the short name of a flag. A long name of one letter is also the short name.
 func shortOf(long, short string) string {
 	if len(long) == 1 {
 		return long
@@ -83,10 +84,10 @@ func annotation(f *pflag.Flag, kind string) string {
 	return ""
 }
 
-// fromEnv lets a variable stand for a flag that is not given.
+// fromEnv names the variable that is used if the flag is missing.
 func (f *flagSet) fromEnv(long, variable string) { f.note(long, variableNote, variable) }
 
-// readEnv sets each flag that is not given and whose variable is set.
+// readEnv sets each missing flag whose variable is set.
 func (f *flagSet) readEnv(getenv func(string) string) (err error) {
 	f.VisitAll(func(flag *pflag.Flag) {
 		variable := annotation(flag, variableNote)
@@ -104,7 +105,8 @@ func (f *flagSet) readEnv(getenv func(string) string) (err error) {
 	return err
 }
 
-// twoDashes turns a long flag with one dash, such as -from, into one with two. Both were valid before pflag read the flags.
+// twoDashes turns a long flag with one dash, such as -from, into one with two. Both were valid
+// before the program used pflag.
 func twoDashes(root *cobra.Command, args []string) []string {
 	args = append([]string{}, args...)
 	long := func(c *cobra.Command) {
@@ -125,7 +127,7 @@ func twoDashes(root *cobra.Command, args []string) []string {
 	return args
 }
 
-// flagError words an error of pflag as the next step for the caller.
+// flagError explains an error of pflag and suggests a correction.
 func flagError(c *cobra.Command, call []string, err error) error {
 	var unknown *pflag.NotExistError
 	var missing *pflag.ValueRequiredError
@@ -145,7 +147,7 @@ func flagError(c *cobra.Command, call []string, err error) error {
 	return usagef("%v", err)
 }
 
-// asCalled is the flag's short name if the call has it, else its long one.
+// asCalled returns the flag as the call wrote it: short or long.
 func asCalled(flag *pflag.Flag, call []string) string {
 	for _, arg := range call {
 		if flag.Shorthand != "" && strings.HasPrefix(arg, "-"+flag.Shorthand) && !strings.HasPrefix(arg, "--") {
@@ -160,7 +162,7 @@ func unknownFlag(f *flagSet, command, arg string) error {
 	two := strings.HasPrefix(arg, "--")
 	var known []string
 	f.VisitAll(func(flag *pflag.Flag) {
-		if !two || len(flag.Name) > 1 { // two dashes are no slip of a short flag
+		if !two || len(flag.Name) > 1 { // with two dashes it is not a mistyped short flag
 			known = append(known, flag.Name)
 		}
 	})
@@ -181,7 +183,7 @@ func dashed(name string) string {
 	return "--" + name
 }
 
-// plain words the error of a value that does not parse.
+// plain explains the error of a value that does not parse.
 func plain(f *pflag.Flag, err error) error {
 	kind := f.Value.Type()
 	switch {

@@ -91,7 +91,7 @@ func (p *keyForget) run(ctx context.Context, s *session, positional []string) er
 	return p.tell(s.stdout, &end)
 }
 
-// agreed asks whoever sits there. What is piped in cannot say yes by accident.
+// agreed asks the user at the terminal. Piped input cannot confirm by accident.
 func agreed(ctx context.Context, s *session, there *tidemill.KeyForgotten) error {
 	f, ok := s.stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -111,8 +111,7 @@ func agreed(ctx context.Context, s *session, there *tidemill.KeyForgotten) error
 
 const lookForReceipt = 500 * time.Millisecond
 
-// await looks for the receipt until it is there. Ctrl-C ends the waiting, not
-// what goes on.
+// await polls for the receipt. Ctrl-C ends only the waiting, not the forgetting.
 func (p *keyForget) await(ctx context.Context, g *client.Gateway, end *api.KeyEnd) error {
 	look := time.NewTicker(lookForReceipt)
 	defer look.Stop()
@@ -122,7 +121,7 @@ func (p *keyForget) await(ctx context.Context, g *client.Gateway, end *api.KeyEn
 		case err == nil && now.Done:
 			*end = now
 			return nil
-		case err != nil && client.Status(err) != http.StatusNotFound: // it has not begun yet
+		case err != nil && client.Status(err) != http.StatusNotFound: // not found means that it has not begun
 			return err
 		}
 		select {
@@ -150,7 +149,7 @@ func (p *keyForget) tell(w io.Writer, end *api.KeyEnd) error {
 	return nil
 }
 
-// sayEnd writes a receipt for people.
+// sayEnd prints a receipt for people.
 func sayEnd(w io.Writer, r *tidemill.KeyForgotten) {
 	for i := range r.Runs {
 		fmt.Fprintf(w, "  %s of recipe %s\n", count(len(r.Runs[i].Runs), "run"), r.Runs[i].Recipe)

@@ -17,24 +17,23 @@ import (
 	"tidemill.dev/config"
 )
 
-// guides are the documents that are followed word for word, by tests of their
-// own: TestDocumentsAreTrue leaves their commands to these.
+// guides are the documents that have tests of their own, which follow each document word for word.
+// TestDocumentsAreTrue does not execute their commands.
 var guides = []string{"docs/scoring.md", "docs/train.md", "examples/intents/README.md", "examples/stages/README.md"}
 
-// guide is such a document: a shell runs its commands, in a folder as its reader
-// has it, and finds this program as tidemill.
+// guide is one of these documents. A shell runs its commands, in the folder that its reader would
+// have, and finds this program as tidemill.
 type guide struct {
 	*testing.T
-	dir    string // where the reader is
+	dir    string // current folder of the shell
 	bin    string
-	data   string // of its tidemill up
+	data   string // data folder of its tidemill up
 	server *server
 	blocks []block
 	next   int
 }
 
-// openGuide opens a document of the repository at root, for a reader who is in the
-// folder dir.
+// openGuide opens a document of this repository. Its commands begin in the folder dir.
 func openGuide(t *testing.T, document, dir string) *guide {
 	t.Helper()
 	if _, err := exec.LookPath("sh"); err != nil {
@@ -45,7 +44,7 @@ func openGuide(t *testing.T, document, dir string) *guide {
 		t.Fatal(err)
 	}
 	g := &guide{T: t, dir: dir, bin: t.TempDir(), blocks: blocksOf(string(text))}
-	// up takes free ports, for other tests run beside this one.
+	// up takes free ports, because other tests run at the same time.
 	script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = up ]; then\n\tshift\n\tset -- up --kafka-port 0 --redis-port 0 --listen 127.0.0.1:0 \"$@\"\nfi\n%s=1 exec '%s' \"$@\"\n", asMain, os.Args[0])
 	if err := os.WriteFile(filepath.Join(g.bin, "tidemill"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
@@ -53,8 +52,8 @@ func openGuide(t *testing.T, document, dir string) *guide {
 	return g
 }
 
-// do follows the document to the end of its next block of commands, and returns
-// what they print. Files on the way are left where it says.
+// do follows the document to the end of its next block of commands, and returns their output. It
+// also writes the files on the way.
 func (g *guide) do() string {
 	g.Helper()
 	for ; g.next < len(g.blocks); g.next++ {
@@ -74,7 +73,7 @@ func (g *guide) do() string {
 	return ""
 }
 
-// commands runs those of a block in a shell; what stays is left running.
+// commands runs a block in a shell. It starts tidemill up in the background.
 func (g *guide) commands(text string) string {
 	g.Helper()
 	var now []string
@@ -115,7 +114,7 @@ func (g *guide) command(ctx context.Context, text string) *exec.Cmd {
 	return cmd
 }
 
-// up starts the document's tidemill up, and waits until it is found.
+// up starts the document's tidemill up, and waits until it answers.
 func (g *guide) up() {
 	g.Helper()
 	g.data = filepath.Join(g.dir, dataFolder)
@@ -139,7 +138,7 @@ func (g *guide) up() {
 	})
 }
 
-// until waits as the reader does: until what a command prints has all of these.
+// until polls a command until its output has all the wanted texts, as the reader would.
 func (g *guide) until(command string, want ...string) string {
 	g.Helper()
 	ctx, cancel := context.WithTimeout(g.Context(), patience)
@@ -159,7 +158,7 @@ func (g *guide) until(command string, want ...string) string {
 	}
 }
 
-// end says that all commands were followed.
+// end checks that all commands were followed.
 func (g *guide) end() {
 	g.Helper()
 	for _, b := range g.blocks[g.next:] {
@@ -169,8 +168,7 @@ func (g *guide) end() {
 	}
 }
 
-// repository is a folder with what the examples need of this one: that they are
-// a module, and themselves.
+// repository makes a folder with the examples and this module's go.mod and go.sum.
 func repository(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A newcomer comes from init to a trainer of their own: its first version is
-// refused beside the champion, its second one takes that one's place.
+// A newcomer gets from init to a trainer of their own. Its first version is refused, because it is
+// worse than the champion; its second becomes the champion.
 func TestTrainIsFollowed(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("there is no python3 here, which docs/train.md asks for")
@@ -35,16 +35,15 @@ func TestTrainIsFollowed(t *testing.T) {
 	g.end()
 }
 
-// start follows the block that asks for a run, once up has said for the nth time
-// that it has taken a change up.
+// start follows the block that starts a run, after up has applied its nth change of the config.
 func (g *guide) start(n int) {
 	g.Helper()
 	eventually(g.T, func() bool { return strings.Count(g.server.stderr.String(), `"config applied"`) >= n })
 	mention(g.T, "runs start", g.do(), "intent")
 }
 
-// Three bots: two have a champion, one is refused. Better data are promoted,
-// worse ones refused.
+// Three bots: two get a champion, the third's version is refused. Better data are promoted, worse
+// ones are refused.
 func TestIntentsIsFollowed(t *testing.T) {
 	needGo(t)
 	t.Parallel()
@@ -66,8 +65,8 @@ func TestIntentsIsFollowed(t *testing.T) {
 	g.end()
 }
 
-// A commit after another: one put makes all three stages run, one that has
-// nothing new the first alone.
+// A put with new data makes all three stages run. A put that changes no result makes only the first
+// one run.
 func TestStagesIsFollowed(t *testing.T) {
 	needGo(t)
 	t.Parallel()
@@ -102,13 +101,13 @@ func TestStagesIsFollowed(t *testing.T) {
 
 var commitOf = regexp.MustCompile(`(?m)^[0-9a-z]{8,}`)
 
-// commits are how many a dataset has.
+// commits returns how many commits a dataset has.
 func (g *guide) commits(dataset string) int {
 	g.Helper()
 	return len(commitOf.FindAllString(g.until("data log "+dataset), -1))
 }
 
-// wantRuns waits until a recipe has had so many runs, and all have succeeded.
+// wantRuns waits until a recipe has had n runs, all successful.
 func (g *guide) wantRuns(recipe string, n int) {
 	g.Helper()
 	eventually(g.T, func() bool {
@@ -126,7 +125,7 @@ func needGo(t *testing.T) {
 	}
 }
 
-// The files of all examples are read as `up` reads them.
+// The configs of all examples are valid.
 func TestExamplesConfigs(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join("..", "..", "examples", "*", "tidemill.yaml"))

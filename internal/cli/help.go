@@ -94,7 +94,7 @@ func explain(c *cobra.Command, w io.Writer) {
 	_ = t.Flush()
 }
 
-// fullName is a command's name without the program's.
+// fullName returns a command's name without the program's.
 func fullName(c *cobra.Command) string {
 	return strings.TrimPrefix(strings.TrimPrefix(c.CommandPath(), "tidemill"), " ")
 }
@@ -121,10 +121,10 @@ func listCommands(w io.Writer, all []command, prefix string) {
 			fmt.Fprintf(t, "  %s\t%s\n  \t  %s\n", c.name, c.summary, c.examples[0].line)
 		}
 	}
-	_ = t.Flush() // the writer of a help text has nobody to report to
+	_ = t.Flush() // an error of a help text cannot be reported
 }
 
-// exampleText is the examples as help prints them.
+// exampleText formats the examples of a help text.
 func exampleText(all []example) string {
 	var lines []string
 	for _, e := range all {
@@ -163,8 +163,8 @@ func flagLines(flags *pflag.FlagSet) (lines []string) {
 	return lines
 }
 
-// variableOf names the variable of a flag. config.ReadAddresses reads those of the two addresses, and reach reads those that it has to
-// weigh against them.
+// variableOf returns the variable of a flag. config.ReadAddresses reads the variables of the two
+// addresses; reach reads those whose priority depends on other flags.
 func variableOf(f *pflag.Flag) string {
 	switch f.Name {
 	case "kafka":
@@ -179,7 +179,7 @@ func variableOf(f *pflag.Flag) string {
 	return annotation(f, variableNote)
 }
 
-// didYouMean asks whether a known word was meant; it is empty if none is near.
+// didYouMean suggests the known word that is nearest; empty if none is near.
 func didYouMean(word string, known []string) string {
 	if n, ok := nearest(word, known); ok {
 		return " did you mean " + n + "?"
@@ -187,7 +187,8 @@ func didYouMean(word string, known []string) string {
 	return ""
 }
 
-// nearest is the known word that was probably meant: it has the word as its prefix, or at most a third of its letters differ.
+// nearest returns the known word that was probably meant: one that begins with the word, or one of
+// which at most a third of the letters differ.
 func nearest(word string, known []string) (string, bool) {
 	if i := slices.IndexFunc(known, func(k string) bool { return len(word) > 1 && strings.HasPrefix(k, word) }); i >= 0 {
 		return known[i], true
@@ -201,7 +202,7 @@ func nearest(word string, known []string) (string, bool) {
 	return best, best != ""
 }
 
-// count is a number with its noun.
+// count formats a number with its noun.
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -209,7 +210,7 @@ func count(n int, noun string) string {
 	return thousands(int64(n)) + " " + noun + "s"
 }
 
-// thousands groups a number's digits.
+// thousands groups the digits of a number.
 func thousands(n int64) string {
 	if n < 0 {
 		return "-" + thousands(-n)
@@ -220,7 +221,7 @@ func thousands(n int64) string {
 	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }
 
-// size is a number of bytes as people say it; unknown if it is negative.
+// size formats a number of bytes with a unit. A negative number is unknown.
 func size(n int64) string {
 	const step = 1024
 	switch {
@@ -236,7 +237,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", v, units[0])
 }
 
-// span is a duration in the units of the config.
+// span formats a duration in the units of the config.
 func span(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -252,13 +253,13 @@ func span(d time.Duration) string {
 	return d.String()
 }
 
-// milliseconds is a short time with one digit that means something.
+// milliseconds formats a short time with one decimal.
 func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
 }
 
-// table prints rows in columns: numbers, which are all but the first and the
-// last, stand to the right.
+// table prints rows in columns. Numbers are aligned to the right: all columns but the first and the
+// last.
 func table(w io.Writer, rows [][]string) error {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -291,14 +292,14 @@ func columns(w io.Writer, rows [][]string) error {
 	return t.Flush()
 }
 
-// screen is what a drawing may use: so many columns, and colours or none.
+// screen is the width for a drawing, and whether it may have colours.
 type screen struct {
 	width   int
 	colours bool
 }
 
-// screenOf is that of an output. One that is no terminal gets no colours, and
-// neither does whoever has said so by NO_COLOR.
+// screenOf returns the screen of an output. There are no colours if it is not a terminal or if
+// NO_COLOR is set.
 func screenOf(w io.Writer, getenv func(string) string) screen {
 	s := screen{width: usualWidth}
 	f, ok := w.(*os.File)

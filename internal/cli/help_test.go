@@ -43,7 +43,7 @@ func TestEachExampleParses(t *testing.T) {
 	}
 }
 
-// shellWords splits a line as a shell does, as far as the examples go.
+// shellWords splits a line as a shell does, as far as the examples need it.
 func shellWords(t *testing.T, line string) []string {
 	t.Helper()
 	var words []string
@@ -186,7 +186,7 @@ func TestValidateGood(t *testing.T) {
 	}
 }
 
-// Another machine may have the files that are not here.
+// A missing file is only a warning, because another machine may have it.
 func TestValidateWarnsOfMissingFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -226,7 +226,7 @@ func TestVersion(t *testing.T) {
 
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	child := exec.CommandContext(t.Context(), os.Args[0], "demo") // it limits its own time
+	child := exec.CommandContext(t.Context(), os.Args[0], "demo") // demo limits its own time
 	child.Env = append(os.Environ(), asMain+"=1")
 	printed, err := child.CombinedOutput()
 	if err != nil {
@@ -239,7 +239,7 @@ func TestDemo(t *testing.T) {
 		"version 2 has taken over", "messages answered, each once and in order", "lost: 0, answered twice: 0", "answered like this?", "scored by model intent/bot-1@2", "Nothing was lost")
 }
 
-// What the demo tells to do next works for whoever saw it.
+// The command that the demo suggests next works for the caller.
 func TestCalledAs(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
@@ -252,7 +252,7 @@ func TestCalledAs(t *testing.T) {
 	}
 }
 
-// Whoever asks for a command with its argument means the command.
+// help accepts a command with its argument, as in help serve gateway.
 func TestHelpWithAnArgument(t *testing.T) {
 	if got := ok(t, "help", "serve", "gateway"); got != ok(t, "help", "serve") {
 		t.Errorf("got %s", got)

@@ -8,8 +8,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// A dead letter holds what anybody has published and what a subscriber answered.
-// On a terminal as JSON it must do nothing, and be the same value to a script.
+// A dead letter has data of any publisher and any subscriber. As JSON on a terminal it must have no
+// control characters, and be the same value for a script.
 func TestJSONForPeopleIsHarmless(t *testing.T) {
 	t.Parallel()
 	hostile := "\u009b31m red \u202e turned \x1b[2J gone"

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// fields are those of a protocol buffer's message, by number: numbers and texts.
+// fields are the fields of a protocol buffer's message, by number: numbers and texts.
 type fields struct {
 	numbers map[uint64][]uint64
 	texts   map[uint64][]string
@@ -42,13 +42,13 @@ func (tr *trainer) fieldsOf(data string) fields {
 	return f
 }
 
-// linear is what the model has learned, read out of it.
+// linear has the parameters of the model.
 type linear struct {
 	columns, labels []string
 	weights, bias   []float32
 }
 
-// model reads model.onnx and checks that it is a graph as ONNX has it.
+// model reads model.onnx and checks that it is a valid ONNX graph.
 func (tr *trainer) model() (m linear) {
 	tr.Helper()
 	whole := tr.fieldsOf(string(tr.read("out", "model.onnx")))
@@ -113,7 +113,7 @@ func floats(raw string) (all []float32) {
 	return all
 }
 
-// predict is what Gemm and Softmax make of a row: the greatest of the scores.
+// predict returns the label with the greatest score: Gemm and Softmax of a row.
 func (m *linear) predict(row map[string]float64) string {
 	best, top := "", math.Inf(-1)
 	for k, label := range m.labels {
@@ -128,7 +128,7 @@ func (m *linear) predict(row map[string]float64) string {
 	return best
 }
 
-// judged are the rows that the trainer does not learn from: every fifth of its
+// judged returns the rows that the trainer keeps for the measurement: every fifth row, with the
 // files in the order of their names.
 func (tr *trainer) judged() (rows []map[string]float64) {
 	tr.Helper()
@@ -163,8 +163,7 @@ func (tr *trainer) judged() (rows []map[string]float64) {
 	return some
 }
 
-// checkModel holds the model that was written against what the trainer says it
-// predicts, on data as they came.
+// checkModel compares the model's predictions with the trainer's, on the original data.
 func (tr *trainer) checkModel(predictions [][]string) {
 	tr.Helper()
 	m := tr.model()

@@ -12,8 +12,7 @@ import (
 	"tidemill.dev/broker/brokertest/realservers"
 )
 
-// ONNX's own library finds nothing wrong with the model that the trainer writes,
-// and makes of each row what the trainer does.
+// ONNX's own library accepts the trainer's model, and predicts the same as the trainer.
 func TestRealInitsModelIsONNX(t *testing.T) {
 	tr := newTrainer(t)
 	tr.train("STEPS=50")

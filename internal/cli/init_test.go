@@ -44,7 +44,7 @@ func TestInit(t *testing.T) {
 	mention(t, "elsewhere", ok(t, "init", filepath.Join(dir, "again")), "wrote ")
 }
 
-// What is there is never overwritten, and nothing is written beside it.
+// init never overwrites a file. If one exists, it writes nothing at all.
 func TestInitOverwritesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -73,7 +73,7 @@ func TestInitOverwritesNothing(t *testing.T) {
 	}
 }
 
-// trainer is init's, in a folder with those of the contract.
+// trainer is the trainer that init writes, in a folder with the folders of the contract.
 type trainer struct {
 	*testing.T
 	dir string
@@ -97,7 +97,7 @@ func newTrainer(t *testing.T) *trainer {
 	return tr
 }
 
-// command is a run by hand. It may write nowhere but where a run may.
+// command starts the trainer with only the folders that a run may write to.
 func (tr *trainer) command(env ...string) (*exec.Cmd, *bytes.Buffer) {
 	cmd, said := exec.CommandContext(tr.Context(), "python3", "train.py"), new(bytes.Buffer)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Join(tr.dir, "trainer"), said, said
@@ -131,7 +131,7 @@ func (tr *trainer) json(to any, name ...string) {
 	}
 }
 
-// steps are those of metrics.jsonl.
+// steps returns the steps in metrics.jsonl.
 func (tr *trainer) steps() (all []int) {
 	tr.Helper()
 	for line := range strings.Lines(string(tr.read("out", "metrics.jsonl"))) {
@@ -176,7 +176,7 @@ func TestTrainer(t *testing.T) {
 	}
 }
 
-// A run that is asked to leave saves where it is, and its next attempt goes on.
+// A run that gets SIGTERM saves its state, and its next attempt continues from there.
 func TestTheTrainerLeavesAndComesBack(t *testing.T) {
 	t.Parallel()
 	tr := newTrainer(t)
@@ -205,7 +205,7 @@ func TestTheTrainerLeavesAndComesBack(t *testing.T) {
 	}
 }
 
-// What cannot be learned from is said, and leaves no model.
+// Unusable data are reported, and no model is written.
 func TestTheTrainerOnBadData(t *testing.T) {
 	t.Parallel()
 	many := func(row string) string { return strings.Repeat(row+"\n", 20) }
@@ -233,7 +233,7 @@ func TestTheTrainerOnBadData(t *testing.T) {
 			}
 		})
 	}
-	tr := newTrainer(t) // a column that says nothing, and a class in one row
+	tr := newTrainer(t) // a constant column, and a class with one row
 	leave(t, "a,b,label\n"+many("1,7,x\n2,7,y")+"3,7,z\n", tr.dir, "in", "a.csv")
 	if err := os.RemoveAll(filepath.Join(tr.dir, "in", "examples")); err != nil {
 		t.Fatal(err)

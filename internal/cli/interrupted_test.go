@@ -10,8 +10,8 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// Who is told to stop while it starts stops, and nothing has failed: whatever it
-// was waiting for is not to blame.
+// A process that is stopped during its start ends without an error. It does not blame the server
+// that it waited for.
 func TestInterruptedBeforeItIsUp(t *testing.T) {
 	t.Parallel()
 	silent, waited := silence(t)
@@ -39,8 +39,8 @@ func TestInterruptedBeforeItIsUp(t *testing.T) {
 	}
 }
 
-// silence is a server that takes connections and never says a word. The context
-// ends once somebody waits for it.
+// silence is a server that accepts connections and never answers. The context ends at the first
+// connection.
 func silence(t *testing.T) (addr string, waited context.Context) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

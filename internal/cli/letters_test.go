@@ -23,7 +23,7 @@ triggers:
   tell-erp: {when: {type: bot-deleted}, to: {service: erp}, delivery: {order: none, replies: ignore}}
 `
 
-// desk is a gateway with triggers, and no dispatcher: the test plays its part.
+// desk is a gateway with triggers and without a dispatcher: the test acts as the dispatcher.
 type desk struct {
 	*testing.T
 	*replica
@@ -79,8 +79,8 @@ func (d *desk) resolve(letter *broker.View, r deadletters.Receipt) {
 	d.must(err)
 }
 
-// triggers are those that the command lists. A busy Redis may not say in time what
-// works on them, and then nobody knows.
+// triggers returns the list that the command prints, once it contains says. It retries because a
+// busy Redis may be late with the state of the dispatchers.
 func (d *desk) triggers(says string, flags ...string) (list string) {
 	d.Helper()
 	eventually(d.T, func() bool {
@@ -91,7 +91,7 @@ func (d *desk) triggers(says string, flags ...string) (list string) {
 	return list
 }
 
-// acts are those on the stream.
+// acts returns the commands on the stream.
 func (d *desk) acts() (all []broker.View) {
 	d.Helper()
 	_, err := d.b.ReadBack(d.Context(), []broker.Position{{Stream: tidemill.StreamCommands}}, func(e *broker.Incoming) { all = append(all, e.Clone()) })

@@ -72,7 +72,7 @@ func (p *logShow) run(ctx context.Context, s *session, positional []string) erro
 	err = g.RunLog(ctx, positional[0], p.want, out)
 	switch {
 	case err != nil && p.want.Follow && ctx.Err() != nil:
-		return out.flush() // Ctrl-C is how following ends
+		return out.flush() // Ctrl-C is the normal end of following
 	case err != nil:
 		return err
 	case out.written == 0:
@@ -86,18 +86,17 @@ func onScreen(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// logOutput writes a log. What a file or another program gets is what the
-// command has said. A screen gets it without what it would obey, but for the
-// return that bars of progress are drawn with: the command may repeat what
-// anybody has put into its data.
+// logOutput writes a log. Files and programs get it unchanged. A terminal gets it without control
+// characters, because the command may repeat any data. The carriage return stays, because progress
+// bars use it.
 type logOutput struct {
 	to      io.Writer
-	seen    bool // by people
+	seen    bool // whether the output is a terminal
 	written int64
-	left    []byte // of a letter that has come in part
+	left    []byte // beginning of an incomplete character
 }
 
-// Write writes all that is whole.
+// Write writes all complete characters.
 func (o *logOutput) Write(b []byte) (int, error) {
 	o.written += int64(len(b))
 	if !o.seen {
@@ -118,7 +117,7 @@ func (o *logOutput) flush() error {
 	return err
 }
 
-// cutLetter is how many bytes at the end are a letter that is not there whole.
+// cutLetter returns how many bytes at the end belong to an incomplete character.
 func cutLetter(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if rest := text[len(text)-n:]; utf8.RuneStart(rest[0]) {
@@ -151,19 +150,19 @@ const (
 	barWidth  = 24
 )
 
-// progress counts what a long work has done and, on a terminal, shows it on
-// one line that other lines push down. When answers stop coming it says so.
+// progress counts what is done and, on a terminal, shows it on the last line. It prints a warning
+// when answers stop.
 type progress struct {
 	out   io.Writer
-	shown bool  // on a terminal
-	total int64 // bytes to read; 0 if nobody knows
+	shown bool  // whether out is a terminal
+	total int64 // bytes to read; 0 if unknown
 	began time.Time
 
 	mu       sync.Mutex
 	events   int
-	open     int       // sent and not answered
-	heard    time.Time // the last answer, or the first of those that are open
-	worry    worry     // about answers that are missing
+	open     int       // number of events that were sent and not answered
+	heard    time.Time // time of the last answer; at first, of the oldest open event
+	worry    worry     // warnings about missing answers
 	bytes    int64
 	drawn    bool
 	stopping chan struct{}
@@ -230,7 +229,7 @@ func (p *progress) draw() {
 	}
 }
 
-// worryAloud is called with the lock held.
+// worryAloud prints a warning if answers are missing. The caller holds the lock.
 func (p *progress) worryAloud() {
 	if p.open == 0 {
 		return
@@ -245,7 +244,7 @@ func (p *progress) worryAloud() {
 	}
 }
 
-// line is the state as one line. Called with the lock held.
+// line formats the state as one line. The caller holds the lock.
 func (p *progress) line(took time.Duration) string {
 	line := fmt.Sprintf("%s  %s/s  %s", count(p.events, "event"), thousands(int64(perSecond(p.events, took))), size(p.bytes))
 	if p.total <= 0 {
@@ -257,7 +256,7 @@ func (p *progress) line(took time.Duration) string {
 		strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), share*100)
 }
 
-// printf prints a line above the one that is drawn.
+// printf prints a line above the progress line.
 func (p *progress) printf(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -272,7 +271,7 @@ func (p *progress) wipe() {
 	}
 }
 
-// stop takes the line away. It may be called twice.
+// stop clears the line. It may be called twice.
 func (p *progress) stop() {
 	p.once.Do(func() {
 		close(p.stopping)
@@ -284,7 +283,7 @@ func (p *progress) stop() {
 	})
 }
 
-// rate is how it went, behind a sum; nothing where there is nothing to say.
+// rate returns the speed, for the end of a summary; empty for fewer than two events.
 func (p *progress) rate() string {
 	if p.events < 2 {
 		return ""
@@ -298,24 +297,23 @@ func perSecond(n int, took time.Duration) float64 {
 
 const quietAfter = 5 * time.Second
 
-// worry is about an answer that does not come. It is told once of a silence, and
-// once of what was answered instead: retries may last minutes, and who waits may
-// want to look after who is asked.
+// worry warns of a missing answer: once of a silence, and once of an error. Retries may last
+// minutes, and the user may want to look at the server meanwhile.
 type worry struct {
 	who     string
-	trouble func() error // what the last try met, nil if nothing
-	told    int          // how much of it
+	trouble func() error // returns the error of the last attempt, nil if there is none
+	told    int          // steps already printed
 }
 
-// The steps of what there is to tell.
+// These are the steps of a warning.
 const (
 	toldNothing = iota
 	toldSilence
 	toldTrouble
 )
 
-// line is what there is to tell now that nothing has come since then; nothing if
-// it has been told.
+// line returns the warning if there was no answer since then; empty if it is too early or the
+// warning was printed already.
 func (w *worry) line(since time.Time, what string) string {
 	if time.Since(since) < quietAfter {
 		return ""
@@ -332,7 +330,7 @@ func (w *worry) line(since time.Time, what string) string {
 	return ""
 }
 
-// watch tells until it is stopped, which waits.
+// watch prints warnings until stop, which waits for its end.
 func (w *worry) watch(out io.Writer, what string) (stop func()) {
 	began, done := time.Now(), make(chan struct{})
 	var watching sync.WaitGroup

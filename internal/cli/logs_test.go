@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A screen shows no more than letters, wherever the log was cut on its way.
+// A terminal gets only printable characters, wherever the log is split.
 func TestALogOnAScreen(t *testing.T) {
 	t.Parallel()
 	const said = "epoch 1\r\x1b[2Jépoch 2\ta\x00\u009b6n\u2028\xff…\n"

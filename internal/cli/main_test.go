@@ -21,11 +21,11 @@ import (
 	"tidemill.dev/internal/runs/local"
 )
 
-// asMain has the test binary be the program: what is killed must be a process.
+// asMain makes the test binary act as the program, for tests that kill a process.
 const asMain = "TEST_AS_TIDEMILL"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && (os.Args[1] == local.GuardArgument || os.Args[1] == demo.Trainer) { // what the program calls itself to be
+	if len(os.Args) == 2 && (os.Args[1] == local.GuardArgument || os.Args[1] == demo.Trainer) { // calls of the program to itself
 		os.Exit(report(os.Stderr, run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)))
 	}
 	if os.Getenv(asMain) != "" {
@@ -40,10 +40,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience ends what hangs; it measures nothing.
+// patience ends tests that hang; it measures nothing.
 const patience = 2 * time.Minute
 
-// outcome is what a call of the program left.
+// outcome is the output and the exit status of a call.
 type outcome struct {
 	out, err string
 	code     int
@@ -54,18 +54,18 @@ func call(t *testing.T, stdin string, args ...string) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	var out, stderr syncBuffer // a command that takes long worries aloud, from beside
+	var out, stderr syncBuffer // warnings about missing answers come from another goroutine
 	code := report(&stderr, run(ctx, args, strings.NewReader(stdin), &out, &stderr))
 	return outcome{out.String(), oneWorry.ReplaceAllString(stderr.String(), ""), code}
 }
 
-// oneWorry is a line of worry. Whether an answer takes so long that there is one is
-// luck; tests of their own hold when it is told.
+// oneWorry matches a warning about a missing answer. Such a warning depends on the machine's speed,
+// so call removes it. Other tests check the warnings.
 var oneWorry = regexp.MustCompile(fmt.Sprintf(`(?m)^(No answer|No answer from .*) for %s; .*\n`, quietAfter))
 
-// parsed is a call that was parsed and not performed.
+// parsed is a call that was parsed but not executed.
 type parsed struct {
-	name    string // of the command
+	name    string // full name of the command
 	program program
 	args    []string
 }
@@ -80,7 +80,7 @@ func parse(args []string, getenv func(string) string) (p parsed, err error) {
 	return p, err
 }
 
-// ok is call for what must work; it returns what was printed.
+// ok is call for commands that must succeed. It returns their output.
 func ok(t *testing.T, args ...string) string {
 	t.Helper()
 	o := call(t, "", args...)
@@ -96,9 +96,9 @@ type server struct {
 	dir            string
 	stdout, stderr *syncBuffer
 	child          *exec.Cmd     // nil if it runs in this process
-	stop           func()        // as Ctrl-C does
+	stop           func()        // stops it as Ctrl-C does
 	done           chan struct{} // closed when it has ended
-	err            error         // how; read it after done
+	err            error         // its result; read it after done
 }
 
 func upArgs(dir string, more []string) []string {
@@ -159,7 +159,7 @@ func (s *server) await(t *testing.T) {
 	})
 }
 
-// kill is kill -9.
+// kill kills the process with SIGKILL.
 func (s *server) kill(t *testing.T) {
 	t.Helper()
 	if err := s.child.Process.Kill(); err != nil {
@@ -168,7 +168,7 @@ func (s *server) kill(t *testing.T) {
 	<-s.done
 }
 
-// get is the status and body of one of its pages.
+// get returns the status and the body of a page.
 func (s *server) get(t *testing.T, path string) (int, string) {
 	t.Helper()
 	res, err := http.Get("http://" + s.HTTP + path)
@@ -183,8 +183,8 @@ func (s *server) get(t *testing.T, path string) (int, string) {
 	return res.StatusCode, string(body)
 }
 
-// eventually asks until the answer is yes. What it asks about is another
-// process or a file's clock, which no virtual time moves.
+// eventually polls a condition of another process or of a file's time. Virtual time does not work
+// for these.
 func eventually(t *testing.T, yes func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)

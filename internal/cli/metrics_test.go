@@ -24,8 +24,8 @@ import (
 	"tidemill.dev/internal/platform"
 )
 
-// docs/metrics.md lists every metric, and no other. A row is wrong or missing?
-// The test prints the right one.
+// docs/metrics.md lists exactly the metrics of the program. If a row is wrong or missing, the test
+// prints the right one.
 func TestMetricsAreListed(t *testing.T) {
 	registry := openMetrics(t)
 	families, err := registry.Gather()
@@ -51,15 +51,15 @@ func TestMetricsAreListed(t *testing.T) {
 	lint(t, families)
 }
 
-// openMetrics opens everything that has metrics and returns where they are
-// registered. Whoever adds a part that has some opens it here.
+// openMetrics opens every part that has metrics and returns the registry. A new part with metrics
+// must be opened here.
 func openMetrics(t *testing.T) *prometheus.Registry {
 	t.Helper()
 	conf, err := config.Parse("test.yaml", []byte("version: 1\nstreams: {scored: {partitions: 1}}\nscorers: {one: {from: events, to: scored, model: \"m/{key}\", types: [message]}}\ntriggers: {one: {when: {type: test}, to: {url: \"http://127.0.0.1:1\"}}}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig") // of a cluster that is away: what is counted there is listed all the same
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig") // no cluster is reachable; its metrics are registered even so
 	text := "apiVersion: v1\nkind: Config\ncurrent-context: t\ncontexts: [{name: t, context: {cluster: t}}]\nclusters: [{name: t, cluster: {server: \"http://127.0.0.1:1\"}}]\n"
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func openMetrics(t *testing.T) *prometheus.Registry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = g.Serve(context.WithoutCancel(t.Context())) }() // closed by the platform
+	go func() { _ = g.Serve(context.WithoutCancel(t.Context())) }() // the platform closes it
 	if _, err := p.Controller(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -110,15 +110,14 @@ func openMetrics(t *testing.T) *prometheus.Registry {
 	return p.Telemetry().Registry()
 }
 
-// registeredMetric is a metric as it was registered, whether it has a value yet
-// or not.
+// registeredMetric is a registered metric, with or without a value.
 type registeredMetric struct {
 	name, kind, help string
 	labels           []string
 }
 
-// row is the metric's line in the document. A vector without a value does not
-// tell its type, so there the document's word is taken.
+// row returns the metric's line in the document. A vector without a value does not reveal its type,
+// so the type comes from the document.
 func (m registeredMetric) row(documented string) string {
 	if m.kind == "" {
 		cells := strings.Split(documented, " | ")
@@ -131,8 +130,7 @@ func (m registeredMetric) row(documented string) string {
 	return fmt.Sprintf("| `%s` | %s | %s | %s |", m.name, m.kind, labels, m.help)
 }
 
-// unbounded are labels that could have as many values as there are events,
-// bots or callers.
+// unbounded are labels that could have as many values as there are events, bots or callers.
 var unbounded = []string{"key", "subject", "bot", "model", "id", "token"}
 
 func (m registeredMetric) check(t *testing.T) {
@@ -146,8 +144,8 @@ func (m registeredMetric) check(t *testing.T) {
 	}
 }
 
-// described is a description as client_golang prints it: it has no other way to
-// say what is registered and has no value yet.
+// described parses a description as client_golang prints it. This is the only way to list
+// registered metrics without a value.
 var (
 	described  = regexp.MustCompile(`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), .*constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
 	constLabel = regexp.MustCompile(`([a-zA-Z_][a-zA-Z0-9_]*)="(?:[^"\\]|\\.)*"`)

@@ -36,8 +36,7 @@ without one.
 	}
 }
 
-// usualStale is how long ago a champion has learnt that is stale, where nobody
-// says.
+// usualStale is the age from which a champion is stale, if --stale has no value.
 const usualStale = "7d"
 
 type modelList struct {
@@ -106,14 +105,14 @@ func (l *modelList) run(ctx context.Context, s *session, _ []string) error {
 	return nil
 }
 
-// says reports whether a flag limits what is meant.
+// says reports whether a flag limits the selection.
 func (l *modelList) says() bool {
 	return l.q.Recipe+l.q.Key+l.q.Prefix+l.q.Stale != "" || l.q.Awaiting || l.q.Pinned
 }
 
 const modelPage = 1000
 
-// gatherModels turns pages until there are as many as are wanted.
+// gatherModels reads pages until it has enough models.
 func gatherModels(ctx context.Context, g *client.Gateway, q client.ModelQuery, limit int) (all []api.ModelShown, more bool, err error) {
 	all = []api.ModelShown{}
 	for {
@@ -163,10 +162,10 @@ func metricText(metrics map[string]float64, name string) string {
 	return figure(v)
 }
 
-// figure is a share or a score, as exactly as it is worth reading.
+// figure formats a share or a score with a useful number of digits.
 func figure(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
 
-// noteOfModel is the most telling of what is known of a model.
+// noteOfModel returns the most important note on a model.
 func noteOfModel(m *api.ModelShown) string {
 	var notes []string
 	if m.Pinned {
@@ -181,7 +180,7 @@ func noteOfModel(m *api.ModelShown) string {
 	return strings.Join(notes, ", ")
 }
 
-// age is a time gone by, in its largest unit.
+// age formats a time span in its largest unit.
 func age(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Minute:
@@ -209,8 +208,8 @@ func adviseOnModels(w io.Writer, all []api.ModelShown, more bool) {
 	fmt.Fprintf(w, "Next: tidemill models show %s tells all of one.\n", name)
 }
 
-// versionArg reads the name of a version as people give it: intent/bot-42@7,
-// @champion, @previous, @newest, or the model alone.
+// versionArg parses the name of a version: intent/bot-42@7, @champion, @previous, @newest, or the
+// model alone.
 func versionArg(name string) (model, which string, err error) {
 	if model, which, err = tidemill.CutVersionName(name); err != nil {
 		return "", "", usagef("%v; tidemill models lists models, and tidemill models show MODEL its versions", err)
@@ -221,7 +220,7 @@ func versionArg(name string) (model, which string, err error) {
 	return model, which, nil
 }
 
-// findVersion is the number of a version of a model.
+// findVersion returns the number of a version of a model.
 func findVersion(whole *api.ModelWhole, which string) (int, error) {
 	n := whole.Which(which)
 	switch {
@@ -237,8 +236,8 @@ func findVersion(whole *api.ModelWhole, which string) (int, error) {
 	return 0, fmt.Errorf("model %s has no version %s, or keeps it no longer; there are %s", harmless(whole.Name), harmless(which), versionNumbers(whole))
 }
 
-// forceOf is the flag that a promotion of a version needs; one that awaits a
-// person needs none.
+// forceOf returns the flag that a promotion of a version needs. A version that waits for approval
+// needs none.
 func forceOf(h *fold.Held) string {
 	if h != nil && (h.State == tidemill.VersionRefused || h.State == tidemill.VersionRegistered) {
 		return " --force"
@@ -257,7 +256,7 @@ func versionNumbers(whole *api.ModelWhole) string {
 	return strings.Join(all, ", ")
 }
 
-// lookedAt is a version with what was measured of it.
+// lookedAt is a version with its report.
 type lookedAt struct {
 	model   *api.ModelWhole
 	version *api.ModelVersion
@@ -291,7 +290,7 @@ func measuredVersion(ctx context.Context, g *client.Gateway, whole *api.ModelWho
 	return lookedAt{whole, &one.All[0]}, nil
 }
 
-// sayer prints lines of two columns: what, and what there is to say of it.
+// sayer returns a function that prints a line with a label and a text.
 func sayer(w io.Writer) (say func(what, text string), flush func() error) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	return func(what, text string) {
@@ -332,7 +331,7 @@ func championText(m *api.ModelWhole) string {
 	return text
 }
 
-// tabulateVersions lists those that are kept, the newest first.
+// tabulateVersions lists the versions that are kept, newest first.
 func tabulateVersions(w io.Writer, m *api.ModelWhole, now time.Time) error {
 	if len(m.All) == 0 {
 		_, err := fmt.Fprintln(w, "\nNo version is kept.")
@@ -348,7 +347,7 @@ func tabulateVersions(w io.Writer, m *api.ModelWhole, now time.Time) error {
 	return columns(w, rows)
 }
 
-// stateOfVersion tells the champion from those that were one.
+// stateOfVersion returns the state of a version, and whether it is or was the champion.
 func stateOfVersion(m *api.ModelWhole, v *api.ModelVersion) string {
 	switch {
 	case v.Number == m.Champion && m.Pin != nil:
@@ -370,15 +369,15 @@ func sentenceOf(v *api.ModelVersion) string {
 	return v.Judgement.Sentence
 }
 
-// shortSentence is the sentence behind the name of the version, which it mostly
-// begins with.
+// shortSentence returns the gate's sentence without the version's name, with which it usually
+// begins.
 func shortSentence(v *api.ModelVersion) string {
 	return strings.TrimPrefix(sentenceOf(v), fmt.Sprintf("version %d of %s ", v.Number, v.Model))
 }
 
 const shownChanges = 5
 
-// showChanges prints the newest changes of the champion, the newest first.
+// showChanges prints the newest changes of the champion, newest first.
 func showChanges(w io.Writer, m *api.ModelWhole) {
 	if len(m.Changes) == 0 {
 		return
@@ -406,8 +405,8 @@ func changeText(c *fold.Change) string {
 	return strings.TrimSuffix(fmt.Sprintf("%s → version %d, %s%s: %s", from, c.Version, first(what, string(c.Action)), by, c.Reason), ": ")
 }
 
-// showVerdict prints what the gate says of a version: the sentence, and each
-// clause with its values.
+// showVerdict prints the gate's verdict on a version: the sentence, and each clause with its
+// values.
 func showVerdict(w io.Writer, m *api.ModelWhole, v *api.ModelVersion) {
 	fmt.Fprintf(w, "\nVersion %d, %s: %s\n", v.Number, stateOfVersion(m, v), harmless(shortSentence(v)))
 	if v.Judgement == nil {
@@ -429,7 +428,7 @@ func showVerdict(w io.Writer, m *api.ModelWhole, v *api.ModelVersion) {
 	}
 }
 
-// clauseText is what a clause names, with its values, and its note.
+// clauseText returns the values of a clause, and its note.
 func clauseText(c *tidemill.Clause) string {
 	var parts []string
 	for _, name := range telling(c.Values) {
@@ -441,7 +440,7 @@ func clauseText(c *tidemill.Clause) string {
 	return strings.Join(parts, ", ")
 }
 
-// showOrigin prints what a version came from.
+// showOrigin prints the run, data and code that made a version.
 func showOrigin(w io.Writer, v *api.ModelVersion, now time.Time) error {
 	fmt.Fprintln(w)
 	say, flush := sayer(w)

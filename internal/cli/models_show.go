@@ -131,11 +131,10 @@ func nextForModel(look lookedAt) string {
 
 const (
 	worstShown = 5
-	worstAlone = 15 // where there are too many labels for a matrix
+	worstAlone = 15 // if there are too many labels for a matrix
 )
 
-// showMeasured prints what was measured of a version, and of the champion beside
-// it.
+// showMeasured prints the measurements of a version, and of the champion at that time.
 func showMeasured(w io.Writer, version int, r *tidemill.Report, s screen) {
 	if r == nil {
 		return
@@ -152,7 +151,7 @@ func showMeasured(w io.Writer, version int, r *tidemill.Report, s screen) {
 	}
 }
 
-// measuredLines tell the figures in words, ours first.
+// measuredLines describes the figures in words, ours first.
 func measuredLines(r *tidemill.Report) []string {
 	var lines []string
 	if f := r.Measured; f != nil {
@@ -190,7 +189,7 @@ func besideLines(b *tidemill.Beside) []string {
 	return lines
 }
 
-// leadText says what an interval means.
+// leadText says whether a difference is significant.
 func leadText(l *tidemill.Estimate) string {
 	switch {
 	case l.Low > 0:
@@ -236,8 +235,8 @@ func showMatrices(w io.Writer, version int, r *tidemill.Report, s screen) {
 	showWorst(w, r.Measured, most, len(own.lines) == 0)
 }
 
-// showWorst lists the largest confusions and, where there is no matrix, the
-// labels that are found least.
+// showWorst lists the largest confusions. With all, because there is no matrix, it also lists the
+// labels with the lowest recall.
 func showWorst(w io.Writer, f *tidemill.Figures, most int, all bool) {
 	wrong := worst(f, most)
 	if len(wrong) == 0 {
@@ -260,22 +259,20 @@ func showWorst(w io.Writer, f *tidemill.Figures, most int, all bool) {
 }
 
 const (
-	longestLabel  = 16 // of a row; a column's is as long as fits
+	longestLabel  = 16 // limit for the label of a row; a column's label is as long as fits
 	longestColumn = 9
 	recallWidth   = 6
-	drawingGap    = 4 // between two drawings beside each other
+	drawingGap    = 4 // between two drawings in one row
 )
 
-// picture is lines of text of the same width as a reader sees them, which is not
-// their length where there are colours.
+// picture is lines of the same visible width. With colours this is less than their length.
 type picture struct {
 	lines []string
 	width int
 }
 
-// drawMatrix draws a confusion matrix: what examples are stands before the rows,
-// what they were said to be above the columns, and behind each row how many of it
-// were found. It is empty where it would be wider than the screen.
+// drawMatrix draws a confusion matrix. Rows are true labels, columns are predicted ones; recall is
+// at the end of each row. It is empty if it would be wider than the screen.
 func drawMatrix(title string, f *tidemill.Figures, s screen) picture {
 	rows := labels(f, longestLabel)
 	first := widest(rows)
@@ -311,7 +308,7 @@ func drawMatrix(title string, f *tidemill.Figures, s screen) picture {
 	return d
 }
 
-// columnWidth is that of one column, so that all fit; 0 if they do not.
+// columnWidth returns the width of a column so that all fit; 0 if they do not.
 func columnWidth(f *tidemill.Figures, room int) int {
 	if len(f.Classes) == 0 {
 		return 0
@@ -336,7 +333,7 @@ func labels(f *tidemill.Figures, longest int) []string {
 	return all
 }
 
-// numbered stands for labels that cannot be told apart where they are cut.
+// numbered returns numbers as column heads, for labels that look the same when they are cut.
 func numbered(rows []string) (numberedRows, heads []string) {
 	digits := len(fmt.Sprint(len(rows)))
 	for i, row := range rows {
@@ -394,8 +391,8 @@ func foundText(c *tidemill.Class) string {
 	return fmt.Sprintf("%.0f%%", 100*c.Recall.Value)
 }
 
-// shaded paints a cell the more the larger its share of the row is: green what is
-// right, red what is not.
+// shaded colours a cell, brighter for a larger share of its row: green if the prediction is right,
+// red if not.
 func shaded(text string, n, of int, right, colours bool) string {
 	if !colours || n == 0 || of == 0 {
 		return text
@@ -413,7 +410,7 @@ func shaded(text string, n, of int, right, colours bool) string {
 	return fmt.Sprintf("\x1b[38;5;%d;48;5;%dm%s\x1b[0m", ink, colour, text)
 }
 
-// beside puts two drawings beside each other where they fit, else below.
+// beside joins two drawings side by side if they fit, else one below the other.
 func beside(a, b picture, s screen) []string {
 	if len(a.lines) == 0 || len(b.lines) == 0 || a.width+drawingGap+b.width > s.width {
 		lines := a.lines
@@ -436,7 +433,7 @@ func beside(a, b picture, s screen) []string {
 	return lines
 }
 
-// worst are the largest confusions, the largest first.
+// worst returns the largest confusions, largest first.
 func worst(f *tidemill.Figures, most int) []tidemill.Cell {
 	var wrong []tidemill.Cell
 	for _, c := range f.Cells {
@@ -448,7 +445,7 @@ func worst(f *tidemill.Figures, most int) []tidemill.Cell {
 	return wrong[:min(len(wrong), most)]
 }
 
-// confusionText says one in words.
+// confusionText describes a confusion in words.
 func confusionText(f *tidemill.Figures, c tidemill.Cell) string {
 	of := f.Classes[c.Truth]
 	return fmt.Sprintf("%s said to be %s: %s of %s (%.0f%%)", orDash(cut(harmless(of.Label), 40)), orDash(cut(harmless(f.Classes[c.Predicted].Label), 40)),

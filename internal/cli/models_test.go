@@ -10,7 +10,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// modelsConfig has a recipe whose models are held against their champions.
+// modelsConfig has a recipe whose gate compares each version with the champion.
 const modelsConfig = `version: 1
 recipes:
   intent:
@@ -21,13 +21,13 @@ recipes:
     gate: [metrics.accuracy >= 0.5, metrics.accuracy >= champion.metrics.accuracy]
 `
 
-// modelsTrainer makes what its data says that it has predicted.
+// modelsTrainer returns the predictions that are in its data.
 const modelsTrainer = `cp "$TIDEMILL_IN/examples/predictions.csv" "$TIDEMILL_OUT/"
 echo weights of "$TIDEMILL_RUN" > "$TIDEMILL_OUT/model.onnx"
 `
 
-// predicted is a predictions.csv of ten examples, of which so many are right. A
-// champion of -1 is none.
+// predicted returns a predictions.csv of ten examples with that many right ones. A champion of -1
+// omits the column of the champion.
 func predicted(right, champion int) string {
 	var b strings.Builder
 	b.WriteString("truth,predicted")
@@ -51,14 +51,13 @@ func predicted(right, champion int) string {
 	return b.String() + "\n"
 }
 
-// modelsAt is runsAt with data that decides how good a model is.
+// modelsAt is runsAt with predictions as data, so that a test decides how good a model is.
 type modelsAt struct {
 	runsAt
 	data string
 }
 
-// learn has a run of a key made with such predictions, and waits until the
-// version has been judged.
+// learn starts a run of a key with these predictions, and waits until the version is judged.
 func (m modelsAt) learn(key, predictions string) api.ModelVersion {
 	m.Helper()
 	before := len(m.model("intent/" + key).All)

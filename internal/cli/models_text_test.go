@@ -15,7 +15,7 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// updateGolden is set to write the golden files anew.
+// updateGolden is the variable that makes the tests write the golden files.
 const updateGolden = "UPDATE_GOLDEN"
 
 func golden(t *testing.T, name, got string) {
@@ -39,7 +39,7 @@ func about(v float64) tidemill.Estimate {
 	return tidemill.Estimate{Value: v, Low: max(v-0.05, 0), High: min(v+0.05, 1)}
 }
 
-// figuresOf counts a matrix: a row is what examples of a label were said to be.
+// figuresOf computes figures from counts. Each row has the predictions for one true label.
 func figuresOf(labels []string, counts [][]int) *tidemill.Figures {
 	f := &tidemill.Figures{}
 	said, right := make([]int, len(labels)), 0
@@ -68,7 +68,7 @@ func threeLabels() *tidemill.Figures {
 	return figuresOf([]string{"cancel", "greet", "track order"}, [][]int{{41, 0, 2}, {0, 38, 1}, {5, 0, 113}})
 }
 
-// shownModels is a model in its third version, which its gate has refused.
+// lookOfTest returns a model whose third version was refused by its gate.
 func lookOfTest() lookedAt {
 	at := time.Now().Add(-50 * time.Hour)
 	version := func(n int, s tidemill.VersionState, accuracy float64, sentence string, passed bool) api.ModelVersion {
@@ -133,8 +133,7 @@ func TestMatrixGolden(t *testing.T) {
 	golden(t, "matrix.txt", b.String())
 }
 
-// Whatever the labels and the width, a picture is as wide as it says, and never
-// wider than the screen.
+// A picture has exactly its width, and is never wider than the screen, for all labels.
 func TestAMatrixFitsTheScreen(t *testing.T) {
 	t.Parallel()
 	colour := regexp.MustCompile("\x1b\\[[0-9;]*m")
@@ -241,7 +240,7 @@ func TestADifferenceIsClearWhereTheIntervalsDoNotMeet(t *testing.T) {
 		{at(0.8, 0.85, 0.9), at(0.88, 0.93, 0.97), false},
 		{at(0.91, 0.93, 0.97), at(0.8, 0.85, 0.9), true},
 		{at(0.8, 0.85, 0.9), nil, false},
-		{at(0.8, 0.8, 0.8), at(0.9, 0.9, 0.9), false}, // nothing is known of chance
+		{at(0.8, 0.8, 0.8), at(0.9, 0.9, 0.9), false}, // without intervals nothing is known of chance
 	} {
 		if got := isClear(c.a, c.b); got != c.want {
 			t.Errorf("%v and %v: %v", c.a, c.b, got)

@@ -82,11 +82,11 @@ approve.
 	}
 }
 
-// promotion is a call that wants something of a model.
+// promotion is a call that changes the champion of a model, or its pin.
 type promotion struct {
 	gate
 	action  tidemill.Action
-	version bool // it has to be named
+	version bool // whether the call must name a version
 
 	force, dryRun bool
 	reason        string
@@ -141,8 +141,8 @@ func (p *promotion) run(ctx context.Context, s *session, positional []string) er
 	return nil
 }
 
-// asked names the version by its number, and the champion that is seen now: what
-// becomes of the model between the two is not overrun.
+// asked names the version by its number, and the champion that is seen now. The gateway refuses the
+// request if the champion changes before.
 func (p *promotion) asked(ctx context.Context, g *client.Gateway, name string) (ask api.PromotionAsked, whole *api.ModelWhole, err error) {
 	model, which, err := versionArg(name)
 	if err != nil {
@@ -166,7 +166,7 @@ func (p *promotion) asked(ctx context.Context, g *client.Gateway, name string) (
 	return ask, whole, err
 }
 
-// hintOn is what can be done about a refusal.
+// hintOn suggests what to do about a refusal.
 func hintOn(action tidemill.Action, m *api.ModelWhole, version int) string {
 	name, h := harmless(m.Name), m.Find(version)
 	switch {
@@ -188,7 +188,7 @@ func hintOn(action tidemill.Action, m *api.ModelWhole, version int) string {
 	return ""
 }
 
-// next is what one may want to do then.
+// next suggests the next command.
 func (p *promotion) next(got *api.PromotionDone) string {
 	name := harmless(got.Model)
 	switch {
@@ -268,7 +268,7 @@ func promotionsThawCommand() command {
 	}
 }
 
-// freezing is a call that freezes or thaws.
+// freezing is a call that freezes or thaws promotions.
 type freezing struct {
 	gate
 	ask           api.FreezeAsked
@@ -320,8 +320,8 @@ func (p *freezing) tell(w io.Writer, got *api.Rested) error {
 	return err
 }
 
-// adviseOnFreezes says what is frozen all the same: a recipe's freeze and that of
-// all are two.
+// adviseOnFreezes says what else is frozen: a freeze of all recipes and a freeze of one recipe are
+// independent.
 func adviseOnFreezes(w io.Writer, recipe string, all *api.Promotions) {
 	for _, f := range all.Frozen {
 		switch {
@@ -412,12 +412,12 @@ func (p *modelsRollback) run(ctx context.Context, s *session, _ []string) error 
 	}
 	sum.end(p.ask.DryRun)
 	if p.ask.DryRun {
-		return nil // it has said what it was asked
+		return nil // refusals are no failure of a dry run
 	}
 	return sum.failure()
 }
 
-// promotionSum prints what became of models, the first of them, and counts all.
+// promotionSum prints the first results, and counts all.
 type promotionSum struct {
 	out            io.Writer
 	total, refused int
@@ -436,7 +436,7 @@ func (m *promotionSum) add(d *api.PromotionDone) {
 	}
 }
 
-// end prints the sum, where there is more than its lines tell.
+// end prints the totals, if there is more than one result.
 func (m *promotionSum) end(dryRun bool) {
 	if m.total > listedRuns {
 		fmt.Fprintf(m.out, "… and %s more\n", thousands(int64(m.total-listedRuns)))
@@ -453,7 +453,7 @@ func (m *promotionSum) end(dryRun bool) {
 	}
 }
 
-// failure is none where anything was done.
+// failure returns an error if all were refused.
 func (m *promotionSum) failure() error {
 	if m.total > 0 && m.refused == m.total {
 		return errReported

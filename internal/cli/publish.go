@@ -48,7 +48,7 @@ type publish struct {
 	stream, data, contentType string
 	file, output              string
 	extensions                []broker.Attribute
-	given                     bool // data, be it empty
+	given                     bool // whether --data is given; it may be empty
 }
 
 func (p *publish) flags(f *flagSet) {
@@ -118,7 +118,7 @@ func (p *publish) run(ctx context.Context, s *session, positional []string) (err
 	return p.print(s.stdout, &v, r)
 }
 
-// explain adds what can be done about an event that was not acknowledged.
+// explain adds what to do about an event that was not acknowledged.
 func (p *publish) explain(err error, id string) error {
 	if errors.Is(err, broker.ErrInDoubt) {
 		return fmt.Errorf("%w; publish it again with --id %s: the first counts", err, id)
@@ -126,7 +126,7 @@ func (p *publish) explain(err error, id string) error {
 	return err
 }
 
-// event makes the event that the flags describe.
+// event makes an event from the flags.
 func (p *publish) event(ctx context.Context, s *session, typ string) (broker.View, error) {
 	v := broker.View{Type: typ, ID: p.id, Source: p.source, Subject: p.subject, Time: p.time, Extensions: p.extensions}
 	if v.ID == "" {
@@ -188,8 +188,7 @@ func jsonFault(data []byte) error {
 	return err
 }
 
-// receipt is what -o json prints of an acknowledged event. One that was there
-// before lies where nobody knows any more.
+// receipt is the JSON of an acknowledged event. The place of a repeated event is not known.
 type receipt struct {
 	ID     string `json:"id"`
 	Source string `json:"source"`
@@ -201,7 +200,7 @@ type receipt struct {
 type lies struct {
 	Stream    string `json:"stream"`
 	Partition int32  `json:"partition"`
-	Offset    int64  `json:"offset"` // -1 if Kafka no longer says
+	Offset    int64  `json:"offset"` // -1 if Kafka does not know it any more
 }
 
 func (p *publish) print(w io.Writer, v *broker.View, r client.Receipt) (err error) {
@@ -220,7 +219,7 @@ func (p *publish) print(w io.Writer, v *broker.View, r client.Receipt) (err erro
 	return err
 }
 
-// place is where an event lies, as people read it.
+// place formats the place of an event.
 func place(stream string, partition int32, offset int64) string {
 	switch {
 	case partition < 0:
@@ -240,9 +239,9 @@ func checkOutput(output string) error {
 
 var errInterrupted = errors.New("interrupted")
 
-// untilDone is a reader that ends when the context does. Nothing calls back a
-// read from a terminal or a pipe on which nobody writes, so a goroutine stays
-// behind in it; the process is about to end, and its reader need not wait.
+// untilDone returns a reader that ends with the context. A read from a silent terminal or pipe
+// cannot be cancelled, so its goroutine stays blocked. This is harmless, because the process ends
+// soon.
 func untilDone(ctx context.Context, in io.Reader) io.Reader {
 	r, w := io.Pipe()
 	go func() {

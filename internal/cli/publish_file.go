@@ -18,9 +18,9 @@ import (
 	"tidemill.dev/internal/gateway/client"
 )
 
-const flushWithin = 20 * time.Second // for the last answers of a run that is given up
+const flushWithin = 20 * time.Second // for the last answers after a failure
 
-// fileRun is the publishing of one file.
+// fileRun publishes the events of one file.
 type fileRun struct {
 	p        *publish
 	to       target
@@ -30,10 +30,10 @@ type fileRun struct {
 
 	mu        sync.Mutex
 	published int
-	repeated  int   // of them, that were there before
-	bad       int   // lines that are no event, or whose event was refused
-	open      int   // sent and not answered
-	fatal     error // not about one event: the rest would fail too
+	repeated  int   // number of published events that were stored before
+	bad       int   // number of lines without an event, or with a refused one
+	open      int   // number of events without an answer
+	fatal     error // error that all later events would get, too
 	inVain    context.CancelFunc
 }
 
@@ -75,8 +75,7 @@ func (p *publish) openFile(ctx context.Context, stdin io.Reader) (in io.ReadClos
 	return f, p.file, info.Size(), nil
 }
 
-// readLines sends every line. It stops early when the context ends or when
-// going on is in vain.
+// readLines sends every line. It stops early when the context ends or after a fatal error.
 func (r *fileRun) readLines(ctx context.Context, in io.Reader) error {
 	lines := newLineReader(in)
 	for {
@@ -126,8 +125,8 @@ func (r *fileRun) sendLine(ctx context.Context, number int, line []byte) {
 	r.to.send(ctx, r.p.stream, &v, func(receipt client.Receipt, err error) { r.answered(number, told, receipt, err) })
 }
 
-// answered counts an answer. A refusal is about its event alone or about all
-// that follow; the latter ends the run instead of being said for each line.
+// answered counts an answer. A refusal concerns only its event or all later ones too; the latter
+// ends the run, instead of an error for each line.
 func (r *fileRun) answered(number int, told *broker.View, receipt client.Receipt, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,12 +148,12 @@ func (r *fileRun) answered(number int, told *broker.View, receipt client.Receipt
 		r.bad++
 		r.progress.printf("%s:%d: %v\n", r.name, number, err)
 	default:
-		r.open++ // it has no answer that says where it is
+		r.open++ // its result is unknown
 		r.fail(fmt.Errorf("%s:%d: %w", r.name, number, err))
 	}
 }
 
-// fail gives the run up. Called with the lock held.
+// fail stops the run. The caller holds the lock.
 func (r *fileRun) fail(err error) {
 	if r.fatal == nil {
 		r.fatal = err
@@ -162,12 +161,12 @@ func (r *fileRun) fail(err error) {
 	}
 }
 
-// alone tells a refusal of one event from one that all others would meet too.
+// alone reports whether a refusal concerns only one event, not all others too.
 func (r *fileRun) alone(err error) bool {
 	var p *api.Problem
 	switch {
 	case errors.Is(err, broker.ErrNoStream):
-		return r.p.stream == "" // else it is the stream of all
+		return r.p.stream == "" // with --stream it would be the stream of all events
 	case errors.Is(err, broker.ErrTooLarge):
 		return true
 	case errors.As(err, &p):
@@ -189,8 +188,8 @@ func (r *fileRun) stopped() bool {
 	return r.fatal != nil
 }
 
-// flush waits for the answers that are on their way: each event is given up by
-// itself. A run that is given up as a whole waits for some seconds.
+// flush waits for the missing answers. Each event has its own time limit; after a failure the whole
+// run gets a few seconds.
 func (r *fileRun) flush(ctx context.Context) error {
 	late, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
@@ -204,15 +203,14 @@ func (r *fileRun) flush(ctx context.Context) error {
 	return fmt.Errorf("no answer came within %s", flushWithin)
 }
 
-// finish waits for the answers that are still on their way, an interrupted
-// run's too, and sums up.
+// finish waits for the missing answers, also after an interruption, and prints the summary.
 func (r *fileRun) finish(ctx context.Context, read error) error {
 	flushed := r.flush(ctx)
 	r.progress.stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fatal != nil {
-		flushed = nil // the rest would have told the same
+		flushed = nil // it would be the same error again
 	}
 	err := errors.Join(read, r.fatal, flushed)
 	out := r.progress.out
@@ -239,12 +237,11 @@ func (r *fileRun) finish(ctx context.Context, read error) error {
 	return nil
 }
 
-// mend is what to do about an answer that publishing the file again would only
-// meet again.
+// mend suggests what to do about an error that would come again for the same file.
 func (r *fileRun) mend(err error) (how string, lasting bool) {
 	switch client.Status(err) {
 	case http.StatusUnauthorized:
-		return "", true // report says how a token is given
+		return "", true // report adds how to give a token
 	case http.StatusForbidden:
 		return "; give a token that may, by " + envToken + " or --token-file, or have this one's roles changed", true
 	case http.StatusNotFound:
@@ -258,8 +255,7 @@ func (r *fileRun) mend(err error) (how string, lasting bool) {
 	return "", false
 }
 
-// before tells of events that were there already, as after a file was published
-// for the second time.
+// before reports how many events were stored before, as after a second call for the same file.
 func (r *fileRun) before() string {
 	switch {
 	case r.repeated == 0:
@@ -270,26 +266,25 @@ func (r *fileRun) before() string {
 	return fmt.Sprintf("; %s of them were here before and are not stored again", thousands(int64(r.repeated)))
 }
 
-// maxLine is more than any event may have, written as JSON with its data in
-// base64 or with every letter escaped.
+// maxLine is more than the longest event needs, as JSON with its data in base64 or with all letters
+// escaped.
 const maxLine = 8 << 20
 
 var errLongLine = errors.New("the line is longer than 8 MiB; is it one event?")
 
-// lineReader reads lines and knows where it is. A line that is too long costs
-// no more memory than another.
+// lineReader reads lines and counts them. Lines that are too long need no more memory than others.
 type lineReader struct {
 	in     *bufio.Reader
 	long   []byte
-	number int   // of the line that next returned, from 1
-	bytes  int64 // read so far
+	number int   // number of the last returned line, from 1
+	bytes  int64 // number of bytes read
 }
 
 func newLineReader(in io.Reader) *lineReader {
 	return &lineReader{in: bufio.NewReaderSize(in, 256<<10)}
 }
 
-// next returns a line without the space around it, valid until the next call.
+// next returns the next line without the space around it. It is valid until the next call.
 func (l *lineReader) next() ([]byte, error) {
 	l.number++
 	l.long = l.long[:0]

@@ -23,7 +23,7 @@ func TestPublishFileReportsEachBadLine(t *testing.T) {
 		`{"specversion":"1.0","id":"2","source":"/x","type":"tidemill.scored"}`,
 		`{"specversion":"1.0","source":"/x","type":"a"}`,
 		`{"specversion":"1.0","id":"3","source":"/x","type":"a","data":"` + strings.Repeat("x", 2<<20) + `"}`,
-		`{"specversion":"1.0","id":"4","source":"/x","type":"a"}`, // no newline behind it
+		`{"specversion":"1.0","id":"4","source":"/x","type":"a"}`, // the last line without a newline
 	}, "\n"), dir, "e.ndjson")
 	o := call(t, "", "publish", "--data", dir, "--file", file)
 	if o.code != exitFailed {
@@ -89,7 +89,7 @@ func TestPublishSlips(t *testing.T) {
 	}
 }
 
-// Nobody may ever write on standard input: Ctrl-C ends the wait for it.
+// Standard input may stay silent for ever. Ctrl-C ends the wait for it.
 func TestInterruptedBeforeASilentInput(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -106,7 +106,7 @@ func TestInterruptedBeforeASilentInput(t *testing.T) {
 		}()
 		fmt.Fprintln(typed, `{"specversion":"1.0","id":"1","source":"/x","type":"a"}`)
 		if strings.Contains(args, "--file") {
-			<-printed.written // the receipt
+			<-printed.written // wait for the receipt
 		}
 		interrupt()
 		if err := <-ended; err == nil || !strings.Contains(err.Error(), says) {
@@ -122,7 +122,7 @@ func TestProgressWorries(t *testing.T) {
 		var met error
 		p := startProgress(&out, worry{who: "Kafka", trouble: func() error { return met }}, 0)
 		defer p.stop()
-		time.Sleep(time.Minute) // nothing is asked, so no answer is missing
+		time.Sleep(time.Minute) // no event is open, so no answer is missing
 		for range 2 {
 			p.sent()
 			time.Sleep(time.Minute)
@@ -172,7 +172,7 @@ func TestProgressLine(t *testing.T) {
 	}
 }
 
-// firstLine tells when something has been written to it.
+// firstLine signals the first write to it.
 type firstLine struct{ written chan struct{} }
 
 func newFirstLine() *firstLine { return &firstLine{make(chan struct{}, 1)} }

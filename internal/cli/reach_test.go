@@ -23,7 +23,7 @@ func TestWhereACommandGoes(t *testing.T) {
 	}
 	for _, c := range []struct {
 		args, env string
-		want      string // a URL, kafka, or what the error says
+		want      string // a URL, kafka, or a part of the error
 	}{
 		{"--kafka k:1", "", "kafka"},
 		{"--kafka k:1", "TIDEMILL_URL=http://env", "kafka"},
@@ -37,7 +37,8 @@ func TestWhereACommandGoes(t *testing.T) {
 		{"--data " + up, "", "http://up"},
 		{"--data " + none, "", "neither a gateway (--url, TIDEMILL_URL) nor Kafka (--kafka, TIDEMILL_KAFKA)"},
 		{"--url http://x --kafka k:1", "", "--url and --kafka are both given"},
-		// What would silently do nothing is refused; a variable may be for other commands.
+		// A flag without an effect is refused. A variable is not, because it may be for other
+		// commands.
 		{"--kafka k:1 --token-file f", "", "--token-file is for a gateway"},
 		{"--ca f", "TIDEMILL_KAFKA=k:1", "--ca is for a gateway, and only TIDEMILL_KAFKA is set"},
 		{"--url http://x --name prod", "", "--name is for Kafka"},
@@ -68,7 +69,8 @@ func TestWhereACommandGoes(t *testing.T) {
 	}
 }
 
-// A folder that came with somebody's files must not have the token sent to him.
+// An address file that came with another person's folder must not make a command send the token
+// there.
 func TestATokenIsNotToldToWhomAFolderNames(t *testing.T) {
 	t.Parallel()
 	for address, told := range map[string]bool{"https://evil.example": false, "https://192.0.2.1": false, "https://localhost.evil.example": false, "http://127.0.0.1:1": true} {
@@ -84,7 +86,7 @@ func TestATokenIsNotToldToWhomAFolderNames(t *testing.T) {
 	}
 }
 
-// What stands in the help is what happens.
+// The help says where each command goes.
 func TestHelpSaysWhereACommandGoes(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"publish", "tail", "streams"} {
@@ -124,7 +126,7 @@ func TestWhereTheTokenComesFrom(t *testing.T) {
 	}
 }
 
-// Both ways give the same answers to the same calls.
+// The commands give the same answers through a gateway and on Kafka.
 func TestGatewayAndKafkaAreOneForTheCommands(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -163,8 +165,8 @@ func TestGatewayAndKafkaAreOneForTheCommands(t *testing.T) {
 	}
 }
 
-// A Redis that is asked on a busy machine may not answer in time, and then an
-// event is stored again; so each is asked until it is recognised.
+// If a busy Redis does not answer in time, a repeated event is stored again. So each call is
+// repeated until the event is recognised.
 func TestPublishedTwice(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -183,7 +185,7 @@ func TestPublishedTwice(t *testing.T) {
 	}
 }
 
-// A stranger that answers every path has stored nothing.
+// A server that is not a gateway has stored nothing, even if it answers every path.
 func TestPublishToAStranger(t *testing.T) {
 	t.Parallel()
 	url := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "<html>It works!") })
@@ -205,7 +207,7 @@ func TestATokenNeverGoesOverPlainHTTP(t *testing.T) {
 	mention(t, "the error", o.err, "https://")
 }
 
-// A refusal that all events would meet is said once, and ends the run.
+// A refusal that all events would get is printed once, and ends the run.
 func TestAFileEndsAtWhatAllWouldMeet(t *testing.T) {
 	t.Parallel()
 	var posts atomic.Int32
@@ -222,14 +224,14 @@ func TestAFileEndsAtWhatAllWouldMeet(t *testing.T) {
 	if o.code != exitFailed || posts.Load() > 10 || strings.Count(o.err, "give a token") != 1 {
 		t.Errorf("exit %d after %d requests: %s", o.code, posts.Load(), o.err)
 	}
-	// How many lines were read by then is a matter of luck: at least the first.
+	// How many lines were read before the refusal depends on the speed: at least the first.
 	mention(t, "the error", o.err, "standard input:1: ", " not published; give one that counts by TIDEMILL_TOKEN")
 	if !regexp.MustCompile(`\b(1 event|\d+ events) not published;`).MatchString(o.err) {
 		t.Errorf("the error does not count what was not published: %s", o.err)
 	}
 }
 
-// What lasts is to be mended; the same file would meet it again.
+// For a lasting error the command suggests how to correct it, not to publish the file again.
 func TestAFileIsNotToBePublishedAgainInVain(t *testing.T) {
 	t.Parallel()
 	const problem = "application/problem+json"

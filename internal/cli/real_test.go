@@ -17,8 +17,8 @@ import (
 	"tidemill.dev/broker/brokertest/realservers"
 )
 
-// The commands on a real Kafka and Redis: `up` makes the streams and tells the
-// truth of both servers, and each way to log in publishes and reads.
+// The commands on a real Kafka and Redis: `up` creates the streams and reports the state of both
+// servers. Each way to log in can publish and read.
 func TestRealServersServeTheCommands(t *testing.T) {
 	kafka, err := realservers.StartKafka(t.Context(), realservers.KafkaOptions{Secure: true, Users: map[string]string{"ada": "correct-horse"}})
 	if err != nil {
@@ -75,8 +75,8 @@ func TestRealServersServeTheCommands(t *testing.T) {
 	ready(t, at, api.OK)
 }
 
-// Two replicas of the door before one real Kafka and Redis: what one has stored
-// the other knows, both tell the same, and a restart is noticed by nobody.
+// Two replicas of the gateway on one real Kafka and Redis: each recognises the events of the other,
+// both give the same answers, and callers do not notice a restart.
 func TestRealReplicasOfTheGateway(t *testing.T) {
 	kafka, err := realservers.StartKafka(t.Context(), realservers.KafkaOptions{})
 	if err != nil {
@@ -108,7 +108,7 @@ func TestRealReplicasOfTheGateway(t *testing.T) {
 	mention(t, "publish without Redis", ok(t, "publish", "message", "--id", "2", "--url", a.url), "published message 2 to messages")
 }
 
-// upOn runs `up` on servers of others and returns the address of its door.
+// upOn runs `up` on external servers and returns the address of its gateway.
 func upOn(t *testing.T, dir, kafka, redis string) string {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -136,8 +136,8 @@ func upOn(t *testing.T, dir, kafka, redis string) string {
 	return strings.TrimPrefix(at[1], "http://")
 }
 
-// ready waits until readyz says so, which it does with 200: also without Redis
-// nothing is refused. A server that a busy machine lets wait is away for it.
+// ready waits for a status of readyz, with code 200: without Redis the gateway is degraded, but
+// serves. A server that is slow on a busy machine counts as away.
 func ready(t *testing.T, at string, want api.Status) {
 	t.Helper()
 	eventually(t, func() bool {

@@ -26,7 +26,7 @@ func recipesCommand() command {
 	}
 }
 
-// standingList is a call that lists what the config has, as it stands.
+// standingList is a call that lists objects of the config with their current state.
 type standingList struct {
 	gate
 	output string
@@ -75,7 +75,7 @@ func listRecipes(ctx context.Context, g *client.Gateway) (any, [][]string, strin
 	return all.Recipes, rows, "The config has no recipes; docs/runs.md shows how to write one.", err
 }
 
-// restingState is whether somebody has paused something, and who.
+// restingState says whether an object is paused, and by which caller.
 func restingState(by string, since *time.Time) string {
 	if since == nil {
 		return "active"
@@ -112,7 +112,7 @@ func recipesResumeCommand() command {
 	}
 }
 
-// restAct is a call that pauses or resumes.
+// restAct is a call that pauses or resumes an object.
 type restAct struct {
 	gate
 	do            func(*client.Gateway, context.Context, string) (api.Rested, error)

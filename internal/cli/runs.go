@@ -37,7 +37,7 @@ and goes on until Ctrl-C; where the output is no terminal it prints a line a cha
 	}
 }
 
-// runFlags say which runs are meant.
+// runFlags select runs.
 type runFlags struct {
 	recipe, key, state, since string
 
@@ -64,7 +64,7 @@ func (l *runFlags) check() (err error) {
 	return nil
 }
 
-// runStates are all, in their order.
+// runStates returns all states, in their order.
 func runStates() []tidemill.RunState {
 	return []tidemill.RunState{tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunResting, tidemill.RunSettling,
 		tidemill.RunSucceeded, tidemill.RunFailed, tidemill.RunCancelled}
@@ -87,7 +87,7 @@ func parseStates(text string) (states []tidemill.RunState, err error) {
 	return states, nil
 }
 
-// says reports whether a flag limits what is meant.
+// says reports whether a flag limits the selection.
 func (l *runFlags) says() bool { return l.recipe+l.key+l.state+l.since != "" }
 
 func (l *runFlags) query(limit int) client.RunQuery {
@@ -157,7 +157,7 @@ func (l *runList) run(ctx context.Context, s *session, _ []string) error {
 	return nil
 }
 
-// runWatch asks for ever, so how long there was no answer is no worry of its own.
+// runWatch polls for ever, so it uses no warning about missing answers.
 func (l *runList) runWatch(ctx context.Context, s *session) error {
 	g, done, err := l.enterQuietly(ctx, s)
 	if err != nil {
@@ -169,7 +169,7 @@ func (l *runList) runWatch(ctx context.Context, s *session) error {
 
 const runPage = 1000
 
-// gatherRuns turns pages until there are as many as are wanted.
+// gatherRuns reads pages until it has enough runs.
 func gatherRuns(ctx context.Context, g *client.Gateway, q client.RunQuery) (all []api.RunShown, more bool, err error) {
 	all = []api.RunShown{}
 	limit := q.Limit
@@ -205,7 +205,7 @@ func stateOfRun(r *api.RunShown) string {
 	return harmless(string(r.State))
 }
 
-// tookOf is how long a run took, from its first attempt on.
+// tookOf returns how long a run took, from its first attempt on.
 func tookOf(r *api.RunShown, now time.Time) string {
 	if len(r.Attempts) == 0 {
 		return "-"
@@ -217,7 +217,7 @@ func tookOf(r *api.RunShown, now time.Time) string {
 	return roughSpan(end.Sub(r.Attempts[0].Started))
 }
 
-// roughSpan is a duration with as much as is worth reading.
+// roughSpan formats a duration with a useful precision.
 func roughSpan(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Second:
@@ -228,7 +228,7 @@ func roughSpan(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// noteOf is the most telling of what is known of a run.
+// noteOf returns the most important note on a run.
 func noteOf(r *api.RunShown) string {
 	switch a := r.Attempt(); {
 	case a != nil && a.Pending != "":
@@ -259,7 +259,7 @@ func adviseOnRuns(w io.Writer, all []api.RunShown, more bool) {
 	}
 }
 
-// runAsk is the flags of what is done with runs.
+// runAsk has the flags of the commands that change runs.
 type runAsk struct {
 	gate
 	runFlags
@@ -292,7 +292,7 @@ func (a *runAsk) accept(positional []string) error {
 	return a.check()
 }
 
-// selection is what is meant.
+// selection returns the selected runs.
 func (a *runAsk) selection() (ask api.RunsSelected, err error) {
 	ask = api.RunsSelected{Recipe: a.recipe, Key: a.key, States: a.states, Where: a.where, All: a.all, DryRun: a.dryRun}
 	if a.since != "" {
@@ -307,7 +307,7 @@ func (a *runAsk) selection() (ask api.RunsSelected, err error) {
 
 const namedAtOnce = 1000
 
-// do asks as often as it takes to come to the end.
+// do sends requests until all selected runs are done.
 func (a *runAsk) do(ctx context.Context, s *session, ids []string, one func(context.Context, api.RunsSelected) (api.RunsDone, error)) error {
 	ask, err := a.selection()
 	if err != nil {

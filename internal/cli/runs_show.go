@@ -71,7 +71,7 @@ func (p *runShow) run(ctx context.Context, s *session, positional []string) erro
 	return showRun(s.stdout, &whole, became, time.Now())
 }
 
-// showRun prints all that is known of a run, for people.
+// showRun prints a run for people.
 func showRun(out io.Writer, whole *api.RunWhole, became string, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	say := func(what, text string) {
@@ -185,7 +185,7 @@ func sayResult(say func(what, text string), r *api.RunShown) {
 	}
 }
 
-// howItEnded is what the last attempt's command left behind.
+// howItEnded describes the end of the last attempt's command.
 func howItEnded(r *tidemill.Result) string {
 	text := fmt.Sprintf("exit code %d", r.Exit)
 	if r.Signal != "" {
@@ -241,7 +241,7 @@ func placeOfTry(a *tidemill.Attempt) string {
 	return strings.Join(parts, ", ")
 }
 
-// digestLetters of a digest tell it from others for a person; -o json has it whole.
+// digestLetters is how much of a digest people see; -o json has all of it.
 const digestLetters = 12
 
 func shortDigest(d string) string {
@@ -252,7 +252,7 @@ func shortDigest(d string) string {
 	return cut(hex, digestLetters)
 }
 
-// reasonOfTry is why an attempt ended as it did, or does not run yet.
+// reasonOfTry says why an attempt ended, or why it does not run yet.
 func reasonOfTry(a *tidemill.Attempt) string {
 	if a.Pending != "" {
 		return "pending: " + a.Pending
@@ -295,7 +295,7 @@ func showCauses(out io.Writer, whole *api.RunWhole) error {
 	return nil
 }
 
-// nextForRun is what one may want to do with it now.
+// nextForRun suggests the next command for a run.
 func nextForRun(whole *api.RunWhole) string {
 	id := shortID(whole.ID)
 	switch {
@@ -309,8 +309,7 @@ func nextForRun(whole *api.RunWhole) string {
 	return "\nNext: tidemill logs " + id + "\n"
 }
 
-// becameOfRun is what became of the version that a run has made, in words; empty
-// where it has made none.
+// becameOfRun describes the version that a run has made, and its verdict; empty if there is none.
 func becameOfRun(ctx context.Context, g *client.Gateway, whole *api.RunWhole) (string, error) {
 	if whole.Plan == nil || whole.Plan.Model == "" || whole.State != tidemill.RunSucceeded {
 		return "", nil
@@ -335,11 +334,11 @@ func becameText(m *api.ModelWhole, run string) string {
 }
 
 const (
-	runBar         = 16 // letters of a run's bar
-	headlinedCount = 2  // metrics that a line has
+	runBar         = 16 // width of a progress bar
+	headlinedCount = 2  // number of metrics in a line
 )
 
-// progressText is how far a run is, in a line.
+// progressText formats the progress of a run in one line.
 func progressText(p *api.Progress) string {
 	var parts []string
 	if p.Total > 0 {
@@ -359,7 +358,7 @@ func bar(share float64, width int) string {
 	return strings.Repeat("=", full) + strings.Repeat(" ", width-full)
 }
 
-// headline is what people look at first of some metrics.
+// headline formats the most important metrics.
 func headline(metrics map[string]float64) string {
 	var parts []string
 	for _, name := range telling(metrics) {
@@ -368,7 +367,7 @@ func headline(metrics map[string]float64) string {
 	return strings.Join(parts[:min(len(parts), headlinedCount)], ", ")
 }
 
-// telling are the names of metrics, those first that say how well a model does.
+// telling returns the names of metrics, those of quality first.
 func telling(metrics map[string]float64) []string {
 	const first = "\x00"
 	rank := func(name string) string {
@@ -382,7 +381,7 @@ func telling(metrics map[string]float64) []string {
 	return slices.SortedFunc(maps.Keys(metrics), func(a, b string) int { return strings.Compare(rank(a), rank(b)) })
 }
 
-// number is one with the digits that mean something.
+// number formats a number with four digits.
 func number(v float64) string {
 	if v == float64(int64(v)) {
 		return strconv.FormatInt(int64(v), 10)

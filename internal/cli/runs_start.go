@@ -118,9 +118,9 @@ func (p *runStart) tell(s *session, sum *runSum) error {
 	return sum.failure()
 }
 
-const listedRuns = 20 // lines of what was done to many
+const listedRuns = 20 // number of results that are printed one by one
 
-// runSum prints what became of runs, the first of them, and counts all.
+// runSum prints the first results, and counts all.
 type runSum struct {
 	out            io.Writer
 	total, refused int
@@ -154,7 +154,7 @@ func (m *runSum) addOne(d *api.RunDone) {
 	m.counts[what]++
 }
 
-// end prints the sum, where there is more than its lines tell.
+// end prints the totals, if there is more than one result.
 func (m *runSum) end(out io.Writer, dryRun bool) {
 	if m.total > listedRuns {
 		fmt.Fprintf(out, "… and %s more\n", thousands(int64(m.total-listedRuns)))
@@ -171,7 +171,7 @@ func (m *runSum) end(out io.Writer, dryRun bool) {
 	}
 }
 
-// failure is none where anything was done.
+// failure returns an error if all were refused.
 func (m *runSum) failure() error {
 	if m.total > 0 && m.refused == m.total {
 		return errReported
@@ -277,16 +277,16 @@ const (
 	usualWidth  = 100
 )
 
-// runWatch shows runs again and again: on a terminal as a table that is drawn
-// anew, elsewhere as a line a change.
+// runWatch polls runs. On a terminal it redraws a table; elsewhere it prints a line for each
+// change.
 type runWatch struct {
 	list *runList
 	g    *client.Gateway
 	out  io.Writer
 
-	screen *os.File          // nil where the output is no terminal
-	drawn  int               // lines of the table that stands there
-	told   map[string]string // the newest line of each run
+	screen *os.File          // nil if the output is not a terminal
+	drawn  int               // number of lines of the drawn table
+	told   map[string]string // last printed line of each run
 }
 
 func newRunWatch(l *runList, g *client.Gateway, s *session) *runWatch {
@@ -297,7 +297,7 @@ func newRunWatch(l *runList, g *client.Gateway, s *session) *runWatch {
 	return w
 }
 
-// run goes on until somebody ends it, which is no failure.
+// run polls until it is interrupted, which is not an error.
 func (w *runWatch) run(ctx context.Context) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -320,8 +320,7 @@ func (w *runWatch) run(ctx context.Context) error {
 	}
 }
 
-// look finds those that are live, however long ago they were asked for, and the
-// newest of all.
+// look returns all live runs, however old, and the newest ones.
 func (w *runWatch) look(ctx context.Context) ([]api.RunShown, error) {
 	newest, _, err := gatherRuns(ctx, w.g, w.list.query(w.list.limit))
 	if err != nil || len(w.list.states) > 0 {
@@ -333,8 +332,7 @@ func (w *runWatch) look(ctx context.Context) ([]api.RunShown, error) {
 	return byLiveliness(newest, live), err
 }
 
-// byLiveliness puts those first that are live, then those that wait, then those
-// that have ended, the newest first.
+// byLiveliness sorts runs: live, waiting, ended; the ended ones newest first.
 func byLiveliness(newest, live []api.RunShown) []api.RunShown {
 	all := slices.Clone(live)
 	known := map[string]bool{}
@@ -376,7 +374,7 @@ func (w *runWatch) show(all []api.RunShown, now time.Time) error {
 	return err
 }
 
-// over takes the cursor to where the table began, and what stands there away.
+// over returns the control codes that clear the drawn table.
 func (w *runWatch) over() string {
 	if w.drawn == 0 {
 		return ""
@@ -384,7 +382,7 @@ func (w *runWatch) over() string {
 	return fmt.Sprintf("\x1b[%dA\x1b[J", w.drawn)
 }
 
-// runFrame is the table as far as it fits a screen.
+// runFrame formats as much of the table as the screen has room for.
 func runFrame(all []api.RunShown, now time.Time, width, height int) string {
 	counts := map[int]int{}
 	for i := range all {
@@ -394,7 +392,7 @@ func runFrame(all []api.RunShown, now time.Time, width, height int) string {
 	rows := max(height-4, 1)
 	left := len(all) - rows
 	var table strings.Builder
-	_ = tabulateRuns(&table, all[:min(len(all), rows)], now) // a builder takes all
+	_ = tabulateRuns(&table, all[:min(len(all), rows)], now) // a builder returns no error
 	var frame strings.Builder
 	for line := range strings.Lines(head + table.String()) {
 		frame.WriteString(cut(strings.TrimRight(line, " \n"), max(width-1, 20)) + "\n")
@@ -405,7 +403,7 @@ func runFrame(all []api.RunShown, now time.Time, width, height int) string {
 	return frame.String()
 }
 
-// tell prints a line of each run of which there is something new.
+// tell prints a line for each run that has changed.
 func (w *runWatch) tell(all []api.RunShown, now time.Time) error {
 	for i := range slices.Backward(all) {
 		r := &all[i]

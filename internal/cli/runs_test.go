@@ -11,8 +11,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// runsConfig has a recipe that ends by its key: one that begins with bad fails,
-// and one that begins with long goes on until it is told to end.
+// runsConfig has a recipe whose runs depend on the key. One that begins with bad fails; one that
+// begins with long runs until it is stopped.
 const runsConfig = `version: 1
 pools:
   small: {slots: 1}
@@ -34,7 +34,7 @@ echo '{"accuracy": 0.93}' > "$TIDEMILL_OUT/metrics.json"
 echo weights > "$TIDEMILL_OUT/model.onnx"
 `
 
-// runsFolder is a folder with that config.
+// runsFolder makes a folder with a config and the trainer.
 func runsFolder(t *testing.T, conf string) (dir, file string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -45,7 +45,7 @@ func runsFolder(t *testing.T, conf string) (dir, file string) {
 	return dir, leave(t, conf, dir, "tidemill.yaml")
 }
 
-// runsAt asks a tidemill up about runs.
+// runsAt calls commands on a tidemill up.
 type runsAt struct {
 	*testing.T
 	data string
@@ -148,7 +148,7 @@ func TestTry(t *testing.T) {
 		t.Helper()
 		return call(t, "", append([]string{"try", "intent", "-f", file}, args...)...)
 	}
-	for range 2 { // the second over what the first has made
+	for range 2 { // the second call replaces the output of the first
 		o := try("--event", event, "--data", in, "--out", out)
 		if o.code != 0 {
 			t.Fatalf("%+v", o)

@@ -14,7 +14,7 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// runsOfTest are one run in each state.
+// runsOfTest returns a run in each state.
 func runsOfTest() []api.RunShown {
 	run := func(id, key string, s tidemill.RunState, change func(*api.RunShown)) api.RunShown {
 		r := api.RunShown{Run: tidemill.Run{ID: strings.Repeat(id, 26), Recipe: "intent", Key: key, State: s, Causes: 1, Asking: noon.Add(-time.Minute)}}
@@ -72,7 +72,7 @@ func TestAWatchShowsWhatIsLiveFirst(t *testing.T) {
 	}
 }
 
-// Where nobody can see a table being drawn anew, each change is a line.
+// If the output is not a terminal, each change is a line.
 func TestAWatchTellsEachChangeOnce(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

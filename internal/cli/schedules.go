@@ -80,13 +80,13 @@ func tabulateSchedules(w io.Writer, all []api.Schedule) error {
 
 func scheduleRow(s *api.Schedule) []string {
 	zone, err := time.LoadLocation(s.TimeZone)
-	if err != nil { // the gateway knows one that this machine does not
+	if err != nil { // this machine may not have the gateway's time zone
 		zone = time.UTC
 	}
 	return []string{harmless(s.Name), harmless(s.Cron), keysOf(s), onClock(s.Last, zone, "never"), onClock(s.Next, zone, "-"), standing(s)}
 }
 
-// keysOf says for whom a schedule ticks.
+// keysOf returns the number of keys that a schedule ticks for.
 func keysOf(s *api.Schedule) string {
 	switch {
 	case s.Each:
@@ -97,7 +97,7 @@ func keysOf(s *api.Schedule) string {
 	return strconv.Itoa(s.Keys)
 }
 
-// onClock is a time as a clock in a zone shows it.
+// onClock formats a time in a time zone.
 func onClock(at *time.Time, zone *time.Location, none string) string {
 	if at == nil {
 		return none
@@ -119,7 +119,7 @@ func standing(s *api.Schedule) string {
 const whereToAsk = `It asks the gateway: the one that --url names, else TIDEMILL_URL, else that of a
 tidemill up that was started in the same folder.`
 
-// gateway is the one to ask about what only a gateway tells.
+// gateway connects to a gateway, for what Kafka alone cannot answer.
 func (r *reach) gateway(ctx context.Context, s *session) (*client.Gateway, error) {
 	log, err := r.logger(s.stderr, slog.LevelWarn)
 	if err != nil {
@@ -164,7 +164,7 @@ func schedulesResumeCommand() command {
 	}
 }
 
-// scheduleAct is a call of either.
+// scheduleAct is a call that pauses or resumes a schedule.
 type scheduleAct struct {
 	reach
 	do            func(*client.Gateway, context.Context, string) (api.ScheduleDone, error)

@@ -42,7 +42,7 @@ schedules:
 	mention(t, "pause again", ok(t, "schedules", "pause", "nightly", "--data", data), "nightly was paused already")
 	mention(t, "schedules", ok(t, "schedules", "--data", data), "paused since ")
 	var all []api.Schedule
-	eventually(t, func() bool { // Kafka may be too busy to say how far the marks go
+	eventually(t, func() bool { // a busy Kafka may be late with the position of the clock
 		if err := json.Unmarshal([]byte(ok(t, "schedules", "-o", "json", "--data", data)), &all); err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ schedules:
 	}
 }
 
-// Controllers that run on their own do what up does.
+// A controller that runs alone makes ticks as up does.
 func TestServeController(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -83,11 +83,11 @@ func TestServeController(t *testing.T) {
 	eventually(t, func() bool {
 		return strings.Contains(ok(t, "tail", "events", "--url", g.url, "--from", "beginning", "--no-follow"), "schedule=often")
 	})
-	eventually(t, func() bool { return httpAt.MatchString(out.String()) }) // its first tick may be sooner
+	eventually(t, func() bool { return httpAt.MatchString(out.String()) }) // the first tick may come before the addresses
 	mention(t, "what it says", out.String(), "tidemill's controller is up after ", "kafka   "+kafka[1])
 	at := httpAt.FindStringSubmatch(out.String())[1]
 	for path, want := range map[string]string{"/healthz": "ok", "/readyz": `"clock"`, "/metrics": `tidemill_clock_ticks_total{schedule="often"}`} {
-		eventually(t, func() bool { return strings.Contains(fetch(t, at+path), want) }) // a tick is counted behind its coming
+		eventually(t, func() bool { return strings.Contains(fetch(t, at+path), want) }) // the counter may be later than the tick
 	}
 	stop()
 	if err := <-ended; err != nil {
@@ -103,7 +103,7 @@ func fetch(t *testing.T, url string) string {
 	return body
 }
 
-// manifest is as much of a Kubernetes object as the documents' other clocks need.
+// manifest has the fields of the Kubernetes objects in docs/schedules.md.
 type manifest struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
@@ -141,7 +141,7 @@ func blocksOf(text string) []block {
 	return all
 }
 
-// manifests are the Kubernetes objects of docs/schedules.md.
+// manifests returns the Kubernetes objects of docs/schedules.md.
 func manifests(t *testing.T) map[string]manifest {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/schedules.md")
@@ -162,9 +162,8 @@ func manifests(t *testing.T) map[string]manifest {
 	return all
 }
 
-// The other clocks that docs/schedules.md shows are what Kubernetes and Knative
-// take, and the CronJob's command publishes a tick, once a day however often it
-// is tried.
+// The external clocks of docs/schedules.md are valid for Kubernetes and Knative. The CronJob's
+// command publishes one tick a day, even if it is repeated.
 func TestOtherClocks(t *testing.T) {
 	t.Parallel()
 	all := manifests(t)
@@ -182,7 +181,7 @@ func TestOtherClocks(t *testing.T) {
 	}
 	g := startGateway(t, append(servers(t, embedded.Options{}), "-f", leave(t, "version: 1\n", t.TempDir(), "c.yaml"), "--listen", "127.0.0.1:0")...)
 	today, day := func() string { return time.Now().UTC().Format(time.DateOnly) }, ""
-	for day != today() { // midnight may come between the two
+	for day != today() { // again if midnight was in between
 		day = today()
 		for range 2 {
 			command := exec.CommandContext(t.Context(), containers[0].Command[0], append(containers[0].Command[1:], containers[0].Args...)...)

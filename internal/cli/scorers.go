@@ -100,7 +100,7 @@ func tabulateScorers(w io.Writer, all []api.Scorer) error {
 	return table(w, rows)
 }
 
-// numbersText are the columns of a scorer, without its lag.
+// numbersText returns the columns of a scorer, without its lag.
 func numbersText(n *api.ScorerNumbers) []string {
 	if n == nil {
 		return slices.Repeat([]string{unknown}, 8)
@@ -109,8 +109,8 @@ func numbersText(n *api.ScorerNumbers) []string {
 		thousands(int64(n.DeadLettered)), thousands(int64(n.Models)), percent(n.HitRate)}
 }
 
-// lagAmong puts the lag behind the rate: it is known from Kafka where the others
-// are not.
+// lagAmong inserts the lag after the rate. The lag comes from Kafka, so it may be known if the
+// other numbers are not.
 func lagAmong(s *api.Scorer, texts []string) []string {
 	lag := unknown
 	if s.Lag != nil {
@@ -135,7 +135,7 @@ func latency(seconds float64) string {
 
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
-// adviseOnScorers says what is remarkable, and what can be done about it.
+// adviseOnScorers prints problems, and suggests the next command.
 func adviseOnScorers(w io.Writer, all *api.Scorers) {
 	switch {
 	case all.Processes == nil:
@@ -155,7 +155,7 @@ func adviseOnScorers(w io.Writer, all *api.Scorers) {
 	}
 }
 
-// mostSwaps is how many swaps, and models among them, are told of.
+// mostSwaps is the largest number of swaps, and of models among them, that are shown.
 const mostSwaps = 20
 
 // showScorer prints all that is known of a scorer.
@@ -288,7 +288,7 @@ reads the champions and the model.
 
 type scoreAsk struct {
 	gate
-	publish publish // reads the data as it does
+	publish publish // reads the data of -d
 	key     string
 	output  string
 }
@@ -333,7 +333,7 @@ func (a *scoreAsk) run(ctx context.Context, s *session, positional []string) err
 	return showScore(s.stdout, &answer)
 }
 
-// mostScores is how many labels an answer names.
+// mostScores is the largest number of labels that are shown.
 const mostScores = 10
 
 // showScore prints the label, and the others by their scores.
@@ -374,7 +374,7 @@ func cmpDown(a, b float64) int {
 
 func scoreText(f float64) string { return strconv.FormatFloat(f, 'f', 3, 64) }
 
-// valuesText are the first values of a model that is no classifier.
+// valuesText formats the first values of a model that is not a classifier.
 func valuesText(values []float64) string {
 	texts := make([]string, 0, mostScores+1)
 	for _, v := range values[:min(len(values), mostScores)] {
@@ -467,7 +467,7 @@ func (c *rescore) run(ctx context.Context, s *session, positional []string) erro
 	all := api.Rescored{ID: ask.Resume, Reasons: map[string]string{}}
 	for {
 		part, err := g.Rescore(ctx, name, ask)
-		if err != nil && all.Records > 0 { // some of it has been done
+		if err != nil && all.Records > 0 { // a part is done already
 			return fmt.Errorf("%w; go on with: tidemill rescore %s --resume %s", err, harmless(name), harmless(all.ID))
 		}
 		if err != nil {
@@ -486,7 +486,7 @@ func (c *rescore) run(ctx context.Context, s *session, positional []string) erro
 	return tellRescored(s.stdout, &all)
 }
 
-// add adds what was done in one request to what was done before.
+// add adds the result of one request to the total.
 func add(all, part *api.Rescored) {
 	all.ID, all.Records, all.Left = part.ID, part.Records, part.Left
 	all.Scored, all.Passed, all.Skipped, all.Unscored = all.Scored+part.Scored, all.Passed+part.Passed, all.Skipped+part.Skipped, all.Unscored+part.Unscored

@@ -112,7 +112,7 @@ func TestParseMemory(t *testing.T) {
 	}
 }
 
-// What a scorer of its own lacks is told before anything is opened.
+// A scorer role that lacks flags is refused before it opens anything.
 func TestServeScorerSaysWhatItLacks(t *testing.T) {
 	t.Parallel()
 	for says, args := range map[string][]string{

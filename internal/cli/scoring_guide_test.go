@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Two bots' messages are scored by their own models, a better version takes over
-// and is taken back, and what has no model is kept.
+// Two bots' messages are scored by their own models. A better version is promoted and rolled back,
+// and a message without a model becomes a dead letter.
 func TestScoringIsFollowed(t *testing.T) {
 	needGo(t)
 	t.Parallel()
@@ -18,7 +18,7 @@ func TestScoringIsFollowed(t *testing.T) {
 	g.do()
 	for _, bot := range []string{"bot-shop", "bot-bank"} {
 		g.until("models show intent/"+bot+"@1", ", champion:")
-		g.until("score intents --key "+bot+` -d {"text":"hi"}`, "(intent/"+bot+"@1)") // who scores follows by itself
+		g.until("score intents --key "+bot+` -d {"text":"hi"}`, "(intent/"+bot+"@1)") // the gateway's scorer loads new champions by itself
 	}
 	g.do()
 	g.scored(2)
@@ -43,7 +43,7 @@ func TestScoringIsFollowed(t *testing.T) {
 	g.end()
 }
 
-// scored waits until so many events have been.
+// scored waits until n events are scored.
 func (g *guide) scored(n int) {
 	g.Helper()
 	eventually(g.T, func() bool {
@@ -51,8 +51,8 @@ func (g *guide) scored(n int) {
 	})
 }
 
-// swapped publishes on, as others do meanwhile, until a version has taken over: the
-// one before answers until it is loaded.
+// swapped publishes until the scorer uses the new version. Until that is loaded, the version before
+// answers.
 func (g *guide) swapped(versions string) {
 	g.Helper()
 	eventually(g.T, func() bool {

@@ -26,7 +26,7 @@ const (
 	functionRole   = "function"
 )
 
-// roles are what serve can be.
+// roles returns the roles of serve.
 func roles() []string {
 	return []string{gatewayRole, dispatcherRole, controllerRole, scorerRole, functionRole}
 }
@@ -78,7 +78,7 @@ None but the gateway has a door: at --listen they answer /healthz, /readyz and /
 	}
 }
 
-// defaultDrain is for balancers in front of a gateway.
+// defaultDrain gives load balancers in front of a gateway time to notice its stop.
 const defaultDrain = 5 * time.Second
 
 // serving is a call of serve.
@@ -89,7 +89,7 @@ type serving struct {
 	cluster clusterFlags
 	reorder bool
 	role    string
-	name    string // of the scorer or the function
+	name    string // name of the scorer or the function
 	set     *flagSet
 }
 
@@ -148,7 +148,7 @@ func (r *serving) acceptRole(positional []string) error {
 	return nil
 }
 
-// acceptNoDoor refuses what says something to a gateway alone.
+// acceptNoDoor refuses flags that only a gateway uses.
 func (r *serving) acceptNoDoor() error {
 	for _, long := range []string{"access", "tls-cert", "tls-key", "max-event", "drain-delay"} {
 		if r.set.Changed(long) {
@@ -156,13 +156,13 @@ func (r *serving) acceptNoDoor() error {
 		}
 	}
 	if r.door.listen == "" {
-		return nil // where a function listens stands in $PORT
+		return nil // the variable PORT has the port of a function
 	}
 	return checkListen(r.door.listen)
 }
 
-// listens is where a role serves HTTP that was not told where. Only the gateway
-// is looked for at a place that is known.
+// listens returns the default HTTP address of a role. Only the gateway has a fixed port, because
+// only it has external callers.
 func (r *serving) listens() string {
 	if r.role == gatewayRole {
 		return listenAt
@@ -214,7 +214,7 @@ func (r *serving) run(ctx context.Context, s *session, _ []string) error {
 	})
 }
 
-// missesRedis is what a role cannot do without Redis.
+// missesRedis says what a role cannot do without Redis.
 func missesRedis(role string) string {
 	switch role {
 	case dispatcherRole:
@@ -225,8 +225,8 @@ func missesRedis(role string) string {
 	return "repeats are not recognised and are stored again"
 }
 
-// unlessInterrupted is no error where a start was asked to stop, and has: its
-// error blames whatever it happened to wait for, and not always by the context.
+// unlessInterrupted drops the error of a start that was interrupted. That error would blame the
+// server that the start waited for, often without mention of the context.
 func unlessInterrupted(ctx context.Context, log *slog.Logger, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
@@ -249,7 +249,7 @@ func (r *serving) open(ctx context.Context, s *session, p *platform.Platform, lo
 	return serve(ctx, g)
 }
 
-// portOf is where Knative has a function listen; without that a free one here.
+// portOf returns the address of a function: the port from Knative, else a free one on loopback.
 func portOf(getenv func(string) string) string {
 	if port := strings.TrimSpace(getenv("PORT")); port != "" {
 		return ":" + port
@@ -257,8 +257,8 @@ func portOf(getenv func(string) string) string {
 	return "127.0.0.1:0"
 }
 
-// work is a role without a door. The probes come first: a start that waits is
-// seen to wait.
+// work runs a role other than gateway. The probes come first, so that they can report a start that
+// waits.
 func (r *serving) work(ctx context.Context, s *session, p *platform.Platform, log *slog.Logger, source *configSource, began time.Time) (err error) {
 	at := ""
 	if r.role == functionRole {
@@ -291,11 +291,11 @@ func (r *serving) tell(s *session, p *platform.Platform, source *configSource, u
 	fmt.Fprintf(s.stdout, "  http    %s\n  kafka   %s\n  redis   %s\n  config  %s\n", url, a.Kafka, orNone(a.Redis), source.shown())
 }
 
-// doorBlock lets so much garbage of net/http come together in a gateway.
+// doorBlock is how much garbage of net/http a gateway collects before a garbage collection.
 const doorBlock = 32 << 20
 
-// block is what the role's heap is given while it has much to do; negative is that
-// nobody looks after it. A scorer's models do: see infer.Options.Collect.
+// block returns the heap growth that gctune allows the role; negative means no gctune. A scorer
+// tunes its heap by its models: see infer.Options.Collect.
 func (r *serving) block() int {
 	switch r.role {
 	case gatewayRole:
@@ -306,8 +306,8 @@ func (r *serving) block() int {
 	return 0
 }
 
-// stay keeps the config applied and the platform open while something serves,
-// and stops it all in the stop order.
+// stay applies changes of the config while do serves. After that it closes the platform in the stop
+// order.
 func stay(ctx context.Context, p *platform.Platform, log *slog.Logger, source *configSource, block int, do func(context.Context) error) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
@@ -335,8 +335,7 @@ func orNone(text string) string {
 	return text
 }
 
-// clusterFlags say how processes of one install find each other, and the
-// Kubernetes that they run in.
+// clusterFlags say how the processes of one install find each other, and their Kubernetes.
 type clusterFlags struct {
 	kubernetes                            bool
 	kubeconfig, namespace                 string
@@ -375,7 +374,7 @@ func (c *clusterFlags) accept() error {
 	return checkURL("--functions", platform.FunctionAt(c.functionsAre, "train"))
 }
 
-// place is what the cluster means for the config.
+// place returns the limits of the cluster on the config.
 func (c *clusterFlags) place() (config.Place, error) {
 	withheld, err := config.ParseWithheld(c.withhold)
 	if err != nil {
@@ -384,7 +383,7 @@ func (c *clusterFlags) place() (config.Place, error) {
 	return config.Place{Namespace: c.namespace, Withheld: withheld}, nil
 }
 
-// checkURL takes an address that others call; empty is none.
+// checkURL checks an address that others call. It may be empty.
 func checkURL(flag, text string) error {
 	if text == "" {
 		return nil
@@ -399,7 +398,7 @@ func checkURL(flag, text string) error {
 	return nil
 }
 
-// needs says what a role lacks of all this; nil if it has what it takes.
+// needs returns an error if the role lacks flags.
 func (r *serving) needs(a config.Addresses) error {
 	switch {
 	case r.role == scorerRole && (a.Redis == "" || a.Store == ""):
@@ -433,13 +432,12 @@ func (r *serving) needsToLaunch(a config.Addresses) error {
 	return usagef("to launch runs in Kubernetes it takes %s, too", strings.Join(missing, ", "))
 }
 
-// launches tells whether the role begins attempts. Only these may make Jobs; the
-// others leave that to them.
+// launches reports whether the role starts attempts. Only these roles may make Jobs.
 func (r *serving) launches() bool {
 	return r.cluster.kubernetes && (r.role == controllerRole || r.role == functionRole && r.name == "train")
 }
 
-// options are what the role opens. The fewer, the smaller and the less it may.
+// options returns what the role opens: no more than it needs, for less memory and fewer rights.
 func (r *serving) options(a config.Addresses) platform.Options {
 	o := platform.Options{Addresses: a, Security: r.security, RedisSecurity: r.redis, OwnStreams: true, Reorder: r.reorder,
 		Scoring: r.scoring.options(), Secret: r.cluster.secret}
@@ -456,8 +454,8 @@ func (r *serving) options(a config.Addresses) platform.Options {
 	return o
 }
 
-// withRuns: a gateway without them is a door for events alone, and a controller only
-// keeps the clock.
+// withRuns reports whether the role works on runs. Without them a gateway only takes events, and a
+// controller only makes ticks.
 func (r *serving) withRuns(a config.Addresses) bool {
 	switch r.role {
 	case gatewayRole, controllerRole, functionRole:
@@ -466,7 +464,7 @@ func (r *serving) withRuns(a config.Addresses) bool {
 	return false
 }
 
-// scoringFlags say what the models that answer here may take.
+// scoringFlags limit the memory of models, and name their cache on disk.
 type scoringFlags struct{ memory, cache string }
 
 func (m *scoringFlags) flags(f *flagSet) {
@@ -484,7 +482,7 @@ func (m *scoringFlags) accept() error {
 }
 
 func (m *scoringFlags) options() platform.ScoringOptions {
-	memory, _ := parseMemory(m.memory) // accept has looked
+	memory, _ := parseMemory(m.memory) // accept has checked it
 	return platform.ScoringOptions{Memory: memory, Dir: m.cache}
 }
 
@@ -493,7 +491,7 @@ const (
 	mostMemory  = 1 << 42
 )
 
-// parseMemory reads a size; nothing is 0, which is the default.
+// parseMemory parses a size. Empty is 0, the default.
 func parseMemory(text string) (int64, error) {
 	if text == "" {
 		return 0, nil

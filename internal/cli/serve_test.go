@@ -22,9 +22,9 @@ type replica struct {
 	url    string
 	out    syncBuffer
 	stderr syncBuffer
-	stop   func() // as Ctrl-C does
+	stop   func() // stops it as Ctrl-C does
 	done   chan struct{}
-	err    error // how it ended; read it after done
+	err    error // its result; read it after done
 }
 
 var httpAt = regexp.MustCompile(`http    (https?://\S+)`)
@@ -59,7 +59,7 @@ func startGateway(t *testing.T, args ...string) *replica {
 	return r
 }
 
-// servers are a Kafka and a Redis of the test's own, as the flags name them.
+// servers starts a Kafka and a Redis for the test, and returns the flags that name them.
 func servers(t *testing.T, o embedded.Options) (flags []string) {
 	t.Helper()
 	s, err := embedded.Start(t.Context(), o)
@@ -137,8 +137,7 @@ func TestServeGatewayLetsNobodyInWithoutToken(t *testing.T) {
 	}
 }
 
-// A gateway that restarts under a reader and a writer loses nothing and doubles
-// nothing for either.
+// During restarts of a gateway neither a reader nor a writer loses or repeats an event.
 func TestGatewayRestartsUnderItsCallers(t *testing.T) {
 	t.Parallel()
 	restartUnderCallers(t, servers(t, embedded.Options{Dir: t.TempDir()}))
@@ -181,8 +180,7 @@ func restartUnderCallers(t *testing.T, kafka []string) {
 	wantEachOnceInOrder(t, tailed.String(), events)
 }
 
-// wantEachOnceInOrder holds what was tailed against numbered events: of each the
-// first counts, and those of one key are in order.
+// wantEachOnceInOrder checks that a tail has all numbered events once, in order for each key.
 func wantEachOnceInOrder(t *testing.T, tailed string, events int) {
 	t.Helper()
 	last, seen := map[string]int{}, map[string]bool{}
@@ -207,8 +205,7 @@ func wantEachOnceInOrder(t *testing.T, tailed string, events int) {
 	}
 }
 
-// front is an address that stays while what is behind it changes, as a
-// balancer's does.
+// front is a fixed address for changing servers, as a load balancer is.
 type front struct {
 	url string
 	to  atomic.Value // host:port
@@ -241,7 +238,7 @@ func startFront(t *testing.T, to string) *front {
 
 func (f *front) lead(to string) { f.to.Store(strings.TrimPrefix(to, "http://")) }
 
-// join hangs up at once where nobody is behind.
+// join closes the connection at once if there is no server.
 func (f *front) join(c net.Conn) {
 	defer c.Close()
 	behind, err := net.Dial("tcp", f.to.Load().(string))
@@ -255,13 +252,12 @@ func (f *front) join(c net.Conn) {
 	_, _ = io.Copy(c, behind)
 }
 
-// Readiness fails first, and who still comes is answered, until the delay is
-// over.
+// During the drain delay readiness fails, and requests are still answered.
 func TestServeGatewayDrains(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	flags := append(servers(t, embedded.Options{Dir: dir}), "--listen", "127.0.0.1:0", "-f", leave(t, "version: 1\n", dir, "c.yaml"))
-	for _, delay := range []time.Duration{2 * time.Second, longestDrain} { // a machine may be too busy to ask within the first
+	for _, delay := range []time.Duration{2 * time.Second, longestDrain} { // a busy machine may need longer than the first delay
 		if drainSeen(t, startGateway(t, append(flags, "--drain-delay", delay.String())...), delay) {
 			return
 		}
@@ -269,8 +265,8 @@ func TestServeGatewayDrains(t *testing.T) {
 	t.Errorf("%s were over before anybody could ask", longestDrain)
 }
 
-// drainSeen stops a replica and asks it meanwhile. What comes when the delay may be
-// over says nothing, and is not seen.
+// drainSeen stops a replica and asks it during the delay. It returns false if the delay may have
+// ended before the last answer.
 func drainSeen(t *testing.T, r *replica, delay time.Duration) bool {
 	t.Helper()
 	status := func(path string) int {
@@ -310,7 +306,7 @@ func TestTwoReplicasShareOneMemory(t *testing.T) {
 		starting.Go(func() { all[i] = startGateway(t, flags...) })
 	}
 	starting.Wait()
-	eventually(t, func() bool { // a Redis on a busy machine may be late
+	eventually(t, func() bool { // Redis may be late on a busy machine
 		call(t, "", "publish", "a", "--id", "1", "--url", all[0].url)
 		return strings.Contains(call(t, "", "publish", "a", "--id", "1", "--url", all[1].url).out, "was here before")
 	})

@@ -147,7 +147,7 @@ type tailing struct {
 	noFollow            bool
 
 	start broker.Start
-	match *filter.Filter // nil is every event
+	match *filter.Filter // nil matches every event
 }
 
 func (t *tailing) flags(f *flagSet) {
@@ -186,7 +186,7 @@ func (t *tailing) run(ctx context.Context, s *session, positional []string) (err
 	show := t.shower(s)
 	shown := 0
 	err = from.follow(ctx, what, func(e *follow.Event) error {
-		if ctx.Err() != nil { // what is fetched already may fill many screens
+		if ctx.Err() != nil { // the events that are fetched already may fill many screens
 			return ctx.Err()
 		}
 		if err := show(e); err != nil {
@@ -208,11 +208,11 @@ func (t *tailing) run(ctx context.Context, s *session, positional []string) (err
 	return nil
 }
 
-// errEnough ends a tail that has shown what it was asked for.
+// errEnough ends a tail that has shown as many events as requested.
 var errEnough = errors.New("there are as many as were wanted")
 
-// interrupted tells the user's Ctrl-C, which is how following ends, from
-// trouble. Whoever asked for all that is there has not got it.
+// interrupted drops the error of a Ctrl-C, the normal end of following. With --no-follow it is an
+// error, because the output is incomplete.
 func (t *tailing) interrupted(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil && t.noFollow:
@@ -223,7 +223,7 @@ func (t *tailing) interrupted(ctx context.Context, err error) error {
 	return fmt.Errorf("tail: %w", err)
 }
 
-// parseFrom reads where a tail starts.
+// parseFrom parses the start of a tail.
 func parseFrom(text string, now time.Time) (broker.Start, error) {
 	start, err := follow.ParseFrom(text, now)
 	if err != nil {
@@ -232,7 +232,7 @@ func parseFrom(text string, now time.Time) (broker.Start, error) {
 	return start, nil
 }
 
-// aside puts a question behind a whole sentence.
+// aside appends a question to a sentence.
 func aside(question string) string {
 	if question == "" {
 		return ""
@@ -243,7 +243,7 @@ func aside(question string) string {
 // shownData is how much of an event's data a line has.
 const shownData = 100
 
-// shower prints records one way or the other.
+// shower returns a function that prints records, as text or as JSON.
 func (t *tailing) shower(s *session) func(*follow.Event) error {
 	if t.output == "json" {
 		return jsonShower(s.stdout, s.stderr, isTerminal(s.stdout))
@@ -256,7 +256,7 @@ func (t *tailing) shower(s *session) func(*follow.Event) error {
 	}
 }
 
-// jsonShower prints events as they are, save to a terminal.
+// jsonShower prints events unchanged; on a terminal, without control characters.
 func jsonShower(out, bad io.Writer, terminal bool) func(*follow.Event) error {
 	return func(e *follow.Event) error {
 		if e.Err != nil {
@@ -271,15 +271,15 @@ func jsonShower(out, bad io.Writer, terminal bool) func(*follow.Event) error {
 	}
 }
 
-// sayHow tells who sits before an empty screen what it waits for.
+// sayHow says at an empty terminal that the command waits for events.
 func (t *tailing) sayHow(s *session, stream string) {
 	if !t.noFollow && t.from == "end" && isTerminal(s.stderr) {
 		fmt.Fprintf(s.stderr, "Waiting for events on %s; Ctrl-C ends it, --from beginning shows those that are there.\n", stream)
 	}
 }
 
-// sayNothing tells "there is nothing" from "nothing matches": an attribute
-// that is misspelt matches no event and is no error.
+// sayNothing says whether there are no events or no matches: a misspelt attribute is not an error,
+// and matches no event.
 func (t *tailing) sayNothing(s *session, stream string) {
 	if t.from != "beginning" {
 		stream += " from " + t.from + " on"
@@ -298,14 +298,14 @@ func showEvent(w io.Writer, e *follow.Event) error {
 	return err
 }
 
-// showBad says where the record lies, for whoever wants to find who wrote it.
+// showBad prints where a bad record is, so that its producer can be found.
 func showBad(w io.Writer, e *follow.Event) error {
 	_, err := fmt.Fprintf(w, "%s  not an event: %v (%s, key %q, %s: %s)\n", clock(e.Received), harmless(e.Err.Error()),
 		place(e.Stream, e.Partition, e.Offset), cut(string(e.Key), 40), size(int64(len(e.Data))), oneLine(e.Data))
 	return err
 }
 
-// clock is when a record reached the log, with the date where it is not today.
+// clock formats the time of a record, with the date if it is not today.
 func clock(t time.Time) string {
 	t = t.Local()
 	if now := time.Now(); t.YearDay() != now.YearDay() || t.Year() != now.Year() {
@@ -321,7 +321,7 @@ func orDash(s string) string {
 	return s
 }
 
-// glimpse is the event's extensions and the beginning of its data.
+// glimpse returns the event's extensions and the beginning of its data.
 func glimpse(v *broker.View) string {
 	var parts []string
 	for _, a := range v.Extensions {
@@ -333,8 +333,7 @@ func glimpse(v *broker.View) string {
 	return strings.Join(parts, " ")
 }
 
-// oneLine is the beginning of some bytes, if they are text that a terminal may
-// see.
+// oneLine returns the beginning of the data, without control characters, if it is text.
 func oneLine(data []byte) string {
 	if len(data) == 0 {
 		return "(empty)"
@@ -345,7 +344,7 @@ func oneLine(data []byte) string {
 	return cut(harmless(string(data[:min(len(data), 4*shownData)])), shownData)
 }
 
-// harmless is a text without what a terminal would obey.
+// harmless replaces the control characters in a text.
 func harmless(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -358,8 +357,8 @@ func harmless(text string) string {
 	}, text)
 }
 
-// harmlessJSON is JSON of the same value without what a terminal would obey or
-// nobody would see. Outside of strings valid JSON has none of it but spaces.
+// harmlessJSON escapes control characters and invisible ones; the value stays the same. Outside of
+// strings valid JSON has only spaces of these.
 func harmlessJSON(line []byte) []byte {
 	if !bytes.ContainsFunc(line, unseen) {
 		return line
@@ -380,8 +379,8 @@ func harmlessJSON(line []byte) []byte {
 	return safe
 }
 
-// unseen are the control characters, those of C1 too, what turns the direction
-// of writing, and what else has no look of its own.
+// unseen reports whether a character is invisible: a control character, also of C1, one that
+// changes the direction of writing, or another one without a glyph.
 func unseen(r rune) bool { return !unicode.IsGraphic(r) }
 
 // cut shortens a text to a number of letters.
@@ -392,7 +391,7 @@ func cut(s string, letters int) string {
 	return string([]rune(s)[:letters-1]) + "…"
 }
 
-// parseFilter reads CloudEvents SQL once. Empty text is no filter, which is nil.
+// parseFilter compiles CloudEvents SQL. Without a text it returns nil.
 func parseFilter(text string) (*filter.Filter, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -404,7 +403,8 @@ func parseFilter(text string) (*filter.Filter, error) {
 	return filter, err
 }
 
-// oneRow keeps a text's letters where they are, for the mark below one of them.
+// oneRow replaces line breaks and tabs by spaces, so that the mark below the text is in the right
+// column.
 func oneRow(text string) string {
 	return strings.NewReplacer("\n", " ", "\r", " ", "\t", " ").Replace(text)
 }

@@ -19,8 +19,8 @@ import (
 	"tidemill.dev/broker/follow"
 )
 
-// Where a tail may start is broker/follow's; the flag's name and what was meant
-// are ours.
+// broker/follow tests the values of --from. This tests the flag's name in the error, and the
+// suggestion.
 func TestParseFrom(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -40,7 +40,7 @@ func TestFilter(t *testing.T) {
 	for text, want := range map[string]bool{
 		"type = 'new-data'":                        true,
 		"subject LIKE 'bot-%' AND branch = 'main'": true,
-		"dataset = 'x'":                            false, // lacks it
+		"dataset = 'x'":                            false, // the event has no such attribute
 		"NOT EXISTS dataset":                       true,
 		"LENGTH(subject) = 6":                      true,
 		"(EXISTS dataset AND dataset = 'x') OR type='new-data'": true,
@@ -72,7 +72,7 @@ func TestFilterSaysWhereItIsWrong(t *testing.T) {
 	}
 }
 
-// A terminal must not obey an event, whichever attribute carries the order.
+// An event on a terminal has no control characters, in any attribute.
 func TestShownEventIsHarmless(t *testing.T) {
 	t.Parallel()
 	const order = "\x1b]0;owned\a"
@@ -87,7 +87,7 @@ func TestShownEventIsHarmless(t *testing.T) {
 	}
 }
 
-// As JSON neither, and the value stays; a program gets the bytes.
+// JSON on a terminal has none either, and is the same value. A pipe gets the original bytes.
 func TestShownJSONIsHarmlessToATerminal(t *testing.T) {
 	t.Parallel()
 	const orders = "\u009b2J\u0085\u007f\u202etxt.exe\u2066\u2029\u200f\ufeff\U000e0041é😀\u3000"
@@ -140,7 +140,7 @@ func TestTailTellsNothingFromNoMatch(t *testing.T) {
 	}
 }
 
-// A reader that has much at hand must still obey Ctrl-C.
+// Ctrl-C ends a tail that has many events in memory.
 func TestTailEndsWhenInterrupted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -162,7 +162,7 @@ func TestTailEndsWhenInterrupted(t *testing.T) {
 	}
 }
 
-// interrupting is a Ctrl-C at what is printed first.
+// interrupting is an output that interrupts the command at its first write.
 type interrupting struct {
 	by     func()
 	writes int
@@ -202,7 +202,7 @@ func TestOneLine(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                        "(empty)",
 		"a\nb\tc":                 "a b c",
-		"\x1b[31mred":             "·[31mred", // a terminal must not obey an event
+		"\x1b[31mred":             "·[31mred", // without control characters
 		"\xff\xfe":                "(2 B of binary data)",
 		strings.Repeat("ä", 3000): strings.Repeat("ä", shownData-1) + "…",
 	} {
@@ -212,7 +212,7 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-// Nor a gateway, whose answer may come from anybody.
+// The answer of a gateway is shown without control characters, because it may come from any server.
 func TestShownStreamsAreHarmless(t *testing.T) {
 	t.Parallel()
 	const order = "\x1b]0;owned\a"

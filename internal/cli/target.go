@@ -21,21 +21,20 @@ import (
 	"tidemill.dev/triggers/filter"
 )
 
-// target is what the commands publish to and read from. There are two: a
-// gateway, and Kafka itself for who stands beside it. An empty stream is the
-// home of an event's type.
+// target is where the commands publish and read: a gateway, or Kafka itself. An empty stream means
+// the stream that the event's type belongs to.
 type target interface {
-	worry() worry // about an answer of its
+	worry() worry // warnings about missing answers
 
 	publish(ctx context.Context, stream string, v *broker.View) (client.Receipt, error)
-	// send is for many events. It copies what it is given; done is called once
-	// and must not block.
+	// send publishes one of many events. It copies the event. It calls done once, and done must not
+	// block.
 	send(ctx context.Context, stream string, v *broker.View, done func(client.Receipt, error))
-	// flush waits until all that was sent has its answer.
+	// flush waits until all sent events have an answer.
 	flush(ctx context.Context) error
 
-	// follow calls each with the wanted events of a stream until one call fails, which is
-	// the error, or until the end, where there is one.
+	// follow calls each with the matching events of a stream, until each returns an error or the
+	// stream ends. It returns that error.
 	follow(ctx context.Context, o following, each func(*follow.Event) error) error
 	streams(ctx context.Context) ([]api.Stream, error)
 
@@ -47,29 +46,28 @@ type following struct {
 	stream string
 	start  broker.Start
 	toEnd  bool
-	where  *filter.Filter // nil is every event
-	limit  int            // more are not wanted, for whoever can make use of that; 0 is no limit
+	where  *filter.Filter // nil matches every event
+	limit  int            // largest useful number of events, as a hint; 0 is no limit
 	begun  func()         // called when reading has begun
 }
 
-// wants judges an event. What is no event matches no filter and is no reason for
-// silence either.
+// wants reports whether a tail shows an event. A record that is not an event is always shown.
 func (o *following) wants(e *follow.Event) bool {
 	return o.where == nil || e.Err != nil || o.where.Match(&e.View)
 }
 
-// gatewayTarget goes through a gateway.
+// gatewayTarget publishes and reads through a gateway.
 type gatewayTarget struct {
 	g   *client.Gateway
-	out io.Writer // for what people should know
+	out io.Writer // output for messages to the user
 
 	mu       sync.Mutex
-	batchers map[string]*client.Batcher // of send, by stream
+	batchers map[string]*client.Batcher // batchers of send, by stream
 }
 
 func (t *gatewayTarget) worry() worry { return worry{who: "the gateway", trouble: t.g.Trouble} }
 
-// worrying tells who waits at a keyboard what for.
+// worrying prints a warning while no answer comes.
 func (t *gatewayTarget) worrying(what string) (stop func()) {
 	w := t.worry()
 	return w.watch(t.out, what)
@@ -133,7 +131,7 @@ func (t *gatewayTarget) follow(ctx context.Context, o following, each func(*foll
 	o.begun()
 	for {
 		batch, err := r.Next(ctx)
-		if err == io.EOF { // bare: the end, and not a connection's
+		if err == io.EOF { // io.EOF itself is the end; a connection's error wraps it
 			return nil
 		}
 		if err != nil {
@@ -147,7 +145,7 @@ func (t *gatewayTarget) follow(ctx context.Context, o following, each func(*foll
 	}
 }
 
-// away says once that the gateway has gone, and once that it is back.
+// away reports a lost gateway once, and its return once.
 func (t *gatewayTarget) away(err error) {
 	if err != nil {
 		fmt.Fprintf(t.out, "The gateway does not answer, and tail goes on when it does: %v\n", err)
@@ -161,32 +159,32 @@ func (t *gatewayTarget) streams(ctx context.Context) ([]api.Stream, error) {
 	return t.g.Streams(ctx)
 }
 
-// close waits for nothing: who wanted to wait has flushed.
+// close does not wait for events: the caller has called flush if it wants that.
 func (t *gatewayTarget) close(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
 	for _, b := range t.all() {
-		_ = b.Close(ctx) // each event that is left has been told
+		_ = b.Close(ctx) // each unsent event has reported its error already
 	}
 	t.g.Close()
 	return nil
 }
 
-const lingerFile = 2 * time.Millisecond // a file's events have company
+const lingerFile = 2 * time.Millisecond // the events of a file come close together, so they share batches
 
-// kafkaTarget goes straight to Kafka. It decides by the config what a gateway
-// decides by its own.
+// kafkaTarget publishes and reads on Kafka. It chooses the stream by the local config, as a gateway
+// does by its own.
 type kafkaTarget struct {
 	p   *platform.Platform
-	out io.Writer // for what people should know
+	out io.Writer // output for messages to the user
 
 	once     sync.Once
-	producer *broker.Producer // of send
+	producer *broker.Producer // producer of send
 	failed   error
 }
 
 func (*kafkaTarget) worry() worry {
-	return worry{who: "Kafka", trouble: func() error { return nil }} // its client keeps that to itself
+	return worry{who: "Kafka", trouble: func() error { return nil }} // Kafka's client does not report errors that it retries
 }
 
 func (k *kafkaTarget) publish(ctx context.Context, stream string, v *broker.View) (client.Receipt, error) {
@@ -234,7 +232,7 @@ func (k *kafkaTarget) follow(ctx context.Context, o following, each func(*follow
 	for {
 		batch, err := r.Next(ctx)
 		switch {
-		case err == io.EOF: // bare: the end, and not a connection's
+		case err == io.EOF: // io.EOF itself is the end; a connection's error wraps it
 			return nil
 		case err != nil:
 			return err
@@ -266,15 +264,14 @@ func (k *kafkaTarget) streams(ctx context.Context) ([]api.Stream, error) {
 
 func (k *kafkaTarget) close(ctx context.Context) error { return closePlatform(ctx, k.p) }
 
-// lookForKafka is how often a tail on which nothing comes looks whether Kafka is
-// there.
+// lookForKafka is how often a tail without events checks that Kafka answers.
 const lookForKafka = 5 * time.Second
 
-// pingWithin bounds how long Kafka may take to say that it is there.
+// pingWithin limits the wait for an answer of Kafka.
 const pingWithin = 3 * time.Second
 
-// absence tells a stream on which nothing happens from a Kafka that is away:
-// the consumer waits for it without a word, and would for ever.
+// absence tells an idle stream from a Kafka that does not answer. The consumer would wait for ever
+// without a message.
 type absence struct {
 	out  io.Writer
 	ping func(context.Context) error
@@ -283,7 +280,7 @@ type absence struct {
 	looked time.Time
 }
 
-// look says once that Kafka has gone, and once that it is back.
+// look reports a lost Kafka once, and its return once.
 func (a *absence) look(ctx context.Context) {
 	if time.Since(a.looked) < lookForKafka {
 		return
@@ -305,10 +302,10 @@ func (a *absence) look(ctx context.Context) {
 
 const (
 	listenAt     = "127.0.0.1:8080"
-	longestDrain = 15 * time.Second // of grace; the stop order in internal/platform has the arithmetic
+	longestDrain = 15 * time.Second // a part of the grace; internal/platform has the sum of the stop order
 )
 
-// doorFlags say how the gateway is opened.
+// doorFlags configure the HTTP server of a gateway.
 type doorFlags struct {
 	listen, access, cert, key string
 	maxEvent                  string
@@ -357,8 +354,7 @@ func (d *doorFlags) accept() error {
 	return nil
 }
 
-// check comes before anything is opened: a start that is refused leaves no
-// folder and no streams behind.
+// check runs before anything is opened, so that a refused start creates no folder and no streams.
 func (d *doorFlags) check() error {
 	if d.access != "" {
 		if _, err := config.LoadAccess(d.access); err != nil {
@@ -379,22 +375,22 @@ func (d *doorFlags) open(ctx context.Context, p *platform.Platform) (*gateway.Ga
 	})
 }
 
-// url is how a client on this machine calls the door. One that listens on every
-// address is not called by that.
+// url returns the gateway's address for clients on this machine. If it listens on all addresses, it
+// is the loopback address.
 func (d *doorFlags) url(g *gateway.Gateway) string {
 	scheme := "http"
 	if d.cert != "" {
 		scheme = "https"
 	}
-	host, port, _ := net.SplitHostPort(g.Addr()) // it is a listener's
+	host, port, _ := net.SplitHostPort(g.Addr()) // a listener's address is valid
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
 	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
-// serve answers until the context ends or the server fails. What has begun goes
-// on after that: the stop order waits for it.
+// serve serves until the context ends or the server fails. Open requests continue after that; the
+// stop order waits for them.
 func serve(ctx context.Context, g *gateway.Gateway) error {
 	failed := make(chan error, 1)
 	go func() { failed <- g.Serve(context.WithoutCancel(ctx)) }()
@@ -406,8 +402,7 @@ func serve(ctx context.Context, g *gateway.Gateway) error {
 	}
 }
 
-// parseSize reads a number of bytes, with the units that size writes. Nothing
-// is 0.
+// parseSize parses a number of bytes, with the units of size. Empty is 0.
 func parseSize(text string) (int, error) {
 	number, factor := text, 1
 	for i, unit := range []string{"KiB", "MiB", "GiB"} {

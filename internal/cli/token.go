@@ -21,7 +21,7 @@ const (
 	envAccess  = "TIDEMILL_ACCESS"
 )
 
-// accessFlag is where the tokens are.
+// accessFlag names the file with the tokens.
 type accessFlag struct{ file string }
 
 func (a *accessFlag) flags(f *flagSet) {
@@ -30,7 +30,7 @@ func (a *accessFlag) flags(f *flagSet) {
 	f.fromEnv("file", envAccess)
 }
 
-// mayDo says what a token may do, for people.
+// mayDo describes the rights of a token for people.
 func mayDo(t config.Token) string {
 	text := strings.Join(t.Roles, ", ")
 	for _, limit := range []struct {
@@ -69,7 +69,7 @@ which is all rights. A trailing * matches any rest: --types "order-*".`,
 
 type tokenNew struct {
 	accessFlag
-	wanted  string // the name
+	wanted  string // name of the token
 	token   config.Token
 	expires string
 	replace bool
@@ -142,7 +142,7 @@ func (n *tokenNew) write() (err error) {
 	return err
 }
 
-// over puts what the call says over what the file says.
+// over replaces the settings of the file by those of the call.
 func (n *tokenNew) over(t *config.Token) error {
 	t.Hash = n.token.Hash
 	for _, limit := range []struct{ to, given *[]string }{
@@ -173,7 +173,7 @@ func (n *tokenNew) didYouMean() string {
 	return didYouMean(n.wanted, names)
 }
 
-// parseExpiry reads when a token shall end, which lies ahead.
+// parseExpiry parses the time when a token expires. It must be in the future.
 func parseExpiry(text string, now time.Time) (time.Time, error) {
 	at, err := readExpiry(text, now)
 	if err != nil {
@@ -193,7 +193,7 @@ func readExpiry(text string, now time.Time) (time.Time, error) {
 	}
 	units := map[string]time.Duration{"h": time.Hour, "d": 24 * time.Hour, "w": 7 * 24 * time.Hour}
 	unit, ok := units[text[len(text)-1:]]
-	n, err := strconv.ParseUint(text[:len(text)-1], 10, 16) // at most 1,256 years
+	n, err := strconv.ParseUint(text[:len(text)-1], 10, 16) // uint16 hours, days or weeks: at most 1,256 years
 	if !ok || err != nil {
 		return time.Time{}, errors.New("no time")
 	}
@@ -269,14 +269,14 @@ func patternsOf(patterns []string) string {
 	return strings.Join(patterns, ", ")
 }
 
-// tokenJSON is what -o json prints of a token. A null list is all.
+// tokenJSON is the JSON of a token. A null list means no limit.
 type tokenJSON struct {
 	Name    string     `json:"name"`
 	Roles   []string   `json:"roles"`
 	Types   []string   `json:"types"`
 	Sources []string   `json:"sources"`
 	Keys    []string   `json:"keys"`
-	Expires *time.Time `json:"expires"` // null is never
+	Expires *time.Time `json:"expires"` // null means never
 }
 
 func writeTokens(w io.Writer, tokens []config.Token) error {

@@ -13,7 +13,7 @@ import (
 	"tidemill.dev/internal/gateway/access"
 )
 
-// The token stands alone on stdout, and opens the door.
+// stdout has only the token, and a gateway accepts it.
 func TestTokenNew(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.yaml")
@@ -59,7 +59,7 @@ func TestTokenReplace(t *testing.T) {
 	}
 }
 
-// Who rotates a token must not give its caller more than he had.
+// A replaced token keeps its limits, so that its caller gets no more rights.
 func TestTokenReplaceKeepsWhatIsNotSaid(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.yaml")

@@ -74,8 +74,8 @@ func (l *triggerList) run(ctx context.Context, s *session, _ []string) error {
 	return nil
 }
 
-// writeIndented prints JSON for people and scripts. Events stand in it, and
-// people read it on a terminal.
+// writeIndented prints indented JSON without control characters, because it may have events in it
+// and be shown on a terminal.
 func writeIndented(w io.Writer, v any) error {
 	var line, pretty bytes.Buffer
 	e := json.NewEncoder(&line)
@@ -135,7 +135,7 @@ func toWhom(t api.Target) string {
 	return t.URL
 }
 
-// ago is how long it is since a time, about.
+// ago formats about how long ago a time was.
 func ago(at time.Time) string {
 	switch d := time.Since(at); {
 	case d < time.Minute:
@@ -149,7 +149,7 @@ func ago(at time.Time) string {
 	}
 }
 
-// adviseOnTriggers says what is remarkable, and what can be done about it.
+// adviseOnTriggers prints problems, and suggests the next command.
 func adviseOnTriggers(w io.Writer, all *api.Triggers) {
 	switch {
 	case all.Dispatchers == nil:
@@ -305,7 +305,7 @@ func policy(d *api.Delivery) string {
 	return text
 }
 
-// nextForTrigger is what one may want to do with it now.
+// nextForTrigger suggests the next command for a trigger.
 func nextForTrigger(t *api.Trigger) string {
 	name := harmless(t.Name)
 	switch {
@@ -342,7 +342,7 @@ func triggersResumeCommand() command {
 	}
 }
 
-// triggerSwitch pauses or resumes.
+// triggerSwitch pauses or resumes a trigger.
 type triggerSwitch struct {
 	gate
 	set    func(*client.Gateway, context.Context, string) (api.TriggerDone, error)
@@ -429,7 +429,7 @@ func (p *triggerReplay) accept(positional []string) (err error) {
 	return err
 }
 
-// parseRate reads a --rate; none is none.
+// parseRate parses --rate. Empty means no limit.
 func parseRate(text string) (float64, error) {
 	if text == "" {
 		return 0, nil

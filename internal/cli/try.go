@@ -47,12 +47,12 @@ status is 1 if the run fails.`,
 // trying is a call of try.
 type trying struct {
 	config, key, out, secrets, log string
-	event                          string // a file
+	event                          string // file with the event
 	data                           []string
 
 	recipe config.Recipe
-	cause  []byte // the event
-	folder string // of our own
+	cause  []byte // event that is the cause
+	folder string // temporary folder of this call
 }
 
 func (p *trying) flags(f *flagSet) {
@@ -99,7 +99,7 @@ func (p *trying) run(ctx context.Context, s *session, positional []string) (err 
 	return err
 }
 
-// open starts all that a run needs, and nothing that waits for events.
+// open starts what a run needs, without triggers and schedules.
 func (p *trying) open(ctx context.Context, s *session, conf *config.Config, recipes string) (*platform.Platform, error) {
 	level := slog.LevelWarn
 	if p.log != "" {
@@ -118,7 +118,7 @@ func (p *trying) open(ctx context.Context, s *session, conf *config.Config, reci
 	if err != nil {
 		return nil, err
 	}
-	_, err = here.Controller(ctx) // it is who watches over runs
+	_, err = here.Controller(ctx) // the controller watches runs
 	if err == nil {
 		err = here.Ledger().CaughtUp(ctx)
 	}
@@ -128,7 +128,7 @@ func (p *trying) open(ctx context.Context, s *session, conf *config.Config, reci
 	return here, nil
 }
 
-// do puts the folders, asks for the run and stays with it.
+// do puts the folders, starts the run and follows it.
 func (p *trying) do(ctx context.Context, s *session, here *platform.Platform, g *client.Gateway, folders map[string]string) error {
 	for input, dir := range folders {
 		if err := putInput(ctx, s, g, input, dir); err != nil {
@@ -185,7 +185,7 @@ func untilEnded(ctx context.Context, g *client.Gateway, id string) (api.RunWhole
 	}
 }
 
-// keep copies what was made to where it is wanted.
+// keep copies the output to the folder of --out.
 func (p *trying) keep(ctx context.Context, s *session, here *platform.Platform, g *client.Gateway, whole *api.RunWhole) error {
 	if p.out == "" || whole.Result == nil || whole.Result.Artifact == "" {
 		return nil
@@ -207,7 +207,7 @@ func (p *trying) keep(ctx context.Context, s *session, here *platform.Platform, 
 	return nil
 }
 
-// failedTry is how a run that did not succeed ends the command.
+// failedTry returns an error if the run did not succeed.
 func failedTry(whole *api.RunWhole) error {
 	if whole.State == tidemill.RunSucceeded {
 		return nil
@@ -215,7 +215,7 @@ func failedTry(whole *api.RunWhole) error {
 	return errReported
 }
 
-// prepare finds out what is to be run, on what; the folders are by input.
+// prepare reads the recipe and the event, and returns the folders by input.
 func (p *trying) prepare(conf *config.Config, name string) (map[string]string, error) {
 	var known []string
 	for _, r := range conf.Recipes {
@@ -245,8 +245,7 @@ func (p *trying) prepare(conf *config.Config, name string) (map[string]string, e
 	return folders, nil
 }
 
-// readEvent reads what asks for the run. Its subject is the key, where none is
-// given.
+// readEvent reads the cause of the run. Its subject is the key, if no key is given.
 func (p *trying) readEvent() error {
 	if p.event == "" {
 		return nil
@@ -265,7 +264,7 @@ func (p *trying) readEvent() error {
 	return nil
 }
 
-// foldersOf is which folder stands for which input.
+// foldersOf returns the folder for each input.
 func foldersOf(inputs []config.InputFrom, given []string) (map[string]string, error) {
 	var names []string
 	for _, in := range inputs {
@@ -297,7 +296,7 @@ func foldersOf(inputs []config.InputFrom, given []string) (map[string]string, er
 	return folders, nil
 }
 
-// standIns are inputs that take their files from where putInput puts them.
+// standIns changes the inputs to the datasets that putInput makes.
 func standIns(inputs []config.InputFrom) []config.InputFrom {
 	all := slices.Clone(inputs)
 	for i := range all {
@@ -310,7 +309,7 @@ func standIns(inputs []config.InputFrom) []config.InputFrom {
 
 func standIn(input string) string { return "try/" + input }
 
-// alone is a config with one recipe, which nothing but us starts.
+// alone returns a config with only one recipe, and without causes that start it.
 func alone(conf *config.Config, r config.Recipe) *config.Config {
 	c := *conf
 	r.When, r.MaxRunning = nil, 0
@@ -318,8 +317,7 @@ func alone(conf *config.Config, r config.Recipe) *config.Config {
 	return &c
 }
 
-// putInput puts a folder as a dataset. Its event lies on a stream that nobody
-// reads.
+// putInput commits a folder as a dataset. Its event starts nothing.
 func putInput(ctx context.Context, s *session, g *client.Gateway, input, dir string) error {
 	w := &putting{dataPut: &dataPut{}, g: g, dir: dir, shown: startCarried(s.stderr), began: time.Now(),
 		asked: api.CommitAsked{Dataset: standIn(input), Request: rand.Text(), Replace: true}}
@@ -334,7 +332,7 @@ func putInput(ctx context.Context, s *session, g *client.Gateway, input, dir str
 	return nil
 }
 
-// removeAll also removes folders that may not be written to, as those of inputs.
+// removeAll also removes read-only folders, such as those of inputs.
 func removeAll(folder string) error {
 	err := os.RemoveAll(folder)
 	if err == nil {
@@ -342,21 +340,21 @@ func removeAll(folder string) error {
 	}
 	_ = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
-			_ = os.Chmod(path, 0o700) // what stays as it is, RemoveAll tells of
+			_ = os.Chmod(path, 0o700) // if this fails, RemoveAll returns the error
 		}
 		return nil
 	})
 	return os.RemoveAll(folder)
 }
 
-// followLog prints what the run says until it has ended. The gateway is in this
-// process, and lets everybody on this machine in.
+// followLog prints the run's log until its end. The gateway is in this process, and needs no token
+// from this machine.
 func followLog(ctx context.Context, g *client.Gateway, id string, out io.Writer) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.URL()+"/api/v1/runs/"+id+"/log?follow=true", nil)
 	if err != nil {
 		return err
 	}
-	client := http.Client{Transport: &http.Transport{}} // no proxy stands between us
+	client := http.Client{Transport: &http.Transport{}} // without a proxy
 	defer client.CloseIdleConnections()
 	res, err := client.Do(req)
 	if err != nil {
@@ -400,7 +398,7 @@ func (p *trying) tell(out io.Writer, whole *api.RunWhole) error {
 	return failedTry(whole)
 }
 
-// madeAs is what the output would have become.
+// madeAs says what a real run would have made of the output.
 func madeAs(p *tidemill.Plan) string {
 	switch {
 	case p.Model != "":

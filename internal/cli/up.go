@@ -26,11 +26,11 @@ import (
 
 const (
 	configEvery = 500 * time.Millisecond
-	grace       = 25 * time.Second // shorter than the 30 s that Kubernetes gives a pod; internal/platform shares it out
+	grace       = 25 * time.Second // less than the 30 s that Kubernetes gives a pod; internal/platform divides it
 )
 
-// The laptop's ports are not those of a real Kafka and Redis, so that these may
-// run beside it.
+// The laptop's ports differ from those of a real Kafka and Redis, so that both can run on one
+// machine.
 const (
 	kafkaPort = 19092
 	redisPort = 16379
@@ -96,8 +96,8 @@ func (u *up) accept(positional []string) error {
 	return u.door.accept()
 }
 
-// run keeps the written stop order: the HTTP door is the platform's first to
-// close, the embedded servers are its last.
+// run keeps the stop order: the platform closes the HTTP server first, and the embedded servers
+// last.
 func (u *up) run(ctx context.Context, s *session, _ []string) error {
 	began := time.Now()
 	log, err := u.logger(s.stderr, slog.LevelInfo)
@@ -120,8 +120,8 @@ func (u *up) run(ctx context.Context, s *session, _ []string) error {
 		if err := begin(ctx, p, log); err != nil {
 			return unlessInterrupted(ctx, log, err)
 		}
-		// The door comes after the servers: a second up on the same folder shall
-		// hear of the folder, not of a port.
+		// The gateway opens after the servers. So a second up on the same folder reports the folder
+		// in use, not the port.
 		g, err := u.door.open(ctx, p)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return fmt.Errorf("%w (--listen)%s", err, besideAnother)
@@ -136,8 +136,7 @@ func (u *up) run(ctx context.Context, s *session, _ []string) error {
 	})
 }
 
-// closePlatform runs the stop order though the context has ended, and not for
-// ever.
+// closePlatform runs the stop order, even though the context has ended, with a time limit.
 func closePlatform(ctx context.Context, p *platform.Platform) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
@@ -172,7 +171,7 @@ func (u *up) openPlatform(ctx context.Context, s *session, conf *config.Config, 
 	return p, nil
 }
 
-// runs are worked on in a folder of the data folder.
+// runs returns the options for runs; their files are in the data folder.
 func (u *up) runs() *platform.RunsOptions {
 	return &platform.RunsOptions{Recipes: u.source().folder(), Data: u.data, Secrets: cmp.Or(u.secrets, filepath.Join(u.data, "secrets")), Launch: true}
 }
@@ -181,7 +180,7 @@ const besideAnother = "; is another tidemill up running? To run both, start this
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// tellAddresses prints the addresses and, on a laptop, leaves them for the other
+// tellAddresses prints the addresses. On a laptop it also writes them to a file for the other
 // commands.
 func (u *up) tellAddresses(s *session, p *platform.Platform, source *configSource, g *gateway.Gateway, took time.Duration) error {
 	if p.Embedded() {
@@ -210,8 +209,8 @@ func (u *up) leaveAddresses(p *platform.Platform, source *configSource, g *gatew
 	return r.Write(u.data)
 }
 
-// nextSteps are lines that work as they are, from the same folder, once a token
-// is in its place where the door wants one.
+// nextSteps returns command lines that work from the same folder. If the gateway needs a token, the
+// user must fill it in.
 func (u *up) nextSteps(door string) string {
 	flags, curl, token := "", "", ""
 	if u.data != dataFolder {
@@ -235,15 +234,16 @@ func (u *up) nextSteps(door string) string {
 		"  curl -i" + curl + " -X POST " + door + "/events -H 'ce-specversion: 1.0' -H 'ce-type: bot-created' -H 'ce-source: /crm' -H 'ce-id: 1' -H 'ce-subject: bot-43'\n"
 }
 
-// otherCA stands where only the user knows the file.
+// otherCA stands for a file that only the user knows.
 const otherCA = "FILE"
 
-// trust is how the door is to be called, and the file of the CA to trust if the
-// system does not: the certificate's own if it speaks for itself.
+// trust returns the gateway's address as its certificate names it, and the CA file that clients
+// need. The file is empty if the system trusts the certificate, and the certificate itself if it is
+// self-signed.
 func (d *doorFlags) trust(door string) (named, ca string) {
 	pair, err := tls.LoadX509KeyPair(d.cert, d.key)
 	at, parseErr := url.Parse(door)
-	if err != nil || parseErr != nil { // it has just served; it is being replaced perhaps
+	if err != nil || parseErr != nil { // the files may be being replaced
 		return door, otherCA
 	}
 	if pair.Leaf.VerifyHostname(at.Hostname()) != nil && len(pair.Leaf.DNSNames) > 0 && !strings.HasPrefix(pair.Leaf.DNSNames[0], "*") {
@@ -259,7 +259,7 @@ func (d *doorFlags) trust(door string) (named, ca string) {
 		return at.String(), ""
 	}
 	own := x509.NewCertPool()
-	text, _ := os.ReadFile(d.cert) // no file is no certificate
+	text, _ := os.ReadFile(d.cert) // without the file no certificate is added
 	own.AppendCertsFromPEM(text)
 	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: own, Intermediates: between}); err == nil {
 		return at.String(), d.cert
@@ -267,11 +267,11 @@ func (d *doorFlags) trust(door string) (named, ca string) {
 	return at.String(), otherCA
 }
 
-// beginWithin is for how long a start waits for its triggers: what is published
-// after it says that it is up shall reach them.
+// beginWithin limits the wait for the triggers. The start waits because triggers must get all
+// events that are published after it reports success.
 const beginWithin = 15 * time.Second
 
-// begin opens what works behind the door.
+// begin starts the dispatcher, the controller and the scorers.
 func begin(ctx context.Context, p *platform.Platform, log *slog.Logger) error {
 	if err := beginTriggers(ctx, p, log); err != nil {
 		return err
@@ -285,8 +285,8 @@ func begin(ctx context.Context, p *platform.Platform, log *slog.Logger) error {
 	return nil
 }
 
-// beginTriggers opens the dispatcher and waits until every trigger has begun.
-// One that cannot begin yet holds nothing up for ever: readiness tells of it.
+// beginTriggers opens the dispatcher and waits until every trigger has begun. After the time limit
+// the start continues without the others; readiness reports them.
 func beginTriggers(ctx context.Context, p *platform.Platform, log *slog.Logger) error {
 	d, err := p.Dispatcher(ctx)
 	if err != nil {

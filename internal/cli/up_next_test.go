@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// selfSigned leaves a certificate for this machine, or for a name.
+// selfSigned makes a certificate for this machine, or for a name.
 func selfSigned(t *testing.T, dir, name string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -41,7 +41,7 @@ func selfSigned(t *testing.T, dir, name string) (cert, key string) {
 	return leave(t, text("CERTIFICATE", der), dir, "tls.crt"), leave(t, text("PRIVATE KEY", secret), dir, "tls.key")
 }
 
-// They work behind a certificate of one's own and with tokens too.
+// The next steps work with a self-signed certificate and with tokens, too.
 func TestNextStepsWorkBehindALock(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

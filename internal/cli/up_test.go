@@ -43,7 +43,7 @@ func TestPublishTailStreams(t *testing.T) {
 
 const poison = "hello, is this the printer?"
 
-// writePoison writes a record that is no event, as another Kafka client can.
+// writePoison writes a record that is not an event, as another Kafka client can.
 func writePoison(ctx context.Context, address string, names tidemill.Names) (broker.Position, error) {
 	client := kafka.Client{Addr: kafka.TCP(address), Transport: &kafka.Transport{}}
 	res, err := client.Produce(ctx, &kafka.ProduceRequest{
@@ -140,7 +140,7 @@ func TestInterruptedUpDrains(t *testing.T) {
 	}
 }
 
-// publishUntil publishes from beside, and counts what is acknowledged.
+// publishUntil publishes in the background until stop, and counts the acknowledged events.
 func publishUntil(t *testing.T, s *server, acknowledged *atomic.Int64) (stop func()) {
 	t.Helper()
 	names, _ := tidemill.NewNames(s.Name)
@@ -167,7 +167,7 @@ func publishUntil(t *testing.T, s *server, acknowledged *atomic.Int64) (stop fun
 	return func() {
 		cancel()
 		publishing.Wait()
-		_ = p.Close(ctx) // the server has gone: what has no answer has none
+		_ = p.Close(ctx) // the server has gone; the unanswered events stay unanswered
 		_ = b.Close()
 	}
 }
@@ -220,7 +220,7 @@ func TestUpRefusesAnInvalidConfig(t *testing.T) {
 	}
 }
 
-// What is refused has made nothing.
+// A refused start creates nothing.
 func TestARefusedStartLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -21,7 +21,7 @@ import (
 //go:embed all:initial
 var initial embed.FS
 
-// initialFiles is the folder of what init writes.
+// initialFiles is the folder with the files that init writes.
 const initialFiles = "initial"
 
 func initCommand() command {
@@ -81,7 +81,7 @@ trainer/README.md says more.
 	return nil
 }
 
-// files are the names of what is to be written.
+// files returns the names of the files to write.
 func (i *initialise) files() ([]string, error) {
 	var names []string
 	err := fs.WalkDir(initial, initialFiles, func(name string, e fs.DirEntry, err error) error {
@@ -93,7 +93,7 @@ func (i *initialise) files() ([]string, error) {
 	return names, err
 }
 
-// free looks before anything is written, so that nobody is left with half of it.
+// free checks all files before one is written, so that init writes all or none.
 func (i *initialise) free(files []string) error {
 	var taken []string
 	for _, name := range files {
@@ -111,7 +111,7 @@ func (i *initialise) free(files []string) error {
 	return nil
 }
 
-// write writes one file, which must not have come meanwhile.
+// write writes one file. It fails if the file exists by now.
 func (i *initialise) write(name string) error {
 	text, err := initial.ReadFile(initialFiles + "/" + filepath.ToSlash(name))
 	if err != nil {
@@ -182,8 +182,7 @@ func (v *validate) run(_ context.Context, s *session, _ []string) error {
 	return err
 }
 
-// check reads what is to be checked and gathers what is wrong, or else what is
-// to be said of it.
+// check runs the checks. It returns all problems, or a summary if there are none.
 func (v *validate) check(warnings io.Writer) (said string, problems []config.Problem, err error) {
 	for _, check := range v.checks() {
 		text, err := check(warnings)
@@ -199,8 +198,7 @@ func (v *validate) check(warnings io.Writer) (said string, problems []config.Pro
 	return said, problems, nil
 }
 
-// checks are what was asked for: an access file may be checked where there is
-// no config.
+// checks returns the requested checks. An access file may be checked without a config.
 func (v *validate) checks() []func(io.Writer) (string, error) {
 	if v.access == "" {
 		return []func(io.Writer) (string, error){v.checkConfig}
@@ -248,7 +246,7 @@ func (v *validate) checkAccess(io.Writer) (string, error) {
 // problemJSON is what -o json prints of a problem.
 type problemJSON struct {
 	File    string `json:"file"`
-	Line    int    `json:"line"` // 0 if the whole file is meant
+	Line    int    `json:"line"` // 0 if the problem concerns the whole file
 	Path    string `json:"path"`
 	Message string `json:"message"`
 }
@@ -270,14 +268,13 @@ func (v *validate) printProblems(w io.Writer, problems []config.Problem) error {
 	return nil
 }
 
-// maxMissing bounds the lines about files; thousands of triggers may name one
-// folder that is not mounted here.
+// maxMissing limits the lines about files, because thousands of triggers may name a folder that is
+// not mounted here.
 const maxMissing = 20
 
-// missingFiles are lines about the credentials that triggers name and that
-// cannot be read here. The config is valid all the same: where it is used there
-// may be what is not here. They do not repeat the paths, for where somebody gave
-// a secret in place of its file, the path is the secret.
+// missingFiles returns a warning for each credential file of a trigger that cannot be read here.
+// The config is still valid, because the files may exist where it is used. The warnings omit the
+// path: if a user wrote the secret itself in place of its file, the path is the secret.
 func missingFiles(c *config.Config) []string {
 	var lines []string
 	left := 0

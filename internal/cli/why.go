@@ -79,7 +79,7 @@ func (p *whyProgram) run(ctx context.Context, s *session, positional []string) e
 	return p.save(s.stderr, &graph)
 }
 
-// save writes to the file that was named, and says so.
+// save writes the output to the file of --out.
 func (p *whyProgram) save(told io.Writer, graph *api.Graph) error {
 	f, err := os.Create(p.out)
 	if err != nil {
@@ -108,7 +108,7 @@ func (p *whyProgram) write(w io.Writer, graph *api.Graph) error {
 	return graphs.Tree(w, graph, seconds)
 }
 
-// seconds is a time to the second, with its day if that is not today.
+// seconds formats a time to the second, with the date if it is not today.
 func seconds(t time.Time) string {
 	t = t.Local()
 	if now := time.Now(); t.YearDay() != now.YearDay() || t.Year() != now.Year() {

@@ -30,7 +30,7 @@ func TestSlipsInCallsOfWhy(t *testing.T) {
 	}
 }
 
-// A run is told of as a tree, as JSON, and as pictures.
+// why shows a run as a tree, as JSON, and as pictures.
 func TestWhyByCommand(t *testing.T) {
 	t.Parallel()
 	dir, file := runsFolder(t, runsConfig)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Who waits hears what the gateway answers, and that it is tried again.
+// A warning shows the last error of the gateway, and says that the command retries.
 func TestWhatIsTriedInVainIsTold(t *testing.T) {
 	t.Parallel()
 	for args, what := range map[string]string{
@@ -33,7 +33,7 @@ func TestWhatIsTriedInVainIsTold(t *testing.T) {
 					w.WriteHeader(http.StatusServiceUnavailable)
 					_, _ = io.WriteString(w, `{"type":"https://tidemill.dev/problems/unavailable","status":503,"detail":"Kafka is away"}`)
 				default:
-					w.WriteHeader(http.StatusNotFound) // all ends here
+					w.WriteHeader(http.StatusNotFound) // ends the retries
 				}
 			})
 			err := run(t.Context(), append(strings.Fields(args), "--url", url), strings.NewReader(`{"specversion":"1.0","id":"1","source":"/x","type":"a"}`), io.Discard, &told)
