@@ -35,9 +35,8 @@ recipes:
     gate: [metrics.accuracy >= 0.5]
 `
 
-// apart is an install in which each role is a process of its own, as in a cluster. They share
-// Kafka, Redis, the object store, a secret and an API server. The test is the scheduler and the
-// kubelet.
+// apart is an install with one process for each role, as in a cluster. They share Kafka, Redis, the
+// object store, a secret and an API server. The test is the scheduler and the kubelet.
 type apart struct {
 	*testing.T
 	dir, url string
@@ -115,8 +114,8 @@ func newApart(t *testing.T) *apart {
 }
 
 // An event that is accepted over HTTP becomes a Job at the API server. The agent in its pod runs
-// the attempt through the gateway; the new version is judged and promoted. Each role is a process
-// of its own, and the gateway refuses callers without a token.
+// the attempt through the gateway; the new version is judged and promoted. Each role is a separate
+// process, and the gateway refuses callers without a token.
 func TestTheLoopWithEveryRoleApart(t *testing.T) {
 	t.Parallel()
 	a := newApart(t)

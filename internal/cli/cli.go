@@ -81,7 +81,7 @@ func hint(err error) string {
 	return ""
 }
 
-const exitAborted = 130 // as shells report an end by SIGINT
+const exitAborted = 130 // exit status of shells for an end by SIGINT
 
 const sayAfter = time.Second
 

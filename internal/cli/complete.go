@@ -134,7 +134,7 @@ func listers() map[string]lister {
 			for i := range page.Models {
 				names = append(names, page.Models[i].Key)
 			}
-			runs, _ := g.Runs(ctx, client.RunQuery{Limit: completed}) // keys without a model have runs
+			runs, _ := g.Runs(ctx, client.RunQuery{Limit: completed}) // keys that have only runs; if this fails, the keys of models are enough
 			for i := range runs.Runs {
 				names = append(names, runs.Runs[i].Key)
 			}

@@ -37,7 +37,7 @@ type connection struct {
 	security           broker.Security
 	redis              platform.RedisSecurity
 	log                string
-	place              config.Place // where the processes run: the limits of the cluster on the config
+	place              config.Place // limits of the cluster on the config
 }
 
 func (c *connection) flags(f *flagSet) {

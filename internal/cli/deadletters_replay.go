@@ -180,7 +180,7 @@ func (p *letterReplay) tell(s *session, got *api.LetterDone) {
 func sayWhatDelays(ctx context.Context, g *client.Gateway, s *session, got *api.LetterDone) {
 	now, err := g.Triggers(ctx)
 	if err != nil {
-		return // without advice, the receipts still come
+		return // the receipts come without this advice
 	}
 	if now.Dispatchers != nil && *now.Dispatchers == 0 {
 		fmt.Fprintln(s.stderr, "Nothing delivers now: no dispatcher runs. tidemill up or tidemill serve dispatcher starts one.")

@@ -25,8 +25,8 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// The test executes every YAML and every command in the documents, each document in a folder of its
-// own with its own `tidemill up`, so that the documents stay correct.
+// The test executes every YAML and every command in the documents, each document in its own folder
+// with its own `tidemill up`, so that the documents stay correct.
 //
 // The language of a block says how: sh is executed line by line; yaml is parsed as a config and
 // written to tidemill.yaml. A block with file=NAME is written to that file, for later commands.

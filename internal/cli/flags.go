@@ -162,7 +162,7 @@ func unknownFlag(f *flagSet, command, arg string) error {
 	two := strings.HasPrefix(arg, "--")
 	var known []string
 	f.VisitAll(func(flag *pflag.Flag) {
-		if !two || len(flag.Name) > 1 { // with two dashes it is not a mistyped short flag
+		if !two || len(flag.Name) > 1 { // two dashes do not belong to a short flag
 			known = append(known, flag.Name)
 		}
 	})

@@ -17,7 +17,7 @@ import (
 	"tidemill.dev/config"
 )
 
-// guides are the documents that have tests of their own, which follow each document word for word.
+// guides are the documents with separate tests, which follow each document word for word.
 // TestDocumentsAreTrue does not execute their commands.
 var guides = []string{"docs/scoring.md", "docs/train.md", "examples/intents/README.md", "examples/stages/README.md"}
 

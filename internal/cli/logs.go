@@ -161,7 +161,7 @@ type progress struct {
 	mu       sync.Mutex
 	events   int
 	open     int       // number of events that were sent and not answered
-	heard    time.Time // time of the last answer; at first, of the oldest open event
+	heard    time.Time // time of the last answer, or of the first open event
 	worry    worry     // warnings about missing answers
 	bytes    int64
 	drawn    bool

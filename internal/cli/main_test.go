@@ -118,7 +118,7 @@ func startUp(t *testing.T, dir string, more ...string) *server {
 	return s
 }
 
-// spawnUp runs up as a process of its own.
+// spawnUp runs up as a separate process.
 func spawnUp(t *testing.T, dir string, more ...string) *server {
 	t.Helper()
 	s := &server{dir: dir, stdout: &syncBuffer{}, stderr: &syncBuffer{}, done: make(chan struct{})}

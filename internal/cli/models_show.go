@@ -397,7 +397,7 @@ func shaded(text string, n, of int, right, colours bool) string {
 	if !colours || n == 0 || of == 0 {
 		return text
 	}
-	right4, wrong4 := [4]int{22, 28, 34, 40}, [4]int{52, 88, 124, 160} // of a terminal's 256 colours, dark to bright
+	right4, wrong4 := [4]int{22, 28, 34, 40}, [4]int{52, 88, 124, 160} // colours of a terminal with 256, dark to bright
 	shade := min(4*n/of, 3)
 	colour := wrong4[shade]
 	if right {

@@ -240,7 +240,7 @@ func TestADifferenceIsClearWhereTheIntervalsDoNotMeet(t *testing.T) {
 		{at(0.8, 0.85, 0.9), at(0.88, 0.93, 0.97), false},
 		{at(0.91, 0.93, 0.97), at(0.8, 0.85, 0.9), true},
 		{at(0.8, 0.85, 0.9), nil, false},
-		{at(0.8, 0.8, 0.8), at(0.9, 0.9, 0.9), false}, // without intervals nothing is known of chance
+		{at(0.8, 0.8, 0.8), at(0.9, 0.9, 0.9), false}, // the figures have no intervals
 	} {
 		if got := isClear(c.a, c.b); got != c.want {
 			t.Errorf("%v and %v: %v", c.a, c.b, got)

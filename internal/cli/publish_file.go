@@ -18,7 +18,7 @@ import (
 	"tidemill.dev/internal/gateway/client"
 )
 
-const flushWithin = 20 * time.Second // for the last answers after a failure
+const flushWithin = 20 * time.Second // limit for the last answers after a failure
 
 // fileRun publishes the events of one file.
 type fileRun struct {
@@ -166,7 +166,7 @@ func (r *fileRun) alone(err error) bool {
 	var p *api.Problem
 	switch {
 	case errors.Is(err, broker.ErrNoStream):
-		return r.p.stream == "" // with --stream it would be the stream of all events
+		return r.p.stream == "" // a stream of --stream is the stream of all events
 	case errors.Is(err, broker.ErrTooLarge):
 		return true
 	case errors.As(err, &p):
@@ -272,7 +272,8 @@ const maxLine = 8 << 20
 
 var errLongLine = errors.New("the line is longer than 8 MiB; is it one event?")
 
-// lineReader reads lines and counts them. Lines that are too long need no more memory than others.
+// lineReader reads lines and counts them. A line that is too long needs as little memory as any
+// other.
 type lineReader struct {
 	in     *bufio.Reader
 	long   []byte

@@ -291,11 +291,11 @@ func (r *serving) tell(s *session, p *platform.Platform, source *configSource, u
 	fmt.Fprintf(s.stdout, "  http    %s\n  kafka   %s\n  redis   %s\n  config  %s\n", url, a.Kafka, orNone(a.Redis), source.shown())
 }
 
-// doorBlock is how much garbage of net/http a gateway collects before a garbage collection.
+// doorBlock is gctune's block of memory for a gateway, because net/http makes much garbage.
 const doorBlock = 32 << 20
 
-// block returns the heap growth that gctune allows the role; negative means no gctune. A scorer
-// tunes its heap by its models: see infer.Options.Collect.
+// block returns the size of gctune's block for the role; negative means no gctune. A scorer's
+// models tune the heap themselves: see infer.Options.Collect.
 func (r *serving) block() int {
 	switch r.role {
 	case gatewayRole:

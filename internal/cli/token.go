@@ -193,7 +193,7 @@ func readExpiry(text string, now time.Time) (time.Time, error) {
 	}
 	units := map[string]time.Duration{"h": time.Hour, "d": 24 * time.Hour, "w": 7 * 24 * time.Hour}
 	unit, ok := units[text[len(text)-1:]]
-	n, err := strconv.ParseUint(text[:len(text)-1], 10, 16) // uint16 hours, days or weeks: at most 1,256 years
+	n, err := strconv.ParseUint(text[:len(text)-1], 10, 16) // 16 bits: at most 1,256 years
 	if !ok || err != nil {
 		return time.Time{}, errors.New("no time")
 	}

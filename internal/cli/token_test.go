@@ -59,7 +59,7 @@ func TestTokenReplace(t *testing.T) {
 	}
 }
 
-// A replaced token keeps its limits, so that its caller gets no more rights.
+// A replaced token keeps its limits, so that its caller gets no additional rights.
 func TestTokenReplaceKeepsWhatIsNotSaid(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.yaml")

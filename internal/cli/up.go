@@ -234,7 +234,7 @@ func (u *up) nextSteps(door string) string {
 		"  curl -i" + curl + " -X POST " + door + "/events -H 'ce-specversion: 1.0' -H 'ce-type: bot-created' -H 'ce-source: /crm' -H 'ce-id: 1' -H 'ce-subject: bot-43'\n"
 }
 
-// otherCA stands for a file that only the user knows.
+// otherCA is printed for a file that only the user knows.
 const otherCA = "FILE"
 
 // trust returns the gateway's address as its certificate names it, and the CA file that clients
@@ -259,7 +259,7 @@ func (d *doorFlags) trust(door string) (named, ca string) {
 		return at.String(), ""
 	}
 	own := x509.NewCertPool()
-	text, _ := os.ReadFile(d.cert) // without the file no certificate is added
+	text, _ := os.ReadFile(d.cert) // an unreadable file adds no certificate
 	own.AppendCertsFromPEM(text)
 	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: own, Intermediates: between}); err == nil {
 		return at.String(), d.cert
