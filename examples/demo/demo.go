@@ -1,5 +1,6 @@
-// Package demo shows Tidemill at work once: events, a trigger, a recipe with its gate, a scorer. It uses Tidemill as any program does, by
-// the commands of the tidemill binary and by HTTP, and imports none of its packages.
+// Package demo shows Tidemill at work once: events, a trigger, a recipe with its gate, a scorer. It
+// uses Tidemill as any program does, by the commands of the tidemill binary and by HTTP. It imports
+// none of its packages.
 package demo
 
 import (
@@ -19,7 +20,7 @@ import (
 	"time"
 )
 
-// Trainer is the argument by which the tidemill binary is the demo's trainer.
+// Trainer is the argument that makes the tidemill binary the demo's trainer.
 const Trainer = "demo-trainer"
 
 //go:embed tidemill.yaml
@@ -28,18 +29,18 @@ var config string
 // Options say how the demo runs.
 type Options struct {
 	Tidemill string    // path of the tidemill binary
-	Out      io.Writer // for the story
+	Out      io.Writer // output of the demo
 }
 
 // demo is one run of the demo.
 type demo struct {
 	Options
-	dir        string // its folder, where tidemill up runs
-	url, kafka string // of that tidemill up
+	dir        string // folder in which tidemill up runs
+	url, kafka string // addresses of tidemill up
 	shops      *shops
 }
 
-// wait is the pause between two looks at the same thing.
+// wait is the pause between two polls.
 const wait = 50 * time.Millisecond
 
 // Run runs the demo in a folder that it removes at its end. Each fault that it finds is an error.
@@ -68,25 +69,25 @@ func Run(ctx context.Context, o Options) (err error) {
 			return errors.Join(err, down(), d.log())
 		}
 	}
-	d.say("\nEvery event arrived once, and the record that is no event is among the dead letters. Nothing was lost.")
+	d.say("\nEvery event arrived once, and the record that is not an event is among the dead letters. Nothing was lost.")
 	return down()
 }
 
 func quoted(text string) string {
-	q, _ := json.Marshal(text) // a string
+	q, _ := json.Marshal(text) // a string cannot fail
 	return string(q)
 }
 
 func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.Out, format+"\n", args...) }
 
-// up starts tidemill up and returns when it is up. The function that it returns stops it.
+// up starts tidemill up and waits until it is ready. down stops it.
 func (d *demo) up(ctx context.Context) (down func() error, err error) {
 	c := d.command(context.WithoutCancel(ctx), "up", "--kafka-port", "0", "--redis-port", "0", "--listen", "127.0.0.1:0")
 	log, err := os.Create(filepath.Join(d.dir, "up.log"))
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() // the child has its own
+	defer log.Close() // the child has its own descriptor
 	c.Stderr = log
 	out, err := c.StdoutPipe()
 	if err != nil {
@@ -116,13 +117,14 @@ func (d *demo) up(ctx context.Context) (down func() error, err error) {
 	return down, nil
 }
 
-// log is the end of what tidemill up has logged, as an error to look at.
+// log returns the end of tidemill up's log, as an error to look at.
 func (d *demo) log() error {
 	text, _ := os.ReadFile(filepath.Join(d.dir, "up.log"))
 	return fmt.Errorf("the log of tidemill up ends:\n%s", text[max(0, len(text)-2000):])
 }
 
-// command is a call of the tidemill binary in the demo's folder, where it finds the addresses of tidemill up.
+// command returns a call of the tidemill binary in the demo's folder, where it finds the addresses
+// of tidemill up.
 func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, d.Tidemill, args...)
 	c.Dir = d.dir
@@ -179,7 +181,7 @@ func (d *demo) get(ctx context.Context, path string, to any) error {
 	}
 	defer res.Body.Close()
 	if res.StatusCode == http.StatusNotFound {
-		return nil // not there yet
+		return nil // not found yet
 	}
 	if res.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(res.Body)
@@ -188,7 +190,7 @@ func (d *demo) get(ctx context.Context, path string, to any) error {
 	return json.NewDecoder(res.Body).Decode(to)
 }
 
-// until looks again and again until yes.
+// until polls until yes returns true.
 func until(ctx context.Context, what string, yes func() (bool, error)) error {
 	tick := time.NewTicker(wait)
 	defer tick.Stop()

@@ -24,7 +24,8 @@ type cloudEvent struct {
 	Data                                                        json.RawMessage
 }
 
-// tail starts `tidemill tail` on a stream, straight at Kafka, and returns a channel of its events. Reading ends with the context.
+// tail starts `tidemill tail` on a stream, directly on Kafka, and returns a channel of its events.
+// It ends with the context.
 func (d *demo) tail(ctx context.Context, stream string, more ...string) (<-chan cloudEvent, error) {
 	c := d.command(ctx, append([]string{"tail", stream, "--kafka", d.kafka, "--from", "beginning", "-o", "json"}, more...)...)
 	out, err := c.StdoutPipe()
@@ -41,7 +42,7 @@ func (d *demo) tail(ctx context.Context, stream string, more ...string) (<-chan 
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			var e cloudEvent
 			if json.Unmarshal(lines.Bytes(), &e) != nil {
-				continue // a record that is no event
+				continue // a record that is not an event
 			}
 			select {
 			case events <- e:
@@ -53,7 +54,7 @@ func (d *demo) tail(ctx context.Context, stream string, more ...string) (<-chan 
 	return events, nil
 }
 
-// next is the next event of a stream.
+// next returns the next event of a stream.
 func next(ctx context.Context, events <-chan cloudEvent) (cloudEvent, error) {
 	select {
 	case e, open := <-events:
@@ -103,7 +104,7 @@ func (d *demo) events(ctx context.Context) error {
 		read[stream] = events
 	}
 	all := []struct{ stream, typ, data string }{
-		{"events", "bot-created", `{"name": "Ada"}`}, // the first waits for tail to start; its time does not count
+		{"events", "bot-created", `{"name": "Ada"}`}, // the first event waits for tail to start, so its time does not count
 		{"events", "new-data", `{"uri": "s3://bots/42/examples.csv", "bytes": 81920}`},
 		{"events", "schedule-tick", `{"scheduled": "2026-01-31T03:00:00+01:00", "missed": 0}`},
 		{"events", "bot-deleted", `{}`},
@@ -132,7 +133,7 @@ func (d *demo) events(ctx context.Context) error {
 	}
 	if at == "repeated" {
 		at = "it was here before: nothing was stored"
-	} else { // no fault: readers know it by its id
+	} else { // not a fault: readers recognise it by its id
 		at = "stored again, because Redis did not answer in time"
 	}
 	d.say("  %-14s %-7s 202, %s", "bot-created", "bot-42", at)
@@ -160,7 +161,7 @@ type deadLetter struct {
 	Receipt *struct{ Action, Outcome string }
 }
 
-// await waits for a dead letter that a query finds.
+// await waits for a dead letter that matches a query.
 func (d *demo) await(ctx context.Context, query string) (found deadLetter, err error) {
 	err = until(ctx, "no dead letter was written", func() (bool, error) {
 		var page struct{ DeadLetters []struct{ ID string } }
@@ -172,15 +173,16 @@ func (d *demo) await(ctx context.Context, query string) (found deadLetter, err e
 	return found, err
 }
 
-// poison writes a record that is no event, as any Kafka client can, and finds it among the dead letters.
+// poison writes a record that is not an event, as any Kafka client can, and finds it among the dead
+// letters.
 func (d *demo) poison(ctx context.Context) error {
 	const text = "hello, is this the printer?"
-	d.say("\nA record that is no event, written by another Kafka client:")
+	d.say("\nA record that is not an event, written by another Kafka client:")
 	client := kafka.Client{Addr: kafka.TCP(d.kafka), Transport: &kafka.Transport{}}
 	res, err := client.Produce(ctx, &kafka.ProduceRequest{Topic: "demo.events", RequiredAcks: kafka.RequireAll,
 		Records: kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes([]byte(text))})})
 	if err = errors.Join(err, errorOf(res)); err != nil {
-		return fmt.Errorf("write a record that is no event: %w", err)
+		return fmt.Errorf("write a record that is not an event: %w", err)
 	}
 	d.say("  %q to events/0/%d", text, res.BaseOffset)
 	letter, err := d.await(ctx, "stream=events")
@@ -204,7 +206,7 @@ func errorOf(res *kafka.ProduceResponse) error {
 // shops is a function that a trigger calls: it answers an order with its invoice.
 type shops struct {
 	mu  sync.Mutex
-	tax map[string]float64 // in percent, by shop
+	tax map[string]float64 // rate in percent, by shop
 }
 
 // serve starts the function on a free port.
@@ -236,7 +238,8 @@ func (s *shops) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"gross": %v}`, order.Net*(100+tax)/100)
 }
 
-// triggers has a function called, which replies to one order and refuses another. That one is replayed once the function is repaired.
+// triggers makes a trigger call the function, which replies to one order and refuses another. The
+// refused order is replayed after the function is repaired.
 func (d *demo) triggers(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -13,7 +13,8 @@ import (
 
 var bots = []string{"bot-1", "bot-2", "bot-3"}
 
-// phrases are what people say to the bots, by intent: one of each list makes a sentence.
+// phrases are the parts of sentences that customers write to the bots, by intent. One part of each
+// list makes a sentence.
 var phrases = map[string][3][4]string{
 	"track":  {{"where is", "when comes", "please find", "i wait for"}, {"my parcel", "the order", "my things", "that package"}, {"", "now", "at last", "from monday"}},
 	"refund": {{"give me back", "i want back", "please return", "refund"}, {"my money", "what i paid", "the price", "the full amount"}, {"", "today", "for the shoes", "at once"}},
@@ -22,21 +23,21 @@ var phrases = map[string][3][4]string{
 
 var intents = []string{"track", "refund", "greet"}
 
-// sentence is the nth of the 64 sentences of an intent.
+// sentence returns the nth of the 64 sentences of an intent.
 func sentence(intent string, n int) string {
 	words := phrases[intent]
 	return strings.TrimSpace(words[0][n%4] + " " + words[1][n/4%4] + " " + words[2][n/16%4])
 }
 
-// The mistakes that the data of a bot may have: wrong labels of the sentences with these words.
+// These mistakes may be in the data of a bot: wrong labels for the sentences with these words.
 const (
-	fewWrong  = "everybody" // is greeting, labelled refund
-	someWrong = "the price" // is refund, labelled track
-	allWrong  = ""          // any label
+	fewWrong  = "everybody" // sentences of greet, labelled refund
+	someWrong = "the price" // sentences of refund, labelled track
+	allWrong  = ""          // all sentences, with any label
 	noneWrong = "none"
 )
 
-// put writes the examples of a bot and commits them. A commit is an event, which asks for a run.
+// put writes the examples of a bot and commits them. The event of the commit starts a run.
 func (d *demo) put(ctx context.Context, bot, wrong string) error {
 	dir := filepath.Join(d.dir, "data", bot)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -55,7 +56,7 @@ func (d *demo) put(ctx context.Context, bot, wrong string) error {
 			case strings.Contains(e.Text, wrong):
 				e.Intent = map[string]string{fewWrong: "refund", someWrong: "track"}[wrong]
 			}
-			line, _ := json.Marshal(e) // two strings
+			line, _ := json.Marshal(e) // two strings cannot fail
 			to.Write(append(line, '\n'))
 		}
 	}
@@ -68,7 +69,7 @@ func (d *demo) put(ctx context.Context, bot, wrong string) error {
 	return err
 }
 
-// models has models trained, judged, promoted, refused and rolled back.
+// models trains models, which are judged, promoted, refused and rolled back.
 func (d *demo) models(ctx context.Context) error {
 	began := time.Now()
 	d.say("\nThree bots get data. The recipe intents trains a model from each, and its gate judges the models.\nSome labels of bot-1 are wrong, and all of bot-3:")

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// onnx is the model as an ONNX file. Its input is texts, its output the likelihood of each intent. An ONNX file is a message of protocol
-// buffers, of which this small graph needs little.
+// onnx returns the model as an ONNX file. Its input is texts, its output the likelihood of each
+// intent. An ONNX file is a message of protocol buffers; this small graph uses only a few of its
+// fields.
 //
 //	text → StringNormalizer → StringSplit → TfIdfVectorizer → MatMul → Softmax → likely
 func (m *model) onnx() []byte {
@@ -29,7 +30,7 @@ func (m *model) onnx() []byte {
 		graph.bytes(1, node)
 	}
 	graph.text(2, "intents").bytes(5, weights).bytes(11, onnxValue("text", onnxString, 0)).bytes(12, onnxValue("likely", onnxFloat, len(m.Intents)))
-	opset.text(1, "").number(2, 20) // the first with StringSplit
+	opset.text(1, "").number(2, 20) // first version with StringSplit
 	file.number(1, 9).text(2, "tidemill demo").bytes(7, graph).bytes(8, opset)
 	var labels message
 	labels.text(1, "intents").text(2, strings.Join(m.Intents, ","))
@@ -37,7 +38,7 @@ func (m *model) onnx() []byte {
 	return file
 }
 
-// vectorizer are the attributes of the node that counts words.
+// vectorizer returns the attributes of the node that counts words.
 func (m *model) vectorizer() []message {
 	columns := make([]int, len(m.Words))
 	for i := range columns {
@@ -101,7 +102,7 @@ func onnxTexts(name string, all []string) message {
 	return *m.number(20, onnxIsTexts)
 }
 
-// onnxValue is a table with any number of rows, or a list if it has no columns.
+// onnxValue describes a table with any number of rows, or a list if it has no columns.
 func onnxValue(name string, kind, columns int) message {
 	var rows, shape, tensor, typ, m message
 	rows.text(2, "texts")

@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	talkFor   = 5 * time.Second // at least; longer until the new champion has answered
+	talkFor   = 5 * time.Second // minimum; longer until the new champion has answered
 	talkEvery = 10 * time.Millisecond
 	talkBatch = 40                      // messages a request: some thousands a second
 	swapAfter = 2500 * time.Millisecond // the champion changes meanwhile
 )
 
-// talk is what people say to two bots, and what the demo knows of the answers.
+// talk is the messages to two bots, and the state of their answers.
 type talk struct {
-	said    int           // messages; read after stopped is closed
+	said    int           // number of messages; read it after stopped is closed
 	stopped chan struct{} // closed when all messages are published
 	swapped chan struct{} // closed by the first answer of version 2
 
 	answers int
 	seen    map[int]bool      // messages that have an answer
 	last    map[string]int    // newest answered message, by bot
-	version map[string]string // that answered last, by bot
-	took    []time.Duration   // since the last line
-	first   time.Time         // of version 2's answers
-	firstID string            // of the same
+	version map[string]string // version of the last answer, by bot
+	took    []time.Duration   // times of the answers since the last line
+	first   time.Time         // time of version 2's first answer
+	firstID string            // id of the message of that answer
 	faults  []string
 }
 
@@ -70,7 +70,7 @@ func (d *demo) scores(ctx context.Context) error {
 	if err := t.verdict(); err != nil {
 		return err
 	}
-	late := max(0, t.first.Sub(<-promoted)) // the scorer follows the log, and may be faster than the command
+	late := max(0, t.first.Sub(<-promoted)) // the scorer reads the log, and may be faster than the command
 	d.say("  %d of %d messages answered, each once and in order; version 2 answered %s after its promotion", t.answers, t.said, milliseconds(late))
 	d.say("  lost: %d, answered twice: 0", t.said-len(t.seen))
 	d.say("\nWhy was the first message for version 2 answered like this?")
@@ -78,7 +78,7 @@ func (d *demo) scores(ctx context.Context) error {
 	return err
 }
 
-// talk publishes batches of messages until it is time, and the new champion has answered.
+// talk publishes batches of messages for talkFor, and until the new champion has answered.
 func (d *demo) talk(ctx context.Context, t *talk) error {
 	defer close(t.stopped)
 	tick, enough := time.NewTicker(talkEvery), time.After(talkFor)
@@ -183,7 +183,7 @@ func (t *talk) take(e *cloudEvent) {
 	t.seen[n], t.last[e.Subject], t.version[e.Subject] = true, n, e.ModelVersion
 }
 
-// line shows the last second.
+// line prints the numbers of the last second.
 func (t *talk) line(began time.Time, say func(string, ...any)) {
 	if len(t.took) == 0 {
 		return

@@ -26,16 +26,18 @@ type example struct {
 	Intent string `json:"intent"`
 }
 
-// model is softmax regression over bags of words. It is also the file weights.json, which the next run reads as its champion.
+// model is softmax regression over bags of words. It is also the file weights.json, which the next
+// run reads as its champion.
 type model struct {
 	Intents []string    `json:"intents"`
 	Words   []string    `json:"words"`
-	Weights [][]float64 `json:"weights"` // by intent and word
+	Weights [][]float64 `json:"weights"` // one row for each intent, one column for each word
 
-	column map[string]int // of each word
+	column map[string]int // column of each word
 }
 
-// Train trains a model by the contract of a run: it reads $TIDEMILL_IN and $TIDEMILL_CHAMPION, and writes to $TIDEMILL_OUT.
+// Train trains a model by the contract of a run: it reads $TIDEMILL_IN and $TIDEMILL_CHAMPION, and
+// writes to $TIDEMILL_OUT.
 func Train(ctx context.Context, getenv func(string) string, out io.Writer) error {
 	data, to := filepath.Join(getenv("TIDEMILL_IN"), "data"), getenv("TIDEMILL_OUT")
 	learn, err := readExamples(filepath.Join(data, "examples.jsonl"))
@@ -54,7 +56,7 @@ func Train(ctx context.Context, getenv func(string) string, out io.Writer) error
 	m := newModel(learn)
 	for epoch := 1; epoch <= epochs; epoch++ {
 		if ctx.Err() != nil {
-			return errors.New("interrupted") // with an exit code that is not 0: the model is not finished
+			return errors.New("interrupted") // the exit code must not be 0, because the model is not finished
 		}
 		loss, accuracy := m.epoch(learn), m.accuracy(held)
 		fmt.Fprintf(steps, `{"step": %d, "total": %d, "loss": %.4f, "accuracy": %.4f}`+"\n", epoch, epochs, loss, accuracy)
@@ -112,10 +114,10 @@ func (m *model) index() {
 	}
 }
 
-// split takes a text apart as the operators of the ONNX file do.
+// split splits a text as the operators of the ONNX file do.
 func split(text string) []string { return strings.Fields(strings.ToLower(text)) }
 
-// columns are the columns of a text's words, without the words that the model does not know.
+// columns returns the columns of a text's words, without unknown words.
 func (m *model) columns(text string) (all []int) {
 	for _, word := range split(text) {
 		if i, known := m.column[word]; known {
@@ -125,7 +127,7 @@ func (m *model) columns(text string) (all []int) {
 	return all
 }
 
-// likely is the likelihood of each intent.
+// likely returns the likelihood of each intent.
 func (m *model) likely(columns []int) []float64 {
 	likely, sum := make([]float64, len(m.Intents)), 0.0
 	for i := range likely {

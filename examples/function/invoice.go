@@ -30,11 +30,10 @@ const (
 	defaultCurrency = "EUR"
 )
 
-// invoice answers an order with the invoice that is due for it. An order that
-// costs nothing needs none.
+// invoice answers an order with its invoice. An order that costs nothing needs none.
 //
-// An event may come twice, so the answer follows from the event alone: the day
-// counts from when the order was placed, and not from now.
+// An event may come twice, so the answer depends on the event alone: the due date counts from the
+// time of the order, not from now.
 func invoice(_ context.Context, e event.Event) ([]event.Event, error) {
 	var o order
 	if err := e.DataAs(&o); err != nil {
@@ -46,14 +45,14 @@ func invoice(_ context.Context, e event.Event) ([]event.Event, error) {
 	case e.Time().IsZero():
 		return nil, functions.Permanent(errors.New("an order needs a time: its invoice is due after it"))
 	case o.Total < 0:
-		return nil, functions.Permanent(fmt.Errorf("the order's total is %.2f: send a refund as an event of its own", o.Total))
+		return nil, functions.Permanent(fmt.Errorf("the order's total is %.2f: send a refund as a separate event", o.Total))
 	case o.Total == 0:
 		return nil, nil
 	}
 	if o.Currency == "" {
 		o.Currency = defaultCurrency
 	}
-	due := event.New() // without an id: it gets one that follows from the order's
+	due := event.New() // no id is set: the event gets one derived from the order's
 	due.SetType("invoice-due")
 	due.SetSource("/examples/function")
 	due.SetSubject(e.Subject())

@@ -1,5 +1,5 @@
-// Function is a user's function: it turns orders into invoices. Its README says
-// how it is run and how Tidemill calls it.
+// Function is a user's function: it turns orders into invoices. Its README says how to run it and
+// how Tidemill calls it.
 package main
 
 import (

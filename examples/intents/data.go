@@ -12,14 +12,13 @@ import (
 	"unicode/utf8"
 )
 
-// message is what somebody wrote, and what they wanted.
+// message is the text of a customer, and its intent.
 type message struct{ text, intent string }
 
-// data are the messages of one bot. What the model is measured by it never
-// learns from.
+// data are the messages of one bot. The model never learns from the messages that measure it.
 type data struct{ learn, held []message }
 
-// heldOut begins the names of files that the model is measured by.
+// heldOut is the beginning of the names of files with such messages.
 const heldOut = "held-out"
 
 // readData reads all CSV files below a folder, in the order of their names.

@@ -1,5 +1,5 @@
-// Command intents is a trainer: it learns which intent a message to a chat bot
-// has, by the contract of a run, with Go's standard library alone.
+// Command intents is a trainer: it learns which intent a message to a chat bot has, by the contract
+// of a run, with Go's standard library alone.
 package main
 
 import (
@@ -25,11 +25,10 @@ func main() {
 	}
 }
 
-// epochs are enough for the loss to stand still on some hundreds of messages.
+// epochs are enough for the loss to settle on some hundreds of messages.
 const epochs = 300
 
-// run is a run: what it finds is told by variables, what it leaves lies in
-// TIDEMILL_OUT.
+// run does a run. Its input is in the folders of the variables, its output in TIDEMILL_OUT.
 func run(ctx context.Context, variable func(string) string, log io.Writer) error {
 	out := variable("TIDEMILL_OUT")
 	if out == "" || variable("TIDEMILL_IN") == "" {
@@ -49,7 +48,7 @@ func run(ctx context.Context, variable func(string) string, log io.Writer) error
 		return err
 	}
 	champion, err := readChampion(variable("TIDEMILL_CHAMPION"))
-	if err != nil { // not this run's fault, and the gate refuses what was not measured
+	if err != nil { // no error of this run; a gate that needs the champion refuses the version
 		fmt.Fprintf(log, "the champion is not measured: %v\n", err)
 	}
 	return errors.Join(
@@ -59,7 +58,7 @@ func run(ctx context.Context, variable func(string) string, log io.Writer) error
 	)
 }
 
-// readChampion reads the model that is promoted now. There is none at first.
+// readChampion reads the promoted model. At first there is none.
 func readChampion(folder string) (*model, error) {
 	if folder == "" {
 		return nil, nil
@@ -74,15 +73,14 @@ func readChampion(folder string) (*model, error) {
 	return readModel(data)
 }
 
-// card says to whoever serves the model what goes in and what comes out. JSON's
-// texts are YAML's too.
+// card returns the description of the model's input and output for a server. A JSON list is valid
+// YAML, too.
 func (m *model) card() []byte {
-	labels, _ := json.Marshal(m.labels) // of texts: cannot fail
+	labels, _ := json.Marshal(m.labels) // a list of texts cannot fail
 	return fmt.Appendf(nil, "input: %s\noutput: %s\nlabels: %s\n", inputName, outputName, labels)
 }
 
-// write leaves a file whole or not at all, though the process be killed
-// meanwhile.
+// write writes a file completely or not at all, even if the process is killed.
 func write(path string, data []byte) error {
 	if err := os.WriteFile(path+".new", data, 0o644); err != nil {
 		return err

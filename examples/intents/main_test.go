@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// folders are those of a run.
+// folders are the folders of a run.
 type folders struct {
 	*testing.T
 	in, out, checkpoint, champion string
 }
 
-// newRun has a run of what lies in the folders that are named.
+// newRun makes the folders of a run, with copies of the data folders as input.
 func newRun(t *testing.T, data ...string) *folders {
 	t.Helper()
 	dir := t.TempDir()
@@ -42,7 +42,7 @@ func (f *folders) variable(epochs string) func(string) string {
 	}
 }
 
-// train runs the trainer, and returns what it said.
+// train runs the trainer, and returns its log.
 func (f *folders) train(epochs string) string {
 	f.Helper()
 	var log bytes.Buffer
@@ -61,7 +61,7 @@ func (f *folders) read(name string) []byte {
 	return data
 }
 
-// told is metrics.json.
+// told reads metrics.json.
 func (f *folders) told() (m struct {
 	figures
 	Champion *figures
@@ -84,7 +84,7 @@ func (f *folders) predictions() [][]string {
 	return rows
 }
 
-// accuracy is that of a column of predictions.csv.
+// accuracy returns the accuracy of a column of predictions.csv.
 func accuracy(rows [][]string, column int) float64 {
 	right := 0
 	for _, row := range rows[1:] {
@@ -95,7 +95,7 @@ func accuracy(rows [][]string, column int) float64 {
 	return float64(right) / float64(len(rows)-1)
 }
 
-// curve are the losses in metrics.jsonl.
+// curve returns the losses in metrics.jsonl.
 func (f *folders) curve() (losses []float64) {
 	f.Helper()
 	for line := range strings.Lines(string(f.read("metrics.jsonl"))) {
@@ -111,8 +111,8 @@ func (f *folders) curve() (losses []float64) {
 	return losses
 }
 
-// Two of the bots have data that can be learned from, and one has not: its
-// labels are wrong, and what is learned from them is no better than a guess.
+// Two of the bots have good data. The labels of the third are wrong, so its model is no better than
+// a guess.
 func TestThreeBots(t *testing.T) {
 	t.Parallel()
 	for bot, want := range map[string][2]float64{"bot-shop": {0.8, 1}, "bot-bank": {0.8, 1}, "bot-travel": {0, 0.4}} {
@@ -140,7 +140,7 @@ func TestThreeBots(t *testing.T) {
 	}
 }
 
-// wantSame reads the file back: it says of each message what the trainer said.
+// wantSame reads the model from its file, and checks that it predicts the same as the trainer.
 func (f *folders) wantSame(bot string) *model {
 	f.Helper()
 	m, err := readModel(f.read("model.onnx"))
@@ -171,8 +171,8 @@ func (f *folders) wantCard(m *model) {
 	}
 }
 
-// Better data, and worse: both models are measured beside the champion, on the
-// same messages.
+// With better and with worse data, the new model and the champion are measured on the same
+// messages.
 func TestBesideTheChampion(t *testing.T) {
 	t.Parallel()
 	for bot, better := range map[string]bool{"bot-bank": true, "bot-shop": false} {
@@ -197,8 +197,8 @@ func TestBesideTheChampion(t *testing.T) {
 	}
 }
 
-// A champion of another trainer cannot be measured here. The run says so, and
-// makes its model all the same.
+// A champion of another trainer cannot be measured here. The run reports it, and still makes its
+// model.
 func TestAChampionThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	f := newRun(t, filepath.Join("data", "bot-shop"))
@@ -213,8 +213,8 @@ func TestAChampionThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A run that is asked to leave saves where it is, and its next attempt goes on
-// to the very model that it would have made without.
+// A run that gets SIGTERM saves its state. Its next attempt continues, and makes the same model as
+// without the break.
 func TestLeavingAndComingBack(t *testing.T) {
 	t.Parallel()
 	whole, broken := newRun(t, filepath.Join("data", "bot-bank")), newRun(t, filepath.Join("data", "bot-bank"))
@@ -222,7 +222,7 @@ func TestLeavingAndComingBack(t *testing.T) {
 	leave, cancel := context.WithCancel(t.Context())
 	cancel()
 	var log bytes.Buffer
-	for range 3 { // each does one epoch, and leaves
+	for range 3 { // each one learns for one epoch, and exits
 		if err := run(leave, broken.variable("80"), &log); err == nil || !strings.Contains(err.Error(), "asked to leave") {
 			t.Fatalf("%v\n%s", err, &log)
 		}

@@ -14,15 +14,13 @@ import (
 	"slices"
 )
 
-// figures are what the trainer says of a model by itself. What it is judged by
-// besides is computed from predictions.csv.
+// figures are the trainer's own measurements. Tidemill computes others from predictions.csv.
 type figures struct {
 	Accuracy float64 `json:"accuracy"`
 	Loss     float64 `json:"loss"`
 }
 
-// measure holds the new model and the champion, if there is one, against the same
-// messages, which neither was to learn from.
+// measure measures the new model and the champion, if there is one, on the same held-out messages.
 func measure(out string, d data, m, champion *model, log io.Writer) error {
 	rows := [][]string{{"truth", "predicted"}}
 	for _, msg := range d.held {
@@ -50,7 +48,7 @@ func measure(out string, d data, m, champion *model, log io.Writer) error {
 
 func (m *model) figures(messages []message) (f figures) {
 	for _, msg := range messages {
-		right := 1e-12 // also of an intent that it has never heard of
+		right := 1e-12 // lower limit, also for an intent that the model does not know
 		if k, known := slices.BinarySearch(m.labels, msg.intent); known {
 			right = math.Max(right, m.probabilities(msg.text)[k])
 		}
@@ -64,7 +62,7 @@ func (m *model) figures(messages []message) (f figures) {
 	return f
 }
 
-// digest names messages by what they are.
+// digest returns a hash of the messages.
 func digest(messages []message) string {
 	h := sha256.New()
 	for _, msg := range messages {

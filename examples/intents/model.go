@@ -5,28 +5,26 @@ import (
 	"strings"
 )
 
-// model tells intents apart by the words and pairs of words in a message. Its
-// fields are those of the ONNX file, so that what is computed here and there is
-// the same.
+// model predicts intents from the words and pairs of words in a message. Its fields are those of
+// the ONNX file, so that both compute the same.
 type model struct {
 	labels  []string
-	singles []form // how words may be written
-	pairs   []form // and pairs of them
+	singles []form // forms of words
+	pairs   []form // forms of pairs of words
 	columns int
 	weights []float32 // columns × labels
 	bias    []float32 // labels
 
-	lookup map[string]int // column by form; the words of a pair stand with a blank between
+	lookup map[string]int // column by form; a pair is two words with a blank between them
 }
 
-// form is a way of writing what counts in a column: "refund" and "refund?" are
-// one word.
+// form is one spelling of a word or a pair: "refund" and "refund?" are forms of one word.
 type form struct {
-	text   string // no blank in a word, one in a pair
+	text   string // a word, or two words with a blank between them
 	column int
 }
 
-// index is to be called once the forms are known.
+// index builds lookup from the forms.
 func (m *model) index() {
 	m.lookup = make(map[string]int, len(m.singles)+len(m.pairs))
 	for _, f := range m.singles {
@@ -37,9 +35,9 @@ func (m *model) index() {
 	}
 }
 
-// tokens takes a message apart as StringNormalizer and StringSplit do: capital
-// letters of ASCII alone, since other ones depend on the machine's locale, and
-// at each blank. Between two blanks there is an empty token, which is no word.
+// tokens splits a message as StringNormalizer and StringSplit do. It changes only ASCII letters to
+// lower case, because others depend on the machine's locale. It splits at each blank, so two blanks
+// give an empty token, which is not a word.
 func tokens(text string) []string {
 	return strings.Split(strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {
@@ -55,7 +53,7 @@ type count struct {
 	times  float32
 }
 
-// counts does what TfIdfVectorizer does; columns that count nothing are left out.
+// counts does the same as TfIdfVectorizer, without the columns that are zero.
 func (m *model) counts(text string) (all []count) {
 	words := tokens(text)
 	at := map[int]int{}
@@ -80,7 +78,7 @@ func (m *model) counts(text string) (all []count) {
 	return all
 }
 
-// probabilities are those of the labels: Gemm and Softmax.
+// probabilities returns the probability of each label: Gemm and Softmax.
 func (m *model) probabilities(text string) []float64 {
 	scores := make([]float64, len(m.labels))
 	for k, b := range m.bias {
@@ -96,8 +94,8 @@ func (m *model) probabilities(text string) []float64 {
 	return scores
 }
 
-// softmax turns scores into probabilities, in place. It takes the greatest away
-// first, or great scores would overflow.
+// softmax turns scores into probabilities, in place. It subtracts the maximum first, because great
+// scores would overflow.
 func softmax(scores []float64) {
 	top, sum := math.Inf(-1), 0.0
 	for _, s := range scores {
@@ -112,7 +110,7 @@ func softmax(scores []float64) {
 	}
 }
 
-// predict is the most probable label; of equals the first.
+// predict returns the most probable label; the first of equal ones.
 func (m *model) predict(text string) string {
 	best, top := "", -1.0
 	for k, p := range m.probabilities(text) {

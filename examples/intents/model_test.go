@@ -14,7 +14,7 @@ func TestTokens(t *testing.T) {
 		"":                  {""},
 		"Where IS it?":      {"where", "is", "it?"},
 		"two  blanks":       {"two", "", "blanks"},
-		"ÜBER\tTab STRASSE": {"Über\ttab", "strasse"}, // only ASCII's capitals have small ones that no locale disputes
+		"ÜBER\tTab STRASSE": {"Über\ttab", "strasse"}, // the lower case of other letters depends on the locale
 	} {
 		if got := tokens(text); !slices.Equal(got, want) {
 			t.Errorf("%q is %q", text, got)
@@ -31,8 +31,7 @@ func TestBare(t *testing.T) {
 	}
 }
 
-// What counts in a message: words with and without an ending, and pairs that no
-// comma parts.
+// Words count with and without an ending. Pairs count if no comma is between them.
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	m := newModel([]message{{"my refund", "a"}, {"My refund!", "a"}, {"where, where", "b"}, {"where, my", "b"}})
@@ -62,7 +61,7 @@ func TestSoftmax(t *testing.T) {
 	}
 }
 
-// What has no pairs of words has no columns for them, in the file either.
+// A model without pairs has no columns for them, in the file either.
 func TestAModelWithoutPairs(t *testing.T) {
 	t.Parallel()
 	m := newModel([]message{{"yes", "a"}, {"yes", "a"}, {"no", "b"}, {"no", "b"}})
@@ -97,7 +96,7 @@ func FuzzReadModel(f *testing.F) {
 	})
 }
 
-// Other graphs are not taken for this one.
+// A graph of another trainer is refused.
 func TestReadOtherModels(t *testing.T) {
 	t.Parallel()
 	var other fields

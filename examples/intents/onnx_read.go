@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// file is what is looked for in an ONNX file.
+// file has the parts of an ONNX file that the model needs.
 type file struct {
 	labels    []string
 	operators []string
-	begins    []int // ngram_counts: where in the pool the words begin, and the pairs
+	begins    []int // ngram_counts: begin of the words and of the pairs in the pool
 	columns   []int
 	pool      []string
 	tensors   map[string][]float32
@@ -50,7 +50,7 @@ func readModel(data []byte) (*model, error) {
 	return m, nil
 }
 
-// metadata reads the labels, if these are they.
+// metadata reads the labels; it ignores other metadata.
 func (r *file) metadata(b fields) error {
 	var name, value string
 	err := b.each(func(field, _ int, b fields) error {
@@ -130,7 +130,7 @@ func (r *file) tensor(b fields) error {
 	return err
 }
 
-// model puts the parts together, and sees that they belong together.
+// model builds the model and checks that its parts fit together.
 func (r *file) model() (*model, error) {
 	m := &model{labels: r.labels, weights: r.tensors["weights"], bias: r.tensors["bias"]}
 	words := len(r.pool)

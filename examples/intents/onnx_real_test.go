@@ -12,9 +12,8 @@ import (
 	"tidemill.dev/broker/brokertest/realservers"
 )
 
-// ONNX's checker finds nothing wrong with the file, and ONNX Runtime makes of
-// each message what the Go code does: of those held out, and of what people
-// write besides.
+// ONNX's checker accepts the file. ONNX Runtime computes the same as the Go code, for the held-out
+// messages and for odd texts.
 func TestRealONNXRuntimeSaysTheSame(t *testing.T) {
 	for _, bot := range []string{"bot-shop", "bot-bank", "bot-travel"} {
 		t.Run(bot, func(t *testing.T) {

@@ -7,28 +7,27 @@ import (
 	"strings"
 )
 
-// What the file says of itself.
+// These are names and versions in the file.
 const (
 	inputName  = "text"
 	outputName = "probabilities"
-	labelsProp = "labels" // of its metadata, a list as JSON
-	version    = 9        // of the format
-	opset      = 20       // of the operators: the first with StringSplit
+	labelsProp = "labels" // name of the metadata with the labels, a JSON list
+	version    = 9        // version of the format
+	opset      = 20       // version of the operators: the first with StringSplit
 )
 
-// The data types of ONNX that there are here.
+// These are the data types of ONNX in this file.
 const (
 	typeFloat  = 1
 	typeString = 8
 )
 
-// onnx is the model as a file. It takes any number of messages as they were
-// written:
+// onnx returns the model as a file. Its input is any number of original messages:
 //
 //	text[n] → StringNormalizer → StringSplit → TfIdfVectorizer → Gemm → Softmax → probabilities[n, labels]
 //
-// StringSplit fills short rows up with empty texts, which no form is, so a
-// message has the same probabilities alone and among others.
+// StringSplit fills short rows with empty texts. No form is empty, so the other messages of a batch
+// do not change a message's probabilities.
 func (m *model) onnx() []byte {
 	var f fields
 	f.number(1, version)
@@ -38,7 +37,7 @@ func (m *model) onnx() []byte {
 		f.text(1, "")
 		f.number(2, opset)
 	})
-	labels, _ := json.Marshal(m.labels) // of texts: cannot fail
+	labels, _ := json.Marshal(m.labels) // a list of texts cannot fail
 	f.group(14, func(f *fields) {
 		f.text(1, labelsProp)
 		f.text(2, string(labels))
@@ -49,7 +48,7 @@ func (m *model) onnx() []byte {
 func (m *model) graph(f *fields) {
 	node(f, "StringNormalizer", []string{inputName}, []string{"lower"}, func(f *fields) {
 		textAttribute(f, "case_change_action", "LOWER")
-		textAttribute(f, "locale", "C") // every machine has it
+		textAttribute(f, "locale", "C") // every machine has this locale
 	})
 	node(f, "StringSplit", []string{"lower"}, []string{"words", "lengths"}, func(f *fields) {
 		textAttribute(f, "delimiter", " ")
@@ -64,8 +63,8 @@ func (m *model) graph(f *fields) {
 	port(f, 12, outputName, typeFloat, len(m.labels))
 }
 
-// vectorizer counts words and pairs. Several forms have one column: their counts
-// are added up.
+// vectorizer counts words and pairs. Several forms share a column, which has the sum of their
+// counts.
 func (m *model) vectorizer(f *fields) {
 	var columns []int
 	var pool []string
@@ -104,7 +103,7 @@ func node(f *fields, operator string, in, out []string, attributes func(*fields)
 	})
 }
 
-// attribute has in field its value, and in 20 of what type that is.
+// attribute writes an attribute: its name, its value and, in field 20, its type.
 func attribute(f *fields, name string, kind int, value func(*fields)) {
 	f.group(5, func(f *fields) {
 		f.text(1, name)
@@ -152,8 +151,8 @@ func tensor(f *fields, name string, dims []int, values []float32) {
 	})
 }
 
-// port is an input or output with a row a message; without a width it has one
-// dimension alone.
+// port describes an input or output with a row for each message. Without a width it has only one
+// dimension.
 func port(f *fields, field int, name string, kind, width int) {
 	f.group(field, func(f *fields) {
 		f.text(1, name)

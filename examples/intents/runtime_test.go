@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// underRuntime prints the probabilities of all messages in one batch, after it
-// has seen that they are the same alone and in batches of other sizes.
+// underRuntime prints the probabilities of all messages in one batch. It checks first that they are
+// the same in batches of other sizes.
 const underRuntime = `
 import json, sys, numpy, onnx, onnxruntime
 onnx.checker.check_model(onnx.load(sys.argv[1]), full_check=True)
@@ -29,7 +29,7 @@ numpy.testing.assert_allclose(run(texts[::-1]), whole[::-1], atol=1e-6)
 json.dump([[float(p) for p in row] for row in whole], sys.stdout)
 `
 
-// oddTexts are what people write besides.
+// oddTexts are unusual messages.
 func oddTexts() []string {
 	return []string{"", " ", "   ", "?", "xyzzy plugh", "WHERE IS MY ORDER???", "where is my order", "Where  is   my order?", "refund", "refund, refund. refund!",
 		"tab\there", "line\nbreak", "ÜBER straße – “quoted”", "I’m lost", "日本語 のテキスト", "🎉 refund 🎉", "no!!!!", "cancel,my order", strings.Repeat("where is my refund? ", 200)}

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// pytorch is the PyTorch trainer's command, or another of its environment, with
-// the variables of a run. One thread: there is little to do, and others are here.
+// pytorch returns a call of the PyTorch trainer, or of another command in its environment, with the
+// variables of a run. It uses one thread, because there is little work and other tests run.
 func (f *folders) pytorch(arguments ...string) (*exec.Cmd, *bytes.Buffer) {
 	f.Helper()
 	python := os.Getenv("TIDEMILL_TORCH")
@@ -39,8 +39,8 @@ func (f *folders) pytorchRuns(arguments ...string) string {
 	return said.String()
 }
 
-// It keeps the same contract: the model takes text as it was written, and the
-// champion, which the Go trainer made, is measured beside it.
+// The PyTorch trainer keeps the same contract: its model takes original text, and it measures a
+// champion of the Go trainer on the same messages.
 func TestTorchByTheContract(t *testing.T) {
 	t.Parallel()
 	first := newRun(t, filepath.Join("data", "bot-bank"))
@@ -71,7 +71,7 @@ func TestTorchByTheContract(t *testing.T) {
 	cmd, _ := f.pytorch()
 	cmd.Stdout = nil
 	probabilities := onnxRuntime(t, cmd, filepath.Join(f.out, "model.onnx"), texts)
-	m := newModel(d.learn) // for its labels
+	m := newModel(d.learn) // only for its labels
 	for i, p := range probabilities[len(oddTexts()):] {
 		if best := slices.Index(p, slices.Max(p)); m.labels[best] != rows[i+1][1] {
 			t.Errorf("%q is %s to ONNX Runtime and %s to the trainer", d.held[i].text, m.labels[best], rows[i+1][1])
@@ -80,7 +80,7 @@ func TestTorchByTheContract(t *testing.T) {
 	f.wantCard(m)
 }
 
-// A run that is cut off goes on, and makes the very model that it would have.
+// A run that is interrupted continues, and makes the same model as without the break.
 func TestTorchGoesOn(t *testing.T) {
 	t.Parallel()
 	whole, broken := newRun(t, filepath.Join("data", "bot-shop")), newRun(t, filepath.Join("data", "bot-shop"))
@@ -97,7 +97,7 @@ func TestTorchGoesOn(t *testing.T) {
 	}
 }
 
-// leaves asks the trainer to leave when it has come so far as to tell of it.
+// leaves sends SIGTERM to the trainer after its first line of metrics.
 func (f *folders) leaves(arguments ...string) {
 	f.Helper()
 	cmd, said := f.pytorch(arguments...)
@@ -116,7 +116,7 @@ func (f *folders) leaves(arguments ...string) {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM); err != nil { // the group, as the agent does
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM); err != nil { // the agent also sends it to the group
 		f.Fatal(err)
 	}
 	if err := <-ended; err == nil || !strings.Contains(said.String(), "asked to leave at step ") {
@@ -127,8 +127,8 @@ func (f *folders) leaves(arguments ...string) {
 	}
 }
 
-// Two workers learn one model: each has its share of every batch, and the first
-// writes. They leave together, and go on together.
+// Two workers learn one model. Each has its share of every batch, and the first one writes. They
+// exit and continue together.
 func TestTorchWithTwoWorkers(t *testing.T) {
 	t.Parallel()
 	f := newRun(t, filepath.Join("data", "bot-shop"))

@@ -12,8 +12,7 @@ import (
 	"slices"
 )
 
-// How it learns. They were tried on the messages beside; a user's own may want
-// others.
+// These values suit the example's messages. Other data may need others.
 const (
 	rate     = 0.4
 	momentum = 0.9
@@ -21,8 +20,8 @@ const (
 	saving   = 50 // epochs between checkpoints
 )
 
-// learner is softmax regression by gradient descent with momentum over all
-// messages at once: no chance is in it, so the same messages are the same model.
+// learner is softmax regression by gradient descent with momentum, over all messages at once.
+// Nothing is random, so the same messages give the same model.
 type learner struct {
 	labels   int
 	examples []example
@@ -34,9 +33,9 @@ type example struct {
 	label  int
 }
 
-// state is all that a checkpoint has to hold.
+// state is the content of a checkpoint.
 type state struct {
-	Of      string    `json:"of"` // what it was learned from
+	Of      string    `json:"of"` // digest of the messages
 	Epoch   int       `json:"epoch"`
 	Weights []float64 `json:"weights"` // columns × labels, and then the bias
 	Speed   []float64 `json:"speed"`
@@ -46,7 +45,7 @@ func newLearner(m *model, messages []message) *learner {
 	l := &learner{labels: len(m.labels)}
 	for _, msg := range messages {
 		label, _ := slices.BinarySearch(m.labels, msg.intent)
-		// The bias is the weight of a column in which all count one.
+		// The bias is the weight of an additional column that is always 1.
 		l.examples = append(l.examples, example{append(m.counts(msg.text), count{m.columns, 1}), label})
 	}
 	l.Of = digest(messages)
@@ -55,7 +54,7 @@ func newLearner(m *model, messages []message) *learner {
 	return l
 }
 
-// step goes down the gradient once, and returns the loss before it.
+// step does one step of gradient descent. It returns the loss before the step.
 func (l *learner) step() (loss float64) {
 	slope := make([]float64, len(l.Weights))
 	p := make([]float64, l.labels)
@@ -84,15 +83,15 @@ func (l *learner) step() (loss float64) {
 	return loss / n
 }
 
-// errAskedToLeave ends a run that goes on elsewhere.
-var errAskedToLeave = errors.New("asked to leave; the checkpoint has what was learned")
+// errAskedToLeave ends a run that a later attempt continues.
+var errAskedToLeave = errors.New("asked to leave; the checkpoint has the state")
 
-// learn makes a model of the messages. It goes on from the checkpoint, if that is
-// of the same messages, and arrives where it would have without a break.
+// learn trains a model on the messages. It continues from a checkpoint of the same messages, and
+// makes the same model as without a break.
 func learn(ctx context.Context, d data, total int, checkpoint, out string, log io.Writer) (*model, error) {
 	m := newModel(d.learn)
 	if len(m.labels) < 2 || m.columns == 0 {
-		return nil, fmt.Errorf("there is nothing to tell apart: %d intents, %d words that are in %d messages", len(m.labels), m.columns, often)
+		return nil, fmt.Errorf("there is too little to learn from: %d intents, %d words that are in %d messages", len(m.labels), m.columns, often)
 	}
 	l := newLearner(m, d.learn)
 	if err := l.resume(checkpoint, log); err != nil {
@@ -124,8 +123,8 @@ func learn(ctx context.Context, d data, total int, checkpoint, out string, log i
 	return m, nil
 }
 
-// take rounds the weights to what the file holds: what is measured is what is
-// served.
+// take rounds the weights to the precision of the file, so that the measured model is the same as
+// the served one.
 func (m *model) take(weights []float64) {
 	all := make([]float32, len(weights))
 	for i, w := range weights {

@@ -5,11 +5,11 @@ import (
 	"errors"
 )
 
-// fields are a message of a protocol buffer, which is what an ONNX file is: fields with a
-// number and a kind, one after the other.
+// fields are an encoded message of a protocol buffer, such as an ONNX file: a list of fields, each
+// with a number and a kind.
 type fields []byte
 
-// The kinds of fields that ONNX's have here.
+// These are the kinds of fields in this file.
 const (
 	kindNumber = 0
 	kindBytes  = 2
@@ -28,7 +28,7 @@ func (f *fields) bytes(field int, b []byte) {
 
 func (f *fields) text(field int, s string) { f.bytes(field, []byte(s)) }
 
-// group is a message in a message.
+// group writes a message as a field.
 func (f *fields) group(field int, fill func(*fields)) {
 	var inner fields
 	fill(&inner)
@@ -37,7 +37,7 @@ func (f *fields) group(field int, fill func(*fields)) {
 
 var errCut = errors.New("a field is cut off, or of a kind that is not written here")
 
-// each calls got for each field. A number comes as n, all else as b.
+// each calls got for each field. A number is in n, any other value in b.
 func (f fields) each(got func(field, n int, b fields) error) error {
 	for len(f) > 0 {
 		tag, a := binary.Uvarint(f)

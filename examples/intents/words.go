@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// endings are what may stand behind a word without making it another. ONNX has
-// no operator that would take them off, so each word is known with all of them.
+// endings are the punctuation marks that may follow a word. ONNX has no operator to remove them, so
+// each word has a form with each of them.
 var endings = [...]string{"", ".", ",", "?", "!", ";", ":", "...", "??", "!!", "?!"}
 
-// often is how many messages must have a word or a pair for it to count: what
-// was written once says nothing of what is written next.
+// often is the number of messages that must have a word or a pair for it to count. A word of a
+// single message would predict nothing.
 const often = 2
 
-// newModel knows the words of the messages, and has learned nothing yet.
+// newModel makes a model with the words of the messages, and without weights.
 func newModel(messages []message) *model {
 	labels, words, pairs := map[string]bool{}, map[string]int{}, map[string]int{}
 	for _, msg := range messages {
@@ -32,7 +32,7 @@ func newModel(messages []message) *model {
 				pairs[pair]++
 			}
 			before = t
-			if w != t { // a pair does not reach over a comma
+			if w != t { // a pair does not cross a comma
 				before = ""
 			}
 		}
@@ -44,8 +44,8 @@ func newModel(messages []message) *model {
 	return m
 }
 
-// formsOf gives each that is frequent enough a column, in the order of the
-// alphabet: the same messages are the same model.
+// formsOf gives a column to each frequent word or pair, in alphabetical order, so that the same
+// messages give the same model.
 func (m *model) formsOf(seen map[string]int) (all []form) {
 	for _, text := range slices.Sorted(maps.Keys(seen)) {
 		if seen[text] < often {
@@ -59,7 +59,7 @@ func (m *model) formsOf(seen map[string]int) (all []form) {
 	return all
 }
 
-// bare takes the longest ending off that there is.
+// bare removes the longest ending.
 func bare(token string) string {
 	short := token
 	for _, e := range endings {

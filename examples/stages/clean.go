@@ -11,16 +11,16 @@ import (
 	"strings"
 )
 
-// line is one of a chat, as the chat server has logged it.
+// line is a line of a chat in the chat server's log.
 type line struct {
-	From   string `json:"from"` // customer, bot, agent
+	From   string `json:"from"` // customer, bot or agent
 	Text   string `json:"text"`
-	Intent string `json:"intent"` // what an agent said it was; empty if nobody did
+	Intent string `json:"intent"` // intent that an agent has given; empty if none has
 }
 
-// clean makes a file of messages of each file of chats. A message that was there
-// before, in this file or one with a name before it, counts once: so a file that
-// comes later changes nothing of what was made of the others.
+// clean makes a file of messages from each file of chats. A repeated message is kept only once, in
+// the file whose name comes first. So a file with a later name does not change the results of the
+// others.
 func clean(in, out string, log io.Writer) error {
 	paths, err := files(in, ".jsonl")
 	if err != nil {
@@ -68,13 +68,13 @@ func readLines(path string) (all []line, err error) {
 	return all, nil
 }
 
-// What tells who somebody is has no place in what is learned from.
+// Personal data must not be in the training data.
 var (
 	address = regexp.MustCompile(`[\w.+-]+@[\w-]+(\.[\w-]+)+`)
 	number  = regexp.MustCompile(`\d{4,}`)
 )
 
-// message is what can be learned from a line, if anything can.
+// message returns the message of a line, and whether it can be used for training.
 func (l line) message() (m message, use bool) {
 	text := address.ReplaceAllString(l.Text, "MAIL")
 	text = number.ReplaceAllString(text, "NUMBER")

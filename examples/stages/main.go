@@ -1,6 +1,6 @@
-// Command stages are the first two stages of a pipeline: `stages clean` and
-// `stages split`. Each reads a dataset and makes another, by the contract of a
-// run; the event of its commit is what starts the next.
+// Command stages are the first two stages of a pipeline: `stages clean` and `stages split`. Each
+// reads a dataset and makes another, by the contract of a run. The event of its commit starts the
+// next stage.
 package main
 
 import (
@@ -35,10 +35,10 @@ func run(args []string, variable func(string) string, log io.Writer) error {
 	return fmt.Errorf("there is no stage %q: say clean or split", strings.Join(args, " "))
 }
 
-// message is what a customer wrote, and what for.
+// message is the text of a customer, and its intent.
 type message struct{ text, intent string }
 
-// files are those below a folder that end so, by their names, in order.
+// files returns the files below a folder with an ending, in the order of their names.
 func files(folder, ending string) (paths []string, err error) {
 	err = filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && filepath.Ext(path) == ending {
@@ -53,7 +53,7 @@ func files(folder, ending string) (paths []string, err error) {
 	return paths, err
 }
 
-// name is a file's without its folder and its ending.
+// name returns the name of a file without its folder and its ending.
 func name(path string) string {
 	return strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 }

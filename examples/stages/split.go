@@ -10,10 +10,9 @@ import (
 	"strings"
 )
 
-// split parts the messages of each file into those to learn from and those to be
-// measured by, a fifth. Which is decided by the text alone, so that a message
-// stays on its side for ever, whatever else comes: a model is never measured by
-// what the one before it has learned.
+// split divides the messages of each file: four fifths for training, one fifth for measuring. The
+// text alone decides, so that a message always stays on its side. So no model is measured by a
+// message that an earlier one was trained on.
 func split(in, out string, log io.Writer) error {
 	paths, err := files(in, ".csv")
 	if err != nil {
@@ -45,7 +44,7 @@ func split(in, out string, log io.Writer) error {
 
 func heldOut(text string) bool {
 	h := fnv.New32a()
-	_, _ = io.WriteString(h, strings.ToLower(text)) // a hash takes all
+	_, _ = io.WriteString(h, strings.ToLower(text)) // a hash returns no error
 	return h.Sum32()%5 == 0
 }
 
@@ -67,8 +66,8 @@ func readMessages(path string) (all []message, err error) {
 	return all, nil
 }
 
-// writeMessages leaves no file for no messages: a commit that has nothing new is
-// none, and starts nothing.
+// writeMessages writes no file if there are no messages. A commit that changes nothing is not made,
+// so it starts nothing.
 func writeMessages(path string, all []message) error {
 	if len(all) == 0 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// stage runs one of the stages over files, and returns those that it makes.
+// stage runs a stage on files, and returns its output files.
 func stage(t *testing.T, name string, in map[string]string) map[string]string {
 	t.Helper()
 	from, to := filepath.Join(t.TempDir(), "in"), filepath.Join(t.TempDir(), "out")
@@ -78,8 +78,7 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// A message stays on its side, whatever file it comes in and whatever comes
-// with it.
+// A message stays on its side, whatever its file and the other messages are.
 func TestSplit(t *testing.T) {
 	t.Parallel()
 	var rows, more strings.Builder
@@ -108,8 +107,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// The chats beside: a third week adds a file to each dataset and changes none,
-// and a week of what was there before adds nothing.
+// With the example's chats, a third week adds a file to each dataset and changes no other. A week
+// of repeated messages adds nothing.
 func TestLaterWeeks(t *testing.T) {
 	t.Parallel()
 	raw := folder(t, filepath.Join("raw", "bot-shop"))

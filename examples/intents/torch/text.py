@@ -1,20 +1,20 @@
-"""From a message to numbers, in Python and as operators of ONNX, which count the same."""
+"""Turns messages into numbers, in Python and by operators of ONNX, with the same result."""
 import collections, json
 
 import numpy, onnx, onnxruntime, torch
 from onnx import TensorProto, compose, helper
 
-# What may stand behind a word without making it another: no operator would take it off, so
-# each word is known with all of them.
+# Punctuation that may follow a word. No operator would remove it, so each word has a form
+# with each of these endings.
 ENDINGS = ["", ".", ",", "?", "!", ";", ":", "...", "??", "!!", "?!"]
-OFTEN = 2  # messages that must have a word
+OFTEN = 2  # number of messages that must have a word
 OPSET = 20
 
 Forms = collections.namedtuple("Forms", "column singles pairs columns")  # column by form; the forms in order
 
 
 def tokens(message):
-    """As StringNormalizer and StringSplit do: small letters of ASCII alone, and at each blank."""
+    """Splits at each blank, with ASCII letters in lower case, as StringNormalizer and StringSplit do."""
     return "".join(c.lower() if "A" <= c <= "Z" else c for c in message).split(" ")
 
 
@@ -23,7 +23,7 @@ def bare(token):
 
 
 def forms(messages):
-    """What counts: words, and pairs of them that no comma parts."""
+    """The frequent words, and the frequent pairs of words without a comma between them."""
     words, pairs = collections.Counter(), collections.Counter()
     for message in messages:
         mine = tokens(message)
@@ -41,7 +41,7 @@ def forms(messages):
 
 
 def columns(forms, message):
-    """The columns that a message counts in, one as often as it does."""
+    """The columns of a message's words and pairs; a repeated word gives a repeated column."""
     mine = tokens(message)
     found = [forms.column[f] for f in mine + [f"{a} {b}" for a, b in zip(mine, mine[1:])] if f in forms.column]
     return torch.tensor(found, dtype=torch.long)
@@ -67,7 +67,7 @@ def front(forms):
 
 
 def export(served, forms, labels, path):
-    """Writes a model that takes messages as they were written."""
+    """Writes a model whose input is the original messages."""
     batch = torch.export.Dim("messages")
     program = torch.onnx.export(served, (torch.zeros(2, forms.columns),), input_names=["counts"], output_names=["probabilities"], opset_version=OPSET,
                                 dynamic_shapes=({0: batch},), dynamo=True, verbose=False, external_data=False)
@@ -80,7 +80,7 @@ def export(served, forms, labels, path):
 
 
 def probabilities(path, messages):
-    """What ONNX Runtime makes of messages with any model that takes text."""
+    """The probabilities that ONNX Runtime computes, for any model whose input is text."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

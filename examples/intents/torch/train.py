@@ -1,8 +1,8 @@
-"""Learns intents with PyTorch, by the same contract as the Go trainer beside it.
+"""Learns intents with PyTorch, by the same contract as the Go trainer next to it.
 
 One process, or several by torchrun's conventions (RANK, WORLD_SIZE, MASTER_ADDR, ...): gloo
-on CPUs, nccl on GPUs. A checkpoint is of one step, and what chance there is comes from the
-number of the step, so that a run that was cut off makes the model that it would have made.
+on CPUs, nccl on GPUs. A checkpoint holds the state of a step, and random numbers depend only on
+the number of the step. So a run that was interrupted makes the same model as without the break.
 """
 import csv, json, os, pathlib, signal, sys, time
 
@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 import text
 
 EPOCHS = int(os.environ.get("EPOCHS", "60"))
-BATCH = int(os.environ.get("BATCH", "32"))  # messages a step, of all workers together
+BATCH = int(os.environ.get("BATCH", "32"))  # messages in a step, of all workers together
 WIDTH = int(os.environ.get("WIDTH", "128"))
 SAVE_SECONDS = float(os.environ.get("SAVE_SECONDS", "15"))
 SEED, RATE, DECAY, DROPOUT = 1, 5e-3, 1e-2, 0.5
@@ -22,16 +22,16 @@ SEED, RATE, DECAY, DROPOUT = 1, 5e-3, 1e-2, 0.5
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if GPU else torch.device("cpu")
-leaving = []  # the signals that came
+leaving = []  # the received signals
 
 
 class Classifier(nn.Module):
-    """Sums up a vector a word, and tells from the sum what is wanted."""
+    """Sums a vector for each word, and predicts the intent from the sum."""
 
     def __init__(self, columns, labels):
         super().__init__()
         self.bag = nn.EmbeddingBag(columns, WIDTH, mode="sum")
-        nn.init.normal_(self.bag.weight, std=0.05)  # or a word that is hardly known would drown the others
+        nn.init.normal_(self.bag.weight, std=0.05)  # with larger values, a rare word would dominate the others
         self.head = nn.Sequential(nn.ReLU(), nn.Dropout(DROPOUT), nn.Linear(WIDTH, labels))
 
     def forward(self, columns, offsets):
@@ -39,7 +39,7 @@ class Classifier(nn.Module):
 
 
 class Served(nn.Module):
-    """The same from counts of words, which is how ONNX has them."""
+    """The same model with counts of words as its input, as in the ONNX file."""
 
     def __init__(self, model):
         super().__init__()
@@ -57,7 +57,7 @@ def say(*words):
 
 
 def load(folder):
-    """The messages to learn from, and those to be measured by: (text, intent) each."""
+    """The messages for training and those for measuring, as pairs of text and intent."""
     learn, held = [], []
     for path in sorted(pathlib.Path(folder).rglob("*.csv")):
         with open(path, newline="", encoding="utf-8-sig") as f:
@@ -69,32 +69,32 @@ def load(folder):
 
 
 def collate(batch):
-    """Messages of all lengths in one flat tensor, and where each begins."""
+    """One flat tensor with messages of all lengths, and the begin of each."""
     columns, labels = zip(*batch)
     offsets = torch.tensor([0] + [len(c) for c in columns[:-1]]).cumsum(0)
     return torch.cat(columns), offsets, torch.tensor(labels)
 
 
 def plan(examples):
-    """The batches of this worker, in the order of the steps. Every epoch has an order of its
-    own that all workers know; each takes every WORLD-th message of a batch."""
+    """The batches of this worker, in the order of the steps. Every epoch has a different order, which
+    all workers compute. Each worker takes every WORLD-th message of a batch."""
     for epoch in range(EPOCHS):
         order = torch.randperm(examples, generator=torch.Generator().manual_seed(SEED + epoch)).tolist()
-        order += order[: -len(order) % WORLD]  # the workers' shares are of one size
+        order += order[: -len(order) % WORLD]  # the workers' shares have the same size
         size = max(BATCH // WORLD, 1) * WORLD
         for at in range(0, len(order), size):
             yield order[at + RANK : at + size : WORLD]
 
 
 def save(path, state):
-    """Whole or not at all, though we be killed meanwhile."""
+    """Writes a file completely or not at all, even if the process is killed."""
     temporary = path.with_name(path.name + ".new")
     torch.save(state, temporary)
     os.replace(temporary, path)
 
 
 def asked_to_leave():
-    """Whether any worker was: all leave at the same step, or one would wait for the others."""
+    """Whether any worker got SIGTERM. All exit at the same step, because one alone would block the others."""
     if WORLD == 1:
         return bool(leaving)
     flag = torch.tensor([len(leaving)], device=DEVICE)
@@ -103,7 +103,7 @@ def asked_to_leave():
 
 
 def train(model, examples, checkpoint, out):
-    """Learns, from the checkpoint on if there is one of the same examples."""
+    """Trains the model, from the checkpoint on if there is one of the same examples."""
     steps = list(plan(len(examples)))
     every = len(steps) // EPOCHS
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY, fused=GPU)
@@ -127,14 +127,14 @@ def train(model, examples, checkpoint, out):
     with open(out / "metrics.jsonl" if RANK == 0 else os.devnull, "a", encoding="utf-8") as curve:
         for step, batch in enumerate(loader, begin + 1):
             columns, offsets, labels = (t.to(DEVICE, non_blocking=True) for t in batch)
-            torch.manual_seed(SEED + step * WORLD + RANK)  # of the dropout
+            torch.manual_seed(SEED + step * WORLD + RANK)  # for the dropout
             with torch.autocast(DEVICE.type, dtype=torch.bfloat16, enabled=GPU):
                 loss = wrong(worker(columns, offsets), labels)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
             schedule.step()
-            sums[0] += loss.detach()  # stays on the GPU: to look at it would wait for it
+            sums[0] += loss.detach()  # stays on the GPU, because reading it would wait for the GPU
             sums[1] += 1
             if step % every == 0:
                 speed = (step - begin) * BATCH / (time.monotonic() - began)
@@ -151,7 +151,7 @@ def train(model, examples, checkpoint, out):
 
 
 def measure(model, forms, labels, held, out, log):
-    """Leaves the model, and what it and the champion say of the messages that were held out."""
+    """Writes the model, and the predictions of it and of the champion for the held-out messages."""
     path = out / "model.onnx"
     served = Served(model.cpu()).eval()
     text.export(served, forms, labels, path)
@@ -170,7 +170,7 @@ def measure(model, forms, labels, held, out, log):
             theirs = text.labels(champion)
             columns["champion"] = [theirs[p.argmax()] for p in text.probabilities(champion, [t for t, _ in held])]
             told["champion"] = {"accuracy": right("champion")}
-        except Exception as e:  # of another kind of trainer; the gate refuses what was not measured
+        except Exception as e:  # a champion of another trainer; without a measurement the gate refuses the new version
             log(f"the champion is not measured: {e}")
     with open(out / "predictions.csv", "w", newline="", encoding="utf-8") as f:
         csv.writer(f).writerows([columns, *zip(*columns.values())])

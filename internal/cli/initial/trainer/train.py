@@ -1,19 +1,19 @@
-"""Learns to tell classes apart: softmax regression, with Python's standard library alone.
+"""Learns to predict a class: softmax regression, with Python's standard library alone.
 
-It is here to be replaced. What it shows is the contract of a run, and all of it:
+Replace it by your own trainer. It shows the whole contract of a run:
   TIDEMILL_IN/<input>/     the data, read-only: *.csv with a header, *.jsonl with an object a line.
-                           The column `label` is what is learned, all columns of numbers are learned from.
+                           It learns to predict the column `label` from all columns of numbers.
   TIDEMILL_OUT/            model.onnx, metrics.json, metrics.jsonl (a line a step) and predictions.csv;
-                           weights.json is for the next run, which finds it in
-  TIDEMILL_CHAMPION/       the version that is promoted, to be measured on the same data
-  TIDEMILL_CHECKPOINT/     what it needs to go on after a crash
-  SIGTERM                  save a checkpoint, and leave
+                           weights.json is for the next run, which reads it from
+  TIDEMILL_CHAMPION/       the promoted version, to be measured on the same data
+  TIDEMILL_CHECKPOINT/     its state, to continue after a crash
+  SIGTERM                  save a checkpoint, and exit
 """
 import csv, json, math, os, pathlib, signal, struct, sys
 
 STEPS = int(os.environ.get("STEPS", "300"))
 RATE, DECAY = 0.5, 1e-4
-leaving = []  # the signals that came
+leaving = []  # the received signals
 
 
 def load(folder):
@@ -42,12 +42,12 @@ def table(rows):
     names = [n for n in rows[0] if n != "label" and all(number(r.get(n)) is not None for r in rows)]
     labels = sorted({str(r["label"]) for r in rows})
     if not names or len(labels) < 2:
-        sys.exit(f"there is nothing to tell apart: {len(names)} columns of numbers, {len(labels)} labels")
+        sys.exit(f"there is too little to learn from: {len(names)} columns of numbers, {len(labels)} labels")
     return names, labels, [[number(r[n]) for n in names] for r in rows], [labels.index(str(r["label"])) for r in rows]
 
 
 def scale(xs):
-    """Mean and spread of each column: steps are of one size for all."""
+    """Mean and spread of each column, so that steps have the same size in all columns."""
     means = [sum(c) / len(xs) for c in zip(*xs)]
     spreads = [math.sqrt(sum((v - m) ** 2 for v in c) / len(xs)) or 1.0 for c, m in zip(zip(*xs), means)]
     return means, spreads
@@ -79,14 +79,14 @@ def step(weights, bias, xs, ys):
 
 
 def save(path, text):
-    """Whole or not at all, though we be killed meanwhile."""
+    """Writes a file completely or not at all, even if the process is killed."""
     temporary = path.with_name(path.name + ".new")
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, path)
 
 
 def resume(path, shape):
-    """Where a run that was cut off has come to, if it had the same columns and classes."""
+    """The state of an interrupted attempt, if it had the same columns and classes."""
     if path.exists():
         saved = json.loads(path.read_text(encoding="utf-8"))
         if saved["shape"] == shape:
@@ -97,13 +97,13 @@ def resume(path, shape):
 
 
 def best(weights, bias, labels, x):
-    """The label that is likeliest for a row as it came."""
+    """The most likely label of an original row."""
     scores = [b + sum(w * v for w, v in zip(row, x)) for row, b in zip(weights, bias)]
     return labels[scores.index(max(scores))]
 
 
 def champion(names, rows):
-    """What the promoted version says of rows, or None if there is none that knows these columns."""
+    """The predictions of the promoted version, or None if there is none for these columns."""
     path = pathlib.Path(os.environ.get("TIDEMILL_CHAMPION") or "none") / "weights.json"
     if not path.exists():
         return None
@@ -116,8 +116,8 @@ def champion(names, rows):
 
 
 def leave(out, weights, bias, names, labels, truths, rows):
-    """Leaves a model that takes columns as they are, and what it and the champion say of rows
-    that neither has learned from. Returns how much of that is right."""
+    """Writes a model whose input is the original columns, and the predictions of it and of the champion
+    for rows that neither was trained on. Returns the accuracy."""
     (out / "model.onnx").write_bytes(onnx(weights, bias, names, labels))
     save(out / "weights.json", json.dumps({"columns": names, "labels": labels, "weights": weights, "bias": bias}))
     told = {"truth": truths, "predicted": [best(weights, bias, labels, row) for row in rows], "champion": champion(names, rows)}
@@ -127,7 +127,7 @@ def leave(out, weights, bias, names, labels, truths, rows):
     return sum(a == b for a, b in zip(told["truth"], told["predicted"])) / len(truths)
 
 
-# ONNX is a protocol buffer: fields with a number and a kind, one after the other.
+# An ONNX file is a protocol buffer: a list of fields, each with a number and a kind.
 def varint(n):
     out = bytearray()
     while n > 0x7F:
@@ -175,7 +175,7 @@ def main():
     names, labels, given, ys = table(rows)
     means, spreads = scale(given)
     xs = [[(v - m) / s for v, m, s in zip(x, means, spreads)] for x in given]
-    learn = [i for i in range(len(xs)) if i % 5]  # every fifth row is kept for judging
+    learn = [i for i in range(len(xs)) if i % 5]  # every fifth row is kept for measuring
     judge = [i for i in range(len(xs)) if not i % 5]
     print(f"{len(learn)} rows to learn from, {len(judge)} to judge by: {len(names)} columns, labels {', '.join(labels)}", flush=True)
 
@@ -192,7 +192,7 @@ def main():
                 sys.exit(f"asked to leave at step {done}; the checkpoint has it")
 
     loss = -sum(math.log(max(softmax(weights, bias, xs[i])[ys[i]], 1e-12)) for i in judge) / len(judge)
-    # The model takes columns as they are: the scale goes into its weights.
+    # The model's input is the original columns, so its weights include the scale.
     plain = [[w / s for w, s in zip(row, spreads)] for row in weights]
     shifted = [b - sum(w * m for w, m in zip(row, means)) for b, row in zip(bias, plain)]
     accuracy = leave(out, plain, shifted, names, labels, [labels[ys[i]] for i in judge], [given[i] for i in judge])
