@@ -2,20 +2,25 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"runtime"
-	"runtime/debug"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
+	"text/tabwriter"
 	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
 	"tidemill.dev/api"
+	"tidemill.dev/config/spelling"
 	"tidemill.dev/examples/demo"
 	"tidemill.dev/internal/runs/local"
 )
@@ -108,126 +113,507 @@ func untilInterrupted(ctx context.Context, stderr io.Writer) (context.Context, c
 	return ctx, cancel
 }
 
-func versionCommand() command {
-	return command{
-		name:    "version",
-		summary: "say which build this is",
-		examples: []example{
-			{"tidemill version", "a line"},
-			{"tidemill version -o json", "for a script"},
-		},
-		make: func() program { return &version{output: "text"} },
+// program is one call of a command. Its fields are its flags.
+type program interface {
+	flags(*flagSet)
+	accept(args []string) error // refuses flags and arguments that exclude each other
+	run(ctx context.Context, s *session, args []string) error
+}
+
+// command describes a command: its help, its completion, and its program.
+type command struct {
+	name     string // one word; two for a subcommand
+	args     string // names of the arguments, as help shows them
+	aliases  []string
+	summary  string // one line
+	about    string // the part of the help text that only `help NAME` shows
+	examples []example
+	make     func() program
+	lists    bool // whether `NAME list` and `NAME ls` do the same
+}
+
+// example is a command line and its purpose. A test parses each line.
+type example struct{ line, does string }
+
+// noun is a group of commands in the overview.
+type noun struct {
+	id, title string
+	commands  []command
+}
+
+func nouns() []noun {
+	return []noun{
+		{"operate", "Start and operate", []command{
+			upCommand(), initCommand(), demoCommand(), serveCommand(), validateCommand(),
+			tokenNewCommand(), tokenListCommand(), tokenRemoveCommand(), completionCommand(), versionCommand(), helpCommand()}},
+		{"streams", "Streams", []command{publishCommand(), tailCommand(), streamsCommand()}},
+		{"triggers", "Triggers, schedules and dead letters", []command{
+			triggersCommand(), triggersShowCommand(), triggersPauseCommand(), triggersResumeCommand(), triggersReplayCommand(),
+			schedulesCommand(), schedulesPauseCommand(), schedulesResumeCommand(),
+			lettersCommand(), lettersShowCommand(), lettersReplayCommand(), lettersDropCommand()}},
+		{"data", "Data", []command{
+			dataPutCommand(), dataGetCommand(), dataListCommand(), dataLogCommand(), dataDiffCommand(), dataBranchCommand(), dataCollectCommand(), forgetCommand()}},
+		{"runs", "Runs, recipes and pools", []command{
+			runsCommand(), runsShowCommand(), runsStartCommand(), runsCancelCommand(), runsRetryCommand(), logsCommand(), whyCommand(), tryCommand(),
+			recipesCommand(), recipesPauseCommand(), recipesResumeCommand(), poolsCommand(), poolsPauseCommand(), poolsResumeCommand()}},
+		{"models", "Models", []command{
+			modelsCommand(), modelsShowCommand(), modelsRollbackCommand(), compareCommand(), promoteCommand(), rollbackCommand(), pinCommand(), unpinCommand(),
+			promotionsCommand(), promotionsFreezeCommand(), promotionsThawCommand()}},
+		{"scorers", "Scorers", []command{scorersCommand(), scoreCommand(), rescoreCommand()}},
 	}
 }
 
-type version struct{ output string }
-
-func (v *version) flags(f *flagSet) {
-	f.text(&v.output, "output", "o", "FORMAT", "text or json")
+func commands() (all []command) {
+	for _, n := range nouns() {
+		all = append(all, n.commands...)
+	}
+	return all
 }
 
-func (v *version) accept(positional []string) error {
-	if err := checkOutput(v.output); err != nil {
-		return err
+func commandNames() []string {
+	var names []string
+	for _, c := range commands() {
+		names = append(names, c.name)
 	}
-	return wants(positional)
+	return names
 }
 
-// build is the build information of this binary.
-type build struct {
-	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"`
-	Modified bool   `json:"modified,omitempty"`
-	Go       string `json:"go"`
-	Platform string `json:"platform"`
+// groupOf lists the subcommands of a word.
+func groupOf(word string) []string {
+	return slices.DeleteFunc(commandNames(), func(name string) bool { return !strings.HasPrefix(name, word+" ") })
 }
 
-func thisBuild() build {
-	b := build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
-	}
-	if info.Main.Version != "" {
-		b.Version = info.Main.Version
-	}
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			b.Revision = s.Value
-		case "vcs.modified":
-			b.Modified = s.Value == "true"
+// performer executes a call that is parsed and checked.
+type performer func(ctx context.Context, c *command, p program, args []string) error
+
+// execute parses a command line and passes it to perform.
+func execute(ctx context.Context, s *session, args []string, perform performer) error {
+	root := newRoot(s, args, perform)
+	root.SetArgs(twoDashes(root, args))
+	return root.ExecuteContext(ctx)
+}
+
+// newRoot makes cobra's tree of commands for one call.
+func newRoot(s *session, call []string, perform performer) *cobra.Command {
+	root := &cobra.Command{Use: "tidemill", Short: summary, Args: cobra.ArbitraryArgs, SilenceErrors: true, SilenceUsage: true, DisableFlagParsing: true}
+	root.RunE = func(c *cobra.Command, args []string) error { return noCommand(c, s, args) }
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetOut(s.stdout)
+	root.SetErr(s.stderr)
+	root.SetIn(s.stdin)
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) { explain(c, s.stdout) })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return flagError(c, call, err) })
+	new(reach).flags(&flagSet{root.Flags()}) // flags may precede the command: cobra has to know which of them have a value
+	for _, n := range nouns() {
+		root.AddGroup(&cobra.Group{ID: n.id, Title: n.title})
+		for i := range n.commands {
+			grow(root, &n.commands[i], n.id, s, perform)
 		}
 	}
-	return b
+	return root
 }
 
-func (v *version) run(_ context.Context, s *session, _ []string) error {
-	b := thisBuild()
-	if v.output == "json" {
-		return json.NewEncoder(s.stdout).Encode(b)
+// grow adds a command to the tree; a subcommand is added below its first word.
+func grow(root *cobra.Command, c *command, noun string, s *session, perform performer) {
+	leaf := leafOf(c, c.name[strings.LastIndex(c.name, " ")+1:], s, perform)
+	if c.name == "help" {
+		leaf.GroupID = noun
+		root.SetHelpCommand(leaf)
+		return
 	}
-	changed := ""
-	if b.Modified {
-		changed = ", with local changes"
+	first, _, below := strings.Cut(c.name, " ")
+	if !below {
+		leaf.GroupID = noun
+		root.AddCommand(leaf)
+	} else {
+		parentOf(root, first, noun, s).AddCommand(leaf)
 	}
-	revision := ""
-	if b.Revision != "" {
-		revision = " (" + b.Revision[:min(12, len(b.Revision))] + changed + ")"
-	}
-	_, err := fmt.Fprintf(s.stdout, "tidemill %s%s, %s, %s\n", b.Version, revision, b.Go, b.Platform)
-	return err
-}
-
-// demoWithin ends a demo that hangs. A busy machine may need more than five minutes.
-const demoWithin = 15 * time.Minute
-
-func demoCommand() command {
-	return command{
-		name:    "demo",
-		summary: "show everything once, in a folder that is removed at the end",
-		about: `It starts tidemill up on free ports and uses it as any program does, by commands and
-by HTTP. It publishes events and reads them from Kafka, publishes one twice, and writes
-a record that is not an event. A trigger calls a function, which replies to one event and
-refuses another; that becomes a dead letter, which is replayed. Three bots get data:
-a model is trained and judged for each, and one is refused. A worse model is refused too,
-a champion is rolled back, and the origin of a model is shown. At the end thousands of
-messages a second are answered while a champion changes. The exit status is 1 if an
-event is lost, or answered twice or out of order. The source is examples/demo.`,
-		examples: []example{{"tidemill demo", "takes about twenty seconds"}},
-		make:     func() program { return &demoProgram{} },
+	if c.lists {
+		list := leafOf(c, "list", s, perform)
+		list.Aliases, list.Hidden = []string{"ls"}, true
+		leaf.AddCommand(list)
 	}
 }
 
-type demoProgram struct{}
-
-func (*demoProgram) flags(*flagSet) {}
-
-func (*demoProgram) accept(args []string) error { return wants(args) }
-
-func (*demoProgram) run(interrupted context.Context, s *session, _ []string) error {
-	ctx, cancel := context.WithTimeout(interrupted, demoWithin)
-	defer cancel()
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("demo: %w", err)
+// parentOf finds the command of a first word. A word such as data is not a command itself: it gets
+// one that lists its subcommands.
+func parentOf(root *cobra.Command, word, noun string, s *session) *cobra.Command {
+	for _, c := range root.Commands() {
+		if c.Name() == word {
+			return c
+		}
 	}
-	err = demo.Run(ctx, demo.Options{Tidemill: self, Out: s.stdout})
+	parent := &cobra.Command{Use: word, Short: strings.Join(groupOf(word), ", "), GroupID: noun, Args: cobra.ArbitraryArgs, DisableFlagParsing: true}
+	parent.RunE = func(c *cobra.Command, args []string) error { return noCommand(c, s, args) }
+	root.AddCommand(parent)
+	return parent
+}
+
+func leafOf(c *command, word string, s *session, perform performer) *cobra.Command {
+	p := c.make()
+	leaf := &cobra.Command{Use: strings.TrimSpace(word + " " + c.args), Aliases: c.aliases, Short: c.summary, Long: c.about, Example: exampleText(c.examples), Args: cobra.ArbitraryArgs}
+	leaf.Flags().SortFlags = false
+	f := &flagSet{leaf.Flags()}
+	p.flags(f)
+	leaf.RunE = func(at *cobra.Command, args []string) error {
+		if err := f.readEnv(s.getenv); err != nil {
+			return err
+		}
+		if err := p.accept(args); err != nil {
+			return err
+		}
+		return perform(at.Context(), c, p, args)
+	}
+	completeArguments(leaf, c, p, f, s)
+	return leaf
+}
+
+// noCommand returns the error of a call that names no command.
+func noCommand(c *cobra.Command, s *session, args []string) error {
+	known := c.Root().Flags()
+	for i := 0; i < len(args); i++ {
+		word := args[i]
+		switch {
+		case word == "-h" || word == "--help" || word == "-help":
+			return c.Help()
+		case word == "--version" && !c.HasParent():
+			return new(version).run(c.Context(), s, nil)
+		case !strings.HasPrefix(word, "-"):
+			return unknownCommand(path(c, word))
+		}
+		name, _, valued := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		f := known.Lookup(name)
+		if f == nil {
+			return unknownFlag(&flagSet{known}, "", word)
+		}
+		if !valued && f.NoOptDefVal == "" {
+			i++
+		}
+	}
+	if !c.HasParent() {
+		return c.Help()
+	}
+	return usagef("%s is several commands: %s; tidemill help %s lists them", c.Name(), strings.Join(groupOf(c.Name()), ", "), c.Name())
+}
+
+func unknownCommand(name string) error {
+	return usagef("there is no command %q:%s tidemill help lists those there are", name, didYouMean(name, commandNames()))
+}
+
+// path returns the full name of a subcommand.
+func path(c *cobra.Command, word string) string {
+	if !c.HasParent() {
+		return word
+	}
+	return c.Name() + " " + word
+}
+
+// wants checks the number of arguments.
+func wants(args []string, names ...string) error {
 	switch {
-	case interrupted.Err() != nil:
-		return errors.New("demo: interrupted")
-	case err != nil:
-		return fmt.Errorf("demo: %w; that must not happen: please report it", err)
+	case len(args) < len(names):
+		return usagef("%s is missing", names[len(args)])
+	case len(args) > len(names):
+		return usagef("%q is one argument too many; put text with spaces in quotes", args[len(names)])
 	}
-	fmt.Fprintf(s.stdout, "\nNext: %s up\n", calledAs(os.Args[0]))
 	return nil
 }
 
-// calledAs returns the command that starts this program again. A binary of go run is removed at its
-// end.
-func calledAs(name string) string {
-	if strings.Contains(filepath.ToSlash(name), "/go-build") {
-		return "make build && bin/tidemill"
+// usageError is a mistake in the call itself.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+const summary = "Tidemill trains and serves models from events on Kafka streams."
+
+func helpCommand() command {
+	return command{
+		name:     "help",
+		args:     "[COMMAND]",
+		summary:  "explain a command",
+		examples: []example{{"tidemill help tail", "show the flags and examples of tail"}},
+		make:     func() program { return &help{} },
 	}
-	return name
+}
+
+type help struct{}
+
+func (*help) flags(*flagSet) {}
+
+func (*help) accept([]string) error { return nil }
+
+func (*help) run(_ context.Context, s *session, args []string) error {
+	root := newRoot(s, nil, nil)
+	root.InitDefaultHelpCmd()
+	c, rest, err := root.Find(args)
+	switch {
+	case err != nil:
+		return err
+	case c == root && len(args) == 1:
+		return unknownCommand(args[0])
+	case len(rest) > 0 && c.DisableFlagParsing && c != root:
+		return unknownCommand(path(c, rest[0]))
+	case len(rest) > 1 || len(rest) == 1 && c.Parent() != root: // one word may be the command's argument, as in serve gateway
+		return usagef("%q is one argument too many; put text with spaces in quotes", rest[len(rest)-1])
+	}
+	return c.Help()
+}
+
+// explain prints the help text of a command.
+func explain(c *cobra.Command, w io.Writer) {
+	switch {
+	case !c.HasParent():
+		overview(w)
+		return
+	case c.DisableFlagParsing:
+		fmt.Fprintf(w, "Usage: tidemill %s COMMAND [flags]\n\n", c.Name())
+		listCommands(w, commands(), c.Name()+" ")
+		return
+	}
+	name := fullName(c)
+	usage := "tidemill " + strings.TrimSpace(name+strings.TrimPrefix(c.Use, c.Name()))
+	flags := flagLines(c.Flags())
+	if len(flags) > 0 {
+		usage += " [flags]"
+	}
+	fmt.Fprintf(w, "%s: %s\n\nUsage: %s\n", name, c.Short, usage)
+	if len(c.Aliases) > 0 {
+		fmt.Fprintf(w, "Alias: %s\n", strings.Join(c.Aliases, ", "))
+	}
+	if c.Long != "" {
+		fmt.Fprintf(w, "\n%s\n", c.Long)
+	}
+	fmt.Fprintf(w, "\nExamples:\n%s\n", c.Example)
+	if len(groupOf(name)) > 0 {
+		fmt.Fprint(w, "\nCommands:\n")
+		listCommands(w, commands(), name+" ")
+	}
+	if len(flags) == 0 {
+		return
+	}
+	fmt.Fprint(w, "\nFlags:\n")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, line := range flags {
+		fmt.Fprintln(t, line)
+	}
+	_ = t.Flush()
+}
+
+// fullName returns a command's name without the program's.
+func fullName(c *cobra.Command) string {
+	return strings.TrimPrefix(strings.TrimPrefix(c.CommandPath(), "tidemill"), " ")
+}
+
+func overview(w io.Writer) {
+	fmt.Fprintf(w, "%s\n\nUsage: tidemill COMMAND [flags]\n", summary)
+	for _, n := range nouns() {
+		fmt.Fprintf(w, "\n%s:\n", n.title)
+		listCommands(w, n.commands, "")
+	}
+	fmt.Fprint(w, `
+Commands find a tidemill up that was started in the same folder. For another gateway,
+give --url or set TIDEMILL_URL. With --kafka HOST:PORT they connect straight to Kafka.
+A list also has the names list and ls: tidemill runs ls. dl is dead-letters.
+tidemill help COMMAND explains a command, its flags and their variables.
+`)
+}
+
+// listCommands prints the commands whose names have a prefix, each with an example.
+func listCommands(w io.Writer, all []command, prefix string) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, c := range all {
+		if strings.HasPrefix(c.name, prefix) {
+			fmt.Fprintf(t, "  %s\t%s\n  \t  %s\n", c.name, c.summary, c.examples[0].line)
+		}
+	}
+	_ = t.Flush() // an error of a help text cannot be reported
+}
+
+// exampleText formats the examples of a help text.
+func exampleText(all []example) string {
+	var lines []string
+	for _, e := range all {
+		lines = append(lines, "  # "+e.does, "  "+e.line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// flagLines describes each flag with its default and its variable.
+func flagLines(flags *pflag.FlagSet) (lines []string) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Name == "help" {
+			return
+		}
+		name := "    " + dashed(f.Name)
+		switch {
+		case len(f.Name) == 1:
+			name = dashed(f.Name)
+		case f.Shorthand != "":
+			name = "-" + f.Shorthand + ", --" + f.Name
+		}
+		value, text := annotation(f, valueNote), f.Usage
+		if strings.HasPrefix(value, "[=") {
+			name += value
+		} else if value != "" {
+			name += " " + value
+		}
+		if f.DefValue != "" && value != "" {
+			text += " (default " + f.DefValue + ")"
+		}
+		if variable := variableOf(f); variable != "" {
+			text += " [" + variable + "]"
+		}
+		lines = append(lines, fmt.Sprintf("  %s\t%s", name, text))
+	})
+	return lines
+}
+
+// variableOf returns the variable of a flag. config.ReadAddresses reads the variables of the two
+// addresses; reach reads those whose priority depends on other flags.
+func variableOf(f *pflag.Flag) string {
+	switch f.Name {
+	case "kafka":
+		return "TIDEMILL_KAFKA"
+	case "redis":
+		return "TIDEMILL_REDIS"
+	case "url":
+		return envURL
+	case "token-file":
+		return envTokenFile
+	}
+	return annotation(f, variableNote)
+}
+
+// didYouMean suggests the known word that is nearest; empty if none is near.
+func didYouMean(word string, known []string) string {
+	if n, ok := nearest(word, known); ok {
+		return " did you mean " + n + "?"
+	}
+	return ""
+}
+
+// nearest returns the known word that was probably meant: one that begins with the word, or one of
+// which at most a third of the letters differ.
+func nearest(word string, known []string) (string, bool) {
+	if i := slices.IndexFunc(known, func(k string) bool { return len(word) > 1 && strings.HasPrefix(k, word) }); i >= 0 {
+		return known[i], true
+	}
+	best, least := "", max(len(word)/3, 1)+1
+	for _, k := range known {
+		if d := spelling.Distance(word, k); d < least {
+			best, least = k, d
+		}
+	}
+	return best, best != ""
+}
+
+// count formats a number with its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return thousands(int64(n)) + " " + noun + "s"
+}
+
+// thousands groups the digits of a number.
+func thousands(n int64) string {
+	if n < 0 {
+		return "-" + thousands(-n)
+	}
+	if n < 1000 {
+		return strconv.FormatInt(n, 10)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
+}
+
+// size formats a number of bytes with a unit. A negative number is unknown.
+func size(n int64) string {
+	const step = 1024
+	switch {
+	case n < 0:
+		return "?"
+	case n < step:
+		return fmt.Sprintf("%d B", n)
+	}
+	v, units := float64(n)/step, "KMGTP"
+	for v >= step && len(units) > 1 {
+		v, units = v/step, units[1:]
+	}
+	return fmt.Sprintf("%.1f %ciB", v, units[0])
+}
+
+// span formats a duration in the units of the config.
+func span(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d == 0:
+		return "forever"
+	case d%day == 0:
+		return fmt.Sprintf("%dd", d/day)
+	case d%time.Hour == 0:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	case d%time.Minute == 0:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	}
+	return d.String()
+}
+
+// milliseconds formats a short time with one decimal.
+func milliseconds(d time.Duration) string {
+	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
+}
+
+// table prints rows in columns. Numbers are aligned to the right: all columns but the first and the
+// last.
+func table(w io.Writer, rows [][]string) error {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			width := widths[i]
+			if i == 0 || i == len(row)-1 {
+				width = -width
+			}
+			fmt.Fprintf(&line, "%*s  ", width, cell)
+		}
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line.String(), " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// columns prints rows of text in columns.
+func columns(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	return t.Flush()
+}
+
+// screen is the width for a drawing, and whether it may have colours.
+type screen struct {
+	width   int
+	colours bool
+}
+
+// screenOf returns the screen of an output. There are no colours if it is not a terminal or if
+// NO_COLOR is set.
+func screenOf(w io.Writer, getenv func(string) string) screen {
+	s := screen{width: usualWidth}
+	f, ok := w.(*os.File)
+	if !ok || !isTerminal(f) {
+		return s
+	}
+	if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+		s.width = width
+	}
+	s.colours = getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+	return s
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -8,11 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/gateway/client"
 )
@@ -250,4 +254,300 @@ func untilDone(ctx context.Context, in io.Reader) io.Reader {
 	}()
 	context.AfterFunc(ctx, func() { w.CloseWithError(errInterrupted) })
 	return r
+}
+
+const flushWithin = 20 * time.Second // limit for the last answers after a failure
+
+// fileRun publishes the events of one file.
+type fileRun struct {
+	p        *publish
+	to       target
+	name     string
+	progress *progress
+	stdout   io.Writer
+
+	mu        sync.Mutex
+	published int
+	repeated  int   // number of published events that were stored before
+	bad       int   // number of lines without an event, or with a refused one
+	open      int   // number of events without an answer
+	fatal     error // error that all later events would get, too
+	inVain    context.CancelFunc
+}
+
+func (p *publish) publishFile(ctx context.Context, s *session) (err error) {
+	in, name, size, err := p.openFile(ctx, s.stdin)
+	if err != nil {
+		return fmt.Errorf("publish: %w", err)
+	}
+	defer in.Close()
+	to, err := p.open(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, to.close(ctx)) }()
+	r := &fileRun{p: p, to: to, name: name, stdout: s.stdout, progress: startProgress(s.stderr, to.worry(), size)}
+	defer r.progress.stop()
+	going, inVain := context.WithCancel(ctx)
+	defer inVain()
+	r.inVain = inVain
+	read := r.readLines(ctx, in)
+	return r.finish(going, read)
+}
+
+func (p *publish) openFile(ctx context.Context, stdin io.Reader) (in io.ReadCloser, name string, size int64, err error) {
+	if p.file == "-" {
+		return io.NopCloser(untilDone(ctx, stdin)), "standard input", 0, nil
+	}
+	f, err := os.Open(p.file)
+	if err != nil {
+		return nil, "", 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, "", 0, errors.Join(err, f.Close())
+	}
+	if info.IsDir() {
+		return nil, "", 0, errors.Join(fmt.Errorf("%s is a folder; name a file that has one event a line", p.file), f.Close())
+	}
+	return f, p.file, info.Size(), nil
+}
+
+// readLines sends every line. It stops early when the context ends or after a fatal error.
+func (r *fileRun) readLines(ctx context.Context, in io.Reader) error {
+	lines := newLineReader(in)
+	for {
+		line, err := lines.next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if errors.Is(err, errLongLine) {
+			r.badLine(lines.number, err)
+			continue
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("interrupted before line %d of %s", lines.number, r.name)
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", r.name, err)
+		}
+		if r.stopped() {
+			return nil
+		}
+		r.progress.read(lines.bytes)
+		if len(line) > 0 {
+			r.sendLine(ctx, lines.number, line)
+		}
+	}
+}
+
+func (r *fileRun) sendLine(ctx context.Context, number int, line []byte) {
+	var v broker.View
+	err := broker.UnmarshalStructured(line, &v)
+	if err == nil {
+		err = tidemill.Reserved(v.Type, v.Source)
+	}
+	if err != nil {
+		r.badLine(number, err)
+		return
+	}
+	var told *broker.View
+	if r.p.output == "json" {
+		kept := v.Clone()
+		told = &kept
+	}
+	r.mu.Lock()
+	r.open++
+	r.mu.Unlock()
+	r.progress.sent()
+	r.to.send(ctx, r.p.stream, &v, func(receipt client.Receipt, err error) { r.answered(number, told, receipt, err) })
+}
+
+// answered counts an answer. A refusal concerns only its event or all later ones too; the latter
+// ends the run, instead of an error for each line.
+func (r *fileRun) answered(number int, told *broker.View, receipt client.Receipt, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open--
+	r.progress.answered(err == nil)
+	switch {
+	case err == nil:
+		r.published++
+		if receipt.Repeated {
+			r.repeated++
+		}
+		if told != nil {
+			err = r.p.print(r.stdout, told, receipt)
+		}
+		if err != nil {
+			r.fail(fmt.Errorf("print a receipt: %w", err))
+		}
+	case r.alone(err):
+		r.bad++
+		r.progress.printf("%s:%d: %v\n", r.name, number, err)
+	default:
+		r.open++ // its result is unknown
+		r.fail(fmt.Errorf("%s:%d: %w", r.name, number, err))
+	}
+}
+
+// fail stops the run. The caller holds the lock.
+func (r *fileRun) fail(err error) {
+	if r.fatal == nil {
+		r.fatal = err
+		r.inVain()
+	}
+}
+
+// alone reports whether a refusal concerns only one event, not all others too.
+func (r *fileRun) alone(err error) bool {
+	var p *api.Problem
+	switch {
+	case errors.Is(err, broker.ErrNoStream):
+		return r.p.stream == "" // a stream of --stream is the stream of all events
+	case errors.Is(err, broker.ErrTooLarge):
+		return true
+	case errors.As(err, &p):
+		return p.Attribute != "" || p.Type == api.ProblemBase+api.InvalidEvent
+	}
+	return false
+}
+
+func (r *fileRun) badLine(number int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bad++
+	r.progress.printf("%s:%d: %v\n", r.name, number, err)
+}
+
+func (r *fileRun) stopped() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fatal != nil
+}
+
+// flush waits for the missing answers. Each event has its own time limit; after a failure the whole
+// run gets a few seconds.
+func (r *fileRun) flush(ctx context.Context) error {
+	late, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(flushWithin, giveUp) })()
+	if r.to.flush(late) == nil {
+		return nil
+	}
+	if err := r.progress.worry.trouble(); err != nil {
+		return err
+	}
+	return fmt.Errorf("no answer came within %s", flushWithin)
+}
+
+// finish waits for the missing answers, also after an interruption, and prints the summary.
+func (r *fileRun) finish(ctx context.Context, read error) error {
+	flushed := r.flush(ctx)
+	r.progress.stop()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fatal != nil {
+		flushed = nil // it would be the same error again
+	}
+	err := errors.Join(read, r.fatal, flushed)
+	out := r.progress.out
+	if r.p.output != "json" {
+		out = r.stdout
+	}
+	fmt.Fprintf(out, "published %s%s%s\n", count(r.published, "event"), r.progress.rate(), r.before())
+	mend, lasting := r.mend(err)
+	switch {
+	case lasting:
+		return fmt.Errorf("publish: %w; %s not published%s", err, count(r.open, "event"), mend)
+	case err != nil && r.open > 0:
+		return fmt.Errorf("publish: %w; %s not acknowledged, so publish the file again: of events with the same source and id the first counts", err, count(r.open, "event"))
+	case err != nil:
+		return fmt.Errorf("publish: %w; publish the file again: of events with the same source and id the first counts", err)
+	case r.bad > 0:
+		forms := [2]string{"were", "them"}
+		if r.bad == 1 {
+			forms = [2]string{"was", "it"}
+		}
+		return fmt.Errorf("publish: %s of %s %s not published; mend %s and publish the file again: of events with the same source and id the first counts",
+			count(r.bad, "line"), r.name, forms[0], forms[1])
+	}
+	return nil
+}
+
+// mend suggests what to do about an error that would come again for the same file.
+func (r *fileRun) mend(err error) (how string, lasting bool) {
+	switch client.Status(err) {
+	case http.StatusUnauthorized:
+		return "", true // report adds how to give a token
+	case http.StatusForbidden:
+		return "; give a token that may, by " + envToken + " or --token-file, or have this one's roles changed", true
+	case http.StatusNotFound:
+		if errors.Is(err, broker.ErrNoStream) {
+			return "; give another --stream, or add it to the gateway's config", true
+		}
+		return "; give the gateway's own --url", true
+	case http.StatusUnsupportedMediaType:
+		return "; the address does not accept batches of CloudEvents: give the gateway's own --url", true
+	}
+	return "", false
+}
+
+// before reports how many events were stored before, as after a second call for the same file.
+func (r *fileRun) before() string {
+	switch {
+	case r.repeated == 0:
+		return ""
+	case r.repeated == 1:
+		return "; 1 of them was here before and is not stored again"
+	}
+	return fmt.Sprintf("; %s of them were here before and are not stored again", thousands(int64(r.repeated)))
+}
+
+// maxLine is more than the longest event needs, as JSON with its data in base64 or with all letters
+// escaped.
+const maxLine = 8 << 20
+
+var errLongLine = errors.New("the line is longer than 8 MiB; is it one event?")
+
+// lineReader reads lines and counts them. A line that is too long needs as little memory as any
+// other.
+type lineReader struct {
+	in     *bufio.Reader
+	long   []byte
+	number int   // number of the last returned line, from 1
+	bytes  int64 // number of bytes read
+}
+
+func newLineReader(in io.Reader) *lineReader {
+	return &lineReader{in: bufio.NewReaderSize(in, 256<<10)}
+}
+
+// next returns the next line without the space around it. It is valid until the next call.
+func (l *lineReader) next() ([]byte, error) {
+	l.number++
+	l.long = l.long[:0]
+	tooLong := false
+	for {
+		part, err := l.in.ReadSlice('\n')
+		l.bytes += int64(len(part))
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			if tooLong = tooLong || len(l.long)+len(part) > maxLine; !tooLong {
+				l.long = append(l.long, part...)
+			}
+			continue
+		case err != nil && !errors.Is(err, io.EOF):
+			return nil, err
+		case err != nil && len(part) == 0 && len(l.long) == 0:
+			return nil, io.EOF
+		case tooLong || len(l.long)+len(part) > maxLine+len("\n"):
+			return nil, errLongLine
+		}
+		if len(l.long) > 0 {
+			l.long = append(l.long, part...)
+			part = l.long
+		}
+		return bytes.TrimSpace(part), nil
+	}
 }

@@ -9,11 +9,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
 	"tidemill.dev"
 	"tidemill.dev/api"
+	"tidemill.dev/broker/follow"
 	"tidemill.dev/internal/gateway/client"
 )
 
@@ -177,6 +180,86 @@ func (m *runSum) failure() error {
 		return errReported
 	}
 	return nil
+}
+
+// runAsk has the flags of the commands that change runs.
+type runAsk struct {
+	gate
+	runFlags
+	where       string
+	all, dryRun bool
+}
+
+func (a *runAsk) flags(f *flagSet, what string) {
+	a.runFlags.flags(f)
+	f.text(&a.where, "where", "", "CONDITION", "for which this is true, in CloudEvents SQL over subject (the key), recipe, run, state, reason")
+	f.yes(&a.all, "all", "all that "+what)
+	f.yes(&a.dryRun, "dry-run", "only say what would be done")
+	a.gate.flags(f)
+}
+
+func (a *runAsk) says() bool { return a.runFlags.says() || a.where != "" }
+
+func (a *runAsk) accept(positional []string) error {
+	switch {
+	case a.all && (a.says() || len(positional) > 0):
+		return usagef("--all means all: leave out the others, or --all")
+	case a.says() && len(positional) > 0:
+		return usagef("give runs by their ids, or flags that select them, and not both")
+	case !a.all && !a.says() && len(positional) == 0:
+		return usagef("say which: a RUN, a flag such as --recipe NAME, or --all")
+	}
+	if _, err := parseFilter(a.where); err != nil {
+		return err
+	}
+	return a.check()
+}
+
+// selection returns the selected runs.
+func (a *runAsk) selection() (ask api.RunsSelected, err error) {
+	ask = api.RunsSelected{Recipe: a.recipe, Key: a.key, States: a.states, Where: a.where, All: a.all, DryRun: a.dryRun}
+	if a.since != "" {
+		at, err := follow.ParseTime(a.since, time.Now())
+		if err != nil {
+			return ask, usagef("--since %v", err)
+		}
+		ask.Since = &at
+	}
+	return ask, nil
+}
+
+const namedAtOnce = 1000
+
+// do sends requests until all selected runs are done.
+func (a *runAsk) do(ctx context.Context, s *session, ids []string, one func(context.Context, api.RunsSelected) (api.RunsDone, error)) error {
+	ask, err := a.selection()
+	if err != nil {
+		return err
+	}
+	sum := newRunSum(s.stdout)
+	part := func() error {
+		got, err := one(ctx, ask)
+		sum.add(got.Runs)
+		ask.After, ask.First = got.Next, ask.First+len(got.Runs)
+		return err
+	}
+	for chunk := range slices.Chunk(ids, namedAtOnce) {
+		ask.Runs = chunk
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	for again := len(ids) == 0; again; again = ask.After != "" {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	if sum.total == 0 {
+		fmt.Fprintln(s.stderr, "No run is meant; tidemill runs lists those there are.")
+		return nil
+	}
+	sum.end(s.stdout, a.dryRun)
+	return sum.failure()
 }
 
 func runsCancelCommand() command {
@@ -417,4 +500,133 @@ func (w *runWatch) tell(all []api.RunShown, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+func logsCommand() command {
+	return command{
+		name:    "logs",
+		args:    "RUN",
+		summary: "show the log of a run's command",
+		about: `Six letters or more of the run's id will do, if no other begins so. Of several
+attempts it is the newest, unless --attempt names another. With -f it goes on until
+the run has ended, through the attempts that come, or until Ctrl-C.
+
+For a run with several workers it prints the log of the first one, and after its end
+those of the others, with a name on each line: [w1] is the second worker, [ps0] the
+first parameter server. --part prints one of them; with -f it follows it.
+
+The log is stored with the output of the run, long after its end.
+
+` + atTheGate,
+		examples: []example{
+			{"tidemill logs 3k7mzq", "the log until now"},
+			{"tidemill logs 3k7mzq -f", "until the run has ended"},
+			{"tidemill logs 3k7mzq --part w1 -f", "the log of the second worker"},
+			{"tidemill logs 3k7mzq --attempt 1 --timestamps", "of the first attempt, with the time of each line"},
+		},
+		make: func() program { return &logShow{} },
+	}
+}
+
+type logShow struct {
+	gate
+	want client.LogOptions
+}
+
+func (p *logShow) flags(f *flagSet) {
+	f.yesOr(&p.want.Follow, "follow", "f", "go on until the run has ended")
+	f.number(&p.want.Attempt, "attempt", "", "NUMBER", "of which attempt (default the newest)")
+	f.text(&p.want.Part, "part", "", "NAME", "of this one of several alone: w0, w1 or ps0, say")
+	f.yes(&p.want.Timestamps, "timestamps", "begin each line with its time, and stdout or stderr")
+	p.gate.flags(f)
+}
+
+func (p *logShow) accept(positional []string) error {
+	if p.want.Attempt < 0 {
+		return usagef("--attempt %d: give 1 or more", p.want.Attempt)
+	}
+	return wants(positional, "RUN")
+}
+
+func (p *logShow) run(ctx context.Context, s *session, positional []string) error {
+	g, done, err := p.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	out := &logOutput{to: s.stdout, seen: onScreen(s.stdout)}
+	err = g.RunLog(ctx, positional[0], p.want, out)
+	switch {
+	case err != nil && p.want.Follow && ctx.Err() != nil:
+		return out.flush() // Ctrl-C is the normal end of following
+	case err != nil:
+		return err
+	case out.written == 0:
+		fmt.Fprintln(s.stderr, "The log is empty.")
+	}
+	return out.flush()
+}
+
+func onScreen(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// logOutput writes a log. Files and programs get it unchanged. A terminal gets it without control
+// characters, because the command may repeat any data. The carriage return stays, because progress
+// bars use it.
+type logOutput struct {
+	to      io.Writer
+	seen    bool // whether the output is a terminal
+	written int64
+	left    []byte // beginning of an incomplete character
+}
+
+// Write writes all complete characters.
+func (o *logOutput) Write(b []byte) (int, error) {
+	o.written += int64(len(b))
+	if !o.seen {
+		return o.to.Write(b)
+	}
+	text := append(o.left, b...)
+	whole := len(text) - cutLetter(text)
+	_, err := o.to.Write(harmlessLog(text[:whole]))
+	o.left = append([]byte(nil), text[whole:]...)
+	return len(b), err
+}
+
+func (o *logOutput) flush() error {
+	if len(o.left) == 0 {
+		return nil
+	}
+	_, err := o.to.Write(harmlessLog(o.left))
+	return err
+}
+
+// cutLetter returns how many bytes at the end belong to an incomplete character.
+func cutLetter(text []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if rest := text[len(text)-n:]; utf8.RuneStart(rest[0]) {
+			if utf8.FullRune(rest) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+func harmlessLog(text []byte) []byte {
+	safe := make([]byte, 0, len(text))
+	for _, r := range string(text) {
+		switch {
+		case r == '\n', r == '\r', r == '\t', unicode.IsPrint(r):
+			safe = utf8.AppendRune(safe, r)
+		case unicode.IsSpace(r):
+			safe = append(safe, ' ')
+		default:
+			safe = append(safe, "·"...)
+		}
+	}
+	return safe
 }

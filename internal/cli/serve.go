@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"tidemill.dev/config"
+	"tidemill.dev/internal/gateway"
 	"tidemill.dev/internal/ops/gctune"
 	"tidemill.dev/internal/ops/telemetry"
 	"tidemill.dev/internal/platform"
@@ -507,4 +509,124 @@ func parseMemory(text string) (int64, error) {
 		return 0, errors.New("give 16MiB to 4TiB, such as 512MiB or 4GiB")
 	}
 	return int64(n) * factor, nil
+}
+
+const (
+	listenAt     = "127.0.0.1:8080"
+	longestDrain = 15 * time.Second // a part of the grace; internal/platform has the sum of the stop order
+)
+
+// doorFlags configure the HTTP server of a gateway.
+type doorFlags struct {
+	listen, access, cert, key string
+	maxEvent                  string
+	drain                     time.Duration
+}
+
+func (d *doorFlags) flags(f *flagSet) {
+	f.text(&d.listen, "listen", "", "HOST:PORT", "where to serve HTTP; port 0 is a free one")
+	f.text(&d.access, "access", "", "FILE", "rights of the callers, by token; without it every caller has all rights, on loopback only")
+	f.text(&d.cert, "tls-cert", "", "FILE", "PEM with the certificate to serve HTTPS with, read again when it changes")
+	f.text(&d.key, "tls-key", "", "FILE", "PEM with the certificate's key")
+	f.text(&d.maxEvent, "max-event", "", "SIZE", "the largest event to take, such as 512KiB (default 1MiB)")
+	f.span(&d.drain, "drain-delay", "DURATION", "at the stop, answer on for so long while readiness fails, so that balancers turn away first")
+	for flag, variable := range map[string]string{
+		"listen": "TIDEMILL_LISTEN", "access": envAccess, "tls-cert": "TIDEMILL_TLS_CERT",
+		"tls-key": "TIDEMILL_TLS_KEY", "max-event": "TIDEMILL_MAX_EVENT", "drain-delay": "TIDEMILL_DRAIN_DELAY",
+	} {
+		f.fromEnv(flag, variable)
+	}
+}
+
+func checkListen(at string) error {
+	_, port, err := net.SplitHostPort(at)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return usagef("--listen %q: write it like %s; a port is 0, which is a free one, to 65535", at, listenAt)
+	}
+	return nil
+}
+
+func (d *doorFlags) accept() error {
+	if err := checkListen(d.listen); err != nil {
+		return err
+	}
+	if (d.cert == "") != (d.key == "") {
+		return usagef("only one of --tls-cert and --tls-key is given: HTTPS needs both")
+	}
+	if d.drain < 0 || d.drain > longestDrain {
+		return usagef("--drain-delay %s: give 0s to %s, so that the rest of the stop fits into the 30 s that a pod is given", d.drain, longestDrain)
+	}
+	if _, err := parseSize(d.maxEvent); err != nil {
+		return usagef("--max-event %q: %v", d.maxEvent, err)
+	}
+	return nil
+}
+
+// check runs before anything is opened, so that a refused start creates no folder and no streams.
+func (d *doorFlags) check() error {
+	if d.access != "" {
+		if _, err := config.LoadAccess(d.access); err != nil {
+			return fmt.Errorf("read who has access: %w", err)
+		}
+	}
+	return gateway.Check(d.listen, d.cert, d.key, d.access != "")
+}
+
+func (d *doorFlags) open(ctx context.Context, p *platform.Platform) (*gateway.Gateway, error) {
+	limit, err := parseSize(d.maxEvent)
+	if err != nil {
+		return nil, err
+	}
+	return p.Gateway(ctx, platform.GatewayOptions{
+		Listen: d.listen, CertFile: d.cert, KeyFile: d.key, AccessFile: d.access,
+		Limits: gateway.Limits{Event: limit, DrainDelay: d.drain},
+	})
+}
+
+// url returns the gateway's address for clients on this machine. If it listens on all addresses, it
+// is the loopback address.
+func (d *doorFlags) url(g *gateway.Gateway) string {
+	scheme := "http"
+	if d.cert != "" {
+		scheme = "https"
+	}
+	host, port, _ := net.SplitHostPort(g.Addr()) // a listener's address is valid
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
+}
+
+// serve serves until the context ends or the server fails. Open requests continue after that; the
+// stop order waits for them.
+func serve(ctx context.Context, g *gateway.Gateway) error {
+	failed := make(chan error, 1)
+	go func() { failed <- g.Serve(context.WithoutCancel(ctx)) }()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+// parseSize parses a number of bytes, with the units of size. Empty is 0.
+func parseSize(text string) (int, error) {
+	number, factor := text, 1
+	for i, unit := range []string{"KiB", "MiB", "GiB"} {
+		if n, ok := strings.CutSuffix(text, unit); ok {
+			number, factor = n, 1<<(10*(i+1))
+		}
+	}
+	if number == "" && factor == 1 {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 31)
+	if err != nil || n == 0 || int64(n)*int64(factor) > 1<<30 {
+		return 0, errors.New("give a number of bytes up to 1GiB, such as 1048576, 512KiB or 1MiB")
+	}
+	return int(n) * factor, nil
 }

@@ -5,13 +5,16 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"tidemill.dev"
+	"tidemill.dev/api"
 	"tidemill.dev/internal/gateway/client"
+	graphs "tidemill.dev/internal/models/lineage/drawing"
 )
 
 func compareCommand() command {
@@ -375,50 +378,108 @@ func learntFrom(v *tidemill.Version) string {
 	return text
 }
 
-// gate has the flags of the commands that only a gateway can answer.
-type gate struct{ reach }
+func whyCommand() command {
+	return command{
+		name:    "why",
+		args:    "KIND/ID",
+		summary: "trace the causes and effects of a model, run, commit or event",
+		about: `KIND/ID is one of
+  run/ID                  six letters or more of it
+  model/NAME[@VERSION]    a number, champion, previous or newest; the champion without it
+  commit/DATASET@COMMIT   a branch, or the beginning of a commit's id
+  event/ID                or event/SOURCE#ID, in quotes; for the input of a scorer,
+                          event/STREAM/PARTITION/OFFSET
 
-// atTheGate explains to users which gateway these commands use.
-const atTheGate = `It asks the gateway: the one that --url names, else TIDEMILL_URL, else that of a
-tidemill up that was started in the same folder.`
+It shows data, code, node and cause, and the effects. It shows at most 200 things, the
+nearest ones; notes at the end list the parts that are left out.
 
-func (g *gate) flags(f *flagSet) {
-	g.gatewayFlags(f)
-	g.data = dataFolder
-	f.text(&g.data, "data", "", "FOLDER", "where tidemill up keeps its data and its addresses")
-	f.text(&g.log, "log", "", "LEVEL", "debug, info, warn or error")
-	f.fromEnv("data", "TIDEMILL_DATA")
-	f.fromEnv("log", "TIDEMILL_LOG")
+` + atTheGate,
+		examples: []example{
+			{"tidemill why model/intent/bot-42", "the champion: its verdict, its run, its data, who asked"},
+			{"tidemill why run/3k7mzq", "the cause of a run, and its output"},
+			{"tidemill why commit/bots/bot-42@main", "the models made from the newest data"},
+			{"tidemill why model/intent/bot-42@7 --graph svg --out why.svg", "a picture, for a browser"},
+			{"tidemill why model/intent/bot-42@7 -o json", "for a script"},
+		},
+		make: func() program { return &whyProgram{output: "text"} },
+	}
 }
 
-// enter connects to the gateway, and prints a warning while it does not answer. done closes the
-// connection.
-func (g *gate) enter(ctx context.Context, s *session) (_ *client.Gateway, done func(), err error) {
-	at, leave, err := g.enterQuietly(ctx, s)
-	if err != nil {
-		return nil, nil, err
-	}
-	worried := worry{who: "the gateway", trouble: at.Trouble}
-	stop := worried.watch(s.stderr, "retrying for a while")
-	return at, func() { stop(); leave() }, nil
+type whyProgram struct {
+	gate
+	output, graph, out string
 }
 
-// enterQuietly is enter for commands that report delays themselves.
-func (g *gate) enterQuietly(ctx context.Context, s *session) (_ *client.Gateway, done func(), err error) {
-	log, err := g.logger(s.stderr, slog.LevelWarn)
+func (p *whyProgram) flags(f *flagSet) {
+	f.text(&p.output, "output", "o", "FORMAT", "text or json")
+	f.text(&p.graph, "graph", "", "FORMAT", "draw it: dot (for Graphviz) or svg (for a browser)")
+	f.text(&p.out, "out", "", "FILE", "write to this file")
+	p.gate.flags(f)
+}
+
+func (p *whyProgram) accept(positional []string) error {
+	if err := checkOutput(p.output); err != nil {
+		return err
+	}
+	switch {
+	case p.graph != "" && p.graph != "dot" && p.graph != "svg":
+		return usagef("--graph %q: give dot or svg", p.graph)
+	case p.graph != "" && p.output == "json":
+		return usagef("--graph %s is no JSON: leave -o json out, or --graph", p.graph)
+	}
+	return wants(positional, "KIND/ID")
+}
+
+func (p *whyProgram) run(ctx context.Context, s *session, positional []string) error {
+	g, done, err := p.enter(ctx, s)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	w, err := g.choose(s.getenv)
+	defer done()
+	graph, err := g.Why(ctx, positional[0])
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	if w.url == "" {
-		return nil, nil, usagef("only a gateway knows this, and only TIDEMILL_KAFKA is set: name one with --url or %s", envURL)
+	if p.out == "" {
+		return p.write(s.stdout, &graph)
 	}
-	at, err := g.knock(ctx, s, w, log)
+	return p.save(s.stderr, &graph)
+}
+
+// save writes the output to the file of --out.
+func (p *whyProgram) save(told io.Writer, graph *api.Graph) error {
+	f, err := os.Create(p.out)
 	if err != nil {
-		return nil, nil, err
+		return fmt.Errorf("write why: %w", err)
 	}
-	return at, at.Close, nil
+	err = p.write(f, graph)
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return fmt.Errorf("write why to %s: %w", p.out, err)
+	}
+	_, err = fmt.Fprintf(told, "Written to %s.\n", p.out)
+	return err
+}
+
+func (p *whyProgram) write(w io.Writer, graph *api.Graph) error {
+	switch {
+	case p.output == "json":
+		return writeIndented(w, graph)
+	case p.graph == "dot":
+		return graphs.DOT(w, graph, seconds)
+	case p.graph == "svg":
+		return graphs.SVG(w, graph, seconds)
+	}
+	return graphs.Tree(w, graph, seconds)
+}
+
+// seconds formats a time to the second, with the date if it is not today.
+func seconds(t time.Time) string {
+	t = t.Local()
+	if now := time.Now(); t.YearDay() != now.YearDay() || t.Year() != now.Year() {
+		return t.Format("2006-01-02 15:04:05")
+	}
+	return t.Format("15:04:05")
 }

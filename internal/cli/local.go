@@ -12,10 +12,14 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"tidemill.dev/config"
+	"tidemill.dev/examples/demo"
 )
 
 //go:embed all:initial
@@ -311,4 +315,128 @@ func unreadable(file string) string {
 		return "is not one"
 	}
 	return ""
+}
+
+func versionCommand() command {
+	return command{
+		name:    "version",
+		summary: "say which build this is",
+		examples: []example{
+			{"tidemill version", "a line"},
+			{"tidemill version -o json", "for a script"},
+		},
+		make: func() program { return &version{output: "text"} },
+	}
+}
+
+type version struct{ output string }
+
+func (v *version) flags(f *flagSet) {
+	f.text(&v.output, "output", "o", "FORMAT", "text or json")
+}
+
+func (v *version) accept(positional []string) error {
+	if err := checkOutput(v.output); err != nil {
+		return err
+	}
+	return wants(positional)
+}
+
+// build is the build information of this binary.
+type build struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Modified bool   `json:"modified,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func thisBuild() build {
+	b := build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if info.Main.Version != "" {
+		b.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Revision = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
+
+func (v *version) run(_ context.Context, s *session, _ []string) error {
+	b := thisBuild()
+	if v.output == "json" {
+		return json.NewEncoder(s.stdout).Encode(b)
+	}
+	changed := ""
+	if b.Modified {
+		changed = ", with local changes"
+	}
+	revision := ""
+	if b.Revision != "" {
+		revision = " (" + b.Revision[:min(12, len(b.Revision))] + changed + ")"
+	}
+	_, err := fmt.Fprintf(s.stdout, "tidemill %s%s, %s, %s\n", b.Version, revision, b.Go, b.Platform)
+	return err
+}
+
+// demoWithin ends a demo that hangs. A busy machine may need more than five minutes.
+const demoWithin = 15 * time.Minute
+
+func demoCommand() command {
+	return command{
+		name:    "demo",
+		summary: "show everything once, in a folder that is removed at the end",
+		about: `It starts tidemill up on free ports and uses it as any program does, by commands and
+by HTTP. It publishes events and reads them from Kafka, publishes one twice, and writes
+a record that is not an event. A trigger calls a function, which replies to one event and
+refuses another; that becomes a dead letter, which is replayed. Three bots get data:
+a model is trained and judged for each, and one is refused. A worse model is refused too,
+a champion is rolled back, and the origin of a model is shown. At the end thousands of
+messages a second are answered while a champion changes. The exit status is 1 if an
+event is lost, or answered twice or out of order. The source is examples/demo.`,
+		examples: []example{{"tidemill demo", "takes about twenty seconds"}},
+		make:     func() program { return &demoProgram{} },
+	}
+}
+
+type demoProgram struct{}
+
+func (*demoProgram) flags(*flagSet) {}
+
+func (*demoProgram) accept(args []string) error { return wants(args) }
+
+func (*demoProgram) run(interrupted context.Context, s *session, _ []string) error {
+	ctx, cancel := context.WithTimeout(interrupted, demoWithin)
+	defer cancel()
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	err = demo.Run(ctx, demo.Options{Tidemill: self, Out: s.stdout})
+	switch {
+	case interrupted.Err() != nil:
+		return errors.New("demo: interrupted")
+	case err != nil:
+		return fmt.Errorf("demo: %w; that must not happen: please report it", err)
+	}
+	fmt.Fprintf(s.stdout, "\nNext: %s up\n", calledAs(os.Args[0]))
+	return nil
+}
+
+// calledAs returns the command that starts this program again. A binary of go run is removed at its
+// end.
+func calledAs(name string) string {
+	if strings.Contains(filepath.ToSlash(name), "/go-build") {
+		return "make build && bin/tidemill"
+	}
+	return name
 }

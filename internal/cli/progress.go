@@ -1,149 +1,13 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
-
-	"golang.org/x/term"
-
-	"tidemill.dev/internal/gateway/client"
 )
-
-func logsCommand() command {
-	return command{
-		name:    "logs",
-		args:    "RUN",
-		summary: "show the log of a run's command",
-		about: `Six letters or more of the run's id will do, if no other begins so. Of several
-attempts it is the newest, unless --attempt names another. With -f it goes on until
-the run has ended, through the attempts that come, or until Ctrl-C.
-
-For a run with several workers it prints the log of the first one, and after its end
-those of the others, with a name on each line: [w1] is the second worker, [ps0] the
-first parameter server. --part prints one of them; with -f it follows it.
-
-The log is stored with the output of the run, long after its end.
-
-` + atTheGate,
-		examples: []example{
-			{"tidemill logs 3k7mzq", "the log until now"},
-			{"tidemill logs 3k7mzq -f", "until the run has ended"},
-			{"tidemill logs 3k7mzq --part w1 -f", "the log of the second worker"},
-			{"tidemill logs 3k7mzq --attempt 1 --timestamps", "of the first attempt, with the time of each line"},
-		},
-		make: func() program { return &logShow{} },
-	}
-}
-
-type logShow struct {
-	gate
-	want client.LogOptions
-}
-
-func (p *logShow) flags(f *flagSet) {
-	f.yesOr(&p.want.Follow, "follow", "f", "go on until the run has ended")
-	f.number(&p.want.Attempt, "attempt", "", "NUMBER", "of which attempt (default the newest)")
-	f.text(&p.want.Part, "part", "", "NAME", "of this one of several alone: w0, w1 or ps0, say")
-	f.yes(&p.want.Timestamps, "timestamps", "begin each line with its time, and stdout or stderr")
-	p.gate.flags(f)
-}
-
-func (p *logShow) accept(positional []string) error {
-	if p.want.Attempt < 0 {
-		return usagef("--attempt %d: give 1 or more", p.want.Attempt)
-	}
-	return wants(positional, "RUN")
-}
-
-func (p *logShow) run(ctx context.Context, s *session, positional []string) error {
-	g, done, err := p.enter(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer done()
-	out := &logOutput{to: s.stdout, seen: onScreen(s.stdout)}
-	err = g.RunLog(ctx, positional[0], p.want, out)
-	switch {
-	case err != nil && p.want.Follow && ctx.Err() != nil:
-		return out.flush() // Ctrl-C is the normal end of following
-	case err != nil:
-		return err
-	case out.written == 0:
-		fmt.Fprintln(s.stderr, "The log is empty.")
-	}
-	return out.flush()
-}
-
-func onScreen(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// logOutput writes a log. Files and programs get it unchanged. A terminal gets it without control
-// characters, because the command may repeat any data. The carriage return stays, because progress
-// bars use it.
-type logOutput struct {
-	to      io.Writer
-	seen    bool // whether the output is a terminal
-	written int64
-	left    []byte // beginning of an incomplete character
-}
-
-// Write writes all complete characters.
-func (o *logOutput) Write(b []byte) (int, error) {
-	o.written += int64(len(b))
-	if !o.seen {
-		return o.to.Write(b)
-	}
-	text := append(o.left, b...)
-	whole := len(text) - cutLetter(text)
-	_, err := o.to.Write(harmlessLog(text[:whole]))
-	o.left = append([]byte(nil), text[whole:]...)
-	return len(b), err
-}
-
-func (o *logOutput) flush() error {
-	if len(o.left) == 0 {
-		return nil
-	}
-	_, err := o.to.Write(harmlessLog(o.left))
-	return err
-}
-
-// cutLetter returns how many bytes at the end belong to an incomplete character.
-func cutLetter(text []byte) int {
-	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
-		if rest := text[len(text)-n:]; utf8.RuneStart(rest[0]) {
-			if utf8.FullRune(rest) {
-				return 0
-			}
-			return n
-		}
-	}
-	return 0
-}
-
-func harmlessLog(text []byte) []byte {
-	safe := make([]byte, 0, len(text))
-	for _, r := range string(text) {
-		switch {
-		case r == '\n', r == '\r', r == '\t', unicode.IsPrint(r):
-			safe = utf8.AppendRune(safe, r)
-		case unicode.IsSpace(r):
-			safe = append(safe, ' ')
-		default:
-			safe = append(safe, "·"...)
-		}
-	}
-	return safe
-}
 
 const (
 	drawEvery = 100 * time.Millisecond
@@ -352,4 +216,107 @@ func (w *worry) watch(out io.Writer, what string) (stop func()) {
 		close(done)
 		watching.Wait()
 	}
+}
+
+// carried counts the files and bytes that are read or moved. On a terminal it shows them on one
+// line.
+type carried struct {
+	out   io.Writer
+	shown bool
+
+	mu         sync.Mutex
+	verb       string
+	files, all int // all is 0 while the number is not known
+	bytes, sum int64
+	began      time.Time
+	drawn      bool
+	troubled   time.Time // time of the last failure that was printed
+	stopping   chan struct{}
+	drawing    sync.WaitGroup
+	once       sync.Once
+}
+
+func startCarried(out io.Writer) *carried {
+	c := &carried{out: out, shown: isTerminal(out), began: time.Now(), stopping: make(chan struct{})}
+	c.drawing.Go(c.draw)
+	return c
+}
+
+// next begins the next phase of the work.
+func (c *carried) next(verb string, files int, bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.verb, c.all, c.sum, c.files, c.bytes, c.began = verb, files, bytes, 0, 0, time.Now()
+}
+
+func (c *carried) add(files int, bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.files += files
+	c.bytes += bytes
+}
+
+const troubleEvery = 10 * time.Second
+
+// trouble prints a failure that is retried, at most every ten seconds.
+func (c *carried) trouble(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.troubled) < troubleEvery {
+		return
+	}
+	c.troubled = time.Now()
+	c.wipe()
+	fmt.Fprintf(c.out, "The gateway does not answer; retrying for a while. Last error: %s\n", harmless(err.Error()))
+}
+
+func (c *carried) draw() {
+	t := time.NewTicker(drawEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-c.stopping:
+			return
+		case <-t.C:
+		}
+		c.mu.Lock()
+		if c.shown && c.verb != "" {
+			c.drawn = true
+			fmt.Fprintf(c.out, "\r\x1b[K%s", c.line(time.Since(c.began)))
+		}
+		c.mu.Unlock()
+	}
+}
+
+// line formats the state as one line. The caller holds the lock.
+func (c *carried) line(took time.Duration) string {
+	rate := size(int64(float64(c.bytes)/max(took.Seconds(), 0.001))) + "/s"
+	if c.all == 0 {
+		return fmt.Sprintf("%s  %s  %s  %s", c.verb, count(c.files, "file"), size(c.bytes), rate)
+	}
+	share := 1.0
+	if c.sum > 0 {
+		share = min(float64(c.bytes)/float64(c.sum), 1)
+	}
+	full := int(share * barWidth)
+	return fmt.Sprintf("%s  %s of %s  %s of %s  %s  [%s%s] %3.0f%%", c.verb, thousands(int64(c.files)), count(c.all, "file"),
+		size(c.bytes), size(c.sum), rate, strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), share*100)
+}
+
+func (c *carried) wipe() {
+	if c.drawn {
+		fmt.Fprint(c.out, "\r\x1b[K")
+		c.drawn = false
+	}
+}
+
+// stop clears the line. It may be called twice.
+func (c *carried) stop() {
+	c.once.Do(func() {
+		close(c.stopping)
+		c.drawing.Wait()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.wipe()
+	})
 }
