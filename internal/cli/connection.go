@@ -292,15 +292,15 @@ func (r *reach) open(ctx context.Context, s *session) (target, error) {
 		}
 		return &kafkaTarget{p: p, out: s.stderr}, nil
 	}
-	g, err := r.knock(ctx, s, w, log)
+	g, err := r.connect(ctx, s, w, log)
 	if err != nil {
 		return nil, err
 	}
 	return &gatewayTarget{g: g, out: s.stderr}, nil
 }
 
-// knock connects to the chosen gateway.
-func (r *reach) knock(ctx context.Context, s *session, w way, log *slog.Logger) (*client.Gateway, error) {
+// connect is dial, with a hint if tidemill up left the address and does not run any more.
+func (r *reach) connect(ctx context.Context, s *session, w way, log *slog.Logger) (*client.Gateway, error) {
 	g, err := r.dial(ctx, s, w, log)
 	if w.running != nil && errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, fmt.Errorf("%w; that address is from %s, written by tidemill up as process %d: does it still run? Start it again, or remove the file",
@@ -321,11 +321,11 @@ func (r *reach) dial(ctx context.Context, s *session, w way, log *slog.Logger) (
 			platform.AddressFile(r.data), w.url)
 	}
 	g, err := client.Dial(ctx, client.Options{URL: w.url, Token: token, CAFile: r.ca, Logger: log})
-	return g, r.distrust(err)
+	return g, r.explainTLS(err)
 }
 
-// distrust adds to a TLS error how to trust the server.
-func (r *reach) distrust(err error) error {
+// explainTLS adds to a TLS error how to trust the server.
+func (r *reach) explainTLS(err error) error {
 	var untrusted *tls.CertificateVerificationError
 	var name x509.HostnameError
 	switch {
@@ -410,7 +410,7 @@ func (g *gate) enterQuietly(ctx context.Context, s *session) (_ *client.Gateway,
 	if w.url == "" {
 		return nil, nil, usagef("only a gateway knows this, and only TIDEMILL_KAFKA is set: name one with --url or %s", envURL)
 	}
-	at, err := g.knock(ctx, s, w, log)
+	at, err := g.connect(ctx, s, w, log)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -152,13 +152,13 @@ func tabulateLetters(w io.Writer, all []api.DeadLetter) error {
 		if l.State == api.LetterReplaying {
 			reason = "(being replayed) " + reason
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", shortID(l.ID), clock(l.Written), orDash(harmless(whose(l))), orDash(harmless(l.Type)), orDash(cut(harmless(l.Key), 40)), l.Tried, reason)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", shortID(l.ID), clock(l.Written), orDash(harmless(failedDelivery(l))), orDash(harmless(l.Type)), orDash(cut(harmless(l.Key), 40)), l.Tried, reason)
 	}
 	return t.Flush()
 }
 
-// whose returns the trigger or the scorer that failed. The group names the scorer.
-func whose(l *api.DeadLetter) string {
+// failedDelivery returns the trigger or the scorer that failed. The group names the scorer.
+func failedDelivery(l *api.DeadLetter) string {
 	scorer, is := strings.CutPrefix(l.Group, tidemill.ScorerGroup(""))
 	if l.Trigger == "" && is {
 		return "scorer/" + scorer
@@ -179,7 +179,7 @@ func (l *letterList) advise(w io.Writer, all []api.DeadLetter, total int) {
 		return
 	}
 	mended := "its publisher is mended"
-	if whose(&first) != "" {
+	if failedDelivery(&first) != "" {
 		mended = "its key has a model, or its publisher is mended, and it has been published again"
 	}
 	fmt.Fprintf(w, "      tidemill dl drop %s --reason TEXT, once %s\n", strings.TrimSpace(shortID(first.ID)), mended)
@@ -242,7 +242,7 @@ func showLetter(w io.Writer, whole *api.WholeLetter) error {
 	say("dead letter", l.ID+", "+string(l.State))
 	if l.Trigger != "" {
 		say("trigger", l.Trigger)
-	} else if who := whose(l); who != "" {
+	} else if who := failedDelivery(l); who != "" {
 		say("of", who)
 	}
 	say("reason", l.Reason)
@@ -341,7 +341,7 @@ func nextForLetter(l *api.DeadLetter) string {
 		return ""
 	case l.State == api.LetterReplaying:
 		return "\nIt is being replayed; tidemill triggers show " + harmless(l.Trigger) + " shows its progress.\n"
-	case whose(l) != l.Trigger:
+	case failedDelivery(l) != l.Trigger:
 		return "\nNext: see that its key has a model that takes it, publish it again, then tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"
 	case l.Trigger == "":
 		return "\nNext: have its publisher mend it and publish it again, then tidemill dl drop " + shortID(l.ID) + " --reason TEXT\n"

@@ -290,8 +290,8 @@ func measuredVersion(ctx context.Context, g *client.Gateway, whole *api.ModelWho
 	return lookedAt{whole, &one.All[0]}, nil
 }
 
-// sayer returns a function that prints a line with a label and a text.
-func sayer(w io.Writer) (say func(what, text string), flush func() error) {
+// labelledLines returns a function that prints a line with a label and a text.
+func labelledLines(w io.Writer) (say func(what, text string), flush func() error) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	return func(what, text string) {
 		if text != "" {
@@ -301,7 +301,7 @@ func sayer(w io.Writer) (say func(what, text string), flush func() error) {
 }
 
 func sayModel(w io.Writer, m *api.ModelWhole) error {
-	say, flush := sayer(w)
+	say, flush := labelledLines(w)
 	say("model", m.Name)
 	say("recipe", strings.TrimPrefix(m.Recipe+" for "+orDash(m.Key), " "))
 	say("champion", championText(m))
@@ -443,7 +443,7 @@ func clauseText(c *tidemill.Clause) string {
 // showOrigin prints the run, data and code that made a version.
 func showOrigin(w io.Writer, v *api.ModelVersion, now time.Time) error {
 	fmt.Fprintln(w)
-	say, flush := sayer(w)
+	say, flush := labelledLines(w)
 	say("made by", "run "+v.Run+", begun "+age(now.Sub(v.Began))+" ago, took "+roughSpan(v.Ended.Sub(v.Began))+", for "+count(v.Causes, "event"))
 	for i := range v.Inputs {
 		say("learnt from", inputText(&v.Inputs[i]))

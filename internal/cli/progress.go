@@ -84,7 +84,7 @@ func (p *progress) draw() {
 		case <-t.C:
 		}
 		p.mu.Lock()
-		p.worryAloud()
+		p.warn()
 		if p.shown {
 			p.drawn = true
 			fmt.Fprintf(p.out, "\r\x1b[K%s", p.line(time.Since(p.began)))
@@ -93,8 +93,8 @@ func (p *progress) draw() {
 	}
 }
 
-// worryAloud prints a warning if answers are missing. The caller holds the lock.
-func (p *progress) worryAloud() {
+// warn prints a warning if answers are missing. The caller holds the lock.
+func (p *progress) warn() {
 	if p.open == 0 {
 		return
 	}

@@ -197,11 +197,11 @@ type receipt struct {
 	ID     string `json:"id"`
 	Source string `json:"source"`
 	Type   string `json:"type"`
-	*lies
+	*position
 	Repeated bool `json:"repeated,omitempty"`
 }
 
-type lies struct {
+type position struct {
 	Stream    string `json:"stream"`
 	Partition int32  `json:"partition"`
 	Offset    int64  `json:"offset"` // -1 if Kafka does not know it any more
@@ -212,7 +212,7 @@ func (p *publish) print(w io.Writer, v *broker.View, r client.Receipt) (err erro
 	case p.output == "json":
 		told := receipt{ID: v.ID, Source: v.Source, Type: v.Type, Repeated: r.Repeated}
 		if !r.Repeated {
-			told.lies = &lies{r.Stream, r.Partition, r.Offset}
+			told.position = &position{r.Stream, r.Partition, r.Offset}
 		}
 		err = json.NewEncoder(w).Encode(told)
 	case r.Repeated:
@@ -272,7 +272,7 @@ type fileRun struct {
 	bad       int   // number of lines without an event, or with a refused one
 	open      int   // number of events without an answer
 	fatal     error // error that all later events would get, too
-	inVain    context.CancelFunc
+	cancel    context.CancelFunc
 }
 
 func (p *publish) publishFile(ctx context.Context, s *session) (err error) {
@@ -288,9 +288,9 @@ func (p *publish) publishFile(ctx context.Context, s *session) (err error) {
 	defer func() { err = errors.Join(err, to.close(ctx)) }()
 	r := &fileRun{p: p, to: to, name: name, stdout: s.stdout, progress: startProgress(s.stderr, to.worry(), size)}
 	defer r.progress.stop()
-	going, inVain := context.WithCancel(ctx)
-	defer inVain()
-	r.inVain = inVain
+	going, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.cancel = cancel
 	read := r.readLines(ctx, in)
 	return r.finish(going, read)
 }
@@ -395,7 +395,7 @@ func (r *fileRun) answered(number int, told *broker.View, receipt client.Receipt
 func (r *fileRun) fail(err error) {
 	if r.fatal == nil {
 		r.fatal = err
-		r.inVain()
+		r.cancel()
 	}
 }
 
