@@ -293,7 +293,7 @@ func (p *dataBranch) run(ctx context.Context, s *session, positional []string) e
 func dataCollectCommand() command {
 	return command{
 		name:    "data gc",
-		summary: "remove from the store what nothing reaches",
+		summary: "remove unused objects from the store",
 		about: `It keeps the objects of every commit, the inputs of live runs, and the outputs of
 known runs. It also keeps objects younger than --older, because they may be about to
 become part of a commit.

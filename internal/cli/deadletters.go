@@ -22,7 +22,7 @@ func lettersCommand() command {
 		name:    "dead-letters",
 		lists:   true,
 		aliases: []string{"dl"},
-		summary: "list what could not be delivered (dl for short)",
+		summary: "list dead letters (dl for short)",
 		about: `Newest first, and only those that are open: each that was replayed or dropped has
 a receipt, and has left the list. --reason finds a part of the reason.
 

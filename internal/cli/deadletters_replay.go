@@ -67,7 +67,7 @@ func lettersReplayCommand() command {
 	return command{
 		name:    "dead-letters replay",
 		args:    "[ID…]",
-		summary: "deliver dead letters after all",
+		summary: "replay dead letters",
 		about: `Each goes to the trigger that failed and to no other, in order of its key. It waits
 for the receipts and shows them as they come; Ctrl-C or --no-wait leaves the
 replay to the dispatchers. What fails again is a new dead letter. Asking again
@@ -200,7 +200,7 @@ func lettersDropCommand() command {
 	return command{
 		name:    "dead-letters drop",
 		args:    "[ID…]",
-		summary: "resolve dead letters without a delivery, for a reason",
+		summary: "drop dead letters, with a reason",
 		about: `They leave the list, and their receipts tell who dropped them and why. Nothing is
 deleted: the letters stay on the stream dead-letters. --with selects by a part of
 the letters' own reason.

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A newcomer gets from init to a trainer of their own. Its first version is refused, because it is
+// A newcomer gets from init to a new trainer. Its first version is refused, because it is
 // worse than the champion; its second becomes the champion.
 func TestTrainIsFollowed(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {

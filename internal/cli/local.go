@@ -320,7 +320,7 @@ func unreadable(file string) string {
 func versionCommand() command {
 	return command{
 		name:    "version",
-		summary: "say which build this is",
+		summary: "show the version of this program",
 		examples: []example{
 			{"tidemill version", "a line"},
 			{"tidemill version -o json", "for a script"},

@@ -37,7 +37,7 @@ func rollbackCommand() command {
 	return command{
 		name:    "rollback",
 		args:    "MODEL[@VERSION]",
-		summary: "make the champion before the champion again, or an older one",
+		summary: "roll a model back to its previous champion, or to an older version",
 		about: `Only what was the champion once can be rolled back to. The next version that passes its
 gate takes its place again: pin it, or freeze promotions, to keep it. It needs the role
 approve.
@@ -55,7 +55,7 @@ func pinCommand() command {
 	return command{
 		name:    "pin",
 		args:    "MODEL[@VERSION]",
-		summary: "keep the champion until it is unpinned, or make a version one and keep it",
+		summary: "pin the champion of a model, or a version as its champion",
 		about: `What passes its gate meanwhile awaits a person. One that its gate has refused has to be
 promoted before it can be pinned. It needs the role approve.
 
@@ -208,7 +208,7 @@ func promotionsCommand() command {
 	return command{
 		name:    "promotions",
 		lists:   true,
-		summary: "say whose promotions are frozen",
+		summary: "list the recipes with frozen promotions",
 		about:   atTheGate,
 		examples: []example{
 			{"tidemill promotions", "a table"},
@@ -238,7 +238,7 @@ func frozenName(recipe string) string {
 func promotionsFreezeCommand() command {
 	return command{
 		name:    "promotions freeze",
-		summary: "have no gate promote anything until it is thawed",
+		summary: "freeze promotions by gates",
 		about: `Of a recipe, or of all. Runs go on and are judged; what passes awaits a person. Promotions,
 rollbacks and pins by hand go on too. It needs the role approve, for all keys.
 
@@ -256,7 +256,7 @@ rollbacks and pins by hand go on too. It needs the role approve, for all keys.
 func promotionsThawCommand() command {
 	return command{
 		name:    "promotions thaw",
-		summary: "end a freeze of promotions",
+		summary: "thaw promotions",
 		about: `Versions that passed during the freeze still wait for a person: tidemill models
 --awaiting lists them. It needs the role approve, for all keys.
 

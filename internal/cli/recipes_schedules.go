@@ -106,7 +106,7 @@ func recipesResumeCommand() command {
 	return command{
 		name:     "recipes resume",
 		args:     "NAME",
-		summary:  "have the runs of a recipe begin again",
+		summary:  "resume a recipe",
 		about:    atTheGate,
 		examples: []example{{"tidemill recipes resume intent", "waiting runs begin"}},
 		make: func() program {
@@ -187,7 +187,7 @@ func poolsPauseCommand() command {
 	return command{
 		name:    "pools pause",
 		args:    "NAME",
-		summary: "have no attempt begin in a pool until it is resumed",
+		summary: "pause a pool: no attempt begins until it is resumed",
 		about: `Those that are under way go on. It is how a machine is emptied for a while.
 
 ` + atTheGate,
@@ -202,7 +202,7 @@ func poolsResumeCommand() command {
 	return command{
 		name:     "pools resume",
 		args:     "NAME",
-		summary:  "have attempts begin in a pool again",
+		summary:  "resume a pool",
 		about:    atTheGate,
 		examples: []example{{"tidemill pools resume gpu", "waiting attempts begin"}},
 		make: func() program {
@@ -350,7 +350,7 @@ func schedulesResumeCommand() command {
 	return command{
 		name:     "schedules resume",
 		args:     "NAME",
-		summary:  "have a schedule tick again",
+		summary:  "resume a schedule",
 		about:    atTheGate,
 		examples: []example{{"tidemill schedules resume nightly", "and send missed ticks, if the schedule says so"}},
 		make: func() program {

@@ -266,7 +266,7 @@ func runsCancelCommand() command {
 	return command{
 		name:    "runs cancel",
 		args:    "[RUN…]",
-		summary: "have runs end",
+		summary: "cancel runs",
 		about: `One that waits ends at once. The command of one that is under way is asked to save
 and leave (SIGTERM), and ended if it does not. Where no --state is given, all that
 have not ended are meant.

@@ -20,7 +20,7 @@ func scorersCommand() command {
 		name:    "scorers",
 		lists:   true,
 		args:    "[NAME]",
-		summary: "list the scorers and how they do; with NAME, its swaps and processes",
+		summary: "list the scorers: rate, lag, latency; with NAME, its swaps and processes",
 		about: `RATE and the latencies, which begin when an event reaches the log and end when its
 score does, are of the last moments, of the slowest process; LAG is how many events
 are not scored yet; HELD how many wait until their models are loaded; HITS how often

@@ -25,7 +25,7 @@ func streamsCommand() command {
 	return command{
 		name:    "streams",
 		lists:   true,
-		summary: "list the streams, how full they are and how far behind their readers",
+		summary: "list the streams: events, bytes, lag of their readers",
 		about: `EVENTS/S is over the last minute. A reader's lag is how many events it has not
 yet dealt with; lost is how many expired before it had read them.
 

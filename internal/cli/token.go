@@ -299,7 +299,7 @@ func tokenRemoveCommand() command {
 		name:     "token remove",
 		aliases:  []string{"rm"},
 		args:     "NAME",
-		summary:  "have a token refused from now on",
+		summary:  "remove a token: it is refused from now on",
 		about:    "A gateway that runs with the access file refuses the token within a second.",
 		examples: []example{{"tidemill token remove crm", "crm's"}},
 		make:     func() program { return &tokenRemove{} },

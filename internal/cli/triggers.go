@@ -21,7 +21,7 @@ func triggersCommand() command {
 	return command{
 		name:    "triggers",
 		lists:   true,
-		summary: "list the triggers, and how their deliveries go",
+		summary: "list the triggers: state, deliveries, dead letters",
 		about: `DELIVERED and FAILED (attempts) count since the dispatchers were started; PARKED
 are events that wait to be tried again. Unknown values are shown as ?.
 
@@ -321,7 +321,7 @@ func triggersPauseCommand() command {
 	return command{
 		name:    "triggers pause",
 		args:    "NAME",
-		summary: "let a trigger's events wait",
+		summary: "pause a trigger: its events wait",
 		about: `They are kept and delivered, in order, once it is resumed. Events that wait for
 longer than half of their stream's retention become dead letters.
 
@@ -335,7 +335,7 @@ func triggersResumeCommand() command {
 	return command{
 		name:     "triggers resume",
 		args:     "NAME",
-		summary:  "deliver a paused trigger's events again",
+		summary:  "resume a trigger",
 		about:    "Waiting events are delivered first.\n\n" + atTheGate,
 		examples: []example{{"tidemill triggers resume tell-crm", "once its subscriber is mended"}},
 		make:     func() program { return &triggerSwitch{set: (*client.Gateway).ResumeTrigger} },

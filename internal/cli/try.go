@@ -29,7 +29,7 @@ func tryCommand() command {
 	return command{
 		name:    "try",
 		args:    "RECIPE",
-		summary: "do one run of a recipe here, on folders of yours, and publish nothing",
+		summary: "try a recipe on this machine, with your folders, and publish nothing",
 		about: `It needs no tidemill up: it starts its own Kafka, Redis and store in a folder that is
 removed at the end. Folders replace the recipe's datasets: --data DIR for a single
 input, else --data INPUT=DIR for each. It prints the command's log, then the result,
