@@ -29,12 +29,11 @@ import (
 	"tidemill.dev/config"
 )
 
-// patienceOfTests ends a hang; it measures nothing.
+// patienceOfTests ends a test that hangs.
 const patienceOfTests = 2 * time.Minute
 
-// apiServer speaks as much of the API server's language as we do: it stores
-// objects with versions, lists them, and streams what happens to them. What the
-// cluster's controllers would do a test does itself.
+// apiServer implements the part of the API server that we use: it stores objects with versions,
+// lists them, and streams their changes. Tests do the work of the cluster's controllers themselves.
 type apiServer struct {
 	*httptest.Server
 	testing.TB
@@ -42,11 +41,11 @@ type apiServer struct {
 
 	mu      sync.Mutex
 	version int64
-	lost    int64                                 // the last deletion: who was not listening then has to list anew
+	lost    int64                                 // version of the last deletion; older watches must list again
 	objects map[string]*unstructured.Unstructured // by path
 	watches map[*apiWatch]bool
 	calls   []string                // METHOD path
-	refuse  func(*http.Request) int // a status; 0 is none
+	refuse  func(*http.Request) int // returns an HTTP status; 0 to serve the request
 }
 
 type apiWatch struct {
@@ -71,7 +70,7 @@ func startAPIServer(t testing.TB) *apiServer {
 	return s
 }
 
-// open is a Cluster on it, as a process would open one.
+// open opens a Cluster at the server, as a process would.
 func (s *apiServer) open(set func(*Options)) *Cluster {
 	s.Helper()
 	file := filepath.Join(s.TempDir(), "kubeconfig")
@@ -95,15 +94,15 @@ func (s *apiServer) open(set func(*Options)) *Cluster {
 	return c
 }
 
-// refuseBy has the server answer with the statuses that are not 0; there are
-// requests under way, of a cluster that keeps its connection, whenever it is called.
+// refuseBy makes the server refuse requests. It takes the lock, because a cluster that keeps its
+// connection sends requests at any time.
 func (s *apiServer) refuseBy(refuse func(*http.Request) int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = refuse
 }
 
-// ServeHTTP answers as the API server would.
+// ServeHTTP answers like the API server.
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.calls = append(s.calls, r.Method+" "+r.URL.Path)
@@ -155,7 +154,7 @@ func (s *apiServer) get(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := r.URL.Path
-	if !strings.Contains(path, "/namespaces/") { // somebody knocks
+	if !strings.Contains(path, "/namespaces/") { // the request that keeps the connection open
 		s.answer(w, 200, map[string]any{})
 		return
 	}
@@ -175,7 +174,7 @@ func (s *apiServer) get(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, 200, map[string]any{"kind": kind + "List", "apiVersion": group, "metadata": map[string]any{"resourceVersion": strconv.FormatInt(s.version, 10)}, "items": items})
 }
 
-// kindOfPath is what lies under a path of a resource.
+// kindOfPath returns the kind of the objects under a resource's path.
 func kindOfPath(path string) (kind, group string) {
 	parts := strings.Split(strings.Trim(path, "/"), "/") // api v1 namespaces ns pods | apis batch v1 namespaces ns jobs
 	at := slices.Index(parts, "namespaces")
@@ -192,7 +191,7 @@ func (s *apiServer) chosen(prefix string, choose labels.Selector) (all []*unstru
 	return all
 }
 
-// watch streams. A list in the stream is what newer clients ask for first.
+// watch streams changes. Newer clients ask for a list at the beginning of the stream.
 func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	since, _ := strconv.ParseInt(q.Get("resourceVersion"), 10, 64)
@@ -247,7 +246,7 @@ func eventOf(typ string, o *unstructured.Unstructured) []byte {
 	return append(text, '\n')
 }
 
-// hangUp ends all watches, as a restart of the server does.
+// hangUp ends all watches, like a restart of the server.
 func (s *apiServer) hangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,7 +256,7 @@ func (s *apiServer) hangUp() {
 	}
 }
 
-// tell has the watches hear of a change; the lock is held.
+// tell sends a change to the watches; the lock is held.
 func (s *apiServer) tell(typ, path string, was, o *unstructured.Unstructured) {
 	for one := range s.watches {
 		if !strings.HasPrefix(path, one.prefix) {
@@ -291,7 +290,7 @@ func (s *apiServer) create(w http.ResponseWriter, r *http.Request, body []byte) 
 	s.answer(w, 201, s.keep(path, o))
 }
 
-// decode reads an object in whatever the client has written it.
+// decode reads an object in any encoding of the client.
 func (s *apiServer) decode(body []byte) (*unstructured.Unstructured, error) {
 	o, kind, err := s.codecs.Decode(body, nil, nil)
 	if err != nil {
@@ -305,7 +304,7 @@ func (s *apiServer) decode(body []byte) (*unstructured.Unstructured, error) {
 	return u, err
 }
 
-// keep stores an object anew and tells of it; the lock is held.
+// keep stores an object and sends the change; the lock is held.
 func (s *apiServer) keep(path string, o *unstructured.Unstructured) *unstructured.Unstructured {
 	was := s.objects[path]
 	s.version++
@@ -323,8 +322,7 @@ func (s *apiServer) keep(path string, o *unstructured.Unstructured) *unstructure
 	return o
 }
 
-// change applies a merge patch, as a person writes one, to an object or to one of
-// its subresources.
+// change applies a merge patch to an object or to one of its subresources.
 func (s *apiServer) change(w http.ResponseWriter, r *http.Request, body []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -348,7 +346,7 @@ func (s *apiServer) change(w http.ResponseWriter, r *http.Request, body []byte) 
 	s.answer(w, 200, s.keep(path, o))
 }
 
-// merge is a JSON merge patch.
+// merge applies a JSON merge patch.
 func merge(to, patch map[string]any) {
 	for field, v := range patch {
 		deeper, isMap := v.(map[string]any)
@@ -364,7 +362,7 @@ func merge(to, patch map[string]any) {
 	}
 }
 
-// remove removes an object, and as the collector of garbage does, what it owns.
+// remove deletes an object and the objects that it owns, as Kubernetes does.
 func (s *apiServer) remove(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -391,7 +389,7 @@ func (s *apiServer) drop(path string, o *unstructured.Unstructured) {
 	}
 }
 
-// put stores an object, as a controller of the cluster does.
+// put stores an object like a controller of the cluster.
 func (s *apiServer) put(kind, resource string, o any) {
 	s.Helper()
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
@@ -407,7 +405,7 @@ func (s *apiServer) put(kind, resource string, o any) {
 	s.keep(group+"/namespaces/ml"+resource[strings.LastIndex(resource, "/"):]+"/"+u.GetName(), u)
 }
 
-// delete removes an object behind everybody's back.
+// delete removes an object without a request.
 func (s *apiServer) delete(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -416,14 +414,14 @@ func (s *apiServer) delete(path string) {
 	}
 }
 
-// has reports whether there is an object.
+// has reports whether an object exists.
 func (s *apiServer) has(path string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.objects[path] != nil
 }
 
-// soon waits until something is so.
+// soon waits until a condition holds.
 func (s *apiServer) soon(what string, is func() bool) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), patienceOfTests)

@@ -22,15 +22,12 @@ const (
 	longRest  = 2 * time.Second
 )
 
-// follow brings what the API server has of a kind into a store and keeps it so
-// until the context ends. Whatever ends a watch, all is listed again: who was deaf
-// for a while knows by that what has gone meanwhile.
-//
-// client-go's own loop around its reflector rests up to a minute after an outage.
-// Ours rests two seconds at most, since what it waits for is told to people
-// within one.
+// follow keeps a store equal to the API server's objects of a kind until the context ends. After
+// each end of a watch it lists all objects again, because deletions may have been missed.
+// client-go's own loop around its reflector waits up to a minute after an outage. Ours waits two
+// seconds at most, because users should see changes within about a second.
 func follow[T, L runtime.Object](ctx context.Context, k *kind[T, L], choose metav1.ListOptions, into cache.ReflectorStore, trouble func(error)) {
-	quiet := klog.NewContext(ctx, klog.Logger{}) // what it has to say we say ourselves
+	quiet := klog.NewContext(ctx, klog.Logger{}) // we log the errors ourselves
 	r := cache.NewReflectorWithOptions(listerOf(k, choose), k.one(), into, cache.ReflectorOptions{Name: k.resource})
 	backoff := retry.Backoff{First: shortRest, Cap: longRest}
 	for ctx.Err() == nil {
@@ -49,12 +46,12 @@ func follow[T, L runtime.Object](ctx context.Context, k *kind[T, L], choose meta
 	}
 }
 
-// deafened is a store that wants to know when it hears of nothing any more, until
-// all is listed again.
+// deafened is a store that is notified when its watch ends. It is out of date until all objects are
+// listed again.
 type deafened interface{ deaf() }
 
-// listerOf asks for what is chosen alone. A watch that cannot be opened is an
-// error of no kind that the reflector knows: it would rest on it by itself.
+// listerOf lists and watches the chosen objects. An error of opening a watch is returned without
+// its type, because the reflector would wait by itself after some types.
 func listerOf[T, L runtime.Object](k *kind[T, L], choose metav1.ListOptions) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -72,14 +69,14 @@ func listerOf[T, L runtime.Object](k *kind[T, L], choose metav1.ListOptions) *ca
 	}
 }
 
-// gathered is what there is of a kind, found by words that each object is listed
-// under. Its objects are not to be changed.
+// gathered holds all objects of a kind, with an index by words. Callers must not change its
+// objects.
 type gathered[T metav1.Object] struct {
 	words   func(T) []string
-	trim    func(T)         // of what nobody needs
-	changed func(was, is T) // one of them is nil where there is none; called without the lock
-	full    func()          // all there was has been listed; called each time
-	whole   atomic.Bool     // all there was has been listed, and what has changed since is told
+	trim    func(T)         // removes the fields that are not needed
+	changed func(was, is T) // was is nil for a new object, is for a deleted one; called without the lock
+	full    func()          // called after each full list
+	whole   atomic.Bool     // all objects were listed, and the watch since then is not broken
 	mu      sync.RWMutex
 	all     map[string]T
 	under   map[string]map[string]T
@@ -89,7 +86,7 @@ func gather[T metav1.Object](words func(T) []string, trim func(T), changed func(
 	return &gathered[T]{words: words, trim: trim, changed: changed, full: full, all: map[string]T{}, under: map[string]map[string]T{}}
 }
 
-// get finds one by its name.
+// get returns an object by its name.
 func (g *gathered[T]) get(name string) (T, bool) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -97,7 +94,7 @@ func (g *gathered[T]) get(name string) (T, bool) {
 	return o, ok
 }
 
-// of are those that are listed under a word.
+// of returns the objects under a word of the index.
 func (g *gathered[T]) of(word string) []T {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -108,7 +105,7 @@ func (g *gathered[T]) of(word string) []T {
 	return found
 }
 
-// each calls fn for all.
+// each calls fn for each object.
 func (g *gathered[T]) each(fn func(T)) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -117,10 +114,10 @@ func (g *gathered[T]) each(fn func(T)) {
 	}
 }
 
-// Add is of cache.ReflectorStore.
+// Add implements cache.ReflectorStore.
 func (g *gathered[T]) Add(o any) error { return g.put(o) }
 
-// Update is of cache.ReflectorStore.
+// Update implements cache.ReflectorStore.
 func (g *gathered[T]) Update(o any) error { return g.put(o) }
 
 func (g *gathered[T]) put(o any) error {
@@ -136,7 +133,7 @@ func (g *gathered[T]) put(o any) error {
 	return nil
 }
 
-// Delete is of cache.ReflectorStore.
+// Delete implements cache.ReflectorStore.
 func (g *gathered[T]) Delete(o any) error {
 	last, ok := o.(T)
 	if !ok {
@@ -151,7 +148,7 @@ func (g *gathered[T]) Delete(o any) error {
 	return nil
 }
 
-// Replace is of cache.ReflectorStore.
+// Replace implements cache.ReflectorStore.
 func (g *gathered[T]) Replace(list []any, _ string) error {
 	there := make(map[string]bool, len(list))
 	for _, o := range list {
@@ -182,7 +179,7 @@ func (g *gathered[T]) Replace(list []any, _ string) error {
 
 func (g *gathered[T]) deaf() { g.whole.Store(false) }
 
-// Resync is of cache.ReflectorStore.
+// Resync implements cache.ReflectorStore.
 func (g *gathered[T]) Resync() error { return nil }
 
 func (g *gathered[T]) replace(is T) (was T) {

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// watched is a process that watches, and whose launcher is asked.
+// watched returns the Cluster of a process that watches.
 func (w *town) watched() *Cluster {
 	w.Helper()
 	f, l, c := w.process()
@@ -28,7 +28,7 @@ func (w *town) watched() *Cluster {
 	return c
 }
 
-// asked is how often the server was asked for pods and Jobs.
+// asked returns the number of requests for pods and Jobs.
 func (w *town) asked() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -40,7 +40,7 @@ func (w *town) asked() (n int) {
 	return n
 }
 
-// listening is how many watches the server has.
+// listening returns the number of watches at the server.
 func (w *town) listening() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,8 +59,8 @@ func (w *town) finds(c *Cluster, attempt string) bool {
 	return has
 }
 
-// Who watches knows what is there without a call. That something is not there
-// ends an attempt, and is asked for.
+// A process that watches finds an existing attempt without a call. A missing attempt would be
+// ended, so it asks the API server before it says so.
 func TestWhatIsSeenIsNotAskedFor(t *testing.T) {
 	w := newTown(t)
 	c := w.watched()
@@ -79,8 +79,7 @@ func TestWhatIsSeenIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// A watch that is broken off proves nothing: what has gone meanwhile would stay for
-// ever.
+// A broken watch proves nothing, because a deleted attempt would seem to exist for ever.
 func TestNothingIsSeenByABrokenWatch(t *testing.T) {
 	w := newTown(t)
 	c := w.watched()
@@ -97,7 +96,7 @@ func TestNothingIsSeenByABrokenWatch(t *testing.T) {
 	w.soon("it is seen again", func() bool { return w.seen(c, name) })
 }
 
-// What is seen is told as the server would be asked.
+// The view gives the same answers as the API server would.
 func TestSeen(t *testing.T) {
 	t.Parallel()
 	ended := func(j *batchv1.Job) {

@@ -18,9 +18,8 @@ import (
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 )
 
-// clients are those of the kinds that we have to do with, and no others: the
-// clientset of client-go knows all that Kubernetes has, which every process would
-// pay for with memory.
+// clients has a client for each kind of object that we use. client-go's clientset has clients for
+// all kinds of Kubernetes, which cost every process memory.
 type clients struct {
 	batch, core, apps, serving *rest.RESTClient
 
@@ -28,12 +27,12 @@ type clients struct {
 	pods        kind[*corev1.Pod, *corev1.PodList]
 	services    kind[*corev1.Service, *corev1.ServiceList]
 	deployments kind[*appsv1.Deployment, *appsv1.DeploymentList]
-	functions   kind[*servingv1.Service, *servingv1.ServiceList] // of Knative
+	functions   kind[*servingv1.Service, *servingv1.ServiceList] // Services of Knative
 }
 
 const userAgent = "tidemill"
 
-// kinds are the types that are spoken of.
+// kinds returns a scheme with the types that we use.
 func kinds() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	err := (&runtime.SchemeBuilder{batchv1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, autoscalingv1.AddToScheme, servingv1.AddToScheme}).AddToScheme(s)
@@ -41,9 +40,8 @@ func kinds() (*runtime.Scheme, error) {
 	return s, err
 }
 
-// connect opens the clients. They share their connections. Nothing holds them
-// back: the API server itself shares out what it can do among its clients, and
-// says so to those who ask for too much, which client-go heeds.
+// connect opens the clients, which share their connections. They have no rate limit, because the
+// API server limits its clients itself and client-go obeys its answers.
 func (c *Cluster) connect(server *rest.Config) error {
 	scheme, err := kinds()
 	if err != nil {
@@ -65,7 +63,7 @@ func (c *Cluster) connect(server *rest.Config) error {
 		{&to.batch, batchv1.SchemeGroupVersion, "/apis", runtime.ContentTypeProtobuf},
 		{&to.core, corev1.SchemeGroupVersion, "/api", runtime.ContentTypeProtobuf},
 		{&to.apps, appsv1.SchemeGroupVersion, "/apis", runtime.ContentTypeProtobuf},
-		{&to.serving, servingv1.SchemeGroupVersion, "/apis", runtime.ContentTypeJSON}, // it is not the API server's own
+		{&to.serving, servingv1.SchemeGroupVersion, "/apis", runtime.ContentTypeJSON}, // a custom resource, so no protobuf
 	} {
 		own := rest.CopyConfig(server)
 		own.GroupVersion, own.APIPath, own.ContentType = &one.group, one.base, one.content
@@ -82,18 +80,18 @@ func (c *Cluster) connect(server *rest.Config) error {
 	return nil
 }
 
-// kind is a client of one kind of objects in one namespace. client-go has such a
-// one, which brings the machinery of its fakes into the binary.
+// kind is a client of one kind of objects in one namespace. client-go's own would bring its fakes
+// into the binary.
 type kind[T, L runtime.Object] struct {
 	client    rest.Interface
 	params    runtime.ParameterCodec
 	namespace string
 	resource  string
-	one       func() T // empty, to be read into
+	one       func() T // returns an empty object to read into
 	list      func() L
 }
 
-// object is a pointer to what is sent and received.
+// object is a pointer to a type of the API.
 type object[T any] interface {
 	*T
 	runtime.Object
@@ -103,29 +101,28 @@ func kindOf[T, L any, PT object[T], PL object[L]](client rest.Interface, params 
 	return kind[PT, PL]{client, params, namespace, resource, func() PT { return new(T) }, func() PL { return new(L) }}
 }
 
-// Create makes an object. What there is already is an error that
-// apierrors.IsAlreadyExists tells.
+// Create makes an object. If it exists, the error is one of apierrors.IsAlreadyExists.
 func (k *kind[T, L]) Create(ctx context.Context, o T) (T, error) {
 	made := k.one()
 	err := k.at(k.client.Post()).VersionedParams(&metav1.CreateOptions{}, k.params).Body(o).Do(ctx).Into(made)
 	return made, err
 }
 
-// Get reads one.
+// Get reads an object.
 func (k *kind[T, L]) Get(ctx context.Context, name string) (T, error) {
 	found := k.one()
 	err := k.at(k.client.Get()).Name(name).Do(ctx).Into(found)
 	return found, err
 }
 
-// List reads those that the options choose.
+// List reads the objects that the options select.
 func (k *kind[T, L]) List(ctx context.Context, o metav1.ListOptions) (L, error) {
 	found := k.list()
 	err := k.at(k.client.Get()).VersionedParams(&o, k.params).Do(ctx).Into(found)
 	return found, err
 }
 
-// Watch follows those that the options choose.
+// Watch follows the objects that the options select.
 func (k *kind[T, L]) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
 	r := k.at(k.client.Get()).VersionedParams(&o, k.params)
@@ -135,15 +132,14 @@ func (k *kind[T, L]) Watch(ctx context.Context, o metav1.ListOptions) (watch.Int
 	return r.Watch(ctx)
 }
 
-// Patch changes one, or one of its subresources.
+// Patch changes an object or one of its subresources.
 func (k *kind[T, L]) Patch(ctx context.Context, name string, how types.PatchType, patch []byte, subresource ...string) (T, error) {
 	changed := k.one()
 	err := k.at(k.client.Patch(how)).Name(name).SubResource(subresource...).Body(patch).Do(ctx).Into(changed)
 	return changed, err
 }
 
-// Delete removes one. What is not there is an error that apierrors.IsNotFound
-// tells.
+// Delete removes an object. If it does not exist, the error is one of apierrors.IsNotFound.
 func (k *kind[T, L]) Delete(ctx context.Context, name string, o metav1.DeleteOptions) error {
 	return k.at(k.client.Delete()).Name(name).Body(&o).Do(ctx).Error()
 }

@@ -26,21 +26,21 @@ import (
 	"tidemill.dev/internal/runs/warmpods"
 )
 
-// Options say which cluster, and what its pods have to know.
+// Options configure a Cluster.
 type Options struct {
-	Kubeconfig string // a file; empty is the cluster that this process runs in
-	Namespace  string // empty is the one of the pod, or of the kubeconfig
+	Kubeconfig string // path of a file; if empty, the cluster in which this process runs
+	Namespace  string // if empty, the namespace of the pod, or of the kubeconfig
 	Names      tidemill.Names
 	Config     func() *config.Config
-	Gateway    string                // URL that agents in pods reach the gateway at
-	Image      string                // ours, which brings the agent
-	Withheld   config.Withheld       // from runs, whatever their recipes say
-	Warm       *warmpods.Book        // nil is none: no pod is taken over
-	Registerer prometheus.Registerer // nil is none
+	Gateway    string                // URL of the gateway for agents in pods
+	Image      string                // our own image, which contains the agent
+	Withheld   config.Withheld       // Secrets and claims that no run may use
+	Warm       *warmpods.Book        // if nil, no attempt gets a waiting pod
+	Registerer prometheus.Registerer // may be nil
 	Logger     *slog.Logger
 }
 
-// Cluster is an open way to the API server.
+// Cluster is a connection to the API server.
 type Cluster struct {
 	o         Options
 	log       *slog.Logger
@@ -48,14 +48,14 @@ type Cluster struct {
 	http      *http.Client
 	clients   clients
 	metrics   *metrics
-	view      atomic.Pointer[view] // nil where this process watches no attempts
+	view      atomic.Pointer[view] // nil if this process does not watch attempts
 
 	stop context.CancelFunc
-	all  sync.WaitGroup // what runs until Close
+	all  sync.WaitGroup // goroutines that run until Close
 }
 
-// Open reads where the API server is. It asks nothing of it yet: a process that
-// starts while it is away shall start.
+// Open reads the address of the API server. It sends no request, so that a process can start while
+// the API server is down.
 func Open(_ context.Context, o Options) (*Cluster, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -80,10 +80,10 @@ func Open(_ context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Namespace is the one that everything lies in.
+// Namespace returns the namespace of all our objects.
 func (c *Cluster) Namespace() string { return c.namespace }
 
-// Close ends what was opened, and waits.
+// Close ends all goroutines and waits for them.
 func (c *Cluster) Close(ctx context.Context) error {
 	c.stop()
 	done := make(chan struct{})
@@ -102,11 +102,10 @@ func (c *Cluster) Close(ctx context.Context) error {
 
 const (
 	podNamespace     = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-	defaultNamespace = "default" // of a kubeconfig that names none
+	defaultNamespace = "default" // namespace for a kubeconfig that names none
 )
 
-// locate finds the API server, who we are to it, and the namespace that goes
-// with that.
+// locate finds the address of the API server, our credentials, and the namespace.
 func locate(path string) (*rest.Config, string, error) {
 	if path == "" {
 		server, err := rest.InClusterConfig()
@@ -127,12 +126,11 @@ func locate(path string) (*rest.Config, string, error) {
 	return server, cmp.Or(file.context.Namespace, defaultNamespace), err
 }
 
-// idleEvery is shorter than the 90 seconds after which client-go lets go of a
-// connection that nobody uses.
+// idleEvery is shorter than the 90 seconds after which client-go closes an idle connection.
 const idleEvery = time.Minute
 
-// keepOpen keeps a connection to the API server: to make one takes longer than
-// to make a Job. What is answered does not matter, nor whether.
+// keepOpen keeps a connection to the API server open, because opening one takes longer than making
+// a Job. The answers are ignored.
 func (c *Cluster) keepOpen(ctx context.Context) {
 	t := time.NewTicker(idleEvery)
 	defer t.Stop()
@@ -152,7 +150,7 @@ func (c *Cluster) knock(ctx context.Context) {
 	_ = c.clients.batch.Get().AbsPath("/version").MaxRetries(0).Do(ctx).Error()
 }
 
-// host is the API server without what a URL could give away of us.
+// host returns the address of the API server without credentials in the URL.
 func host(server *rest.Config) string {
 	if u, err := url.Parse(server.Host); err == nil && u.Host != "" {
 		return u.Host
@@ -160,11 +158,10 @@ func host(server *rest.Config) string {
 	return server.Host
 }
 
-// kubeconfig is what a file's current context says. client-go's own package for
-// that brings flags, prompts and the merging of files, none of which a process
-// in a cluster has a use for.
+// kubeconfig is the current context of a kubeconfig file. client-go's own package for these files
+// brings flags, prompts and merging of files, which a process in a cluster does not need.
 type kubeconfig struct {
-	dir     string // that relative paths in it start from
+	dir     string // base of relative paths in the file
 	context api.Context
 	cluster api.Cluster
 	user    api.AuthInfo
@@ -187,7 +184,7 @@ func readKubeconfig(path string) (*kubeconfig, error) {
 	return k, nil
 }
 
-// current finds what the current context names.
+// current returns the objects that the current context names.
 func current(all *api.Config) (*kubeconfig, error) {
 	if all.CurrentContext == "" {
 		return nil, errors.New("it has no current-context: choose one with kubectl config use-context")
@@ -212,7 +209,7 @@ func current(all *api.Config) (*kubeconfig, error) {
 	return k, nil
 }
 
-// server is how the API server is spoken to.
+// server returns the client configuration for the API server.
 func (k *kubeconfig) server() (*rest.Config, error) {
 	u := k.user
 	c := &rest.Config{Host: k.cluster.Server, DisableCompression: k.cluster.DisableCompression,
@@ -222,7 +219,7 @@ func (k *kubeconfig) server() (*rest.Config, error) {
 			CAFile: k.path(k.cluster.CertificateAuthority), CAData: k.cluster.CertificateAuthorityData,
 			CertFile: k.path(u.ClientCertificate), CertData: u.ClientCertificateData, KeyFile: k.path(u.ClientKey), KeyData: u.ClientKeyData}}
 	if u.Exec != nil {
-		u.Exec.InteractiveMode = api.NeverExecInteractiveMode // nobody is there to be asked
+		u.Exec.InteractiveMode = api.NeverExecInteractiveMode // no person can answer a prompt
 	}
 	if k.cluster.ProxyURL != "" {
 		proxy, err := url.Parse(k.cluster.ProxyURL)
@@ -234,8 +231,7 @@ func (k *kubeconfig) server() (*rest.Config, error) {
 	return c, nil
 }
 
-// path is a file that the kubeconfig names, which lies beside it unless it is
-// absolute.
+// path returns the path of a file that the kubeconfig names. Relative paths start at its folder.
 func (k *kubeconfig) path(name string) string {
 	if name == "" || filepath.IsAbs(name) {
 		return name
@@ -243,7 +239,7 @@ func (k *kubeconfig) path(name string) string {
 	return filepath.Join(k.dir, name)
 }
 
-// metrics are what operators see of what a process does in the cluster.
+// metrics count what a process does in the cluster.
 type metrics struct {
 	ends, removed, scalings *prometheus.CounterVec
 	failures                prometheus.Counter

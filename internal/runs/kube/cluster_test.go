@@ -26,7 +26,7 @@ users:
 - {name: u, user: {tokenFile: token}}
 `
 
-// server is an API server that notes who asks.
+// noted is the identity of a client, as the server sees it.
 type noted struct{ token, agent string }
 
 func secureServer(t *testing.T) (*httptest.Server, <-chan noted) {
@@ -56,8 +56,8 @@ func writeFiles(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// A kubeconfig's certificate and token, which lie beside it, are enough to be
-// known; and whoever opens a cluster has a connection before it is needed.
+// A certificate and a token in files next to the kubeconfig are enough to connect. Open connects
+// before a request needs it.
 func TestOpenByKubeconfig(t *testing.T) {
 	s, asked := secureServer(t)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
@@ -86,7 +86,7 @@ func TestOpenByKubeconfig(t *testing.T) {
 	}
 }
 
-// Who starts while the API server is away starts.
+// Open succeeds while the API server is down.
 func TestOpenWithoutAServer(t *testing.T) {
 	s := httptest.NewServer(nil)
 	s.Close()
@@ -108,7 +108,7 @@ func TestOpenWithoutAServer(t *testing.T) {
 	}
 }
 
-// What is wrong with a kubeconfig is said with what to do about it.
+// Errors of a kubeconfig say what to do about them.
 func TestBadKubeconfigs(t *testing.T) {
 	for want, change := range map[string][2]string{
 		`has no current-context`:    {"current-context: here\n", ""},
@@ -119,7 +119,7 @@ func TestBadKubeconfigs(t *testing.T) {
 		`read the proxy-url`:        {`server: "SERVER"`, `server: "SERVER", proxy-url: "a b://"`},
 		`cannot unmarshal`:          {"users:", "users: 3\nothers:"},
 		`open the clients`:          {"certificate-authority: ca.pem", "certificate-authority-data: aGFsbG8="},
-		`no such file`:              {"", ""}, // ca.pem is not there
+		`no such file`:              {"", ""}, // ca.pem is missing
 	} {
 		dir := writeFiles(t, map[string]string{"config": strings.Replace(strings.ReplaceAll(wholeKubeconfig, "SERVER", "https://127.0.0.1:1"), change[0], change[1], 1)})
 		if strings.Contains(change[0], "SERVER") {

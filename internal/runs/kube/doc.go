@@ -1,4 +1,3 @@
-// Package kube is the cluster: it launches attempts as Jobs, watches what becomes
-// of them, scales scorers, and finds Knative Services. It alone imports client-go
-// and knative.dev.
+// Package kube is the client of Kubernetes: it launches attempts as Jobs, watches their pods,
+// scales scorers, and finds Knative Services. No other package imports client-go and knative.dev.
 package kube

@@ -19,29 +19,28 @@ import (
 	"tidemill.dev/internal/runs/scheduler"
 )
 
-// site is what the manifests of all attempts have in common.
+// site holds the values that are the same in all manifests.
 type site struct {
 	names     tidemill.Names
 	namespace string
 	gateway   string // URL
-	image     string // ours
+	image     string // our own image
 }
 
 const (
-	// savingFor is how long an agent that was told to leave may save and tell
-	// after its command has had its grace.
+	// savingFor is the time for an agent that was asked to leave: after the command's grace, it
+	// saves the output and reports.
 	savingFor = time.Minute
-	// overtime is how long a pod may be there beyond what its agent may take: its
-	// image comes meanwhile. It ends an agent that hangs, and nothing else: whether
-	// an attempt is late, the agent and the ledger say.
+	// overtime is added to the agent's longest time for the deadline of its pod; the image is
+	// pulled in it. It only ends an agent that hangs: the agent and the ledger check the deadline
+	// of the attempt.
 	overtime = 10 * time.Minute
-	// keptFor is how long what has ended stays if no controller removes it.
+	// keptFor is the time after which Kubernetes removes an ended Job if no controller does.
 	keptFor = 10 * time.Minute
 )
 
-// check finds what can be launched in no cluster, and what is not to be. A plan is
-// read from the log, which whoever writes to Kafka could have written: so what the
-// config has been checked for is checked here again.
+// check returns an error for a plan that cannot or must not run in a cluster. It repeats checks of
+// the config, because a plan is read from Kafka, where another program may have written it.
 func check(p tidemill.Plan, w config.Withheld) error {
 	switch withheld := w.Find(p.Secrets, p.Inside); {
 	case withheld != "":
@@ -57,20 +56,20 @@ func check(p tidemill.Plan, w config.Withheld) error {
 // together reports whether several containers work on one attempt.
 func together(p tidemill.Plan) bool { return p.Workers > 1 || p.Servers != nil }
 
-// job is the Job of an attempt: its only pod, or its workers.
+// job returns the Job of an attempt: its only pod, or its workers.
 func (s site) job(a scheduler.Attempt, p config.Pool) *batchv1.Job {
 	t := part{kind: partWorker, count: max(a.Plan.Workers, 1), cpu: a.Plan.CPU, memory: a.Plan.Memory, gpus: a.Plan.GPUs}
 	j := s.jobOf(a, p, t, a.Name)
 	place(&j.Spec.Template.Spec, a.Plan, p)
 	if p.Queue != "" {
 		j.Labels[labelQueue] = p.Queue
-		j.Spec.Suspend = new(true) // Kueue lets it go when its turn has come
+		j.Spec.Suspend = new(true) // Kueue resumes it when its turn has come
 	}
 	return j
 }
 
-// serverJob is the Job of an attempt's parameter servers. It goes with the
-// attempt's.
+// serverJob returns the Job of an attempt's parameter servers. Kubernetes deletes it together with
+// the attempt's Job.
 func (s site) serverJob(a scheduler.Attempt, p config.Pool, owner *batchv1.Job) *batchv1.Job {
 	t := part{kind: partServer, count: a.Plan.Servers.Count, cpu: a.Plan.Servers.CPU, memory: a.Plan.Servers.Memory}
 	j := s.jobOf(a, p, t, serversName(a.Name))
@@ -83,8 +82,8 @@ func (s site) serverJob(a scheduler.Attempt, p config.Pool, owner *batchv1.Job) 
 	return j
 }
 
-// service gives the pods of an attempt names. They have them before they are
-// ready, for they are ready once they have found each other.
+// service returns the Service that gives the pods of an attempt DNS names. It publishes pods that
+// are not ready, because they become ready only after they have found each other.
 func (s site) service(a scheduler.Attempt, owner *batchv1.Job) *corev1.Service {
 	meta := s.meta(a, serviceName(a.Name))
 	meta.OwnerReferences = ownedBy(owner)
@@ -93,7 +92,7 @@ func (s site) service(a scheduler.Attempt, owner *batchv1.Job) *corev1.Service {
 		Selector: map[string]string{LabelInstall: s.names.Install(), LabelAttempt: a.Name}}}
 }
 
-// part is what the workers and the servers of an attempt differ in.
+// part holds the values in which workers and servers of an attempt differ.
 type part struct {
 	kind   string
 	count  int
@@ -105,7 +104,7 @@ type part struct {
 func (s site) jobOf(a scheduler.Attempt, p config.Pool, t part, name string) *batchv1.Job {
 	j := &batchv1.Job{ObjectMeta: s.meta(a, name), Spec: batchv1.JobSpec{
 		Parallelism: new(int32(t.count)), Completions: new(int32(t.count)),
-		BackoffLimit:            new(int32(0)), // another attempt is a Job of its own
+		BackoffLimit:            new(int32(0)), // each attempt has its own Job
 		TTLSecondsAfterFinished: new(seconds32(keptFor)),
 		Template:                s.pod(a, p, t),
 	}}
@@ -119,7 +118,7 @@ func (s site) meta(a scheduler.Attempt, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: s.namespace, Labels: labelsOf(s.names, a), Annotations: map[string]string{AnnotationKey: a.Key}}
 }
 
-// ownedBy has the collector of garbage remove what goes with a Job.
+// ownedBy returns the reference by which Kubernetes deletes an object together with a Job.
 func ownedBy(j *batchv1.Job) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: j.Name, UID: j.UID}}
 }
@@ -145,21 +144,21 @@ func (s site) pod(a scheduler.Attempt, p config.Pool, t part) corev1.PodTemplate
 	if together(a.Plan) {
 		spec.Subdomain = serviceName(a.Name)
 	}
-	// One that waits for others, or for another attempt, is not late by that: the
-	// foreman ends what hangs there.
+	// A pod that waits for other workers, or for another attempt, has no deadline: the foreman ends
+	// an attempt that hangs.
 	if !lingers(a.Plan, p) && !together(a.Plan) && a.Plan.Deadline > 0 {
 		spec.ActiveDeadlineSeconds = new(seconds(agent.Longest(a.Plan.Deadline, a.Plan.Grace) + overtime))
 	}
 	return corev1.PodTemplateSpec{Spec: spec, ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{
 		AnnotationKey: a.Key,
-		// What moves pods about to save nodes would cost more than it saves.
+		// Moving a pod to save a node would cost more than it saves.
 		"cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
 		"karpenter.sh/do-not-disrupt":                    "true",
 	}}}
 }
 
-// lingers reports whether a pod waits for another attempt after this one. Pods
-// that worked together do not: they would have to be found together again.
+// lingers reports whether a pod waits for another attempt after this one. Pods of several workers
+// do not, because they could only be used together.
 func lingers(plan tidemill.Plan, p config.Pool) bool { return p.Linger > 0 && !together(plan) }
 
 func seconds(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }
@@ -173,9 +172,8 @@ func references(names []string) (all []corev1.LocalObjectReference) {
 	return all
 }
 
-// The names follow from the attempt's, so that whoever launches it once more
-// finds what is there. A Job's name may begin with a digit, as a run's id does; a
-// Service's may not.
+// The names are derived from the attempt's name, so that a second launch finds the existing
+// objects. A Job's name may begin with a digit, as a run's id does; a Service's may not.
 
 func serversName(attempt string) string { return attempt + "-servers" }
 
@@ -183,15 +181,16 @@ func serviceName(attempt string) string { return "run-" + attempt }
 
 func volumeName(i int) string { return "volume-" + strconv.Itoa(i) }
 
-// meetAt is where each container of an attempt listens: MASTER_PORT of the first.
+// meetAt is the port on which each container of an attempt listens; MASTER_PORT is that of the
+// first.
 const meetAt = 29500
 
-// workers are the addresses of an attempt's workers, by their ranks.
+// workers returns the addresses of an attempt's workers, by rank.
 func workers(a scheduler.Attempt) []string {
 	return addresses(a.Name, serviceName(a.Name), max(a.Plan.Workers, 1))
 }
 
-// servers are those of its parameter servers.
+// servers returns the addresses of its parameter servers.
 func servers(a scheduler.Attempt) []string {
 	if a.Plan.Servers == nil {
 		return nil
@@ -199,8 +198,8 @@ func servers(a scheduler.Attempt) []string {
 	return addresses(serversName(a.Name), serviceName(a.Name), a.Plan.Servers.Count)
 }
 
-// addresses are the names that the pods of an Indexed Job have by their Service.
-// They are short, so that the first of a resolver's search domains finds them.
+// addresses returns the names that the pods of an Indexed Job have through their Service. They are
+// short, so that a resolver finds them in its first search domain.
 func addresses(job, service string, n int) []string {
 	all := make([]string, n)
 	for i := range all {
@@ -209,12 +208,11 @@ func addresses(job, service string, n int) []string {
 	return all
 }
 
-// The labels that our objects bear. An install is told from others by the first,
-// which stands on everything of ours.
+// The labels of our objects. LabelInstall is on all of them and separates installs.
 const (
 	LabelInstall = "tidemill.dev/install"
 	LabelRun     = "tidemill.dev/run"
-	LabelAttempt = "tidemill.dev/attempt" // its whole name; of a pod that was taken over, that of the attempt it does now
+	LabelAttempt = "tidemill.dev/attempt" // full name of the attempt; a reused pod has that of its current one
 	LabelRecipe  = "tidemill.dev/recipe"
 	LabelPool    = "tidemill.dev/pool"
 	LabelTeam    = "tidemill.dev/team"
@@ -224,7 +222,7 @@ const (
 	labelQueue = "kueue.x-k8s.io/queue-name"
 )
 
-// AnnotationKey holds the key of a run, which is any text and so no label.
+// AnnotationKey holds the key of a run. A label cannot hold it, because it may be any text.
 const AnnotationKey = "tidemill.dev/key"
 
 // The parts of an attempt.
@@ -235,11 +233,11 @@ const (
 
 // The containers of a pod.
 const (
-	containerRun     = "run"     // the user's image
-	containerInstall = "install" // ours, which brings the agent
+	containerRun     = "run"     // container of the user's image
+	containerInstall = "install" // container of our image, which copies the agent
 )
 
-// labelsOf are the labels of all that belongs to an attempt.
+// labelsOf returns the labels of all objects of an attempt.
 func labelsOf(names tidemill.Names, a scheduler.Attempt) map[string]string {
 	all := map[string]string{LabelInstall: names.Install(), LabelRun: a.Run, LabelAttempt: a.Name,
 		LabelRecipe: a.Recipe, LabelPool: a.Plan.Pool}

@@ -19,15 +19,14 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of testdata")
 
-// jobCase is what a file of testdata/jobs says.
+// jobCase is the content of a file in testdata/jobs.
 type jobCase struct {
 	Attempt scheduler.Attempt
 	Pool    config.Pool
 }
 
-// Each testdata/jobs/NAME.yaml is an attempt and its pool, and NAME.golden the
-// objects that a cluster gets for it, or why it gets none. To add a case, add
-// the file, run with -update and read what was written.
+// Each testdata/jobs/NAME.yaml is an attempt and its pool. NAME.golden has its objects for the
+// cluster, or the error. To add a case, add the file, run with -update and read the golden file.
 func TestManifests(t *testing.T) {
 	names, err := filepath.Glob("testdata/jobs/*.yaml")
 	if err != nil || len(names) == 0 {
@@ -61,7 +60,7 @@ func anAttempt() scheduler.Attempt {
 	return scheduler.Attempt{Name: tidemill.AttemptName(run, 1), Run: run, Recipe: "intent", Key: "bot-42", Number: 1, Token: "a-token"}
 }
 
-// manifests are all the objects of a case.
+// manifests returns all objects of a case.
 func manifests(t *testing.T, s site, c jobCase) string {
 	t.Helper()
 	if err := check(c.Attempt.Plan, nil); err != nil {
@@ -80,7 +79,7 @@ func manifests(t *testing.T, s site, c jobCase) string {
 	return written(t, all)
 }
 
-// written is objects as kubectl takes them.
+// written returns objects as YAML for kubectl.
 func written(t *testing.T, all []runtime.Object) string {
 	t.Helper()
 	scheme, err := kinds()
@@ -121,7 +120,7 @@ func matchGolden(t *testing.T, file, got string) {
 	}
 }
 
-// The same attempt is the same manifests, word for word, whoever makes them.
+// An attempt has exactly the same manifests each time.
 func TestManifestsAreTheSameEveryTime(t *testing.T) {
 	c := jobCase{Attempt: anAttempt(), Pool: config.Pool{Name: "gpu", Nodes: map[string]string{"a": "b", "c": "d", "e": "f"}}}
 	c.Attempt.Plan = tidemill.Plan{Image: "i", Command: []string{"c"}, Workers: 2, Servers: &tidemill.Servers{Count: 2},

@@ -27,16 +27,15 @@ type launcher struct {
 
 var _ scheduler.Launcher = (*launcher)(nil)
 
-// Launcher launches attempts as Jobs.
+// Launcher returns a launcher that starts attempts as Jobs.
 func (c *Cluster) Launcher() scheduler.Launcher {
 	return &launcher{c: c, site: site{names: c.o.Names, namespace: c.namespace, gateway: c.o.Gateway, image: c.o.Image}}
 }
 
-// Slots is as many as the config says: the scheduler knows better than anybody
-// what there is room for.
+// Slots returns the number in the config. If it is 0, only the cluster's scheduler limits the pods.
 func (l *launcher) Slots(p config.Pool) int { return p.Slots }
 
-// Launch gives an attempt to a pod that waits for one, or else makes it a Job.
+// Launch gives an attempt to a waiting pod, or makes a Job for it.
 func (l *launcher) Launch(ctx context.Context, a scheduler.Attempt) error {
 	if err := check(a.Plan, l.c.o.Withheld); err != nil {
 		return fmt.Errorf("%w: %w", err, scheduler.ErrUnlaunchable)
@@ -61,7 +60,7 @@ func (l *launcher) Launch(ctx context.Context, a scheduler.Attempt) error {
 	return nil
 }
 
-// make makes a Job, or finds the one that a Launch before this has made.
+// make makes a Job, or returns the Job of an earlier Launch.
 func (l *launcher) make(ctx context.Context, job *batchv1.Job) (made *batchv1.Job, err error) {
 	err = patiently(ctx, func(ctx context.Context) error {
 		made, err = l.c.clients.jobs.Create(ctx, job)
@@ -73,8 +72,8 @@ func (l *launcher) make(ctx context.Context, job *batchv1.Job) (made *batchv1.Jo
 	return made, err
 }
 
-// found is the Job that is there already. Runs' ids follow from what asked for
-// them, which two installs may hear of alike.
+// found returns the existing Job. It may belong to another install, because ids of runs derive from
+// their causes, and two installs may receive the same event.
 func (l *launcher) found(ctx context.Context, job *batchv1.Job) (*batchv1.Job, error) {
 	there, err := l.c.clients.jobs.Get(ctx, job.Name)
 	if err != nil {
@@ -86,9 +85,9 @@ func (l *launcher) found(ctx context.Context, job *batchv1.Job) (*batchv1.Job, e
 	return there, nil
 }
 
-// complete makes what belongs to an attempt of several containers. Its Job is
-// there first, for it owns the rest: with it all of it goes, whoever is stopped
-// halfway.
+// complete makes the Service and the Job of servers for an attempt of several containers. The
+// attempt's Job exists before them and owns them. So its deletion removes all, even if a launch
+// stopped halfway.
 func (l *launcher) complete(ctx context.Context, a scheduler.Attempt, pool config.Pool, owner *batchv1.Job) error {
 	service := l.site.service(a, owner)
 	err := sorted("make the Service", service.Name, ensure(ctx, &l.c.clients.services, service))
@@ -104,7 +103,7 @@ func (l *launcher) complete(ctx context.Context, a scheduler.Attempt, pool confi
 	return errors.Join(err, l.remove(undo, a.Name))
 }
 
-// ensure makes an object that may be there.
+// ensure makes an object unless it exists.
 func ensure[T, L runtime.Object](ctx context.Context, k *kind[T, L], o T) error {
 	return patiently(ctx, func(ctx context.Context) error {
 		_, err := k.Create(ctx, o)
@@ -116,16 +115,15 @@ func ensure[T, L runtime.Object](ctx context.Context, k *kind[T, L], o T) error 
 }
 
 const (
-	callFor    = 5 * time.Second  // a call to the API server
-	patience   = 20 * time.Second // with one that is away
+	callFor    = 5 * time.Second  // timeout of a call to the API server
+	patience   = 20 * time.Second // time for which calls are repeated during an outage
 	firstPause = 100 * time.Millisecond
-	laterPause = time.Second // each that follows
+	laterPause = time.Second // longest pause between calls
 )
 
-// patiently does a call again while the API server cannot say yes or no. An
-// attempt that the log has begun would be lost else, and one that is lost costs
-// more than the wait. To make what is there already is no error, so that a call
-// whose answer got lost is repeated safely.
+// patiently repeats a call until the API server accepts or refuses it. Without that, a started
+// attempt would be lost, which costs more than the wait. The calls treat an existing object as
+// success, so a call whose answer got lost can be repeated.
 func patiently(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -140,14 +138,13 @@ func patiently(ctx context.Context, call func(context.Context) error) error {
 	}
 }
 
-// An attempt is where pods bear its name, whatever Job made them: a pod that
-// lingers does attempts of which its Job knows nothing. And it is where a Job has
-// its name, unless that one's pod does another by now.
+// An attempt exists if a pod has its label, in any Job: a pod that lingers runs attempts that its
+// Job does not know. It also exists if a Job has its name, unless the pod of that Job has another
+// attempt's label.
 
-// Has reports whether an attempt may be at work. What is seen to be there is there;
-// that something is not is asked of the API server itself, for a watch may be
-// behind it, and what is not there is lost. So thousands of attempts whose agents
-// say nothing cost a call each when they have gone, and none while they wait.
+// Has reports whether an attempt may be running. If the watch shows it, no call is made. Otherwise
+// Has asks the API server, because a watch may lag and a missing attempt is declared lost. So
+// thousands of silent attempts cost no calls while they wait, and a few each once they are gone.
 func (l *launcher) Has(ctx context.Context, name string) (bool, error) {
 	if v := l.c.view.Load(); v != nil && v.has(name) {
 		return true, nil
@@ -172,7 +169,7 @@ func (l *launcher) Has(ctx context.Context, name string) (bool, error) {
 	return taken == "", err
 }
 
-// Stop ends an attempt that counts no more: the Jobs of its pods, and its own.
+// Stop ends an attempt: it deletes the Jobs of its pods and its own Job.
 func (l *launcher) Stop(ctx context.Context, name string) error {
 	pods, err := l.pods(ctx, LabelAttempt+"="+name)
 	if err != nil {
@@ -195,8 +192,8 @@ func (l *launcher) Stop(ctx context.Context, name string) error {
 	return err
 }
 
-// own reports whether there is a Job of the attempt's name whose pod does nothing
-// else by now. One of another install is not ours to end.
+// own reports whether a Job has the attempt's name, belongs to this install, and its pod runs no
+// other attempt.
 func (l *launcher) own(ctx context.Context, name string) (bool, error) {
 	job, err := l.c.clients.jobs.Get(ctx, name)
 	switch {
@@ -211,11 +208,11 @@ func (l *launcher) own(ctx context.Context, name string) (bool, error) {
 	return err == nil && taken == "", err
 }
 
-// owns reports whether a Job is of this install.
+// owns reports whether a Job belongs to this install.
 func (l *launcher) owns(j *batchv1.Job) bool { return j.Labels[LabelInstall] == l.site.names.Install() }
 
-// takenBy is the attempt that the pod of a Job does in place of the one that the
-// Job is named after; empty if it does none.
+// takenBy returns the attempt that the pod of a Job runs now, if that is not the attempt in the
+// Job's name; else "".
 func (l *launcher) takenBy(ctx context.Context, name string) (string, error) {
 	pods, err := l.pods(ctx, batchv1.JobNameLabel+"="+name)
 	if err != nil {
@@ -229,7 +226,7 @@ func (l *launcher) takenBy(ctx context.Context, name string) (string, error) {
 	return "", nil
 }
 
-// remove removes a Job with all that it owns. What is not there is removed.
+// remove deletes a Job and the objects that it owns. A missing Job is no error.
 func (l *launcher) remove(ctx context.Context, job string) error {
 	err := l.c.clients.jobs.Delete(ctx, job, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -246,7 +243,7 @@ func (l *launcher) pods(ctx context.Context, selector string) ([]corev1.Pod, err
 	return list.Items, nil
 }
 
-// goesOn reports whether a pod's containers may run, now or later.
+// goesOn reports whether a pod has not ended.
 func goesOn(p corev1.Pod) bool {
 	return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
@@ -258,15 +255,14 @@ func over(j *batchv1.Job) bool {
 	})
 }
 
-// view is what this process sees of the attempts in the cluster, where it watches
-// them.
+// view holds the pods and Jobs that this process watches.
 type view struct {
 	pods *gathered[*corev1.Pod]
 	jobs *gathered[*batchv1.Job]
 }
 
-// has reports whether an attempt is seen to be where it may be at work. Nothing is
-// seen while a watch is broken off: what has gone meanwhile would stay for ever.
+// has reports whether the watch shows that an attempt may be running. It returns false while a
+// watch is broken, because deletions would be missed.
 func (v *view) has(name string) bool {
 	if !v.pods.whole.Load() || !v.jobs.whole.Load() {
 		return false
@@ -278,14 +274,14 @@ func (v *view) has(name string) bool {
 	return there && !over(job) && !slices.ContainsFunc(v.pods.of(inJob+name), func(p *corev1.Pod) bool { return p.Labels[LabelAttempt] != name })
 }
 
-// verdict is what an answer of the API server means for an attempt.
+// verdict is the meaning of an API server's error for an attempt.
 type verdict struct {
-	hopeless bool   // another attempt would be answered so too
-	next     string // what to do about it
+	hopeless bool   // the next attempt would get the same error
+	next     string // advice to the user
 }
 
-// judge reads such an answer. What a person may mend while the run waits is not
-// hopeless: a run that is given up has to be asked for again.
+// judge classifies an error. An error that a person can fix while the run waits is not hopeless,
+// because a failed run must be requested again.
 func judge(err error) verdict {
 	text := err.Error()
 	switch {
@@ -311,8 +307,7 @@ func judge(err error) verdict {
 	return verdict{next: "it is tried again; look whether the API server is well"}
 }
 
-// sorted is an error with its next step, and ErrUnlaunchable where there is no
-// hope.
+// sorted adds the advice to an error, and ErrUnlaunchable if it is hopeless.
 func sorted(what, name string, err error) error {
 	if err == nil {
 		return nil
@@ -327,14 +322,14 @@ func sorted(what, name string, err error) error {
 	return fmt.Errorf("%s %s: %w: %s", what, name, err, v.next)
 }
 
-// unanswered finds errors after which nobody knows more than before: the API
-// server is away, or has too much to do.
+// unanswered reports whether an error leaves open if the call had an effect: the API server is down
+// or overloaded.
 func unanswered(err error) bool {
 	if errors.Is(err, scheduler.ErrUnlaunchable) {
 		return false
 	}
 	if said := apierrors.APIStatus(nil); !errors.As(err, &said) {
-		return true // no answer of the API server's
+		return true // not an answer of the API server
 	}
 	return apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
 		apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsUnexpectedServerError(err)

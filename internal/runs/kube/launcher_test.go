@@ -21,13 +21,13 @@ import (
 
 const allJobs, allServices = "/apis/batch/v1/namespaces/ml/jobs", "/api/v1/namespaces/ml/services"
 
-// yard is an API server, and a launcher at it.
+// yard is an API server with a launcher.
 type yard struct {
 	*apiServer
 	scheduler.Launcher
 }
 
-// newYard answers what it likes to before the API server does; nil is nothing.
+// newYard starts a yard. before may answer a request before the API server does; it may be nil.
 func newYard(t testing.TB, before func(w http.ResponseWriter, r *http.Request) (answered bool), set func(*Options)) *yard {
 	t.Helper()
 	s := startAPIServer(t)
@@ -57,7 +57,7 @@ func poolsOf(t testing.TB) *config.Config {
 	return c
 }
 
-// aPlan is the least that can be launched.
+// aPlan returns the smallest plan that can be launched.
 func aPlan(pool string) tidemill.Plan {
 	return tidemill.Plan{Image: "trainer:3", Command: []string{"train"}, Pool: pool}
 }
@@ -75,14 +75,14 @@ func (y *yard) must(err error) {
 	}
 }
 
-// asked are the calls so far, but for those that keep the connection.
+// asked returns the calls so far, without those that keep the connection open.
 func (y *yard) asked() []string {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(y.calls), func(c string) bool { return c == "GET /version" })
 }
 
-// A launch is one call, and a second one finds the Job of the first.
+// A launch is one call. A second launch finds the Job of the first.
 func TestLaunchIsOneCall(t *testing.T) {
 	y, a := newYard(t, nil, nil), launchable("default")
 	y.must(y.Launch(t.Context(), a))
@@ -95,7 +95,7 @@ func TestLaunchIsOneCall(t *testing.T) {
 	}
 }
 
-// Of what cannot run in a cluster, the API server is asked nothing.
+// A plan that cannot run in a cluster causes no call to the API server.
 func TestLaunchRefusesWhatNoClusterRuns(t *testing.T) {
 	y, a := newYard(t, nil, nil), launchable("default")
 	for want, plan := range map[string]tidemill.Plan{
@@ -116,8 +116,8 @@ func TestLaunchRefusesWhatNoClusterRuns(t *testing.T) {
 	}
 }
 
-// A plan that names what is the install's own comes from a config of before, or from
-// whoever can write to the log. No pod gets it, not even one that lingers.
+// A plan that names a Secret or claim of the install comes from an older config, or from another
+// writer to the log. No pod gets it, not even one that lingers.
 func TestLaunchRefusesWhatIsWithheld(t *testing.T) {
 	y := newYard(t, nil, func(o *Options) { o.Withheld = config.Withheld{"secret/tidemill-*", "secret/kafka", "claim/kept"} })
 	for want, change := range map[string]func(*tidemill.Plan){
@@ -142,8 +142,8 @@ func TestLaunchRefusesWhatIsWithheld(t *testing.T) {
 	y.must(y.Launch(t.Context(), a))
 }
 
-// What an API server refuses is told with its words and a next step, and only
-// what nobody can mend meanwhile ends the run.
+// An error of the API server is returned with its own text and an advice. Only an error that a new
+// attempt would repeat ends the run.
 func TestRefusalsOfJobs(t *testing.T) {
 	for _, c := range []struct {
 		status   int
@@ -183,8 +183,8 @@ func answerStatus(w http.ResponseWriter, code int, reason metav1.StatusReason, m
 		Status: metav1.StatusFailure, Reason: reason, Message: message, Code: int32(code)})
 }
 
-// An API server that is away for a moment loses no attempt, not even where it has
-// made the Job and could not say so.
+// A short outage of the API server loses no attempt, even if the server made the Job and the answer
+// was lost.
 func TestLaunchOutlivesAShortOutage(t *testing.T) {
 	for name, fault := range map[string]func(y *yard, w http.ResponseWriter, r *http.Request){
 		"it has too much to do": func(_ *yard, w http.ResponseWriter, _ *http.Request) {
@@ -215,8 +215,8 @@ func TestLaunchOutlivesAShortOutage(t *testing.T) {
 	}
 }
 
-// A run's id follows from what asked for it, so that another install of the
-// namespace may have a Job of its name.
+// A run's id derives from its cause, so another install in the namespace may have a Job of the same
+// name.
 func TestAJobOfAnotherInstall(t *testing.T) {
 	y, a := newYard(t, nil, nil), launchable("default")
 	y.put("Job", "/apis/batch/v1/jobs", &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: a.Name, Labels: map[string]string{LabelInstall: "other"}}})
@@ -238,8 +238,8 @@ func attemptTogether() scheduler.Attempt {
 	return a
 }
 
-// What several containers need is there whole, all of it the Job's, and goes with
-// it.
+// An attempt of several containers gets a Service and a Job of servers. The attempt's Job owns
+// them, and they are deleted with it.
 func TestLaunchTogether(t *testing.T) {
 	y, a := newYard(t, nil, nil), attemptTogether()
 	y.must(y.Launch(t.Context(), a))
@@ -256,7 +256,7 @@ func TestLaunchTogether(t *testing.T) {
 	}
 }
 
-// Who launches what somebody else has begun to launch completes it.
+// A launch completes the objects of an interrupted launch.
 func TestLaunchTogetherIsCompleted(t *testing.T) {
 	a := attemptTogether()
 	parts := []string{allJobs + "/" + a.Name, allServices + "/" + serviceName(a.Name), allJobs + "/" + serversName(a.Name)}
@@ -279,7 +279,7 @@ func TestLaunchTogetherIsCompleted(t *testing.T) {
 	}
 }
 
-// All or none: where a part cannot be made, nothing stays.
+// If one object cannot be made, the others are deleted.
 func TestLaunchTogetherIsUndone(t *testing.T) {
 	a := attemptTogether()
 	for what, nth := range map[string]int32{"the Service": 2, "the Job of the servers": 3} {
@@ -299,7 +299,7 @@ func TestLaunchTogetherIsUndone(t *testing.T) {
 	}
 }
 
-// worker puts a pod of a Job there, as the Job's controller does.
+// worker makes a pod of a Job, as the Job's controller does.
 func (y *yard) worker(job, attempt string, phase corev1.PodPhase) {
 	y.Helper()
 	var owner []metav1.OwnerReference
@@ -312,14 +312,14 @@ func (y *yard) worker(job, attempt string, phase corev1.PodPhase) {
 		Status: corev1.PodStatus{Phase: phase}})
 }
 
-// end has a Job end.
+// end makes a Job end.
 func (y *yard) end(name string, as batchv1.JobConditionType) {
 	y.Helper()
 	y.put("Job", "/apis/batch/v1/jobs", &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelInstall: tidemill.DefaultName}},
 		Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: as, Status: corev1.ConditionTrue}}}})
 }
 
-// An attempt is at work where a pod bears its name, or a Job that has no pod yet.
+// An attempt exists if a pod has its label, or a Job has its name and no pod yet.
 func TestHas(t *testing.T) {
 	const other = "other-1"
 	for name, c := range map[string]struct {
@@ -353,8 +353,7 @@ func TestHas(t *testing.T) {
 	}
 }
 
-// Who stops an attempt ends whatever does it, and nothing that does another by
-// now.
+// Stop deletes the Jobs that run the attempt, but no Job whose pod runs another attempt.
 func TestStop(t *testing.T) {
 	const other = "other-1"
 	for name, c := range map[string]struct {
@@ -390,7 +389,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// An error is told, and is no word that nothing is there.
+// Has and Stop return errors of the API server, and do not take them for a missing attempt.
 func TestHasAndStopTellErrors(t *testing.T) {
 	for _, what := range []string{"/pods", "/jobs/"} {
 		y, a := newYard(t, nil, nil), launchable("default")

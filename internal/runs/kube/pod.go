@@ -20,22 +20,22 @@ const (
 	workDir = "/tidemill/work"
 	shmDir  = "/dev/shm"
 
-	// An attempt's folder is below the one that is mounted, which nobody can
-	// remove and make anew.
+	// An attempt's folder is below the mounted folder, because a mount point cannot be removed and
+	// made again.
 	attemptDir = workDir + "/attempt"
 
 	volumeBin  = "tidemill-bin"
 	volumeWork = "tidemill-work"
 	volumeShm  = "tidemill-shm"
 
-	// nobody is who the command runs as where the recipe does not say.
+	// The user id of the command if the recipe names none.
 	nobody = int64(65532)
 
 	defaultResource = "nvidia.com/gpu"
 )
 
-// install copies the agent to where the user's container finds it: so any image
-// is as good as another.
+// install returns the init container that copies the agent into the pod, so that the user's image
+// needs no agent.
 func (s site) install() corev1.Container {
 	least := corev1.ResourceList{corev1.ResourceCPU: cores(0.01), corev1.ResourceMemory: bytesOf(32 << 20)}
 	return corev1.Container{Name: containerInstall, Image: s.image, Command: []string{"/tidemill-agent", "install", binDir},
@@ -44,18 +44,18 @@ func (s site) install() corev1.Container {
 		SecurityContext: confined()}
 }
 
-// run is the container of the user's image.
+// run returns the container of the user's image.
 func (s site) run(a scheduler.Attempt, p config.Pool, t part) corev1.Container {
 	return corev1.Container{Name: containerRun, Image: a.Plan.Image, Command: []string{binDir + "/agent", "run"},
 		Env:             append(s.env(a, p, t), secretEnv(a.Plan.Secrets)...),
 		Resources:       resources(t, p),
 		VolumeMounts:    mounts(a.Plan.Inside),
 		SecurityContext: confined(),
-		// Where an agent has had no chance to say why it ends, its last lines do.
+		// If an agent ends without a report, its last lines explain why.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError}
 }
 
-// env is what the agent has to know. None of it reaches the command.
+// env returns the agent's environment. The agent does not pass it to the command.
 func (s site) env(a scheduler.Attempt, p config.Pool, t part) []corev1.EnvVar {
 	all := []corev1.EnvVar{
 		{Name: agent.EnvGateway, Value: s.gateway}, {Name: agent.EnvAttempt, Value: a.Name}, {Name: agent.EnvToken, Value: a.Token},
@@ -78,7 +78,7 @@ func fieldEnv(name, path string) corev1.EnvVar {
 	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
 }
 
-// secretEnv are the user's own secrets, which we never see.
+// secretEnv returns variables with the user's secrets. Our processes never read the values.
 func secretEnv(refs map[string]string) (all []corev1.EnvVar) {
 	for _, variable := range slices.Sorted(maps.Keys(refs)) {
 		name, key, _ := strings.Cut(refs[variable], "/")
@@ -88,8 +88,8 @@ func secretEnv(refs map[string]string) (all []corev1.EnvVar) {
 	return all
 }
 
-// resources asks for processors and lets more be had where they are idle, which
-// memory and GPUs are not given back from.
+// resources requests CPU without a limit, so that a pod may use idle cores. Memory and GPUs have
+// limits, because they cannot be taken back.
 func resources(t part, p config.Pool) corev1.ResourceRequirements {
 	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
 	if t.cpu > 0 {
@@ -120,8 +120,7 @@ func bytesOf(n int64) resource.Quantity { return *resource.NewQuantity(n, resour
 
 func count(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
 
-// podSecurity is as strict as a pod of a stranger's image can be, but for whom
-// the recipe wants it to run as.
+// podSecurity returns a strict security context. Only the user of the recipe can weaken it.
 func podSecurity(user *int64) *corev1.PodSecurityContext {
 	sc := &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
 	if user != nil && *user == 0 {
@@ -141,7 +140,7 @@ func confined() *corev1.SecurityContext {
 	return &corev1.SecurityContext{AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
 }
 
-// volumes are ours and those of the recipe.
+// volumes returns our volumes and those of the recipe.
 func volumes(in tidemill.Inside) []corev1.Volume {
 	all := []corev1.Volume{emptyDir(volumeBin, nil), emptyDir(volumeWork, nil)}
 	if in.Shm > 0 {
@@ -183,7 +182,7 @@ func mounts(in tidemill.Inside) []corev1.VolumeMount {
 	return all
 }
 
-// place says which nodes take a pod of a pool, and which of them it likes best.
+// place sets which nodes a pod of a pool may use, and which it prefers.
 func place(spec *corev1.PodSpec, plan tidemill.Plan, p config.Pool) {
 	spec.NodeSelector = maps.Clone(p.Nodes)
 	for _, t := range p.Tolerations {
@@ -192,17 +191,17 @@ func place(spec *corev1.PodSpec, plan tidemill.Plan, p config.Pool) {
 	}
 	order := slices.Clone(p.Cards.NewestFirst)
 	if plan.Priority <= 0 {
-		slices.Reverse(order) // who has time leaves the newest to who has none
+		slices.Reverse(order) // runs without priority leave the newest cards to others
 	}
 	if likes := weights(p.Cards.Label, order); len(likes) > 0 {
 		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: likes}}
 	}
 }
 
-// weights like the first card best, and each that follows evenly less. They are
-// wishes: what is free is taken.
+// weights returns preferences that fall evenly from the first card to the last. A pod still takes
+// any free card.
 func weights(label string, order []string) (all []corev1.PreferredSchedulingTerm) {
-	const most, least = 100, 1 // as Kubernetes has them
+	const most, least = 100, 1 // bounds of Kubernetes
 	for i, card := range order {
 		weight := most
 		if last := len(order) - 1; last > 0 {
@@ -213,8 +212,7 @@ func weights(label string, order []string) (all []corev1.PreferredSchedulingTerm
 	return all
 }
 
-// keepOff has a pod that needs no GPU leave the nodes with cards to others, as
-// long as there are others.
+// keepOff makes a pod without GPUs prefer nodes without cards.
 func keepOff(spec *corev1.PodSpec, p config.Pool) {
 	if p.Cards.Label == "" {
 		return

@@ -19,15 +19,14 @@ import (
 )
 
 const (
-	// lookEvery is how often all scorers' lags are asked for: the first event at
-	// a scorer without a replica waits as long at most until somebody notices.
+	// lookEvery is the interval at which the lags of all scorers are read. The first event for a
+	// scorer without replicas waits at most this long until it is noticed.
 	lookEvery = 400 * time.Millisecond
-	lagFor    = 5 * time.Second // an answer is waited for
+	lagFor    = 5 * time.Second // timeout of reading the lags
 )
 
-// Scale keeps as many replicas of each scorer's Deployment as its lag asks for,
-// until the context ends. Several may do so at once: they ask the same questions,
-// and set a number rather than change one.
+// Scale sets the replicas of each scorer's Deployment according to its lag, until the context ends.
+// Several processes may do so at once, because they see the same lags and set an absolute number.
 func (c *Cluster) Scale(ctx context.Context, lag func(ctx context.Context, scorer config.Scorer) (Lag, error)) error {
 	s := &scaler{Cluster: c, lag: lag, tides: map[string]tide{}, outage: outage{log: c.log, says: "the lag of a scorer cannot be told; its replicas stay"},
 		away: outage{log: c.log, says: awayWords}}
@@ -50,13 +49,13 @@ func (c *Cluster) Scale(ctx context.Context, lag func(ctx context.Context, score
 	return nil
 }
 
-// scaler is what Scale works with.
+// scaler is the state of Scale.
 type scaler struct {
 	*Cluster
 	lag          func(context.Context, config.Scorer) (Lag, error)
 	deployments  *gathered[*appsv1.Deployment]
 	outage, away outage
-	tides        map[string]tide // by scorer; of round alone
+	tides        map[string]tide // by scorer; used by round only
 }
 
 func wordsOfDeployment(d *appsv1.Deployment) []string { return []string{d.Labels[LabelScorer]} }
@@ -65,7 +64,7 @@ func trimDeployment(d *appsv1.Deployment) {
 	d.ManagedFields, d.Spec.Template = nil, corev1.PodTemplateSpec{}
 }
 
-// look is what one scorer's Deployment and lag are.
+// look holds the Deployment and the lag of one scorer.
 type look struct {
 	scorer     config.Scorer
 	deployment *appsv1.Deployment
@@ -73,7 +72,7 @@ type look struct {
 	err        error
 }
 
-// round looks at all scorers at once, and then changes what is to be changed.
+// round reads the lags of all scorers in parallel, and then sets their replicas.
 func (s *scaler) round(ctx context.Context) {
 	looks := s.looks(ctx)
 	there := make(map[string]tide, len(looks))
@@ -98,11 +97,11 @@ func (s *scaler) round(ctx context.Context) {
 	s.tides = there
 }
 
-// looks asks for the lags of all scorers that have a Deployment.
+// looks reads the lags of all scorers that have a Deployment.
 func (s *scaler) looks(ctx context.Context) (all []look) {
 	for _, scorer := range s.o.Config().Scorers {
 		of := s.deployments.of(scorer.Name)
-		if len(of) == 0 { // it runs elsewhere, or not at all
+		if len(of) == 0 { // the scorer has no Deployment here
 			continue
 		}
 		slices.SortFunc(of, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
@@ -125,8 +124,8 @@ func replicasOf(d *appsv1.Deployment) int {
 	return int(*d.Spec.Replicas)
 }
 
-// set changes the replicas through the subresource for that: the right to it is
-// no right to change what the Deployment runs.
+// set changes the replicas through the scale subresource, because the right to use it does not
+// allow changes of the pods.
 func (s *scaler) set(ctx context.Context, scorer string, d *appsv1.Deployment, have, n int, l Lag) error {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"replicas": n}})
 	if err != nil {
@@ -147,43 +146,42 @@ func (s *scaler) set(ctx context.Context, scorer string, d *appsv1.Deployment, h
 	return nil
 }
 
-// Lag is how a scorer stands.
+// Lag describes the work that waits for a scorer.
 type Lag struct {
-	Behind     int64     // events that its group has yet to pass
-	Newest     time.Time // when its stream was last seen to grow
-	Partitions int       // of its stream; 0 is not known
-	// Held says that events are parked until their models come. By itself that
-	// needs no scorer: a model that never comes would keep one for ever. But
-	// whenever Models is another number than before, one of them may have come.
+	Behind     int64     // number of events that its group has not read
+	Newest     time.Time // time at which its stream was last seen to grow
+	Partitions int       // number of its stream's partitions; 0 if not known
+	// Held reports that events are parked until their models exist. That alone needs no replica,
+	// because a model that never comes would keep one for ever. If Models has changed too, one of
+	// these models may exist now.
 	Held   bool
-	Models int64 // changes whenever some model's champion does
+	Models int64 // changes with each change of a champion
 }
 
 const (
-	// calm is how long fewer replicas must be enough before one is taken away.
+	// calm is the time for which fewer replicas must be enough before one is removed.
 	calm = 30 * time.Second
-	// calmest is as long as that is put off for one that comes to be missed.
+	// calmest is the longest such time for a scorer that needed a removed replica again.
 	calmest = 10 * time.Minute
 )
 
-// tide is what is remembered of a scorer between two looks. It follows from what
-// was seen and from nothing that was done here: whoever else scales is seen too.
+// tide is the memory of a scorer between two looks. It depends only on the observed Deployment, not
+// on this process's own changes, so scaling by other processes counts too.
 type tide struct {
-	have   int       // replicas, at the last look
-	busy   time.Time // there was something to do
-	low    time.Time // since then fewer would be enough; zero if they would not
-	fell   time.Time // one was taken away
+	have   int       // replicas at the last look
+	busy   time.Time // last time at which the scorer had work
+	low    time.Time // time since which fewer replicas would be enough; zero if they would not
+	fell   time.Time // time of the last removal of a replica
 	calm   time.Duration
 	models int64
-	known  bool // this is not the first look
+	known  bool // there was a look before
 }
 
-// want is how many replicas a scorer should have, and what to remember. Up it goes
-// at once and as far as the lag asks, for whoever waits for a score waits now. Down
-// it goes by one, and only when fewer have been enough for a while: that there is
-// no lag may be what the many are good for. If one that was taken away is missed,
-// the next is taken more slowly, so that it does not come and go for ever. When
-// nothing has come for long enough, all go that may.
+// want returns the number of replicas that a scorer should have, and the new memory. It scales up
+// at once to the number that the lag needs, because events wait. It scales down by one replica, and
+// only when fewer have been enough for a while, because the lag may be low only thanks to the many
+// replicas. If a removed replica is needed again, the next removal waits longer, so that the number
+// does not go up and down for ever. If no event has come for r.Idle, it scales down to r.Min.
 func want(t tide, l Lag, have int, r config.Replicas, now time.Time) (int, tide) {
 	t = t.look(l, have, now)
 	n := asked(l, r)
@@ -214,7 +212,7 @@ func want(t tide, l Lag, have int, r config.Replicas, now time.Time) (int, tide)
 	return have - 1, t
 }
 
-// look takes in what has changed since the last look.
+// look updates the memory with the changes since the last look.
 func (t tide) look(l Lag, have int, now time.Time) tide {
 	if !t.known {
 		t.have, t.calm, t.busy = have, calm, now
@@ -225,7 +223,7 @@ func (t tide) look(l Lag, have int, now time.Time) tide {
 	switch {
 	case have < t.have:
 		t.fell, t.low = now, time.Time{}
-	case have > t.have && !t.fell.IsZero() && now.Sub(t.fell) < 2*t.calm: // it is missed
+	case have > t.have && !t.fell.IsZero() && now.Sub(t.fell) < 2*t.calm: // the removed replica is needed again
 		t.calm = min(2*t.calm, calmest)
 	case have > t.have:
 		t.calm = calm
@@ -234,7 +232,7 @@ func (t tide) look(l Lag, have int, now time.Time) tide {
 	return t
 }
 
-// asked is how many replicas the lag is worth.
+// asked returns the number of replicas that the lag needs.
 func asked(l Lag, r config.Replicas) int {
 	if l.Behind <= 0 {
 		return 0

@@ -32,8 +32,8 @@ func (s *apiServer) replicas() int64 {
 	return -1
 }
 
-// A scorer without a replica gets one when something comes, through outages of
-// Kafka and of the API server, whoever else scales it.
+// A scorer without a replica gets one when an event comes. Outages of Kafka and of the API server
+// do not prevent later changes.
 func TestAScorerWakesAndSleeps(t *testing.T) {
 	s := startAPIServer(t)
 	s.put("Deployment", "/apis/apps/v1/deployments", &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "prod-scorer-intents",
@@ -81,7 +81,7 @@ func TestAScorerWakesAndSleeps(t *testing.T) {
 	}
 }
 
-// changes is how often somebody changed an object.
+// changes returns how often an object was scaled.
 func (s *apiServer) changes(name string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,18 +135,18 @@ func TestHowManyReplicasALagAsksFor(t *testing.T) {
 	}
 }
 
-// A day with a tide in it, looked at every lookEvery: what has to be there is
-// there at once, and nothing comes and goes.
+// Four hours with more than two hours of load, looked at every half second: replicas come at once,
+// and their number does not go up and down.
 func TestScalingDoesNotFlap(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
 	var state tide
 	have, ups, downs := 0, 0, 0
-	var behind, each float64 = 0, 900 // events a second that one replica scores
+	var behind, each float64 = 0, 900 // each is the number of events that one replica scores per second
 	for second := range 4 * 3600 {
-		rate := 0.0 // of events that come
+		rate := 0.0 // events per second
 		if second >= 600 && second < 3*3600 {
-			rate = 1500 // two replicas are enough, and one is not
+			rate = 1500 // needs two replicas
 		}
 		for range 2 {
 			now = now.Add(500 * time.Millisecond)

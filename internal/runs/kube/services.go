@@ -19,12 +19,12 @@ type Services struct {
 
 	mu    sync.RWMutex
 	all   map[string]service
-	known bool  // they have been listed once
-	fault error // of the following; nil is well
+	known bool  // all services were listed once
+	fault error // last error of the watch; nil if it works
 }
 
-// Services begins to follow them until the context ends, or the cluster closes. It
-// returns before it knows any.
+// Services starts to follow the Knative Services until the context ends. It returns before it has
+// listed them.
 func (c *Cluster) Services(ctx context.Context) (*Services, error) {
 	s := &Services{namespace: c.namespace, all: map[string]service{}}
 	c.all.Go(func() {
@@ -38,15 +38,12 @@ func (c *Cluster) Services(ctx context.Context) (*Services, error) {
 	return s, nil
 }
 
-// ErrElsewhere is why a service is never found.
+// ErrElsewhere is the error for a service in another namespace.
 var ErrElsewhere = errors.New("it lies in another namespace, which this install may not look into,")
 
-// Resolve is where a service is called, from within the cluster if it has an
-// address there. What is not ready has an error that says so; it passes, or it has
-// none.
-//
-// A name may say its namespace. We see into our own alone, which does not pass:
-// ErrElsewhere.
+// Resolve returns the URL of a service, inside the cluster if it has one there. A service that is
+// not ready or missing is an error that may pass. A name may include a namespace. For any but our
+// own, the error is ErrElsewhere, which does not pass.
 func (s *Services) Resolve(name string) (*url.URL, error) {
 	if namespace, in, ok := strings.Cut(name, "/"); ok {
 		if namespace != s.namespace {
@@ -71,15 +68,15 @@ func (s *Services) Resolve(name string) (*url.URL, error) {
 	return &at, nil
 }
 
-// Check says how the following goes; nil is well. What was known before a fault
-// still counts.
+// Check returns the last error of the watch; nil if it works. Services known before an error still
+// resolve.
 func (s *Services) Check() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.fault
 }
 
-// fails notes a fault, and tells whether it is news.
+// fails stores an error, and reports whether it differs from the last one.
 func (s *Services) fails(err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +85,7 @@ func (s *Services) fails(err error) bool {
 	return news
 }
 
-// explain says what to do about the faults that do not pass by themselves.
+// explain adds advice to errors that do not pass by themselves.
 func (s *Services) explain(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -99,13 +96,13 @@ func (s *Services) explain(err error) error {
 	return err
 }
 
-// listed is where the reflector puts what it reads.
+// listed is the store of the reflector.
 type listed struct{ *Services }
 
-// Add is of cache.ReflectorStore.
+// Add implements cache.ReflectorStore.
 func (s listed) Add(o any) error { return s.take(o) }
 
-// Update is of cache.ReflectorStore.
+// Update implements cache.ReflectorStore.
 func (s listed) Update(o any) error { return s.take(o) }
 
 func (s listed) take(o any) error {
@@ -119,7 +116,7 @@ func (s listed) take(o any) error {
 	return nil
 }
 
-// Delete is of cache.ReflectorStore.
+// Delete implements cache.ReflectorStore.
 func (s listed) Delete(o any) error {
 	one, ok := o.(*servingv1.Service)
 	if !ok {
@@ -131,7 +128,7 @@ func (s listed) Delete(o any) error {
 	return nil
 }
 
-// Replace is of cache.ReflectorStore.
+// Replace implements cache.ReflectorStore.
 func (s listed) Replace(list []any, _ string) error {
 	all := make(map[string]service, len(list))
 	for _, o := range list {
@@ -147,18 +144,17 @@ func (s listed) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync is of cache.ReflectorStore.
+// Resync implements cache.ReflectorStore.
 func (s listed) Resync() error { return nil }
 
-// service is what counts of one.
+// service is the state of one Knative Service.
 type service struct {
-	at  *url.URL // nil while it is not ready
-	why string   // it is not
+	at  *url.URL // nil if it is not ready
+	why string   // reason why it is not ready
 }
 
-// serviceOf reads what a service says of itself. It is ready as long as its route leads
-// somewhere: beside a revision that does not come up, or is coming, the one before
-// goes on answering.
+// serviceOf reads a service's status. It is ready as long as its route is ready: if a new revision
+// starts or fails, the previous revision still answers.
 func serviceOf(s *servingv1.Service) service {
 	if s.DeletionTimestamp != nil {
 		return service{why: "it is being deleted"}
@@ -176,7 +172,7 @@ func serviceOf(s *servingv1.Service) service {
 	return service{at: to.URL()}
 }
 
-// unready is what its conditions say, the whole's first.
+// unready returns the reason in its conditions, Ready first.
 func unready(s *servingv1.Service) string {
 	for _, kind := range []string{string(servingv1.ServiceConditionReady), string(servingv1.ServiceConditionConfigurationsReady), string(servingv1.ServiceConditionRoutesReady)} {
 		for _, c := range s.Status.Conditions {

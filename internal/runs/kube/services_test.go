@@ -19,7 +19,7 @@ const (
 	knativePath     = "/apis/serving.knative.dev/v1/namespaces/ml/services/"
 )
 
-// followed are the services of an API server.
+// followed is an API server with its followed services.
 type followed struct {
 	*apiServer
 	*Services
@@ -40,7 +40,7 @@ func (s *apiServer) follow() *followed {
 	return &followed{s, all}
 }
 
-// resolves waits until a service resolves to an address, or fails so.
+// resolves waits until a service resolves to an address, or fails with an error.
 func (f *followed) resolves(name, want string) {
 	f.Helper()
 	f.soon(name+" resolves to "+want, func() bool {
@@ -51,7 +51,7 @@ func (f *followed) resolves(name, want string) {
 
 func (f *followed) set(s *servingv1.Service) { f.put("Service", knativeServices, s) }
 
-// standing is a service whose conditions and address are these.
+// standing returns a service with an address and conditions.
 func standing(name, address string, conditions ...string) *servingv1.Service {
 	s := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, c := range conditions {
@@ -94,7 +94,7 @@ func TestServicesAreFollowed(t *testing.T) {
 	}
 }
 
-// refuseWith has the server answer everybody so; 0 is that it works again.
+// refuseWith makes the server answer all requests with a status; 0 makes it work again.
 func (s *apiServer) refuseWith(status int) {
 	s.mu.Lock()
 	s.refuse = func(*http.Request) int { return status }
@@ -102,8 +102,8 @@ func (s *apiServer) refuseWith(status int) {
 	s.hangUp()
 }
 
-// While the API server is away, what was known holds; what has changed meanwhile
-// is known as soon as it is back.
+// While the API server is down, services keep their last known state. Changes are seen once it is
+// back.
 func TestServicesOutliveAnOutage(t *testing.T) {
 	t.Parallel()
 	f := startAPIServer(t).follow()

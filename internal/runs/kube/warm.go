@@ -14,12 +14,10 @@ import (
 	"tidemill.dev/internal/runs/warmpods"
 )
 
-// maxStale is how many pods in a row may turn out to have gone before it is not
-// worth to ask for another.
+// maxStale is the number of unusable pods in a row after which takeOver gives up.
 const maxStale = 3
 
-// takeOver gives an attempt to a pod that has done its own and waits; false if
-// none does. Who asks for a pod gets none that anybody else gets.
+// takeOver gives an attempt to a waiting pod; false if none waits. No two callers get the same pod.
 func (l *launcher) takeOver(ctx context.Context, a scheduler.Attempt) (bool, error) {
 	for range maxStale {
 		pod, there, err := l.c.o.Warm.Take(ctx, warmpods.Shape(a.Plan))
@@ -38,14 +36,12 @@ func (l *launcher) takeOver(ctx context.Context, a scheduler.Attempt) (bool, err
 	return false, nil
 }
 
-// hand makes sure of a pod, has it bear the attempt's name, and then tells it. In
-// this order: who looks for the attempt finds it from the moment on that it may
-// have begun. A pod that is not what it said is told to leave.
-//
-// Where the pod cannot be told, nobody knows whether it was. The attempt counts
-// as lost then: to make it a Job as well could have it run twice with one token.
-// So it does where nobody knows what the pod is called: its end would be taken for
-// that of the Job beside it. Where somebody else has told it something since, it surely was not.
+// hand checks a pod, labels it with the attempt's name, and then gives it the attempt. In this
+// order, the attempt is found by its label as soon as it may have begun. A pod that is not what it
+// reported is asked to leave. If Give fails, the pod may have received the attempt or not. The
+// attempt is lost then, because a Job for it could run it a second time with the same token. It is
+// also lost if the pod's label is uncertain, because the end of the pod would count as the end of
+// the Job. With ErrTaken, the pod certainly did not receive it.
 func (l *launcher) hand(ctx context.Context, pod warmpods.Pod, a scheduler.Attempt) (bool, error) {
 	was, err := l.rename(ctx, pod, a)
 	if errors.Is(err, errUnsure) {
@@ -64,11 +60,10 @@ func (l *launcher) hand(ctx context.Context, pod warmpods.Pod, a scheduler.Attem
 	return true, err
 }
 
-// errUnsure is in an error after which a pod may be called either way.
+// errUnsure marks an error after which the pod may have the old or the new label.
 var errUnsure = errors.New("it may bear the attempt's name by now")
 
-// dismiss tells a pod that was taken to leave. One that is not ours any more is
-// told by others.
+// dismiss asks a taken pod to leave, unless another launcher has it by now.
 func (l *launcher) dismiss(ctx context.Context, pod warmpods.Pod) error {
 	if err := l.c.o.Warm.Give(ctx, pod, warmpods.Offer{}); err != nil && !errors.Is(err, warmpods.ErrTaken) {
 		return fmt.Errorf("have the pod %s leave: %w", pod.Name, err)
@@ -76,9 +71,8 @@ func (l *launcher) dismiss(ctx context.Context, pod warmpods.Pod) error {
 	return nil
 }
 
-// rename has a pod bear the labels of another attempt, if it still is what it
-// said: nobody has changed it between the look and the change. It is the pod as
-// it was; nil if it is not to be had.
+// rename gives a pod the labels of another attempt, if its state agrees with its report and does
+// not change in between. It returns the pod as it was; nil if the pod cannot be used.
 func (l *launcher) rename(ctx context.Context, pod warmpods.Pod, a scheduler.Attempt) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, callFor)
 	defer cancel()
@@ -106,7 +100,7 @@ func (l *launcher) rename(ctx context.Context, pod warmpods.Pod, a scheduler.Att
 	return is, nil
 }
 
-// patch changes what a pod is called.
+// patch changes a pod's labels and annotations.
 func (l *launcher) patch(ctx context.Context, pod string, metadata map[string]any) error {
 	text, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err == nil {
@@ -118,9 +112,9 @@ func (l *launcher) patch(ctx context.Context, pod string, metadata map[string]an
 	return nil
 }
 
-// waits reports whether a pod is the one that said it waits: it has not ended, and
-// nobody has had it do something else. That it runs it has said itself; the node
-// tells the API server so only a second later.
+// waits reports whether a pod is the one that reported that it waits: it has not ended, and it has
+// the label of its last attempt. Its phase need not be Running, because the kubelet reports that up
+// to a second later.
 func waits(is *corev1.Pod, said warmpods.Pod, install string) bool {
 	return is.Status.Phase != corev1.PodSucceeded && is.Status.Phase != corev1.PodFailed && is.DeletionTimestamp == nil &&
 		is.Labels[LabelInstall] == install && is.Labels[LabelAttempt] == said.Attempt

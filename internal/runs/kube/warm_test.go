@@ -21,7 +21,7 @@ import (
 	"tidemill.dev/internal/runs/warmpods"
 )
 
-// stove is a yard with a book of pods that wait.
+// stove is a yard with a list of waiting pods.
 type stove struct {
 	*yard
 	redis *miniredis.Miniredis
@@ -29,7 +29,7 @@ type stove struct {
 	calls chan heard
 }
 
-// heard is what a pod that waits was told.
+// heard is the answer to a waiting pod.
 type heard struct {
 	warmpods.Offer
 	ok bool
@@ -51,7 +51,7 @@ func newStove(t testing.TB, before func(w http.ResponseWriter, r *http.Request) 
 
 const lastDone, itsPod = "before-1", "/api/v1/namespaces/ml/pods/before-1-x"
 
-// waits has a pod wait that did another attempt, until it is told something.
+// waits makes a pod wait that has run another attempt, until it gets an answer.
 func (s *stove) waits(a scheduler.Attempt) {
 	s.Helper()
 	pod := warmpods.Pod{Name: lastDone + "-x", Attempt: lastDone, Pool: "gpu", Shape: warmpods.Shape(a.Plan)}
@@ -76,7 +76,7 @@ func (s *stove) hears() heard {
 	}
 }
 
-// pod puts the pod there that says it waits.
+// pod makes the waiting pod in the cluster.
 func (s *stove) pod(set func(*corev1.Pod)) {
 	s.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: lastDone + "-x", Labels: map[string]string{
@@ -99,8 +99,8 @@ func (s *stove) jobs() (all []string) {
 	return all
 }
 
-// A pod that waits gets the next attempt, and bears its name by then: no Job is
-// made, and whoever looks for the attempt finds it.
+// A waiting pod gets the label of the next attempt, then the attempt. No Job is made, and the
+// attempt is found by its label.
 func TestAPodThatWaitsGetsTheNext(t *testing.T) {
 	s, a := newStove(t, nil), launchable("gpu")
 	s.pod(nil)
@@ -134,7 +134,7 @@ func launchableAs(pool string, number int) scheduler.Attempt {
 	return a
 }
 
-// A pod that is not what it said leaves, and the attempt gets a Job.
+// A pod that is not what it reported is asked to leave, and the attempt gets a Job.
 func TestAPodThatIsNotWhatItSaid(t *testing.T) {
 	for name, put := range map[string]func(s *stove){
 		"is gone":              func(*stove) {},
@@ -158,8 +158,7 @@ func TestAPodThatIsNotWhatItSaid(t *testing.T) {
 	}
 }
 
-// Between the look at a pod and its new name it may be changed: then it is not
-// had, for nobody knows what it is by now.
+// A pod that changes between the look and its new label is not used, because its state is unknown.
 func TestAPodThatChangesMeanwhile(t *testing.T) {
 	var s *stove
 	var changed atomic.Bool
@@ -178,7 +177,7 @@ func TestAPodThatChangesMeanwhile(t *testing.T) {
 	}
 }
 
-// Without the book, an attempt costs a pod more and is launched all the same.
+// Without the list of waiting pods, an attempt is launched in a new pod.
 func TestLaunchWithoutTheBook(t *testing.T) {
 	s, a := newStove(t, nil), launchable("gpu")
 	s.redis.Close()
@@ -188,7 +187,7 @@ func TestLaunchWithoutTheBook(t *testing.T) {
 	}
 }
 
-// Where nobody knows whether the pod was told, the attempt is nobody else's.
+// If it is unknown whether the pod got the attempt, no Job is made for it.
 func TestAPodThatCannotBeTold(t *testing.T) {
 	var s *stove
 	s = newStove(t, func(_ http.ResponseWriter, r *http.Request) bool {
@@ -206,8 +205,8 @@ func TestAPodThatCannotBeTold(t *testing.T) {
 	s.redis.SetError("")
 }
 
-// Where nobody knows what the pod is called it leaves, and there is no Job whose
-// end its own could be taken for.
+// If it is unknown which label the pod has, it is asked to leave. No Job is made, because the pod's
+// end could be taken for the Job's.
 func TestAPodThatMayBearTheName(t *testing.T) {
 	var s *stove
 	s = newStove(t, func(_ http.ResponseWriter, r *http.Request) bool {
@@ -228,14 +227,14 @@ func TestAPodThatMayBearTheName(t *testing.T) {
 	}
 }
 
-// A pod that has been given something else since is given back its name.
+// A pod that got another attempt in between gets its old label back.
 func TestAPodThatAnotherHasTold(t *testing.T) {
 	var s *stove
 	var told atomic.Bool
 	a := launchable("gpu")
 	s = newStove(t, func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPatch && told.CompareAndSwap(false, true) {
-			s.redis.FlushAll() // the pod waits anew
+			s.redis.FlushAll() // the pod waits again
 			s.soon("another takes it", func() bool {
 				pod, ok, err := s.book.Take(r.Context(), warmpods.Shape(a.Plan))
 				return err == nil && ok && s.book.Give(r.Context(), pod, warmpods.Offer{Attempt: "other-1"}) == nil
@@ -254,8 +253,7 @@ func TestAPodThatAnotherHasTold(t *testing.T) {
 	}
 }
 
-// Pods that work together, and those of a pool that does not linger, are no use
-// to others, and ask for none.
+// Attempts of several workers, and of a pool that does not linger, do not use waiting pods.
 func TestWhoAsksForNoPod(t *testing.T) {
 	s := newStove(t, nil)
 	for _, a := range []scheduler.Attempt{launchable("default"), attemptTogether()} {

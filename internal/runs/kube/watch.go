@@ -18,28 +18,26 @@ import (
 	"tidemill.dev/internal/runs/scheduler"
 )
 
-// WatchOptions say whom to tell.
+// WatchOptions holds the foreman and the ledger that Watch reports to.
 type WatchOptions struct {
 	Foreman *scheduler.Foreman
 	Ledger  *ledger.Ledger
 }
 
 const (
-	watchers   = 8 // attempts that are looked at at once
+	watchers   = 8 // attempts that are looked at in parallel
 	sweepEvery = time.Second
-	breath     = 50 * time.Millisecond // between two sweeps, however much happens
+	breath     = 50 * time.Millisecond // shortest pause between two sweeps
 	firstRetry = 20 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
 
-// Watch tells what becomes of attempts' pods and no agent can tell, and removes
-// what is over, until the context ends. Several may watch at once: what one says
-// the others find said.
-//
-// It is a queue of attempts' names. Whatever happens to a Job or a pod puts a name
-// on it, and who takes one looks at all there is of the attempt now, here and in
-// the ledger. Nothing is told by the event itself, so that a missed one is caught
-// up with by the next, and by the sweep.
+// Watch reports states and ends of attempts' pods that no agent can report, and removes the Jobs of
+// ended attempts, until the context ends. Several controllers may watch at once: each finds in the
+// ledger what another has reported. It is a queue of attempts' names. Each event of a Job or a pod
+// adds a name. A worker takes a name and looks at the attempt's present state, in the cluster and
+// in the ledger. The event itself carries no information, so a missed event is repaired by the next
+// one or by the sweep.
 func (c *Cluster) Watch(ctx context.Context, o WatchOptions) error {
 	if o.Foreman == nil || o.Ledger == nil {
 		return errors.New("watch the cluster: it needs a foreman and a ledger")
@@ -62,10 +60,8 @@ func (c *Cluster) Watch(ctx context.Context, o WatchOptions) error {
 	return nil
 }
 
-// watcher is what Watch works with.
-//
-// Who owns what: pods and jobs are the reflectors'; the memory of an attempt is
-// of whoever has its name from the queue, which gives it to one at a time.
+// watcher is the state of Watch. The reflectors own pods and jobs. The worker that took an
+// attempt's name from the queue owns its memory; the queue gives a name to one worker at a time.
 type watcher struct {
 	*Cluster
 	o      WatchOptions
@@ -75,13 +71,13 @@ type watcher struct {
 	outage outage
 	now    func() time.Time
 
-	full [2]chan struct{} // closed once all pods, all Jobs have been listed
+	full [2]chan struct{} // closed once all pods, and all Jobs, have been listed
 
 	mu     sync.Mutex
 	recall map[string]*recalled // by attempt
 }
 
-// recalled is what is remembered of an attempt.
+// recalled is the memory of an attempt.
 type recalled struct {
 	first     time.Time
 	gone      []*corev1.Pod
@@ -101,7 +97,7 @@ func newWatcher(c *Cluster, o WatchOptions) *watcher {
 	return w
 }
 
-// listed waits until what there is not is known not to be.
+// listed waits until all pods and Jobs have been listed.
 func (w *watcher) listed(ctx context.Context) bool {
 	for _, full := range w.full {
 		select {
@@ -124,7 +120,7 @@ func (w *watcher) work(ctx context.Context) {
 		switch {
 		case err != nil && ctx.Err() == nil:
 			w.metrics.failures.Inc()
-			if w.queue.NumRequeues(name) == loud { // what passes is no news
+			if w.queue.NumRequeues(name) == loud { // short failures are not logged
 				w.log.Warn("an attempt in the cluster cannot be dealt with; it is tried again", "run", name, "reason", err)
 			}
 			w.queue.AddRateLimited(name)
@@ -138,12 +134,12 @@ func (w *watcher) work(ctx context.Context) {
 	}
 }
 
-// loud is how often something fails before a person should know.
+// loud is the number of failures after which one is logged.
 const loud = 5
 
-// sweeps looks at what no event of the cluster tells of: attempts that count no
-// more. It does so whenever the ledger has come on, for a GPU is held until its pod
-// has gone, and now and then at all of them.
+// sweeps queues attempts that have ended in the ledger, for which the cluster sends no event. It
+// queues new ones whenever the ledger changes, because a pod holds its GPU until it is gone, and
+// all of them every sweepEvery.
 func (w *watcher) sweeps(ctx context.Context) {
 	var (
 		over map[string]bool
@@ -154,7 +150,7 @@ func (w *watcher) sweeps(ctx context.Context) {
 		if now := w.now(); now.Sub(last) >= sweepEvery {
 			last, known = now, nil
 		}
-		if is, err := w.over(ctx); err == nil { // nothing is decided while the ledger catches up
+		if is, err := w.over(ctx); err == nil { // the ledger answers an error while it catches up
 			over = is
 			for name := range over {
 				if !known[name] {
@@ -168,8 +164,7 @@ func (w *watcher) sweeps(ctx context.Context) {
 	}
 }
 
-// over are the attempts that there is something of and that are under way no
-// more.
+// over returns the attempts that have pods or Jobs and are not under way.
 func (w *watcher) over(ctx context.Context) (map[string]bool, error) {
 	underWay, err := w.o.Ledger.UnderWay(ctx)
 	if err != nil {
@@ -180,7 +175,7 @@ func (w *watcher) over(ctx context.Context) (map[string]bool, error) {
 	return all, nil
 }
 
-// named are the attempts that there is anything of.
+// named returns the attempts that have pods or Jobs.
 func (w *watcher) named() map[string]bool {
 	all := map[string]bool{}
 	w.pods.each(func(p *corev1.Pod) { all[p.Labels[LabelAttempt]] = true })
@@ -188,7 +183,7 @@ func (w *watcher) named() map[string]bool {
 	return all
 }
 
-// podChanged also remembers a pod that has gone: that it has says nothing of why.
+// podChanged also keeps the last state of a deleted pod, which may show why it is gone.
 func (w *watcher) podChanged(was, is *corev1.Pod) {
 	if is == nil {
 		w.mu.Lock()
@@ -211,7 +206,7 @@ func (w *watcher) jobChanged(was, is *batchv1.Job) {
 	}
 }
 
-// remember is the memory of an attempt; w.mu is held.
+// remember returns the memory of an attempt; w.mu is held.
 func (w *watcher) remember(name string) *recalled {
 	r := w.recall[name]
 	if r == nil {
@@ -227,10 +222,10 @@ func (w *watcher) forget(name string) {
 	delete(w.recall, name)
 }
 
-// awayWords are of the API server.
+// awayWords is the log message of an outage of the API server.
 const awayWords = "the API server does not answer; it is asked again"
 
-// outage says that somebody does not answer, and not at each try.
+// outage logs that a server does not answer, but not at each try.
 type outage struct {
 	log  *slog.Logger
 	says string
@@ -238,7 +233,7 @@ type outage struct {
 	last time.Time
 }
 
-// quietFor is how long the same trouble is not told again.
+// quietFor is the shortest time between two such messages.
 const quietFor = time.Minute
 
 func (o *outage) note(err error) {

@@ -14,43 +14,42 @@ import (
 )
 
 const (
-	// stuckFor is how long what an attempt cannot get out of by itself may last:
-	// a registry that does not answer, a Secret that nobody has made yet.
+	// stuckFor is how long a trouble may last that the attempt cannot end by itself, such as a
+	// registry that does not answer or a missing Secret.
 	stuckFor = 2 * time.Minute
-	// unborn is how long a Job is left alone although nobody knows of its run: the
-	// fact that began it may not have been read here.
+	// unborn is how long a Job of an unknown run is kept: the fact that began the attempt may not
+	// have been read here.
 	unborn = 10 * time.Second
-	// leaving is how long a pod may go on after its attempt has ended, beyond its
-	// linger: its agent is on its way out.
+	// leaving is how long a pod may run after the end of its attempt and its linger, because its
+	// agent needs time to exit.
 	leaving = 10 * time.Second
-	// podless is how long a Job may be without a pod before that is worth a word.
+	// podless is how long a Job may have no pod before that is reported.
 	podless = 5 * time.Second
-	// steady is how long words stand before others take their place: the scheduler
-	// counts nodes anew whenever one comes or goes.
+	// steady is the shortest time between two messages about an attempt, because the scheduler's
+	// message changes with each node that comes or goes.
 	steady = 10 * time.Second
 )
 
-// sight is what there is of an attempt in the cluster, and what this watcher
-// remembers of it.
+// sight holds an attempt's objects in the cluster, and this watcher's memory of it.
 type sight struct {
-	jobs   []*batchv1.Job  // labelled so, or of its pods
-	pods   []*corev1.Pod   // labelled so, whichever Job they are of
-	gone   []*corev1.Pod   // as they were when they were seen last
-	shared map[string]bool // Jobs that pods of other attempts live in
+	jobs   []*batchv1.Job  // Jobs with its label, or of its pods
+	pods   []*corev1.Pod   // pods with its label, of any Job
+	gone   []*corev1.Pod   // deleted pods in their last known state
+	shared map[string]bool // Jobs that have pods of other attempts
 
-	first   time.Time // it was seen
-	stuck   time.Time // its trouble began; zero without one
+	first   time.Time // time at which the attempt was first seen
+	stuck   time.Time // time at which its trouble began; zero without one
 	trouble trouble
-	said    time.Time // of its newest words
+	said    time.Time // time of its last message
 }
 
-// known is what the ledger says of the attempt.
+// known is the attempt in the ledger.
 type known struct {
-	run    *tidemill.Run // nil: it knows none
+	run    *tidemill.Run // nil if the ledger does not know the run
 	number int
 }
 
-// attempt is the one that is meant, if it has begun.
+// attempt returns the attempt; nil if it has not begun.
 func (k known) attempt() *tidemill.Attempt {
 	if k.run == nil || k.number < 1 || k.number > len(k.run.Attempts) {
 		return nil
@@ -58,25 +57,25 @@ func (k known) attempt() *tidemill.Attempt {
 	return &k.run.Attempts[k.number-1]
 }
 
-// underWay reports whether the attempt counts.
+// underWay reports whether the attempt is the current one of its run.
 func (k known) underWay() bool {
 	return k.run != nil && k.run.Attempt() != nil && k.run.Attempt().Number == k.number
 }
 
-// judgement is what is to be done about an attempt.
+// judgement says what to do about an attempt.
 type judgement struct {
 	end      *ending
 	where    tidemill.Where
-	doubtful bool              // the end holds only if nobody has heard of the agent lately
-	seen     *tidemill.RunSeen // said unless it is known
-	trouble  trouble           // to be remembered, and since when
+	doubtful bool              // the end is reported only if the agent sent no beat lately
+	seen     *tidemill.RunSeen // reported unless the run has it already
+	trouble  trouble           // trouble to remember
 	remove   []*batchv1.Job
-	orphan   bool          // what is removed has been forgotten by everybody else
-	again    time.Duration // to be looked at then, though nothing happens; 0 is not
+	orphan   bool          // the removed Jobs did not end by themselves, or belong to no known run
+	again    time.Duration // time until the next look without an event; 0 for none
 }
 
-// conclude decides by what there is now and nothing else, so that it does not matter
-// what was missed, who looks, or how often.
+// conclude decides by the present state only. So it does not matter which events were missed, which
+// controller looks, or how often.
 func conclude(s sight, k known, now time.Time) judgement {
 	switch {
 	case k.underWay():
@@ -87,7 +86,7 @@ func conclude(s sight, k known, now time.Time) judgement {
 	return s.ended(k.attempt(), now)
 }
 
-// unknown is a Job of no run. It may be one that has only just begun.
+// unknown judges a Job of no known run. The run may have only just begun.
 func (s *sight) unknown(now time.Time) judgement {
 	if left := unborn - now.Sub(s.first); left > 0 {
 		return judgement{again: left}
@@ -95,8 +94,8 @@ func (s *sight) unknown(now time.Time) judgement {
 	return judgement{remove: s.removable(), orphan: true}
 }
 
-// ended is an attempt that counts no more. Its pod may linger, and then be another
-// attempt's; it may be on its way out. What is over is removed at once.
+// ended judges an attempt that has ended. Its pod may be exiting, or it may linger and then run
+// another attempt. If the pod is over, its Job is removed at once.
 func (s *sight) ended(a *tidemill.Attempt, now time.Time) judgement {
 	j := judgement{where: s.where()}
 	if j.where.Node != "" || j.where.Image != "" {
@@ -118,17 +117,16 @@ func (s *sight) ended(a *tidemill.Attempt, now time.Time) judgement {
 	return j
 }
 
-// hasSaidAll reports whether the agent of an attempt that has ended has nothing
-// left to do. The end is what it tells last, once the output and the log have been
-// brought away: then nobody needs to wait for its node to see it leave and tell so,
-// which takes a second. Of several workers others may still have something to say,
-// and a pod that lingers waits for another attempt.
+// hasSaidAll reports whether the agent of an ended attempt has nothing left to do. An agent reports
+// the end last, after it has uploaded the output and the log. So the pod can be removed before its
+// kubelet reports its end, which takes a second. It returns false for several workers, because the
+// others may still have to report, and for a pod that lingers.
 func (s *sight) hasSaidAll() bool {
 	together := slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool { return partOf(p) != "" })
 	return !together && len(s.pods) > 0 && s.lingers() == 0
 }
 
-// live is an attempt under way.
+// live judges an attempt under way.
 func (s *sight) live(k known, now time.Time) judgement {
 	j := judgement{where: s.where()}
 	words := ""
@@ -156,8 +154,8 @@ func (s *sight) live(k known, now time.Time) judgement {
 	return j
 }
 
-// ofPart is the end that one pod's end is to the whole attempt. Workers but the
-// first go when they have done their part, without a word.
+// ofPart returns the end of the attempt that follows from the end of one pod. It is nil for a
+// worker other than the first that exits with success, because it has done its part.
 func ofPart(p *corev1.Pod, r *reading) *ending {
 	if r.end == nil || p.Status.Phase == corev1.PodSucceeded && !leads(p) {
 		return nil
@@ -167,7 +165,7 @@ func ofPart(p *corev1.Pod, r *reading) *ending {
 	return &e
 }
 
-// partly names the part of an attempt that words are of, where it has several.
+// partly adds the name of the worker or server to a message, unless it is the first worker.
 func partly(p *corev1.Pod, words string) string {
 	if part := partOf(p); part != "" && !leads(p) {
 		return part + ": " + words
@@ -175,7 +173,7 @@ func partly(p *corev1.Pod, words string) string {
 	return words
 }
 
-// partOf is a worker's or a server's name, as its log lines have it.
+// partOf returns the name of a worker or server, as its log lines have it.
 func partOf(p *corev1.Pod) string {
 	switch index := p.Annotations[batchv1.JobCompletionIndexAnnotation]; {
 	case p.Labels[LabelPart] == partServer:
@@ -186,13 +184,13 @@ func partOf(p *corev1.Pod) string {
 	return ""
 }
 
-// leads reports whether a pod is the one whose agent speaks for the attempt.
+// leads reports whether a pod is the first worker, whose agent reports for the attempt.
 func leads(p *corev1.Pod) bool {
 	index := p.Annotations[batchv1.JobCompletionIndexAnnotation]
 	return p.Labels[LabelPart] != partServer && (index == "" || index == "0")
 }
 
-// inOrder are the pods, the first worker's first and the servers' last.
+// inOrder returns the pods with the first worker first and the servers last.
 func (s *sight) inOrder() []*corev1.Pod {
 	rank := func(p *corev1.Pod) int {
 		index, _ := strconv.Atoi(p.Annotations[batchv1.JobCompletionIndexAnnotation])
@@ -204,9 +202,8 @@ func (s *sight) inOrder() []*corev1.Pod {
 	return slices.SortedFunc(slices.Values(s.pods), func(a, b *corev1.Pod) int { return rank(a) - rank(b) })
 }
 
-// withoutPods is how an attempt has ended that has lost a pod. Of one that is gone
-// the last that was seen of it tells why; if nobody saw it go, the Job tells that
-// it had one.
+// withoutPods returns the end of an attempt that has lost a pod. The last known state of a deleted
+// pod gives the reason. If no deletion was seen, the failed Job shows that it had a pod.
 func (s *sight) withoutPods(k known, now time.Time) *ending {
 	for _, job := range s.jobs {
 		if c := failed(job); c != nil && c.Reason == batchv1.JobReasonDeadlineExceeded {
@@ -232,8 +229,9 @@ func (s *sight) withoutPods(k known, now time.Time) *ending {
 	return nil
 }
 
-// suspended is an attempt whose place Kueue has given to another: it suspends the
-// Job, which loses its pods. A Job that has yet to get its place had none.
+// suspended returns the end of an attempt whose place Kueue has given to another. Kueue suspends
+// its Job, which then loses its pods. A suspended Job that never had a pod still waits for its
+// place.
 func (s *sight) suspended(k known) *ending {
 	if len(s.pods) > 0 || k.attempt().Node == "" && len(s.gone) == 0 {
 		return nil
@@ -248,7 +246,7 @@ func (s *sight) suspended(k known) *ending {
 
 func resting(job *batchv1.Job) bool { return job.Spec.Suspend != nil && *job.Spec.Suspend }
 
-// removed is why a pod is gone.
+// removed returns the reason why a pod was deleted.
 func removed(p *corev1.Pod, now time.Time) *ending {
 	if e := taken(p); e != nil {
 		return e
@@ -259,7 +257,7 @@ func removed(p *corev1.Pod, now time.Time) *ending {
 	return lost("deleted", "its pod %s was deleted, and not by us", p.Name)
 }
 
-// noPods says why a Job has no pod.
+// noPods returns the reason why a Job has no pod.
 func (s *sight) noPods(now time.Time) (words string, again time.Duration) {
 	for _, job := range s.jobs {
 		if resting(job) {
@@ -277,8 +275,7 @@ func (s *sight) noPods(now time.Time) (words string, again time.Duration) {
 	return "", 0
 }
 
-// impatience ends what has been in a trouble for too long that may pass, and does
-// not.
+// impatience ends an attempt whose trouble has lasted longer than stuckFor.
 func (s *sight) impatience(j *judgement, words string, now time.Time) {
 	if j.trouble != troubleImage && j.trouble != troubleConfig {
 		return
@@ -297,22 +294,22 @@ func (s *sight) impatience(j *judgement, words string, now time.Time) {
 	}
 }
 
-// say says what the attempt waits for and where it is. Words that only count anew
-// are held back for a while.
+// say sets the message about what the attempt waits for and where it is. A changed message is held
+// back until the last one is steady old.
 func (s *sight) say(j *judgement, a *tidemill.Attempt, words string, now time.Time) {
 	j.seen = &tidemill.RunSeen{Pending: words, Where: j.where}
 	if left := steady - now.Sub(s.said); words != "" && a.Pending != "" && words != a.Pending && left > 0 {
 		j.seen.Pending, j.again = a.Pending, left
 	}
-	if len(s.pods) == 0 && words == "" { // there is nothing to be seen
+	if len(s.pods) == 0 && words == "" { // nothing to report
 		j.seen = nil
 	}
 	if j.trouble == troubleRoom && j.again == 0 {
-		j.again = time.Second // somebody may begin to linger meanwhile
+		j.again = time.Second // a pod may begin to linger by then
 	}
 }
 
-// where is where the attempt's first worker is.
+// where returns the node and image of the attempt's first worker.
 func (s *sight) where() tidemill.Where {
 	for _, p := range slices.Concat(s.inOrder(), s.gone) {
 		if leads(p) {
@@ -322,11 +319,10 @@ func (s *sight) where() tidemill.Where {
 	return tidemill.Where{}
 }
 
-// allOver reports whether no agent is at work that speaks for the attempt: its pod
-// has ended, cannot begin, or is gone. The others follow it. One that is said to
-// begin may be at work for a while already: its kubelet tells of it later than the
-// agent does. And of one that was never seen it may be that the pods are heard of
-// later than the Jobs.
+// allOver reports whether the first worker's agent is not running: its pod has ended, cannot begin,
+// or is gone. The other workers end with it. A pod in its start counts as running, because its
+// kubelet reports later than its agent. A pod that was never seen is no proof either, because the
+// watch of pods may be slower than that of Jobs.
 func (s *sight) allOver(now time.Time) bool {
 	if !slices.ContainsFunc(s.pods, leads) {
 		return len(s.gone) > 0 || len(s.jobs) == 0 || slices.ContainsFunc(s.jobs, over)
@@ -340,13 +336,13 @@ func (s *sight) allOver(now time.Time) bool {
 	})
 }
 
-// lingers is how long the pod waits for another attempt.
+// lingers returns how long the pod waits for another attempt.
 func (s *sight) lingers() time.Duration {
 	for _, p := range s.pods {
 		for i := range p.Spec.Containers {
 			for _, v := range p.Spec.Containers[i].Env {
 				if v.Name == agent.EnvLinger {
-					d, _ := time.ParseDuration(v.Value) // our launcher has written it
+					d, _ := time.ParseDuration(v.Value) // valid, because our launcher has written it
 					return d
 				}
 			}
@@ -355,7 +351,7 @@ func (s *sight) lingers() time.Duration {
 	return 0
 }
 
-// removable are the Jobs in which nothing else lives, and which nobody removes yet.
+// removable returns the Jobs that have no pods of other attempts and are not being deleted.
 func (s *sight) removable() (all []*batchv1.Job) {
 	for _, job := range s.jobs {
 		if job.DeletionTimestamp == nil && !s.shared[job.Name] {

@@ -55,7 +55,7 @@ func lingering(p *corev1.Pod) {
 	p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: agent.EnvLinger, Value: "1m"}}
 }
 
-// What is to be done about an attempt under way.
+// Judgements of attempts under way.
 func TestAttemptsUnderWay(t *testing.T) {
 	t.Parallel()
 	underWay := func(set func(*tidemill.Attempt)) known {
@@ -81,7 +81,7 @@ func TestAttemptsUnderWay(t *testing.T) {
 	}
 	type told struct {
 		pending string
-		end     string // part of its reason; empty is none
+		end     string // part of the end's reason; empty for no end
 		kind    string
 		again   bool
 	}
@@ -135,7 +135,7 @@ func TestAttemptsUnderWay(t *testing.T) {
 	}
 }
 
-// What counts no more is removed, and nothing else is.
+// Judgements of attempts that have ended: only unused Jobs are removed.
 func TestAttemptsThatAreOver(t *testing.T) {
 	t.Parallel()
 	ended := func(o tidemill.Outcome, ago time.Duration) known {

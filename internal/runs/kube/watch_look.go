@@ -18,7 +18,7 @@ import (
 	"tidemill.dev/internal/runs/agent"
 )
 
-// The words that objects are listed under.
+// Prefixes of the words in the index.
 const (
 	ofAttempt = "attempt/"
 	inJob     = "job/"
@@ -34,7 +34,7 @@ func wordsOfPod(p *corev1.Pod) []string {
 
 func wordsOfJob(j *batchv1.Job) []string { return []string{ofAttempt + j.Labels[LabelAttempt]} }
 
-// ownerOf is the Job that a pod is of.
+// ownerOf returns the name of the Job that made a pod.
 func ownerOf(p *corev1.Pod) string {
 	if owner := metav1.GetControllerOf(p); owner != nil && owner.Kind == "Job" {
 		return owner.Name
@@ -42,8 +42,8 @@ func ownerOf(p *corev1.Pod) string {
 	return ""
 }
 
-// trimPod drops what is not looked at: of ten thousand pods the rest would fill a
-// process's memory, and their tokens are nobody's business.
+// trimPod removes the fields that are not read, because those of ten thousand pods would fill the
+// memory. It also removes tokens.
 func trimPod(p *corev1.Pod) {
 	p.ManagedFields = nil
 	p.Spec.Volumes, p.Spec.Affinity, p.Spec.Tolerations, p.Spec.InitContainers = nil, nil, nil, nil
@@ -59,8 +59,8 @@ func trimJob(j *batchv1.Job) {
 	j.Spec.Template = corev1.PodTemplateSpec{}
 }
 
-// sightOf gathers what there is of an attempt. A pod that was taken over lives in
-// the Job of the attempt that it did first.
+// sightOf collects the pods and Jobs of an attempt. A reused pod belongs to the Job of its first
+// attempt.
 func (w *watcher) sightOf(name string) sight {
 	s := sight{pods: w.pods.of(ofAttempt + name), jobs: w.jobs.of(ofAttempt + name), shared: map[string]bool{}}
 	for _, p := range s.pods {
@@ -82,11 +82,11 @@ func (w *watcher) sightOf(name string) sight {
 	return s
 }
 
-// look looks at one attempt and does what there is to do. What cannot be done now
-// is an error, and is tried again.
+// look looks at one attempt, and reports and removes what is due. After an error the caller tries
+// again.
 func (w *watcher) look(ctx context.Context, name string) (again time.Duration, err error) {
 	s := w.sightOf(name)
-	k, err := w.knows(ctx, name) // behind it: an agent tells of its end before its pod ends
+	k, err := w.knows(ctx, name) // after sightOf, because an agent reports its end before its pod ends
 	if err != nil {
 		return 0, err
 	}
@@ -110,12 +110,12 @@ func (w *watcher) look(ctx context.Context, name string) (again time.Duration, e
 	return j.again, errors.Join(err, w.remove(ctx, name, j))
 }
 
-// knows asks the ledger. While it catches up that is an error: what it does not
-// know then may be the newest run of all.
+// knows returns the run in the ledger. While the ledger catches up, it returns an error, because
+// the newest runs are missing then.
 func (w *watcher) knows(ctx context.Context, name string) (known, error) {
 	id, number, ok := tidemill.CutAttemptName(name)
 	if !ok {
-		return known{}, nil // no attempt is called so
+		return known{}, nil // not the name of an attempt
 	}
 	run, err := w.o.Ledger.Run(ctx, id)
 	switch {
@@ -127,7 +127,7 @@ func (w *watcher) knows(ctx context.Context, name string) (known, error) {
 	return known{run, number}, nil
 }
 
-// note remembers since when an attempt is in its trouble.
+// note stores the attempt's trouble and when it began.
 func (w *watcher) note(name string, j judgement) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,8 +137,7 @@ func (w *watcher) note(name string, j judgement) {
 	}
 }
 
-// end tells of an attempt's end. It is looked at again at once, for what is to be
-// removed then.
+// end reports the end of an attempt. The attempt is looked at again at once, to remove its Jobs.
 func (w *watcher) end(ctx context.Context, name string, k known, j judgement) (time.Duration, error) {
 	if j.doubtful {
 		if heard, err := w.heard(ctx, name); heard || err != nil {
@@ -154,7 +153,8 @@ func (w *watcher) end(ctx context.Context, name string, k known, j judgement) (t
 	return time.Nanosecond, nil
 }
 
-// silence is after how long an agent is not heard of any more: the foreman's.
+// silence is the time without a beat after which an agent counts as silent; the foreman has the
+// same.
 const silence = 10 * time.Second
 
 func (w *watcher) heard(ctx context.Context, name string) (bool, error) {
@@ -162,7 +162,7 @@ func (w *watcher) heard(ctx context.Context, name string) (bool, error) {
 	return err == nil && w.now().Sub(beats[name]) < silence, err
 }
 
-// say puts on the log what was seen, if the run does not say so already.
+// say writes the observed state to the log, unless the run has it already.
 func (w *watcher) say(ctx context.Context, name string, k known, d tidemill.RunSeen) error {
 	a := k.attempt()
 	if _, news := a.Sighted(d); !news {
@@ -177,11 +177,10 @@ func (w *watcher) say(ctx context.Context, name string, k known, d tidemill.RunS
 	return nil
 }
 
-// dismissEvery is how long a pod that has left is given until another is asked to.
+// dismissEvery is the pause after which another pod is asked to leave.
 const dismissEvery = 5 * time.Second
 
-// makeRoom has a pod leave that lingers in the pool, and has what this attempt
-// wants.
+// makeRoom asks a lingering pod of the same pool to leave, so that this attempt gets its place.
 func (w *watcher) makeRoom(ctx context.Context, name string, s sight) error {
 	w.mu.Lock()
 	r := w.remember(name)
@@ -202,8 +201,8 @@ func (w *watcher) makeRoom(ctx context.Context, name string, s sight) error {
 	return nil
 }
 
-// remove removes Jobs, and with them their pods and what they own. Somebody else
-// may have done so.
+// remove deletes Jobs together with their pods and the objects that they own. Another controller
+// may have deleted them.
 func (w *watcher) remove(ctx context.Context, name string, j judgement) error {
 	background := metav1.DeletePropagationBackground
 	var errs []error
@@ -211,7 +210,7 @@ func (w *watcher) remove(ctx context.Context, name string, j judgement) error {
 		o := metav1.DeleteOptions{PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &job.UID}}
 		err := w.clients.jobs.Delete(ctx, job.Name, o)
 		switch {
-		case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // it is gone, or another one by now
+		case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // it is gone, or another Job has its name
 		case err != nil:
 			errs = append(errs, fmt.Errorf("remove Job %s of attempt %s: %w", job.Name, name, err))
 		case j.orphan:

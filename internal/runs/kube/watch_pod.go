@@ -11,40 +11,40 @@ import (
 	"tidemill.dev"
 )
 
-// reading is what a pod's status says, in our words.
+// reading is the meaning of a pod's status.
 type reading struct {
-	pending  string        // why the container does not run yet; empty if it does, or if that is as it should be
-	trouble  trouble       // that pending passes by itself, or not
-	end      *ending       // it will not run any more
-	doubtful bool          // the end holds only if nobody has heard of the agent lately
-	again    time.Duration // it may say more then, though nothing happens
+	pending  string        // reason why the container does not run yet; empty if it runs or starts normally
+	trouble  trouble       // kind of the reason in pending
+	end      *ending       // end of the pod; nil while it may run
+	doubtful bool          // the end is reported only if the agent sent no beat lately
+	again    time.Duration // time until the next look without an event
 	where    tidemill.Where
 }
 
-// trouble is what a pod may not get out of by itself.
+// trouble is a state that a pod may not leave by itself.
 type trouble string
 
 // The troubles.
 const (
-	troubleRoom   trouble = "room"   // it does not fit anywhere now
+	troubleRoom   trouble = "room"   // no node has room for the pod now
 	troubleImage  trouble = "image"  // its image cannot be pulled
-	troubleConfig trouble = "config" // something that it names is not there
+	troubleConfig trouble = "config" // an object that it names does not exist
 )
 
-// ending is how an attempt has ended, as far as its pod tells.
+// ending is the end of an attempt, as read from its pod.
 type ending struct {
-	kind      string // of the metric
+	kind      string // label of the metric
 	outcome   tidemill.Outcome
 	permanent bool
 	reason    string
 	result    tidemill.Result
 }
 
-// unhurried is how long a container may take to begin before that is worth a word.
+// unhurried is how long a container may take to start before that is reported.
 const unhurried = 5 * time.Second
 
-// read says what a pod's status means. It knows one moment alone: what has lasted
-// too long is for whoever compares.
+// read returns the meaning of a pod's status. It sees one moment only; the caller judges how long a
+// state has lasted.
 func read(p *corev1.Pod, now time.Time) reading {
 	r := reading{where: whereOf(p)}
 	switch p.Status.Phase {
@@ -62,10 +62,9 @@ func read(p *corev1.Pod, now time.Time) reading {
 	return r
 }
 
-// running reads a pod whose container runs. When a node is not heard of, it is the
-// cluster that takes Ready from its pods and not the kubelet, which would have
-// said so of the container too. The agent may be alive all the same, behind a
-// network that has parted: then it is heard of.
+// running reads a pod whose container runs. If a node does not answer, the cluster sets its pods to
+// not ready, but leaves their containers ready, which the kubelet would not. The agent may be alive
+// on a partitioned network and still send beats, so the end is doubtful.
 func (r *reading) running(p *corev1.Pod) {
 	run := statusOf(p.Status.ContainerStatuses, containerRun)
 	ready := conditionOf(p, corev1.PodReady)
@@ -101,8 +100,8 @@ func (r *reading) begin(p *corev1.Pod, now time.Time) {
 	}
 }
 
-// unscheduled is the scheduler's message, as far as a person needs it: what it
-// goes on to say is of preemption and of claims.
+// unscheduled returns the first sentence of the scheduler's message. The rest is about preemption
+// and claims.
 func unscheduled(c *corev1.PodCondition) string {
 	if c.Reason == corev1.PodReasonSchedulingGated {
 		return "it is held back by scheduling gates: " + firstSentence(c.Message)
@@ -116,7 +115,7 @@ func firstSentence(s string) string {
 	return shortened(strings.TrimSuffix(strings.TrimSpace(s), "."))
 }
 
-// maxWords bounds what is told of a cluster's messages, which may list all nodes.
+// maxWords is the longest message in characters, because a cluster's message may list all nodes.
 const maxWords = 400
 
 func shortened(s string) string {
@@ -127,8 +126,8 @@ func shortened(s string) string {
 	return s
 }
 
-// endOf reads a pod that has failed. What the cluster has done to it explains more
-// than how its containers ended then.
+// endOf reads a failed pod. An action of the cluster, such as an eviction, explains more than the
+// state of the containers.
 func endOf(p *corev1.Pod) *ending {
 	if e := taken(p); e != nil {
 		return e
@@ -144,7 +143,7 @@ func endOf(p *corev1.Pod) *ending {
 	return lost("failed", "its pod failed: %s", says(p.Status.Reason, p.Status.Message))
 }
 
-// prepared reads the container that brings the agent.
+// prepared reads the container that copies the agent.
 func prepared(s *corev1.ContainerStatus) *ending {
 	t := s.State.Terminated
 	if t == nil || t.ExitCode == 0 {
@@ -153,7 +152,7 @@ func prepared(s *corev1.ContainerStatus) *ending {
 	return lost("install", "the agent could not be put into its pod: container %s: %s", s.Name, says(fmt.Sprintf("exit status %d", t.ExitCode), cmp.Or(t.Message, t.Reason)))
 }
 
-// terminated reads a container that has ended although its agent has told nothing.
+// terminated reads a container that has ended without a report of its agent.
 func terminated(p *corev1.Pod, t *corev1.ContainerStateTerminated) *ending {
 	switch t.Reason {
 	case "OOMKilled":
@@ -169,7 +168,7 @@ func terminated(p *corev1.Pod, t *corev1.ContainerStateTerminated) *ending {
 
 var killed = tidemill.Result{Exit: -1, Signal: "SIGKILL"} // read only
 
-// silent is an agent that has gone without a word.
+// silent returns the end of an attempt whose agent exited without a report.
 func silent(exit int) *ending {
 	e := lost("silent", "its agent left without telling of its end (exit status %d)", exit)
 	if exit == 137 {
@@ -178,7 +177,7 @@ func silent(exit int) *ending {
 	return e
 }
 
-// outOfMemory says what the command ran into.
+// outOfMemory returns the reason for a command that was killed for memory.
 func outOfMemory(p *corev1.Pod) string {
 	for i := range p.Spec.Containers {
 		if c := &p.Spec.Containers[i]; c.Name == containerRun {
@@ -190,7 +189,7 @@ func outOfMemory(p *corev1.Pod) string {
 	return fmt.Sprintf("the command was killed for memory: node %s had none left; set run.memory, so that it is kept for it", p.Spec.NodeName)
 }
 
-// late is an attempt that the cluster had to end.
+// late returns the end of an attempt that the cluster ended at a deadline.
 func late(deadline string) *ending {
 	return &ending{kind: "deadline", outcome: tidemill.OutcomeFailed, reason: "it did not end within " + deadline, result: tidemill.Result{Exit: -1}}
 }
@@ -199,7 +198,7 @@ func lost(kind, format string, args ...any) *ending {
 	return &ending{kind: kind, outcome: tidemill.OutcomeLost, reason: fmt.Sprintf(format, args...), result: tidemill.Result{Exit: -1}}
 }
 
-// says puts a reason of the cluster and its message into a line.
+// says returns a message of the cluster in one line, or its reason if there is no message.
 func says(reason, message string) string {
 	if message == "" {
 		return cmp.Or(reason, "the cluster does not say why")
@@ -225,7 +224,7 @@ func statusOf(all []corev1.ContainerStatus, name string) *corev1.ContainerStatus
 	return nil
 }
 
-// whereOf is where a pod is, and of what image its container is.
+// whereOf returns the node of a pod and the digest of its image.
 func whereOf(p *corev1.Pod) tidemill.Where {
 	w := tidemill.Where{Node: p.Spec.NodeName}
 	if run := statusOf(p.Status.ContainerStatuses, containerRun); run != nil {
@@ -234,9 +233,9 @@ func whereOf(p *corev1.Pod) tidemill.Where {
 	return w
 }
 
-// digestOf takes the digest out of what a runtime calls an image: some say
-// docker-pullable://registry/name@sha256:…, some registry/name@sha256:…, and for
-// one without a digest of a registry the id alone.
+// digestOf returns the digest in a runtime's image id. Some runtimes write
+// docker-pullable://registry/name@sha256:…, some registry/name@sha256:…, and some only the id for
+// an image without a registry's digest.
 func digestOf(imageID string) string {
 	if _, digest, found := strings.Cut(imageID, "@"); found {
 		return digest
@@ -247,9 +246,8 @@ func digestOf(imageID string) string {
 	return imageID
 }
 
-// taken reads what the cluster has done to a pod: nil if nothing. It is no fault
-// of the command, so the run gets another attempt, which goes on from the
-// checkpoint.
+// taken returns the end of a pod that the cluster has ended, such as by an eviction; else nil. It
+// is not the command's fault, so the run gets another attempt, which continues from the checkpoint.
 func taken(p *corev1.Pod) *ending {
 	if c := conditionOf(p, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
 		if e := disrupted(p, c); e != nil {
@@ -277,7 +275,7 @@ func taken(p *corev1.Pod) *ending {
 	return nil
 }
 
-// disrupted reads the condition by which Kubernetes says that a pod is to go.
+// disrupted reads the condition by which Kubernetes announces that it ends a pod.
 func disrupted(p *corev1.Pod, c *corev1.PodCondition) *ending {
 	node := p.Spec.NodeName
 	switch c.Reason {
@@ -295,11 +293,10 @@ func disrupted(p *corev1.Pod, c *corev1.PodCondition) *ending {
 	return lost("evicted", "it was taken from node %s: %s", node, says(c.Reason, c.Message))
 }
 
-// waits reads why a container does not begin. It is false where that is as it
-// should be.
+// waits reads why a container does not start. It returns false for a normal start.
 func (r *reading) waits(s *corev1.ContainerStatus, w *corev1.ContainerStateWaiting) bool {
 	whose, ours := "image "+s.Image, s.Name == containerInstall
-	if ours { // no run is to blame, and the next upgrade may bring one that is there
+	if ours { // not the run's fault, and the next upgrade may name an image that exists
 		whose = "our own image " + s.Image
 	}
 	switch w.Reason {
@@ -324,14 +321,14 @@ func (r *reading) waits(s *corev1.ContainerStatus, w *corev1.ContainerStateWaiti
 	return true
 }
 
-// unusable is what no other attempt would get beyond.
+// unusable returns an end that every other attempt would have too.
 func unusable(kind, reason string) *ending {
 	return &ending{kind: kind, outcome: tidemill.OutcomeFailed, permanent: true, reason: reason, result: tidemill.Result{Exit: -1}}
 }
 
-// pulling is the part of a runtime's message that tells something. Runtimes wrap
-// it: rpc error: code = NotFound desc = failed to pull and unpack image "x":
-// failed to resolve reference "x": x: not found. A back-off repeats it.
+// pulling returns the useful part of a runtime's message. Runtimes wrap it: rpc error: code =
+// NotFound desc = failed to pull and unpack image "x": failed to resolve reference "x": x: not
+// found. A back-off repeats it.
 func pulling(message string) string {
 	if _, why, found := strings.Cut(message, ": ErrImagePull: "); found {
 		message = why
@@ -352,8 +349,8 @@ func pulling(message string) string {
 	return shortened(message)
 }
 
-// hopeless reports whether a registry has said that there is no such image, or
-// that it is not for us. Anything else may pass.
+// hopeless reports whether a registry answered that the image does not exist or is not accessible.
+// Other errors may pass.
 func hopeless(message string) bool {
 	m := strings.ToLower(message)
 	for _, words := range []string{"not found", "manifest unknown", "name unknown", "repository does not exist", "unauthorized", "authentication required",

@@ -14,7 +14,7 @@ import (
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC) // read only
 
-// podOf is a pod as kubectl get -o yaml shows it, as far as is looked at.
+// podOf reads a pod from YAML as kubectl get -o yaml shows it.
 func podOf(t *testing.T, text string) *corev1.Pod {
 	t.Helper()
 	p := &corev1.Pod{}
@@ -26,7 +26,7 @@ func podOf(t *testing.T, text string) *corev1.Pod {
 
 const limited = "spec: {nodeName: gpu-1, containers: [{name: run, image: r.example/t:3, resources: {limits: {memory: 512Mi}}}]}\n"
 
-// What the pods of real clusters say, and what a person is told.
+// Statuses of pods of real clusters, and the messages that users see.
 func TestWhatPodsSay(t *testing.T) {
 	t.Parallel()
 	waiting := func(container, reason, message string) string {
@@ -48,10 +48,10 @@ func TestWhatPodsSay(t *testing.T) {
 	type told struct {
 		pending string
 		trouble trouble
-		kind    string // of the end; empty is none
+		kind    string // kind of the end; empty for no end
 		outcome tidemill.Outcome
 		forGood bool
-		reason  string // part of it
+		reason  string // part of the end's reason
 	}
 	for name, c := range map[string]struct {
 		pod  string
@@ -105,8 +105,8 @@ func TestWhatPodsSay(t *testing.T) {
 	}
 }
 
-// The cluster takes Ready from the pods of a node that it does not hear of; the
-// kubelet, which knows of its containers, would have said more.
+// If a node does not answer, the cluster sets its pods to not ready and leaves their containers
+// ready. A kubelet would change both.
 func TestANodeThatIsNotHeardOf(t *testing.T) {
 	t.Parallel()
 	running := limited + "status: {phase: Running, conditions: [{type: Ready, status: 'READY'}], containerStatuses: [{name: run, ready: WELL, image: x, imageID: 'docker-pullable://r.example/t@sha256:abc', state: {running: {}}}]}"

@@ -27,7 +27,7 @@ import (
 	"tidemill.dev/internal/runs/scheduler"
 )
 
-// town is a cluster, a Kafka and a Redis, and controllers.
+// town is a cluster with Kafka, Redis and controllers.
 type town struct {
 	*apiServer
 	servers *embedded.Servers
@@ -74,7 +74,7 @@ func (w *town) dial() *broker.Broker {
 	return b
 }
 
-// process is what each process of an install has of its own.
+// process returns a foreman, a ledger and a Cluster of a new process.
 func (w *town) process() (*scheduler.Foreman, *ledger.Ledger, *Cluster) {
 	w.Helper()
 	b := w.dial()
@@ -116,7 +116,7 @@ func (w *town) controller() (stop func()) {
 	return stop
 }
 
-// begins asks for a run and waits for its Job, which is given a pod.
+// begins requests a run, waits for its Job, and makes a pod for it.
 func (w *town) begins(key string) (attempt string) {
 	w.Helper()
 	a, err := w.foreman.Request(w.Context(), scheduler.Request{Recipe: "intent", Key: key, Cause: tidemill.Cause{Source: "/s", ID: key},
@@ -131,7 +131,7 @@ func (w *town) begins(key string) (attempt string) {
 func jobPath(name string) string { return "/apis/batch/v1/namespaces/ml/jobs/" + name }
 func podPath(name string) string { return "/api/v1/namespaces/ml/pods/" + name + "-x" }
 
-// becomes has the attempt's pod be so, as its kubelet would say.
+// becomes changes the attempt's pod, as its kubelet would.
 func (w *town) becomes(name string, set func(*corev1.Pod)) {
 	w.Helper()
 	w.mu.Lock()
@@ -157,7 +157,7 @@ func (w *town) run(attempt string) *tidemill.Run {
 	return r
 }
 
-// aPod is one as the launcher's Job makes it, that nobody has looked at yet.
+// aPod returns a new pod of the launcher's Job.
 func aPod(attempt string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: attempt + "-x", Namespace: "ml", UID: types.UID(attempt),
 		Labels: map[string]string{LabelInstall: "tidemill", LabelAttempt: attempt, LabelPool: "gpu", LabelPart: partWorker}},
@@ -217,15 +217,15 @@ func TestWhatAnAgentHasToldIsRemoved(t *testing.T) {
 	name := w.begins("bot-1")
 	w.becomes(name, isRunning)
 	_, err := w.foreman.Finish(w.Context(), w.run(name), 1, tidemill.RunFinished{Outcome: tidemill.OutcomeSucceeded})
-	w.must(err) // nobody waits until its node has told that it left
+	w.must(err) // the kubelet has not reported the end of the pod
 	w.soon("its Job is gone", func() bool { return !w.has(jobPath(name)) && !w.has(podPath(name)) })
 	if r := w.run(name); r.State != tidemill.RunSucceeded || len(r.Attempts) != 1 {
 		t.Errorf("the run is %+v", r)
 	}
 }
 
-// The API server goes away, and what happens meanwhile is found when it is back;
-// and so for a controller that was not there.
+// Changes during an outage of the API server are found once it is back, and changes while no
+// controller runs are found by the next controller.
 func TestNothingIsMissed(t *testing.T) {
 	w := newTown(t)
 	stop := w.controller()

@@ -1,12 +1,10 @@
-// Package local launches attempts on this machine: the agent works in this
-// process, and only the user's command is a child, or a container.
+// Package local launches attempts on this machine: the agent works in this process, and only the
+// user's command is a child, or a container.
 //
-// No command outlives the process that started it, though that is killed. Each
-// child is killed by the kernel with its parent, where the kernel does that. A
-// guard, a process of our own program, sees by its standard input that the
-// launcher is no more, and kills the groups that it was told of, then every
-// process that bears the launcher's cookie among its variables, and its
-// containers. What even that has missed, for the guard was killed too, the next
-// launcher of the folder ends when it opens. A process that has thrown its
-// variables away and left its group is found by nobody.
+// No command outlives the process that started it, even if that process is killed. On Linux, the
+// kernel kills each child with its parent. A guard, a process of our own program, notices the
+// launcher's end because its standard input closes. It then kills the process groups that the
+// launcher reported, every process that has the launcher's cookie in its environment, and its
+// containers. If the guard was killed too, the next launcher that opens the folder ends the rest. A
+// process that has cleared its environment and left its group is not found.
 package local

@@ -22,20 +22,20 @@ import (
 	"tidemill.dev/internal/runs/agent"
 )
 
-// cookieName is the variable by which our processes are found.
+// cookieName is the environment variable that marks our processes.
 const cookieName = "TIDEMILL_COOKIE"
 
-// gear is what an attempt was given, to be given back.
+// gear holds the cards of one worker or server of an attempt.
 type gear struct {
 	l     *Launcher
 	deal  *deal
-	index int  // of the worker
+	index int  // index of the worker
 	none  bool // a parameter server has no cards
 	cards []card
 }
 
-// equip gives an attempt what the machine has for it. What can be wrong is
-// looked at before anything is waited for.
+// equip collects the secrets, container engine and GPUs of an attempt. It waits for GPUs last,
+// after all checks that can fail.
 func (g *gear) equip(ctx context.Context, p tidemill.Plan) (e agent.Equipment, err error) {
 	e.Env, err = secrets(g.l.o.Secrets, p.Secrets)
 	if err != nil {
@@ -72,8 +72,8 @@ func (g *gear) contain(ctx context.Context, e *agent.Equipment) (err error) {
 
 const maxSecret = 64 << 10
 
-// secrets reads those that a run names, each as a variable. A file beneath the
-// folder is one, without the newline at its end.
+// secrets reads the named secrets and returns each as an environment variable. A secret is a file
+// in the folder, without the newline at its end.
 func secrets(dir string, named map[string]string) (env []string, err error) {
 	if len(named) == 0 {
 		return nil, nil
@@ -106,7 +106,7 @@ func secret(root *os.Root, ref string) (string, error) {
 	return strings.TrimRight(string(text), "\r\n"), inner(err)
 }
 
-// inner is an error without the path, which is told elsewhere.
+// inner removes the path from an error, because the caller adds it.
 func inner(err error) error {
 	if p := new(os.PathError); errors.As(err, &p) {
 		return p.Err
@@ -114,19 +114,19 @@ func inner(err error) error {
 	return err
 }
 
-// cookieLabel is the label by which our containers are found.
+// cookieLabel is the label that marks our containers.
 const cookieLabel = "tidemill.cookie"
 
 const askEngine = 20 * time.Second
 
-// engine is docker or podman, as soon as one was asked for and answered.
+// engine is docker or podman. It is looked up at the first use.
 type engine struct {
 	mu   sync.Mutex
 	path string
 }
 
-// find looks for one that answers: a docker without its daemon is there too, and
-// is of no use. One that does not answer may do so later.
+// find returns an engine that answers: docker may be installed without a running daemon. If none
+// answers, the next call tries again.
 func (e *engine) find(ctx context.Context) (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -153,7 +153,7 @@ func (e *engine) find(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("an image needs docker or podman: %s; start it (%w)", strings.Join(silent, ", and "), agent.ErrPassing)
 }
 
-// endContainers ends the containers that bear a cookie.
+// endContainers ends the containers with a cookie.
 func endContainers(ctx context.Context, engine, cookie string) {
 	if engine == "" {
 		return
@@ -165,7 +165,7 @@ func endContainers(ctx context.Context, engine, cookie string) {
 	if err != nil || len(ids) == 0 {
 		return
 	}
-	_ = quietly(ctx, engine, append([]string{"kill"}, ids...)...) // one that has ended is an error
+	_ = quietly(ctx, engine, append([]string{"kill"}, ids...)...) // fails if one has ended
 	_ = quietly(ctx, engine, append([]string{"rm", "--force"}, ids...)...)
 }
 
@@ -175,8 +175,7 @@ type card struct {
 	product, driver string
 }
 
-// cards are the machine's GPUs, handed out by their indexes, in the order in
-// which they are asked for.
+// cards are the machine's GPUs. Requests for cards are served in their order.
 type cards struct {
 	all []card
 
@@ -185,7 +184,7 @@ type cards struct {
 	queue []*wish
 }
 
-// wish waits for cards.
+// wish is a waiting request for cards.
 type wish struct {
 	n   int
 	got chan []card
@@ -206,8 +205,8 @@ func cardsOf(found []agent.Card) (all []card) {
 	return all
 }
 
-// take waits until so many are free. Who came first is served first, so that
-// one who wants many is not passed by for ever.
+// take waits until n cards are free. Requests are served in their order, so that a request for many
+// cards does not wait for ever.
 func (c *cards) take(ctx context.Context, n int) ([]card, error) {
 	if n == 0 {
 		return nil, nil
@@ -229,7 +228,7 @@ func (c *cards) take(ctx context.Context, n int) ([]card, error) {
 	}
 }
 
-// leave gives up a wish, and what came for it at the last moment.
+// leave removes a wish and returns cards that it got at the last moment.
 func (c *cards) leave(w *wish) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,7 +241,7 @@ func (c *cards) leave(w *wish) {
 	c.serve()
 }
 
-// give takes cards back.
+// give returns cards.
 func (c *cards) give(back []card) {
 	if len(back) == 0 {
 		return
@@ -253,7 +252,7 @@ func (c *cards) give(back []card) {
 	c.serve()
 }
 
-// serve serves those who wait, the first first.
+// serve gives free cards to the waiting requests, in their order.
 func (c *cards) serve() {
 	slices.SortFunc(c.free, func(a, b card) int { return a.index - b.index })
 	for len(c.queue) > 0 && c.queue[0].n <= len(c.free) {
@@ -264,8 +263,8 @@ func (c *cards) serve() {
 	}
 }
 
-// visible are the variables that show a command its cards and no others. The
-// order is set too: by itself CUDA puts the fastest first, and nvidia-smi does not.
+// visible returns the variables that show a command only its own cards. It sets the order too,
+// because CUDA sorts cards by speed by default, and nvidia-smi does not.
 func (c *cards) visible(given []card) []string {
 	if len(c.all) == 0 {
 		return nil
@@ -280,18 +279,18 @@ func (c *cards) visible(given []card) []string {
 const (
 	digestFiles = 20_000
 	digestBytes = 64 << 20
-	digestFresh = time.Second // several runs begin at once
+	digestFresh = time.Second // one look serves runs that begin together
 )
 
-// folderDigests tells versions of recipes' folders apart, as an image's digest
-// does of images.
+// folderDigests computes the digests of recipes' folders, which identify their versions like an
+// image's digest.
 type folderDigests struct {
 	mu  sync.Mutex
 	all map[string]*folderDigest
 }
 
-// folderDigest is one folder's. It remembers its files by their size and time,
-// so that to look again is cheap.
+// folderDigest is the digest of one folder. It keeps each file's sum, and computes it again only if
+// the file's size or time has changed.
 type folderDigest struct {
 	mu    sync.Mutex
 	at    time.Time
@@ -305,8 +304,8 @@ type fileDigest struct {
 	sum  string
 }
 
-// of is the digest of a folder; empty if it cannot be read, which is told by
-// whoever runs something in it.
+// of returns the digest of a folder; empty if the folder cannot be read. The start of the command
+// reports that error.
 func (f *folderDigests) of(dir string) string {
 	f.mu.Lock()
 	if f.all == nil {
@@ -329,8 +328,8 @@ func (f *folderDigests) of(dir string) string {
 
 var errEnough = errors.New("enough")
 
-// look goes through the folder. What is beyond the bounds counts by its size and
-// time alone, or not at all: to be cheap matters more for a folder so large.
+// look computes the digest of the folder. It is bounded for large folders: beyond digestBytes,
+// files count by size and time alone; files beyond digestFiles do not count.
 func (d *folderDigest) look(dir string) string {
 	h, now := sha256.New(), map[string]fileDigest{}
 	files, left := 0, int64(digestBytes)
@@ -339,7 +338,7 @@ func (d *folderDigest) look(dir string) string {
 		case err != nil && name == dir:
 			return err
 		case err != nil:
-			return nil // it has gone meanwhile
+			return nil // it was deleted during the walk
 		case e.IsDir():
 			return skip(name == dir, e.Name())
 		}
@@ -356,8 +355,7 @@ func (d *folderDigest) look(dir string) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// skip passes over what others make and keep in a folder of programs, our own
-// data among it.
+// skip skips folders that tools create next to programs, our own data folder included.
 func skip(top bool, name string) error {
 	if !top && (strings.HasPrefix(name, ".") || name == "__pycache__" || name == "node_modules" || name == "venv") {
 		return fs.SkipDir
@@ -385,7 +383,7 @@ func (d *folderDigest) add(h hash.Hash, now map[string]fileDigest, dir, name str
 	fmt.Fprintf(h, "%q %d %t %s\n", filepath.ToSlash(relative), is.size, info.Mode()&0o111 != 0, is.sum)
 }
 
-// sumOf is a file's digest; empty if it cannot be read.
+// sumOf returns the digest of a file; empty if the file cannot be read.
 func sumOf(name string) string {
 	f, err := os.Open(name)
 	if err != nil {

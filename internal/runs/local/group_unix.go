@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) } // it may have ended
+func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) } // an error means that it has ended
 
-// apart gives the guard a session of its own, so that what ends ours does not
-// end it.
+// apart starts the guard in its own session, so that a signal to our session does not end it.
 func apart(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }

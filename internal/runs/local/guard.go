@@ -19,18 +19,18 @@ import (
 	"time"
 )
 
-// GuardArgument is the one argument that a program is called with to be a guard.
+// GuardArgument is the argument that makes the program a guard.
 const GuardArgument = "guard"
 
-// Guard is what the guard's process does: it ends what is left of the commands
-// when the process that started it is no more. What asks other programs to leave
-// does not concern it: it leaves with the launcher, and not before.
+// Guard is the main function of the guard: it ends the remaining commands after the launcher's
+// process has ended. It ignores signals that ask programs to leave, because it must not end before
+// the launcher.
 func Guard(ctx context.Context) error {
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	return guard(context.WithoutCancel(ctx), os.Stdin)
 }
 
-// guard reads what there is to end, to the end of what it is told.
+// guard reads what to end until the input closes, then ends it.
 func guard(ctx context.Context, from io.Reader) error {
 	charge := newCharge()
 	lines := bufio.NewScanner(from)
@@ -41,7 +41,7 @@ func guard(ctx context.Context, from io.Reader) error {
 	return lines.Err()
 }
 
-// charge is what a guard is to end.
+// charge holds the process groups, the cookie and the engine that a guard cleans up.
 type charge struct {
 	legacy
 	groups map[int]bool
@@ -76,17 +76,17 @@ func (c *charge) end(ctx context.Context) {
 	}
 }
 
-// guardian is the guard as the launcher sees it: a process that is told what
-// there is to end. That it is to do so it sees by the end of what it is told.
+// guardian is the launcher's side of the guard process. The guard reads what to end from its
+// standard input, and does so when the input closes.
 type guardian struct {
 	cmd *exec.Cmd
 
 	mu   sync.Mutex
 	in   io.WriteCloser
-	told string // the engine
+	told string // last reported path of the engine
 
 	ending sync.Once
-	ended  error // good once it has
+	ended  error // result of finish
 }
 
 func startGuard(command []string, cookie string) (_ *guardian, err error) {
@@ -107,8 +107,8 @@ func startGuard(command []string, cookie string) (_ *guardian, err error) {
 	return g, nil
 }
 
-// say tells the guard a line. One that was killed hears nothing: then the next
-// launcher does its work.
+// say writes a line to the guard. If the guard was killed, the line is lost; the next launcher
+// cleans up then.
 func (g *guardian) say(line string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -118,7 +118,7 @@ func (g *guardian) say(line string) {
 func (g *guardian) add(pid int)    { g.say("+" + strconv.Itoa(pid)) }
 func (g *guardian) remove(pid int) { g.say("-" + strconv.Itoa(pid)) }
 
-// engine tells it which engine has containers of ours.
+// engine reports the container engine to the guard.
 func (g *guardian) engine(path string) {
 	g.mu.Lock()
 	known := g.told == path
@@ -129,7 +129,7 @@ func (g *guardian) engine(path string) {
 	}
 }
 
-// close has the guard do its work, and waits for it.
+// close lets the guard clean up and waits for it.
 func (g *guardian) close(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
@@ -142,7 +142,7 @@ func (g *guardian) close(ctx context.Context) error {
 			return fmt.Errorf("wait for the guard: %w", g.ended)
 		}
 		return nil
-	case <-ctx.Done(): // it goes on alone
+	case <-ctx.Done(): // the guard continues alone
 		return fmt.Errorf("wait for the guard: %w", context.Cause(ctx))
 	}
 }
@@ -154,10 +154,9 @@ func (g *guardian) finish() {
 	g.ended = errors.Join(err, g.cmd.Wait())
 }
 
-// sweeper ends processes that have left the group of an attempt, and have
-// outlived it: else they would sit on a GPU for ever. To look through all
-// processes of the machine costs too much to be done after each attempt, so it
-// is done a while after the first of several.
+// sweeper ends processes that have left the group of an attempt and outlived it; they would occupy
+// a GPU for ever. A look through all processes is too expensive after each attempt, so one look
+// serves all attempts that end within sweepAfter.
 type sweeper struct {
 	cookie string
 	spare  func(run string, attempt int) bool
@@ -188,7 +187,7 @@ func (s *sweeper) sweep() {
 	sweep(s.cookie, s.spare)
 }
 
-// close leaves what is left to the guard.
+// close stops the sweeper. The guard ends the remaining processes.
 func (s *sweeper) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,8 +197,8 @@ func (s *sweeper) close() {
 	}
 }
 
-// legacy is what a launcher leaves for its successor to end what is left of it,
-// should it be killed.
+// legacy is a launcher's record for its successor, which ends the remaining processes if the
+// launcher was killed.
 type legacy struct {
 	Cookie string `json:"cookie"`
 	Engine string `json:"engine,omitempty"`
@@ -207,7 +206,7 @@ type legacy struct {
 
 func legacyFile(dir string) string { return filepath.Join(dir, "launcher.json") }
 
-// leave writes it. It is there before there is anything to end.
+// leave writes the record. It is written before the first process starts.
 func (l legacy) leave(dir string) error {
 	text, err := json.Marshal(l)
 	if err != nil {
@@ -220,7 +219,7 @@ func (l legacy) leave(dir string) error {
 	return os.Rename(draft, legacyFile(dir))
 }
 
-// succeed ends what a killed predecessor has left running or lying.
+// succeed ends the processes of a killed predecessor and deletes its work folder.
 func succeed(ctx context.Context, dir string) error {
 	text, err := os.ReadFile(legacyFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -230,13 +229,13 @@ func succeed(ctx context.Context, dir string) error {
 		return err
 	}
 	var l legacy
-	if json.Unmarshal(text, &l) == nil && l.Cookie != "" { // else it is of no use any more
+	if json.Unmarshal(text, &l) == nil && l.Cookie != "" { // the cookie identifies the processes
 		endAll(ctx, l)
 	}
 	return os.RemoveAll(filepath.Join(dir, workName))
 }
 
-// endAll ends every process and container that bears the cookie.
+// endAll ends every process and container with the cookie.
 func endAll(ctx context.Context, l legacy) {
 	endContainers(ctx, l.Engine, l.Cookie)
 	for range sweepsAtMost {
@@ -246,5 +245,5 @@ func endAll(ctx context.Context, l legacy) {
 	}
 }
 
-// sweepsAtMost bounds a chase after processes that start others.
+// sweepsAtMost limits the number of sweeps if processes keep starting others.
 const sweepsAtMost = 100

@@ -20,13 +20,13 @@ import (
 	"tidemill.dev/internal/runs/scheduler"
 )
 
-// Options say where and with what.
+// Options configure a Launcher.
 type Options struct {
-	Gateway string // URL; agents of this process speak to it too
+	Gateway string // URL; the agents in this process use it too
 	HTTP    *http.Client
-	Dir     string   // for work folders, the cache and what the guard needs; of one launcher at a time
-	Secrets string   // a folder: NAME/KEY is a file
-	Guard   []string // the command that calls Guard; this program with the argument guard if empty
+	Dir     string   // work folders, the cache and the guard's record; used by one launcher at a time
+	Secrets string   // folder with a file NAME/KEY for each secret
+	Guard   []string // command that calls Guard; if empty, this program with the argument guard
 	Logger  *slog.Logger
 }
 
@@ -47,7 +47,7 @@ type Launcher struct {
 	all    sync.WaitGroup
 }
 
-// launched is an attempt that is under way.
+// launched is a running attempt.
 type launched struct {
 	end  context.CancelCauseFunc
 	done chan struct{}
@@ -55,8 +55,7 @@ type launched struct {
 
 var _ scheduler.Launcher = (*Launcher)(nil)
 
-// Open looks for GPUs, ends what a killed predecessor left behind, and starts
-// the guard.
+// Open looks for GPUs, ends the remaining processes of a killed predecessor, and starts the guard.
 func Open(ctx context.Context, o Options) (_ *Launcher, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -98,7 +97,7 @@ func (l *Launcher) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// Launch starts an attempt. One that is under way is a success.
+// Launch starts an attempt. It does nothing if the attempt runs already.
 func (l *Launcher) Launch(_ context.Context, a scheduler.Attempt) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,7 +114,7 @@ func (l *Launcher) Launch(_ context.Context, a scheduler.Attempt) error {
 	return nil
 }
 
-// attempt does one, to its end.
+// attempt runs an attempt to its end.
 func (l *Launcher) attempt(ctx context.Context, a scheduler.Attempt, one *launched) {
 	defer close(one.done)
 	defer one.end(nil)
@@ -129,7 +128,7 @@ func (l *Launcher) attempt(ctx context.Context, a scheduler.Attempt, one *launch
 	}
 }
 
-// options are those of an agent. Its gear is to be released behind it.
+// options are the options of an agent.
 func (l *Launcher) options(a scheduler.Attempt, g *gear) agent.Options {
 	return agent.Options{Gateway: l.o.Gateway, Token: a.Token, Attempt: a.Name, Node: l.node,
 		Work: filepath.Join(l.o.Dir, workName, a.Name), Cache: filepath.Join(l.o.Dir, "cache"), HTTP: l.o.HTTP,
@@ -144,17 +143,17 @@ func (l *Launcher) find(name string) *launched {
 	return l.live[name]
 }
 
-// isLive reports whether the processes of a run's attempt may be.
+// isLive reports whether an attempt is running, so that its processes must not be killed.
 func (l *Launcher) isLive(run string, attempt int) bool {
 	return l.find(tidemill.AttemptName(run, attempt)) != nil
 }
 
-// Has reports whether an attempt is at work.
+// Has reports whether an attempt is running.
 func (l *Launcher) Has(_ context.Context, name string) (bool, error) {
 	return l.find(name) != nil, nil
 }
 
-// Stop ends one, and waits for that.
+// Stop ends an attempt and waits until it has ended.
 func (l *Launcher) Stop(ctx context.Context, name string) error {
 	one := l.find(name)
 	if one == nil {
@@ -169,7 +168,7 @@ func (l *Launcher) Stop(ctx context.Context, name string) error {
 	}
 }
 
-// Slots is how many attempts a pool takes here.
+// Slots returns how many attempts of a pool run at once on this machine.
 func (l *Launcher) Slots(p config.Pool) int {
 	if p.Slots == 0 {
 		return runtime.NumCPU()
@@ -177,16 +176,16 @@ func (l *Launcher) Slots(p config.Pool) int {
 	return p.Slots
 }
 
-// GPUs is how many the machine has.
+// GPUs returns the number of GPUs of the machine.
 func (l *Launcher) GPUs() int { return len(l.cards.all) }
 
 const (
-	closeWithin = 10 * time.Second // where the context does not say
+	closeWithin = 10 * time.Second // if the context has no deadline
 	guardNeeds  = time.Second
 )
 
-// Close asks the commands to save and leave, waits, and ends those that do not.
-// Their attempts are told to be lost, so that the next start goes on with them.
+// Close asks the commands to save a checkpoint and exit, waits, and ends the commands that do not.
+// It reports their attempts as left, so that the runs continue after the next start.
 func (l *Launcher) Close(ctx context.Context) error {
 	by, ok := ctx.Deadline()
 	if !ok {
@@ -205,8 +204,8 @@ func (l *Launcher) Close(ctx context.Context) error {
 	return errors.Join(err, l.guard.close(ctx), os.RemoveAll(filepath.Join(l.o.Dir, workName)))
 }
 
-// wait waits for the agents. None stays longer than it was told, unless its
-// command is one that even the kernel cannot end.
+// wait waits for the agents. Each ends before its deadline, unless even the kernel cannot kill its
+// command.
 func (l *Launcher) wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
@@ -221,20 +220,20 @@ func (l *Launcher) wait(ctx context.Context) error {
 	}
 }
 
-// ours is how our own program is called with an argument.
+// ours returns the command that calls our own program with an argument.
 func ours(argument string) ([]string, error) {
 	self, err := os.Executable()
 	return []string{self, argument}, err
 }
 
-// quietly is a command that says nothing.
+// quietly runs a command and discards its output.
 func quietly(ctx context.Context, name string, args ...string) error {
 	return exec.CommandContext(ctx, name, args...).Run()
 }
 
-// together does an attempt with all that work on it, each of them an agent with
-// a child of its own, that meet at ports of this machine. The first worker's
-// error is the attempt's.
+// together runs an attempt with all its workers and servers. Each is an agent with its own child,
+// and they connect to each other through ports of this machine. The first worker's error is
+// returned, else the errors of the others.
 func (l *Launcher) together(ctx context.Context, a scheduler.Attempt) error {
 	workers, servers := max(1, a.Plan.Workers), 0
 	if a.Plan.Servers != nil {
@@ -269,19 +268,18 @@ func (l *Launcher) together(ctx context.Context, a scheduler.Attempt) error {
 	return errs[0]
 }
 
-// deal takes the cards of an attempt and hands each worker its own. All are taken
-// at once: of two attempts that each had half of what they need, both would wait
-// for ever.
+// deal takes the cards of an attempt and gives each worker its share. All cards are taken at once:
+// if two attempts each had half of their cards, both would wait for ever.
 type deal struct {
 	cards   *cards
 	workers int
 
-	dealt chan struct{} // closed when it has been
+	dealt chan struct{} // closed once all and err are set
 	all   []card
 	err   error
 }
 
-// take is a worker's share. The first worker takes for all.
+// take returns a worker's share. The first worker takes the cards for all workers.
 func (d *deal) take(ctx context.Context, index, each int) ([]card, error) {
 	if index == 0 {
 		d.all, d.err = d.cards.take(ctx, each*d.workers)
@@ -298,5 +296,5 @@ func (d *deal) take(ctx context.Context, index, each int) ([]card, error) {
 	return d.all[index*each : (index+1)*each], nil
 }
 
-// release gives back what was taken, when all have ended.
+// release returns the cards after all workers have ended.
 func (d *deal) release() { d.cards.give(d.all) }

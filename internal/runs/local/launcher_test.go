@@ -18,8 +18,8 @@ import (
 	"tidemill.dev/config"
 )
 
-// An attempt is launched once, however often that is asked for, and is had until
-// it has told its end.
+// An attempt is launched once, even if Launch is called several times. Has returns true until the
+// attempt has reported its end.
 func TestLaunch(t *testing.T) {
 	d := newDoor(t)
 	l := d.open(t, t.TempDir(), nil)
@@ -51,7 +51,7 @@ func TestLaunch(t *testing.T) {
 	}
 }
 
-// An attempt that counts no more is ended without a word.
+// Stop ends an attempt, which then reports no end.
 func TestStop(t *testing.T) {
 	d := newDoor(t)
 	l := d.open(t, t.TempDir(), nil)
@@ -70,8 +70,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A launcher that closes has its commands save and leave, and ends what has left
-// their groups. It launches nothing any more.
+// Close lets the commands save and exit, and ends processes that have left their groups. Launch
+// fails after it.
 func TestClose(t *testing.T) {
 	d := newDoor(t)
 	dir := t.TempDir()
@@ -102,8 +102,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// What has left its group is ended a while after its attempt, and nothing of
-// attempts that are at work.
+// A process that has left its group is ended soon after its attempt. Processes of running attempts
+// are not ended.
 func TestWhatHasLeftItsGroup(t *testing.T) {
 	d := newDoor(t)
 	l := d.open(t, t.TempDir(), nil)
@@ -123,7 +123,7 @@ func TestWhatHasLeftItsGroup(t *testing.T) {
 	dead(t, pid(t, marks+"/b"))
 }
 
-// brood is a command that starts what is hard to end.
+// brood is a command whose processes are hard to end.
 func brood(marks string) string {
 	return `trap "" TERM HUP
 		sleep 600 & echo $! > ` + marks + `/child
@@ -134,8 +134,8 @@ func brood(marks string) string {
 
 var broodMarks = []string{"/self", "/child", "/grandchild"}
 
-// A launcher that is killed leaves no orphan: its guard sees to that, whatever
-// else is asked to leave with it.
+// If a launcher is killed, its guard ends the remaining processes, even if the guard got signals to
+// leave.
 func TestKilledLauncher(t *testing.T) {
 	d := newDoor(t)
 	marks := t.TempDir()
@@ -163,8 +163,8 @@ func TestKilledLauncher(t *testing.T) {
 	dead(t, guard)
 }
 
-// Where the guard is killed with its launcher, the next launcher of the folder
-// ends what is left.
+// If the guard is killed together with its launcher, the next launcher of the folder ends the
+// remaining processes.
 func TestKilledLauncherAndGuard(t *testing.T) {
 	d := newDoor(t)
 	marks, dir := t.TempDir(), t.TempDir()
@@ -224,7 +224,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// onPath puts a program before all others.
+// onPath puts a program first in PATH.
 func onPath(t *testing.T, name, text string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -276,7 +276,7 @@ func TestGPUsThatCannotBeAsked(t *testing.T) {
 	}
 }
 
-// Who waits for many is not passed by for ever by those who want few.
+// A request for many cards is served before later requests for few.
 func TestCardsInTheirOrder(t *testing.T) {
 	c := newCards([]card{{index: 0}, {index: 1}, {index: 2}})
 	first, err := c.take(t.Context(), 2)
@@ -389,7 +389,7 @@ func TestFolderDigest(t *testing.T) {
 	}
 }
 
-// The guard heeds what it is told, and is not put off by what it does not know.
+// The guard obeys the lines that it knows, and ignores others.
 func TestCharge(t *testing.T) {
 	c := newCharge()
 	for _, line := range []string{"cookie abc", "engine /usr/bin/my docker", "+12", "+13", "-12", "+1", "+0", "+x", "", "nonsense"} {

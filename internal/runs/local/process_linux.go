@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// prepareChild has the kernel kill a child with this process.
+// prepareChild makes the kernel kill a child together with this process.
 func prepareChild(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -16,12 +16,12 @@ func prepareChild(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 }
 
-// sweep kills the processes that bear a cookie, but for those of attempts that
-// are spared, and says how many there were.
+// sweep kills the processes with a cookie, except those of spared attempts, and returns the number
+// of killed processes.
 func sweep(cookie string, spare func(run string, attempt int) bool) (killed int) {
 	all, err := os.ReadDir("/proc")
 	if err != nil {
-		return 0 // without it there is nothing to go by
+		return 0 // processes cannot be listed
 	}
 	for _, e := range all {
 		pid, err := strconv.Atoi(e.Name())
@@ -30,9 +30,9 @@ func sweep(cookie string, spare func(run string, attempt int) bool) (killed int)
 		}
 		env, err := os.ReadFile("/proc/" + e.Name() + "/environ")
 		if err != nil || variable(env, cookieName) != cookie {
-			continue // it has ended, or is somebody else's
+			continue // the process has ended or is not ours
 		}
-		number, _ := strconv.Atoi(variable(env, "TIDEMILL_ATTEMPT")) // 0 is none of ours
+		number, _ := strconv.Atoi(variable(env, "TIDEMILL_ATTEMPT")) // 0 is no attempt's number
 		if !spare(variable(env, "TIDEMILL_RUN"), number) && syscall.Kill(pid, syscall.SIGKILL) == nil {
 			killed++
 		}
@@ -40,7 +40,7 @@ func sweep(cookie string, spare func(run string, attempt int) bool) (killed int)
 	return killed
 }
 
-// variable is one of a process's.
+// variable returns the value of one environment variable of a process.
 func variable(env []byte, name string) string {
 	for pair := range bytes.SplitSeq(env, []byte{0}) {
 		if v, ok := bytes.CutPrefix(pair, []byte(name+"=")); ok {

@@ -6,9 +6,9 @@ import (
 	"os/exec"
 )
 
-// prepareChild changes nothing where the kernel does not kill children.
+// prepareChild does nothing, because this kernel does not kill children with their parent.
 func prepareChild(*exec.Cmd) {}
 
-// sweep finds nothing where processes do not show their variables: groups are
-// all there is to go by.
+// sweep finds no processes, because this system does not show their environment. The guard can only
+// kill process groups.
 func sweep(string, func(string, int) bool) int { return 0 }

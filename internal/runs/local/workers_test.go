@@ -12,22 +12,23 @@ import (
 	"tidemill.dev"
 )
 
-// several has a plan be one of two workers and a parameter server.
+// several gives a plan two workers and a parameter server.
 func several(p *tidemill.Plan) { p.Workers, p.Servers = 2, &tidemill.Servers{Count: 1} }
 
-// me is what a script is told of who it is; it waits until all have begun.
+// me begins a script: it writes its role, address and cards to a file, and waits until all have
+// begun.
 const me = `me="$TIDEMILL_ROLE$RANK"; echo "$WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT, cards $CUDA_VISIBLE_DEVICES, $TF_CONFIG" > %[1]s/$me.new; echo $$ > %[1]s/$me.pid; mv %[1]s/$me.new %[1]s/$me
 	for other in worker0 worker1 server; do while ! test -e %[1]s/$other; do sleep 0.02; done; done
 `
 
-// Workers and servers are children of this machine, which meet at its own ports
-// and have cards of their own.
+// Workers and servers are processes on this machine. They connect through local ports, and each
+// worker has its own cards.
 func TestWorkersOnOneMachine(t *testing.T) {
 	d := newDoor(t)
 	l := d.open(t, t.TempDir(), nil)
 	l.cards = newCards([]card{{index: 0, product: "A"}, {index: 1, product: "A"}, {index: 2, product: "A"}})
 	marks := t.TempDir()
-	last := `; touch %[1]s/$me.said; if test $me = worker0; then while ! test -e %[1]s/worker1.said; do sleep 0.02; done; fi` // with it all end
+	last := `; touch %[1]s/$me.said; if test $me = worker0; then while ! test -e %[1]s/worker1.said; do sleep 0.02; done; fi` // all end when worker0 ends
 	a := d.plan(t, "run1-1", fmt.Sprintf(me+`if test $me = server; then sleep 600; fi; echo $me has all`+last, marks), func(p *tidemill.Plan) { several(p); p.GPUs = 1 })
 	launch(t, l, a, a)
 	w := d.word(t, a.Name)
@@ -60,8 +61,8 @@ func TestWorkersOnOneMachine(t *testing.T) {
 	}
 }
 
-// Of two attempts that each need most of the cards one waits for the other, and
-// neither has half of them.
+// If several attempts each need all cards, they run one after the other; none waits with half of
+// its cards.
 func TestCardsOfSeveralAreTakenAtOnce(t *testing.T) {
 	d := newDoor(t)
 	l := d.open(t, t.TempDir(), nil)
@@ -82,7 +83,7 @@ func TestCardsOfSeveralAreTakenAtOnce(t *testing.T) {
 	}
 }
 
-// The failure of one ends all of them, and a launcher that closes has all leave.
+// If one worker fails, all others end.
 func TestSeveralEndTogether(t *testing.T) {
 	d := newDoor(t)
 	l := d.open(t, t.TempDir(), nil)

@@ -26,12 +26,12 @@ import (
 	"tidemill.dev/internal/runs/scheduler"
 )
 
-// The door's side of the protocol is written out here as an agent would meet it
-// on the wire: it is the other package's contract.
+// The gateway's side of the protocol is written out here as an agent sees it on the wire, because
+// it is the contract of another package.
 
 const patience = 2 * time.Minute
 
-// asWhat has the test binary be one of the processes of a test.
+// asWhat is a variable that makes the test binary act as the guard or the launcher of a test.
 const asWhat = "TIDEMILL_LOCAL_TEST_AS"
 
 func TestMain(m *testing.M) {
@@ -52,10 +52,10 @@ func exitOn(err error) {
 	os.Exit(0)
 }
 
-// guardCommand is the test binary as a guard.
+// guardCommand runs the test binary as a guard.
 func guardCommand() []string { return []string{"env", asWhat + "=guard", os.Args[0]} }
 
-// door answers any attempt with its plan, and keeps its last word.
+// door is a gateway that gives each attempt its plan, and keeps its last report.
 type door struct {
 	server *httptest.Server
 
@@ -65,10 +65,10 @@ type door struct {
 	words   map[string]word
 	logs    map[string]string
 	beats   map[string]int
-	parts   map[string]string // what those have said who are not alone, by attempt and part
+	parts   map[string]string // state of each worker and server, by attempt and part
 }
 
-// word is what of a last word is looked at.
+// word holds the tested fields of an attempt's last report.
 type word struct {
 	Outcome   tidemill.Outcome
 	Reason    string
@@ -88,7 +88,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, route, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/agent/v1/attempts/"), "/")
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the other side has gone
+		return // the client is gone
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -114,7 +114,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.beats[name]++
 		answer(w, d.gather(name, r.URL.Query()))
 	case "objects/missing":
-		answer(w, struct{}{}) // nothing is
+		answer(w, struct{}{}) // no object is missing
 	default:
 		answer(w, map[string]any{"tree": "t"})
 	}
@@ -122,7 +122,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.changed = make(chan struct{})
 }
 
-// isOver reports whether an attempt of several has told its end.
+// isOver reports whether an attempt of several workers has reported its end.
 func (d *door) isOver(name string) bool {
 	_, told := d.words[name]
 	return told && d.many(name) > 1
@@ -137,7 +137,7 @@ func (d *door) many(name string) int {
 	return n
 }
 
-// gather hears one of several, and tells it how the others stand.
+// gather stores the report of one worker or server, and returns the state of the others.
 func (d *door) gather(name string, q url.Values) map[string]bool {
 	if !q.Has("part") {
 		return nil
@@ -181,20 +181,20 @@ func (d *door) until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// word waits for an attempt's last word.
+// word waits for an attempt's last report.
 func (d *door) word(t *testing.T, name string) (is word) {
 	t.Helper()
 	d.until(t, name+" has told its end", func() (ok bool) { is, ok = d.words[name]; return ok })
 	return is
 }
 
-// says waits until an attempt has said a text in its log.
+// says waits until a text is in the log of an attempt.
 func (d *door) says(t *testing.T, name, text string) {
 	t.Helper()
 	d.until(t, name+" says "+text, func() bool { return strings.Contains(d.logs[name], text) })
 }
 
-// plan has an attempt run a script.
+// plan makes an attempt that runs a script.
 func (d *door) plan(t *testing.T, name, script string, change func(*tidemill.Plan)) scheduler.Attempt {
 	t.Helper()
 	p := tidemill.Plan{Dir: t.TempDir(), Command: []string{"sh", "-c", script}, Deadline: patience, Grace: 10 * time.Second, MaxLog: 1 << 20, MaxOutput: 1 << 20}
@@ -240,7 +240,7 @@ func launch(t *testing.T, l *Launcher, all ...scheduler.Attempt) {
 	}
 }
 
-// dead waits until a process is no more: who was killed takes a moment to die.
+// dead waits until a process has ended; after SIGKILL, that takes a moment.
 func dead(t *testing.T, pid int) {
 	t.Helper()
 	late := time.After(patience)
@@ -262,8 +262,7 @@ func isAlive(pid int) bool {
 	return !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
 }
 
-// ignores waits until a process heeds none of some signals: it may have begun only
-// just now.
+// ignores waits until a process ignores the signals; it may have only just started.
 func ignores(t *testing.T, pid int, all ...syscall.Signal) {
 	t.Helper()
 	for late := time.After(patience); ; {
@@ -279,7 +278,7 @@ func ignores(t *testing.T, pid int, all ...syscall.Signal) {
 	}
 }
 
-// ignoredBy is what Linux says of it, a bit a signal.
+// ignoredBy returns the signals that a process ignores, one bit each.
 func ignoredBy(t *testing.T, pid int) (mask uint64) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -296,7 +295,7 @@ func ignoredBy(t *testing.T, pid int) (mask uint64) {
 	return mask
 }
 
-// pid reads the number that a script has written.
+// pid reads the process id that a script has written.
 func pid(t *testing.T, name string) int {
 	t.Helper()
 	text, err := os.ReadFile(name)
@@ -310,8 +309,8 @@ func pid(t *testing.T, name string) int {
 	return n
 }
 
-// beLauncher is a launcher in a process of its own: it launches what it is told,
-// and waits to be killed.
+// beLauncher is the main function of a launcher process: it launches one attempt, and waits to be
+// killed.
 func beLauncher() error {
 	var d struct {
 		Gateway, Dir string
@@ -329,10 +328,10 @@ func beLauncher() error {
 		return err
 	}
 	fmt.Println(l.guard.cmd.Process.Pid)
-	select {} // it is killed
+	select {} // the test kills this process
 }
 
-// other starts a launcher in a process of its own, and tells its guard's pid.
+// other starts a launcher in its own process, and returns its guard's pid.
 func (d *door) other(t *testing.T, dir string, a scheduler.Attempt) (cmd *exec.Cmd, guard int) {
 	t.Helper()
 	cmd = exec.Command(os.Args[0])

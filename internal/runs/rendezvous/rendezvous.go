@@ -12,31 +12,31 @@ import (
 )
 
 const (
-	layout = "1"       // of what is written
-	kept   = time.Hour // behind the last who said something
+	layout = "1"       // version of the entries in Redis
+	kept   = time.Hour // validity of an attempt's entry after its last report
 )
 
-// Word is what one of an attempt says.
+// Word is the report of one worker or server of an attempt.
 type Word struct {
-	Part  string // who: w0 or ps1, say; w0 is the first worker
-	Ready bool   // it can begin
+	Part  string // name of the worker or server, such as w0 or ps1; w0 is the first worker
+	Ready bool   // the part can begin
 	Over  bool   // its command has ended
 }
 
-// Heard is what it hears.
+// Heard is the answer to a report.
 type Heard struct {
-	All   bool // all are ready, or were: it may begin
+	All   bool // all parts are or were ready: the part may begin
 	End   bool // the first worker's command has ended
 	Alone bool // all other commands have ended
 }
 
-// Roll is where the attempts of one install gather.
+// Roll stores the reports of one install's attempts.
 type Roll struct {
 	client *redis.Client
 	key    string
 }
 
-// NewRoll is that of an install beside one Kafka; nil without Redis.
+// NewRoll returns the Roll of an install on one Kafka; nil without a client.
 func NewRoll(client *redis.Client, names tidemill.Names, kafka string) *Roll {
 	if client == nil {
 		return nil
@@ -44,8 +44,8 @@ func NewRoll(client *redis.Client, names tidemill.Names, kafka string) *Roll {
 	return &Roll{client, names.Key("muster", layout, kafka)}
 }
 
-// script writes down what one says, and what it hears. That all were ready once
-// stays so: who ends first does not hold up who begins last.
+// script stores one report and returns the answer. Once all parts were ready, that stays true, so a
+// part that ends early does not prevent a slow part from beginning.
 const script = `
 if ARGV[2] ~= '' then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end
 local ready, over = 0, 0
@@ -64,7 +64,7 @@ local ended = redis.call('HGET', KEYS[1], 'w0') == 'over' and 1 or 0
 return {met, ended, over >= most - 1 and 1 or 0}
 `
 
-// Say says something for one of so many of an attempt.
+// Say reports for one part of an attempt. many is the number of its parts.
 func (r *Roll) Say(ctx context.Context, attempt string, many int, w Word) (Heard, error) {
 	state := ""
 	switch {

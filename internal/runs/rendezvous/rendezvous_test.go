@@ -10,7 +10,7 @@ import (
 	"tidemill.dev"
 )
 
-// hall is a roll of two gateways, and an attempt of three.
+// hall holds the rolls of two gateways, for an attempt of three parts.
 type hall struct {
 	*testing.T
 	server *miniredis.Miniredis
@@ -32,7 +32,7 @@ func newHall(t *testing.T) *hall {
 	return h
 }
 
-// says has one say something, at the one gateway or the other.
+// says reports for one part, at each gateway in turn.
 func (h *hall) says(part, state, want string) {
 	h.Helper()
 	h.asked++
@@ -48,14 +48,14 @@ const (
 	end     = "all=true end=true alone=false"
 )
 
-// They begin when all are ready, and not before; when the first has ended the
-// others hear of it, and it hears when they have too.
+// The parts begin when all are ready, not before. The others learn that the first has ended, and
+// the first learns that all others have ended.
 func TestTheyBeginAndEndTogether(t *testing.T) {
 	h := newHall(t)
 	h.says("w0", "", nothing)
 	h.says("w0", "ready", nothing)
 	h.says("ps0", "ready", nothing)
-	h.says("w1", "", nothing) // it is there, and fetches
+	h.says("w1", "", nothing) // it has started and fetches its inputs
 	h.says("ps0", "ready", nothing)
 	h.says("w1", "ready", all)
 	h.says("w0", "ready", all)
@@ -67,7 +67,7 @@ func TestTheyBeginAndEndTogether(t *testing.T) {
 	h.says("w0", "over", "all=true end=true alone=true")
 }
 
-// One that has ended before another has heard that all were ready keeps nobody
+// A part that ends before another part has learned that all were ready does not prevent that one
 // from beginning.
 func TestWhoIsQuickHoldsUpNobody(t *testing.T) {
 	h := newHall(t)
@@ -78,7 +78,7 @@ func TestWhoIsQuickHoldsUpNobody(t *testing.T) {
 	h.says("w0", "ready", all)
 }
 
-// What was forgotten is said again with the next beats.
+// After a flush of Redis, the next beats restore the reports.
 func TestAFlushHeals(t *testing.T) {
 	h := newHall(t)
 	h.says("w0", "ready", nothing)
@@ -93,7 +93,7 @@ func TestAFlushHeals(t *testing.T) {
 	h.says("w1", "over", "all=true end=true alone=true")
 }
 
-// Attempts are apart, and Redis forgets them.
+// Attempts do not affect each other, and their entries expire.
 func TestAttemptsAreApart(t *testing.T) {
 	h := newHall(t)
 	for _, part := range []string{"w0", "w1", "ps0"} {

@@ -21,59 +21,59 @@ import (
 )
 
 const (
-	layout = "1" // of what is written
+	layout = "1" // version of the entries in Redis
 
-	lookEvery  = 50 * time.Millisecond // that who waits looks for an offer, if few do
-	lookSlowly = time.Second           // and if many do
-	lookShare  = time.Millisecond      // so much for each that waits at this process
-	fresh      = 4 * time.Second       // what somebody wrote who writes no more
-	takenFor   = 15 * time.Second      // that who took a pod has to give it something
-	offeredFor = 2 * time.Minute       // that an offer is kept for a pod that has not heard it
-	begunFor   = time.Hour             // that it is remembered of a pod that it has been given one, and has begun it
+	lookEvery  = 50 * time.Millisecond // interval at which a waiting pod's request looks for an offer, if few wait
+	lookSlowly = time.Second           // the same interval if many wait
+	lookShare  = time.Millisecond      // added to the interval by each pod that waits at this process
+	fresh      = 4 * time.Second       // validity of a waiting pod's entry without renewal
+	takenFor   = 15 * time.Second      // time in which the launcher that took a pod must give it an attempt
+	offeredFor = 2 * time.Minute       // validity of an offer that its pod has not received
+	begunFor   = time.Hour             // time for which a pod's entry says that its attempt has begun
 	lastLook   = 2 * time.Second
 )
 
-// Pod is one that waits.
+// Pod is a pod that waits for a run.
 type Pod struct {
-	Name    string // of the pod
-	Attempt string // that it did last: who takes it makes sure that the pod is that attempt's
+	Name    string // name of the pod
+	Attempt string // last attempt of the pod; the launcher checks that the pod belongs to it
 	Pool    string
 	Shape   string // see Shape
 	GPUs    int
 
-	ticket string // of who took it
+	ticket string // identifies the taker
 }
 
-// entry is where a pod stands in the book. What its name is it says itself, and a
-// command that knows its attempt's token may say it, too; so no attempt comes near
-// what stands there for another's.
+// entry is the pod's name in the list. A pod reports its own name, and a command that knows its
+// attempt's token could report a false one. The attempt is part of the entry, so no attempt can
+// reach the entry of another.
 func (p *Pod) entry() string { return p.Attempt + " " + p.Name }
 
-// Offer is what a waiting pod gets: an attempt, or the word to leave.
+// Offer is the answer to a waiting pod: an attempt, or the request to leave.
 type Offer struct {
-	Attempt string `json:"attempt,omitempty"` // empty: it shall leave
+	Attempt string `json:"attempt,omitempty"` // empty: the pod shall leave
 	Token   string `json:"token,omitempty"`
 }
 
-// Idle is how a pool lingers.
+// Idle counts the waiting pods of a pool and their time.
 type Idle struct {
 	Pods       int
-	GPUSeconds float64 // spent waiting, since the book was begun
+	GPUSeconds float64 // GPU time spent waiting since the list was created
 }
 
-// ErrTaken is why a pod cannot be given anything: it is another's, or has gone
-// on without us.
+// ErrTaken is returned by Give if another launcher has the pod, or the pod has begun another
+// attempt since.
 var ErrTaken = errors.New("the pod is not ours to give to any more")
 
-// Book is the book of one install.
+// Book is the list of the waiting pods of one install.
 type Book struct {
 	client  *redis.Client
 	key     string
-	waiting atomic.Int64 // at this process
+	waiting atomic.Int64 // pods that wait at this process
 }
 
-// NewBook is a book that lies in a Redis; nil without one. kafka is the id of the
-// cluster whose log the runs are on.
+// NewBook returns a list in Redis; nil without a client. kafka is the id of the Kafka cluster that
+// holds the facts of the runs.
 func NewBook(client *redis.Client, names tidemill.Names, kafka string) *Book {
 	if client == nil {
 		return nil
@@ -99,7 +99,7 @@ var luaBegun string
 //go:embed scripts/idle.lua
 var luaIdle string
 
-// The scripts, which no one changes.
+// The scripts. They never change.
 var (
 	scriptWait  = redis.NewScript(luaWait)
 	scriptLeave = redis.NewScript(luaLeave)
@@ -113,8 +113,8 @@ func (b *Book) run(ctx context.Context, s *redis.Script, args ...any) ([]string,
 	return s.Run(ctx, b.client, []string{b.key}, args...).StringSlice()
 }
 
-// Take takes a pod of a shape that waits; false if there is none. Nobody else
-// gets it for a while. Who took it must Give.
+// Take takes a waiting pod of a shape; false if there is none. No other caller gets the pod for
+// takenFor. The caller must call Give next.
 func (b *Book) Take(ctx context.Context, shape string) (Pod, bool, error) {
 	if shape == "" {
 		return Pod{}, false, nil
@@ -133,9 +133,8 @@ func (b *Book) Take(ctx context.Context, shape string) (Pod, bool, error) {
 	return p, err == nil, err
 }
 
-// Give hands a pod that was taken its offer. If the book has been flushed since,
-// the offer is written down all the same, unless another was quicker: ErrTaken.
-// Then the pod is to be left as it was.
+// Give stores the offer of a taken pod. It does so even if Redis was flushed since Take. If another
+// launcher has the pod by then, Give returns ErrTaken, and the caller must leave the pod alone.
 func (b *Book) Give(ctx context.Context, p Pod, o Offer) error {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -151,8 +150,8 @@ func (b *Book) Give(ctx context.Context, p Pod, o Offer) error {
 	return nil
 }
 
-// Begun says that an attempt speaks for itself. Its pod has heard of it then, so
-// nobody is told of it any more who asks in the name of the one before.
+// Begun records that an attempt has reported to a gateway. Its pod has received the offer then, so
+// requests that name the pod's previous attempt no longer get it.
 func (b *Book) Begun(ctx context.Context, attempt string) error {
 	if _, err := b.run(ctx, scriptBegun, attempt, begunFor.Milliseconds()); err != nil {
 		return fmt.Errorf("write down that attempt %s has begun: %w", attempt, err)
@@ -160,7 +159,7 @@ func (b *Book) Begun(ctx context.Context, attempt string) error {
 	return nil
 }
 
-// Dismiss has one pod that waits in a pool leave; false if none waits.
+// Dismiss makes one waiting pod of a pool leave; false if none waits.
 func (b *Book) Dismiss(ctx context.Context, pool string) (bool, error) {
 	is, err := b.run(ctx, scriptTake, "pool", pool, "offered", "", "{}", offeredFor.Milliseconds())
 	if err != nil {
@@ -169,7 +168,7 @@ func (b *Book) Dismiss(ctx context.Context, pool string) (bool, error) {
 	return len(is) > 0, nil
 }
 
-// Idle tells how a pool lingers.
+// Idle returns the waiting pods and idle GPU time of a pool.
 func (b *Book) Idle(ctx context.Context, pool string) (Idle, error) {
 	all, err := b.IdleOf(ctx, []string{pool})
 	if err != nil {
@@ -178,7 +177,7 @@ func (b *Book) Idle(ctx context.Context, pool string) (Idle, error) {
 	return all[pool], nil
 }
 
-// IdleOf tells how several do.
+// IdleOf returns the same for several pools.
 func (b *Book) IdleOf(ctx context.Context, pools []string) (map[string]Idle, error) {
 	args := make([]any, len(pools))
 	for i, pool := range pools {
@@ -206,15 +205,12 @@ func (b *Book) IdleOf(ctx context.Context, pools []string) (map[string]Idle, err
 	return all, nil
 }
 
-// Wait waits for an offer for a pod until the context ends or d has passed; it
-// is false where none came. It counts what it waited.
-//
-// An offer is the pod's until that attempt speaks for itself (Begun): who was cut off
-// while it was told asks again, at any gateway, and hears the same. Who asks later is
-// told to leave. A pod whose
-// caller has gone is struck out at once, so that nothing is given to nobody; one
-// that was taken by then may still be given something, and hears of it if it
-// asks again.
+// Wait waits for an offer for a pod until the context ends or d has passed; it returns false if
+// none came. It adds the waiting time to the pool's idle GPU time. An offer is valid until its
+// attempt reports to a gateway (see Begun). A pod that lost the answer asks again, at any gateway,
+// and gets the same offer. If it asks after Begun, the answer is to leave. If the pod's request is
+// cancelled, its entry is deleted at once, so that no attempt is given to a pod that is gone. A pod
+// that was taken by then may still be given an attempt; it gets that if it asks again.
 func (b *Book) Wait(ctx context.Context, p Pod, d time.Duration) (Offer, bool, error) {
 	b.waiting.Add(1)
 	defer b.waiting.Add(-1)
@@ -229,16 +225,16 @@ func (b *Book) Wait(ctx context.Context, p Pod, d time.Duration) (Offer, bool, e
 	return w.leave(ctx)
 }
 
-// wait is one that waits.
+// wait is one waiting pod.
 type wait struct {
 	b    *Book
 	pod  Pod
-	from time.Time // counted so far
-	err  error     // of the last look
+	from time.Time // time up to which waiting is counted
+	err  error     // error of the last look
 }
 
-// pace is how long it is until the next look. Many look less often: what they
-// cost Redis together is bounded.
+// pace returns the time until the next look. The more pods wait, the less often each looks, so that
+// the load on Redis is bounded.
 func (w *wait) pace() time.Duration {
 	if w.err != nil {
 		return lookSlowly
@@ -246,20 +242,19 @@ func (w *wait) pace() time.Duration {
 	return min(max(lookEvery, time.Duration(w.b.waiting.Load())*lookShare), lookSlowly)
 }
 
-// look writes down that the pod waits, and sees whether it has an offer.
+// look records that the pod waits, and returns its offer if it has one.
 func (w *wait) look(ctx context.Context) (o Offer, ok bool) {
 	p, now := &w.pod, time.Now()
 	is, err := w.b.run(ctx, scriptWait, p.entry(), p.Attempt, p.Pool, p.Shape, p.GPUs, now.Sub(w.from).Milliseconds(), fresh.Milliseconds())
 	if w.err = err; err != nil {
-		return o, false // Redis may be back with the next
+		return o, false // the next look may succeed
 	}
 	w.from = now
 	o, ok, w.err = offerOf(is)
 	return o, ok
 }
 
-// leave strikes the pod out. One that somebody has taken is about to be given
-// something, and waits a moment more.
+// leave deletes the pod's entry. If a launcher has just taken the pod, leave waits for the offer.
 func (w *wait) leave(ctx context.Context) (o Offer, ok bool, err error) {
 	for until := time.Now().Add(takenFor); ; {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
@@ -281,7 +276,7 @@ func (w *wait) leave(ctx context.Context) (o Offer, ok bool, err error) {
 	}
 }
 
-// offerOf reads what a script says of a pod's offer: one text, or none.
+// offerOf reads the offer in a script's answer: one text, or none.
 func offerOf(is []string) (o Offer, ok bool, err error) {
 	if len(is) == 0 {
 		return o, false, nil
@@ -292,10 +287,10 @@ func offerOf(is []string) (o Offer, ok bool, err error) {
 	return o, true, nil
 }
 
-// Shape tells plans apart that cannot follow each other in a pod: its pool, team,
-// image, user, resources, grace, secrets and volumes are the pod's and not the
-// attempt's. It is empty for a plan whose pods are of no use to another: those of
-// several workers are bound to each other.
+// Shape returns the same text for plans that can run one after the other in a pod: plans with equal
+// pool, team, image, user, resources, grace, secrets and volumes, which belong to the pod and not
+// to the attempt. It is empty for a plan whose pods cannot be used again, because pods of several
+// workers are bound to each other.
 func Shape(p tidemill.Plan) string {
 	if p.Workers > 1 || p.Servers != nil || p.Image == "" {
 		return ""
@@ -310,7 +305,7 @@ func Shape(p tidemill.Plan) string {
 		Inside            tidemill.Inside
 	}{p.Team, p.Image, p.Pool, p.CPU, p.Memory, p.GPUs, p.Grace, p.Secrets, p.Inside})
 	if err != nil {
-		return "" // no number of a plan is one that JSON does not know
+		return "" // unreachable: a plan holds no NaN and no infinity
 	}
 	sum := sha256.Sum256(text)
 	return base64.RawURLEncoding.EncodeToString(sum[:18])

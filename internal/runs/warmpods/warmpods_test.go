@@ -11,8 +11,7 @@ import (
 	"tidemill.dev"
 )
 
-// A pod that waits at one gateway is given an attempt by whoever launches beside
-// another, once.
+// A pod waits at one gateway. A launcher next to another gateway can give it an attempt, once.
 func TestAPodIsGivenAnAttempt(t *testing.T) {
 	w := newWorld(t)
 	got := w.wait(t.Context(), w.one, pod("a"), long)
@@ -34,7 +33,7 @@ func TestOthersPodsAreNotTaken(t *testing.T) {
 	got := w.wait(ctx, w.one, pod("a"), long)
 	w.until("it waits", func() bool { is, err := w.two.Idle(t.Context(), "gpu"); w.must(err); return is.Pods == 1 })
 	w.none(w.two, "another")
-	w.none(w.two, "") // what has no shape follows nobody
+	w.none(w.two, "") // a plan without a shape takes no pod
 	if ok, err := w.two.Dismiss(t.Context(), "cpu"); ok || err != nil {
 		t.Error(ok, err)
 	}
@@ -44,8 +43,8 @@ func TestOthersPodsAreNotTaken(t *testing.T) {
 	}
 }
 
-// Who was cut off while it was told asks again, and hears the same; behind the
-// attempt that it was given it does not.
+// A pod that lost the answer asks again and gets the same offer. After the offered attempt, it does
+// not get that offer again.
 func TestWhatWasGivenIsHeardAgain(t *testing.T) {
 	w := newWorld(t)
 	got := w.wait(t.Context(), w.one, pod("a"), long)
@@ -67,26 +66,26 @@ func TestWhatWasGivenIsHeardAgain(t *testing.T) {
 	}
 }
 
-// An attempt that speaks for itself is told to nobody any more: not to who asks with
-// the token of the one before, for as long as its pool lets pods linger.
+// After an attempt has reported to a gateway, a request with the token of the pod's previous
+// attempt never gets its offer.
 func TestWhatHasBegunIsToldToNobody(t *testing.T) {
 	w := newWorld(t)
 	got := w.wait(t.Context(), w.one, pod("a"), long)
 	p := w.take(w.two, "s")
 	w.must(w.two.Give(t.Context(), p, offer("run2-1")))
 	w.hears(got)
-	w.must(w.one.Begun(t.Context(), "run7-1")) // another's
+	w.must(w.one.Begun(t.Context(), "run7-1")) // another pod's attempt
 	if h := w.hears(w.wait(t.Context(), w.two, pod("a"), long)); h.Offer != offer("run2-1") {
 		t.Errorf("%+v", h)
 	}
 	w.must(w.one.Begun(t.Context(), "run2-1"))
-	w.must(w.one.Begun(t.Context(), "run2-1")) // whose answer was lost
+	w.must(w.one.Begun(t.Context(), "run2-1")) // the answer to the first call was lost
 	for range 2 {
 		w.server.FastForward(offeredFor)
 		if h := w.hears(w.wait(t.Context(), w.two, pod("a"), long)); !h.ok || h.Offer != (Offer{}) {
 			t.Errorf("it hears %+v", h)
 		}
-		w.none(w.one, "s") // it does not wait
+		w.none(w.one, "s") // the pod does not wait
 		if is, err := w.one.Idle(t.Context(), "gpu"); err != nil || is.Pods != 0 {
 			t.Errorf("%+v, %v", is, err)
 		}
@@ -97,7 +96,7 @@ func TestWhatHasBegunIsToldToNobody(t *testing.T) {
 			t.Errorf("it leaves with one, %v", err)
 		}
 	}
-	after := pod("a") // the pod itself, once it has done that
+	after := pod("a") // the pod itself, after run2-1
 	after.Attempt = "run2-1"
 	got = w.wait(t.Context(), w.one, after, long)
 	w.must(w.one.Give(t.Context(), w.take(w.two, "s"), offer("run4-1")))
@@ -106,7 +105,7 @@ func TestWhatHasBegunIsToldToNobody(t *testing.T) {
 	}
 }
 
-// One whose word was lost with a flush of the book is told nothing it could use.
+// If a flush of Redis deletes the record that an attempt has begun, the pod is still told to leave.
 func TestBegunBehindAFlush(t *testing.T) {
 	w := newWorld(t)
 	w.must(w.one.Begun(t.Context(), "run2-1"))
@@ -121,8 +120,7 @@ func TestBegunBehindAFlush(t *testing.T) {
 	}
 }
 
-// What a pod is called it says itself. Who says another's name takes nothing of
-// what that one waits for, or was given.
+// A pod reports its own name. A pod with a false name gets no offer of the pod of that name.
 func TestAPodThatLiesAboutItsName(t *testing.T) {
 	w := newWorld(t)
 	liar := Pod{Name: "a", Attempt: "liar-1", Pool: "gpu", Shape: "another"}
@@ -145,7 +143,7 @@ func TestAPodThatLiesAboutItsName(t *testing.T) {
 	}
 }
 
-// Nothing is given to a pod whose caller has gone, or has waited its time.
+// No attempt is given to a pod whose request was cancelled or has ended.
 func TestWhoWaitsNoMoreIsNotTaken(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -162,7 +160,7 @@ func TestWhoWaitsNoMoreIsNotTaken(t *testing.T) {
 	w.none(w.two, "s")
 }
 
-// One that was killed with its gateway fades.
+// If a pod is killed together with its gateway, its entry expires.
 func TestWhatNobodyWritesFades(t *testing.T) {
 	w := newWorld(t)
 	if _, ok := (&wait{b: w.one, pod: pod("a"), from: time.Now()}).look(t.Context()); ok {
@@ -172,8 +170,8 @@ func TestWhatNobodyWritesFades(t *testing.T) {
 	w.none(w.two, "s")
 }
 
-// A pod that was taken by one who then died waits again, and who took it can
-// give it nothing any more.
+// If a launcher takes a pod and then dies, the pod waits again. That launcher can no longer give it
+// an attempt.
 func TestATakerThatDies(t *testing.T) {
 	w := newWorld(t)
 	got := w.wait(t.Context(), w.one, pod("a"), long)
@@ -185,7 +183,7 @@ func TestATakerThatDies(t *testing.T) {
 		t.Errorf("the first: %v", err)
 	}
 	w.must(w.two.Give(t.Context(), second, offer("run2-1")))
-	w.must(w.two.Give(t.Context(), second, offer("run2-1"))) // its answer was lost
+	w.must(w.two.Give(t.Context(), second, offer("run2-1"))) // the answer to the first call was lost
 	if err := w.two.Give(t.Context(), first, offer("late-1")); !errors.Is(err, ErrTaken) {
 		t.Errorf("the first: %v", err)
 	}
@@ -194,7 +192,7 @@ func TestATakerThatDies(t *testing.T) {
 	}
 }
 
-// One that was taken in its last moment waits for what it is about to be given.
+// A pod that was taken just before its wait ends waits for its offer.
 func TestTakenInTheLastMoment(t *testing.T) {
 	w := newWorld(t)
 	one := &wait{b: w.one, pod: pod("a"), from: time.Now()}
@@ -252,9 +250,8 @@ func TestIdleGPUsAreCounted(t *testing.T) {
 	}
 }
 
-// While pods wait, are taken and given attempts, and Redis is flushed again and
-// again: no pod is given two, none is told of what another was given, and all
-// that wait are given something in the end.
+// Pods wait, are taken and given attempts while Redis is flushed again and again. No pod gets the
+// offer of another, and every waiting pod gets an offer in the end.
 func TestFlushedAgainAndAgain(t *testing.T) {
 	w := newWorld(t)
 	const pods = 8
@@ -295,7 +292,7 @@ func TestFlushedAgainAndAgain(t *testing.T) {
 		})
 	}
 	all.Go(func() {
-		for range 500 { // not for ever: between two flushes a pod may have no turn
+		for range 500 { // not for ever: between two flushes, a pod may have no time for its turn
 			select {
 			case <-done:
 				return

@@ -13,10 +13,10 @@ import (
 
 const (
 	patience = 2 * time.Minute
-	long     = time.Hour // nobody waits to the end of it
+	long     = time.Hour // no test waits until it ends
 )
 
-// world is a Redis with two gateways at it.
+// world is a Redis with the lists of two gateways.
 type world struct {
 	*testing.T
 	server   *miniredis.Miniredis
@@ -45,10 +45,10 @@ func (w *world) must(err error) {
 	}
 }
 
-// until asks again and again.
+// until waits until a condition holds.
 func (w *world) until(what string, is func() bool) {
 	w.Helper()
-	tick := time.NewTicker(5 * time.Millisecond) // others need the processor for what is waited for
+	tick := time.NewTicker(5 * time.Millisecond) // no busy loop: other goroutines need the processor
 	defer tick.Stop()
 	for late := time.After(patience); !is(); {
 		select {
@@ -59,7 +59,7 @@ func (w *world) until(what string, is func() bool) {
 	}
 }
 
-// take takes one as soon as there is one.
+// take takes a pod as soon as one waits.
 func (w *world) take(b *Book, shape string) (p Pod) {
 	w.Helper()
 	w.until("a pod waits", func() (ok bool) {
@@ -71,7 +71,7 @@ func (w *world) take(b *Book, shape string) (p Pod) {
 	return p
 }
 
-// none makes sure that there is none.
+// none checks that no pod of a shape waits.
 func (w *world) none(b *Book, shape string) {
 	w.Helper()
 	if p, ok, err := b.Take(w.Context(), shape); ok || err != nil {
@@ -79,14 +79,14 @@ func (w *world) none(b *Book, shape string) {
 	}
 }
 
-// heard is what a wait came to.
+// heard is the result of a wait.
 type heard struct {
 	Offer
 	ok  bool
 	err error
 }
 
-// wait waits meanwhile.
+// wait waits in the background.
 func (w *world) wait(ctx context.Context, b *Book, p Pod, d time.Duration) <-chan heard {
 	got := make(chan heard, 1)
 	go func() {

@@ -1,5 +1,5 @@
--- An attempt speaks for itself: its name, milliseconds that this is remembered.
--- Whoever waits behind the attempt before it is told of it no more.
+-- An attempt has reported to a gateway. Arguments: its name, validity in milliseconds. Requests
+-- that name the pod's previous attempt no longer get its offer.
 local at = KEYS[1]
 local given = at .. ':given:' .. ARGV[1]
 local name = redis.call('GET', given)

@@ -1,6 +1,6 @@
--- A pod is given an offer: entry, attempt, ticket, offer, milliseconds that it is
--- kept, the attempt that is offered. Answers with nothing if another has taken it, has given it something, or
--- it has done another attempt meanwhile.
+-- A pod is given an offer. Arguments: entry, attempt, ticket, offer, validity in milliseconds, the
+-- offered attempt. The answer is empty if another taker has the pod or has given it an offer, or
+-- the pod has done another attempt since.
 local at, name = KEYS[1], ARGV[1]
 local pod = at .. ':pod:' .. name
 local is = redis.call('HMGET', pod, 'state', 'attempt', 'ticket', 'offer', 'shape', 'pool')

@@ -1,5 +1,5 @@
--- How pools linger: their names. Answers with how many pods wait in each, and
--- the GPU-milliseconds that were waited there.
+-- Counts waiting pods. Arguments: the names of pools. The answer has, for each pool, the number of
+-- waiting pods and the GPU-milliseconds spent waiting.
 local at = KEYS[1]
 local all = {}
 for _, pool in ipairs(ARGV) do

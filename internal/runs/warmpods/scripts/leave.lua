@@ -1,5 +1,5 @@
--- A pod waits no more: entry, attempt, GPU-milliseconds waited since the last
--- time, pool. Answers with its offer if it has one, or that it is taken.
+-- A pod stops waiting. Arguments: entry, attempt, GPU-milliseconds waited since the last call,
+-- pool. The answer is its offer if it has one, or 'taken' if it is taken.
 local at, name = KEYS[1], ARGV[1]
 local pod = at .. ':pod:' .. name
 if tonumber(ARGV[3]) > 0 then redis.call('HINCRBY', at .. ':idle', ARGV[4], ARGV[3]) end

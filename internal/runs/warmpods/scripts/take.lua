@@ -1,5 +1,5 @@
--- Somebody takes a pod that waits: shape or pool, which, the state it has then,
--- the ticket, the offer, milliseconds that it is good for. Answers with the pod.
+-- Takes a waiting pod. Arguments: 'shape' or 'pool', its name, the new state, the ticket, the
+-- offer, validity in milliseconds. The answer is the pod.
 local at = KEYS[1]
 local set = at .. ':' .. ARGV[1] .. ':' .. ARGV[2]
 for _, name in ipairs(redis.call('SMEMBERS', set)) do
