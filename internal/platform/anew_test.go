@@ -14,8 +14,8 @@ import (
 	"tidemill.dev/internal/ops/telemetry"
 )
 
-// A 202 says that the event is on the stream, also where the stream was deleted
-// and Redis, or the gateway, still knows what stood on it.
+// A 202 means that the event is on the stream, even if the stream was deleted and Redis or the
+// gateway still remembers its old events.
 func TestAStreamMadeAnewHasNoRepeats(t *testing.T) {
 	t.Parallel()
 	s := serve(t, embedded.Options{})
@@ -42,7 +42,7 @@ func TestAStreamMadeAnewHasNoRepeats(t *testing.T) {
 	second.close()
 }
 
-// A laptop's Redis forgets all when it stops; the log does not.
+// After a restart, a laptop's Redis is empty, and repeats are recognised by the log.
 func TestRepeatsAreKnownAgainAfterARestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -62,7 +62,7 @@ func TestRepeatsAreKnownAgainAfterARestart(t *testing.T) {
 	}
 }
 
-// door is a platform with a gateway that serves.
+// door is a platform with a running gateway.
 type door struct {
 	*testing.T
 	*Platform
@@ -96,8 +96,7 @@ func (d *door) close() {
 	}
 }
 
-// publish publishes an event, always the same, and tells whether it was taken
-// for a repeat.
+// publish publishes the same event each time, and reports whether it was recognised as a repeat.
 func (d *door) publish() (repeated bool) {
 	d.Helper()
 	req, err := http.NewRequestWithContext(d.Context(), http.MethodPost, d.url+"/events", nil)
@@ -118,7 +117,7 @@ func (d *door) publish() (repeated bool) {
 	return res.Header.Get(api.HeaderRepeated) == "true"
 }
 
-// loseEvents deletes the topic behind everybody's back.
+// loseEvents deletes the topic directly in Kafka.
 func (d *door) loseEvents() {
 	d.Helper()
 	client := kafka.Client{Addr: kafka.TCP(d.Addresses().Kafka)}

@@ -15,16 +15,16 @@ import (
 	"tidemill.dev/internal/runs/warmpods"
 )
 
-// ClusterOptions say how attempts come to run in Kubernetes.
+// ClusterOptions configure attempts in Kubernetes.
 type ClusterOptions struct {
-	Kubeconfig string // a file; empty is the cluster that this process runs in
-	Namespace  string // empty is the one of the pod, or of the kubeconfig
-	Gateway    string // URL that agents in pods reach the gateway at
-	Image      string // ours, which brings the agent
+	Kubeconfig string // path of a file; if empty, the cluster in which this process runs
+	Namespace  string // if empty, the namespace of the pod, or of the kubeconfig
+	Gateway    string // URL of the gateway for agents in pods
+	Image      string // our own image, which contains the agent
 	Withheld   config.Withheld
 }
 
-// openCluster finds the way to the API server, and asks nothing of it yet.
+// openCluster reads the address of the API server; it sends no request yet.
 func (p *Platform) openCluster(ctx context.Context, o ClusterOptions) (err error) {
 	p.cluster, err = kube.Open(ctx, kube.Options{Kubeconfig: o.Kubeconfig, Namespace: o.Namespace, Names: p.names, Config: p.Config,
 		Gateway: o.Gateway, Image: o.Image, Withheld: o.Withheld, Warm: p.warm, Registerer: p.registerer(), Logger: p.log})
@@ -35,15 +35,14 @@ func (p *Platform) openCluster(ctx context.Context, o ClusterOptions) (err error
 	return nil
 }
 
-// openWarm gives the book of pods that linger; it is there where Redis is.
+// openWarm opens the list of waiting pods, if there is a Redis.
 func (p *Platform) openWarm() {
 	if p.redis != nil {
 		p.warm = warmpods.NewBook(p.redis, p.names, p.kafka)
 	}
 }
 
-// watchCluster tells what becomes of attempts' pods, and keeps as many scorers
-// as their streams ask for, until the stop order ends it.
+// watchCluster watches attempts' pods and scales the scorers until the stop order ends it.
 func (p *Platform) watchCluster(ctx context.Context) {
 	if p.cluster == nil || p.works == nil {
 		return
@@ -69,18 +68,18 @@ func (p *Platform) watchCluster(ctx context.Context) {
 	})
 }
 
-// services are those of Knative, as far as triggers ask for any: without, nothing
-// is asked of the API server, and Knative need not be there.
+// services follows the Knative Services once a trigger names one. Without such a trigger it sends
+// no request, so the cluster need not have Knative.
 type services struct {
 	p     *Platform
-	knows bool // functions of ours are there, too
+	knows bool // our own functions are Knative Services, too
 
 	mu   sync.Mutex
 	all  *kube.Services
 	stop context.CancelFunc
 }
 
-// openServices follows the services as soon as a config asks for one.
+// openServices starts services, which follow Knative once a config names a service.
 func (p *Platform) openServices(ctx context.Context) error {
 	if p.cluster == nil {
 		return nil
@@ -142,7 +141,7 @@ func (s *services) check(context.Context) api.Check {
 	return c
 }
 
-// lags tell how far scorers are behind, of which nobody may be running.
+// lags computes the lags of scorers, even of scorers without a process.
 type lags struct {
 	p *Platform
 
@@ -150,14 +149,14 @@ type lags struct {
 	seen map[string]grown // by scorer
 }
 
-// grown is how long a stream was, and when it was first seen to be.
+// grown is the length of a stream and the time at which that was first seen.
 type grown struct {
 	events int64
 	at     time.Time
 }
 
-// of asks Kafka. What a scorer holds because its models cannot be loaded lies
-// behind what it has committed; the notes beside that tell of it.
+// of reads a scorer's lag from Kafka. Events that a scorer has parked for their models do not count
+// in the lag, because their offsets are committed. The notes at the offsets show them.
 func (l *lags) of(ctx context.Context, s config.Scorer) (kube.Lag, error) {
 	ends, err := l.p.broker.Ends(ctx, s.From)
 	if err != nil {
@@ -190,14 +189,14 @@ func (l *lags) grew(scorer string, ends []broker.Position, now time.Time) time.T
 	return l.seen[scorer].at
 }
 
-// behind adds up what is not committed.
+// behind returns the number of events that are not committed.
 func (l *lags) behind(ctx context.Context, s config.Scorer, ends, committed []broker.Position) (_ int64, err error) {
-	var begins []broker.Position // asked only where it has to be known
+	var begins []broker.Position // first offsets; read only if needed
 	sum := int64(0)
 	for i, c := range committed {
 		from := c.Offset
 		if from < 0 && s.Latest {
-			sum++ // it has to be started once, for the stream's end of then is where it begins
+			sum++ // the scorer must start once, because it begins at the end of the stream at that time
 			continue
 		}
 		if from < 0 && begins == nil {
@@ -213,7 +212,7 @@ func (l *lags) behind(ctx context.Context, s config.Scorer, ends, committed []br
 	return sum, nil
 }
 
-// held reports whether events are parked until their models come.
+// held reports whether events are parked for their models.
 func (l *lags) held(ctx context.Context, scorer string, committed []broker.Position) (bool, error) {
 	parked, err := l.p.broker.Ends(ctx, tidemill.ScorerParked(scorer))
 	if err != nil {

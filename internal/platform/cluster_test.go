@@ -23,8 +23,7 @@ scorers:
   last: {from: messages, to: scored, model: "intent/{key}", noModel: drop, start: latest}
 `
 
-// How far a scorer is behind is known while nobody runs it, or nobody would ever
-// start it.
+// The lag of a scorer is known while no process runs it; otherwise it would never start.
 func TestTheLagOfAScorerThatDoesNotRun(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -99,8 +98,7 @@ func eventuallyTrue(t *testing.T, holds func() bool) {
 	}
 }
 
-// Kubernetes changes a mounted ConfigMap by swapping a link, behind which the
-// file lies.
+// Kubernetes changes a mounted ConfigMap by swapping a symbolic link to the folder of its files.
 func TestASwappedLinkIsAChange(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,13 +12,10 @@ import (
 	"tidemill.dev/config"
 )
 
-// Watch applies the config whenever what load returns has changed, until the
-// context ends. A config that does not load or cannot be applied leaves the one
-// before in force, and Ready says so.
-//
-// It looks instead of being told: that finds a ConfigMap's swapped link, an
-// editor's renamed file and a change on a network file system alike, and what
-// was missed once is found the next time.
+// Watch applies the config whenever the result of load has changed, until the context ends. If a
+// config cannot be loaded or applied, the previous one stays in force, and Ready reports that. It
+// polls. So it finds a ConfigMap's swapped link, an editor's renamed file and a change on a network
+// file system alike, and it cannot miss a change for long.
 func (p *Platform) Watch(ctx context.Context, load func() (*config.Config, error), every time.Duration) {
 	w := watcher{p: p, load: load, settled: p.Config().Hash()}
 	w.last = w.settled
@@ -34,18 +31,17 @@ func (p *Platform) Watch(ctx context.Context, load func() (*config.Config, error
 	}
 }
 
-// watcher remembers what it saw by a print: the config's hash, or the error's
-// text.
+// watcher remembers each result of load as a text: the config's hash, or the error.
 type watcher struct {
 	p       *Platform
 	load    func() (*config.Config, error)
-	read    *config.Config // the time before
-	hash    string         // of it
-	last    string         // seen the time before
-	settled string         // dealt with
+	read    *config.Config // last result of load
+	hash    string         // hash of read
+	last    string         // last text
+	settled string         // last text that was applied or refused
 }
 
-// hashOf spares the hash of what is the same config still.
+// hashOf computes the hash only if load returned another config.
 func (w *watcher) hashOf(c *config.Config) string {
 	if c != w.read {
 		w.read, w.hash = c, c.Hash()
@@ -53,8 +49,8 @@ func (w *watcher) hashOf(c *config.Config) string {
 	return w.hash
 }
 
-// look deals with a change when it has seen it twice: a file that is being
-// written may well be valid halfway, and mean something else.
+// look applies a change once it has seen it twice, because a half-written file may be valid and
+// mean something else.
 func (w *watcher) look(ctx context.Context) {
 	c, err := w.load()
 	seen := ""
@@ -71,7 +67,7 @@ func (w *watcher) look(ctx context.Context) {
 	if err == nil {
 		if err := w.p.apply(ctx, c); err != nil {
 			if ctx.Err() == nil {
-				w.p.refuse(err) // Kafka may be away: it tries again the next time
+				w.p.refuse(err) // Kafka may be down: the next look tries again
 			}
 			return
 		}
@@ -80,7 +76,7 @@ func (w *watcher) look(ctx context.Context) {
 	w.p.refuse(err)
 }
 
-// apply brings the streams to a new config and has it apply from now on.
+// apply makes the streams match a new config and puts it in force.
 func (p *Platform) apply(ctx context.Context, c *config.Config) error {
 	if c.Name != p.names.Install() {
 		return fmt.Errorf("name changed from %s to %s, which names every topic anew: restart to use it", p.names.Install(), c.Name)
@@ -98,8 +94,8 @@ func (p *Platform) apply(ctx context.Context, c *config.Config) error {
 	return nil
 }
 
-// refuse remembers why a config does not apply; nil is that it does. It says
-// it once, not each time the watcher looks.
+// refuse stores why a config is not in force; nil if it is. It logs a reason once, not at each
+// look.
 func (p *Platform) refuse(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,10 +105,10 @@ func (p *Platform) refuse(err error) {
 	p.refused = err
 }
 
-// A dead letter holds its record's bytes in base64, so it outgrows any event.
+// A dead letter holds its record in base64, so it may be larger than any event.
 const deadLetterBytes = 9 << 20
 
-// specs are the streams that a config has or needs.
+// specs returns the streams that a config has or needs.
 func specs(c *config.Config) []broker.StreamSpec {
 	streams := slices.Concat(c.Streams, c.Parked())
 	held := c.HeldFor()
@@ -132,8 +128,7 @@ func specs(c *config.Config) []broker.StreamSpec {
 	return all
 }
 
-// ensureStreams brings the streams to what a config wants and logs what was
-// done and what was left.
+// ensureStreams makes the streams match a config and logs changes and remaining differences.
 func (p *Platform) ensureStreams(ctx context.Context, c *config.Config) error {
 	report, err := p.broker.EnsureStreams(ctx, specs(c), broker.EnsureOptions{Reorder: p.reorder})
 	var created []string
@@ -153,12 +148,12 @@ func (p *Platform) ensureStreams(ctx context.Context, c *config.Config) error {
 	return nil
 }
 
-// forgetWithin bounds the wait for a Redis that is away: a process that starts
-// without it shall start.
+// forgetWithin limits the wait for Redis, because a process must be able to start while Redis is
+// down.
 const forgetWithin = time.Second
 
-// forgetRepeats keeps the events of new streams from being taken for repeats of
-// those that earlier ones of their names held.
+// forgetRepeats clears the memory of repeats for new streams. Otherwise their events could be taken
+// for repeats of events on deleted streams of the same name.
 func (p *Platform) forgetRepeats(ctx context.Context, streams []string) {
 	if p.redis == nil {
 		return
@@ -187,7 +182,7 @@ func (p *Platform) logLeft(report broker.EnsureReport) {
 		p.log.Info("stream is not in the config; nothing is deleted", "stream", stream)
 	}
 	if p.servers != nil {
-		return // that one broker is all there is goes without saying
+		return // a single broker is normal on a laptop
 	}
 	for _, w := range report.Warnings {
 		p.log.Warn(w)

@@ -31,7 +31,7 @@ func TestCheckClock(t *testing.T) {
 	}
 }
 
-// A schedule that comes with a changed config ticks without a restart.
+// A schedule in a changed config ticks without a restart.
 func TestAControllerFollowsTheConfig(t *testing.T) {
 	t.Parallel()
 	p, err := Open(t.Context(), Options{Embedded: &embedded.Options{}, OwnStreams: true})

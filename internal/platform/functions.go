@@ -22,8 +22,8 @@ import (
 	"tidemill.dev/triggers/deliver"
 )
 
-// openFunctions serves the functions of ours that triggers name, on loopback:
-// the dispatcher calls them as it calls everybody else.
+// openFunctions serves our own functions on loopback, because the dispatcher calls them like any
+// other subscriber.
 func (p *Platform) openFunctions(ctx context.Context) error {
 	if len(p.functions) == 0 && p.works == nil {
 		return nil
@@ -45,7 +45,7 @@ func (p *Platform) openFunctions(ctx context.Context) error {
 	server := &http.Server{Handler: calledBy(p.called, mux), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelWarn)}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
-	// It outlives the dispatcher, which is stopped before it in the same stage.
+	// The dispatcher is stopped earlier in the same stage.
 	p.AtStop(Consumers, "our functions", func(ctx context.Context) error {
 		err := server.Shutdown(ctx)
 		if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
@@ -56,9 +56,8 @@ func (p *Platform) openFunctions(ctx context.Context) error {
 	return nil
 }
 
-// calledBy answers the dispatcher alone. A page on the web could have its own
-// name point to this machine and a browser here call our functions; the host is
-// then that name.
+// calledBy refuses requests with another Host header. A web page could let its own host name point
+// to this machine, and a browser here would call our functions.
 func calledBy(host string, functions http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host != host {
@@ -69,7 +68,7 @@ func calledBy(host string, functions http.Handler) http.Handler {
 	})
 }
 
-// resolve finds who has no address of its own.
+// resolve finds the URL of a target that has none in the config.
 func (p *Platform) resolve(_ context.Context, to config.Target) (*url.URL, error) {
 	switch {
 	case to.Service != "":
@@ -87,7 +86,7 @@ func (p *Platform) resolve(_ context.Context, to config.Target) (*url.URL, error
 	return &url.URL{Scheme: "http", Host: p.called, Path: at}, nil
 }
 
-// pathOf is where a function that needs the runs is called; empty without them.
+// pathOf returns the path of a function that needs the runs; empty without runs.
 func (p *Platform) pathOf(to config.Target) string {
 	if p.works == nil {
 		return ""
@@ -105,15 +104,14 @@ func (p *Platform) thoseThereAre() string {
 const (
 	functionHeaders = 10 * time.Second
 	functionBody    = time.Minute
-	// functionIdle is longer than the dispatcher keeps a connection, so that it
-	// never posts on one that is just being closed.
+	// functionIdle is longer than the dispatcher keeps a connection, so that it never posts on a
+	// connection that is being closed.
 	functionIdle = 2 * time.Minute
 )
 
-// Function serves one function of ours to dispatchers in other processes, and
-// the probes beside it. Who calls must know the secret that all processes share:
-// a cluster's network is open to many. It returns where it listens; the stop
-// order closes it, after the calls under way. The platform must have been opened
+// Function serves one of our functions to dispatchers in other processes, and the probes. Callers
+// must know the secret that all processes share, because many pods can reach the port. It returns
+// the address; the stop order closes it after the running calls. The platform must have been opened
 // with Runs, Telemetry and Secret.
 func (p *Platform) Function(ctx context.Context, name, listen string) (string, error) {
 	switch {
@@ -138,8 +136,7 @@ func (p *Platform) Function(ctx context.Context, name, listen string) (string, e
 	return l.Addr().String(), nil
 }
 
-// serveFunction speaks HTTP/1.1 and, as Knative may be asked to, HTTP/2 without
-// TLS.
+// serveFunction serves HTTP/1.1, and HTTP/2 without TLS, which Knative may use.
 func (p *Platform) serveFunction(l net.Listener, h http.Handler) {
 	server := &http.Server{Handler: h, Protocols: new(http.Protocols), ReadHeaderTimeout: functionHeaders, ReadTimeout: functionBody,
 		IdleTimeout: functionIdle, ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)}
@@ -148,7 +145,7 @@ func (p *Platform) serveFunction(l net.Listener, h http.Handler) {
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	p.AtStop(Doors, "the function", func(ctx context.Context) error {
-		err := errors.Join(server.Shutdown(ctx), server.Close()) // what is cut off comes again
+		err := errors.Join(server.Shutdown(ctx), server.Close()) // interrupted calls are repeated
 		if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
 			err = errors.Join(err, served)
 		}
@@ -156,7 +153,7 @@ func (p *Platform) serveFunction(l net.Listener, h http.Handler) {
 	})
 }
 
-// calledWith answers who knows the token alone.
+// calledWith refuses requests without the token.
 func calledWith(token string, functions http.Handler) http.Handler {
 	want := []byte("Bearer " + token)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -169,14 +166,14 @@ func calledWith(token string, functions http.Handler) http.Handler {
 	})
 }
 
-// Knative is what Options.FunctionsAt says where our functions are Knative
-// Services, named after the install: NAME-train and so on.
+// Knative is the value of Options.FunctionsAt if our functions are Knative Services, named after
+// the install: NAME-train and so on.
 const Knative = "knative"
 
-// Functions are those of ours that a process of their own can be for.
+// Functions returns the names of our functions that can run in their own processes.
 func Functions() []string { return []string{trainFunction, promoteFunction, config.FunctionForget} }
 
-// serveOurs adds a function of ours. It needs the runs.
+// serveOurs adds one of our functions. It needs the runs.
 func (p *Platform) serveOurs(mux *http.ServeMux, name string) {
 	switch name {
 	case trainFunction:
@@ -188,7 +185,7 @@ func (p *Platform) serveOurs(mux *http.ServeMux, name string) {
 	}
 }
 
-// ourPath is where a function of ours is called; empty if it is none.
+// ourPath returns the path of one of our functions; empty for other targets.
 func ourPath(to config.Target) string {
 	switch {
 	case usesTrain(to):
@@ -199,7 +196,7 @@ func ourPath(to config.Target) string {
 	return ""
 }
 
-// resolveElsewhere finds a function of ours that is another process.
+// resolveElsewhere finds one of our functions in another process.
 func (p *Platform) resolveElsewhere(to config.Target) (*url.URL, error) {
 	path := ourPath(to)
 	if path == "" {
@@ -220,14 +217,14 @@ func (p *Platform) baseOf(function string) (*url.URL, error) {
 	return url.Parse(FunctionAt(p.functionsAt, function))
 }
 
-// FunctionAt is where a function is, of an address that may name it: each may
-// be a process of its own.
+// FunctionAt returns the address of a function. address may contain {function}, because each
+// function may have its own process.
 func FunctionAt(address, function string) string {
 	return strings.ReplaceAll(address, "{function}", function)
 }
 
-// resolveService finds a Knative Service. One that is not ready is waited for,
-// and so is one that nobody has made so far.
+// resolveService finds a Knative Service. If it is missing or not ready, the error is ErrNotYet, so
+// that its events wait.
 func (p *Platform) resolveService(name string) (*url.URL, error) {
 	if p.services == nil {
 		return nil, fmt.Errorf("there is no cluster here to find the service %s in: give the trigger a url, or run the dispatcher with --kubernetes", name)
@@ -239,7 +236,7 @@ func (p *Platform) resolveService(name string) (*url.URL, error) {
 	at, err := all.Resolve(name)
 	switch {
 	case errors.Is(err, kube.ErrElsewhere):
-		return nil, err // to wait for it would be to wait for ever
+		return nil, err // it would never be found
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", deliver.ErrNotYet, err)
 	}
@@ -248,22 +245,22 @@ func (p *Platform) resolveService(name string) (*url.URL, error) {
 
 const trainFunction = "train"
 
-// usesTrain reports whether a trigger's target is the function of ours that asks
-// for runs.
+// usesTrain reports whether a trigger's target is our function that requests runs.
 func usesTrain(to config.Target) bool { return to.Function == trainFunction && to.Recipe != "" }
 
-// trains are the functions that ask for runs, one a recipe.
+// trains holds the functions that request runs, one per recipe.
 type trains struct {
 	mu  sync.Mutex
 	all map[string]http.Handler
 }
 
-// train calls the function of the recipe that the path names.
+// train calls the function of the recipe in the path.
 func (p *Platform) train(w http.ResponseWriter, r *http.Request) {
 	p.trainOf(r.PathValue("recipe")).ServeHTTP(w, r)
 }
 
-// trainOf makes none for what is no recipe: the path is anybody's who calls.
+// trainOf returns the function of a recipe. It keeps none for an unknown recipe, because callers
+// may send any path.
 func (p *Platform) trainOf(recipe string) http.Handler {
 	if _, ok := p.Config().Recipe(recipe); !ok {
 		return http.NotFoundHandler()

@@ -21,8 +21,8 @@ import (
 	"tidemill.dev/triggers/deliver"
 )
 
-// What is not there yet is waited for. A service of another namespace never is, so
-// that its events fail with words, and do not wait for ever.
+// Events for a missing service wait. Events for a service in another namespace fail with an error,
+// because it would never be found.
 func TestAServiceOfAnotherNamespaceIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
@@ -53,8 +53,7 @@ func TestAServiceOfAnotherNamespaceIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// A browser here that was led to our port by a name of somebody else's says that
-// name as the host.
+// If a foreign host name points to our port, a browser sends that name in the Host header.
 func TestOurFunctionsAreCalledByUsAlone(t *testing.T) {
 	t.Parallel()
 	calls := 0
@@ -88,7 +87,7 @@ func TestOurFunctionsAreCalledByUsAlone(t *testing.T) {
 	}
 }
 
-// Probes have no tokens, and readiness knows where Kafka is.
+// Probes need no token, so they must not return the address of Kafka.
 func TestProbesTellNoDetails(t *testing.T) {
 	t.Parallel()
 	p := open(t, Options{Embedded: &embedded.Options{}, OwnStreams: true, Telemetry: &telemetry.Options{}})

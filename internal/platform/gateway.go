@@ -21,24 +21,23 @@ import (
 	"tidemill.dev/internal/runs/rendezvous"
 )
 
-// GatewayOptions say where the door is and who may come in.
+// GatewayOptions configure the gateway's listener and its access control.
 type GatewayOptions struct {
-	Listen            string // host:port; port 0 is a free one
-	CertFile, KeyFile string // PEM; empty is plain HTTP
-	AccessFile        string // who may do what; empty is everybody, on loopback alone
+	Listen            string // host:port; port 0 for a free port
+	CertFile, KeyFile string // PEM files; if empty, plain HTTP
+	AccessFile        string // file with the rights of callers; if empty, all callers have all rights, on loopback only
 	Limits            gateway.Limits
 }
 
-// The gateway must hear from its producer that an event failed before its own
-// patience ends, or it could only say that it does not know.
+// The producer's timeout must be shorter than the gateway's, so that the gateway can report a
+// failure. Otherwise it could only answer that the result is unknown.
 const (
 	ackWithin     = 30 * time.Second
 	publishWithin = 25 * time.Second
 )
 
-// Gateway opens the HTTP door on top of Kafka, Redis and the config. Nobody is
-// answered before its Serve; the stop order closes it. The platform must have
-// been opened with Telemetry.
+// Gateway opens the HTTP server. It answers requests only after Serve; the stop order closes it.
+// The platform must have been opened with Telemetry.
 func (p *Platform) Gateway(ctx context.Context, o GatewayOptions) (*gateway.Gateway, error) {
 	if p.telemetry == nil {
 		return nil, errors.New("open the gateway: the platform was opened without telemetry")
@@ -102,8 +101,8 @@ func (p *Platform) measure(collectors ...prometheus.Collector) error {
 	return nil
 }
 
-// openRepeats gives nil without Redis. It is closed after the producers: what
-// they still acknowledge is still marked.
+// openRepeats returns nil without Redis. The memory is closed after the producers, because their
+// last acknowledgements still mark events in it.
 func (p *Platform) openRepeats() (*dedupe.Memory, error) {
 	memory, err := dedupe.Open(dedupe.Options{Redis: p.redis, Names: p.names, Kafka: p.kafka, Registerer: p.telemetry.Registry(), Logger: p.log})
 	if err != nil {
@@ -118,7 +117,7 @@ func (p *Platform) openRepeats() (*dedupe.Memory, error) {
 	return memory, nil
 }
 
-// openAccess gives nil without a file: the open door.
+// openAccess returns nil without a file: all callers have all rights.
 func (p *Platform) openAccess(ctx context.Context, file string) (*access.Guard, error) {
 	if file == "" {
 		return nil, nil
@@ -131,16 +130,15 @@ func (p *Platform) openAccess(ctx context.Context, file string) (*access.Guard, 
 	return guard, nil
 }
 
-// recallWithin bounds what a start may spend on remembering.
+// recallWithin limits the time that recallRepeats takes at a start.
 const recallWithin = 10 * time.Second
 
-// recallMost is as many of a stream as are remembered. The newest are read: they
-// are the ones that are repeated.
+// recallMost is the number of events of a stream that are read. The newest are read, because they
+// are the most likely to be repeated.
 const recallMost = 1_000_000
 
-// recallRepeats has a gateway that starts know again what is on the streams
-// since their dedupe began, where Redis does not: a laptop's Redis forgets all
-// when it stops, and any Redis may. It reads the log, which forgets nothing.
+// recallRepeats fills the memory of repeats from the log when a gateway starts, for streams that
+// Redis does not know. A laptop's Redis forgets everything when it stops, and any Redis may.
 func (p *Platform) recallRepeats(ctx context.Context, memory *dedupe.Memory) {
 	if memory == nil {
 		return
@@ -165,14 +163,14 @@ func (p *Platform) recallRepeats(ctx context.Context, memory *dedupe.Memory) {
 	all.Wait()
 }
 
-// recall reads one stream, and counts what it has the memory remember.
+// recall reads one stream into the memory, and returns the number of events.
 func (p *Platform) recall(ctx context.Context, memory *dedupe.Memory, s config.Stream) (n int, err error) {
 	if known, err := memory.Known(ctx, s.Name); err == nil && known {
 		return 0, nil
 	}
 	r, err := follow.OpenReader(ctx, p.broker, follow.ReaderOptions{Stream: s.Name, Start: broker.Since(time.Now().Add(-s.Dedupe)), ToEnd: true, Newest: recallMost})
 	if errors.Is(err, broker.ErrNoStream) {
-		return 0, nil // nothing can be on it
+		return 0, nil // no stream, no events
 	}
 	if err != nil {
 		return 0, err

@@ -15,7 +15,7 @@ func quiet() *telemetry.Options {
 	return &telemetry.Options{Getenv: func(string) string { return "" }}
 }
 
-// The door stands on what the platform has opened, and closes before it.
+// The gateway uses the connections of the platform. The stop order closes the gateway first.
 func TestGatewayIsWiredAndStopped(t *testing.T) {
 	t.Parallel()
 	p, err := Open(t.Context(), Options{Embedded: &embedded.Options{Dir: t.TempDir()}, OwnStreams: true, Telemetry: quiet()})

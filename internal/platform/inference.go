@@ -18,18 +18,17 @@ import (
 	"tidemill.dev/internal/scoring/serving"
 )
 
-// asked are the models of which single answers are wanted, by engine. The
-// scorers have their own, which tell the facts of a champion that cannot be
-// loaded; who asks is told so in the answer.
+// asked holds the models for single requests, by engine. Scorers have their own models, which write
+// a fact if a champion cannot be loaded. A single request gets that error in its answer.
 type asked struct {
 	mu  sync.Mutex
 	all map[string]*serving.Models
 }
 
-// openWithin bounds what the first who asks waits for.
+// openWithin limits the wait of the first request, which opens the models.
 const openWithin = 30 * time.Second
 
-// of opens the models of an engine once.
+// of returns the models of an engine, and opens them at the first call.
 func (a *asked) of(p *Platform, on *scoring, engine string) (*serving.Models, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,8 +61,8 @@ func (a *asked) close() error {
 	return errors.Join(errs...)
 }
 
-// scoreOnce has a scorer's champion answer for one event that is on no stream.
-// What it needs is opened by the first who asks.
+// scoreOnce scores one event that is on no stream with a scorer's champion. The first call opens
+// the models.
 func (p *Platform) scoreOnce(ctx context.Context, c config.Scorer, v *broker.View) (api.ScoreDone, error) {
 	m, err := p.modelsOf(ctx, c)
 	if err != nil {
@@ -76,7 +75,7 @@ func (p *Platform) scoreOnce(ctx context.Context, c config.Scorer, v *broker.Vie
 	return api.ScoreDone{Model: r.Model, Version: r.Version, Label: r.Label, Score: r.Score, Scores: r.Scores, Values: r.Values}, nil
 }
 
-// unanswered says in the gateway's words what kept a champion from answering.
+// unanswered turns an error of scoring into the gateway's error.
 func unanswered(err error) error {
 	if none := errors.Is(err, score.ErrNoModel); none || errors.Is(err, score.ErrUnscorable) {
 		return &gateway.Unanswered{NoChampion: none, Err: err}
@@ -84,15 +83,15 @@ func unanswered(err error) error {
 	return err
 }
 
-// canScore tells whether the process can find models, were it asked for them.
+// canScore reports whether the process can find models.
 func (p *Platform) canScore() bool {
 	return p.works != nil || p.redis != nil && p.addresses.Store != ""
 }
 
-// modelsOf are those that are kept for whoever asks. They share the cache with
-// the scorers that run here, so that what is in memory is there once.
+// modelsOf returns the models for single requests. They share a cache with the scorers of this
+// process, so that each model is in memory once.
 func (p *Platform) modelsOf(ctx context.Context, c config.Scorer) (*serving.Models, error) {
-	opening, cancel := context.WithTimeout(context.WithoutCancel(ctx), openWithin) // it outlives who asks first
+	opening, cancel := context.WithTimeout(context.WithoutCancel(ctx), openWithin) // later requests use the models too
 	defer cancel()
 	on, err := p.openScoring(opening)
 	if err != nil {
@@ -101,8 +100,8 @@ func (p *Platform) modelsOf(ctx context.Context, c config.Scorer) (*serving.Mode
 	return on.asked.of(p, on, c.Engine)
 }
 
-// inference answers whoever asks for a model by its name, as other servers of
-// models are asked.
+// inference returns the handler of the Open Inference Protocol, in which clients ask for a model by
+// its name.
 func (p *Platform) inference() *oip.Handler {
 	return oip.New(oip.Options{Version: p.version,
 		Models: func(ctx context.Context) (*serving.Models, error) {
@@ -111,12 +110,12 @@ func (p *Platform) inference() *oip.Handler {
 		Ready: func(ctx context.Context) bool { return p.Ready(ctx).Status != api.Failed }})
 }
 
-// rescoreFor is how long one request works before it answers.
+// rescoreFor is the working time of one request before it answers.
 const rescoreFor = 2 * time.Second
 
 var errEnough = errors.New("enough for one answer")
 
-// rescore scores some of a scorer's stream once more.
+// rescore scores a part of a scorer's stream again.
 func (p *Platform) rescore(ctx context.Context, c config.Scorer, ask api.RescoreAsk, ranges []tidemill.Range) (api.Rescored, error) {
 	m, err := p.modelsOf(ctx, c)
 	if err != nil {

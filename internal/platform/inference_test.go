@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// The Open Inference Protocol, with real models: the champion, a version by its
-// number, and what is none.
+// The Open Inference Protocol with real models: the champion, a version by its number, and unknown
+// models.
 func TestInference(t *testing.T) {
 	t.Parallel()
 	w := newScoringWorld(t, "version: 1\n")
@@ -72,7 +72,7 @@ func TestInference(t *testing.T) {
 	if status, a := ask("POST", "/v2/models/intent/bot-1/infer", `{"inputs":[{"name":"x","shape":[1,3],"datatype":"FP32","data":[1,2,3]}]}`); status != http.StatusBadRequest || !strings.Contains(a["error"].(string), "shape") {
 		t.Errorf("%d %v", status, a)
 	}
-	const many = 1<<20 + 1 // their answers would be larger than one may be
+	const many = 1<<20 + 1 // too many rows for one answer
 	large := `{"inputs":[{"name":"x","shape":[` + strconv.Itoa(many) + `,2],"datatype":"FP32","data":[1` + strings.Repeat(",1", 2*many-1) + `]}]}`
 	if status, a := ask("POST", "/v2/models/intent/bot-1/infer", large); status != http.StatusRequestEntityTooLarge || !strings.Contains(a["error"].(string), "fewer rows") {
 		t.Errorf("%d rows: %d %.100v", many, status, a)

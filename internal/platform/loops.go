@@ -19,13 +19,13 @@ import (
 	"tidemill.dev/triggers/schedule"
 )
 
-// skewInCluster is how much older than another process's our config may be:
-// Kubernetes takes up to a minute to bring a changed ConfigMap to a pod.
+// skewInCluster is how much older our config may be than that of another process. Kubernetes takes
+// up to a minute to update a ConfigMap in a pod.
 const skewInCluster = 75 * time.Second
 
-// Dispatcher opens what sends events to the subscribers of the triggers. The
-// stop order closes it, before our functions and before the producers. The
-// platform must have been opened with Telemetry.
+// Dispatcher opens the dispatcher, which sends events to the subscribers of the triggers. The stop
+// order closes it before our functions and before the producers. The platform must have been opened
+// with Telemetry.
 func (p *Platform) Dispatcher(ctx context.Context) (*deliver.Dispatcher, error) {
 	if p.telemetry == nil {
 		return nil, errors.New("open the dispatcher: the platform was opened without telemetry")
@@ -55,7 +55,7 @@ func (p *Platform) Dispatcher(ctx context.Context) (*deliver.Dispatcher, error) 
 	return d, nil
 }
 
-// publishStanding tells gateways how the triggers stand here.
+// publishStanding publishes the state of the triggers for the gateways.
 func (p *Platform) publishStanding(ctx context.Context, d *deliver.Dispatcher) {
 	board := status.NewBoard(p.redis, p.names, p.kafka)
 	telling, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -78,8 +78,8 @@ func (p *Platform) publishStanding(ctx context.Context, d *deliver.Dispatcher) {
 	})
 }
 
-// Controller opens what sends the ticks of the schedules. Any number of processes
-// may have one; one is active. The stop order closes it.
+// Controller opens the controller, which sends the ticks of the schedules. Any number of processes
+// may have one; one of them is active. The stop order closes it.
 func (p *Platform) Controller(ctx context.Context) (*schedule.Controller, error) {
 	asked, err := commands.Follow(ctx, p.broker, p.log)
 	if err != nil {
@@ -90,7 +90,7 @@ func (p *Platform) Controller(ctx context.Context) (*schedule.Controller, error)
 		Paused:  func(schedule string) bool { return asked.Now().SchedulePaused(schedule) },
 		Changed: asked.Changed,
 		Keys:    p.keysOf,
-		// Kafka's own transactions are there whole or not at all.
+		// Apache Kafka's transactions are atomic and need no check.
 		Verify: p.Embedded(), Logger: p.log}
 	if p.telemetry != nil {
 		o.Registerer = p.telemetry.Registry()
@@ -113,8 +113,8 @@ func (p *Platform) Controller(ctx context.Context) (*schedule.Controller, error)
 	return k, nil
 }
 
-// openCensus counts what alerts go by. It is the controller that does, for it stays
-// while functions go to zero.
+// openCensus counts runs and models for alerts. The controller does it, because functions may scale
+// to zero.
 func (p *Platform) openCensus(ctx context.Context) error {
 	if p.works == nil || p.telemetry == nil {
 		return nil
@@ -127,9 +127,8 @@ func (p *Platform) openCensus(ctx context.Context) error {
 	return nil
 }
 
-// checkClock finds nothing wrong with a controller that stands by. One that cannot
-// keep the clock does not make a process unready: who asks is served all the
-// same, and taking it out of a balancer would help nobody.
+// checkClock returns OK for a passive controller. Errors of the clock never make a process unready,
+// because it still serves requests, and removing it from a load balancer would not help.
 func checkClock(s schedule.Status) api.Check {
 	switch {
 	case len(s.Delayed) > 0:

@@ -23,11 +23,10 @@ import (
 
 const promoteFunction = "promote"
 
-// usesPromote reports whether a trigger's target is the function of ours that
-// judges.
+// usesPromote reports whether a trigger's target is our function that judges versions.
 func usesPromote(to config.Target) bool { return to.Function == promoteFunction }
 
-// openModels needs the foreman, whom it asks for runs again.
+// openModels needs the foreman, because it requests lost runs again.
 func (p *Platform) openModels(w *works) (err error) {
 	w.models, err = registry.New(registry.Options{Ledger: w.ledger, Store: w.store, Broker: p.broker, Names: p.names, Asked: w.asked.Now,
 		Again: func(ctx context.Context, l registry.Lost) error {
@@ -39,12 +38,12 @@ func (p *Platform) openModels(w *works) (err error) {
 	return nil
 }
 
-// promote is the function that judges.
+// promote returns the function that judges versions.
 func (p *Platform) promote() http.Handler {
 	return functions.ViewHandler(promote.New(promote.Options{Models: p.works.models}), functions.Options{Logger: p.log})
 }
 
-// Models is what registers versions and promotes them; nil without runs.
+// Models returns the registry of versions and champions; nil without runs.
 func (p *Platform) Models() *registry.Registrar {
 	if p.works == nil {
 		return nil
@@ -52,11 +51,10 @@ func (p *Platform) Models() *registry.Registrar {
 	return p.works.models
 }
 
-// usesForget reports whether a trigger's target is the function of ours that
-// ends keys.
+// usesForget reports whether a trigger's target is our function that forgets keys.
 func usesForget(to config.Target) bool { return to.Function == config.FunctionForget }
 
-// openForgetter needs the models, which end with their keys.
+// openForgetter needs the models, because it forgets them with their keys.
 func (p *Platform) openForgetter(w *works) (err error) {
 	w.letters = &lazyLetters{p: p}
 	w.forgetter, err = erase.New(erase.Options{Broker: p.broker, Producer: p.announcer, Names: p.names, Config: p.Config,
@@ -67,12 +65,12 @@ func (p *Platform) openForgetter(w *works) (err error) {
 	return nil
 }
 
-// forget is the function that ends keys.
+// forget returns the function that forgets keys.
 func (p *Platform) forget() http.Handler {
 	return functions.ViewHandler(keys.New(p.works.forgetter), functions.Options{Logger: p.log})
 }
 
-// Forgetter is what ends keys; nil without runs.
+// Forgetter returns the forgetter of keys; nil without runs.
 func (p *Platform) Forgetter() *erase.Forgetter {
 	if p.works == nil {
 		return nil
@@ -80,8 +78,7 @@ func (p *Platform) Forgetter() *erase.Forgetter {
 	return p.works.forgetter
 }
 
-// lazyLetters is the book of dead letters, opened when somebody needs it first:
-// most processes never do.
+// lazyLetters opens the dead letters at the first use, because most processes never need them.
 type lazyLetters struct {
 	p *Platform
 
@@ -115,7 +112,7 @@ func (l *lazyLetters) close(ctx context.Context) error {
 	return l.book.Close(ctx)
 }
 
-// announce publishes the event that a commit is.
+// announce publishes the event of a commit.
 func (p *Platform) announce(ctx context.Context, c api.Commit) error {
 	v, err := newData(p.names, &c)
 	if err != nil {
@@ -127,7 +124,7 @@ func (p *Platform) announce(ctx context.Context, c api.Commit) error {
 	return nil
 }
 
-// changes are the data of new-data.
+// changes is the data of a new-data event.
 type changes struct {
 	Parent  string `json:"parent,omitempty"`
 	Number  int64  `json:"number"`
@@ -139,8 +136,8 @@ type changes struct {
 	Message string `json:"message,omitempty"`
 }
 
-// newData is the event of a commit. Its id follows from the commit, so whoever
-// announces it again announces the same.
+// newData returns the event of a commit. Its id derives from the commit, so a repeated announcement
+// is the same event.
 func newData(names tidemill.Names, c *api.Commit) (broker.View, error) {
 	data, err := json.Marshal(changes{c.Parent, c.Number, c.Added, c.Changed, c.Removed, c.Files, c.Bytes, c.Message})
 	if err != nil {

@@ -29,82 +29,80 @@ import (
 	"tidemill.dev/internal/runs/warmpods"
 )
 
-// Options say what to open.
+// Options configure a Platform.
 type Options struct {
-	Config *config.Config // nil is the default
-	// Embedded starts the laptop's servers; Addresses and Security then count
-	// for nothing.
+	Config *config.Config // if nil, the default config
+	// Embedded starts the laptop's servers. Addresses and Security are ignored then.
 	Embedded  *embedded.Options
 	Addresses config.Addresses
 	Security  broker.Security
-	// RedisSecurity counts for nothing where the servers are embedded.
+	// RedisSecurity is ignored if the servers are embedded.
 	RedisSecurity RedisSecurity
-	// OwnStreams creates the config's streams and alters those that differ. A
-	// process that only publishes or reads leaves them alone.
+	// OwnStreams creates the config's streams and alters those that differ. It is false in a
+	// process that only publishes or reads.
 	OwnStreams bool
 	Reorder    bool // see broker.EnsureOptions
-	// Telemetry starts metrics and traces, which a process that stays has and a
-	// command that ends at once has not. Its Logger counts for nothing.
+	// Telemetry starts metrics and traces. Long-running processes set it; commands that end at once
+	// do not. Its Logger is ignored.
 	Telemetry *telemetry.Options
-	// Functions are those of ours that triggers may name, by name.
+	// Functions are our own functions that triggers may name, by name.
 	Functions map[string]functions.Func
-	// Scoring says what scorers and whoever else asks models may take.
+	// Scoring limits the resources of models in this process.
 	Scoring ScoringOptions
-	// Runs opens the ledger and the object store; nil is a process without them.
+	// Runs opens the ledger and the object store, unless nil.
 	Runs *RunsOptions
-	// Cluster is the Kubernetes that attempts run in and services are found in;
-	// nil is none.
+	// Cluster is the Kubernetes cluster for attempts and services; nil for none.
 	Cluster *ClusterOptions
-	// FunctionsAt is where the dispatcher finds train, promote and forget: Knative,
-	// or a URL, which may have {function} in it. Empty is in the dispatcher's own process.
+	// FunctionsAt is where the dispatcher finds train, promote and forget: Knative, or a URL, which
+	// may contain {function}. If empty, they run in the dispatcher's own process.
 	FunctionsAt string
-	// Secret is a file with the secret of attempts' tokens and of our functions,
-	// which all processes share. Empty is one in the data folder of the runs.
+	// Secret is a file with the secret for attempts' tokens and our functions, which all processes
+	// share. If empty, it is a file in the data folder of the runs.
 	Secret string
 	Logger *slog.Logger
 }
 
-// Platform is an open Kafka and, where there is an address for it, Redis.
+// Platform holds the connections and parts of a process.
 type Platform struct {
 	names     tidemill.Names
 	addresses config.Addresses
-	servers   *embedded.Servers // nil in a cluster
+	servers   *embedded.Servers // embedded servers; nil in a cluster
 	broker    *broker.Broker
-	kafka     string               // the id of its cluster
-	redis     *redis.Client        // nil without an address
-	telemetry *telemetry.Telemetry // nil unless it was asked for
+	kafka     string               // id of the Kafka cluster
+	redis     *redis.Client        // client of Redis; nil without an address
+	telemetry *telemetry.Telemetry // nil unless Options.Telemetry is set
 	version   string
 	log       *slog.Logger
 	reorder   bool
 	functions map[string]functions.Func
-	called    string // where they are served
+	called    string // address at which the functions are served
 
 	functionsAt string
 	secretFile  string
-	cluster     *kube.Cluster  // nil outside one
-	services    *services      // of the dispatcher; nil outside a cluster
+	cluster     *kube.Cluster  // nil outside a cluster
+	services    *services      // Knative Services for the dispatcher; nil outside a cluster
 	warm        *warmpods.Book // nil without Redis
 	stops       stopOrder
 	works       *works // nil without runs
 	models      ScoringOptions
-	announcer   *broker.Producer // of the commits' events
+	announcer   *broker.Producer // producer for the events of commits
 	trains      trains
 
 	mu      sync.Mutex
 	config  *config.Config
 	parts   []part
-	repeats *dedupe.Memory // of the gateway; nil without one
-	scorers *scorers       // nil without any
-	refused error          // why a later config does not apply
+	repeats *dedupe.Memory // memory of the gateway; nil without a gateway
+	scorers *scorers       // nil if Scorers was not called
+	refused error          // reason why the newest config is not in force
 
 	scoringLock sync.Mutex
-	scores      *scoring       // nil until somebody asks models
-	library     *store.Store   // of a process that scores and has no runs
-	registry    *ledger.Ledger // as well
+	scores      *scoring       // nil until the first use of models
+	library     *store.Store   // store of a process that scores and has no runs
+	registry    *ledger.Ledger // ledger of such a process
 }
 
-// Open starts or reaches the servers and, if asked to, brings the streams to
-// what the config wants. What it leaves open after an error is nothing.
+// Open starts the servers or connects to them, and makes the streams match the config if OwnStreams
+// is set. After an error it leaves nothing open.
 func Open(ctx context.Context, o Options) (*Platform, error) {
 	if o.Config == nil {
 		o.Config = config.Default()
@@ -121,7 +119,7 @@ func Open(ctx context.Context, o Options) (*Platform, error) {
 	return p, nil
 }
 
-// open leaves what it has opened to the stop order, also when it fails.
+// open adds everything that it opens to the stop order, even if it fails later.
 func (p *Platform) open(ctx context.Context, o Options) (err error) {
 	if p.names, err = o.Config.Names(); err != nil {
 		return err
@@ -181,8 +179,7 @@ func (p *Platform) startServers(ctx context.Context, o embedded.Options) error {
 	return nil
 }
 
-// openRedis connects to nothing yet: Redis is a cache, and a process that
-// starts while it is away shall start.
+// openRedis opens no connection yet, because a process must be able to start while Redis is down.
 func (p *Platform) openRedis(s RedisSecurity) error {
 	if p.addresses.Redis == "" {
 		return nil
@@ -197,29 +194,29 @@ func (p *Platform) openRedis(s RedisSecurity) error {
 	return nil
 }
 
-// Broker is the open Kafka.
+// Broker returns the connection to Kafka.
 func (p *Platform) Broker() *broker.Broker { return p.broker }
 
-// Redis is the cache, or nil where there is no address for one.
+// Redis returns the client of Redis; nil without an address.
 func (p *Platform) Redis() *redis.Client { return p.redis }
 
-// Telemetry is what the process tells of itself, or nil unless it was asked for.
+// Telemetry returns the metrics and traces; nil unless Options.Telemetry is set.
 func (p *Platform) Telemetry() *telemetry.Telemetry { return p.telemetry }
 
-// Names derive the install's names outside the process.
+// Names returns the names of the install.
 func (p *Platform) Names() tidemill.Names { return p.names }
 
-// Addresses are where the servers are, the embedded ones included.
+// Addresses returns the addresses of the servers, embedded ones included.
 func (p *Platform) Addresses() config.Addresses { return p.addresses }
 
-// Config is the one that applies now.
+// Config returns the config in force.
 func (p *Platform) Config() *config.Config {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.config
 }
 
-// Producer opens a producer that the stop order flushes.
+// Producer opens a producer. The stop order flushes it.
 func (p *Platform) Producer(o broker.ProducerOptions) (*broker.Producer, error) {
 	producer, err := p.broker.Producer(o)
 	if err != nil {
@@ -229,7 +226,7 @@ func (p *Platform) Producer(o broker.ProducerOptions) (*broker.Producer, error) 
 	return producer, nil
 }
 
-// Consumer opens a consumer that the stop order drains.
+// Consumer opens a consumer. The stop order drains it.
 func (p *Platform) Consumer(ctx context.Context, o broker.ConsumerOptions) (*broker.Consumer, error) {
 	consumer, err := p.broker.Consumer(ctx, o)
 	if err != nil {
@@ -239,18 +236,17 @@ func (p *Platform) Consumer(ctx context.Context, o broker.ConsumerOptions) (*bro
 	return consumer, nil
 }
 
-// Embedded says whether the servers run in this process, on a laptop.
+// Embedded reports whether the servers run in this process, as on a laptop.
 func (p *Platform) Embedded() bool { return p.servers != nil }
 
-// part is something that runs on the platform and lives through changes of the
-// config.
+// part is a component of the process that outlives changes of the config.
 type part struct {
 	name  string
-	apply func(context.Context, *config.Config) error // nil if the config does not concern it
+	apply func(context.Context, *config.Config) error // nil if it does not depend on the config
 	check func(context.Context) api.Check             // nil if it is always ready
 }
 
-// add has a part told of each new config, and asked whether it is ready.
+// add registers a part for new configs and readiness checks.
 func (p *Platform) add(with part) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -263,8 +259,8 @@ func (p *Platform) allParts() []part {
 	return p.parts[:len(p.parts):len(p.parts)]
 }
 
-// applyToParts stops at the first part that cannot have the config; the watcher
-// tries again, so a part must bear to be told the same config twice.
+// applyToParts stops at the first part that refuses the config. The watcher tries again, so a part
+// must accept the same config twice.
 func (p *Platform) applyToParts(ctx context.Context, c *config.Config) error {
 	for _, each := range p.allParts() {
 		if each.apply == nil {
@@ -277,7 +273,7 @@ func (p *Platform) applyToParts(ctx context.Context, c *config.Config) error {
 	return nil
 }
 
-// checks are the probes of the parts that have one.
+// checks returns the readiness checks of the parts.
 func (p *Platform) checks() []func(context.Context) api.Check {
 	var all []func(context.Context) api.Check
 	for _, each := range p.allParts() {
@@ -288,16 +284,16 @@ func (p *Platform) checks() []func(context.Context) api.Check {
 	return all
 }
 
-// RedisSecurity is how we speak to a Redis that does not let everybody in.
+// RedisSecurity holds TLS and credentials for Redis.
 type RedisSecurity struct {
 	TLS          bool
-	CAFile       string // PEM; empty is the system's
-	User         string // empty is the default user
-	PasswordFile string // read again for every new connection when it has changed
+	CAFile       string // PEM file; if empty, the system's authorities
+	User         string // if empty, the default user
+	PasswordFile string // file that is read again for new connections after a change
 }
 
-// redisOptions leave out what go-redis asks a server for on every new
-// connection and only some servers know.
+// redisOptions switches off commands that go-redis sends on each new connection and only some
+// servers know.
 func redisOptions(addresses string, s RedisSecurity) (*redis.Options, error) {
 	first, _, _ := strings.Cut(addresses, ",")
 	o := &redis.Options{
@@ -331,7 +327,7 @@ func (s RedisSecurity) dress(o *redis.Options) (err error) {
 		return fmt.Errorf("read its password: %w", err)
 	}
 	o.CredentialsProviderContext = func(context.Context) (string, string, error) {
-		now, err := password.Get() // what was there last, where it cannot be read now
+		now, err := password.Get() // the last password if the file cannot be read now
 		if err != nil && now.IsZero() {
 			return "", "", err
 		}
@@ -360,9 +356,9 @@ func (s RedisSecurity) tls(addr string) (*tls.Config, error) {
 	return c, nil
 }
 
-// silence keeps go-redis from writing to standard error, past every logger: what
-// it says there it also returns as errors.
+// silence keeps go-redis from writing to standard error instead of our logger. It returns the same
+// errors to its callers.
 type silence struct{}
 
-// Printf says nothing.
+// Printf does nothing.
 func (silence) Printf(context.Context, string, ...any) {}

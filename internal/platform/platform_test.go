@@ -162,13 +162,13 @@ func TestStopOrder(t *testing.T) {
 	}
 }
 
-// A stage that takes all the time it can get leaves its share to the next.
+// A stage that uses all its time leaves the reserved time to the next.
 func TestStopOrderSharesItsTime(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[time.Duration][]time.Duration{
 		25 * time.Second: {20 * time.Second, 22 * time.Second, 23 * time.Second, 24 * time.Second, 25 * time.Second},
 		9 * time.Second:  {4 * time.Second, 6 * time.Second, 7 * time.Second, 8 * time.Second, 9 * time.Second},
-		0:                {0, 0, 0, 0, 0}, // it is late already, and each still has its turn
+		0:                {0, 0, 0, 0, 0}, // no time is left, and each stage still runs
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var p Platform

@@ -21,7 +21,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// Ready asks everything that the process depends on, now and at once.
+// Ready checks everything that the process depends on, all in parallel.
 func (p *Platform) Ready(ctx context.Context) api.Readiness {
 	probes := []func(context.Context) api.Check{p.checkKafka, p.checkRedis, p.checkStreams, p.checkConfig}
 	if p.servers != nil {
@@ -51,13 +51,13 @@ func (p *Platform) checkRedis(ctx context.Context) api.Check {
 		return api.Check{Name: "redis", Status: api.OK, Detail: "none is configured: repeats are not recognised"}
 	}
 	c := outcome("redis", p.addresses.Redis, p.redis.Ping(ctx).Err())
-	if c.Status == api.Failed { // a cache: without it repeats are stored, and nothing is refused
+	if c.Status == api.Failed { // only repeats are stored: no event is refused without this cache
 		c.Status = api.Degraded
 	}
 	p.mu.Lock()
 	memory := p.repeats
 	p.mu.Unlock()
-	if c.Status == api.OK && memory.Away() { // it is tried again within seconds
+	if c.Status == api.OK && memory.Away() { // the memory tries again within seconds
 		c.Status, c.Detail = api.Degraded, p.addresses.Redis+": it answers, and the repeats of other gateways are not recognised yet"
 	}
 	return c
@@ -70,7 +70,7 @@ func outcome(name, address string, err error) api.Check {
 	return api.Check{Name: name, Status: api.OK, Detail: address}
 }
 
-// checkStreams holds the streams against the config without changing them.
+// checkStreams compares the streams with the config without changing them.
 func (p *Platform) checkStreams(ctx context.Context) api.Check {
 	wanted := specs(p.Config())
 	report, err := p.broker.EnsureStreams(ctx, wanted, broker.EnsureOptions{DryRun: true, Reorder: p.reorder})
@@ -97,10 +97,10 @@ func (p *Platform) checkStreams(ctx context.Context) api.Check {
 	return api.Check{Name: "streams", Status: api.OK, Detail: fmt.Sprintf("%d as the config wants them", len(wanted))}
 }
 
-// The embedded Kafka answers though its disk is full, and then refuses what is
-// published; so it is asked for, and a warning comes before.
+// The embedded Kafka answers even if its disk is full, but then refuses events. So the disk is
+// checked, with an early warning.
 const (
-	diskFull   = 4 << 20 // a batch, its index and what is written at the stop
+	diskFull   = 4 << 20 // room for a batch, its index and the writes at the stop
 	diskFilled = 256 << 20
 )
 
@@ -137,10 +137,9 @@ func (p *Platform) checkConfig(context.Context) api.Check {
 
 const probeWithin = 5 * time.Second
 
-// Probes serves what a process without a door still has to answer: /healthz,
-// /readyz and /metrics, for Kubernetes and Prometheus. It has no tokens, and
-// tells nothing but states and numbers. It returns where it listens; the stop
-// order closes it.
+// Probes serves /healthz, /readyz and /metrics for Kubernetes and Prometheus in a process without a
+// gateway. They need no token, so they return only states and numbers. It returns the address; the
+// stop order closes it.
 func (p *Platform) Probes(ctx context.Context, listen string) (string, error) {
 	if p.telemetry == nil {
 		return "", errors.New("serve the probes: the platform was opened without telemetry")
@@ -155,7 +154,7 @@ func (p *Platform) Probes(ctx context.Context, listen string) (string, error) {
 		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
-	// Whoever drains is still asked how it is, so the probes are not a door.
+	// The probes close later than the doors, because they must answer while the process drains.
 	p.AtStop(clients, "the probes", func(context.Context) error {
 		err := server.Close()
 		if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
@@ -177,31 +176,31 @@ func (p *Platform) probeReady(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	state := p.Ready(ctx)
 	for i := range state.Checks {
-		state.Checks[i].Detail = "" // it names servers and files, and whoever asks may be anybody
+		state.Checks[i].Detail = "" // it names servers and files, and any client may ask
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if state.Status == api.Failed {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_ = json.NewEncoder(w).Encode(state) // who asked has gone
+	_ = json.NewEncoder(w).Encode(state) // an error means that the client is gone
 }
 
-// Running says where a laptop's Tidemill can be reached. It lies in the data
-// folder, so that commands find it without being told.
+// Running holds the addresses of a laptop's Tidemill. It is stored in the data folder, so that
+// commands find it without flags.
 type Running struct {
 	PID    int    `json:"pid"`
 	Name   string `json:"name"`
 	Kafka  string `json:"kafka"`
 	Redis  string `json:"redis"`
 	HTTP   string `json:"http"`
-	URL    string `json:"url"`    // of the gateway, as a client on this machine calls it
-	Config string `json:"config"` // absolute path; there need be no such file
+	URL    string `json:"url"`    // URL of the gateway for clients on this machine
+	Config string `json:"config"` // absolute path; the file need not exist
 }
 
-// AddressFile is where a data folder keeps the addresses.
+// AddressFile returns the path of the addresses in a data folder.
 func AddressFile(dir string) string { return filepath.Join(dir, "addresses.json") }
 
-// Write leaves the addresses in a data folder, whole or not at all.
+// Write writes the addresses into a data folder, atomically.
 func (r Running) Write(dir string) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -217,7 +216,7 @@ func (r Running) Write(dir string) error {
 	return nil
 }
 
-// Forget takes the addresses away.
+// Forget removes the addresses.
 func Forget(dir string) error {
 	err := os.Remove(AddressFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -226,8 +225,8 @@ func Forget(dir string) error {
 	return err
 }
 
-// Find reads the addresses from a data folder. It is false if there are none:
-// nothing runs there, or it was stopped in good order.
+// Find reads the addresses from a data folder. It returns false if there are none: no process runs
+// there, or it stopped normally.
 func Find(dir string) (Running, bool, error) {
 	var r Running
 	text, err := os.ReadFile(AddressFile(dir))

@@ -10,8 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A password is read again for a new connection, so that one that was changed
-// on both sides needs no restart.
+// The password is read again for a new connection, so that a changed password needs no restart.
 func TestRedisIsGivenThePasswordThatIsInForce(t *testing.T) {
 	server := miniredis.RunT(t)
 	server.RequireUserAuth("tidemill", "first")

@@ -27,36 +27,36 @@ import (
 	"tidemill.dev/triggers/commands"
 )
 
-// RunsOptions say where runs and what they leave behind lie.
+// RunsOptions configure the folders of runs and where attempts run.
 type RunsOptions struct {
-	Recipes string // the folder that recipes' folders are relative to
-	Data    string // for what attempts work on, and the secret of their tokens where none is given; may be empty
-	Secrets string // NAME/KEY is a file
-	Launch  bool   // attempts are launched: in the cluster if there is one, else on this machine
-	Alone   bool   // and nowhere else, as is known where the servers are embedded
-	// Watched is told of the store's writes, see store.Options; nil is nobody.
+	Recipes string // base of the recipes' relative folders
+	Data    string // folder of attempts' work, and of their tokens' secret if none is given; may be empty
+	Secrets string // folder with a file NAME/KEY for each secret
+	Launch  bool   // whether to launch attempts, in the cluster if there is one, else on this machine
+	Alone   bool   // no other process launches any; always so with embedded servers
+	// Watched is called for the store's writes, see store.Options; may be nil.
 	Watched func(key string)
 }
 
-// storeFolder is where the laptop's store lies, in the data folder.
+// storeFolder is the laptop's store in the data folder.
 const storeFolder = "store"
 
-// works is everything that runs need, of one process.
+// works holds everything that a process needs for runs.
 type works struct {
 	store     *store.Store
 	ledger    *ledger.Ledger
 	foreman   *scheduler.Foreman
 	models    *registry.Registrar
 	forgetter *erase.Forgetter
-	letters   *lazyLetters // of the forgetter
+	letters   *lazyLetters // dead letters for the forgetter
 	tokens    *scheduler.Tokens
-	local     *local.Launcher    // nil where no attempt runs on this machine
-	launcher  scheduler.Launcher // that one, or the cluster's; nil where nothing is launched
+	local     *local.Launcher    // nil if no attempt runs on this machine
+	launcher  scheduler.Launcher // local, or the cluster's launcher; nil if this process launches none
 	asked     *commands.Follower
-	inside    net.Listener // where the agents of this process find the gateway
+	inside    net.Listener // address of the gateway for the agents of this process
 }
 
-// openRuns leaves what it has opened to the stop order, also when it fails.
+// openRuns adds everything that it opens to the stop order, even if it fails later.
 func (p *Platform) openRuns(ctx context.Context, o RunsOptions) (err error) {
 	if p.redis == nil {
 		return errors.New("open the runs: they need a Redis; give --redis")
@@ -148,8 +148,8 @@ func (p *Platform) openLauncher(ctx context.Context, w *works, o RunsOptions) er
 	return p.openLocal(ctx, w, o)
 }
 
-// openLocal gives the agents of this process a way to the gateway that no
-// certificate and no access file stands in: loopback, and only their own routes.
+// openLocal opens a second listener of the gateway for the agents of this process. It needs no
+// certificate and no access file, because it is on loopback and serves only the agents' routes.
 func (p *Platform) openLocal(ctx context.Context, w *works, o RunsOptions) (err error) {
 	if w.inside, err = new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
 		return fmt.Errorf("listen for agents: %w", err)
@@ -172,7 +172,7 @@ func (p *Platform) openLocal(ctx context.Context, w *works, o RunsOptions) (err 
 	return nil
 }
 
-// watchRuns does what needs a clock until the stop order ends it.
+// watchRuns runs the periodic work of runs and models until the stop order ends it.
 func (p *Platform) watchRuns(ctx context.Context) {
 	if p.works == nil {
 		return
@@ -196,7 +196,7 @@ func (p *Platform) watchRuns(ctx context.Context) {
 	})
 }
 
-// keysOf are the keys that a schedule ticks for.
+// keysOf returns the keys of a schedule.
 func (p *Platform) keysOf(ctx context.Context, schedule string) ([]string, error) {
 	if p.works == nil {
 		return nil, errors.New("this process has no ledger to know the keys from: give it the object store (--store)")
@@ -204,8 +204,8 @@ func (p *Platform) keysOf(ctx context.Context, schedule string) ([]string, error
 	return p.works.foreman.Keys(ctx, schedule)
 }
 
-// check tells how far the ledger is. A process that catches up serves everything
-// else.
+// check reports the state of the ledger, the store and the foreman. It never fails, because a
+// process that catches up serves everything else.
 func (w *works) check(ctx context.Context) api.Check {
 	c := api.Check{Name: "runs", Status: api.OK}
 	s := w.ledger.Status()
@@ -227,7 +227,7 @@ func (w *works) check(ctx context.Context) api.Check {
 // Launches reports whether attempts run on this machine.
 func (p *Platform) Launches() bool { return p.works != nil && p.works.local != nil }
 
-// Foreman is what asks for runs and starts them; nil without runs.
+// Foreman returns the foreman, which requests and starts runs; nil without runs.
 func (p *Platform) Foreman() *scheduler.Foreman {
 	if p.works == nil {
 		return nil
@@ -235,7 +235,7 @@ func (p *Platform) Foreman() *scheduler.Foreman {
 	return p.works.foreman
 }
 
-// Ledger is the state of all runs; nil without runs.
+// Ledger returns the state of all runs; nil without runs.
 func (p *Platform) Ledger() *ledger.Ledger {
 	if p.works == nil {
 		return nil
@@ -243,7 +243,7 @@ func (p *Platform) Ledger() *ledger.Ledger {
 	return p.works.ledger
 }
 
-// Store is the object store; nil without runs.
+// Store returns the object store; nil without runs.
 func (p *Platform) Store() *store.Store {
 	if p.works == nil {
 		return nil
@@ -253,13 +253,12 @@ func (p *Platform) Store() *store.Store {
 
 const (
 	secretFile = "run-secret"
-	// secretSpace keeps what our functions know the dispatcher by from ever being
-	// an attempt's token.
+	// secretSpace makes the dispatcher's token different from every attempt's token.
 	secretSpace = "functions"
 )
 
-// openTokens reads the secret that attempts' tokens are made with. Where none is
-// given one is made in the data folder; a process with neither lets no agent in.
+// openTokens reads the secret for attempts' tokens. If none is given, it makes one in the data
+// folder. A process without both accepts no agent.
 func (p *Platform) openTokens(w *works, o RunsOptions) error {
 	var (
 		secret []byte
@@ -279,8 +278,7 @@ func (p *Platform) openTokens(w *works, o RunsOptions) error {
 	return err
 }
 
-// bearer is what our functions know the dispatcher by, where they are processes
-// of their own.
+// bearer returns the dispatcher's token for our functions in other processes.
 func (p *Platform) bearer() (string, error) {
 	if p.functionsAt == "" {
 		return "", nil
@@ -301,7 +299,7 @@ func (p *Platform) functionsToken() (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// ReadSecret reads 32 bytes from a file, as they are or as base64.
+// ReadSecret reads 32 bytes from a file, raw or in base64.
 func ReadSecret(path string) ([]byte, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -321,8 +319,7 @@ func ReadSecret(path string) ([]byte, error) {
 		path, len(text), scheduler.SecretSize, scheduler.SecretSize)
 }
 
-// ownSecret reads the secret of a data folder, and makes one where there is none
-// yet.
+// ownSecret reads the secret of a data folder, and makes one if there is none.
 func ownSecret(dir string) ([]byte, error) {
 	path := filepath.Join(dir, secretFile)
 	secret, err := os.ReadFile(path)
@@ -338,7 +335,7 @@ func ownSecret(dir string) ([]byte, error) {
 	return secret, nil
 }
 
-// newSecret is in its place whole or not at all.
+// newSecret writes a new secret atomically.
 func newSecret(dir, path string) ([]byte, error) {
 	secret := make([]byte, scheduler.SecretSize)
 	rand.Read(secret) // it never fails

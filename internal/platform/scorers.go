@@ -15,27 +15,26 @@ import (
 	"tidemill.dev/internal/scoring/serving"
 )
 
-// scorers are those that run here.
+// scorers are the scorers of this process.
 type scorers struct {
 	p    *Platform
-	only string // the one that this process is for; empty is all of the config
+	only string // name of the only scorer of this process; if empty, all scorers of the config
 
 	mu     sync.Mutex
-	on     *scoring // nil until one is wanted
+	on     *scoring // nil until there is a scorer
 	all    map[string]*scorer
-	absent bool // the config does not have the only one
+	absent bool // the config has no scorer of the name in only
 }
 
-// scorer is one that runs.
+// scorer is a running scorer.
 type scorer struct {
 	config config.Scorer
 	models *serving.Models
 	score  *score.Scorer
 }
 
-// Scorers opens the scorers of the config, or the one that is named, and follows
-// the config from then on. The stop order closes them, before what they stand on.
-// The platform must have been opened with Telemetry.
+// Scorers opens the scorers of the config, or only the named one, and follows changes of the
+// config. The stop order closes them. The platform must have been opened with Telemetry.
 func (p *Platform) Scorers(ctx context.Context, only string) error {
 	if p.telemetry == nil {
 		return errors.New("open the scorers: the platform was opened without telemetry")
@@ -54,7 +53,7 @@ func (p *Platform) Scorers(ctx context.Context, only string) error {
 	return nil
 }
 
-// ScorerStandings tell how the scorers of this process stand.
+// ScorerStandings returns the states of the scorers of this process.
 func (p *Platform) ScorerStandings() []score.Standing {
 	p.mu.Lock()
 	s := p.scorers
@@ -80,8 +79,8 @@ func noScorer(c *config.Config, name string) error {
 	return fmt.Errorf("there is no scorer %q in the config; those there are: %s", name, strings.Join(names, ", "))
 }
 
-// apply brings what runs to what the config wants. One that has not changed goes
-// on. What is gone or changed leaves its group before another comes.
+// apply makes the running scorers match the config. Unchanged scorers continue. Removed or changed
+// ones leave their group before new ones start.
 func (s *scorers) apply(ctx context.Context, c *config.Config) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +111,8 @@ func (s *scorers) apply(ctx context.Context, c *config.Config) error {
 	return nil
 }
 
-// sameScorer reports whether what runs need not be begun anew. How many processes
-// there are of it is nothing to each of them.
+// sameScorer reports whether a scorer can continue with a new config. The number of its processes
+// does not matter.
 func sameScorer(a, b config.Scorer) bool {
 	a.Replicas, b.Replicas = config.Replicas{}, config.Replicas{}
 	return reflect.DeepEqual(a, b)
@@ -129,7 +128,7 @@ func (s *scorers) wanted(c *config.Config) map[string]config.Scorer {
 	return all
 }
 
-// begin opens what all of them stand on, and tells gateways how they stand.
+// begin opens the models and publishes the scorers' state for the gateways.
 func (s *scorers) begin(ctx context.Context) error {
 	on, err := s.p.openScoring(ctx)
 	if err != nil {
@@ -161,7 +160,7 @@ func (s *scorers) open(ctx context.Context, c config.Scorer) (*scorer, error) {
 	return running, nil
 }
 
-// end closes a scorer with what is its own.
+// end closes a scorer and its models.
 func (s *scorers) end(ctx context.Context, running *scorer) (err error) {
 	if running.score != nil {
 		err = running.score.Close(ctx)
@@ -170,7 +169,7 @@ func (s *scorers) end(ctx context.Context, running *scorer) (err error) {
 	return errors.Join(err, running.models.Close())
 }
 
-// close drains all of them at once: each has the whole time.
+// close drains all scorers in parallel, so that each has the whole time.
 func (s *scorers) close(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +190,7 @@ func (s *scorers) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// list is what runs, by name.
+// list returns the running scorers, sorted by name.
 func (s *scorers) list() []*scorer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,7 +202,7 @@ func (s *scorers) list() []*scorer {
 	return all
 }
 
-// check is the worst of what its scorers say.
+// check returns the worst state of the scorers.
 func (s *scorers) check(context.Context) api.Check {
 	whole := api.Check{Name: "scorers", Status: api.OK}
 	s.mu.Lock()

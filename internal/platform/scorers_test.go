@@ -24,8 +24,8 @@ import (
 	"tidemill.dev/internal/scoring/infer"
 )
 
-// A config without scorers follows no champions, until one comes; one that has
-// not changed goes on when others do.
+// A process follows champions only once its config has a scorer. An unchanged scorer continues when
+// others change.
 func TestScorersFollowTheConfig(t *testing.T) {
 	t.Parallel()
 	w := newScoringWorld(t, "version: 1\n")
@@ -35,7 +35,7 @@ func TestScorersFollowTheConfig(t *testing.T) {
 	}
 	w.must(w.apply(w.ctx(), parse(t, scorersOfTests)))
 	w.champion("intent/bot-1", 1, 0, twoLabels(true))
-	eventuallyTrue(t, func() bool { // an event that comes before its champion is known has none
+	eventuallyTrue(t, func() bool { // an event would have no model before its champion is known
 		now, _ := w.scores.champions.Champion("intent/bot-1")
 		return now.Version == 1
 	})
@@ -68,8 +68,7 @@ func TestScorersFollowTheConfig(t *testing.T) {
 	}
 }
 
-// A champion that cannot be loaded leaves the one before in its place, and a fact
-// says so, once.
+// If a champion cannot be loaded, the previous one stays, and one fact reports it.
 func TestAChampionThatCannotBeLoadedIsToldOf(t *testing.T) {
 	t.Parallel()
 	w := newScoringWorld(t, scorersOfTests)
@@ -89,7 +88,7 @@ func TestAChampionThatCannotBeLoadedIsToldOf(t *testing.T) {
 		t.Errorf("%+v", second)
 	}
 	w.champion("intent/bot-1", 3, 2, twoLabels(false))
-	for n := 3; ; n++ { // the one before answers until it is loaded
+	for n := 3; ; n++ { // the previous champion answers until the new one is loaded
 		w.publish("messages", strconv.Itoa(n), "bot-1")
 		next := w.await("scored", n, isScored)[n-1]
 		if w.attribute(&next, tidemill.AttrModelVersion) == "3" && strings.Contains(string(next.Data), `"label":"no"`) {
@@ -98,8 +97,7 @@ func TestAChampionThatCannotBeLoadedIsToldOf(t *testing.T) {
 	}
 }
 
-// A process of its own needs no runs: it finds champions and models by Redis and
-// the store alone.
+// A scorer process needs no runs: it finds champions and models with Redis and the store only.
 func TestAScorerOfItsOwn(t *testing.T) {
 	t.Parallel()
 	w := newScoringWorld(t, scorersOfTests)
@@ -134,7 +132,7 @@ func TestAScorerOfItsOwn(t *testing.T) {
 	}
 }
 
-// Who asks for one event is answered by the champion, also where no scorer runs.
+// A request for one event is answered by the champion, even if no scorer runs.
 func TestScoringOnce(t *testing.T) {
 	t.Parallel()
 	w := newScoringWorld(t, scorersOfTests)
@@ -156,7 +154,7 @@ func TestScoringOnce(t *testing.T) {
 		t.Errorf("an event without what the model wants: %v", err)
 	}
 	w.champion("intent/bot-1", 2, 1, twoLabels(false))
-	for ctx := w.ctx(); ; { // nobody announces that the facts have been read
+	for ctx := w.ctx(); ; { // there is no signal that the facts have been read
 		if done, err := ask("bot-1", `{"x":[1,0]}`); err == nil && done.Version == 2 {
 			break
 		} else if ctx.Err() != nil {
@@ -181,8 +179,8 @@ func TestFetchIsBounded(t *testing.T) {
 	}
 }
 
-// Whoever says that a champion cannot be loaded says the same as others do; a
-// version that is promoted again is another.
+// All processes write the same fact about an unloadable champion. If a version is promoted again,
+// the fact differs.
 func TestUnloadableIsOneFact(t *testing.T) {
 	t.Parallel()
 	names, err := tidemill.NewNames("test")
@@ -215,8 +213,7 @@ func TestNoScorer(t *testing.T) {
 	}
 }
 
-// More or fewer processes of a scorer are no reason to begin those that go on
-// anew; anything else is.
+// A changed number of processes does not restart a scorer; any other change does.
 func TestSameScorer(t *testing.T) {
 	one := config.Scorer{Name: "a", From: "b", Types: []string{"t"}, Replicas: config.Replicas{Max: 1}}
 	more, other := one, one

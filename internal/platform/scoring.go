@@ -29,20 +29,20 @@ import (
 	"tidemill.dev/internal/scoring/serving"
 )
 
-// ScoringOptions say what the models that answer here may take.
+// ScoringOptions limit the resources of models in this process.
 type ScoringOptions struct {
-	Memory int64  // bytes of models in memory; 0 is infer's default
-	Dir    string // of models on the disk; empty is models in the data folder of runs, and none without
-	Disk   int64  // bytes there; 0 is infer's default
+	Memory int64  // bytes of models in memory; 0 for infer's default
+	Dir    string // folder of models on disk; if empty, a folder in the data folder of runs, or none without runs
+	Disk   int64  // bytes of models on disk; 0 for infer's default
 
-	SessionTimeout time.Duration // of the scorers' groups; the broker's default
+	SessionTimeout time.Duration // session timeout of the scorers' groups; 0 for the broker's default
 }
 
-// modelFolder is where the laptop's models lie, in the data folder.
+// modelFolder is the folder of models in the data folder.
 const modelFolder = "models"
 
-// scoring is what whoever asks models here stands on. It is opened by the first
-// who does: a process that scores nothing follows no champions.
+// scoring holds the champions and the cache of models. It is opened at the first use, so that a
+// process that scores nothing follows no champions.
 type scoring struct {
 	ledger    *ledger.Ledger
 	store     *store.Store
@@ -52,7 +52,7 @@ type scoring struct {
 	asked     asked
 }
 
-// ears are those who are told of changed champions.
+// ears holds the models that are notified of changed champions.
 type ears struct {
 	mu  sync.Mutex
 	all []*serving.Models
@@ -86,7 +86,7 @@ func (e *ears) changed(model string, now champions.Champion) {
 	}
 }
 
-// openScoring opens it, or gives the one that is open.
+// openScoring returns the scoring of the process, and opens it at the first call.
 func (p *Platform) openScoring(ctx context.Context) (*scoring, error) {
 	p.scoringLock.Lock()
 	defer p.scoringLock.Unlock()
@@ -100,15 +100,14 @@ func (p *Platform) openScoring(ctx context.Context) (*scoring, error) {
 	if err := p.openChampions(ctx, s); err != nil {
 		return nil, errors.Join(err, s.close(context.WithoutCancel(ctx)))
 	}
-	// Whoever asks models is stopped before this, in the same stage: they were
-	// opened later.
+	// The users of models are opened later, so they stop earlier in the same stage.
 	p.AtStop(Consumers, "the models", s.close)
 	p.scores = s
 	return s, nil
 }
 
-// openRegistry finds where versions are known and their files lie: with the runs,
-// or, in a process without any, by itself.
+// openRegistry takes the ledger and the store of the runs, or opens its own in a process without
+// runs.
 func (p *Platform) openRegistry(ctx context.Context, s *scoring) (err error) {
 	if p.works != nil {
 		s.ledger, s.store = p.works.ledger, p.works.store
@@ -147,7 +146,7 @@ func (p *Platform) openChampions(ctx context.Context, s *scoring) (err error) {
 	return nil
 }
 
-// registerer is nil in a process that tells nothing of itself.
+// registerer returns nil in a process without telemetry.
 func (p *Platform) registerer() prometheus.Registerer {
 	if p.telemetry == nil {
 		return nil
@@ -155,7 +154,7 @@ func (p *Platform) registerer() prometheus.Registerer {
 	return p.telemetry.Registry()
 }
 
-// close comes when nobody asks any more. What was given out goes first.
+// close is called after the last use of the models. It closes the models first.
 func (s *scoring) close(ctx context.Context) error {
 	err := s.asked.close()
 	if s.champions != nil {
@@ -167,8 +166,8 @@ func (s *scoring) close(ctx context.Context) error {
 	return err
 }
 
-// fetch reads a file of an artifact, whole and verified. One that is not there is
-// fs.ErrNotExist, and one that is too large infer.ErrUnfit.
+// fetch reads and verifies a file of an artifact. The error is fs.ErrNotExist if the file is
+// missing, and infer.ErrUnfit if it is too large.
 func (s *scoring) fetch(ctx context.Context, artifact, file string, limit int64) (data []byte, err error) {
 	f, err := s.store.File(ctx, artifact, file)
 	switch {
@@ -184,14 +183,14 @@ func (s *scoring) fetch(ctx context.Context, artifact, file string, limit int64)
 		return nil, fmt.Errorf("read %s of a model: %w", file, err)
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	b := bytes.NewBuffer(make([]byte, 0, f.Size+bytes.MinRead)) // it does not grow, or a large one would take three times its size
+	b := bytes.NewBuffer(make([]byte, 0, f.Size+bytes.MinRead)) // large enough from the start: growing would take three times the memory
 	if _, err = b.ReadFrom(io.LimitReader(r, limit+1)); err != nil {
 		return nil, fmt.Errorf("read %s of a model: %w", file, err)
 	}
 	return b.Bytes(), nil
 }
 
-// modelDir is where models are kept on the disk.
+// modelDir returns the folder of models on disk.
 func modelDir(o Options) string {
 	if o.Scoring.Dir != "" || o.Runs == nil || o.Runs.Data == "" {
 		return o.Scoring.Dir
@@ -199,12 +198,12 @@ func modelDir(o Options) string {
 	return filepath.Join(o.Runs.Data, modelFolder)
 }
 
-// publishScoring tells gateways how the scorers stand here.
+// publishScoring publishes the state of the scorers for the gateways.
 func (p *Platform) publishScoring(ctx context.Context, s *scorers) {
 	board := status.NewScorers(p.redis, p.names, p.kafka)
 	telling, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	host, _ := os.Hostname() // without one it is known by its id
+	host, _ := os.Hostname() // if it fails, the id is shown instead
 	began := time.Now().UTC()
 	id := tidemill.ID("scorer", began.String(), host, p.addresses.Kafka)[:8]
 	running.Go(func() {
@@ -237,11 +236,10 @@ func scorerStanding(s score.Standing) status.Scorer {
 	return told
 }
 
-// unloadableWithin is for how long it is tried to say that a champion cannot be
-// loaded. The log has it besides.
+// unloadableWithin is how long we try to write the fact that a champion cannot be loaded.
 const unloadableWithin = 30 * time.Second
 
-// unloadable is what is to be said of a champion.
+// unloadable holds the data of the fact that a champion cannot be loaded.
 type unloadable struct {
 	scorer, model string
 	version, kept int
@@ -249,8 +247,8 @@ type unloadable struct {
 	reason        error
 }
 
-// view is the fact. Its id follows from what it says, so that of several processes
-// of a scorer each says the same; a version that is promoted again is another.
+// view returns the fact. Its id derives from its content, so that several processes of a scorer
+// write the same fact. If a version is promoted again, the id differs.
 func (u unloadable) view(names tidemill.Names, at time.Time) (broker.View, error) {
 	data, err := json.Marshal(tidemill.ModelUnloadable{Scorer: u.scorer, Version: u.version, Kept: u.kept, Error: u.reason.Error()})
 	if err != nil {
@@ -264,7 +262,7 @@ func (u unloadable) view(names tidemill.Names, at time.Time) (broker.View, error
 			{Name: tidemill.AttrCorrelationID, Value: id}}}, nil
 }
 
-// sayUnloadable publishes it, and waits for nobody: who tells of it loads models.
+// sayUnloadable publishes the fact without waiting, because its caller loads models.
 func (p *Platform) sayUnloadable(on *scoring, u unloadable) {
 	u.champion, _ = on.champions.Champion(u.model)
 	v, err := u.view(p.names, time.Now())

@@ -28,7 +28,7 @@ scorers:
   intents: {from: messages, to: scored, model: "intent/{key}"}
 `
 
-// scoringWorld is a laptop with models whose champions it names itself.
+// scoringWorld is a laptop whose tests write the facts of champions themselves.
 type scoringWorld struct {
 	testing.TB
 	*Platform
@@ -57,7 +57,7 @@ func (w *scoringWorld) ctx() context.Context {
 	return ctx
 }
 
-// champion registers a version of a model and promotes it, and is its artifact.
+// champion registers and promotes a version of a model, and returns its artifact.
 func (w *scoringWorld) champion(model string, version int, turn int64, file []byte) string {
 	w.Helper()
 	sum := sha256.Sum256(file)
@@ -87,7 +87,7 @@ func (w *scoringWorld) fact(typ, model, run string, data any) *fold.Model {
 	return m
 }
 
-// publish publishes an event that the models of these tests take.
+// publish publishes an event for the models of these tests.
 func (w *scoringWorld) publish(stream, id, key string) {
 	w.Helper()
 	p, err := w.broker.Producer(broker.ProducerOptions{})
@@ -98,8 +98,7 @@ func (w *scoringWorld) publish(stream, id, key string) {
 	w.must(p.Close(w.ctx()))
 }
 
-// await reads a stream from its beginning until there are n events that count,
-// and returns those.
+// await reads a stream from its beginning until it has n events that count, and returns them.
 func (w *scoringWorld) await(stream string, n int, counts func(*follow.Event) bool) (all []follow.Event) {
 	w.Helper()
 	r, err := follow.OpenReader(w.ctx(), w.broker, follow.ReaderOptions{Stream: stream, Start: broker.Earliest()})
@@ -128,8 +127,8 @@ func (w *scoringWorld) attribute(e *follow.Event, name string) string {
 	return value
 }
 
-// twoLabels is a model of two numbers, x, and two labels, of which it likes the
-// first for a first number that is positive, or the second.
+// twoLabels returns a model with an input x of two numbers and two labels. If first is true, it
+// prefers the first label for a positive first number, else the second.
 func twoLabels(first bool) []byte {
 	weights := []float32{4, -4, 0, 0}
 	if !first {
@@ -155,7 +154,7 @@ func twoLabels(first bool) []byte {
 	return join(number(1, 8), field(7, graph), field(8, join(text(1, ""), number(2, 13))), field(14, join(text(1, "labels"), text(2, "yes,no"))))
 }
 
-// wire is a message of protocol buffers, as which ONNX is written.
+// wire is a protocol buffers message, the format of ONNX.
 type wire = []byte
 
 func join(parts ...wire) (all wire) {

@@ -9,44 +9,41 @@ import (
 	"time"
 )
 
-// Stage is a step of the stop order, which is written down here and nowhere
-// else: attempts saved and told of → door closed → consumers drained → producers flushed → offsets committed
-// → group left → clients closed → traces sent, those of the stop among them.
-//
-// Draining, committing and leaving are one stage, because a consumer does them
-// in one go: an event counts as drained only when what was made of it has been
-// acknowledged. So a handler's own producer is flushed while its consumer
-// drains, and the producers' stage only ends them.
+// Stage is a step of the stop order, which is defined only here: attempts saved and reported →
+// doors closed → consumers drained → producers flushed → offsets committed → group left → clients
+// closed → traces sent, those of the stop included. Draining, committing and leaving are one stage,
+// because a consumer does them together: an event counts as drained only when its output has been
+// acknowledged. So a handler's producer is flushed while its consumer drains, and the stage
+// Producers only closes it.
 type Stage int
 
-// Each stage leaves some of Close's time to those behind it, or a Kafka that
-// stands still would take all of it for the first. A process gives 25 s of the
-// 30 s that Kubernetes gives a pod; of these, counted from the stop,
+// Each stage leaves some of Close's time to the later ones. Otherwise a Kafka that hangs could use
+// all the time in one stage. A process uses 25 s of the 30 s that Kubernetes gives a pod. Counted
+// from the stop:
 //
-//	attempts   end by 10 s: commands are asked to save and leave, and the agents
-//	           tell of it through the door
-//	doors      end by 20 s: at most 15 s of drain delay, then those under way;
-//	           who waits for Kafka is told at 18 s that it is in doubt
+//	attempts   end by 10 s: commands are asked to save and exit, and the agents
+//	           report that to the gateway
+//	doors      end by 20 s: at most 15 s of drain delay, then running requests;
+//	           those that wait for Kafka are answered at 18 s: in doubt
 //	consumers  by 22 s
-//	producers  by 23 s: what is unacknowledged then is lost, and was in doubt
+//	producers  by 23 s: unacknowledged events are lost; they were reported in doubt
 //	clients    by 24 s: marks of repeats reach Redis
 //	traces     by 25 s, and the embedded servers, which need no time
-//
-// Where less is given, a stage leaves two thirds of what there is.
+// If Close has less time, each stage leaves at most two thirds of the rest.
 
-// The stages, in their order.
+// The stages in order.
 const (
-	attempts  Stage = iota // none runs here any more
-	Doors                  // nothing new comes in
-	Consumers              // drained, committed, out of their group
-	Producers              // flushed
-	clients                // no connection is left
-	traces                 // sent
-	lastly                 // the embedded servers
+	attempts  Stage = iota // no attempt runs on this machine after it
+	Doors                  // no new request is accepted after it
+	Consumers              // consumers have drained, committed and left their group
+	Producers              // producers are flushed
+	clients                // connections are closed
+	traces                 // traces are sent
+	lastly                 // embedded servers are stopped
 	stages
 )
 
-// stopOrder is what is to be stopped, by stage.
+// stopOrder holds the steps of Close, by stage.
 type stopOrder struct {
 	mu    sync.Mutex
 	steps [stages][]stopStep
@@ -57,17 +54,15 @@ type stopStep struct {
 	stop func(context.Context) error
 }
 
-// AtStop has Close call stop in its stage, and there before what was added
-// earlier.
+// AtStop makes Close call stop in a stage. Within a stage, later steps are called first.
 func (p *Platform) AtStop(s Stage, what string, stop func(context.Context) error) {
 	p.stops.mu.Lock()
 	defer p.stops.mu.Unlock()
 	p.stops.steps[s] = append(p.stops.steps[s], stopStep{what, stop})
 }
 
-// Close stops everything in the stop order, each stage as long as the context
-// allows and what it leaves to those behind it. A step that fails does not keep
-// those behind it from their turn. A second Close finds nothing left to do.
+// Close stops everything in the stop order. Each stage leaves time to the later ones. If a step
+// fails, the next steps still run. A second Close does nothing.
 func (p *Platform) Close(ctx context.Context) error {
 	var failed []error
 	for stage := range stages {
@@ -91,7 +86,7 @@ func (o *stopOrder) run(ctx context.Context, s Stage) error {
 	return errors.Join(failed...)
 }
 
-// leaves is how much of Close's time is for the stages behind this one.
+// leaves returns how much of Close's time is reserved for later stages.
 func (s Stage) leaves() time.Duration {
 	switch s {
 	case attempts:

@@ -14,8 +14,8 @@ import (
 const reading = "version: 1\nstreams: {messages: {partitions: 3, types: [message]}}\n" +
 	"triggers: {a: {when: {type: [message, tidemill.event.dead-lettered]}, to: {function: f}}}\n"
 
-// A trigger brings a place where its events can wait, as large as it needs to
-// be; without it that place stays, for events may wait there.
+// A trigger adds a parked stream for its waiting events. The stream stays after the trigger is
+// removed, because events may wait on it.
 func TestTriggersBringTheirParkedStreams(t *testing.T) {
 	t.Parallel()
 	p := open(t, Options{Config: config.Default(), Embedded: &embedded.Options{}, OwnStreams: true})

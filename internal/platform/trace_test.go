@@ -20,8 +20,8 @@ import (
 	"tidemill.dev/internal/ops/telemetry"
 )
 
-// A caller's trace goes on through the door's span into the event on Kafka, and
-// the collector has that span when the process has ended.
+// A caller's trace continues through the gateway's span into the event on Kafka. The collector has
+// that span when the process has ended.
 func TestATraceGoesThroughTheDoor(t *testing.T) {
 	t.Parallel()
 	var spans spanSink
