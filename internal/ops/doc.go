@@ -1,4 +1,4 @@
-// Package ops is the wing of small rooms for operators. Telemetry writes logs,
-// traces and metrics; status says which processes are up; runmetrics counts
-// what no single process knows; gctune sets the garbage collector.
+// Package ops is the wing of packages for operators. Telemetry writes logs, traces and metrics;
+// status says which processes are up; runmetrics counts what no single process knows; gctune sets
+// the garbage collector.
 package ops

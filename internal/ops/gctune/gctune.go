@@ -8,18 +8,16 @@ import (
 	"time"
 )
 
-// lookEvery is how often it is looked how much has been allocated.
+// lookEvery is the interval at which the allocated bytes are read.
 const lookEvery = time.Second
 
-// Keep looks after the heap of the process until the context ends. While much is
-// allocated it holds a block of so many bytes that nobody reads or writes. The
-// collector runs when the heap has doubled, and the block counts as heap. It takes
-// address space and no memory, since its pages are never touched; what it costs is
-// the garbage that waits, bounded by its size, which a percentage of a heap that
-// has grown would not be. 0 is no block.
-//
-// Once little is allocated the block is let go of, and the garbage is collected and
-// its memory returned.
+// Keep tunes the collector until the context ends. While the process allocates much, Keep holds a
+// block of block bytes that is never read or written. The collector runs when the heap has doubled,
+// and the block counts as heap, so it runs less often. The block takes address space but no memory,
+// because its pages are never touched. Its cost is uncollected garbage, at most as large as the
+// block; with a higher GC percentage, that garbage would grow with the heap. If block is 0, there
+// is no block. Once the process allocates little, Keep drops the block, collects the garbage and
+// returns the memory.
 func Keep(ctx context.Context, block int) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -34,7 +32,7 @@ func Keep(ctx context.Context, block int) {
 			return
 		}
 		metrics.Read(samples)
-		runtime.KeepAlive(held) // until here, or it would be garbage at once
+		runtime.KeepAlive(held) // the block must stay reachable until here
 		switch p.look(samples[0].Value.Uint64(), samples[1].Value.Uint64()) {
 		case hold:
 			held = make([]byte, block)
@@ -46,41 +44,41 @@ func Keep(ctx context.Context, block int) {
 }
 
 const (
-	// much is what is allocated between two looks by a process whose collector
-	// would run more than once: the least that is ever alive is about half of it.
+	// much is the number of bytes allocated between two looks from which the collector would run
+	// more than once, because the live heap is at least about half of it.
 	much = 16 << 20
-	// calm is after how many looks without that a process has come to rest, and how
-	// many lie between two returns of memory.
+	// calm is the number of looks without much allocation after which a process is at rest. It is
+	// also the least number of looks between two returns of memory.
 	calm = 10
-	// worth is how much has to have been allocated for memory to be returned; of a
-	// heap in which more than eight times that is alive, an eighth of that. To
-	// collect takes time that goes by what is alive.
+	// worth is the number of bytes that must have been allocated before memory is returned. For a
+	// larger live heap, it is an eighth of that heap, because a collection takes time in proportion
+	// to it.
 	worth = 4 << 20
 )
 
-// move is what is to be done after a look.
+// move is the action after a look.
 type move int8
 
 const (
 	stay move = iota
-	hold      // have garbage come together
-	rest      // collect it, and return its memory
+	hold      // allocate the block, so that the collector runs less often
+	rest      // drop the block, collect the garbage and return the memory
 )
 
-// pace is how fast a process allocates.
+// pace measures how fast a process allocates.
 type pace struct {
 	last     uint64 // bytes allocated until the last look
-	returned uint64 // until memory was last returned
+	returned uint64 // bytes allocated until memory was last returned
 	quiet    int    // looks since much was allocated, or memory returned
 	busy     bool
 }
 
-// newPace begins with what has been allocated until now. What a start has left
-// behind is to be returned.
+// newPace starts at the bytes allocated so far. They count as not returned, so that the garbage of
+// the start is collected.
 func newPace(allocated uint64) *pace { return &pace{last: allocated} }
 
-// look takes in how much has been allocated in the process's life, and how much
-// was alive after the last collection.
+// look takes the bytes allocated since the process started, and the live bytes after the last
+// collection.
 func (p *pace) look(allocated, alive uint64) move {
 	made := allocated - p.last
 	p.last = allocated

@@ -11,8 +11,8 @@ import (
 	"weak"
 )
 
-// A process that has allocated much holds the block, and once it does not any more
-// neither the block nor the garbage. Nobody else collects meanwhile.
+// A process that allocates much holds the block. Once it is at rest, the block and the garbage are
+// gone. The collector is off, so only Keep can collect.
 func TestKeep(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	synctest.Test(t, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-// litter makes much garbage, some of which can be told by.
+// litter allocates much garbage and returns a pointer by which a test can observe it.
 //
 //go:noinline
 func litter() *[2 * much]byte { return new([2 * much]byte) }
@@ -58,7 +58,7 @@ func allocated() uint64 {
 
 const mib = 1 << 20
 
-// span is how much a process allocates at each of some looks.
+// span is a number of looks and the bytes allocated at each.
 type span struct {
 	looks int
 	made  uint64
@@ -69,8 +69,8 @@ func TestPace(t *testing.T) {
 		alive uint64
 		began uint64
 		spans []span
-		want  []move // that are not to stay
-		at    []int  // by which look
+		want  []move // moves other than stay
+		at    []int  // looks at which they are returned
 	}{
 		"nothing happens":                        {spans: []span{{100, 0}}},
 		"a start leaves garbage":                 {began: 5 * mib, spans: []span{{100, 0}}, want: []move{rest}, at: []int{10}},

@@ -16,7 +16,7 @@ import (
 	"tidemill.dev/internal/data/ledger"
 )
 
-// Options say what is counted.
+// Options configure a Census.
 type Options struct {
 	Broker     *broker.Broker
 	Ledger     *ledger.Ledger
@@ -24,7 +24,7 @@ type Options struct {
 	Logger     *slog.Logger
 }
 
-// Census counts until it is closed.
+// Census counts runs and verdicts until it is closed.
 type Census struct {
 	o        Options
 	standing *standing
@@ -38,7 +38,8 @@ const (
 	refused  = "refused"
 )
 
-// Open counts the facts that come from now on: a counter begins with its process.
+// Open starts to count new facts. Older facts do not count, because a counter begins at 0 with its
+// process.
 func Open(ctx context.Context, o Options) (*Census, error) {
 	c := &Census{o: o, standing: newStanding(o.Ledger, o.Logger),
 		judged: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_controller_versions_judged_total",
@@ -60,12 +61,12 @@ func (c *Census) take(d *broker.Delivery) {
 		e := &d.Events[i]
 		recipe, _ := e.Attribute(tidemill.AttrRecipe)
 		if verdict := verdictOf(e); verdict != "" && tidemill.CheckLabel(recipe) == nil {
-			c.judged.WithLabelValues(strings.Clone(recipe), verdict).Inc() // the delivery's memory is used again
+			c.judged.WithLabelValues(strings.Clone(recipe), verdict).Inc() // the delivery's memory is reused
 		}
 	}
 }
 
-// verdictOf is empty where a fact is none about a version.
+// verdictOf returns the verdict of a fact about a version; else "".
 func verdictOf(e *broker.Incoming) string {
 	switch {
 	case e.Err != nil:
@@ -78,13 +79,13 @@ func verdictOf(e *broker.Incoming) string {
 	return ""
 }
 
-// Close stops counting, and waits.
+// Close stops counting and waits for it.
 func (c *Census) Close(ctx context.Context) error { return c.facts.Close(ctx) }
 
 // patience is how long a scrape waits for the ledger.
 const patience = 5 * time.Second
 
-// standing tells how runs and models stand when it is asked.
+// standing computes the states of runs and models at each scrape.
 type standing struct {
 	ledger                   *ledger.Ledger
 	log                      *slog.Logger
@@ -99,15 +100,15 @@ func newStanding(l *ledger.Ledger, log *slog.Logger) *standing {
 			"When the run began that made the newest champion of a recipe.", []string{"recipe"}, nil)}
 }
 
-// Describe is for Prometheus.
+// Describe implements prometheus.Collector.
 func (s *standing) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{s.waiting, s.running, s.newest} {
 		ch <- d
 	}
 }
 
-// Collect is for Prometheus. What cannot be told is left out: a number that was
-// true once would quiet an alert.
+// Collect implements prometheus.Collector. It leaves out a number that cannot be read, because an
+// old number would hide an alert.
 func (s *standing) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -20,8 +20,7 @@ import (
 
 const patience = 2 * time.Minute
 
-// A census counts verdicts from when it was opened, whoever passed them, and tells
-// of nothing else on the facts' stream.
+// A census counts the verdicts of all processes since it was opened, and no other facts.
 func TestVerdictsAreCounted(t *testing.T) {
 	w := open(t)
 	w.publish(t, tidemill.TypeModelRefused, "intent", "before")
@@ -98,7 +97,7 @@ func (w *world) publish(t *testing.T, typ, recipe, id string) {
 	must(t, err)
 }
 
-// judged are the counts, by recipe and verdict.
+// judged returns the counts, by recipe and verdict.
 func judged(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()

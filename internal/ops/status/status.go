@@ -15,27 +15,27 @@ import (
 	"tidemill.dev"
 )
 
-// Trigger is how one trigger stands, at one dispatcher or at all together. The
-// counts begin when a dispatcher starts.
+// Trigger is the state of one trigger, at one dispatcher or summed over all. The counts begin when
+// a dispatcher starts.
 type Trigger struct {
 	Name         string    `json:"name"`
 	Delivered    uint64    `json:"delivered"`
-	Failed       uint64    `json:"failed"` // attempts
+	Failed       uint64    `json:"failed"` // failed attempts
 	DeadLettered uint64    `json:"deadLettered"`
 	Replies      uint64    `json:"replies"`
 	InFlight     int64     `json:"inFlight"`
 	Parked       int64     `json:"parked"`
 	OldestParked time.Time `json:"oldestParked,omitzero"`
-	Starting     bool      `json:"starting,omitempty"` // it does not have all of its partitions yet
-	Waits        string    `json:"waits,omitempty"`    // why its events wait for its subscriber
+	Starting     bool      `json:"starting,omitempty"` // true until it has all of its partitions
+	Waits        string    `json:"waits,omitempty"`    // reason why its events wait for its subscriber
 	LastError    string    `json:"lastError,omitempty"`
 	LastErrorAt  time.Time `json:"lastErrorAt,omitzero"`
 }
 
-// Board is where dispatchers write.
+// Board stores the states that dispatchers publish.
 type Board struct{ place }
 
-// NewBoard is the board of an install beside one Kafka; nil without Redis.
+// NewBoard returns the board of an install on one Kafka; nil without Redis.
 func NewBoard(client *redis.Client, names tidemill.Names, kafka string) *Board {
 	if client == nil {
 		return nil
@@ -43,30 +43,30 @@ func NewBoard(client *redis.Client, names tidemill.Names, kafka string) *Board {
 	return &Board{place{client: client, index: names.Key("triggers", layout, kafka, "{standing}"), what: "the triggers"}}
 }
 
-// Publish writes how a dispatcher's triggers stand, again and again until the
-// context ends, and takes it away then. Where Redis is away it tries again: the
-// part that is missing meanwhile makes the whole unknown and not wrong.
+// Publish writes the state of a dispatcher's triggers every two seconds until the context ends, and
+// then removes it. If Redis is down it tries again; Read fails in that time, so no wrong sum is
+// shown.
 func (b *Board) Publish(ctx context.Context, dispatcher string, now func() []Trigger) {
 	if b != nil {
 		b.publish(ctx, dispatcher, func() any { return now() })
 	}
 }
 
-// Write writes it once.
+// Write writes the state once.
 func (b *Board) Write(ctx context.Context, dispatcher string, now []Trigger) error {
 	return b.write(ctx, dispatcher, now)
 }
 
-// Whole is how all triggers stand.
+// Whole is the state of all triggers.
 type Whole struct {
-	Dispatchers int // that have written lately
+	Dispatchers int // number of dispatchers that have written lately
 	Triggers    map[string]Trigger
 }
 
-// ErrNoRedis: there is no Redis, so nothing is known.
+// ErrNoRedis is returned without Redis, because then no state is known.
 var ErrNoRedis = errors.New("there is no Redis to read it from")
 
-// Read adds up what the dispatchers have written.
+// Read returns the sum of the dispatchers' states.
 func (b *Board) Read(ctx context.Context) (Whole, error) {
 	if b == nil {
 		return Whole{}, ErrNoRedis
@@ -86,8 +86,8 @@ func (b *Board) Read(ctx context.Context) (Whole, error) {
 	return sum(parts), nil
 }
 
-// sum adds parts up. Of what cannot be added, the oldest parked event, the
-// newest error and the slowest start count.
+// sum adds up parts. It keeps the oldest parked event and the newest error. A trigger is starting
+// if it is starting in one part.
 func sum(parts [][]Trigger) Whole {
 	w := Whole{Dispatchers: len(parts), Triggers: map[string]Trigger{}}
 	for _, part := range parts {
@@ -117,7 +117,7 @@ func add(to, t Trigger) Trigger {
 	return to
 }
 
-// Process is how one that scores stands.
+// Process is the state of a process that scores.
 type Process struct {
 	ID      string    `json:"id"`
 	Host    string    `json:"host"`
@@ -126,8 +126,8 @@ type Process struct {
 	Scorers []Scorer  `json:"scorers"`
 }
 
-// Cache is what a process holds of models, for all of its scorers. The counts
-// begin when it starts.
+// Cache is the state of a process's cache of models, for all of its scorers. The counts begin when
+// the process starts.
 type Cache struct {
 	Models  int    `json:"models"`
 	Bytes   int64  `json:"bytes"`
@@ -137,11 +137,11 @@ type Cache struct {
 	Evicted uint64 `json:"evicted"`
 }
 
-// Scorer is how one scorer stands at one process, or at all together. The counts
-// begin when a process starts.
+// Scorer is the state of one scorer, at one process or summed over all. The counts begin when a
+// process starts.
 type Scorer struct {
 	Name         string        `json:"name"`
-	Events       uint64        `json:"events"` // read
+	Events       uint64        `json:"events"` // events read
 	Scored       uint64        `json:"scored"`
 	Passed       uint64        `json:"passed"`
 	Dropped      uint64        `json:"dropped"`
@@ -159,7 +159,7 @@ type Scorer struct {
 	LastErrorAt  time.Time     `json:"lastErrorAt,omitzero"`
 }
 
-// Swap is the first event of a partition that a version has scored.
+// Swap is the first event that a version has scored in a partition.
 type Swap struct {
 	At        time.Time `json:"at"`
 	Model     string    `json:"model"`
@@ -170,10 +170,10 @@ type Swap struct {
 	Offset    int64     `json:"offset"`
 }
 
-// Scorers is where those who score write.
+// Scorers stores the states that scoring processes publish.
 type Scorers struct{ place }
 
-// NewScorers is that of an install beside one Kafka; nil without Redis.
+// NewScorers returns the Scorers of an install on one Kafka; nil without Redis.
 func NewScorers(client *redis.Client, names tidemill.Names, kafka string) *Scorers {
 	if client == nil {
 		return nil
@@ -181,15 +181,15 @@ func NewScorers(client *redis.Client, names tidemill.Names, kafka string) *Score
 	return &Scorers{place{client: client, index: names.Key("scorers", layout, kafka, "{standing}"), what: "the scorers"}}
 }
 
-// Publish writes how a process stands, again and again until the context ends,
-// and takes it away then.
+// Publish writes the state of a process every two seconds until the context ends, and then removes
+// it.
 func (s *Scorers) Publish(ctx context.Context, process string, now func() Process) {
 	if s != nil {
 		s.publish(ctx, process, func() any { return now() })
 	}
 }
 
-// Read is what the processes have written lately, by host and id.
+// Read returns the states that the processes have written lately, sorted by host and id.
 func (s *Scorers) Read(ctx context.Context) (all []Process, err error) {
 	if s == nil {
 		return nil, ErrNoRedis
@@ -206,9 +206,9 @@ func (s *Scorers) Read(ctx context.Context) (all []Process, err error) {
 	return all, err
 }
 
-// Of is a scorer as it stands at all processes together, and at how many. Of what
-// cannot be added the slowest and the newest count: half of all events are no
-// slower than the slowest half.
+// Of returns the sum of a scorer's states, and the number of processes. Latencies cannot be added,
+// so it returns the highest of the processes: at least half of all events are no slower than the
+// highest median. It keeps the newest error.
 func Of(all []Process, scorer string) (whole Scorer, processes int) {
 	whole.Name = scorer
 	for _, p := range all {
@@ -243,29 +243,29 @@ func (s *Scorer) add(o *Scorer) {
 }
 
 const (
-	layout = "1" // of what is written
+	layout = "1" // version of the entries in Redis
 	every  = 2 * time.Second
-	lives  = 10 * time.Second // what somebody wrote who writes no more
+	lives  = 10 * time.Second // validity of an entry without renewal
 )
 
-// place is where some write in Redis, each a part.
+// place is a set of entries in Redis, one of each process.
 type place struct {
 	client *redis.Client
-	index  string // the key of the set of those who write
-	what   string // of what they tell how it stands
+	index  string // key of the set of the processes' ids
+	what   string // subject of the states, for error messages
 }
 
 func (p *place) publish(ctx context.Context, who string, now func() any) {
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
-		_ = p.write(ctx, who, now()) // it is written anew in a moment
+		_ = p.write(ctx, who, now()) // the next tick writes it again
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			gone, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			_ = p.remove(gone, []string{who}) // or it fades by itself
+			_ = p.remove(gone, []string{who}) // if this fails, the entry expires
 			return
 		}
 	}
@@ -301,8 +301,7 @@ func (p *place) remove(ctx context.Context, all []string) error {
 	return err
 }
 
-// read has each part taken. What has faded, or cannot be read, is taken from the
-// index.
+// read calls take for each entry. It removes expired and unreadable entries from the index.
 func (p *place) read(ctx context.Context, take func(text []byte) error) error {
 	gone, err := p.parts(ctx, take)
 	if err == nil && len(gone) > 0 {

@@ -56,7 +56,7 @@ func TestRememberWritesTheTraceIntoTheEvent(t *testing.T) {
 	}
 }
 
-// The views of a batch may share one slice of extensions, one behind the other.
+// The views of a batch may share one array of extensions.
 func TestRememberTouchesNoNeighbour(t *testing.T) {
 	all := []broker.Attribute{{Name: "dataset", Value: "a"}, {Name: "dataset", Value: "b"}}
 	v := &broker.View{Extensions: all[:1]}
@@ -72,7 +72,7 @@ func TestRememberTouchesNoNeighbour(t *testing.T) {
 func TestContextOf(t *testing.T) {
 	for name, c := range map[string]struct {
 		v     *broker.View
-		trace string // empty is none
+		trace string // trace id; empty for none
 		state string
 	}{
 		"a trace":               {attributes("traceparent", parent), traceOf, ""},
@@ -93,7 +93,7 @@ func TestContextOf(t *testing.T) {
 	}
 }
 
-// The context outlives the bytes that the event was read from.
+// The context lives longer than the bytes of the event.
 func TestContextOfCopies(t *testing.T) {
 	fetched := []byte(state)
 	ctx := ContextOf(context.Background(), attributes("traceparent", parent, "tracestate", unsafe.String(&fetched[0], len(fetched))))
@@ -122,7 +122,7 @@ func TestContextOfRequest(t *testing.T) {
 	}
 }
 
-// What is forwarded is read as it was.
+// A forwarded context is read unchanged.
 func TestForward(t *testing.T) {
 	for name, given := range map[string]http.Header{"a trace": header("traceparent", parent, "tracestate", state), "no state": header("traceparent", parent), "nothing": header()} {
 		got := header("Accept", "text/plain")

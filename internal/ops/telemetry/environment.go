@@ -12,12 +12,10 @@ import (
 	"time"
 )
 
-// environment is OpenTelemetry's variables, as its specification names them.
-//
-// The SDK reads them too, and complains about what it does not understand to
-// standard error, past any logger, and goes on. So they are read here, before
-// the SDK sees them, what is wrong is an error, and what is right is handed to
-// the SDK as options, which count for more than what it reads.
+// environment looks up OpenTelemetry's variables by their names in the specification. The SDK reads
+// them too, but writes errors to standard error instead of a logger and continues. So they are read
+// here first: an invalid value is an error, and valid values are given to the SDK as options, which
+// override the variables.
 type environment func(string) string
 
 const (
@@ -27,8 +25,8 @@ const (
 
 func (e environment) value(variable string) string { return strings.TrimSpace(e(variable)) }
 
-// exporter is a setting of the exporter: the one for traces counts before the
-// one for all signals.
+// exporter returns a setting of the exporter. The variable for traces overrides the one for all
+// signals.
 func (e environment) exporter(setting string) (variable, value string) {
 	variable = exporterPrefix + "TRACES_" + setting
 	if value = e.value(variable); value == "" {
@@ -38,7 +36,7 @@ func (e environment) exporter(setting string) (variable, value string) {
 	return variable, value
 }
 
-// off tells whether traces are switched off, whatever else is said.
+// off reports whether traces are switched off.
 func (e environment) off() (bool, error) {
 	if strings.EqualFold(e.value("OTEL_SDK_DISABLED"), "true") {
 		return true, nil
@@ -53,8 +51,8 @@ func (e environment) off() (bool, error) {
 	}
 }
 
-// endpoint is where the collector is; nil if nobody says so. One for all
-// signals is a base, to which OTLP over HTTP adds its path.
+// endpoint returns the URL of the collector; nil if no variable names one. For a URL for all
+// signals, OTLP over HTTP adds its path.
 func (e environment) endpoint(grpc bool) (*url.URL, error) {
 	variable, text := e.exporter("ENDPOINT")
 	if text == "" {
@@ -86,7 +84,7 @@ func (e environment) grpc() (bool, error) {
 	}
 }
 
-// pair is one of a list name=value,name=value, as variables hold them.
+// pair is one element of a list name=value,name=value in a variable.
 type pair struct{ name, value string }
 
 var (
@@ -95,8 +93,7 @@ var (
 	errEscape   = errors.New("it has a % that no two hexadecimal digits follow")
 )
 
-// pairs reads such a list. What is at fault is named by its place: the list may
-// hold a token.
+// pairs reads such a list. Errors name a pair by its number, because the list may hold a token.
 func pairs(variable, list string) ([]pair, error) {
 	var all []pair
 	for i, text := range strings.Split(list, ",") {
@@ -127,19 +124,19 @@ func readPair(text string) (pair, error) {
 	return pair{name, value}, nil
 }
 
-// collector is where spans go and how.
+// collector is the receiver of spans and its settings.
 type collector struct {
 	endpoint *url.URL
 	grpc     bool
 	headers  map[string]string
-	timeout  time.Duration // of one export
+	timeout  time.Duration // timeout of one export
 	gzip     bool
-	tls      *tls.Config // nil without TLS
+	tls      *tls.Config // TLS settings; nil without TLS
 }
 
 const defaultTimeout = 10 * time.Second
 
-// collector reads where spans go; nil is nowhere.
+// collector reads the receiver of spans; nil if traces are off.
 func (e environment) collector() (*collector, error) {
 	off, err := e.off()
 	if err != nil || off {
@@ -212,8 +209,8 @@ func (e environment) gzip() (bool, error) {
 	}
 }
 
-// tls reads which collector to trust and who we are. Unlike the SDK it does not
-// go on with the system's CAs if it cannot read those that are named.
+// tls reads the trusted CAs and our client certificate. Unlike the SDK, it fails if it cannot read
+// the named CAs, and does not use the system's.
 func (e environment) tls() (*tls.Config, error) {
 	c := &tls.Config{}
 	if variable, file := e.exporter("CERTIFICATE"); file != "" {

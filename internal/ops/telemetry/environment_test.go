@@ -28,7 +28,7 @@ const at = "http://collector.example:4318"
 func TestWhereSpansGo(t *testing.T) {
 	for name, c := range map[string]struct {
 		env  map[string]string
-		want string // empty is nowhere
+		want string // URL of the endpoint; empty for none
 		grpc bool
 	}{
 		"nobody says":          {nil, "", false},
@@ -59,8 +59,8 @@ func TestHowSpansGo(t *testing.T) {
 	}
 }
 
-// What cannot be understood is said at the start, with the variable and without
-// what may be secret in it.
+// An invalid variable is an error at the start. The error names the variable, but not its value if
+// that may be secret.
 func TestFaultsOfTheEnvironment(t *testing.T) {
 	for _, c := range []struct{ variable, value, want string }{
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317", "http://collector:4318"},
@@ -130,7 +130,7 @@ func TestWhoSpansAreFrom(t *testing.T) {
 	}
 }
 
-// spy is a collector that keeps what it is sent, over HTTP or gRPC.
+// spy is a collector that stores the spans it receives, over HTTP or gRPC.
 type spy struct {
 	collect.UnimplementedTraceServiceServer
 	t    *testing.T
@@ -157,7 +157,7 @@ func (s *spy) take(r *collect.ExportTraceServiceRequest) {
 	}
 }
 
-// span is the one of a name.
+// span returns the span with a name.
 func (s *spy) span(name string) *wire.Span {
 	s.t.Helper()
 	s.mu.Lock()
@@ -232,7 +232,7 @@ func spyGRPC(t *testing.T) *spy {
 	return s
 }
 
-// of is an environment that holds only what is given.
+// of returns an environment with only the given variables.
 func of(variables map[string]string) func(string) string {
 	return func(name string) string { return variables[name] }
 }

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// streamsEvery is how often Kafka is asked at most, however many scrape.
+	// streamsEvery is the shortest time between two requests to Kafka, for any number of scrapes.
 	streamsEvery = 15 * time.Second
-	// streamsPatience is how long a scrape waits for the answer. Prometheus gives
-	// up after ten seconds, and all other metrics with it.
+	// streamsPatience is how long a scrape waits for the answer. Prometheus gives up after ten
+	// seconds, and would lose all other metrics too.
 	streamsPatience = 4 * time.Second
 )
 
-// Streams makes metrics of the state of the install's streams. Kafka is asked
-// for it when somebody scrapes, and not at every scrape. While Kafka is away the
-// last answer stands, and tidemill_stream_age_seconds says how old it is.
+// Streams returns metrics of the install's streams. A scrape asks Kafka only if the last answer is
+// old enough. While Kafka is down, the last answer is served, and tidemill_stream_age_seconds is
+// its age.
 func Streams(b *broker.Broker, log *slog.Logger) prometheus.Collector {
 	return newStreams(b.Streams, log)
 }
@@ -31,11 +31,11 @@ type streams struct {
 
 	partitions, records, written, bytes, lag, lost, age *prometheus.Desc
 
-	turn    chan struct{} // filled while Kafka is asked: other scrapes wait for the same answer
+	turn    chan struct{} // full while a scrape asks Kafka; other scrapes wait for the same answer
 	asked   time.Time
 	failing bool
 	last    []broker.StreamInfo
-	at      time.Time // of last; zero while there has been no answer
+	at      time.Time // time of last; zero before the first answer
 }
 
 func newStreams(ask func(context.Context) ([]broker.StreamInfo, error), log *slog.Logger) *streams {
@@ -89,9 +89,8 @@ func ends(i broker.StreamInfo) (sum int64) {
 	return sum
 }
 
-// newest is the last answer, after asking for another if it is time to. A
-// question that fails counts as one, or a Kafka that is away would cost every
-// scrape the whole wait.
+// newest returns the last answer, and asks Kafka first if that is old enough. A failed request
+// counts too, because otherwise every scrape would wait for a Kafka that is down.
 func (s *streams) newest() ([]broker.StreamInfo, time.Time) {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
@@ -109,7 +108,7 @@ func (s *streams) newest() ([]broker.StreamInfo, time.Time) {
 	return s.last, s.at
 }
 
-// tell logs that the streams cannot be looked at, or can again, once.
+// tell logs once that the streams cannot be read, and once that they can again.
 func (s *streams) tell(err error) {
 	if s.failing == (err != nil) {
 		return
@@ -122,9 +121,8 @@ func (s *streams) tell(err error) {
 	s.log.Info("the streams' metrics are up to date again")
 }
 
-// Producer makes metrics of what a producer counts, under a name that says what
-// it is for. Register it, and unregister it when the producer is closed for
-// another of the same name.
+// Producer returns metrics of a producer's counts, with a name for its purpose. Unregister it
+// before another producer of the same name is registered.
 func Producer(name string, p *broker.Producer) prometheus.Collector {
 	type stats = broker.ProducerStats
 	of := prometheus.Labels{"producer": name}
@@ -153,9 +151,8 @@ func Producer(name string, p *broker.Producer) prometheus.Collector {
 	return c
 }
 
-// Consumer makes metrics of what a consumer counts, under a name that says what
-// it is for. Register it, and unregister it when the consumer is closed for
-// another of the same name.
+// Consumer returns metrics of a consumer's counts, with a name for its purpose. Unregister it
+// before another consumer of the same name is registered.
 func Consumer(name string, c *broker.Consumer) prometheus.Collector {
 	type stats = broker.ConsumerStats
 	of := prometheus.Labels{"consumer": name}
@@ -176,9 +173,8 @@ func Consumer(name string, c *broker.Consumer) prometheus.Collector {
 	return all
 }
 
-// snapshot turns what something says of itself at one moment into metrics. The
-// broker counts for itself and does not know Prometheus; here is where its
-// numbers get names.
+// snapshot turns the counts of one moment into metrics. The broker does not import Prometheus, so
+// its counts get their names here.
 type snapshot[S any] struct {
 	take    func() S
 	metrics []metric[S]

@@ -20,7 +20,7 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// openBroker is a broker on an embedded Kafka that has the built-in streams.
+// openBroker returns a broker on an embedded Kafka with the built-in streams.
 func openBroker(t *testing.T) (*broker.Broker, *embedded.Servers) {
 	t.Helper()
 	servers, err := embedded.Start(t.Context(), embedded.Options{})
@@ -45,7 +45,7 @@ func openBroker(t *testing.T) (*broker.Broker, *embedded.Servers) {
 	return b, servers
 }
 
-// A trace goes on behind Kafka, because the event carries it.
+// A trace continues after Kafka, because the event carries it.
 func TestTraceCrossesKafka(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) *spy{"http/protobuf": spyHTTP, "grpc": spyGRPC} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestTraceCrossesKafka(t *testing.T) {
 	}
 }
 
-// throughKafka publishes an event in a span and handles it in another.
+// throughKafka publishes an event in one span and handles it in another.
 func throughKafka(t *testing.T, tracer trace.Tracer) (sent, handled trace.SpanContext) {
 	t.Helper()
 	b, _ := openBroker(t)
@@ -163,19 +163,19 @@ func streamAge(t *testing.T, text string) float64 {
 	return age
 }
 
-// lagging has a group take part in the stream and read nothing of it.
+// lagging makes a group that joins the stream and commits nothing.
 func lagging(t *testing.T, b *broker.Broker) {
 	t.Helper()
 	c, err := b.Consumer(t.Context(), broker.ConsumerOptions{Group: "g", Streams: []string{tidemill.StreamEvents}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Poll(t.Context()); err != nil { // it has a place by then
+	if _, err := c.Poll(t.Context()); err != nil { // the group has its partitions after the first poll
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_ = c.Close(ctx) // the event has not ended, and is not waited for
+	_ = c.Close(ctx) // the context has ended, so Close does not wait for the event
 }
 
 func collected(s *streams) (n int) {
@@ -190,8 +190,7 @@ func collected(s *streams) (n int) {
 	return n
 }
 
-// Kafka is asked every 15 s at most, however many scrape, and a scrape waits 4 s
-// at most.
+// Kafka is asked at most every 15 s for any number of scrapes, and a scrape waits at most 4 s.
 func TestStreamsAreNotAskedForAtEveryScrape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -240,7 +239,7 @@ func TestStreamsAreNotAskedForAtEveryScrape(t *testing.T) {
 	})
 }
 
-// Before the first answer there is nothing to tell, not even an age.
+// Before the first answer there are no metrics, not even an age.
 func TestStreamsWithoutAnAnswer(t *testing.T) {
 	s := newStreams(func(context.Context) ([]broker.StreamInfo, error) { return nil, errors.New("away") }, slog.New(slog.DiscardHandler))
 	if n := collected(s); n != 0 {

@@ -18,12 +18,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Options say who it is that tells.
+// Options configure a process's telemetry.
 type Options struct {
 	Version string
-	Name    string // the service's name in traces, unless OTEL_SERVICE_NAME gives another
-	// Getenv looks up OpenTelemetry's variables; nil is the process's own
-	// environment.
+	Name    string // name of the service in traces, unless OTEL_SERVICE_NAME is set
+	// Getenv looks up OpenTelemetry's variables; if nil, in the process's environment.
 	Getenv func(string) string
 	Logger *slog.Logger
 }
@@ -32,15 +31,15 @@ type Options struct {
 type Telemetry struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
-	traces   *traces // nil while they are off
+	traces   *traces // nil if traces are off
 	tracer   trace.Tracer
 	spans    spanCounts
-	unread   atomic.Bool // the last scrape could not read everything
+	unread   atomic.Bool // whether the last scrape could not read all metrics
 }
 
-// Start reads the environment and, if it names a collector, begins to export
-// traces. A variable that is set and cannot be understood is an error: it would
-// be found out otherwise on the day on which the traces are missed. Close it.
+// Start reads the environment and, if it names a collector, starts to export traces. An invalid
+// variable is an error, because otherwise it would be noticed only when traces are missing. The
+// caller must call Close.
 func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if o.Getenv == nil {
 		o.Getenv = os.Getenv
@@ -65,16 +64,15 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	return t, nil
 }
 
-// Registry is where a part of the process registers its metrics. It is not
-// Prometheus's default one, and holds what is of this process alone.
+// Registry returns the registry for the metrics of all parts of the process. It is not Prometheus's
+// default registry.
 func (t *Telemetry) Registry() *prometheus.Registry { return t.registry }
 
-// Tracer begins spans. While traces are off it records nothing and passes on the
-// context that came from elsewhere.
+// Tracer returns the tracer. If traces are off, it records nothing, but passes on the trace context
+// of callers.
 func (t *Telemetry) Tracer() trace.Tracer { return t.tracer }
 
-// Close exports the spans that have ended, as long as the context allows.
-// Metrics can be read also after it.
+// Close exports the ended spans within the context's time. Metrics can still be read after it.
 func (t *Telemetry) Close(ctx context.Context) error {
 	if t.traces == nil {
 		return nil
@@ -85,10 +83,10 @@ func (t *Telemetry) Close(ctx context.Context) error {
 	return nil
 }
 
-// scrapesAtOnce is more than Prometheus, its replica and a curious person need.
+// scrapesAtOnce is enough for Prometheus, its replica and a person.
 const scrapesAtOnce = 8
 
-// register registers what every process tells of itself.
+// register registers the metrics that every process has.
 func (t *Telemetry) register(version string) error {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "tidemill_build_info", Help: "Always 1; the labels say which build this is.",
 		ConstLabels: prometheus.Labels{"version": version, "revision": revision(), "goversion": runtime.Version()}})
@@ -116,7 +114,7 @@ func registerAll(r prometheus.Registerer, all ...prometheus.Collector) error {
 	return nil
 }
 
-// revision is the commit that the Go toolchain noted of this binary.
+// revision returns the commit in this binary's build information.
 func revision() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -130,15 +128,15 @@ func revision() string {
 	return ""
 }
 
-// Metrics serves the registry in Prometheus's format, compressed for who asks
-// for it. Where a collector fails the others are served all the same.
+// Metrics serves the registry in Prometheus's format, compressed if the client accepts it. If a
+// collector fails, the others are still served.
 func (t *Telemetry) Metrics() http.Handler {
 	return promhttp.HandlerFor(prometheus.GathererFunc(t.gather), promhttp.HandlerOpts{
 		ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: scrapesAtOnce})
 }
 
-// gather keeps a collector's fault from taking the others with it, and tells of
-// it once: a scrape comes every few seconds.
+// gather returns the metrics of the other collectors if one fails. It logs the failure once, not at
+// each scrape.
 func (t *Telemetry) gather() ([]*dto.MetricFamily, error) {
 	all, err := t.registry.Gather()
 	if len(all) == 0 && err != nil {
@@ -155,19 +153,18 @@ func (t *Telemetry) gather() ([]*dto.MetricFamily, error) {
 	return all, nil
 }
 
-// Logger writes a line a record, as key=value. Every process of ours logs
-// through one. A record that is logged with a span's context names the trace,
-// so that one leads to the other.
+// Logger returns a logger that writes one line per record, as key=value. All our processes use it.
+// A record with a span in its context gets the ids of the trace and the span.
 func Logger(w io.Writer, level slog.Leveler) *slog.Logger {
 	return slog.New(traced{slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})})
 }
 
-// traced adds the trace to what it hands on.
+// traced adds the ids of the trace to records.
 type traced struct{ slog.Handler }
 
 func (t traced) Handle(ctx context.Context, r slog.Record) error {
 	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
-		r = r.Clone() // its attributes may share memory with another's
+		r = r.Clone() // its attributes may share memory with another record
 		r.AddAttrs(slog.String("trace_id", span.TraceID().String()), slog.String("span_id", span.SpanID().String()))
 	}
 	return t.Handler.Handle(ctx, r)

@@ -19,7 +19,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// scrape asks as Prometheus does.
+// scrape reads the metrics like Prometheus.
 func scrape(t *testing.T, h http.Handler) string {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
@@ -74,7 +74,7 @@ func (b *broken) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(b.desc, prometheus.GaugeValue, 1)
 }
 
-// A collector that fails takes no other with it, and is told of once.
+// If a collector fails, the others are served, and the failure is logged once.
 func TestMetricsThatCannotBeRead(t *testing.T) {
 	var out bytes.Buffer
 	tel := start(t, nil, Logger(&out, slog.LevelInfo))
@@ -153,11 +153,11 @@ func TestLoggerWritesALineARecord(t *testing.T) {
 	}
 }
 
-// A handler may not add to a record that others handle too.
+// A handler must not change a record that other handlers share.
 func TestLoggerLeavesTheRecordAlone(t *testing.T) {
 	var out bytes.Buffer
 	record := slog.Record{Message: "m"}
-	for _, key := range []string{"a", "b", "c", "d", "e", "f"} { // past those that a record holds itself
+	for _, key := range []string{"a", "b", "c", "d", "e", "f"} { // more than a record stores inline
 		record.AddAttrs(slog.String(key, key))
 	}
 	handler := Logger(&out, slog.LevelInfo).Handler()

@@ -27,11 +27,11 @@ import (
 // scope is the name under which all of our spans are made.
 const scope = "tidemill.dev"
 
-// silent is the tracer of a process without a collector: it costs nothing and
-// no goroutine stands behind it.
+// silent returns the tracer of a process without a collector. It costs nothing and starts no
+// goroutine.
 func silent() trace.Tracer { return noop.NewTracerProvider().Tracer(scope) }
 
-// traces is the way of spans from their end to the collector:
+// traces brings ended spans to the collector:
 //
 //	span ends ─▶ batches (the SDK's) ─▶ reporter ─▶ exporter ─▶ collector
 type traces struct {
@@ -40,8 +40,7 @@ type traces struct {
 	out      *reporter
 }
 
-// openTraces begins to export, or is nil where the environment names no
-// collector.
+// openTraces starts to export; it returns nil if the environment names no collector.
 func openTraces(ctx context.Context, o Options, counts *spanCounts) (*traces, error) {
 	env := environment(o.Getenv)
 	to, err := env.collector()
@@ -72,18 +71,16 @@ func (t *traces) tracer(version string) trace.Tracer {
 	return t.provider.Tracer(scope, trace.WithInstrumentationVersion(version))
 }
 
-// close flushes and waits until no goroutine is left. The batches are shut down
-// directly: the provider would not touch them once the context has ended, and
-// nothing would end them then.
+// close flushes and waits until all goroutines have ended. It shuts the batches down directly,
+// because the provider would skip them once the context has ended.
 func (t *traces) close(ctx context.Context) error {
 	err := t.batches.Shutdown(ctx)
-	t.out.stop(errors.New("closing")) // whatever is still on its way has had its time
+	t.out.stop(errors.New("closing")) // no time is left for running exports
 	<-t.out.gone
 	return errors.Join(err, t.provider.Shutdown(context.WithoutCancel(ctx)))
 }
 
-// dial makes the exporter. Nothing is connected yet: a collector that is away
-// now may be there for the first span.
+// dial makes the exporter. It does not connect yet, because the collector may start later.
 func (c *collector) dial(ctx context.Context) (sdk.SpanExporter, error) {
 	if c.grpc {
 		return c.dialGRPC(ctx)
@@ -118,8 +115,8 @@ func (c *collector) dialGRPC(ctx context.Context) (sdk.SpanExporter, error) {
 	return exporter, nil
 }
 
-// closing closes the exporter's connections behind it. Its own transport would
-// be shared by the whole process and keep them.
+// closing closes the exporter's connections after its shutdown. The exporter's default transport is
+// shared by the whole process and would keep them.
 type closing struct {
 	sdk.SpanExporter
 	transport *http.Transport
@@ -130,8 +127,8 @@ func (c closing) Shutdown(ctx context.Context) error {
 	return c.SpanExporter.Shutdown(ctx)
 }
 
-// sampler reads which traces are kept. The default keeps what its parent keeps,
-// and all that begin here.
+// sampler reads which traces are kept. The default follows the parent's decision and keeps all
+// traces that begin here.
 func (e environment) sampler() (sdk.Sampler, error) {
 	name, parent := strings.CutPrefix(strings.ToLower(e.value("OTEL_TRACES_SAMPLER")), "parentbased_")
 	var s sdk.Sampler
@@ -163,14 +160,14 @@ func (e environment) ratio() (float64, error) {
 		return 1, nil
 	}
 	ratio, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(ratio >= 0 && ratio <= 1) { // NaN is neither
+	if err != nil || !(ratio >= 0 && ratio <= 1) { // false for NaN, too
 		return 0, fmt.Errorf("read OTEL_TRACES_SAMPLER_ARG: %q is no share of traces: give a number from 0 to 1", text)
 	}
 	return ratio, nil
 }
 
-// resource is who all spans are from. OTEL_SERVICE_NAME counts before
-// OTEL_RESOURCE_ATTRIBUTES, and those before what we know ourselves.
+// resource returns the attributes of this process for all spans. OTEL_SERVICE_NAME overrides
+// OTEL_RESOURCE_ATTRIBUTES, which override our own.
 func (e environment) resource(o Options) (*resource.Resource, error) {
 	const variable = "OTEL_RESOURCE_ATTRIBUTES"
 	said, err := pairs(variable, e.value(variable))
@@ -182,7 +179,7 @@ func (e environment) resource(o Options) (*resource.Resource, error) {
 	if host, err := os.Hostname(); err == nil {
 		attrs = append(attrs, semconv.HostName(host))
 	}
-	for _, p := range said { // of two of one name the last counts
+	for _, p := range said { // if a name appears twice, the last one counts
 		attrs = append(attrs, attribute.String(p.name, p.value))
 	}
 	if name := e.value("OTEL_SERVICE_NAME"); name != "" {
@@ -191,8 +188,8 @@ func (e environment) resource(o Options) (*resource.Resource, error) {
 	return resource.NewSchemaless(attrs...), nil
 }
 
-// spanCounts are what has become of spans. What ended and was neither exported
-// nor failed waits in a batch or fell out of a full queue.
+// spanCounts counts spans. An ended span that is neither exported nor failed waits in a batch or
+// was dropped from a full queue.
 type spanCounts struct{ ended, exported, failed atomic.Uint64 }
 
 // counted counts the spans that end and are sampled.
@@ -208,20 +205,19 @@ func (c counted) OnEnd(s sdk.ReadOnlySpan) {
 	c.SpanProcessor.OnEnd(s)
 }
 
-// reporter exports spans and deals with what goes wrong by itself. The SDK hands
-// an exporter's errors to a handler that the whole process shares and that
-// writes each of them to standard error; so none reaches it. What the SDK would
-// say there about the environment has been found before (environment.go).
+// reporter exports spans and handles errors itself. The SDK gives an exporter's errors to a handler
+// of the whole process, which writes each to standard error; so reporter returns none. The SDK
+// would also report errors in the environment there; environment.go finds them earlier.
 type reporter struct {
 	exporter sdk.SpanExporter
 	log      *slog.Logger
 	counts   *spanCounts
 	failing  atomic.Bool
 
-	life context.Context // of the exports; ended by stop
+	life context.Context // context of the exports; ended by stop
 	stop context.CancelCauseFunc
 	once sync.Once
-	gone chan struct{} // closed when nothing is exported any more
+	gone chan struct{} // closed after the last export
 }
 
 func newReporter(exporter sdk.SpanExporter, log *slog.Logger, counts *spanCounts) *reporter {
@@ -230,8 +226,8 @@ func newReporter(exporter sdk.SpanExporter, log *slog.Logger, counts *spanCounts
 	return r
 }
 
-// ExportSpans never fails. A collector that is away costs spans and one line in
-// the log, and one more when it is back.
+// ExportSpans never fails. If the collector is down, spans are dropped. The log gets one line then,
+// and one when the collector is back.
 func (r *reporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -253,7 +249,7 @@ func (r *reporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 	return nil
 }
 
-// Shutdown is called when the last batch has been exported.
+// Shutdown is called after the export of the last batch.
 func (r *reporter) Shutdown(ctx context.Context) error {
 	defer r.once.Do(func() { close(r.gone) })
 	return r.exporter.Shutdown(ctx)
@@ -261,7 +257,7 @@ func (r *reporter) Shutdown(ctx context.Context) error {
 
 const reasonShown = 300
 
-// shortened keeps a collector that answers with a page from filling the log.
+// shortened cuts long errors, because a collector may answer with a whole page.
 func shortened(err error) string {
 	text := err.Error()
 	if len(text) > reasonShown {

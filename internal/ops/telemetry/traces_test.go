@@ -42,14 +42,14 @@ func flush(t *testing.T, tel *Telemetry) {
 	}
 }
 
-// A collector that is away is told of once, in our log and nowhere else.
+// An unreachable collector is reported once, in our log only.
 func TestCollectorThatIsAwayIsToldOfOnce(t *testing.T) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { t.Errorf("the SDK says for itself: %v", err) }))
 	t.Cleanup(func() { otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {})) })
 	var away atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if away.Load() {
-			w.WriteHeader(http.StatusBadRequest) // which is not tried again
+			w.WriteHeader(http.StatusBadRequest) // a status that is not retried
 			_, _ = w.Write(bytes.Repeat([]byte("no "), 1000))
 		}
 	}))
@@ -79,8 +79,7 @@ func TestCollectorThatIsAwayIsToldOfOnce(t *testing.T) {
 	}
 }
 
-// Close waits as long as it may for a collector that does not answer, and no
-// longer.
+// Close waits for a collector that does not answer until its context ends.
 func TestCloseEndsWithItsContext(t *testing.T) {
 	asked, hang := make(chan struct{}, 1), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -111,13 +110,13 @@ func TestCloseEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A Close that may not wait at all still leaves nothing behind.
+// A Close with an ended context still ends all goroutines.
 func TestCloseOfAnEndedContext(t *testing.T) {
 	s := spyHTTP(t)
 	tel := start(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": s.addr}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_ = tel.Close(ctx) // it may or may not have been in time
+	_ = tel.Close(ctx) // the export may fail or succeed
 	select {
 	case <-tel.traces.out.gone:
 	default:
@@ -125,11 +124,11 @@ func TestCloseOfAnEndedContext(t *testing.T) {
 	}
 }
 
-// A collector is trusted by the CAs that are named, and by those alone.
+// Only the named CAs are trusted.
 func TestCollectorBehindTLS(t *testing.T) {
 	s := &spy{t: t}
 	server := httptest.NewUnstartedServer(s)
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of the handshake that fails
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // no log of the failing handshake
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	file := filepath.Join(t.TempDir(), "ca.pem")
@@ -150,14 +149,13 @@ func TestCollectorBehindTLS(t *testing.T) {
 	s.span("s")
 }
 
-// Without a collector there is nothing: no goroutine, no recording; but a trace
-// that comes from elsewhere passes through.
+// Without a collector there is no goroutine and no recording, but a caller's trace is passed on.
 func TestTracesAreOffWithoutACollector(t *testing.T) {
 	before := runtime.NumGoroutine()
 	tel := start(t, nil, nil)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for late := time.Now().Add(2 * time.Minute); runtime.NumGoroutine() > before; <-tick.C { // what earlier tests left may do its last
+	for late := time.Now().Add(2 * time.Minute); runtime.NumGoroutine() > before; <-tick.C { // goroutines of earlier tests may still be ending
 		if time.Now().After(late) {
 			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
 		}
@@ -176,7 +174,7 @@ func TestTracesAreOffWithoutACollector(t *testing.T) {
 	}
 }
 
-// Exports end with the reporter even where the exporter ignores it for a while.
+// Exports end with the reporter even if the exporter ignores its context for a while.
 func TestReporterCountsWhatTheExporterDropsAtTheEnd(t *testing.T) {
 	var counts spanCounts
 	r := newReporter(stubborn{}, slog.New(slog.DiscardHandler), &counts)
