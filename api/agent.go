@@ -6,34 +6,33 @@ import (
 	"tidemill.dev"
 )
 
-// What an agent and the gateway say to each other, under
-// /agent/v1/attempts/{attempt}, where {attempt} is an AttemptName. Every request
-// bears the attempt's token, and no other. Once the attempt is no longer the one
-// under way every answer is a Problem of type Superseded.
+// The messages between an agent and the gateway, under /agent/v1/attempts/{attempt}, where
+// {attempt} is an AttemptName. Every request has the attempt's token, and no other. Once the
+// attempt is not the current one of its run, every answer is a Problem of type Superseded.
 
-// What is taken of an attempt at most.
+// The limits of an attempt's messages.
 const (
-	MaxLogChunk = 1 << 20   // bytes of a chunk of its log
-	MaxSteps    = 50        // lines of progress in a request, and behind a pause
-	StepsASec   = 10        // lines of progress in the long run; more are a Problem of type TooManyRequests
-	MaxStep     = 16 << 10  // bytes of such a line
-	MaxFinish   = 32 << 20  // bytes of a Finish or a CheckpointTaken: some 150,000 files
-	MaxResult   = 256 << 10 // bytes of a Finish's JSON without its files: it becomes a fact
+	MaxLogChunk = 1 << 20   // bytes in a chunk of its log
+	MaxSteps    = 50        // lines of progress in a request, and after a pause
+	StepsASec   = 10        // lines of progress per second on average; more are a Problem of type TooManyRequests
+	MaxStep     = 16 << 10  // bytes in a line of progress
+	MaxFinish   = 32 << 20  // bytes in a Finish or a CheckpointTaken, enough for some 150,000 files
+	MaxResult   = 256 << 10 // bytes in a Finish's JSON without its files, because it becomes a fact
 )
 
-// Order is the body of the answer to GET …/{attempt}: what to do.
+// Order is the body of the answer to GET …/{attempt}: the work of the attempt.
 type Order struct {
 	Run     string        `json:"run"`
 	Recipe  string        `json:"recipe"`
 	Key     string        `json:"key"`
 	Attempt int           `json:"attempt"`
 	Plan    tidemill.Plan `json:"plan"`
-	// Causes is how many events asked for the run, and Event the newest of them:
-	// who has been asked by one alone need not get …/events.
+	// Causes is the number of events that caused the run, and Event is the newest. If there is only
+	// one, the agent need not get …/events.
 	Causes      int             `json:"causes"`
 	Event       json.RawMessage `json:"event,omitempty"`
-	Checkpoint  *TreeRef        `json:"checkpoint"` // to go on from; null for none
-	Champion    *TreeRef        `json:"champion"`   // of the model that the run makes; null for none
+	Checkpoint  *TreeRef        `json:"checkpoint"` // checkpoint to continue from; null for none
+	Champion    *TreeRef        `json:"champion"`   // champion of the model that the run makes; null for none
 	BeatSeconds float64         `json:"beatSeconds"`
 }
 
@@ -44,86 +43,86 @@ type TreeRef struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// File is a file of a tree. GET …/{attempt}/files?tree=T answers with one a
-// line, in the order of their paths.
+// File is a file of a tree. GET …/{attempt}/files?tree=T answers with one File per line, sorted by
+// path.
 type File struct {
-	Path       string `json:"path"`   // with slashes
-	Digest     string `json:"digest"` // SHA-256 of all of it, hex
+	Path       string `json:"path"`   // path with slashes
+	Digest     string `json:"digest"` // SHA-256 of the whole file, in hex
 	Size       int64  `json:"size"`
 	Executable bool   `json:"executable,omitempty"`
-	Parts      []Part `json:"parts,omitempty"` // of a file larger than PartSize; else the digest is the object's
+	Parts      []Part `json:"parts,omitempty"` // parts of a file larger than PartSize; a smaller file is one object with its digest
 }
 
-// Part is a stretch of a large file: an object of its own.
+// Part is a part of a large file, which is one object.
 type Part struct {
 	Digest string `json:"digest"`
 	Size   int64  `json:"size"`
 }
 
-// PartSize is how long the parts of a large file are, but for the last.
+// PartSize is the size of each part of a large file, except the last.
 const PartSize = 64 << 20
 
-// Beat is the body of the answer to POST …/{attempt}/beat. Who is not alone at an
-// attempt says in the query which part it is, worker or server, its index among
-// those, and whether it is ready and its command is over.
+// Beat is the body of the answer to POST …/{attempt}/beat. If an attempt has several workers, the
+// query has the part (worker or server), its index, and whether it is ready and its command has
+// ended.
 type Beat struct {
-	Cancel string `json:"cancel,omitempty"` // why the command is to be ended; empty if it is not
-	All    bool   `json:"all,omitempty"`    // all that work on the attempt are ready, or were: they begin
-	End    bool   `json:"end,omitempty"`    // the first worker's command has ended, and so shall the others'
-	Alone  bool   `json:"alone,omitempty"`  // the others' commands have ended
+	Cancel string `json:"cancel,omitempty"` // reason to end the command; empty to continue
+	All    bool   `json:"all,omitempty"`    // true once all workers and servers are or were ready, so that they begin
+	End    bool   `json:"end,omitempty"`    // true once the first worker's command has ended, so that the others end theirs
+	Alone  bool   `json:"alone,omitempty"`  // true once the commands of all others have ended
 }
 
-// Idling is the body of POST …/{attempt}/next, of an attempt that has ended and
-// whose pod would do another.
+// Idling is the body of POST …/{attempt}/next: the attempt has ended, and its pod waits for
+// another.
 type Idling struct {
 	Pod     string  `json:"pod"`
-	Seconds float64 `json:"seconds"` // that it waits for one
+	Seconds float64 `json:"seconds"` // time for which the pod waits
 }
 
-// Given is the body of its answer, if there is one.
+// Given is the body of its answer, if there is another attempt.
 type Given struct {
-	Attempt string `json:"attempt"` // its name
+	Attempt string `json:"attempt"` // name of the attempt
 	Token   string `json:"token"`
 }
 
-// CheckpointTaken is the body of POST …/{attempt}/checkpoint; its answer is a
-// TreeRef. Objects have been put before.
+// CheckpointTaken is the body of POST …/{attempt}/checkpoint; its answer is a TreeRef. The objects
+// must have been uploaded.
 type CheckpointTaken struct {
 	Files []File `json:"files"`
 }
 
-// Finish is the body of POST …/{attempt}/finish: the last word of an attempt.
-// Objects have been put before. Said twice it is said once.
+// Finish is the body of POST …/{attempt}/finish: the report of an attempt's end. The objects must
+// have been uploaded. A repeated request has no further effect.
 type Finish struct {
 	Outcome   tidemill.Outcome `json:"outcome"`
 	Reason    string           `json:"reason,omitempty"`
 	Permanent bool             `json:"permanent,omitempty"`
 	Where     tidemill.Where   `json:"where"`
 	Result    tidemill.Result  `json:"result"`
-	Files     []File           `json:"files"` // what it made
-	// Inside says that the agent is in the container of the image: whose digest
-	// that is, only a controller can tell.
+	Files     []File           `json:"files"` // files of the output
+	// Inside reports that the agent runs in the image's container. It does not know the image's
+	// digest; only a controller does.
 	Inside bool `json:"inside,omitempty"`
 }
 
-// Finished is the body of its answer.
+// Finished is the body of the answer to a Finish.
 type Finished struct {
-	State tidemill.RunState `json:"state"` // of the run
+	State tidemill.RunState `json:"state"` // state of the run
 }
 
-// Missing is the body of POST …/objects/missing: which of these are not there?
-// The answer is one too.
+// Missing is the body of POST …/objects/missing, which asks which objects do not exist. The answer
+// is a Missing too.
 type Missing struct {
 	Objects []Part `json:"objects"`
-	// Puts are where each of an answer's objects may be put directly, by digest;
-	// one that is not named is put through the gateway.
+	// Puts has URLs to upload an answer's objects directly, by digest. An object without one is
+	// uploaded through the gateway.
 	Puts map[string]string `json:"puts,omitempty"`
 }
 
-// ObjectsType is the media type of POST …/objects: objects one behind the
-// other, each of them a head and its bytes.
+// ObjectsType is the media type of POST …/objects: a sequence of objects, each a head and its
+// bytes.
 const ObjectsType = "application/vnd.tidemill.objects"
 
-// ObjectHead is how long the head of an object is: its digest, 32 bytes, and
-// its size, 8 bytes big-endian.
+// ObjectHead is the length of an object's head: its digest in 32 bytes, and its size in 8 bytes,
+// big-endian.
 const ObjectHead = 32 + 8

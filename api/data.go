@@ -6,18 +6,18 @@ import (
 	"tidemill.dev"
 )
 
-// CommitAsked begins the body of POST /api/v1/data/commits; what is changed
-// follows, one Change a line.
+// CommitAsked begins the body of POST /api/v1/data/commits. The changes follow, one Change per
+// line.
 type CommitAsked struct {
 	Dataset string `json:"dataset"`
-	Branch  string `json:"branch"`  // main if empty
-	Request string `json:"request"` // names the attempt to commit: said twice it is one commit
+	Branch  string `json:"branch"`  // name of the branch; main if empty
+	Request string `json:"request"` // name of the request; repeats make one commit
 	Message string `json:"message,omitempty"`
-	Subject string `json:"subject,omitempty"` // of the event; the dataset's last segment if empty
-	Replace bool   `json:"replace,omitempty"` // what is not named is removed
+	Subject string `json:"subject,omitempty"` // subject of the event; the dataset's last segment if empty
+	Replace bool   `json:"replace,omitempty"` // whether files without a change are removed
 }
 
-// Change is a file that is put or removed.
+// Change is a file that is written or removed.
 type Change struct {
 	File
 	Remove bool `json:"remove,omitempty"`
@@ -28,14 +28,14 @@ type Commit struct {
 	ID      string    `json:"id"`
 	Dataset string    `json:"dataset"`
 	Branch  string    `json:"branch"`
-	Number  int64     `json:"number"` // of the branch, from 1
+	Number  int64     `json:"number"` // number on the branch, from 1
 	Parent  string    `json:"parent,omitempty"`
 	Tree    string    `json:"tree"`
 	Time    time.Time `json:"time"`
 	By      string    `json:"by,omitempty"`
-	Run     string    `json:"run,omitempty"` // that made it
+	Run     string    `json:"run,omitempty"` // run that made it
 	Message string    `json:"message,omitempty"`
-	Subject string    `json:"subject"` // of its event
+	Subject string    `json:"subject"` // subject of its event
 	Files   int       `json:"files"`
 	Bytes   int64     `json:"bytes"`
 	Added   int       `json:"added"`
@@ -46,12 +46,12 @@ type Commit struct {
 // Committed is the body of the answer to a commit.
 type Committed struct {
 	Commit
-	// Unchanged says that the branch held just that already: nothing was
-	// committed, no event was published, and Commit is the head.
+	// Unchanged reports that the branch had this content already. Nothing was committed, no event
+	// was published, and Commit is the head.
 	Unchanged bool `json:"unchanged"`
 }
 
-// Datasets are the body of GET /api/v1/data/datasets, by name.
+// Datasets is the body of GET /api/v1/data/datasets, sorted by name.
 type Datasets struct {
 	Datasets []Dataset `json:"datasets"`
 }
@@ -62,78 +62,77 @@ type Dataset struct {
 	Branches []string `json:"branches"`
 }
 
-// Files are the body of GET /api/v1/data/files: a page of a commit's files, by
-// path.
+// Files is the body of GET /api/v1/data/files: a page of a commit's files, sorted by path.
 type Files struct {
 	Commit Commit `json:"commit"`
 	Files  []File `json:"files"`
-	Next   string `json:"next,omitempty"` // the after of the next page
+	Next   string `json:"next,omitempty"` // value of after for the next page
 }
 
-// Log is the body of GET /api/v1/data/log: newest first.
+// Log is the body of GET /api/v1/data/log: commits, newest first.
 type Log struct {
 	Commits []Commit `json:"commits"`
-	Next    string   `json:"next,omitempty"` // the after of the next page
+	Next    string   `json:"next,omitempty"` // value of after for the next page
 }
 
-// Diff is the body of GET /api/v1/data/diff: a page of what differs between two
-// commits, by path.
+// Diff is the body of GET /api/v1/data/diff: a page of the differences between two commits, sorted
+// by path.
 type Diff struct {
 	From  Commit       `json:"from"`
 	To    Commit       `json:"to"`
 	Files []Difference `json:"files"`
-	Next  string       `json:"next,omitempty"` // the after of the next page
+	Next  string       `json:"next,omitempty"` // value of after for the next page
 }
 
-// Difference is a file that is not the same in two commits.
+// Difference is a file that differs in two commits.
 type Difference struct {
 	Path string `json:"path"`
-	Was  *File  `json:"was"` // null if it was added
-	Is   *File  `json:"is"`  // null if it was removed
+	Was  *File  `json:"was"` // old file; null if it was added
+	Is   *File  `json:"is"`  // new file; null if it was removed
 }
 
 // BranchAsked is the body of POST /api/v1/data/branches.
 type BranchAsked struct {
 	Dataset string `json:"dataset"`
 	Branch  string `json:"branch"`
-	From    string `json:"from,omitempty"` // a branch, or a commit's id or its beginning; main if empty
+	From    string `json:"from,omitempty"` // branch, or a commit's id or its beginning; main if empty
 }
 
-// Branched is the body of its answer.
+// Branched is the body of the answer to a BranchAsked.
 type Branched struct {
 	Branch  string `json:"branch"`
-	Commit  Commit `json:"commit"`  // its own, with the files of the one that it begins from
-	Changed bool   `json:"changed"` // false: it was there, and at this commit
+	Commit  Commit `json:"commit"`  // first commit of the branch, with the files of From
+	Changed bool   `json:"changed"` // false if the branch existed at this commit
 }
 
 // CollectAsked is the body of POST /api/v1/data/gc.
 type CollectAsked struct {
-	OlderSeconds float64 `json:"olderSeconds,omitempty"` // what is younger stays; a day
+	OlderSeconds float64 `json:"olderSeconds,omitempty"` // age in seconds from which objects are removed; 0 for a day
 	DryRun       bool    `json:"dryRun,omitempty"`
 }
 
-// Collected is the body of its answer.
+// Collected is the body of the answer to a CollectAsked.
 type Collected struct {
-	Objects int   `json:"objects"` // there were
+	Objects int   `json:"objects"` // number of all objects
 	Kept    int   `json:"kept"`
-	Removed int   `json:"removed"` // or would be
+	Removed int   `json:"removed"` // number of removed objects, or in a dry run of objects to remove
 	Bytes   int64 `json:"bytes"`
-	Freed   int64 `json:"freed"` // or would be
+	Freed   int64 `json:"freed"` // number of freed bytes, or in a dry run of bytes to free
 	DryRun  bool  `json:"dryRun"`
 }
 
-// KeyAsked asks that a key be forgotten.
+// KeyAsked asks to forget a key.
 type KeyAsked struct {
 	Key    string `json:"key"`
 	Reason string `json:"reason,omitempty"`
-	DryRun bool   `json:"dryRun,omitempty"` // only say what there is
-	Wait   bool   `json:"wait,omitempty"`   // for the receipt, as long as a request may take
+	DryRun bool   `json:"dryRun,omitempty"` // whether only to list what would be deleted
+	Wait   bool   `json:"wait,omitempty"`   // whether to wait for the receipt, until the request's timeout
 }
 
-// KeyEnd is how far the end of a key has come.
+// KeyEnd is the progress of forgetting a key.
 type KeyEnd struct {
-	ID      string                 `json:"id,omitempty"` // of the forgetting; none of a dry run
+	ID      string                 `json:"id,omitempty"` // id of the request; empty for a dry run
 	Done    bool                   `json:"done"`
 	DryRun  bool                   `json:"dryRun"`
-	Receipt *tidemill.KeyForgotten `json:"receipt,omitempty"` // what there is, before it is done
+	Receipt *tidemill.KeyForgotten `json:"receipt,omitempty"` // receipt; before Done, what would be deleted
 }

@@ -7,95 +7,95 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// Models are the body of GET /api/v1/models.
+// Models is the body of GET /api/v1/models.
 type Models struct {
 	Models []ModelShown `json:"models"`
-	Next   string       `json:"next,omitempty"` // the after of the next page
+	Next   string       `json:"next,omitempty"` // value of after for the next page
 }
 
-// ModelShown is a model in a line.
+// ModelShown is a summary of a model.
 type ModelShown struct {
 	Name     string                `json:"name"`
 	Key      string                `json:"key"`
 	Recipe   string                `json:"recipe"`
-	Champion int                   `json:"champion"` // 0 is none
+	Champion int                   `json:"champion"` // version of the champion; 0 for none
 	Newest   int                   `json:"newest"`
-	State    tidemill.VersionState `json:"state"`              // of the newest
-	Versions int                   `json:"versions"`           // that are kept
-	Began    *time.Time            `json:"began,omitempty"`    // the champion's run
-	Promoted *time.Time            `json:"promoted,omitempty"` // when it became the champion
-	Metrics  map[string]float64    `json:"metrics,omitempty"`  // the champion's
+	State    tidemill.VersionState `json:"state"`              // state of the newest version
+	Versions int                   `json:"versions"`           // number of versions that are kept
+	Began    *time.Time            `json:"began,omitempty"`    // start of the champion's run
+	Promoted *time.Time            `json:"promoted,omitempty"` // time of the champion's promotion
+	Metrics  map[string]float64    `json:"metrics,omitempty"`  // metrics of the champion
 	PinnedBy string                `json:"pinnedBy,omitempty"`
 	Pinned   bool                  `json:"pinned,omitempty"`
 	Retired  *time.Time            `json:"retired,omitempty"`
-	Why      string                `json:"why,omitempty"` // it is stale, in words
+	Why      string                `json:"why,omitempty"` // reason why the model is stale
 }
 
-// ModelWhole is the body of GET /api/v1/model: the model and its versions, the
-// newest first, or the one that was asked for.
+// ModelWhole is the body of GET /api/v1/model: the model and its versions, newest first, or only
+// the requested version.
 type ModelWhole struct {
 	fold.Model
 	All []ModelVersion `json:"all"`
 }
 
-// ModelVersion is a version and what was said of it.
+// ModelVersion is a version with its judgement.
 type ModelVersion struct {
 	tidemill.Version
 	State     tidemill.VersionState `json:"state"`
 	Judgement *tidemill.Judgement   `json:"judgement,omitempty"`
-	Measured  *tidemill.Report      `json:"measured,omitempty"` // of one version that was asked for
+	Measured  *tidemill.Report      `json:"measured,omitempty"` // measurements; only for a requested version
 }
 
 // PromotionAsked is the body of POST /api/v1/model/promote, …/rollback, …/pin and
 // …/unpin.
 type PromotionAsked struct {
 	Model   string `json:"model"`
-	Version int    `json:"version,omitempty"` // 0: of a rollback the champion before, of a pin the champion
-	Basis   *int   `json:"basis,omitempty"`   // the champion that was seen
+	Version int    `json:"version,omitempty"` // version; 0 for the previous champion in a rollback, and the champion in a pin
+	Basis   *int   `json:"basis,omitempty"`   // champion that the caller has seen
 	Force   bool   `json:"force,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	DryRun  bool   `json:"dryRun,omitempty"`
 }
 
-// PromotionDone is the answer.
+// PromotionDone is the answer to a PromotionAsked.
 type PromotionDone struct {
 	Model    string `json:"model"`
 	Version  int    `json:"version"`
 	Before   int    `json:"before"`
 	Champion int    `json:"champion"`
-	Done     string `json:"done"` // in words
+	Done     string `json:"done"` // result in words
 	Refused  bool   `json:"refused,omitempty"`
 }
 
-// RollbackAsked is the body of POST /api/v1/models/rollback: which models' champions
-// go back to what was the champion before a time.
+// RollbackAsked is the body of POST /api/v1/models/rollback. It selects models; each gets back its
+// champion from before a time.
 type RollbackAsked struct {
 	Since  time.Time `json:"since"`
 	Recipe string    `json:"recipe,omitempty"`
 	Key    string    `json:"key,omitempty"`
 	Prefix string    `json:"prefix,omitempty"`
 	Where  string    `json:"where,omitempty"` // CESQL over subject (the key), recipe, model
-	All    bool      `json:"all,omitempty"`   // instead of the others: every model
+	All    bool      `json:"all,omitempty"`   // whether to select every model, instead of the other fields
 	Reason string    `json:"reason,omitempty"`
-	After  string    `json:"after,omitempty"` // an answer's Next
+	After  string    `json:"after,omitempty"` // Next of the previous answer
 	DryRun bool      `json:"dryRun,omitempty"`
 }
 
-// PromotionsDone is the body of its answer: a line for each model whose champion
-// has changed since.
+// PromotionsDone is the body of its answer: one entry for each model whose champion has changed
+// since.
 type PromotionsDone struct {
 	Models []PromotionDone `json:"models"`
-	Next   string          `json:"next,omitempty"` // there was more than one request does: ask again with it as After
+	Next   string          `json:"next,omitempty"` // After of the next request, if models are left
 }
 
-// Promotions are the body of GET /api/v1/promotions.
+// Promotions is the body of GET /api/v1/promotions.
 type Promotions struct {
-	Frozen []Freeze `json:"frozen"` // by recipe
+	Frozen []Freeze `json:"frozen"` // freezes, sorted by recipe
 }
 
-// Freeze says that no version of a recipe is promoted by its gate.
+// Freeze stops promotions by the gate of a recipe.
 type Freeze struct {
-	Recipe string    `json:"recipe"` // tidemill.AllRecipes for all
+	Recipe string    `json:"recipe"` // name of the recipe; tidemill.AllRecipes for all
 	By     string    `json:"by,omitempty"`
 	Since  time.Time `json:"since"`
 	Reason string    `json:"reason,omitempty"`
@@ -103,68 +103,66 @@ type Freeze struct {
 
 // FreezeAsked is the body of POST /api/v1/promotions/freeze and …/thaw.
 type FreezeAsked struct {
-	Recipe string `json:"recipe,omitempty"` // all, if empty
+	Recipe string `json:"recipe,omitempty"` // name of the recipe; all if empty
 	Reason string `json:"reason,omitempty"`
 }
 
-// Graph is the body of GET /api/v1/why: what a thing came from, and what came of
-// it.
+// Graph is the body of GET /api/v1/why: the causes and the results of a node.
 type Graph struct {
-	Subject string      `json:"subject"` // the id of the node that was asked for
-	Nodes   []GraphNode `json:"nodes"`   // that one first
+	Subject string      `json:"subject"` // id of the requested node
+	Nodes   []GraphNode `json:"nodes"`   // nodes, the requested one first
 	Edges   []GraphEdge `json:"edges"`
-	Notes   []string    `json:"notes,omitempty"` // what is not in it, and why
+	Notes   []string    `json:"notes,omitempty"` // missing parts of the graph, and why they are missing
 }
 
-// GraphNode is a thing: an event, a commit, a run, a version of a model, a code,
-// a node.
+// GraphNode is an event, a commit, a run, a version of a model, a code or a machine.
 type GraphNode struct {
-	ID    string            `json:"id"`   // kind/name
-	Kind  GraphKind         `json:"kind"` //
+	ID    string            `json:"id"` // id in the form kind/name
+	Kind  GraphKind         `json:"kind"`
 	Title string            `json:"title"`
 	State string            `json:"state,omitempty"`
-	Time  *time.Time        `json:"time,omitempty"`  // of what State says, else of the thing
-	Says  []string          `json:"says,omitempty"`  // what there is to say of it, the most telling first
-	Said  string            `json:"said,omitempty"`  // a whole sentence: its verdict, why it failed, a commit's message
-	Facts map[string]string `json:"facts,omitempty"` // the same for programs, and more
+	Time  *time.Time        `json:"time,omitempty"`  // time of State, or of the node itself
+	Says  []string          `json:"says,omitempty"`  // lines about it, the most useful first
+	Said  string            `json:"said,omitempty"`  // sentence such as a verdict, a failure or a commit's message
+	Facts map[string]string `json:"facts,omitempty"` // the same facts and more, for programs
 }
 
-// GraphKind is what a node is.
+// GraphKind is the kind of a node.
 type GraphKind string
 
-// The kinds. One can be asked for by what is not code or node.
+// The kinds. All but code and node can be requested.
 const (
 	KindRun    GraphKind = "run"
 	KindModel  GraphKind = "model"
 	KindCommit GraphKind = "commit"
 	KindEvent  GraphKind = "event"
-	KindCode   GraphKind = "code" // an image or a folder, with the command in it
+	KindCode   GraphKind = "code" // image or folder, with its command
 	KindNode   GraphKind = "node"
 )
 
-// GraphEdge leads from a cause to what came of it.
+// GraphEdge leads from a cause to its result.
 type GraphEdge struct {
 	From string        `json:"from"`
 	To   string        `json:"to"`
 	What GraphRelation `json:"what"`
 }
 
-// GraphRelation is what a cause has to do with what came of it.
+// GraphRelation is the relation of a cause to its result.
 type GraphRelation string
 
-// The relations, each with its cause first.
+// The relations. The comments name the cause, then the result.
 const (
-	EdgeAsked    GraphRelation = "asked for"       // an event, a run
-	EdgeTaught   GraphRelation = "taught"          // a commit, a run
-	EdgeMade     GraphRelation = "made"            // a run, a commit or a version
-	EdgeCode     GraphRelation = "was the code of" // a code, a run
-	EdgeRan      GraphRelation = "ran"             // a node, a run
-	EdgeTold     GraphRelation = "was told by"     // what an event is about, the event
-	EdgeCaused   GraphRelation = "caused"          // an event, another
-	EdgeFollowed GraphRelation = "was followed by" // a commit, the next of its branch
-	EdgeRetried  GraphRelation = "was retried by"  // a run, another
-	EdgeBeside   GraphRelation = "was measured by" // a champion, the run that measured it beside its own
-	EdgeJudged   GraphRelation = "was the bar for" // a champion, the version that was judged against it
-	EdgeScored   GraphRelation = "scored"          // a version, an event
-	EdgeReplaced GraphRelation = "was replaced by" // a champion, the next
+	EdgeAsked    GraphRelation = "asked for"       // event, run
+	EdgeTaught   GraphRelation = "taught"          // commit, run
+	EdgeMade     GraphRelation = "made"            // run, commit or version
+	EdgeCode     GraphRelation = "was the code of" // code, run
+	EdgeRan      GraphRelation = "ran"             // node, run
+	EdgeTold     GraphRelation = "was told by"     // subject of an event, event
+	EdgeCaused   GraphRelation = "caused"          // event, other event
+	EdgeFollowed GraphRelation = "was followed by" // commit, next commit of its branch
+	EdgeRetried  GraphRelation = "was retried by"  // run, other run
+	EdgeBeside   GraphRelation = "was measured by" // champion, run that measured it next to its own model
+	EdgeJudged   GraphRelation = "was the bar for" // champion, version that was judged against it
+	EdgeScored   GraphRelation = "scored"          // version, event
+	EdgeReplaced GraphRelation = "was replaced by" // champion, next champion
 )

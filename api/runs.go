@@ -7,20 +7,20 @@ import (
 	"tidemill.dev"
 )
 
-// Runs are the body of GET /api/v1/runs: newest first.
+// Runs is the body of GET /api/v1/runs, newest first.
 type Runs struct {
 	Runs []RunShown `json:"runs"`
-	Next string     `json:"next,omitempty"` // the after of the next page
+	Next string     `json:"next,omitempty"` // value of after for the next page
 }
 
-// RunShown is a run, and how far it is.
+// RunShown is a run and its progress.
 type RunShown struct {
 	tidemill.Run
-	Progress *Progress `json:"progress,omitempty"` // of a live run
-	Waits    string    `json:"waits,omitempty"`    // what a run waits for, in words
+	Progress *Progress `json:"progress,omitempty"` // progress of a live run
+	Waits    string    `json:"waits,omitempty"`    // reason why the run waits
 }
 
-// Progress is the newest that a run has told.
+// Progress is the newest progress that a run has reported.
 type Progress struct {
 	Time    time.Time          `json:"time"`
 	Attempt int                `json:"attempt"`
@@ -32,31 +32,31 @@ type Progress struct {
 // RunWhole is the body of GET /api/v1/runs/{run}.
 type RunWhole struct {
 	RunShown
-	Plan   *tidemill.Plan    `json:"plan"`   // null before it has begun
-	Events []json.RawMessage `json:"events"` // that asked for it, oldest first, as far as they are kept
+	Plan   *tidemill.Plan    `json:"plan"`   // plan of the run; null before it has begun
+	Events []json.RawMessage `json:"events"` // causes of the run, oldest first, as far as they are kept
 }
 
 // RunsAsked is the body of POST /api/v1/runs, which starts runs.
 type RunsAsked struct {
 	Recipe   string   `json:"recipe"`
 	Keys     []string `json:"keys,omitempty"`
-	All      bool     `json:"all,omitempty"`   // every key that the recipe knows
-	Where    string   `json:"where,omitempty"` // CESQL over subject (the key) and recipe, with all
-	Rate     float64  `json:"rate,omitempty"`  // runs a second, by when each is due; 0 is all at once
+	All      bool     `json:"all,omitempty"`   // whether to start a run for every key of the recipe
+	Where    string   `json:"where,omitempty"` // CESQL over subject (the key) and recipe; needs All
+	Rate     float64  `json:"rate,omitempty"`  // runs per second, which sets when each is due; 0 for all at once
 	Priority int      `json:"priority,omitempty"`
-	// Event is what the runs see as their cause, in the CloudEvents JSON format,
-	// instead of the wish itself.
+	// Event is the cause that the runs see, in the CloudEvents JSON format. If empty, the request
+	// itself is the cause.
 	Event  json.RawMessage `json:"event,omitempty"`
-	After  string          `json:"after,omitempty"` // an answer's Next: the same is asked for the keys behind it
+	After  string          `json:"after,omitempty"` // Next of the previous answer, for the keys after it
 	DryRun bool            `json:"dryRun,omitempty"`
 }
 
-// HeaderIdempotencyKey names a request that starts or retries runs: sent again
-// under the same name it asks for the same runs, and not for others.
+// HeaderIdempotencyKey identifies a request that starts or retries runs. A repeated request with
+// the same key requests the same runs, not more.
 const HeaderIdempotencyKey = "Idempotency-Key"
 
-// RunsSelected is the body of POST /api/v1/runs/cancel and …/retry: either runs
-// by their ids, or all that the others select.
+// RunsSelected is the body of POST /api/v1/runs/cancel and …/retry: either ids of runs, or a
+// selection by the other fields.
 type RunsSelected struct {
 	Runs   []string            `json:"runs,omitempty"`
 	Recipe string              `json:"recipe,omitempty"`
@@ -64,40 +64,40 @@ type RunsSelected struct {
 	States []tidemill.RunState `json:"states,omitempty"`
 	Since  *time.Time          `json:"since,omitempty"`
 	Where  string              `json:"where,omitempty"`  // CESQL over subject, recipe, run, state, reason
-	All    bool                `json:"all,omitempty"`    // instead of the others: every run in the states that can be meant
-	Reason string              `json:"reason,omitempty"` // of a cancel
-	Rate   float64             `json:"rate,omitempty"`   // of a retry, as in RunsAsked
-	After  string              `json:"after,omitempty"`  // an answer's Next
-	First  int                 `json:"first,omitempty"`  // of a retry with a rate: how many runs were asked for before
+	All    bool                `json:"all,omitempty"`    // whether to select every run in a possible state, instead of the other fields
+	Reason string              `json:"reason,omitempty"` // reason of a cancel
+	Rate   float64             `json:"rate,omitempty"`   // rate of a retry, as in RunsAsked
+	After  string              `json:"after,omitempty"`  // Next of the previous answer
+	First  int                 `json:"first,omitempty"`  // number of runs in previous requests, for a retry with a rate
 	DryRun bool                `json:"dryRun,omitempty"`
 }
 
-// RunsDone is the body of the answers: a line a run.
+// RunsDone is the body of the answers: one entry per run.
 type RunsDone struct {
 	Runs []RunDone `json:"runs"`
-	Next string    `json:"next,omitempty"` // there was more than one request does: ask again with it as After
+	Next string    `json:"next,omitempty"` // After of the next request, if runs are left
 }
 
-// RunDone is what became of one.
+// RunDone is the result for one run.
 type RunDone struct {
-	Run     string `json:"run"` // empty where none was asked for
+	Run     string `json:"run"` // id of the run; empty if none was requested
 	Recipe  string `json:"recipe"`
 	Key     string `json:"key"`
-	Done    string `json:"done"`              // requested, absorbed, cancelled, cancelling, would …, or why not
-	Refused bool   `json:"refused,omitempty"` // nothing was, or would be, done
+	Done    string `json:"done"`              // result: requested, absorbed, cancelled, cancelling, would …, or the reason of a refusal
+	Refused bool   `json:"refused,omitempty"` // true if nothing was, or would be, done
 }
 
-// Recipes are the body of GET /api/v1/recipes.
+// Recipes is the body of GET /api/v1/recipes.
 type Recipes struct {
 	Recipes []Recipe `json:"recipes"`
 }
 
-// Recipe is one recipe of the config, and how it stands.
+// Recipe is one recipe of the config and its state.
 type Recipe struct {
 	Name        string     `json:"name"`
 	Team        string     `json:"team,omitempty"`
 	Pool        string     `json:"pool"`
-	Makes       string     `json:"makes"` // in words
+	Makes       string     `json:"makes"` // output in words
 	Keys        int        `json:"keys"`
 	Waiting     int        `json:"waiting"`
 	Running     int        `json:"running"`
@@ -105,32 +105,32 @@ type Recipe struct {
 	PausedSince *time.Time `json:"pausedSince,omitempty"`
 }
 
-// Pools are the body of GET /api/v1/pools.
+// Pools is the body of GET /api/v1/pools.
 type Pools struct {
 	Pools []Pool `json:"pools"`
 }
 
-// Pool is one pool of the config, and how it stands.
+// Pool is one pool of the config and its state.
 type Pool struct {
 	Name        string     `json:"name"`
-	Slots       int        `json:"slots"` // 0 is no bound
+	Slots       int        `json:"slots"` // number of slots; 0 for no limit
 	Running     int        `json:"running"`
-	Waiting     int        `json:"waiting"` // whose time has come
-	GPUs        int        `json:"gpus"`    // that the machine has; -1 where that is not known
+	Waiting     int        `json:"waiting"` // number of due runs
+	GPUs        int        `json:"gpus"`    // GPUs of the machine; -1 if not known
 	Lingering   int        `json:"lingering,omitempty"`
-	IdleSeconds float64    `json:"idleGpuSeconds,omitempty"` // that GPUs have waited in pods that linger
+	IdleSeconds float64    `json:"idleGpuSeconds,omitempty"` // GPU seconds spent in pods that linger
 	PausedBy    string     `json:"pausedBy,omitempty"`
 	PausedSince *time.Time `json:"pausedSince,omitempty"`
 }
 
-// Rested is the body of the answer to a pause or a resume of a recipe or pool.
+// Rested is the answer to a pause or a resume of a recipe or pool.
 type Rested struct {
 	Name     string    `json:"name"`
-	Changed  bool      `json:"changed"` // false: it was so before, and nothing was written
+	Changed  bool      `json:"changed"` // false if the state was so before, and nothing was written
 	Position *Position `json:"position,omitempty"`
 }
 
-// HeaderAttempt is a header of the answer to GET /api/v1/runs/{run}/log: the
-// number of the attempt whose log it begins with. Whoever was cut off comes back
-// with that attempt, and with skip, the bytes that have come.
+// HeaderAttempt is a header of the answer to GET /api/v1/runs/{run}/log: the number of the attempt
+// with which the log begins. After a break, a client repeats the request with that attempt, and
+// with skip, the number of received bytes.
 const HeaderAttempt = "Tidemill-Attempt"

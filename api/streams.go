@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Streams are the body of GET /api/v1/streams.
+// Streams is the body of GET /api/v1/streams.
 type Streams struct {
 	Streams []Stream `json:"streams"`
 }
 
-// Stream is one stream as it is now.
+// Stream is one stream and its state.
 type Stream struct {
 	Name             string      `json:"name"`
 	Partitions       []Partition `json:"partitions"`
 	Records          int64       `json:"records"`
-	Bytes            *int64      `json:"bytes"`            // null where Kafka does not say
-	Rate             float64     `json:"rate"`             // records a second over the last minute
-	RetentionSeconds *int64      `json:"retentionSeconds"` // null is for ever
+	Bytes            *int64      `json:"bytes"`            // size in bytes; null if Kafka does not report it
+	Rate             float64     `json:"rate"`             // records per second over the last minute
+	RetentionSeconds *int64      `json:"retentionSeconds"` // retention; null for no limit
 	Groups           []Group     `json:"groups"`
 }
 
@@ -28,49 +28,48 @@ type Partition struct {
 	End       int64 `json:"end"`
 }
 
-// Group is how far a consumer group of ours is behind on a stream.
+// Group is the lag of one of our consumer groups on a stream.
 type Group struct {
 	Group string `json:"group"`
 	Lag   int64  `json:"lag"`
 	Lost  int64  `json:"lost"`
 }
 
-// Tailed is the data of one server-sent event of
-// GET /api/v1/streams/{stream}/events: an event where it lies, or why a record
-// is none.
+// Tailed is the data of one server-sent event of GET /api/v1/streams/{stream}/events: an event with
+// its position, or an unreadable record with the reason.
 type Tailed struct {
 	Partition int32           `json:"partition"`
 	Offset    int64           `json:"offset"`
-	Received  time.Time       `json:"received"`        // when it reached the log
-	Event     json.RawMessage `json:"event,omitempty"` // in the CloudEvents JSON format
-	Error     string          `json:"error,omitempty"` // why the record is no event
-	Key       []byte          `json:"key,omitempty"`   // of a record that is none
+	Received  time.Time       `json:"received"`        // time at which it reached the log
+	Event     json.RawMessage `json:"event,omitempty"` // event in the CloudEvents JSON format
+	Error     string          `json:"error,omitempty"` // reason why the record is not an event
+	Key       []byte          `json:"key,omitempty"`   // key of such a record
 	Data      []byte          `json:"data,omitempty"`
 }
 
-// Answers are the body of a 202 to a batch.
+// Answers is the body of a 202 to a batch.
 type Answers struct {
 	Events []Answer `json:"events"`
 }
 
-// Answer is what became of one event of a batch.
+// Answer is the result for one event of a batch.
 type Answer struct {
-	ID       string    `json:"id,omitempty"` // as far as it could be read
-	Status   int       `json:"status"`       // what a POST of this event alone would have answered
+	ID       string    `json:"id,omitempty"` // id of the event, if it could be read
+	Status   int       `json:"status"`       // status that a POST of this event alone would have
 	Position *Position `json:"position,omitempty"`
-	Repeated bool      `json:"repeated,omitempty"` // it was here before; nothing was stored
+	Repeated bool      `json:"repeated,omitempty"` // true if the event was there before, so nothing was stored
 	Problem  *Problem  `json:"problem,omitempty"`
 }
 
-// Position is where an event lies.
+// Position is the place of an event on a stream.
 type Position struct {
 	Stream    string `json:"stream"`
 	Partition int32  `json:"partition"`
-	Offset    int64  `json:"offset"` // -1 if the log no longer says
+	Offset    int64  `json:"offset"` // offset; -1 if no longer known
 }
 
 // Headers of a 202 to a single event.
 const (
 	HeaderPosition = "Tidemill-Position" // stream/partition/offset
-	HeaderRepeated = "Tidemill-Repeated" // true: it was here before; nothing was stored
+	HeaderRepeated = "Tidemill-Repeated" // true if the event was there before, so nothing was stored
 )

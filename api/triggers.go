@@ -5,75 +5,74 @@ import (
 	"time"
 )
 
-// Triggers are the body of GET /api/v1/triggers.
+// Triggers is the body of GET /api/v1/triggers.
 type Triggers struct {
 	Triggers    []Trigger `json:"triggers"`
-	Dispatchers *int      `json:"dispatchers"` // that deliver now; null where that is not known
+	Dispatchers *int      `json:"dispatchers"` // number of dispatchers that deliver; null if not known
 }
 
-// Trigger is one trigger of the config, and how it stands.
+// Trigger is one trigger of the config and its state.
 type Trigger struct {
 	Name        string          `json:"name"`
 	When        []When          `json:"when"`
 	To          Target          `json:"to"`
-	Streams     []string        `json:"streams"` // where its events live
+	Streams     []string        `json:"streams"` // streams of its events
 	Delivery    Delivery        `json:"delivery"`
 	State       TriggerState    `json:"state"`
 	PausedBy    string          `json:"pausedBy,omitempty"`
 	PausedSince *time.Time      `json:"pausedSince,omitempty"`
-	Numbers     *TriggerNumbers `json:"numbers"`         // null where they are not known
-	DeadLetters *int            `json:"deadLetters"`     // that are open; null where that is not known yet
-	Waits       string          `json:"waits,omitempty"` // why its events wait for its subscriber to be there
+	Numbers     *TriggerNumbers `json:"numbers"`         // counts; null if not known
+	DeadLetters *int            `json:"deadLetters"`     // number of open dead letters; null if not known yet
+	Waits       string          `json:"waits,omitempty"` // reason why its events wait for its subscriber
 	LastError   string          `json:"lastError,omitempty"`
 	LastErrorAt *time.Time      `json:"lastErrorAt,omitempty"`
-	Replays     []TriggerReplay `json:"replays"` // of past ranges, that have not ended
+	Replays     []TriggerReplay `json:"replays"` // replays of past ranges that have not ended
 }
 
-// TriggerState is whether a trigger delivers.
+// TriggerState says whether a trigger delivers.
 type TriggerState string
 
 // The states.
 const (
 	TriggerActive   TriggerState = "active"
 	TriggerPaused   TriggerState = "paused"
-	TriggerStarting TriggerState = "starting" // not all dispatchers have it yet
+	TriggerStarting TriggerState = "starting" // some dispatchers do not deliver it yet
 )
 
-// When is a filter over events; one of several has to match.
+// When is a filter over events. If there are several, one must match.
 type When struct {
 	Stream string   `json:"stream,omitempty"`
-	Types  []string `json:"types"` // none is every type of the stream
+	Types  []string `json:"types"` // types of events; if none, every type of the stream
 	Where  string   `json:"where,omitempty"`
 }
 
-// Target is who gets a trigger's events: one of the three.
+// Target is the subscriber of a trigger: one of the three fields is set.
 type Target struct {
-	URL      string `json:"url,omitempty"` // without what may hold a secret
+	URL      string `json:"url,omitempty"` // URL without parts that may contain a secret
 	Service  string `json:"service,omitempty"`
 	Function string `json:"function,omitempty"`
 }
 
-// Delivery is how hard an event's delivery is tried, and how fast.
+// Delivery has the limits of retries and of the rate.
 type Delivery struct {
 	Attempts       int     `json:"attempts"`
-	Backoff        string  `json:"backoff"` // constant, linear or exponential
+	Backoff        string  `json:"backoff"` // backoff: constant, linear or exponential
 	TimeoutSeconds float64 `json:"timeoutSeconds"`
-	Order          string  `json:"order"` // key or none
+	Order          string  `json:"order"` // order: key or none
 	Concurrency    int     `json:"concurrency"`
-	Rate           float64 `json:"rate"`    // attempts a second; 0 is no bound
-	Replies        string  `json:"replies"` // accept or ignore
+	Rate           float64 `json:"rate"`    // attempts per second; 0 for no limit
+	Replies        string  `json:"replies"` // replies: accept or ignore
 }
 
-// TriggerNumbers are what all dispatchers together have counted since they were
-// started, and what they hold now.
+// TriggerNumbers has the counts of all dispatchers since their start, and their present events.
 type TriggerNumbers struct {
 	Delivered    uint64     `json:"delivered"`
-	Failed       uint64     `json:"failed"` // attempts
+	Failed       uint64     `json:"failed"` // failed attempts
 	DeadLettered uint64     `json:"deadLettered"`
 	Replies      uint64     `json:"replies"`
 	InFlight     int64      `json:"inFlight"`
 	Parked       int64      `json:"parked"`
-	OldestParked *time.Time `json:"oldestParked"` // null if nothing is
+	OldestParked *time.Time `json:"oldestParked"` // time of the oldest parked event; null if none is parked
 }
 
 // TriggerReplay is a replay of a past range that has not ended.
@@ -81,75 +80,75 @@ type TriggerReplay struct {
 	ID    string    `json:"id"`
 	By    string    `json:"by,omitempty"`
 	At    time.Time `json:"at"`
-	From  string    `json:"from"` // as it was asked for
+	From  string    `json:"from"` // start as requested
 	To    string    `json:"to"`
 	Rate  float64   `json:"rate"`
 	Range []Stretch `json:"range"`
 }
 
-// Stretch is a piece of a stream's partition.
+// Stretch is a range of offsets in a partition.
 type Stretch struct {
 	Stream    string `json:"stream"`
 	Partition int32  `json:"partition"`
 	From      int64  `json:"from"`
-	To        int64  `json:"to"` // is no part of it
+	To        int64  `json:"to"` // first offset after the range
 }
 
 // TriggerDone is the body of the answer to a pause or a resume.
 type TriggerDone struct {
-	Changed  bool      `json:"changed"` // false: it was so before, and nothing was written
+	Changed  bool      `json:"changed"` // false if the state was so before, and nothing was written
 	Position *Position `json:"position,omitempty"`
 	Trigger  Trigger   `json:"trigger"`
 }
 
 // ReplayAsk is the body of POST /api/v1/triggers/{trigger}/replay.
 type ReplayAsk struct {
-	From   string  `json:"from"`           // beginning, an offset, a time, or one ago such as -1h
-	To     string  `json:"to,omitempty"`   // the same, or end, which it is if left out
-	Rate   float64 `json:"rate,omitempty"` // events a second, in all; 0 is the trigger's own
+	From   string  `json:"from"`           // start: beginning, an offset, a time, or a duration before now such as -1h
+	To     string  `json:"to,omitempty"`   // end: the same, or end, which is the default
+	Rate   float64 `json:"rate,omitempty"` // events per second in total; 0 for the trigger's own rate
 	DryRun bool    `json:"dryRun,omitempty"`
 }
 
-// ReplayDone is what became of a ReplayAsk.
+// ReplayDone is the answer to a ReplayAsk.
 type ReplayDone struct {
-	ID       string    `json:"id,omitempty"` // of the act
+	ID       string    `json:"id,omitempty"` // id of the command
 	Position *Position `json:"position,omitempty"`
 	Range    []Stretch `json:"range"`
-	Records  int64     `json:"records"` // in the range, whether they match or not
+	Records  int64     `json:"records"` // number of records in the range, matching or not
 	DryRun   bool      `json:"dryRun"`
-	Preview  *Preview  `json:"preview,omitempty"` // of a dry run
+	Preview  *Preview  `json:"preview,omitempty"` // preview of a dry run
 }
 
-// Preview is what a replay would deliver, as far as there was time to look.
+// Preview counts the events that a replay would deliver, as far as they were read in time.
 type Preview struct {
-	Matched  int64    `json:"matched"` // events that match
-	Read     int64    `json:"read"`    // events
+	Matched  int64    `json:"matched"` // number of matching events
+	Read     int64    `json:"read"`    // number of events read
 	Complete bool     `json:"complete"`
-	First    []Tailed `json:"first"` // of those that match
+	First    []Tailed `json:"first"` // first matching events
 }
 
-// Schedules are the body of GET /api/v1/schedules.
+// Schedules is the body of GET /api/v1/schedules.
 type Schedules struct {
 	Schedules []Schedule `json:"schedules"`
 }
 
-// Schedule is one schedule of the config, and how it stands.
+// Schedule is one schedule of the config and its state.
 type Schedule struct {
 	Name          string        `json:"name"`
 	Cron          string        `json:"cron"`
 	TimeZone      string        `json:"timeZone"`
-	Missed        string        `json:"missed"`         // skip, last or all
-	Keys          int           `json:"keys"`           // that it ticks for; 0 is one tick without a key
-	Each          bool          `json:"each,omitempty"` // it ticks for each key that the recipes know which name it
+	Missed        string        `json:"missed"`         // missed ticks to send: skip, last or all
+	Keys          int           `json:"keys"`           // number of its keys; 0 for one tick without a key
+	Each          bool          `json:"each,omitempty"` // whether it ticks for each key of the recipes that name it
 	SpreadSeconds float64       `json:"spreadSeconds"`
-	Last          *time.Time    `json:"last"` // scheduled time of the newest tick; null if there was none, or while that is not known
-	Next          *time.Time    `json:"next"` // scheduled time of the next; null while it is paused
+	Last          *time.Time    `json:"last"` // scheduled time of the newest tick; null if there is none or it is not known
+	Next          *time.Time    `json:"next"` // scheduled time of the next tick; null while it is paused
 	State         ScheduleState `json:"state"`
 	PausedBy      string        `json:"pausedBy,omitempty"`
 	PausedSince   *time.Time    `json:"pausedSince,omitempty"`
 }
 
-// ScheduleState is whether a schedule ticks.
+// ScheduleState says whether a schedule ticks.
 type ScheduleState string
 
 // The states.
@@ -160,58 +159,57 @@ const (
 
 // ScheduleDone is the body of the answer to a pause or a resume.
 type ScheduleDone struct {
-	Changed  bool      `json:"changed"` // false: it was so before, and nothing was written
+	Changed  bool      `json:"changed"` // false if the state was so before, and nothing was written
 	Position *Position `json:"position,omitempty"`
 	Schedule Schedule  `json:"schedule"`
 }
 
-// DeadLetters are the body of GET /api/v1/dead-letters.
+// DeadLetters is the body of GET /api/v1/dead-letters.
 type DeadLetters struct {
-	DeadLetters []DeadLetter `json:"deadLetters"`      // newest first
-	Total       int          `json:"total"`            // that are meant, on all pages
-	Cursor      string       `json:"cursor,omitempty"` // of the next page; absent on the last
+	DeadLetters []DeadLetter `json:"deadLetters"`      // dead letters, newest first
+	Total       int          `json:"total"`            // number of selected dead letters on all pages
+	Cursor      string       `json:"cursor,omitempty"` // cursor of the next page; absent on the last
 }
 
-// DeadLetter is one dead letter: what of an event is known that could not be
-// delivered.
+// DeadLetter is one dead letter: the known facts about an event that could not be delivered.
 type DeadLetter struct {
 	ID         string      `json:"id"`
 	State      LetterState `json:"state"`
 	Written    time.Time   `json:"written"`
-	Position   Position    `json:"position"` // of the letter
+	Position   Position    `json:"position"` // position of the dead letter
 	Trigger    string      `json:"trigger,omitempty"`
-	Group      string      `json:"group,omitempty"` // who was reading
+	Group      string      `json:"group,omitempty"` // consumer group that read the event
 	Reason     string      `json:"reason"`
-	Type       string      `json:"type,omitempty"` // of the event
+	Type       string      `json:"type,omitempty"` // type of the event
 	Key        string      `json:"key,omitempty"`
-	Source     Position    `json:"source"`           // of the event
-	LastOffset int64       `json:"lastOffset"`       // one letter may stand for several offsets
-	Tried      int         `json:"tried"`            // attempts
-	Replay     string      `json:"replay,omitempty"` // the act that asked for it
+	Source     Position    `json:"source"`           // position of the event
+	LastOffset int64       `json:"lastOffset"`       // last offset, if the dead letter is about several
+	Tried      int         `json:"tried"`            // number of attempts
+	Replay     string      `json:"replay,omitempty"` // id of the command of its replay
 }
 
-// LetterState is how far one has come with a dead letter.
+// LetterState is the state of a dead letter.
 type LetterState string
 
 // The states.
 const (
 	LetterOpen      LetterState = "open"
-	LetterReplaying LetterState = "replaying" // it is asked for, and has not ended
+	LetterReplaying LetterState = "replaying" // its replay was requested and has not ended
 	LetterResolved  LetterState = "resolved"
 )
 
 // WholeLetter is the body of GET /api/v1/dead-letters/{id}.
 type WholeLetter struct {
 	Letter   DeadLetter      `json:"letter"`
-	Event    json.RawMessage `json:"event,omitempty"`  // in the CloudEvents JSON format
-	Record   *Record         `json:"record,omitempty"` // instead: one that is no event
-	Attempts []Attempt       `json:"attempts"`         // oldest first; of many, the first and the last
+	Event    json.RawMessage `json:"event,omitempty"`  // event in the CloudEvents JSON format
+	Record   *Record         `json:"record,omitempty"` // record, if it is not an event
+	Attempts []Attempt       `json:"attempts"`         // attempts, oldest first; if there are many, the first and the last
 	Receipt  *Receipt        `json:"receipt,omitempty"`
 }
 
-// Record is a record of Kafka as it lay on the log.
+// Record is a record of Kafka, as on the log.
 type Record struct {
-	Key     []byte   `json:"key"` // null is none
+	Key     []byte   `json:"key"` // key; null for none
 	Value   []byte   `json:"value"`
 	Headers []Header `json:"headers"`
 }
@@ -226,62 +224,62 @@ type Header struct {
 type Attempt struct {
 	At          time.Time `json:"at"`
 	TookSeconds float64   `json:"tookSeconds"`
-	Status      int       `json:"status,omitempty"` // of HTTP; absent where no answer came
+	Status      int       `json:"status,omitempty"` // status of HTTP; absent without an answer
 	Error       string    `json:"error,omitempty"`
-	Answer      string    `json:"answer,omitempty"` // the first KiB of its body
+	Answer      string    `json:"answer,omitempty"` // first KiB of the answer's body
 }
 
-// Receipt is how a dead letter was resolved.
+// Receipt says how a dead letter was resolved.
 type Receipt struct {
 	At        time.Time `json:"at"`
-	Action    string    `json:"action"`  // replayed or dropped
-	Outcome   string    `json:"outcome"` // delivered, failed again or dropped
+	Action    string    `json:"action"`  // action: replayed or dropped
+	Outcome   string    `json:"outcome"` // outcome: delivered, failed again or dropped
 	Reason    string    `json:"reason,omitempty"`
 	By        string    `json:"by,omitempty"`
-	NewLetter string    `json:"newLetter,omitempty"` // of a replay that failed again
+	NewLetter string    `json:"newLetter,omitempty"` // id of the new dead letter, if a replay failed again
 }
 
 // LetterAsk is the body of POST /api/v1/dead-letters/replay and …/drop.
 type LetterAsk struct {
 	Selection LetterSelection `json:"selection"`
-	Rate      float64         `json:"rate,omitempty"`   // of a replay: letters of each trigger a second; 0 is the trigger's own
-	Reason    string          `json:"reason,omitempty"` // of a drop, which needs one
-	DryRun    bool            `json:"dryRun,omitempty"` // only say what would be done
+	Rate      float64         `json:"rate,omitempty"`   // rate of a replay: dead letters per second and trigger; 0 for the trigger's own rate
+	Reason    string          `json:"reason,omitempty"` // reason, which a drop needs
+	DryRun    bool            `json:"dryRun,omitempty"` // whether only to report what would be done
 }
 
-// LetterSelection says which letters are meant; what is left out excludes none.
-// One that says nothing must say that it means all.
+// LetterSelection selects dead letters. An empty field excludes none. If all other fields are
+// empty, All must be set.
 type LetterSelection struct {
 	IDs     []string `json:"ids,omitempty"`
 	Trigger string   `json:"trigger,omitempty"`
-	Reason  string   `json:"reason,omitempty"` // that the reason contains
+	Reason  string   `json:"reason,omitempty"` // text in the reason
 	Type    string   `json:"type,omitempty"`
 	Key     string   `json:"key,omitempty"`
 	Stream  string   `json:"stream,omitempty"`
-	Since   string   `json:"since,omitempty"` // a time, or one ago such as -1h
+	Since   string   `json:"since,omitempty"` // time, or a duration before now such as -1h
 	Until   string   `json:"until,omitempty"`
 	All     bool     `json:"all,omitempty"`
 }
 
-// LetterDone is what became of a LetterAsk.
+// LetterDone is the answer to a LetterAsk.
 type LetterDone struct {
-	Matched   int             `json:"matched"`   // letters that are meant
-	Letters   []string        `json:"letters"`   // the ids of those that are replayed now, or dropped
-	Replaying int             `json:"replaying"` // that are being replayed already, and are left alone
-	Refused   []RefusedGroup  `json:"refused"`   // those with which it cannot be done
-	Left      int             `json:"left"`      // that were too many for one request: ask again
-	Commands  []LetterCommand `json:"commands"`  // what has been written for a replay
+	Matched   int             `json:"matched"`   // number of selected dead letters
+	Letters   []string        `json:"letters"`   // ids of the dead letters that are replayed or dropped now
+	Replaying int             `json:"replaying"` // number of dead letters whose replay already runs
+	Refused   []RefusedGroup  `json:"refused"`   // dead letters that are refused, by reason
+	Left      int             `json:"left"`      // number of dead letters for a further request
+	Commands  []LetterCommand `json:"commands"`  // commands of a replay
 	DryRun    bool            `json:"dryRun"`
 }
 
-// RefusedGroup are letters with which something cannot be done, for one reason.
+// RefusedGroup has the dead letters that are refused for one reason.
 type RefusedGroup struct {
-	Reason  string   `json:"reason"` // and what can be done instead
+	Reason  string   `json:"reason"` // reason and advice
 	Count   int      `json:"count"`
-	Letters []string `json:"letters"` // the ids of some of them
+	Letters []string `json:"letters"` // ids of some of them
 }
 
-// LetterCommand is an act that asks to replay letters of one trigger.
+// LetterCommand is a command to replay dead letters of one trigger.
 type LetterCommand struct {
 	ID       string   `json:"id"`
 	Position Position `json:"position"`

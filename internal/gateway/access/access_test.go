@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// morning is when the tests' clock begins.
+// morning is the start of the tests' clock.
 var morning = time.Date(2026, 6, 1, 8, 0, 0, 0, time.UTC)
 
-// clock is a time that tests move.
+// clock is a clock that tests set.
 type clock struct {
 	mu sync.Mutex
 	t  time.Time
@@ -37,7 +37,7 @@ func (c *clock) add(d time.Duration) {
 	c.t = c.t.Add(d)
 }
 
-// newToken is a token as its owner has it, and its hash as the file has it.
+// newToken returns a token, and its hash as in the file.
 func newToken() (token, sum string) {
 	secret, hash := NewToken()
 	return secret.Reveal(), "sha256:" + hex.EncodeToString(hash[:])
@@ -71,7 +71,7 @@ func open(t testing.TB, path string, o Options) *Guard {
 	return g
 }
 
-// logged collects what a guard logs.
+// logged collects the log of a guard.
 type logged struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -93,7 +93,7 @@ func (l *logged) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// telling fails if a text has any longer part of a token.
+// telling fails if a text contains eight or more consecutive characters of a token.
 func telling(t testing.TB, what, text, token string) {
 	t.Helper()
 	const part = 8

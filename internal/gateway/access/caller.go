@@ -10,30 +10,28 @@ import (
 	"tidemill.dev/config"
 )
 
-// Caller is who asks, and what they may do. It never changes: a changed access
-// file makes new ones.
+// Caller is an authenticated caller with its rights. It is immutable: a changed access file makes
+// new callers.
 type Caller struct {
 	name   string
 	grants []grant
 }
 
-// Everyone is the caller at a door that is open: it has no name and may do
-// everything.
+// Everyone returns the caller of a gateway without access control: it has no name and all rights.
 func Everyone() *Caller {
 	return &Caller{grants: []grant{{roles: Approve.covered()}}}
 }
 
-// Name is the authid of what the caller does; empty for [Everyone].
+// Name returns the authid of the caller's actions; empty for [Everyone].
 func (c *Caller) Name() string { return c.name }
 
-// Has reports whether the caller has a role, for some keys at least.
+// Has reports whether the caller has a role for at least some keys.
 func (c *Caller) Has(r Role) bool {
 	return slices.ContainsFunc(c.grants, func(g grant) bool { return g.has(r) })
 }
 
-// MayTouch reports whether the caller may do in a role what has to do with a
-// key. Something without a key has the key "", which is for those alone whom no
-// keys limit.
+// MayTouch reports whether the caller has a role for a key. An object without a key has the key "";
+// only callers with the role for all keys may touch it.
 func (c *Caller) MayTouch(r Role, key string) bool {
 	for i := range c.grants {
 		if g := &c.grants[i]; g.has(r) && allow(g.keys, key) && (key != "" || g.keys == nil) {
@@ -43,13 +41,13 @@ func (c *Caller) MayTouch(r Role, key string) bool {
 	return false
 }
 
-// AllKeys reports whether no keys limit the caller in a role.
+// AllKeys reports whether the caller has a role for all keys.
 func (c *Caller) AllKeys(r Role) bool {
 	return slices.ContainsFunc(c.grants, func(g grant) bool { return g.has(r) && g.keys == nil })
 }
 
-// MayPublish says why the caller may not publish an event, as a [*Denied]. It
-// may if one of its grants reaches the whole event.
+// MayPublish returns nil if one of the caller's grants allows the whole event. Otherwise the error
+// is a [*Denied].
 func (c *Caller) MayPublish(v *broker.View) error {
 	var why *Denied
 	for i := range c.grants {
@@ -71,20 +69,18 @@ func (c *Caller) MayPublish(v *broker.View) error {
 	return why
 }
 
-// Role is a kind of act.
+// Role is a right to a kind of action.
 type Role string
 
-// The roles. Whoever may approve may operate too, and whoever may operate may
-// publish and read.
+// The roles. Approve includes Operate, which includes Publish and Read.
 const (
-	Publish Role = "publish" // events, from outside
-	Read    Role = "read"    // streams, runs, models and their metrics
+	Publish Role = "publish" // publish outside events
+	Read    Role = "read"    // read streams, runs, models and their metrics
 	Operate Role = "operate" // start, cancel and replay
-	Approve Role = "approve" // promote, roll back and pin what serves
+	Approve Role = "approve" // promote, roll back and pin models
 )
 
-// covered is every role that this one stands for. One that is not known stands
-// for nothing.
+// covered returns all roles that this one includes; none for an unknown role.
 func (r Role) covered() []Role {
 	switch r {
 	case Approve:
@@ -97,11 +93,11 @@ func (r Role) covered() []Role {
 	return nil
 }
 
-// grant is some roles and what they reach. A caller may have several, and each
-// counts for itself: who may operate one key and read all must not operate all.
+// grant is a set of roles with their limits. A caller's grants are checked one by one: a right to
+// operate one key and a right to read all keys must not add up to operating all.
 type grant struct {
 	roles                []Role
-	types, sources, keys []pattern // nil is everything
+	types, sources, keys []pattern // limits; nil for no limit
 }
 
 func newGrant(r config.Rights) grant {
@@ -114,7 +110,7 @@ func newGrant(r config.Rights) grant {
 
 func (g *grant) has(r Role) bool { return slices.Contains(g.roles, r) }
 
-// pattern is a text, or the beginning of one.
+// pattern matches a text, or texts with a prefix.
 type pattern struct {
 	text   string
 	prefix bool
@@ -136,7 +132,7 @@ func (p pattern) String() string {
 	return p.text
 }
 
-// allow reports whether a value is among the patterns, where there are any.
+// allow reports whether a pattern matches a value, or all is nil.
 func allow(all []pattern, value string) bool {
 	if all == nil {
 		return true
@@ -149,8 +145,8 @@ func allow(all []pattern, value string) bool {
 	return false
 }
 
-// denies says what of an event the grant does not reach; nil if it reaches it
-// all.
+// denies returns the attribute of an event that the grant does not allow; nil if it allows the
+// event.
 func (g *grant) denies(v *broker.View) *Denied {
 	switch {
 	case !allow(g.types, v.Type):
@@ -160,9 +156,8 @@ func (g *grant) denies(v *broker.View) *Denied {
 	case g.keys == nil:
 		return nil
 	}
-	// Consumers key by partitionkey or by subject as they like, so neither may
-	// name what the caller must not touch. An event without both would reach
-	// every key's reader.
+	// Consumers may use partitionkey or subject as the key, so both must be allowed. An event
+	// without both would reach the readers of every key.
 	key, keyed := v.Attribute(attrPartitionKey)
 	switch {
 	case keyed && !allow(g.keys, key):
@@ -182,19 +177,18 @@ const (
 	attrPartitionKey = tidemill.AttrPartitionKey
 )
 
-// Denied is why a caller may not publish an event.
+// Denied is the reason why a caller may not publish an event.
 type Denied struct {
 	caller    string
-	attribute string // empty if it may publish nothing
+	attribute string // empty if the caller may publish no event
 	value     string // empty if the attribute is missing
 	allowed   []pattern
 }
 
-// Attribute is the attribute at fault; empty if the caller may publish no event
-// at all.
+// Attribute returns the attribute that is not allowed; empty if the caller may publish no event.
 func (d *Denied) Attribute() string { return d.attribute }
 
-// Error says what is allowed instead.
+// Error says which values are allowed.
 func (d *Denied) Error() string {
 	switch {
 	case d.attribute == "":
@@ -219,13 +213,13 @@ func (d *Denied) list() string {
 	return text
 }
 
-// further reports whether d is nearer to an event that is allowed.
+// further reports whether d's grant allows more of the event.
 func (d *Denied) further(than *Denied) bool {
 	order := []string{"", attrType, attrSource, attrPartitionKey, attrSubject}
 	return slices.Index(order, d.attribute) > slices.Index(order, than.attribute)
 }
 
-// clip quotes the beginning of text that nobody has checked.
+// clip quotes the beginning of an unchecked text.
 func clip(s string) string {
 	const shown = 80
 	if len(s) > shown {

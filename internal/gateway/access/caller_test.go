@@ -63,7 +63,7 @@ func TestMayPublish(t *testing.T) {
 		name      string
 		rights    config.Rights
 		event     *broker.View
-		attribute string // at fault; "-" is none
+		attribute string // attribute of the error; "-" for no error
 		says      string
 	}{
 		{"all limits kept", limited, event("order-paid", "/shop/7", "bot-42", ""), "-", ""},
@@ -108,7 +108,7 @@ func TestLongListsAreCutShort(t *testing.T) {
 	}
 }
 
-// Each grant counts for itself: their sum must not be more than its parts.
+// Each grant is checked alone: several grants must not add up to more.
 func TestGrantsDoNotMix(t *testing.T) {
 	c := callerWith(
 		config.Rights{Roles: []string{"operate"}, Keys: []string{"bot-1"}},

@@ -13,14 +13,13 @@ import (
 	"tidemill.dev/config"
 )
 
-// ErrExists is a token that would take the name of another.
+// ErrExists is the error for a new token whose name is taken.
 var ErrExists = errors.New("there is a token of that name")
 
-// ErrNotThere is a token that a file does not have.
+// ErrNotThere is the error for a token that a file does not have.
 var ErrNotThere = errors.New("there is no token")
 
-// errByHand is a file that this package cannot change without losing what its
-// writer put there.
+// errByHand is the error for a file that this package cannot change without damage to its layout.
 var errByHand = errors.New("it is laid out in a way that cannot be changed without spoiling it: " +
 	"have `tokens:` hold one indented entry below the other, or change it by hand")
 
@@ -29,9 +28,8 @@ const newFile = `# Who may do what at Tidemill's door. It holds no secrets: of e
 version: 1
 `
 
-// Add puts a token into an access file, which it makes if there is none. All
-// else in the file stays as it was written, and the file changes as a whole or
-// not at all.
+// Add adds a token to an access file, which it makes if there is none. The rest of the file does
+// not change. The file is replaced atomically.
 func Add(path string, t config.Token) error {
 	if err := check(t); err != nil {
 		return err
@@ -44,9 +42,8 @@ func Add(path string, t config.Token) error {
 	}, func(tokens []config.Token) []config.Token { return append(slices.Clone(tokens), t) })
 }
 
-// Replace changes a token where it stands, and returns what it is now. What
-// change leaves alone stays: who wants another token for a caller must not give
-// him more than he had.
+// Replace changes a token in its place and returns the new one. Fields that change does not set
+// stay, so that a caller's new token has the same rights as the old one.
 func Replace(path, name string, change func(*config.Token) error) (config.Token, error) {
 	var t config.Token
 	err := edit(path, false, func(p *page, before *config.Access) error {
@@ -62,7 +59,7 @@ func Replace(path, name string, change func(*config.Token) error) (config.Token,
 	return t, err
 }
 
-// Remove takes a token out of an access file.
+// Remove removes a token from an access file.
 func Remove(path, name string) error {
 	return edit(path, false, func(p *page, before *config.Access) error {
 		if _, exists := before.Token(name); !exists {
@@ -76,9 +73,8 @@ func without(tokens []config.Token, name string) []config.Token {
 	return slices.DeleteFunc(slices.Clone(tokens), func(t config.Token) bool { return t.Name == name })
 }
 
-// edit changes a file's text and writes it only if it then says what it should:
-// the same as before, but for what want changes in its tokens. So however odd a
-// file's layout, it is never spoiled.
+// edit changes a file's text and reads the result. It writes it only if the content is as before,
+// except for the changes of want in the tokens. So a file with an odd layout is never damaged.
 func edit(path string, create bool, change func(*page, *config.Access) error, want func([]config.Token) []config.Token) (err error) {
 	d, err := openDraft(path)
 	if err != nil {
@@ -110,7 +106,7 @@ func edit(path string, create bool, change func(*page, *config.Access) error, wa
 	return d.write(p.text())
 }
 
-// same reports whether a file says what it said before, but for its tokens.
+// same reports whether a file's content is as before, but with the wanted tokens.
 func same(after, before *config.Access, want []config.Token) bool {
 	if !reflect.DeepEqual(after.OIDC, before.OIDC) || len(after.Tokens) != len(want) {
 		return false
@@ -125,13 +121,12 @@ func same(after, before *config.Access, want []config.Token) bool {
 	return true
 }
 
-// draft is the text that will take a file's place. It lies beside the file
-// under a name that is always the same, so of two who change the file at once
-// the second is told, instead of undoing what the first did.
+// draft is the file that will replace the access file. It is next to that file and always has the
+// same name. So of two concurrent changes, the second fails instead of overwriting the first.
 type draft struct {
-	path  string // of the file, behind its links
+	path  string // path of the access file with links resolved
 	file  *os.File
-	moved bool // it has taken the file's place; what is under its name now is another's
+	moved bool // whether it has replaced the file; a draft of that name belongs to another change then
 }
 
 func openDraft(path string) (*draft, error) {
@@ -148,7 +143,7 @@ func openDraft(path string) (*draft, error) {
 	return &draft{path: path, file: f}, nil
 }
 
-// write has the draft take the file's place, with its owner and rights.
+// write replaces the file by the draft, with the file's owner and permissions.
 func (d *draft) write(text []byte) error {
 	info, err := os.Stat(d.path)
 	if err == nil {
@@ -172,7 +167,7 @@ func (d *draft) write(text []byte) error {
 	return nil
 }
 
-// close leaves nothing beside the file.
+// close removes the draft unless it has replaced the file.
 func (d *draft) close() error {
 	err := d.file.Close()
 	if !d.moved {

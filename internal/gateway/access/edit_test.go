@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/config"
 )
 
-// zeros is a hash that is easy to read.
+// zeros is an easily readable hash.
 const zeros = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
 func sumOf(n byte) string { return zeros[:len(zeros)-1] + string('0'+n) }
@@ -23,7 +23,7 @@ func crm() config.Token {
 	return config.Token{Name: "crm", Rights: config.Rights{Roles: []string{"publish"}}}
 }
 
-// Whatever lies around it stays as it is.
+// The rest of the file does not change.
 func TestAdd(t *testing.T) {
 	for name, c := range map[string]struct{ before, after string }{
 		"behind the others, before what follows": {`# Ours.
@@ -258,7 +258,7 @@ func TestAddRefuses(t *testing.T) {
 	}
 }
 
-// A file that cannot be changed with care is not changed at all.
+// A file with an odd layout is not changed.
 func TestOddFilesStay(t *testing.T) {
 	entry := `crm2: {hash: "` + sumOf(1) + `", role: read}`
 	for name, text := range map[string]string{
@@ -288,8 +288,7 @@ func TestOddFilesStay(t *testing.T) {
 	}
 }
 
-// Of many who change a file at once, each succeeds whole or is told that
-// another was first.
+// Of many concurrent changes, each succeeds or fails because another runs.
 func TestManyChangeAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.yaml")
 	var all sync.WaitGroup
@@ -320,8 +319,8 @@ func TestManyChangeAtOnce(t *testing.T) {
 	}
 }
 
-// FuzzEdit: however a file is laid out, what is added is there, what was there
-// stays, and no comment is lost.
+// FuzzEdit checks for any layout that the token is added, the other content stays, and no comment
+// is lost.
 func FuzzEdit(f *testing.F) {
 	for _, s := range []string{threeTokens(), "version: 1\n", "version: 1\ntokens: {}", "tokens:\n\n\nversion: 1", "version: 1\ntokens:\n a: {hash: '" + sumOf(1) + "', role: [\nread\n]}\n#x"} {
 		f.Add(s)

@@ -15,7 +15,7 @@ import (
 	"tidemill.dev/config"
 )
 
-// entry is a token as the access file has it, a line each.
+// entry returns a token as lines of the access file.
 func entry(t config.Token, indent, step string) []string {
 	return entryNamed(keyed(t.Name), t, indent, step)
 }
@@ -43,8 +43,8 @@ func entryNamed(key string, t config.Token, indent, step string) []string {
 	return lines
 }
 
-// listed is a list of texts, each in quotes: many patterns mean something else
-// to YAML without.
+// listed returns a YAML list of quoted texts. Without quotes, YAML would read many patterns
+// differently.
 func listed(texts []string) string {
 	quoted := make([]string, len(texts))
 	for i, t := range texts {
@@ -53,17 +53,17 @@ func listed(texts []string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// quote writes a text as JSON does, which YAML reads too.
+// quote writes a text as JSON, which is valid YAML.
 func quote(text string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(text) // a text cannot fail
+	_ = e.Encode(text) // encoding a string never fails
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// keyed is a name as a key: in quotes only if it would else be read as a
-// number, a boolean or a date, which the reader knows best.
+// keyed returns a name as a YAML key. It adds quotes only if the reader would take the name for a
+// number, a boolean or a date.
 func keyed(name string) string {
 	some := entryNamed(name, config.Token{Rights: config.Rights{Roles: []string{"read"}}}, "  ", "  ")
 	if parse(some) == nil {
@@ -72,7 +72,7 @@ func keyed(name string) string {
 	return quote(name)
 }
 
-// check says what the reader of access files would say of a token, which may
+// check returns the error that the reader of access files would return for a token. The token may
 // come from a command line.
 func check(t config.Token) error {
 	err := parse(entry(t, "  ", "  "))
@@ -92,13 +92,12 @@ func parse(entry []string) error {
 	return err
 }
 
-// book is one access file as requests are held against it. It never changes but
-// for what it remembers of JWTs, so that a changed file is a new book and
-// forgets nothing by half.
+// book is the content of one access file, ready for lookups. It is immutable, except for the cache
+// of JWTs; a changed file makes a new book.
 type book struct {
 	holders map[hash]holder
-	tokens  map[string]bool // names that tokens have
-	oidc    *config.OIDC    // nil: JWTs open nothing
+	tokens  map[string]bool // names of the tokens
+	oidc    *config.OIDC    // settings for JWTs; nil if none is accepted
 	claims  []claimGrant
 	issuer  *issuer
 	seen    *seen
@@ -125,9 +124,8 @@ func (b *book) caller(ctx context.Context, token string, now time.Time) (*Caller
 	return b.subjectOf(ctx, token, now)
 }
 
-// subjectOf finds who a JWT speaks of. One that was found good is remembered
-// for a while, because checking a signature costs a hundred times what finding
-// it again does.
+// subjectOf returns the caller of a JWT. It caches valid JWTs for a while, because a check of the
+// signature costs a hundred times as much as a lookup.
 func (b *book) subjectOf(ctx context.Context, jwt string, now time.Time) (*Caller, error) {
 	if strings.Count(jwt, ".") != 2 {
 		return nil, fmt.Errorf("%w: it neither begins with %s nor is a JWT", ErrMalformed, tokenPrefix)
@@ -149,19 +147,16 @@ func (b *book) subjectOf(ctx context.Context, jwt string, now time.Time) (*Calle
 }
 
 const (
-	// lookEvery is short, because a token that is removed may be one that was
-	// stolen.
+	// lookEvery is short, because a removed token may have been stolen.
 	lookEvery = 400 * time.Millisecond
-	// maxRead is more than an access file may have, which its reader refuses.
+	// maxRead is larger than the largest access file that the reader accepts.
 	maxRead = 2 << 20
 )
 
-// follow applies the file whenever it has changed, until the context ends. It
-// looks instead of being told: that finds a mounted Secret's swapped link, an
-// editor's renamed file and a change on a network file system alike.
-//
-// It deals with a change when it has seen it twice: a file that is being
-// written may well be valid halfway, and lack half of its tokens.
+// follow applies the file whenever it has changed, until the context ends. It polls. So it finds a
+// mounted Secret's swapped link, an editor's renamed file and a change on a network file system
+// alike. It applies a change once it has seen it twice, because a half-written file may be valid
+// and lack half of its tokens.
 func (g *Guard) follow(ctx context.Context, settled string) {
 	last := settled
 	t := time.NewTicker(lookEvery)
@@ -183,7 +178,7 @@ func (g *Guard) follow(ctx context.Context, settled string) {
 	}
 }
 
-// settle applies what was seen or keeps what was before, and says which.
+// settle applies the file if it is valid, else the old content stays in force. It logs which.
 func (g *Guard) settle(seen sight) {
 	access, err := seen.parse(g.path)
 	g.mu.Lock()
@@ -197,7 +192,7 @@ func (g *Guard) settle(seen sight) {
 	g.log.Info("access file applied", "file", g.path, "tokens", len(access.Tokens))
 }
 
-// sight is one look at the file, and a print to know it again by.
+// sight is the result of one look at the file. print is a text to compare it with the next.
 type sight struct {
 	data  []byte
 	err   error
@@ -220,7 +215,7 @@ func (s sight) parse(path string) (*config.Access, error) {
 	return config.ParseAccess(path, s.data)
 }
 
-// read refuses what is no file, because reading a pipe would never end.
+// read reads a regular file only, because reading a pipe might never end.
 func read(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// within is how soon a change must apply.
+// within is the time within which a change must apply.
 const within = time.Second
 
 func knows(g *Guard, token string) bool {
@@ -102,7 +102,7 @@ func TestInvalidChangesDoNotApply(t *testing.T) {
 	}
 }
 
-// A file that is being written is valid halfway, and lacks half of its tokens.
+// A half-written file is valid, but lacks half of its tokens.
 func TestHalfAFileDoesNotApply(t *testing.T) {
 	a, sumA := newToken()
 	b, sumB := newToken()
@@ -113,7 +113,7 @@ func TestHalfAFileDoesNotApply(t *testing.T) {
 		g := open(t, path, Options{})
 		time.Sleep(lookEvery - time.Millisecond)
 		writeFile(t, path, half)
-		time.Sleep(2 * time.Millisecond) // it is seen once
+		time.Sleep(2 * time.Millisecond) // the half file is seen once
 		synctest.Wait()
 		writeFile(t, path, whole)
 		for range 5 {
@@ -126,7 +126,7 @@ func TestHalfAFileDoesNotApply(t *testing.T) {
 	})
 }
 
-// A Secret that Kubernetes mounts changes by its link.
+// Kubernetes changes a mounted Secret by swapping a link.
 func TestSwappedLinkApplies(t *testing.T) {
 	token, sum := newToken()
 	dir := t.TempDir()

@@ -18,15 +18,15 @@ import (
 	"tidemill.dev/config"
 )
 
-// Options say how to open a Guard. All of them may be left out.
+// Options configure a Guard. All are optional.
 type Options struct {
 	Logger *slog.Logger
-	// HTTPClient asks the issuer; its transport says which CAs to trust.
+	// HTTPClient sends requests to the issuer; its transport has the trusted CAs.
 	HTTPClient *http.Client
 	Now        func() time.Time
 }
 
-// Guard knows who asks, by an access file that it follows. It is safe for
+// Guard authenticates callers by an access file, whose changes it follows. It is safe for
 // concurrent use.
 type Guard struct {
 	path    string
@@ -39,11 +39,11 @@ type Guard struct {
 	following sync.WaitGroup
 
 	mu      sync.Mutex
-	refused error // why the file as it is now does not apply
+	refused error // reason why the present file is not applied
 }
 
-// Open reads an access file and follows its changes until Close. The context
-// bounds nothing after Open.
+// Open reads an access file and follows its changes until Close. The context counts only during
+// Open.
 func Open(ctx context.Context, path string, o Options) (*Guard, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -66,16 +66,16 @@ func Open(ctx context.Context, path string, o Options) (*Guard, error) {
 	return g, nil
 }
 
-// Close ends the following. Who calls after it is judged by the file as it was.
+// Close stops following the file. Later calls of Caller use its last content.
 func (g *Guard) Close(context.Context) error {
 	g.stop()
-	g.following.Wait() // it does nothing that takes time
+	g.following.Wait() // it ends soon
 	g.courier.client.CloseIdleConnections()
 	return nil
 }
 
-// Caller says who asks, by a request's Authorization header. Its error is
-// [ErrNoToken], [ErrBadToken] or [ErrIssuerAway]; none holds any of the token.
+// Caller returns the caller of a request by its Authorization header. The error is [ErrNoToken],
+// [ErrBadToken] or [ErrIssuerAway]. No error contains a part of the token.
 func (g *Guard) Caller(ctx context.Context, authorization string) (*Caller, error) {
 	token, err := bearer(authorization)
 	if err != nil {
@@ -84,8 +84,8 @@ func (g *Guard) Caller(ctx context.Context, authorization string) (*Caller, erro
 	return g.book.Load().caller(ctx, token, g.now())
 }
 
-// Check says whether the file applies and the issuer can be asked. Neither
-// fault keeps the door from working for those whom it knows.
+// Check reports whether the file is applied and the issuer answers. Known callers are served in
+// spite of both faults.
 func (g *Guard) Check() api.Check {
 	b := g.book.Load()
 	g.mu.Lock()
@@ -104,8 +104,7 @@ func (g *Guard) Check() api.Check {
 	return api.Check{Name: "access", Status: api.OK, Detail: fmt.Sprintf("%s, tokens: %d", g.path, len(b.holders))}
 }
 
-// apply has a file's content count from now on. The same issuer stays, with the
-// keys it has given.
+// apply puts a file's content in force. If the issuer is the same, its keys are kept.
 func (g *Guard) apply(a *config.Access) {
 	before := g.book.Load()
 	g.book.Store(newBook(a, func(url string) *issuer {
@@ -118,11 +117,11 @@ func (g *Guard) apply(a *config.Access) {
 
 const (
 	scheme = "Bearer"
-	// maxToken is more than a JWT of an issuer that lists every group has.
+	// maxToken is enough for a JWT that lists many groups.
 	maxToken = 16 << 10
 )
 
-// bearer takes the token out of an Authorization header, as RFC 6750 has it.
+// bearer returns the token of an Authorization header according to RFC 6750.
 func bearer(header string) (string, error) {
 	if header == "" {
 		return "", ErrNoToken
@@ -142,8 +141,8 @@ func bearer(header string) (string, error) {
 	return token, nil
 }
 
-// isToken holds a text to the grammar of a bearer token: letters, digits and
-// some signs, then perhaps =.
+// isToken reports whether a text follows the grammar of a bearer token: letters, digits and some
+// signs, then perhaps =.
 func isToken(s string) bool {
 	s = strings.TrimRight(s, "=")
 	for i := range len(s) {
@@ -159,42 +158,38 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// Why there is no caller. None of them tells anything of a token that is not
-// its bearer's to know.
+// The errors of Caller. None contains a secret of a token.
 var (
-	// ErrNoToken is a request without an Authorization header.
+	// ErrNoToken is the error for a request without an Authorization header.
 	ErrNoToken = errors.New("no token was given: send the header Authorization: Bearer TOKEN")
-	// ErrBadToken is all of the following but ErrIssuerAway, and every other
-	// fault of a token.
+	// ErrBadToken is in every error of a token: in the following ones except ErrIssuerAway, and in
+	// others.
 	ErrBadToken = errors.New("the token is refused")
-	// ErrMalformed is a header that holds no token.
+	// ErrMalformed is the error for a header without a valid token.
 	ErrMalformed = fmt.Errorf("%w: it is malformed", ErrBadToken)
-	// ErrUnknown is a token that the access file does not list, or no longer.
+	// ErrUnknown is the error for a token that is not in the access file.
 	ErrUnknown = fmt.Errorf("%w: it is not known here", ErrBadToken)
-	// ErrExpired is a token whose time is over.
+	// ErrExpired is the error for an expired token.
 	ErrExpired = fmt.Errorf("%w: it has expired", ErrBadToken)
-	// ErrIssuerAway is a JWT that may be good: its issuer could not be asked
-	// for its keys. The same request may succeed later.
+	// ErrIssuerAway is the error for a JWT that could not be checked, because its issuer did not
+	// return its keys. The same request may succeed later.
 	ErrIssuerAway = errors.New("the issuer of the token cannot be asked for its keys")
 )
 
 const (
-	// tokenPrefix tells our tokens from JWTs, and lets those who look for
-	// leaked secrets find ours.
+	// tokenPrefix separates our tokens from JWTs, and lets scanners find leaked tokens.
 	tokenPrefix = "tm_"
 	tokenBytes  = 32
 )
 
-// hash is of a whole token or JWT.
-//
-// A plain SHA-256 would be too fast for a password. Our tokens are 256 random
-// bits, which nobody finds by trying, however fast; so a slow hash would buy
-// nothing and cost every request milliseconds.
+// hash is the hash of a whole token or JWT. A plain SHA-256 would be too fast for passwords. But
+// our tokens are 256 random bits, which cannot be guessed at any speed. A slow hash would add no
+// security and cost every request milliseconds.
 type hash = [sha256.Size]byte
 
 func hashOf(token string) hash { return sha256.Sum256([]byte(token)) }
 
-// NewToken makes a token and its hash. Nothing keeps the token.
+// NewToken makes a token and its hash. The token is not stored.
 func NewToken() (token config.Secret, sum [sha256.Size]byte) {
 	var secret [tokenBytes]byte
 	rand.Read(secret[:]) // never fails: the program ends if the system has no randomness
@@ -202,10 +197,10 @@ func NewToken() (token config.Secret, sum [sha256.Size]byte) {
 	return config.NewSecret(text), hashOf(text)
 }
 
-// holder is who has a token.
+// holder is the caller with a token.
 type holder struct {
 	caller  *Caller
-	expires time.Time // zero is never
+	expires time.Time // time of expiry; zero for never
 }
 
 func holders(tokens []config.Token) map[hash]holder {
@@ -216,10 +211,9 @@ func holders(tokens []config.Token) map[hash]holder {
 	return all
 }
 
-// holderOf finds who has a token. How long a look-up takes may depend on how
-// much of a hash fits, but who sends a token cannot choose its hash: what could
-// be learned from the clock is at most a hash, and a hash is no token. So a
-// look-up by hash leaks nothing, whatever the map does.
+// holderOf returns the caller with a token. The time of a lookup may depend on how much of a hash
+// matches. But a client cannot choose the hash of a token, so it can learn at most a hash, never a
+// token. So a lookup by hash leaks no secret.
 func (b *book) holderOf(token string, now time.Time) (*Caller, error) {
 	h, ok := b.holders[hashOf(token)]
 	if !ok {

@@ -32,8 +32,8 @@ func TestBearer(t *testing.T) {
 	}
 }
 
-// FuzzAuthorization: no header but the one with the token opens the door, none
-// is repeated in an error, and none makes us ask the issuer but a JWT.
+// FuzzAuthorization checks that only the header with the token is accepted, no error repeats a
+// header, and only a JWT causes a request to the issuer.
 func FuzzAuthorization(f *testing.F) {
 	token, sum := newToken()
 	is := newIssuerServer(f)
@@ -50,7 +50,7 @@ func FuzzAuthorization(f *testing.F) {
 		switch {
 		case err == nil:
 			if sent != token && sent != good {
-				// A JWT may be written in several ways that mean the same; but it must be signed.
+				// A JWT has several equivalent spellings, but all must be signed.
 				if strings.Count(sent, ".") != 2 || c.Name() != "ana" {
 					t.Errorf("%q opens the door to %s", header, c.Name())
 				}

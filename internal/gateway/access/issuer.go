@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// leeway is how far our clock and the issuer's may be apart.
+	// leeway is the allowed difference between our clock and the issuer's.
 	leeway = time.Minute
-	// renewEvery is how long keys count without being asked for again, so that
-	// one which the issuer has withdrawn does not count for ever.
+	// renewEvery is how long keys are valid without a new request, so that a withdrawn key does not
+	// count for ever.
 	renewEvery = time.Hour
-	// maxWhy bounds what the library may say of a token.
+	// maxWhy limits the library's error message about a token.
 	maxWhy = 200
 )
 
-// issuer checks the JWTs of one OpenID Connect issuer. It asks the issuer when
-// it first must, not when it is made: the door opens while the issuer is away.
+// issuer checks the JWTs of one OpenID Connect issuer. It sends its first request for the first
+// JWT, so that the gateway can start while the issuer is down.
 type issuer struct {
 	url     string
 	courier *courier
 	now     func() time.Time
 
-	turn chan struct{} // held by the one who finds out about the issuer
-	away pause         // between attempts to
+	turn chan struct{} // held during a request to the issuer
+	away pause         // pause between failed requests
 	keys atomic.Pointer[keys]
 }
 
-// keys are what was found out about an issuer.
+// keys holds the keys and algorithms of an issuer.
 type keys struct {
 	set        *oidc.RemoteKeySet
 	ring       *keyring
@@ -63,8 +63,8 @@ func (i *issuer) verify(ctx context.Context, jwt, audience string) (*oidc.IDToke
 	return token, verdict(err, asked.err)
 }
 
-// asking is a key set for one verification. The library makes a text of a key
-// set's error, and it matters whether the token is at fault or the issuer away.
+// asking is a key set for one verification. It keeps the error, because the library turns it into a
+// text, and we must know if the issuer was down.
 type asking struct {
 	set oidc.KeySet
 	err error
@@ -75,7 +75,7 @@ func (a *asking) VerifySignature(ctx context.Context, jwt string) (payload []byt
 	return payload, a.err
 }
 
-// verdict says what a failed verification means.
+// verdict turns the error of a verification into one of ours.
 func verdict(err, keys error) error {
 	var expired *oidc.TokenExpiredError
 	switch {
@@ -88,13 +88,13 @@ func verdict(err, keys error) error {
 	case errors.As(err, &expired):
 		return fmt.Errorf("%w at %s; get a new one from its issuer", ErrExpired, expired.Expiry.UTC().Format(time.RFC3339))
 	}
-	why := strings.ReplaceAll(err.Error(), "oidc: ", "") // it quotes what the token says
+	why := strings.ReplaceAll(err.Error(), "oidc: ", "") // it quotes parts of the token
 	return fmt.Errorf("%w: %.*s", ErrBadToken, maxWhy, why)
 }
 
-// current gives the issuer's keys, and finds out where they are if that is not
-// known or was long ago. With old keys at hand nobody waits for new ones but
-// the one whose turn it is, and old keys outlive an issuer that is away.
+// current returns the issuer's keys, and requests them if they are unknown or old. If there are old
+// keys, only one caller requests new ones, and the others use the old. Old keys stay in use while
+// the issuer is down.
 func (i *issuer) current(ctx context.Context) (*keys, error) {
 	k := i.keys.Load()
 	if i.fresh(k) {
@@ -114,7 +114,7 @@ func (i *issuer) current(ctx context.Context) (*keys, error) {
 		}
 	}
 	defer func() { <-i.turn }()
-	return i.renew(context.WithoutCancel(ctx)) // others want to know too; the courier bounds it
+	return i.renew(context.WithoutCancel(ctx)) // other callers need the result too; the courier has a timeout
 }
 
 func (i *issuer) fresh(k *keys) bool { return k != nil && i.now().Sub(k.since) < renewEvery }
@@ -143,8 +143,8 @@ func (i *issuer) renew(ctx context.Context) (*keys, error) {
 	return nil, fmt.Errorf("%w; try again later", err)
 }
 
-// discover asks the issuer where its keys are, and for the keys, so that what
-// it gives can be used.
+// discover requests the address of the issuer's keys, and then the keys, so that its result can be
+// used.
 func (i *issuer) discover(ctx context.Context) (*keys, error) {
 	provider, err := oidc.NewProvider(oidc.ClientContext(ctx, &http.Client{Transport: i.courier}), i.url)
 	if err != nil {
@@ -165,7 +165,7 @@ func (i *issuer) discover(ctx context.Context) (*keys, error) {
 	if err := ask(ctx, client, about.Keys); err != nil {
 		return nil, err
 	}
-	// The set keeps its context, so not the one of the request that happens to be first.
+	// The set keeps its context, so it must not be the context of a request.
 	set := oidc.NewRemoteKeySet(oidc.ClientContext(context.Background(), client), about.Keys)
 	return &keys{set: set, ring: ring, algorithms: asymmetric(about.Algorithms), since: i.now()}, nil
 }
@@ -182,10 +182,9 @@ func ask(ctx context.Context, client *http.Client, url string) error {
 	return resp.Body.Close()
 }
 
-// asymmetric leaves of the algorithms that an issuer announces those that need
-// its private key to sign. With any other, whoever knows the public key, which
-// is everyone, could sign; and none signs nothing. RS256 is what an issuer that
-// announces nothing must have.
+// asymmetric returns the announced algorithms that need the issuer's private key to sign. With a
+// symmetric algorithm, everyone could sign with the public key, and "none" has no signature. If
+// nothing is announced it returns RS256, which every issuer must support.
 func asymmetric(announced []string) []string {
 	var all []string
 	for _, a := range announced {
@@ -201,8 +200,7 @@ func asymmetric(announced []string) []string {
 	return all
 }
 
-// fault is why the issuer could not be asked of late; nil if it could or nobody
-// had to.
+// fault returns the error of a recent failed request to the issuer; else nil.
 func (i *issuer) fault() error {
 	now := i.now()
 	err := i.away.recent(now)
@@ -213,15 +211,14 @@ func (i *issuer) fault() error {
 }
 
 const (
-	// maxSeen bounds one generation of JWTs that are remembered.
+	// maxSeen limits one generation of cached JWTs.
 	maxSeen = 10_000
-	// seenFor bounds how long one is, so that a key which its issuer has
-	// withdrawn does not count much longer.
+	// seenFor is how long a JWT is cached, so that a withdrawn key does not count much longer.
 	seenFor = 5 * time.Minute
 )
 
-// seen remembers good JWTs by their hashes: two generations, of which the older
-// is forgotten when the younger is full. What is used moves to the younger.
+// seen caches valid JWTs by their hashes, in two generations. When the younger is full, it becomes
+// the older, and the older is dropped. A used entry moves to the younger.
 type seen struct {
 	limit int
 
@@ -236,7 +233,7 @@ type visit struct {
 
 func newSeen(limit int) *seen { return &seen{limit: limit, young: map[hash]visit{}} }
 
-// get is the caller of a JWT that still counts, else nil.
+// get returns the caller of a cached JWT that is still valid; else nil.
 func (s *seen) get(jwt hash, now time.Time) *Caller {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,17 +272,16 @@ const (
 	maxPause   = 30 * time.Second
 )
 
-// pause keeps attempts apart: after one that failed, the next must wait, twice
-// as long each time.
+// pause is a backoff: after a failed attempt the next must wait, twice as long each time.
 type pause struct {
 	mu    sync.Mutex
-	err   error // why the last attempt failed; nil if it did not
+	err   error // error of the last attempt
 	at    time.Time
 	until time.Time
 	wait  time.Duration
 }
 
-// fault is why no attempt may be made now; nil if one may.
+// fault returns the last error if no attempt may be made now; else nil.
 func (p *pause) fault(now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -295,8 +291,8 @@ func (p *pause) fault(now time.Time) error {
 	return nil
 }
 
-// recent is why the last attempt failed, if it was of late: who has not tried
-// again cannot say that it would fail still.
+// recent returns the error of the last attempt if that was recent. An older error may no longer be
+// true.
 func (p *pause) recent(now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,10 +25,10 @@ type issuerServer struct {
 
 	mu    sync.Mutex
 	keys  []oidctest.PublicKey
-	sign  map[string]crypto.PrivateKey // by key id
-	asked map[string]int               // by path
-	fault http.HandlerFunc             // instead of any answer
-	plain http.HandlerFunc             // instead of the answer with the keys
+	sign  map[string]crypto.PrivateKey // private keys by key id
+	asked map[string]int               // number of requests by path
+	fault http.HandlerFunc             // replaces all answers
+	plain http.HandlerFunc             // replaces the answer with the keys
 }
 
 func newIssuerServer(t testing.TB) *issuerServer {
@@ -56,7 +56,7 @@ func (s *issuerServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fake.ServeHTTP(w, r)
 }
 
-// set changes the server while it serves.
+// set changes the server while it is running.
 func (s *issuerServer) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *issuerServer) times(path string) int {
 	return s.asked[path]
 }
 
-// addKey adds a key that is made fast.
+// addKey adds a key that is fast to generate.
 func (s *issuerServer) addKey(t testing.TB, id string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -79,7 +79,7 @@ func (s *issuerServer) addKey(t testing.TB, id string) {
 	s.take(id, key, key.Public())
 }
 
-// addRSA adds a key as most issuers have it, and returns its public half.
+// addRSA adds an RSA key, as most issuers have, and returns its public key.
 func (s *issuerServer) addRSA(t testing.TB, id string) *rsa.PublicKey {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -104,14 +104,14 @@ func algorithmOf(key crypto.PrivateKey) string {
 	return oidc.ES256
 }
 
-// rotate leaves only a new key.
+// rotate replaces all keys by a new one.
 func (s *issuerServer) rotate(t testing.TB, id string) {
 	t.Helper()
 	s.set(func() { s.keys = nil })
 	s.addKey(t, id)
 }
 
-// yaml is the oidc part of an access file that trusts the server.
+// yaml returns the oidc section of an access file that trusts the server.
 func (s *issuerServer) yaml(more string) string {
 	return fmt.Sprintf(`oidc:
   issuer: %s
@@ -125,8 +125,7 @@ func (s *issuerServer) yaml(more string) string {
 
 type claims map[string]any
 
-// jwt is a JWT of ana's for an hour, but for what the claims say instead; nil
-// leaves one out.
+// jwt returns a JWT of ana for an hour. The claims in but override its own; nil removes one.
 func (s *issuerServer) jwt(t testing.TB, at *clock, but claims) string {
 	t.Helper()
 	return s.signed(t, "one", at, but)

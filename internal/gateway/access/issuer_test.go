@@ -19,12 +19,12 @@ import (
 	"tidemill.dev/api"
 )
 
-// jwtWorld is a guard that trusts an issuer, and a clock for both.
+// jwtWorld is a guard that trusts an issuer, with a clock for both.
 type jwtWorld struct {
 	*issuerServer
 	guard *Guard
 	at    *clock
-	token string // of ours, of crm
+	token string // our own token of crm
 	log   logged
 }
 
@@ -36,7 +36,7 @@ func newJWTWorld(t testing.TB, more string) *jwtWorld {
 	return w
 }
 
-// ask sends a JWT and sees that nothing tells of it.
+// ask sends a JWT and checks that no error or log contains it.
 func (w *jwtWorld) ask(t testing.TB, jwt string) (*Caller, error) {
 	t.Helper()
 	c, err := w.guard.Caller(t.Context(), bearerOf(jwt))
@@ -53,8 +53,8 @@ func (w *jwtWorld) ask(t testing.TB, jwt string) (*Caller, error) {
 	return c, err
 }
 
-// accepts asks until the JWT is good. For a moment after each fetch the library
-// answers a second question for the keys with the outcome of the first.
+// accepts asks until the JWT is accepted. For a moment after each fetch, the library answers a
+// second request for the keys with the result of the first.
 func (w *jwtWorld) accepts(t *testing.T, jwt string) *Caller {
 	t.Helper()
 	for tick := time.Tick(time.Millisecond); ; {
@@ -70,8 +70,8 @@ func (w *jwtWorld) accepts(t *testing.T, jwt string) *Caller {
 	}
 }
 
-// forgets waits until a JWT's key no longer counts: the library gives out keys
-// that it has fetched a moment before it forgets the old ones.
+// forgets waits until a JWT's key no longer counts, because the library returns new keys a moment
+// before it drops the old ones.
 func (w *jwtWorld) forgets(t *testing.T, jwt string) {
 	t.Helper()
 	for tick := time.Tick(time.Millisecond); ; {
@@ -157,8 +157,8 @@ func TestJWTsThatAreRefused(t *testing.T) {
 
 func segment(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 
-// Whoever knows only the public key, which is everyone, must not be able to
-// make a JWT, though the issuer announces none and HS256.
+// It must not be possible to sign a JWT with the public key, even if the issuer announces none and
+// HS256.
 func TestForgedAlgorithms(t *testing.T) {
 	w := newJWTWorld(t, "")
 	public := w.addRSA(t, "rsa")
@@ -190,7 +190,7 @@ func TestForgedAlgorithms(t *testing.T) {
 			}
 		}
 	}
-	// A key that the token brings along is no key of the issuer's.
+	// A key in the token itself does not count.
 	if _, err := w.ask(t, segment(`{"alg":"RS256","jwk":{"kty":"oct","k":"AAAA"}}`)+"."+body+".AAAA"); err == nil {
 		t.Error("a key of the token's own counts")
 	}
@@ -212,7 +212,7 @@ func TestClocksMayBeApart(t *testing.T) {
 	}
 }
 
-// A JWT that is remembered must expire all the same.
+// A cached JWT must still expire.
 func TestRememberedJWTsExpire(t *testing.T) {
 	w := newJWTWorld(t, "")
 	jwt := w.jwt(t, w.at, claims{"exp": w.at.now().Add(time.Minute).Unix()})
@@ -245,8 +245,7 @@ func TestKeysRotate(t *testing.T) {
 	}
 }
 
-// Without any unknown key to make us ask, a withdrawn one is forgotten within
-// the hour.
+// If no unknown key causes a request, a withdrawn key is dropped within the hour.
 func TestWithdrawnKeysAreForgotten(t *testing.T) {
 	w := newJWTWorld(t, "")
 	jwt := w.jwt(t, w.at, claims{"exp": w.at.now().Add(24 * time.Hour).Unix()})
@@ -260,7 +259,7 @@ func TestWithdrawnKeysAreForgotten(t *testing.T) {
 	}
 }
 
-// An issuer that is away when its keys grow old is not missed.
+// If the issuer is down when its keys are old, they stay in use.
 func TestOldKeysOutliveAnIssuer(t *testing.T) {
 	w := newJWTWorld(t, "")
 	day := claims{"exp": w.at.now().Add(24 * time.Hour).Unix()}
@@ -316,7 +315,7 @@ func TestIssuerAwayAtFirst(t *testing.T) {
 					t.Fatalf("got %v", err)
 				}
 			}
-			if n := w.times("/.well-known/openid-configuration"); n > 5 { // some faults are redirects
+			if n := w.times("/.well-known/openid-configuration"); n > 5 { // more than one request, because some faults are redirects
 				t.Errorf("the issuer was asked %d times", n)
 			}
 			if _, err := w.guard.Caller(t.Context(), bearerOf(w.token)); err != nil {
@@ -340,7 +339,7 @@ func TestIssuerAwayAtFirst(t *testing.T) {
 	}
 }
 
-// Nothing listens at the issuer's address.
+// No server listens at the issuer's address.
 func TestNoIssuerAtAll(t *testing.T) {
 	w := newJWTWorld(t, "")
 	jwt := w.jwt(t, w.at, nil)
@@ -350,7 +349,7 @@ func TestNoIssuerAtAll(t *testing.T) {
 	}
 }
 
-// The pauses grow, so that an issuer that is coming up is not run down.
+// The pauses grow, so that a starting issuer is not overloaded.
 func TestPausesGrow(t *testing.T) {
 	w := newJWTWorld(t, "")
 	w.set(func() { w.fault = away })
@@ -361,14 +360,13 @@ func TestPausesGrow(t *testing.T) {
 		}
 		w.at.add(time.Second)
 	}
-	// 1, 2, 4, 8, 16 and then every 30 seconds.
+	// Pauses of 1, 2, 4, 8, 16 and then 30 seconds.
 	if n := w.times("/.well-known/openid-configuration"); n < 15 || n > 30 {
 		t.Errorf("asked %d times in ten minutes", n)
 	}
 }
 
-// Whoever sends tokens of their own making must not have us ask the issuer for
-// each.
+// Forged tokens must not cause a request to the issuer each.
 func TestForgedKeysDoNotReachTheIssuer(t *testing.T) {
 	w := newJWTWorld(t, "")
 	foreign := newIssuerServer(t)
@@ -389,8 +387,7 @@ func TestForgedKeysDoNotReachTheIssuer(t *testing.T) {
 	}
 }
 
-// Many who come at once ask the issuer once, and only the first signature is
-// checked.
+// Many concurrent calls cause one request to the issuer.
 func TestManyComeAtOnce(t *testing.T) {
 	w := newJWTWorld(t, "")
 	jwt := w.jwt(t, w.at, nil)
@@ -408,7 +405,7 @@ func TestManyComeAtOnce(t *testing.T) {
 	}
 }
 
-// Whoever gives up waiting for a slow issuer leaves at once.
+// A call returns at once when its context ends, even if the issuer is slow.
 func TestSlowIssuer(t *testing.T) {
 	w := newJWTWorld(t, "")
 	asked, stop := make(chan struct{}, 10), make(chan struct{})
@@ -436,8 +433,7 @@ func TestSlowIssuer(t *testing.T) {
 	}
 }
 
-// Close does not wait for an issuer that never answers, and lets those go that
-// do.
+// Close does not wait for an issuer that never answers, and ends the calls that wait for it.
 func TestCloseEndsQuestions(t *testing.T) {
 	is := newIssuerServer(t)
 	at := newClock()
@@ -461,7 +457,7 @@ func TestCloseEndsQuestions(t *testing.T) {
 	}
 }
 
-// Keys that come over a way that anyone may change are no keys.
+// Keys over plain HTTP are refused, because anyone on the way may change them.
 func TestKeysOverPlainHTTP(t *testing.T) {
 	for name, path := range map[string]string{"redirect": "/elsewhere", "keys": "/.well-known/openid-configuration"} {
 		t.Run(name, func(t *testing.T) {
@@ -485,7 +481,7 @@ func TestKeysOverPlainHTTP(t *testing.T) {
 	}
 }
 
-// A key set that is none must not make a good token a bad one.
+// An invalid key set must not make a valid token count as bad.
 func TestKeysThatAreNone(t *testing.T) {
 	w := newJWTWorld(t, "")
 	w.set(func() { w.plain = away })
@@ -521,7 +517,7 @@ func TestNamesByEmail(t *testing.T) {
 	}
 }
 
-// Without oidc in the file no JWT is looked into.
+// Without oidc in the file, no JWT is read.
 func TestNoIssuerInTheFile(t *testing.T) {
 	is := newIssuerServer(t)
 	at := newClock()
@@ -534,7 +530,7 @@ func TestNoIssuerInTheFile(t *testing.T) {
 	}
 }
 
-// Other algorithms than RS256 count if the issuer announces them.
+// Algorithms other than RS256 count if the issuer announces them.
 func TestAlgorithms(t *testing.T) {
 	for announced, want := range map[string]string{
 		"":                   "RS256",
@@ -560,7 +556,7 @@ func BenchmarkCallerJWT(b *testing.B) {
 	}
 }
 
-// BenchmarkVerify is what a JWT costs that is not remembered.
+// BenchmarkVerify measures the check of a JWT that is not cached.
 func BenchmarkVerify(b *testing.B) {
 	w := newJWTWorld(b, "")
 	w.addRSA(b, "rsa")

@@ -20,15 +20,13 @@ import (
 	"tidemill.dev/config"
 )
 
-// keysRest is how long the issuer is not asked for its keys again.
+// keysRest is the shortest time between two requests for the issuer's keys.
 const keysRest = 10 * time.Second
 
-// keyring stands between the library and the issuer's keys. The library asks
-// for them whenever it meets a token that none of those it has signed, as the
-// standard wants it; so anyone could have us ask the issuer as often as they
-// like, with tokens of their own making. Asked again soon, the keyring gives
-// the document it has, and the token is refused by that. An issuer that was
-// away is let alone for longer and longer.
+// keyring limits requests for the issuer's keys. As the standard requires, the library asks for
+// them at each token that no known key has signed. So with forged tokens, anyone could make us send
+// any number of requests. If asked again within keysRest, the keyring returns its last document,
+// and the token is refused. After failures, it waits longer and longer.
 type keyring struct {
 	next http.RoundTripper
 	now  func() time.Time
@@ -39,7 +37,7 @@ type keyring struct {
 	at   time.Time
 }
 
-// RoundTrip answers the library's question for the keys.
+// RoundTrip answers the library's request for the keys.
 func (k *keyring) RoundTrip(r *http.Request) (*http.Response, error) {
 	k.mu.Lock()
 	body, at := k.body, k.at
@@ -67,15 +65,14 @@ func (k *keyring) ask(r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return io.ReadAll(resp.Body) // bytes in memory, which a courier has brought
+	return io.ReadAll(resp.Body) // bytes in memory, from the courier
 }
 
-// page is a file's text, a line each, and where its tokens stand. It is changed
-// by whole lines, because whatever writes YAML anew loses blank lines, quotes
-// and the place of comments.
+// page is a file's text as lines, with its YAML tree. It is changed by whole lines, because a YAML
+// writer would lose blank lines, quotes and the places of comments.
 type page struct {
-	lines []string // with their ends
-	end   string   // of a line
+	lines []string // lines with their ends
+	end   string   // end of a line
 	root  *yaml.Node
 }
 
@@ -109,8 +106,8 @@ func isBlock(n *yaml.Node) bool {
 
 func (p *page) text() []byte { return []byte(strings.Join(p.lines, "")) }
 
-// find is a key of a mapping, its value, and the line of the next key, which is
-// the given one if there is none.
+// find returns a key of a mapping, its value, and the line of the next key, or end if there is
+// none.
 func find(in *yaml.Node, key string, end int) (k, v *yaml.Node, next int) {
 	for i := 0; i+1 < len(in.Content); i += 2 {
 		if in.Content[i].Value != key {
@@ -124,10 +121,10 @@ func find(in *yaml.Node, key string, end int) (k, v *yaml.Node, next int) {
 	return nil, nil, end
 }
 
-// tokens is where the tokens stand: their key, their value and the line behind.
+// tokens returns the key of the tokens, their value and the line after them.
 func (p *page) tokens() (k, v *yaml.Node, end int) { return find(p.root, "tokens", len(p.lines)+1) }
 
-// add puts an entry behind the others.
+// add adds an entry after the others.
 func (p *page) add(t config.Token) error {
 	key, tokens, end := p.tokens()
 	switch {
@@ -147,7 +144,7 @@ func (p *page) add(t config.Token) error {
 	return nil
 }
 
-// replace puts an entry where the one of its name stands.
+// replace replaces the entry of the same name.
 func (p *page) replace(t config.Token) error {
 	from, to, indent, err := p.place(t.Name)
 	if err != nil {
@@ -160,8 +157,8 @@ func (p *page) replace(t config.Token) error {
 	return nil
 }
 
-// remove takes an entry out, and the comment right above it, which would else
-// speak of the next one.
+// remove removes an entry, and the comment directly above it, which would otherwise be above the
+// next entry.
 func (p *page) remove(name string) error {
 	from, to, indent, err := p.place(name)
 	if err != nil {
@@ -170,14 +167,14 @@ func (p *page) remove(name string) error {
 	for from > 1 && strings.HasPrefix(p.lines[from-2], indent+"#") {
 		from--
 	}
-	if p.blank(from-1) && p.blank(to) { // one of the two that stood around it is enough
+	if p.blank(from-1) && p.blank(to) { // keep one of the blank lines around it
 		to++
 	}
 	p.lines = slices.Delete(p.lines, from-1, to-1)
 	return nil
 }
 
-// place is the lines of an entry, from one to before another.
+// place returns the lines of an entry, without the line to.
 func (p *page) place(name string) (from, to int, indent string, err error) {
 	_, tokens, end := p.tokens()
 	if !isBlock(tokens) {
@@ -188,8 +185,8 @@ func (p *page) place(name string) (from, to int, indent string, err error) {
 	return key.Line, max(p.behind(next, len(indent)+1), key.Line+1), indent, nil
 }
 
-// behind is the line behind what stands before another: blank lines, and
-// comments that are less indented than that, belong to what follows.
+// behind returns the line after the last content above a line. It skips blank lines and less
+// indented comments, because they belong to the following content.
 func (p *page) behind(line, indent int) int {
 	for line > 1 {
 		above := strings.TrimRight(p.lines[line-2], "\r\n\t ")
@@ -206,17 +203,17 @@ func (p *page) blank(line int) bool {
 	return line <= len(p.lines) && strings.TrimSpace(p.lines[line-1]) == ""
 }
 
-// insert puts lines before one, which counts from 1.
+// insert inserts lines before a line; lines count from 1.
 func (p *page) insert(before int, lines []string) {
 	for i, l := range lines {
 		p.lines = slices.Insert(p.lines, before-1+i, l+p.end)
 	}
 }
 
-// column is the space before a key in its line.
+// column returns the space before a key in its line.
 func column(key *yaml.Node) string { return strings.Repeat(" ", key.Column-1) }
 
-// step is how much deeper than their name what is said of a token stands.
+// step returns the indentation of a token's fields relative to its name.
 func (p *page) step(tokens *yaml.Node, indent string) string {
 	for i := 1; i < len(tokens.Content); i += 2 {
 		if v := tokens.Content[i]; isBlock(v) && len(v.Content) > 0 && v.Column-1 > len(indent) {
@@ -227,7 +224,7 @@ func (p *page) step(tokens *yaml.Node, indent string) string {
 }
 
 const (
-	// askWithin bounds one question to the issuer, redirects included.
+	// askWithin is the timeout of one request to the issuer, redirects included.
 	askWithin = 5 * time.Second
 	maxAnswer = 1 << 20
 )
@@ -238,13 +235,11 @@ var (
 	errText  = errors.New("its answer is no JSON")
 )
 
-// courier brings the issuer's documents. The library that reads them asks
-// without a deadline and takes answers of any length, so both are bounded here.
-// An answer that is no JSON document is an error: whatever it is, the issuer
-// cannot be asked.
+// courier fetches the issuer's documents. The library has no deadline and accepts answers of any
+// length, so courier limits both. An answer that is not JSON counts as an unreachable issuer.
 type courier struct {
 	client *http.Client
-	done   <-chan struct{} // closed when the guard is
+	done   <-chan struct{} // closed together with the guard
 }
 
 func newCourier(client *http.Client, done <-chan struct{}) *courier {
@@ -261,8 +256,7 @@ func newCourier(client *http.Client, done <-chan struct{}) *courier {
 	return &courier{client: &own, done: done}
 }
 
-// RoundTrip asks a question, following redirects. Its errors are
-// [ErrIssuerAway].
+// RoundTrip sends a request and follows redirects. Its errors are [ErrIssuerAway].
 func (c *courier) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, err := c.bring(r)
 	if err != nil {
@@ -308,10 +302,10 @@ func answer(r *http.Request, body []byte) *http.Response {
 	}
 }
 
-// maxSubject bounds the name that a JWT gives.
+// maxSubject limits the name in a JWT.
 const maxSubject = 256
 
-// claimGrant is what those may do whose claim is, or holds, a value.
+// claimGrant is the grant of callers whose claim is, or contains, a value.
 type claimGrant struct {
 	claim, value string
 	grant        grant
@@ -325,8 +319,7 @@ func claimGrants(o *config.OIDC) []claimGrant {
 	return all
 }
 
-// identify makes a caller of a verified JWT's claims. One whom no claim gives a
-// role is known and may do nothing.
+// identify returns the caller of a verified JWT. If no claim gives it a role, it has no rights.
 func (b *book) identify(token *oidc.IDToken) (*Caller, error) {
 	var claims map[string]any
 	if err := token.Claims(&claims); err != nil {
@@ -337,7 +330,7 @@ func (b *book) identify(token *oidc.IDToken) (*Caller, error) {
 		return nil, fmt.Errorf("%w: %w", ErrBadToken, err)
 	}
 	if b.tokens[name] {
-		// Else whoever may choose their name at the issuer could act in another's.
+		// Otherwise a user who can choose a name at the issuer could act under the name of a token.
 		return nil, fmt.Errorf("%w: its claim %s is %s, which is the name of a token in the access file", ErrBadToken, b.oidc.Name, clip(name))
 	}
 	c := &Caller{name: name}
@@ -349,7 +342,7 @@ func (b *book) identify(token *oidc.IDToken) (*Caller, error) {
 	return c, nil
 }
 
-// nameIn is the claim that becomes authid.
+// nameIn returns the claim that becomes authid.
 func nameIn(claims map[string]any, claim string) (string, error) {
 	name, ok := claims[claim].(string)
 	switch {
@@ -365,11 +358,11 @@ func nameIn(claims map[string]any, claim string) (string, error) {
 	return name, nil
 }
 
-// unverified is an issuer that says so; many say nothing. Some write booleans
-// as texts.
+// unverified reports whether the issuer says that the email is not verified. Many issuers say
+// nothing, and some write booleans as texts.
 func unverified(claim any) bool { return claim == false || claim == "false" }
 
-// holds reports whether a claim is a text or a list that holds it.
+// holds reports whether a claim is a value or a list that contains it.
 func holds(claim any, value string) bool {
 	if list, ok := claim.([]any); ok {
 		for _, item := range list {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// keepOwner gives a file to who has another: a file that root has changed must
-// still be readable for the gateway.
+// keepOwner gives a file the owner of another file, so that the gateway can still read a file that
+// root has changed.
 func keepOwner(f *os.File, of fs.FileInfo) error {
 	owner, ok := of.Sys().(*syscall.Stat_t)
 	if !ok || int(owner.Uid) == os.Geteuid() && int(owner.Gid) == os.Getegid() {

@@ -24,7 +24,7 @@ func TestTokens(t *testing.T) {
 	if c, err := g.Caller(t.Context(), bearerOf(late)); err != nil || c.Name() != "late" {
 		t.Errorf("%+v, %v", c, err)
 	}
-	at.add(16*time.Hour - time.Second) // a second before midnight
+	at.add(16*time.Hour - time.Second) // one second before midnight
 	if _, err := g.Caller(t.Context(), bearerOf(late)); err != nil {
 		t.Error(err)
 	}

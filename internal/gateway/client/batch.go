@@ -14,16 +14,16 @@ import (
 
 const batchType = "application/cloudevents-batch+json"
 
-// batch is events on their way in one request.
+// batch holds the events of one request.
 type batch struct {
 	body   []byte // a JSON array without its end
 	events []pending
 }
 
-// pending is an event that has no answer yet.
+// pending is an event without an answer.
 type pending struct {
 	id         string
-	start, end int // of its JSON in the body
+	start, end int // range of its JSON in the body
 	done       func(Receipt, error)
 }
 
@@ -42,7 +42,7 @@ func (b *batch) comma() {
 	b.body = append(b.body, ',')
 }
 
-// some is a batch of a few of this one's events, in their order.
+// some returns a batch with some of the events, in their order.
 func (b *batch) some(events []pending) *batch {
 	s := &batch{}
 	for _, e := range events {
@@ -54,15 +54,15 @@ func (b *batch) some(events []pending) *batch {
 	return s
 }
 
-// fail gives all events one answer.
+// fail answers all events with an error.
 func (b *batch) fail(stream string, err error) {
 	for _, e := range b.events {
 		e.done(Receipt{}, ofEvent(stream, e.id, err))
 	}
 }
 
-// send asks until every event has an answer that stays. Only those that have
-// none are sent again, in their order.
+// send sends the batch until every event has a final answer. It repeats only events without one, in
+// their order.
 func (p *patience) send(ctx context.Context, stream string, b *batch) {
 	path, err := toStream(stream)
 	if err != nil {
@@ -90,15 +90,15 @@ func (p *patience) send(ctx context.Context, stream string, b *batch) {
 	}
 }
 
-// halve passes a limit below ours: of the gateway, or of what stands before it.
+// halve sends a batch that is too large for the gateway or a proxy in two halves.
 func (p *patience) halve(ctx context.Context, stream string, b *batch) {
 	middle := len(b.events) / 2
 	p.send(ctx, stream, b.some(b.events[:middle]))
 	p.send(ctx, stream, b.some(b.events[middle:]))
 }
 
-// settle hands the answers out. What is left is to be tried again, and its time
-// to wait is over.
+// settle delivers the final answers. It returns the events to send again, after the pause before
+// the next try.
 func (p *patience) settle(ctx context.Context, stream string, b *batch, answers []api.Answer, after time.Duration) *batch {
 	var again []pending
 	var last error
@@ -124,7 +124,7 @@ func (p *patience) settle(ctx context.Context, stream string, b *batch, answers 
 	return rest
 }
 
-// answersOf finds the events' answers in a success and in a refusal alike.
+// answersOf returns the events' answers from a success or a problem.
 func (g *Gateway) answersOf(a answer, events int) ([]api.Answer, error) {
 	var answers []api.Answer
 	if p, ok := problemOf(a); ok {
@@ -144,7 +144,7 @@ func (g *Gateway) answersOf(a answer, events int) ([]api.Answer, error) {
 	return nil, g.fault(a)
 }
 
-// outcome is one event's answer as a receipt or an error.
+// outcome turns one event's answer into a receipt or an error.
 func outcome(a api.Answer) (Receipt, error) {
 	switch {
 	case a.Status == http.StatusAccepted && a.Repeated:
@@ -159,34 +159,34 @@ func outcome(a api.Answer) (Receipt, error) {
 	return Receipt{}, fmt.Errorf("the gateway answered %s and nothing more", statusText(a.Status))
 }
 
-// What one request carries. Larger ones gain nothing and wait longer for their
-// answer; the gateway's limits, and those of most proxies, are above.
+// The limits of one request. Larger requests are not faster and wait longer for their answer. The
+// limits of the gateway and of most proxies are higher.
 const (
 	batchEvents = 2000
 	batchBytes  = 768 << 10
 )
 
-// Batcher publishes many events in batches. One is under way at a time, so that
-// all events stay in order, and the next fills meanwhile: a slow caller's events
-// go alone, a fast one's in full batches. It is safe for concurrent use.
+// Batcher publishes many events in batches. One request runs at a time, so that all events stay in
+// order, and the next batch fills during it. So the events of a slow caller are sent alone, and
+// those of a fast caller in full batches. It is safe for concurrent use.
 type Batcher struct {
 	g      *Gateway
 	stream string
 
 	mu      sync.Mutex
 	filling *batch
-	busy    bool          // a batch is under way
-	moved   chan struct{} // closed and replaced each time that there is more room or less under way
+	busy    bool          // true while a request runs
+	moved   chan struct{} // closed and replaced each time that a batch is taken or ends
 	wake    chan struct{}
 	closed  bool
 
-	ctx     context.Context // of the requests; ended by Close
+	ctx     context.Context // context of the requests; ended by Close
 	stop    context.CancelCauseFunc
 	running sync.WaitGroup
 }
 
-// Batcher publishes to a stream, or, if it is empty, each event to the home of
-// its type. Close it.
+// Batcher returns a Batcher that publishes to a stream, or, if stream is empty, each event to the
+// stream of its type. The caller must call Close.
 func (g *Gateway) Batcher(stream string) *Batcher {
 	b := &Batcher{g: g, stream: stream, filling: &batch{}, moved: make(chan struct{}), wake: make(chan struct{}, 1)}
 	b.ctx, b.stop = context.WithCancelCause(context.Background())
@@ -194,9 +194,9 @@ func (g *Gateway) Batcher(stream string) *Batcher {
 	return b
 }
 
-// Send hands an event over and returns; it waits only while the next batch is
-// full, as long as the context allows. The event's bytes are copied. done is
-// called once, from another goroutine or this one, and must not block.
+// Send adds an event to the next batch and returns. It waits only while that batch is full, until
+// the context ends. The event's bytes are copied. done is called once, from any goroutine, and must
+// not block.
 func (b *Batcher) Send(ctx context.Context, v *broker.View, done func(Receipt, error)) {
 	err := v.Validate()
 	if err == nil {
@@ -221,7 +221,7 @@ func (b *Batcher) put(ctx context.Context, v *broker.View, done func(Receipt, er
 	}
 }
 
-// tryPut gives what to wait for if the batch is full.
+// tryPut adds an event, or returns a channel to wait on if the batch is full.
 func (b *Batcher) tryPut(v *broker.View, done func(Receipt, error)) (moved <-chan struct{}, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -252,7 +252,7 @@ func (b *Batcher) run() {
 	}
 }
 
-// take is the next batch, nil if there is none: then nothing is under way.
+// take returns the next batch; nil if there is none.
 func (b *Batcher) take() *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -266,7 +266,7 @@ func (b *Batcher) take() *batch {
 	return full
 }
 
-// Flush waits until every event that was sent has its answer.
+// Flush waits until every event has its answer.
 func (b *Batcher) Flush(ctx context.Context) error {
 	for {
 		b.mu.Lock()
@@ -283,8 +283,8 @@ func (b *Batcher) Flush(ctx context.Context) error {
 	}
 }
 
-// Close flushes, as long as the context allows, and ends the batcher. Events
-// that have no answer by then get an error.
+// Close flushes until the context ends, and ends the batcher. Events without an answer by then get
+// an error.
 func (b *Batcher) Close(ctx context.Context) error {
 	b.mu.Lock()
 	b.closed = true

@@ -18,15 +18,14 @@ import (
 	"tidemill.dev/broker"
 )
 
-// shelf is a gateway's stream in memory: it keeps what it takes, in order, and
-// knows what was there before.
+// shelf is a gateway's stream in memory: it keeps its events in order and recognises repeats.
 type shelf struct {
 	mu     sync.Mutex
 	kept   []string
 	asked  []int                        // events in each request
 	refuse func(id string) *api.Problem // called with the lock held
 	most   int                          // events in a request
-	slow   time.Duration                // each takes so long
+	slow   time.Duration                // duration of each request
 }
 
 func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -36,7 +35,7 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		told(slug(api.InvalidEvent, 400, fmt.Sprint(err)))(w, r)
 		return
 	}
-	time.Sleep(s.slow) // in a bubble: until nobody can send any more
+	time.Sleep(s.slow) // virtual time: the batch fills first
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = append(s.asked, len(events))
@@ -75,7 +74,7 @@ func (s *shelf) take(id string) api.Answer {
 	return api.Answer{ID: id, Status: 202, Position: &api.Position{Stream: "events", Offset: int64(len(s.kept) - 1)}}
 }
 
-// answers collects what became of each event.
+// answers collects the result of each event.
 type answers struct {
 	mu       sync.Mutex
 	receipts map[string]Receipt
@@ -123,7 +122,7 @@ func TestBatchesKeepTheOrder(t *testing.T) {
 		if len(s.kept) != n || !slices.IsSorted(s.kept) || len(a.receipts) != n || !slices.IsSorted(a.order) {
 			t.Errorf("%d are there, %d have a receipt", len(s.kept), len(a.receipts))
 		}
-		if len(s.asked) > 5 { // the first takes what there is when it begins, and while it is under way the next fills
+		if len(s.asked) > 5 { // the first request takes the events so far, and the next batch fills during it
 			t.Errorf("%d requests: %v", len(s.asked), s.asked)
 		}
 		if at := a.receipts["000007"]; at.Offset != 7 || at.Stream != "events" {
@@ -132,7 +131,8 @@ func TestBatchesKeepTheOrder(t *testing.T) {
 	})
 }
 
-// Only what failed is sent again, in its order, and what stays refused is told.
+// Only events with a temporary failure are sent again, in their order; permanent errors are
+// reported.
 func TestABatchTriesAgainWhatPasses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestABatchTriesAgainWhatPasses(t *testing.T) {
 	})
 }
 
-// An answer that was lost on the way doubles nothing: the ids are the same.
+// After a lost answer, no event is stored twice, because the ids are the same.
 func TestALostAnswerDoublesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -252,7 +252,7 @@ func TestABatchesPatienceEnds(t *testing.T) {
 	}
 }
 
-// A batcher that is closed before its answers has an answer for every event.
+// A batcher that is closed early answers every event with a result or an error.
 func TestCloseAbandonsNothingInSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -16,19 +16,18 @@ import (
 
 const (
 	pageOfFiles  = 10_000
-	commitWithin = 10 * time.Minute // of half a million changes, to a store that is far away
+	commitWithin = 10 * time.Minute // enough for half a million changes and a distant store
 )
 
-// Carrier moves objects to and from the gateway.
+// Carrier returns a client that moves objects to and from the gateway.
 func (g *Gateway) Carrier() *transfer.Client {
 	return &transfer.Client{Base: g.base.JoinPath("api", "v1", "data").String(), HTTP: g.client, Sign: func(r *http.Request) {
-		// Without a token the gateway says that there is none, which is what there is to say.
+		// Without a token, the gateway's answer says that it is missing.
 		_ = g.sign(r.Header)
 	}}
 }
 
-// Commit commits changes to a branch. The request's name makes it one commit,
-// however often it is said.
+// Commit commits changes to a branch. The request's name makes repeated calls one commit.
 func (g *Gateway) Commit(ctx context.Context, asked api.CommitAsked, changes []api.Change) (done api.Committed, err error) {
 	what := "commit to dataset " + asked.Dataset
 	var body bytes.Buffer
@@ -47,13 +46,13 @@ func (g *Gateway) Commit(ctx context.Context, asked api.CommitAsked, changes []a
 	return done, g.read(what, a, err, &done)
 }
 
-// Datasets are those whose names begin so.
+// Datasets returns the datasets whose names begin with prefix.
 func (g *Gateway) Datasets(ctx context.Context, prefix string) (all api.Datasets, err error) {
 	err = g.get(ctx, "list the datasets", &all, filled("prefix", prefix), "data", "datasets")
 	return all, err
 }
 
-// CommitAt is the head of a branch, or a commit by the beginning of its id.
+// CommitAt returns the head of a branch, or a commit by the beginning of its id.
 func (g *Gateway) CommitAt(ctx context.Context, dataset, at string) (c api.Commit, err error) {
 	err = g.get(ctx, "look up dataset "+dataset, &c, filled("dataset", dataset, "at", at), "data", "commit")
 	return c, err
@@ -75,12 +74,12 @@ func (g *Gateway) Files(ctx context.Context, dataset, at, path string, fn func(a
 		if page.Next == "" {
 			return page.Commit, nil
 		}
-		query.Set("at", page.Commit.ID) // a branch may go on meanwhile
+		query.Set("at", page.Commit.ID) // the branch may get a new commit between pages
 		query.Set("after", page.Next)
 	}
 }
 
-// Commits are the newest of a branch.
+// Commits returns the newest commits of a branch.
 func (g *Gateway) Commits(ctx context.Context, dataset, branch string, limit int) (all api.Log, err error) {
 	err = g.get(ctx, "list the commits of dataset "+dataset, &all, filled("dataset", dataset, "branch", branch, "limit", strconv.Itoa(limit)), "data", "log")
 	return all, err
@@ -114,8 +113,7 @@ func (g *Gateway) Branch(ctx context.Context, asked api.BranchAsked) (done api.B
 	return done, err
 }
 
-// Collect removes what nothing reaches. It asks once, and waits as long as it
-// takes.
+// Collect removes unreferenced objects. It asks once, and waits without a limit.
 func (g *Gateway) Collect(ctx context.Context, asked api.CollectAsked) (done api.Collected, err error) {
 	r, err := asking(asked, "data", "gc")
 	if err != nil {
@@ -125,7 +123,7 @@ func (g *Gateway) Collect(ctx context.Context, asked api.CollectAsked) (done api
 	return done, g.read("collect what nothing reaches", a, err, &done)
 }
 
-// filled is a query of those that are not empty.
+// filled returns a query of the pairs with a value.
 func filled(pairs ...string) url.Values {
 	query := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -136,12 +134,12 @@ func filled(pairs ...string) url.Values {
 	return query
 }
 
-// ForgetKey asks that a key be forgotten, or what that would take away.
+// ForgetKey asks to forget a key, or what that would delete.
 func (g *Gateway) ForgetKey(ctx context.Context, named Asking, ask api.KeyAsked) (end api.KeyEnd, err error) {
 	return end, g.postNamed(ctx, named, "forget the key", ask, &end, "keys", "forget")
 }
 
-// ForgottenKey is how far the end of a key has come.
+// ForgottenKey returns the progress of forgetting a key.
 func (g *Gateway) ForgottenKey(ctx context.Context, id string) (end api.KeyEnd, err error) {
 	return end, g.get(ctx, "look for the receipt", &end, nil, "keys", "forgotten", id)
 }

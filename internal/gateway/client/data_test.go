@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// A commit that nobody answered is said again as it was, under the same name.
+// A commit without an answer is repeated with the same name and content.
 func TestACommitIsSaidAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var bodies []string
@@ -33,7 +33,7 @@ func TestACommitIsSaidAgain(t *testing.T) {
 	})
 }
 
-// The pages of a branch are of the commit that the first of them was of.
+// All pages of a branch show the commit of the first page.
 func TestPagesAreOfOneCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string

@@ -11,29 +11,28 @@ import (
 	"tidemill.dev/api"
 )
 
-// Triggers are those of the config, as they stand now.
+// Triggers returns the triggers of the config and their state.
 func (g *Gateway) Triggers(ctx context.Context) (all api.Triggers, err error) {
 	return all, g.get(ctx, "list the triggers", &all, nil, "triggers")
 }
 
-// Trigger is one of them.
+// Trigger returns one trigger.
 func (g *Gateway) Trigger(ctx context.Context, name string) (t api.Trigger, err error) {
 	return t, g.get(ctx, "show trigger "+name, &t, nil, "triggers", name)
 }
 
-// PauseTrigger lets a trigger's events wait.
+// PauseTrigger pauses a trigger, so that its events wait.
 func (g *Gateway) PauseTrigger(ctx context.Context, name string) (done api.TriggerDone, err error) {
 	return done, g.post(ctx, "pause trigger "+name, nil, &done, "triggers", name, "pause")
 }
 
-// ResumeTrigger ends it.
+// ResumeTrigger ends a pause.
 func (g *Gateway) ResumeTrigger(ctx context.Context, name string) (done api.TriggerDone, err error) {
 	return done, g.post(ctx, "resume trigger "+name, nil, &done, "triggers", name, "resume")
 }
 
-// ReplayTrigger sends a past range to a trigger again. It asks once: between two
-// tries the stream would have gone on, and the second would ask for another
-// range.
+// ReplayTrigger sends a past range to a trigger again. It asks once, because the stream grows
+// between two tries, so the second would mean another range.
 func (g *Gateway) ReplayTrigger(ctx context.Context, name string, ask api.ReplayAsk) (done api.ReplayDone, err error) {
 	what := "replay trigger " + name
 	r, err := asking(ask, "triggers", name, "replay")
@@ -46,8 +45,8 @@ func (g *Gateway) ReplayTrigger(ctx context.Context, name string, ask api.Replay
 	return done, g.read(what, a, err, &done)
 }
 
-// DeadLetters are the open dead letters that are meant, newest first, a page at
-// a time. The selection's ids count for nothing.
+// DeadLetters returns a page of the selected open dead letters, newest first. It ignores the
+// selection's ids.
 func (g *Gateway) DeadLetters(ctx context.Context, s api.LetterSelection, limit int, cursor string) (page api.DeadLetters, err error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}}
 	for name, value := range map[string]string{"trigger": s.Trigger, "reason": s.Reason, "type": s.Type, "key": s.Key, "stream": s.Stream,
@@ -59,13 +58,13 @@ func (g *Gateway) DeadLetters(ctx context.Context, s api.LetterSelection, limit 
 	return page, g.get(ctx, "list the dead letters", &page, query, "dead-letters")
 }
 
-// DeadLetter is all that is known of one dead letter. The beginning of an id
-// will do for one that is open.
+// DeadLetter returns one dead letter with all details. For an open one, the beginning of its id is
+// enough.
 func (g *Gateway) DeadLetter(ctx context.Context, id string) (whole api.WholeLetter, err error) {
 	return whole, g.get(ctx, "show dead letter "+id, &whole, nil, "dead-letters", id)
 }
 
-// ReplayLetters has dead letters delivered after all.
+// ReplayLetters delivers dead letters again.
 func (g *Gateway) ReplayLetters(ctx context.Context, ask api.LetterAsk) (done api.LetterDone, err error) {
 	return done, g.post(ctx, "replay dead letters", ask, &done, "dead-letters", "replay")
 }
@@ -80,8 +79,8 @@ func (g *Gateway) get(ctx context.Context, what string, to any, query url.Values
 	return g.read(what, a, err, to)
 }
 
-// post asks until there is an answer that stays: what is asked for twice here is
-// done once.
+// post asks until there is a final answer. Its requests have no further effect when they are
+// repeated.
 func (g *Gateway) post(ctx context.Context, what string, body, to any, path ...string) error {
 	r, err := asking(body, path...)
 	if err != nil {
@@ -112,19 +111,19 @@ func (g *Gateway) read(what string, a answer, err error, to any) error {
 	return nil
 }
 
-// Schedules are those of the config, as they stand now.
+// Schedules returns the schedules of the config and their state.
 func (g *Gateway) Schedules(ctx context.Context) (all api.Schedules, err error) {
 	err = g.get(ctx, "list the schedules", &all, nil, "schedules")
 	return all, err
 }
 
-// PauseSchedule has a schedule not tick.
+// PauseSchedule stops the ticks of a schedule.
 func (g *Gateway) PauseSchedule(ctx context.Context, name string) (done api.ScheduleDone, err error) {
 	err = g.post(ctx, "pause schedule "+name, nil, &done, "schedules", name, "pause")
 	return done, err
 }
 
-// ResumeSchedule ends that.
+// ResumeSchedule ends a pause.
 func (g *Gateway) ResumeSchedule(ctx context.Context, name string) (done api.ScheduleDone, err error) {
 	err = g.post(ctx, "resume schedule "+name, nil, &done, "schedules", name, "resume")
 	return done, err

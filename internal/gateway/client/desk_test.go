@@ -12,7 +12,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// asIs answers with a text, and notes what was asked.
+// asIs answers with a text, and records the requests.
 func asIs(text string, asked *[]string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

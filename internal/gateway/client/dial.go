@@ -22,25 +22,25 @@ import (
 )
 
 const (
-	defaultTimeout = 2 * time.Minute // as long as a producer tries an event
+	defaultTimeout = 2 * time.Minute // same as a producer's timeout for an event
 	knockWithin    = 10 * time.Second
 	connectWithin  = 10 * time.Second
-	waysKept       = 8 // connections, for who asks for several things at once
+	waysKept       = 8 // idle connections, for callers with parallel requests
 	agent          = "tidemill"
 )
 
-// Options say where the gateway is.
+// Options configure a Gateway.
 type Options struct {
-	URL string // such as https://tidemill.example; a path before ours may follow
-	// Token is asked for before each request, so that a file that is replaced
-	// counts at once. Nil sends none.
+	URL string // URL such as https://tidemill.example, perhaps with a path prefix
+	// Token is called before each request, so that a replaced file counts at once. If nil, no token
+	// is sent.
 	Token   func() (config.Secret, error)
-	CAFile  string        // PEM with the CAs to trust, instead of the system's
-	Timeout time.Duration // how long an event is tried; 2 minutes
+	CAFile  string        // PEM file of trusted CAs, instead of the system's
+	Timeout time.Duration // time for which an event is tried; 0 for 2 minutes
 	Logger  *slog.Logger
 }
 
-// Gateway is a gateway that has answered once. It is safe for concurrent use.
+// Gateway is a client of a gateway that has answered once. It is safe for concurrent use.
 type Gateway struct {
 	base    *url.URL
 	token   func() (config.Secret, error)
@@ -50,8 +50,8 @@ type Gateway struct {
 	trouble atomic.Pointer[error]
 }
 
-// Dial finds the gateway and knocks once: an address with a slip in it shall be
-// told now, and not after two minutes of retries.
+// Dial connects to the gateway and sends one request, so that a wrong address is reported at once
+// and not after two minutes of retries.
 func Dial(ctx context.Context, o Options) (*Gateway, error) {
 	g, err := open(o)
 	if err != nil {
@@ -84,15 +84,14 @@ func open(o Options) (*Gateway, error) {
 	return g, g.mayTell()
 }
 
-// stay follows no redirect: a POST would become a GET on the way, and the token
-// would go to whom nobody named.
+// stay follows no redirect, because a POST would become a GET, and the token would go to an address
+// that the user did not name.
 func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// URL is where the gateway is.
+// URL returns the URL of the gateway.
 func (g *Gateway) URL() string { return g.base.String() }
 
-// Trouble is what the last try met, if it is to be tried again; nil if it was
-// answered, or if nothing has come yet.
+// Trouble returns the error of the last try if it is being retried; else nil.
 func (g *Gateway) Trouble() error {
 	if err := g.trouble.Load(); err != nil {
 		return *err
@@ -100,11 +99,10 @@ func (g *Gateway) Trouble() error {
 	return nil
 }
 
-// Close lets the connections go.
+// Close closes the idle connections.
 func (g *Gateway) Close() { g.client.CloseIdleConnections() }
 
-// knock accepts whatever answer comes, as long as one does: what stands in
-// front of a gateway may well hide the page that it asks for.
+// knock accepts any answer, because a proxy before the gateway may hide /healthz.
 func (g *Gateway) knock(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, knockWithin)
 	defer cancel()
@@ -121,7 +119,7 @@ func (g *Gateway) knock(ctx context.Context) error {
 	return nil
 }
 
-// parseURL repeats nothing of a URL that holds a password.
+// parseURL reads the gateway's URL. Its errors do not repeat a URL with a password.
 func parseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimSpace(text))
 	switch {
@@ -137,13 +135,13 @@ func parseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// isOurs tells a path that a gateway serves from one that stands before it.
+// isOurs reports whether a path is a route of the gateway. Such a path cannot be a proxy's prefix.
 func isOurs(path string) bool {
 	path = strings.TrimRight(path, "/")
 	return path == "/events" || path == "/streams" || strings.HasPrefix(path, "/streams/") || strings.HasPrefix(path+"/", "/api/v1/")
 }
 
-// plain is a transport's error without the method and the URL around it.
+// plain removes the method and the URL from a transport's error.
 func plain(err error) error {
 	var outer *url.Error
 	if errors.As(err, &outer) {
@@ -158,8 +156,8 @@ func newTransport(caFile string) (*http.Transport, error) {
 		DialContext:         (&net.Dialer{Timeout: connectWithin}).DialContext,
 		TLSHandshakeTimeout: connectWithin,
 		MaxIdleConnsPerHost: waysKept,
-		IdleConnTimeout:     time.Minute, // shorter than what servers and balancers allow
-		DisableCompression:  true,        // a packed tail would wait for its block to fill
+		IdleConnTimeout:     time.Minute, // shorter than the idle timeouts of servers and load balancers
+		DisableCompression:  true,        // compressed events of a tail would be delayed until a block is full
 		ForceAttemptHTTP2:   true,
 	}
 	if caFile == "" {
@@ -177,8 +175,8 @@ func newTransport(caFile string) (*http.Transport, error) {
 	return t, nil
 }
 
-// mayTell refuses to tell a token to whoever listens on the way. There is no
-// flag against it: a token that was overheard once is everybody's.
+// mayTell returns an error if a token would be sent unencrypted to another machine. No flag
+// switches it off, because a token that was read once on the way is lost.
 func (g *Gateway) mayTell() error {
 	if g.token == nil || g.base.Scheme == "https" || loopback(g.base.Hostname()) {
 		return nil
@@ -196,8 +194,8 @@ func loopback(host string) bool {
 
 var errToken = errors.New("read the token")
 
-// sign puts the token on a request. A file that cannot be read any more leaves
-// the token it last held: it may be being replaced in this moment.
+// sign adds the token to a request. If its file cannot be read, the last token is used, because the
+// file may just be being replaced.
 func (g *Gateway) sign(h http.Header) error {
 	if g.token == nil {
 		return nil
@@ -219,7 +217,8 @@ func (g *Gateway) sign(h http.Header) error {
 	return nil
 }
 
-// sendable keeps net/http from refusing a header by repeating its value.
+// sendable reports whether a token is valid in a header. net/http's error for an invalid header
+// would contain the token.
 func sendable(token config.Secret) bool {
 	return !strings.ContainsFunc(token.Reveal(), func(r rune) bool { return r <= ' ' || r >= 0x7f })
 }

@@ -97,7 +97,7 @@ func TestDialTellsThatNobodyIsThere(t *testing.T) {
 	}
 }
 
-// nobodys is an address where nobody can listen, for a connection has it.
+// nobodys returns an address without a listener; a connection occupies it.
 func nobodys(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -113,7 +113,7 @@ func nobodys(t *testing.T) string {
 	return c.LocalAddr().String()
 }
 
-// dial dials again where a busy machine was too slow for a handshake.
+// dial repeats Dial if a busy machine was too slow for a handshake.
 func dial(t *testing.T, o Options) (*Gateway, error) {
 	t.Helper()
 	for {
@@ -127,7 +127,7 @@ func dial(t *testing.T, o Options) (*Gateway, error) {
 func TestDialTrustsWhomItIsTold(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(stored("events/0/0"))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // a handshake that is meant to fail
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // no log of the failing handshake
 	server.StartTLS()
 	defer server.Close()
 	if _, err := dial(t, Options{URL: server.URL}); err == nil || !strings.Contains(err.Error(), "certificate") {

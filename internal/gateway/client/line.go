@@ -22,41 +22,39 @@ import (
 )
 
 const (
-	// silence is how long a connection may bring nothing: three of the comments
-	// that the gateway sends to keep it alive.
+	// silence is how long a connection may stay silent: three intervals of the gateway's keep-alive
+	// comments.
 	silence = 45 * time.Second
 
-	// longestAsked is how long a gateway can have a tail wait before it comes
-	// back. Whatever asks for more means no reader well.
+	// longestAsked limits the pause that a gateway may request before a tail reconnects.
 	longestAsked = 30 * time.Second
 
 	eventStreamType = "text/event-stream"
 	eventEnd        = "end"
 )
 
-// line is a tail's connection, which may break and be made again.
+// line is the connection of a tail. It reconnects after a break.
 type line struct {
 	t      *Tail
 	stream *eventStream
-	hangUp func() // ends the connection; harmless where there is none
+	hangUp func() // ends the connection, if there is one
 
 	lastID string
 	seen   int
 	wait   backoff
-	away   bool // and the caller has been told
+	away   bool // whether the caller knows that the gateway is away
 }
 
-// awayError is a fault that passes: the gateway restarts, or the network does.
+// awayError is a temporary failure, such as a restart of the gateway.
 type awayError struct {
 	error
-	after time.Duration // as the gateway wants it
+	after time.Duration // pause that the gateway asks for
 }
 
-// Unwrap is the fault.
+// Unwrap returns the failure.
 func (e *awayError) Unwrap() error { return e.error }
 
-// open makes the first connection. It is not tried for ever: what never worked
-// may be another's address, or another's trouble.
+// open makes the first connection. It does not try for ever, because the address may be wrong.
 func (l *line) open() error {
 	p := l.t.g.reading()
 	for {
@@ -73,10 +71,10 @@ func (l *line) open() error {
 	}
 }
 
-// run reads until the end or a fault that stays, which it returns.
+// run reads until the end or a permanent error, which it returns.
 func (l *line) run() error {
 	defer func() { l.hangUp() }()
-	var err error // of the connection
+	var err error // error of the last connection
 	for {
 		if err == nil {
 			if err = l.read(); errors.Is(err, errEnd) {
@@ -105,8 +103,8 @@ func passes(err error) bool {
 	return errors.As(err, &away)
 }
 
-// tell has Next say once that the gateway has gone, and once that it is back. A
-// cut that the next call mends is not worth a word.
+// tell makes Next report once that the gateway is away, and once that it is back. A break is not
+// reported if the next call succeeds.
 func (l *line) tell(err error) {
 	if gone := err != nil; gone != l.away {
 		l.away = gone
@@ -114,8 +112,7 @@ func (l *line) tell(err error) {
 	}
 }
 
-// pause comes before each new call: short after a cut, longer while nobody
-// answers.
+// pause waits before a new call: shortly after a break, longer while the gateway does not answer.
 func (l *line) pause(err error) {
 	d := l.wait.next(0)
 	var away *awayError
@@ -126,8 +123,7 @@ func (l *line) pause(err error) {
 	_ = retry.Sleep(l.t.ctx, d)
 }
 
-// connect asks for what is behind the last event that came whole, and waits so
-// long for the answer.
+// connect asks for the events after the last complete one, and waits at most within for the answer.
 func (l *line) connect(within time.Duration) error {
 	ctx, cancel := context.WithCancel(l.t.ctx)
 	quiet := time.AfterFunc(within, cancel)
@@ -184,13 +180,13 @@ func (l *line) refused(res *http.Response) error {
 	return err
 }
 
-// alive is a body that hangs up when nothing has come for too long.
+// alive is a body whose connection ends after a long silence.
 type alive struct {
 	io.Reader
 	quiet *time.Timer
 }
 
-// Read reads, and has heard something.
+// Read reads and resets the timer of the silence.
 func (a *alive) Read(p []byte) (int, error) {
 	n, err := a.Reader.Read(p)
 	a.quiet.Reset(silence)
@@ -199,7 +195,7 @@ func (a *alive) Read(p []byte) (int, error) {
 
 var errEnd = errors.New("there is no more")
 
-// read hands out what the connection brings until it breaks or all has come.
+// read passes on events until the connection breaks or the stream ends.
 func (l *line) read() error {
 	for {
 		m, err := l.stream.next()
@@ -214,7 +210,7 @@ func (l *line) read() error {
 			return errEnd
 		}
 		if m.event != "" && m.event != "message" {
-			continue // of a later version
+			continue // event type of a later version
 		}
 		l.t.news.put(l.t.ctx, news{event: l.decode(m.data), size: len(m.data)})
 		if l.seen++; l.seen == l.t.o.Limit {
@@ -223,12 +219,11 @@ func (l *line) read() error {
 	}
 }
 
-// unknown is the partition or the offset that was not told.
+// unknown is the value of a missing partition or offset.
 const unknown = -1
 
-// decode takes an event out of what the gateway says of it. What cannot be read
-// is a bad record, with its place as far as that was read: one of them is no
-// reason to keep those behind it from the reader.
+// decode reads an event from the gateway's message. An unreadable message becomes a bad record,
+// with its position if that was read, so that the reader still gets the events after it.
 func (l *line) decode(data []byte) follow.Event {
 	told := api.Tailed{Partition: unknown, Offset: unknown}
 	err := json.Unmarshal(data, &told)
@@ -252,29 +247,29 @@ func (l *line) decode(data []byte) follow.Event {
 	return e
 }
 
-// What waits for Next. A reader that pauses, as one before a pager does, must
-// not have the stream gather in memory: the gateway is to wait instead.
+// The limits of events that wait for Next. If a reader pauses, as with a pager, the gateway must
+// wait, so that the stream does not fill the memory.
 const (
 	waitingEvents = 1024
-	waitingBytes  = 16 << 20 // but always one event, however large
+	waitingBytes  = 16 << 20 // a single event may be larger
 )
 
-// queue is what has come and not been asked for. One goroutine puts, one takes.
+// queue holds the received events that Next has not returned. One goroutine puts, one takes.
 type queue struct {
-	came, room chan struct{} // something has changed for who takes, or puts
+	came, room chan struct{} // signals for the taker, and for the putter
 
 	mu    sync.Mutex
 	all   []news
 	bytes int
-	err   error // why nothing more will come
+	err   error // reason why the queue is closed
 }
 
-// news is an event, or a change of the gateway's being there.
+// news is an event, or a change of the gateway's availability.
 type news struct {
 	event follow.Event
-	size  int // bytes of the event, as it was sent
+	size  int // bytes of the event's message
 	away  error
-	turn  bool // away, or back if away is nil
+	turn  bool // whether the availability has changed: away, or back if the field away is nil
 }
 
 func newQueue() *queue {
@@ -303,7 +298,7 @@ func (q *queue) add(n news) bool {
 	return true
 }
 
-// end says that nothing more comes, and why.
+// end closes the queue with the reason.
 func (q *queue) end(err error) {
 	q.mu.Lock()
 	q.err = err
@@ -311,7 +306,7 @@ func (q *queue) end(err error) {
 	wake(q.came)
 }
 
-// take waits for what has come, all of it. The error comes behind the last.
+// take waits for events and returns all that have come. It returns the error after the last.
 func (q *queue) take(ctx context.Context) ([]news, error) {
 	for {
 		if all, err := q.remove(); len(all) > 0 || err != nil {
@@ -340,6 +335,6 @@ func (q *queue) remove() ([]news, error) {
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // it has been told already
+	default: // a signal is pending
 	}
 }

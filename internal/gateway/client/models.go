@@ -11,12 +11,12 @@ import (
 	"tidemill.dev/api"
 )
 
-// ModelQuery says which models are looked for. What is empty excludes none.
+// ModelQuery selects models. An empty field excludes none.
 type ModelQuery struct {
 	Recipe, Key, Prefix string
 	Stale               string // a duration such as 7d
 	Awaiting, Pinned    bool
-	After               string // a page's Next
+	After               string // Next of the previous page
 	Limit               int
 }
 
@@ -33,59 +33,59 @@ func (q *ModelQuery) values() url.Values {
 	return values
 }
 
-// Models are a page of models.
+// Models returns a page of models.
 func (g *Gateway) Models(ctx context.Context, q ModelQuery) (page api.Models, err error) {
 	return page, g.get(ctx, "list the models", &page, q.values(), "models")
 }
 
-// Model is a model and its versions; with a version, such as 7 or champion, that
-// one alone and what was measured of it.
+// Model returns a model and its versions. If a version is given, such as 7 or champion, it returns
+// only that one, with its measurements.
 func (g *Gateway) Model(ctx context.Context, name, version string) (whole api.ModelWhole, err error) {
 	return whole, g.get(ctx, "show model "+name, &whole, filled("model", name, "version", version), "model")
 }
 
-// Promote asks something of a model. However often it is tried, it is asked once.
+// Promote sends an action for a model, such as a promotion. Retries of it count once.
 func (g *Gateway) Promote(ctx context.Context, action tidemill.Action, ask api.PromotionAsked) (done api.PromotionDone, err error) {
 	return done, g.postNamed(ctx, NewAsking(), string(action)+" model "+ask.Model, ask, &done, "model", string(action))
 }
 
-// RollbackModels takes promotions back, as many as one request does.
+// RollbackModels rolls models back, as many as one request does.
 func (g *Gateway) RollbackModels(ctx context.Context, named Asking, ask api.RollbackAsked) (done api.PromotionsDone, err error) {
 	return done, g.postNamed(ctx, named, "roll models back", ask, &done, "models", "rollback")
 }
 
-// Promotions tell whose promotions are frozen.
+// Promotions returns the recipes whose promotions are frozen.
 func (g *Gateway) Promotions(ctx context.Context) (all api.Promotions, err error) {
 	return all, g.get(ctx, "look whose promotions are frozen", &all, nil, "promotions")
 }
 
-// FreezePromotions has no gate promote anything, of a recipe or of all.
+// FreezePromotions stops promotions by gates, of one recipe or of all.
 func (g *Gateway) FreezePromotions(ctx context.Context, ask api.FreezeAsked) (done api.Rested, err error) {
 	return done, g.post(ctx, "freeze promotions", ask, &done, "promotions", "freeze")
 }
 
-// ThawPromotions ends that.
+// ThawPromotions ends a freeze.
 func (g *Gateway) ThawPromotions(ctx context.Context, ask api.FreezeAsked) (done api.Rested, err error) {
 	return done, g.post(ctx, "thaw promotions", ask, &done, "promotions", "thaw")
 }
 
-// Why is what a thing came from, and what came of it.
+// Why returns the causes and results of a run, model, commit or event.
 func (g *Gateway) Why(ctx context.Context, of string) (graph api.Graph, err error) {
 	return graph, g.get(ctx, "tell why of "+of, &graph, url.Values{"of": {of}}, "why")
 }
 
-// Scorers are those of the config, as they stand now.
+// Scorers returns the scorers of the config and their state.
 func (g *Gateway) Scorers(ctx context.Context) (all api.Scorers, err error) {
 	return all, g.get(ctx, "list the scorers", &all, nil, "scorers")
 }
 
-// Scorer is one of them, with its swaps and the processes that have it.
+// Scorer returns one scorer with its swaps and its processes.
 func (g *Gateway) Scorer(ctx context.Context, name string) (s api.ScorerShown, err error) {
 	return s, g.get(ctx, "show scorer "+name, &s, nil, "scorers", name)
 }
 
-// Score has a scorer's champion answer for an event's data, of the key if one is
-// given. Nothing is published, so that it may be tried again.
+// Score scores an event's data with a scorer's champion, for the key if one is given. It publishes
+// nothing, so it may be retried.
 func (g *Gateway) Score(ctx context.Context, scorer, key string, data []byte) (done api.ScoreDone, err error) {
 	what := fmt.Sprintf("ask scorer %s", scorer)
 	a, err := g.patience(askWithin).ask(ctx, request{method: http.MethodPost, path: []string{"api", "v1", "scorers", scorer, "score"},
@@ -93,8 +93,8 @@ func (g *Gateway) Score(ctx context.Context, scorer, key string, data []byte) (d
 	return done, g.read(what, a, err, &done)
 }
 
-// Rescore has a part of a scorer's stream scored once more, for some seconds. The
-// caller goes on with its id until nothing is left.
+// Rescore scores a part of a scorer's stream again, for some seconds. The caller repeats the call
+// with the returned id until nothing is left.
 func (g *Gateway) Rescore(ctx context.Context, scorer string, ask api.RescoreAsk) (done api.Rescored, err error) {
 	return done, g.post(ctx, "score the stream of "+scorer+" once more", ask, &done, "scorers", scorer, "rescore")
 }

@@ -14,15 +14,14 @@ import (
 	"tidemill.dev/broker/cehttp"
 )
 
-// Receipt says what became of an event.
+// Receipt is the result of publishing an event.
 type Receipt struct {
-	broker.Receipt      // where it lies, if it was stored now
-	Repeated       bool // it was here before; nothing was stored
+	broker.Receipt      // position of the event, if it was stored now
+	Repeated       bool // true if the event was there before, so nothing was stored
 }
 
-// Publish publishes one event and waits until all in-sync replicas have it. An
-// empty stream is the home of its type. Retries carry the same id, by which the
-// gateway knows them.
+// Publish publishes one event and waits until all in-sync replicas have it. If stream is empty, it
+// goes to the stream of its type. Retries have the same id, so the gateway recognises them.
 func (g *Gateway) Publish(ctx context.Context, stream string, v *broker.View) (Receipt, error) {
 	r, err := g.publish(ctx, stream, v)
 	if err != nil {
@@ -52,8 +51,8 @@ func (g *Gateway) publish(ctx context.Context, stream string, v *broker.View) (R
 	return g.receiptOf(a)
 }
 
-// receiptOf believes no success that does not say where the event is: a page
-// for every path answers 200, and has stored nothing.
+// receiptOf reads a success. Without a position it is an error, because a web server may answer 200
+// to any path without storing the event.
 func (g *Gateway) receiptOf(a answer) (Receipt, error) {
 	if a.header.Get(api.HeaderRepeated) == "true" {
 		return Receipt{Repeated: true}, nil

@@ -45,7 +45,7 @@ func TestPublishSaysThatItWasThere(t *testing.T) {
 	})
 }
 
-// A page for every path answers 200 and has stored nothing.
+// A success without a valid position is an error, because a web server may answer 200 to any path.
 func TestNoSuccessIsBelievedThatSaysNotWhere(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]http.HandlerFunc{
@@ -148,7 +148,7 @@ func TestPatienceEnds(t *testing.T) {
 	}
 }
 
-// inTheEnd answers as the first does, and after that as the last.
+// inTheEnd answers the first request with first, and all others with last.
 func inTheEnd(first, last http.HandlerFunc) http.HandlerFunc {
 	answer, _ := turns(first, last)
 	return answer
@@ -165,7 +165,7 @@ func TestAStrangersPageIsNamedAndClipped(t *testing.T) {
 	})
 }
 
-// A terminal must not obey whoever listens at the gateway's address.
+// Control characters in a problem must not reach the terminal.
 func TestAProblemIsHarmless(t *testing.T) {
 	t.Parallel()
 	const order = "\x1b]0;owned\a"

@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// counted counts what its writer has taken.
+// counted counts the bytes that its writer has accepted.
 type counted struct {
 	io.Writer
 	taken *atomic.Int64
@@ -26,7 +26,7 @@ func (c counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Whoever reads a tail with a pager holds no more of it than a little.
+// If a reader pauses, as with a pager, only a limited part of the tail is in memory.
 func TestTailOfLargeEventsWaitsWithItsReader(t *testing.T) {
 	t.Parallel()
 	const events, size = 48, 1 << 20
@@ -40,7 +40,7 @@ func TestTailOfLargeEventsWaitsWithItsReader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // nobody reads
+		synctest.Wait() // no reader yet
 		if n := taken.Load(); n < waitingBytes || n > waitingBytes+4*size {
 			t.Errorf("%d bytes wait for a reader that does not come", n)
 		}
@@ -49,7 +49,7 @@ func TestTailOfLargeEventsWaitsWithItsReader(t *testing.T) {
 	})
 }
 
-// One event that is larger than all that may wait still comes.
+// An event that is larger than the queue's limit still arrives.
 func TestTailOfAHugeEvent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

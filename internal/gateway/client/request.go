@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	maxAnswer  = 64 << 20 // a batch's answers, with a problem for each of its events
+	maxAnswer  = 64 << 20 // enough for a batch with a problem for each event
 	maxDrained = 256 << 10
 )
 
-// request is one thing asked of the gateway; it may be asked again.
+// request is a request to the gateway that can be repeated.
 type request struct {
 	method string
 	path   []string
@@ -32,7 +32,7 @@ type request struct {
 	body   []byte
 }
 
-// do asks once. The caller closes the answer's body.
+// do sends a request once. The caller closes the answer's body.
 func (g *Gateway) do(ctx context.Context, r request) (*http.Response, error) {
 	u := g.base.JoinPath(r.path...)
 	u.RawQuery = r.query.Encode()
@@ -54,14 +54,14 @@ func (g *Gateway) do(ctx context.Context, r request) (*http.Response, error) {
 	return res, nil
 }
 
-// answer is a whole answer.
+// answer is an answer with its whole body.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// ask is do with the whole answer read.
+// ask is do, and reads the whole answer.
 func (g *Gateway) ask(ctx context.Context, r request) (answer, error) {
 	res, err := g.do(ctx, r)
 	if err != nil {
@@ -80,14 +80,14 @@ func readAll(in io.Reader) ([]byte, error) {
 	return body, err
 }
 
-// drain lets a connection be used again.
+// drain reads the rest of a body, so that its connection can be used again.
 func drain(body io.ReadCloser) {
 	_, _ = io.CopyN(io.Discard, body, maxDrained)
 	_ = body.Close()
 }
 
-// toStream is the path that takes events: of the stream that claims their type,
-// or of one that is named.
+// toStream returns the path for publishing: to the named stream, or to the stream of each event's
+// type.
 func toStream(stream string) ([]string, error) {
 	if stream == "" {
 		return []string{"events"}, nil
@@ -98,18 +98,18 @@ func toStream(stream string) ([]string, error) {
 	return []string{"streams", stream}, nil
 }
 
-// shownBody is how much of an answer that is none of ours an error repeats.
+// shownBody limits how much of a foreign answer an error contains.
 const shownBody = 160
 
-// refusal is a problem that the gateway told. errors.As finds the api.Problem in
-// it, errors.Is what a producer of Kafka would have returned.
+// refusal is a problem that the gateway returned. errors.As finds its api.Problem, and errors.Is
+// the matching error of a Kafka producer.
 type refusal struct {
 	problem *api.Problem
-	same    error // nil if Kafka knows nothing like it
+	same    error // matching error of package broker; nil if there is none
 }
 
-// newRefusal takes what would steer a terminal out of the problem's text: it is
-// printed, and who wrote it may be anybody who listens there.
+// newRefusal removes control characters from the problem's texts, because they are printed to a
+// terminal, and any program may listen at the address.
 func newRefusal(p *api.Problem) *refusal {
 	p.Title, p.Detail, p.Attribute = harmless(p.Title), harmless(p.Detail), harmless(p.Attribute)
 	for i, s := range p.Streams {
@@ -134,7 +134,7 @@ func (r *refusal) Error() string {
 	return r.problem.Error() + " (" + strings.Join(r.problem.Streams, ", ") + ")"
 }
 
-// Unwrap is the problem, and what it is for whoever knows Kafka alone.
+// Unwrap returns the problem and the matching error of package broker.
 func (r *refusal) Unwrap() []error {
 	if r.same == nil {
 		return []error{r.problem}
@@ -142,7 +142,7 @@ func (r *refusal) Unwrap() []error {
 	return []error{r.problem, r.same}
 }
 
-// stranger is an answer that no gateway gives.
+// stranger is an answer that does not come from a gateway.
 type stranger struct {
 	status int
 	text   string
@@ -150,8 +150,7 @@ type stranger struct {
 
 func (s *stranger) Error() string { return s.text }
 
-// Status is the HTTP status of the answer that an error tells of; 0 if it tells
-// of none.
+// Status returns the HTTP status in an error of this package; 0 if it has none.
 func Status(err error) int {
 	var p *api.Problem
 	var s *stranger
@@ -164,9 +163,8 @@ func Status(err error) int {
 	return 0
 }
 
-// fault is what an answer that is no success says. What is not a problem was
-// not written by a gateway: by a proxy before it, or by something else that
-// listens there.
+// fault turns a failure into an error. If it has no Problem, it comes from a proxy, or from another
+// server at the address.
 func (g *Gateway) fault(a answer) error {
 	if p, ok := problemOf(a); ok {
 		return newRefusal(p)
@@ -183,7 +181,7 @@ func problemOf(a answer) (*api.Problem, bool) {
 	if media != api.ProblemType || json.Unmarshal(a.body, &p) != nil {
 		return nil, false
 	}
-	p.Status = a.status // what was answered counts, not what the body says of it
+	p.Status = a.status // the real status counts, not the one in the body
 	if p.Detail == "" && p.Title == "" {
 		p.Title = statusText(a.status)
 	}
@@ -205,7 +203,7 @@ func glimpse(a answer) string {
 	return text
 }
 
-// harmless is a text without what a terminal would obey.
+// harmless removes control characters from a text.
 func harmless(text string) string {
 	text = strings.Map(func(r rune) rune {
 		switch {

@@ -20,12 +20,12 @@ import (
 const (
 	firstWait   = 100 * time.Millisecond
 	longestWait = 5 * time.Second
-	readWithin  = 10 * time.Second // who reads is at a keyboard, and may ask again
-	askWithin   = 45 * time.Second // one attempt: a gateway has answered by then, that it does not know yet at the least
+	readWithin  = 10 * time.Second // short, because a person waits and may ask again
+	askWithin   = 45 * time.Second // timeout of one attempt; longer than a gateway takes to answer, if only in doubt
 )
 
-// backoff is how long to wait before each next attempt, with jitter so that
-// many clients of one restarted gateway do not return together.
+// backoff computes the pause before the next attempt. Jitter spreads the clients of a restarted
+// gateway.
 type backoff struct{ failures int }
 
 func (b *backoff) next(asked time.Duration) time.Duration {
@@ -34,9 +34,8 @@ func (b *backoff) next(asked time.Duration) time.Duration {
 	return max(d, asked+d/4)
 }
 
-// passing tells whether what was answered may be answered otherwise later: the
-// gateway restarts, its Kafka is away, we ask too much, or what stands before it
-// has nobody behind it. How long to wait it may say itself.
+// passing reports whether an answer is temporary: the gateway restarts, its Kafka is down, we send
+// too many requests, or a proxy has no gateway. after is the requested pause, if any.
 func passing(a answer) (after time.Duration, ok bool) {
 	if !passingStatus(a.status) {
 		return 0, false
@@ -52,7 +51,7 @@ func passingStatus(status int) bool {
 	return false
 }
 
-// retryAfter reads both of its forms.
+// retryAfter reads a Retry-After header in both of its forms.
 func retryAfter(text string) time.Duration {
 	if seconds, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16); err == nil {
 		return time.Duration(seconds) * time.Second
@@ -63,7 +62,7 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
-// lastingFault tells an error of the connection that no retry mends.
+// lastingFault reports whether an error of the connection is permanent.
 func lastingFault(err error) bool {
 	var (
 		unknown   x509.UnknownAuthorityError
@@ -76,25 +75,25 @@ func lastingFault(err error) bool {
 		errors.As(err, &verify) || errors.As(err, &plainText) || errors.Is(err, errToken)
 }
 
-// neverSent tells an error that came before anything was sent.
+// neverSent reports whether an error came before anything was sent.
 func neverSent(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// errSilent is an attempt that ended without an answer.
+// errSilent is the error of an attempt without an answer.
 var errSilent = errors.New("the gateway does not answer")
 
-// patience is the retrying of one thing until it has an answer that stays.
+// patience retries a request until it has a final answer.
 type patience struct {
 	g      *Gateway
-	reads  bool // so nothing can have been stored
+	reads  bool // true for requests that store nothing
 	within time.Duration
-	each   time.Duration // one attempt; askWithin
+	each   time.Duration // timeout of one attempt; by default askWithin
 	wait   backoff
 	until  time.Time
-	said   error // the last failure that was no mere silence, which tells less
-	doubt  bool  // some attempt may have stored what it carried
+	said   error // last failure other than errSilent, which says less
+	doubt  bool  // whether an attempt may have stored its events
 }
 
 func (g *Gateway) publishing() *patience { return g.patience(g.timeout) }
@@ -109,13 +108,13 @@ func (g *Gateway) patience(within time.Duration) *patience {
 	return &patience{g: g, within: within, each: askWithin, until: time.Now().Add(within)}
 }
 
-// ask is the answer that stays, or the last error when the time is up.
+// ask returns the final answer, or the last error when the time is up.
 func (p *patience) ask(ctx context.Context, r request) (answer, error) {
 	for {
 		a, err := p.once(ctx, r)
 		after, again := passing(a)
 		switch {
-		case err == nil && (!again || hasEvents(a)): // a batch knows which of its events to try again
+		case err == nil && (!again || hasEvents(a)): // send of the batch decides which events to repeat
 			p.g.trouble.Store(nil)
 			return a, nil
 		case err != nil && (lastingFault(err) || ctx.Err() != nil):
@@ -130,7 +129,7 @@ func (p *patience) ask(ctx context.Context, r request) (answer, error) {
 	}
 }
 
-// once bounds one attempt.
+// once makes one attempt with a timeout.
 func (p *patience) once(ctx context.Context, r request) (answer, error) {
 	limited, cancel := context.WithTimeout(ctx, min(p.each, max(time.Until(p.until), time.Second)))
 	defer cancel()
@@ -146,7 +145,7 @@ func (p *patience) once(ctx context.Context, r request) (answer, error) {
 	return a, nil
 }
 
-// pause waits before the next attempt. It is the error if there is none.
+// pause waits before the next attempt. It returns an error if there is no time for one.
 func (p *patience) pause(ctx context.Context, after time.Duration, err error) error {
 	if !errors.Is(err, errSilent) || p.said == nil {
 		p.said = err
@@ -164,7 +163,7 @@ func (p *patience) pause(ctx context.Context, after time.Duration, err error) er
 	return nil
 }
 
-// given is an error with its doubt.
+// given adds ErrInDoubt to an error if an attempt may have stored the events.
 func (p *patience) given(err error) error {
 	if p.reads || !p.doubt || errors.Is(err, broker.ErrInDoubt) {
 		return err
@@ -172,7 +171,8 @@ func (p *patience) given(err error) error {
 	return fmt.Errorf("%w: %w", broker.ErrInDoubt, err)
 }
 
-// mayBeStored: a gateway says whether nothing was stored; a proxy does not know.
+// mayBeStored reports whether events may have been stored despite a failure. A gateway says so, a
+// proxy does not know.
 func mayBeStored(a answer) bool {
 	p, ok := problemOf(a)
 	if !ok {

@@ -12,7 +12,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// saying answers with some of a log, and cuts it off or not.
+// saying answers with a part of a log, and may break the connection after it.
 func saying(text string, cut bool, wants map[string]string, t *testing.T) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		for name, want := range wants {
@@ -30,7 +30,7 @@ func saying(text string, cut bool, wants map[string]string, t *testing.T) http.H
 	}
 }
 
-// A log that is cut off goes on where it was, of the attempt that it began with.
+// After a break, the log continues at the same byte of the same attempt.
 func TestALogThatIsCutOffGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handler, asked := turns(
@@ -46,11 +46,11 @@ func TestALogThatIsCutOffGoesOn(t *testing.T) {
 	})
 }
 
-// What stays is told at once, and a gateway that stays away after a while.
+// A permanent error is returned at once, and an unreachable gateway after a while.
 func TestALogThatCannotBeRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer http.HandlerFunc
-		asked  int // 0 is several
+		asked  int // number of requests; 0 for several
 		says   string
 	}{
 		"no such run": {func(w http.ResponseWriter, _ *http.Request) {
@@ -76,7 +76,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
-// Whoever cannot take more, or wants no more, is not asked again.
+// After a write error or the end of the context, there is no further request.
 func TestALogThatNobodyWants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handler, asked := turns(saying("hello", true, nil, t))

@@ -15,12 +15,12 @@ import (
 	"tidemill.dev/api"
 )
 
-// RunQuery says which runs are looked for. What is empty excludes none.
+// RunQuery selects runs. An empty field excludes none.
 type RunQuery struct {
 	States      []tidemill.RunState
 	Recipe, Key string
-	Since       string // a time, or one ago such as -1h
-	After       string // a page's Next
+	Since       string // time, or duration before now such as -1h
+	After       string // Next of the previous page
 	Limit       int
 }
 
@@ -41,39 +41,38 @@ func (q *RunQuery) values() url.Values {
 	return values
 }
 
-// Runs are a page of runs, newest first.
+// Runs returns a page of runs, newest first.
 func (g *Gateway) Runs(ctx context.Context, q RunQuery) (page api.Runs, err error) {
 	return page, g.get(ctx, "list the runs", &page, q.values(), "runs")
 }
 
-// Run is all that is known of one run. The beginning of its id will do.
+// Run returns one run with all details. The beginning of its id is enough.
 func (g *Gateway) Run(ctx context.Context, id string) (whole api.RunWhole, err error) {
 	return whole, g.get(ctx, "show run "+id, &whole, nil, "runs", id)
 }
 
-// Asking names a request that starts or retries runs, through all of its parts
-// and all of their tries.
+// Asking is the idempotency key of a request, for all of its parts and their retries.
 type Asking string
 
-// NewAsking is another name.
+// NewAsking returns a new key.
 func NewAsking() Asking { return Asking(rand.Text()) }
 
-// StartRuns starts runs, as many as one request does.
+// StartRuns requests runs, as many as one request can start.
 func (g *Gateway) StartRuns(ctx context.Context, named Asking, ask api.RunsAsked) (done api.RunsDone, err error) {
 	return done, g.postNamed(ctx, named, "start runs of "+ask.Recipe, ask, &done, "runs")
 }
 
-// CancelRuns has runs end.
+// CancelRuns cancels runs.
 func (g *Gateway) CancelRuns(ctx context.Context, ask api.RunsSelected) (done api.RunsDone, err error) {
 	return done, g.post(ctx, "cancel runs", ask, &done, "runs", "cancel")
 }
 
-// RetryRuns asks anew for runs that have ended.
+// RetryRuns requests ended runs again.
 func (g *Gateway) RetryRuns(ctx context.Context, named Asking, ask api.RunsSelected) (done api.RunsDone, err error) {
 	return done, g.postNamed(ctx, named, "retry runs", ask, &done, "runs", "retry")
 }
 
-// postNamed is post for what would be done twice but for its name.
+// postNamed is post with an idempotency key, for requests that must not be done twice.
 func (g *Gateway) postNamed(ctx context.Context, named Asking, what string, body, to any, path ...string) error {
 	r, err := asking(body, path...)
 	if err != nil {
@@ -84,47 +83,46 @@ func (g *Gateway) postNamed(ctx context.Context, named Asking, what string, body
 	return g.read(what, a, err, to)
 }
 
-// Recipes are those of the config, as they stand now.
+// Recipes returns the recipes of the config and their state.
 func (g *Gateway) Recipes(ctx context.Context) (all api.Recipes, err error) {
 	return all, g.get(ctx, "list the recipes", &all, nil, "recipes")
 }
 
-// PauseRecipe has no run of a recipe begin.
+// PauseRecipe stops new runs of a recipe.
 func (g *Gateway) PauseRecipe(ctx context.Context, name string) (done api.Rested, err error) {
 	return done, g.post(ctx, "pause recipe "+name, nil, &done, "recipes", name, "pause")
 }
 
-// ResumeRecipe ends that.
+// ResumeRecipe ends a pause.
 func (g *Gateway) ResumeRecipe(ctx context.Context, name string) (done api.Rested, err error) {
 	return done, g.post(ctx, "resume recipe "+name, nil, &done, "recipes", name, "resume")
 }
 
-// Pools are those of the config, as they stand now.
+// Pools returns the pools of the config and their state.
 func (g *Gateway) Pools(ctx context.Context) (all api.Pools, err error) {
 	return all, g.get(ctx, "list the pools", &all, nil, "pools")
 }
 
-// PausePool has no attempt begin in a pool.
+// PausePool stops new attempts in a pool.
 func (g *Gateway) PausePool(ctx context.Context, name string) (done api.Rested, err error) {
 	return done, g.post(ctx, "pause pool "+name, nil, &done, "pools", name, "pause")
 }
 
-// ResumePool ends that.
+// ResumePool ends a pause.
 func (g *Gateway) ResumePool(ctx context.Context, name string) (done api.Rested, err error) {
 	return done, g.post(ctx, "resume pool "+name, nil, &done, "pools", name, "resume")
 }
 
-// LogOptions say what of a run's log is wanted.
+// LogOptions select a part of a run's log.
 type LogOptions struct {
-	Attempt    int    // 0 is the newest
-	Part       string // one of those that work on it alone; empty is all of them
-	Follow     bool   // until the run has ended
+	Attempt    int    // number of the attempt; 0 for the newest
+	Part       string // name of one worker or server; if empty, all of them
+	Follow     bool   // whether to follow the log until the run has ended
 	Timestamps bool
 }
 
-// RunLog copies what a run's command says, or has said. The beginning of the
-// run's id will do. When it is cut off it comes back and goes on behind the last
-// byte that came, for as long as a gateway answers.
+// RunLog copies the log of a run. The beginning of the run's id is enough. If the connection
+// breaks, it reconnects and continues after the last received byte.
 func (g *Gateway) RunLog(ctx context.Context, run string, o LogOptions, to io.Writer) error {
 	l := &logLine{g: g, run: run, o: o, to: to}
 	p := l.patience()
@@ -148,20 +146,19 @@ func (g *Gateway) RunLog(ctx context.Context, run string, o LogOptions, to io.Wr
 	}
 }
 
-// logLine is the connection that a log comes by.
+// logLine is the connection that reads a log.
 type logLine struct {
 	g   *Gateway
 	run string
 	o   LogOptions
 	to  io.Writer
 
-	attempt string // whose log it begins with; empty before that is known
+	attempt string // attempt with which the log begins; empty until that is known
 	got     int64
-	written error // what kept a byte from being written
+	written error // error of the last write
 }
 
-// patience is how long a gateway may be away: as long as it takes to start it
-// anew, for who follows.
+// patience returns how long the gateway may be away: longer when following, so that it can restart.
 func (l *logLine) patience() *patience {
 	if l.o.Follow {
 		return l.g.patience(l.g.timeout)
@@ -169,7 +166,7 @@ func (l *logLine) patience() *patience {
 	return l.g.reading()
 }
 
-// read asks for what has not come yet and copies it.
+// read asks for the missing part of the log and copies it.
 func (l *logLine) read(ctx context.Context) error {
 	res, err := l.g.do(ctx, l.request())
 	if err != nil {
@@ -193,7 +190,7 @@ func (l *logLine) read(ctx context.Context) error {
 	return nil
 }
 
-// Write passes on what has come.
+// Write passes received bytes on.
 func (l *logLine) Write(b []byte) (int, error) {
 	n, err := l.to.Write(b)
 	l.got += int64(n)
@@ -209,7 +206,7 @@ func (l *logLine) request() request {
 	if l.o.Part != "" {
 		q.Set("part", l.o.Part)
 	}
-	if l.attempt != "" { // else the newest might be another by now
+	if l.attempt != "" { // because the newest attempt may be another by now
 		q.Set("attempt", l.attempt)
 		q.Set("skip", strconv.FormatInt(l.got, 10))
 	}

@@ -49,7 +49,7 @@ func TestWhatIsAskedOfRuns(t *testing.T) {
 	}
 }
 
-// A start whose answer was lost is asked for again under the same name.
+// If the answer to a start is lost, it is repeated with the same idempotency key.
 func TestAStartKeepsItsName(t *testing.T) {
 	var names []string
 	note := func(then http.HandlerFunc) http.HandlerFunc {

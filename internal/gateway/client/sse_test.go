@@ -48,7 +48,7 @@ func TestEventStream(t *testing.T) {
 	}
 }
 
-// What has come whole is told, though nothing follows.
+// A complete event is returned even if no byte follows.
 func TestEventStreamDoesNotWaitForMore(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"\n\n", "\r\r", "\r\n\r\n"} {

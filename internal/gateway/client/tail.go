@@ -16,32 +16,31 @@ import (
 	"tidemill.dev/broker/follow"
 )
 
-// TailOptions say what to read.
+// TailOptions select the events to read.
 type TailOptions struct {
 	Stream string
-	From   string // as the gateway takes it; empty is the end
-	Where  string // CloudEvents SQL; empty is every event
-	ToEnd  bool   // end where the stream ends now
-	Limit  int    // end after so many; 0 is no limit
-	// Away is called once when the gateway does not answer any more, and once
-	// with nil when it is back.
+	From   string // start in the gateway's notation; if empty, the end
+	Where  string // filter in CloudEvents SQL; if empty, every event
+	ToEnd  bool   // whether to end at the present end of the stream
+	Limit  int    // number of events; 0 for no limit
+	// Away is called once when the gateway stops answering, and once with nil when it is back.
 	Away func(error)
 }
 
-// Tail reads a stream through the gateway. When it is cut off it comes back and
-// goes on behind the last event that came whole. One goroutine calls Next.
+// Tail reads a stream through the gateway. If the connection breaks, it reconnects and continues
+// after the last complete event. One goroutine calls Next.
 type Tail struct {
 	g    *Gateway
 	o    TailOptions
 	news *queue
 
-	ctx     context.Context // of the connections; ended by Close
+	ctx     context.Context // context of the connections; ended by Close
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
-// Tail begins to read. A stream that is not there, that the caller may not read,
-// or that the gateway cannot open within some seconds, is told now.
+// Tail begins to read. It returns an error if the stream does not exist, the caller may not read
+// it, or the gateway does not answer within some seconds.
 func (g *Gateway) Tail(ctx context.Context, o TailOptions) (*Tail, error) {
 	t := &Tail{g: g, o: o, news: newQueue()}
 	t.ctx, t.stop = context.WithCancel(context.Background())
@@ -60,15 +59,14 @@ func (g *Gateway) Tail(ctx context.Context, o TailOptions) (*Tail, error) {
 	return t, nil
 }
 
-// Close hangs up.
+// Close ends the connection.
 func (t *Tail) Close() {
 	t.stop()
 	t.running.Wait()
 }
 
-// Next waits for events and returns those that have arrived; none if the
-// gateway has gone or come back meanwhile. The error is io.EOF behind the last,
-// where there is one.
+// Next waits for events and returns those that have arrived. It may return none after a change of
+// the gateway's availability. After the last event, the error is io.EOF.
 func (t *Tail) Next(ctx context.Context) ([]follow.Event, error) {
 	all, err := t.news.take(ctx)
 	if err != nil {
@@ -86,40 +84,40 @@ func (t *Tail) Next(ctx context.Context) ([]follow.Event, error) {
 	return events, nil
 }
 
-// maxMessage is more than any event may have: a dead letter of nine megabytes,
-// as JSON with its data in base64.
+// maxMessage is larger than the largest event: a dead letter of nine megabytes, as JSON with its
+// data in base64.
 const maxMessage = 32 << 20
 
 var errTooLong = fmt.Errorf("the gateway sends an event of more than %d MiB", maxMessage>>20)
 
-// message is one server-sent event that has data.
+// message is one server-sent event with data.
 type message struct {
-	event string // its type; empty is a plain message
+	event string // type of the event; empty for a plain message
 	data  []byte // valid until the next
 }
 
-// eventStream reads text/event-stream as the HTML standard has it. What it has
-// read of an event that was cut off does not count.
+// eventStream reads text/event-stream as the HTML standard defines it. It ignores an incomplete
+// event at the end.
 type eventStream struct {
 	in      *bufio.Reader
-	most    int // bytes of an event
+	most    int // limit of an event's bytes
 	began   bool
-	afterCR bool // a line feed that follows belongs to the line before
+	afterCR bool // whether a following line feed belongs to the last line
 
 	line, data []byte
 	event      string
-	id         string // of the event being read; it stays from event to event
+	id         string // id of the event being read; kept for the next events
 
-	lastID string        // of the last whole event
-	retry  time.Duration // what the server asked for; 0 if nothing
+	lastID string        // id of the last complete event
+	retry  time.Duration // pause that the server asked for; 0 if none
 }
 
 func newEventStream(in io.Reader, lastID string) *eventStream {
 	return &eventStream{in: bufio.NewReaderSize(in, 64<<10), most: maxMessage, id: lastID, lastID: lastID}
 }
 
-// next is the next event that has data. The error is io.EOF, or what io.Reader
-// said, when no whole event is left.
+// next returns the next event with data. If no complete event is left, it returns io.EOF or the
+// reader's error.
 func (s *eventStream) next() (message, error) {
 	s.data, s.event = s.data[:0], ""
 	filled := false
@@ -140,7 +138,7 @@ func (s *eventStream) next() (message, error) {
 	}
 }
 
-// field takes one line and says whether it was of the data.
+// field reads one line and reports whether it was data.
 func (s *eventStream) field(line []byte) (data bool) {
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
@@ -159,12 +157,11 @@ func (s *eventStream) field(line []byte) (data bool) {
 			s.retry = time.Duration(ms) * time.Millisecond
 		}
 	}
-	return false // comments too: their name is empty
+	return false // also for comments, whose name is empty
 }
 
-// readLine is a line without its end, which is a line feed, a carriage return or
-// both. It never waits for more than it needs: after a carriage return nothing
-// may follow for long.
+// readLine returns a line without its end: a line feed, a carriage return or both. It does not wait
+// for a line feed after a carriage return, because none may come.
 func (s *eventStream) readLine() ([]byte, error) {
 	s.line = s.line[:0]
 	for {
@@ -192,8 +189,8 @@ func (s *eventStream) readLine() ([]byte, error) {
 	}
 }
 
-// lineEnd looks for a carriage return only where the line may still be: most
-// senders never write one.
+// lineEnd returns the index of the end of a line. It looks for a carriage return only before the
+// line feed, because most senders never write one.
 func lineEnd(b []byte) int {
 	lf := bytes.IndexByte(b, '\n')
 	if lf >= 0 {
@@ -205,8 +202,8 @@ func lineEnd(b []byte) int {
 	return lf
 }
 
-// more is what has arrived, at least a byte, past a line feed that belongs to
-// the line before and past the byte order mark that the standard allows.
+// more returns the bytes that have arrived, at least one. It skips a line feed that belongs to the
+// last line, and the byte order mark that the standard allows.
 func (s *eventStream) more() ([]byte, error) {
 	first, err := s.in.Peek(1)
 	if err == nil && s.afterCR && first[0] == '\n' {
@@ -237,7 +234,7 @@ func (s *eventStream) skipMark() error {
 	return err
 }
 
-// Streams are those that the caller may see, as they are now.
+// Streams returns the streams that the caller may see.
 func (g *Gateway) Streams(ctx context.Context) ([]api.Stream, error) {
 	a, err := g.reading().ask(ctx, request{method: http.MethodGet, path: []string{"api", "v1", "streams"}})
 	if err == nil && a.status != http.StatusOK {

@@ -16,7 +16,7 @@ import (
 	"tidemill.dev/broker/follow"
 )
 
-// script answers a tail's calls, one after the other; the last stays.
+// script answers a tail's calls in order, and repeats the last answer.
 type script struct {
 	t     *testing.T
 	turns []func(w http.ResponseWriter, r *http.Request)
@@ -29,8 +29,8 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.turns[at](w, r)
 }
 
-// says sends a text as server-sent events and then ends or, if it is to stay,
-// waits until the caller has gone.
+// says sends a text as server-sent events. Then it ends, or waits for the end of the request if
+// stay is set.
 func says(text string, stay bool) func(w http.ResponseWriter, r *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", eventStreamType+"; charset=utf-8")
@@ -42,7 +42,7 @@ func says(text string, stay bool) func(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sent is events as the gateway sends them; their ids are their number.
+// sent returns events as the gateway sends them; their ids are numbers.
 func sent(from, to int) string {
 	var b strings.Builder
 	for i := from; i < to; i++ {
@@ -53,7 +53,7 @@ func sent(from, to int) string {
 	return b.String()
 }
 
-// bye is the end of a stream.
+// bye marks the end of a stream.
 const bye = "event: end\ndata: {}\n\n"
 
 func tailOf(t *testing.T, o TailOptions, turns ...func(http.ResponseWriter, *http.Request)) (*Tail, *script, error) {
@@ -109,16 +109,16 @@ func TestTailReadsToTheEnd(t *testing.T) {
 	})
 }
 
-// Whatever cuts it off, it goes on behind the last event that came whole.
+// After any break, the tail continues after the last complete event.
 func TestTailGoesOnWhereItWas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		half := sent(5, 6)
 		var told []string
 		r, s, err := tailOf(t, TailOptions{From: "end", Away: func(err error) { told = append(told, fmt.Sprint(err)) }},
-			says("id: start\n\n", false), // cut before anything has come
+			says("id: start\n\n", false), // break before the first event
 			says(sent(0, 2), false),
-			says(sent(2, 5)+half[:len(half)-2], false), // in the middle of an event
+			says(sent(2, 5)+half[:len(half)-2], false), // break in the middle of an event
 			hungUp,
 			told503(),
 			told503(),
@@ -149,7 +149,7 @@ func told503() func(http.ResponseWriter, *http.Request) {
 func TestTailWaitsForAGatewayThatIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := []func(http.ResponseWriter, *http.Request){says("", false)} // it was there once
+		turns := []func(http.ResponseWriter, *http.Request){says("", false)} // one successful connection
 		for range 200 {
 			turns = append(turns, told503())
 		}
@@ -166,7 +166,7 @@ func TestTailWaitsForAGatewayThatIsAway(t *testing.T) {
 	})
 }
 
-// A connection that has died without a word is noticed by its silence.
+// A dead connection is noticed by its silence.
 func TestTailNoticesSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestTailShowsWhatIsNoEvent(t *testing.T) {
 	})
 }
 
-// One line that cannot be read is told, and those behind it come.
+// An unreadable message is reported, and the events after it arrive.
 func TestTailGoesOnBehindWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]struct {
@@ -269,7 +269,7 @@ func TestTailGoesOnBehindWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// No gateway has a reader wait for weeks.
+// A requested pause is limited.
 func TestTailComesBackSoon(t *testing.T) {
 	t.Parallel()
 	for name, turn := range map[string]func(http.ResponseWriter, *http.Request){
@@ -306,8 +306,8 @@ func TestTailAsksForNoMoreThanIsMissing(t *testing.T) {
 	})
 }
 
-// What the gateway passes over moves the place on, so that a call after a cut
-// does not begin again where the last wanted event was.
+// The gateway's ids include filtered events, so a call after a break does not start again at the
+// last wanted event.
 func TestTailComesBackBehindWhatIsNotWanted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -335,7 +335,7 @@ func TestTailIsClosedAndInterrupted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // it stands before a full channel
+		synctest.Wait() // the sender waits for room in the queue
 		r.Close()
 		ctx, cancel := contextFor(t, time.Second)
 		defer cancel()
@@ -355,7 +355,7 @@ func TestTailIsClosedAndInterrupted(t *testing.T) {
 	})
 }
 
-// Who reads is told soon, in the gateway's words, and of nothing in doubt.
+// A failing read returns soon, with the gateway's message and without ErrInDoubt.
 func TestReadingGivesUpSoon(t *testing.T) {
 	t.Parallel()
 	away := told(slug(api.Unavailable, 503, "Kafka is away"))

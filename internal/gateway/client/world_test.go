@@ -16,8 +16,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// wire is a listener in memory, so that hours of retries pass in a bubble of
-// virtual time.
+// wire is a listener in memory, so that retries run in virtual time.
 type wire struct {
 	accepted chan net.Conn
 	closed   chan struct{}
@@ -50,7 +49,7 @@ func (w *wire) Close() error {
 
 func (w *wire) Addr() net.Addr { return &net.TCPAddr{} }
 
-// gatewayOf is a gateway that answers as the handler does.
+// gatewayOf returns a client of a gateway with the handler's answers.
 func gatewayOf(t *testing.T, answer http.HandlerFunc) *Gateway {
 	t.Helper()
 	w := &wire{accepted: make(chan net.Conn), closed: make(chan struct{})}
@@ -70,7 +69,7 @@ func gatewayOf(t *testing.T, answer http.HandlerFunc) *Gateway {
 	return g
 }
 
-// turns answers the first request as the first does, and so on; the last stays.
+// turns answers requests with the handlers in order, and repeats the last.
 func turns(answers ...http.HandlerFunc) (http.HandlerFunc, *int) {
 	var mu sync.Mutex
 	n := 0
@@ -100,7 +99,7 @@ func slug(s string, status int, detail string) api.Problem {
 	return api.Problem{Type: api.ProblemBase + s, Title: s, Status: status, Detail: detail}
 }
 
-// page is what no gateway answers.
+// page answers with HTML, as no gateway does.
 func page(status int, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
