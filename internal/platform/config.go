@@ -79,7 +79,7 @@ func (w *watcher) look(ctx context.Context) {
 // apply makes the streams match a new config and puts it in force.
 func (p *Platform) apply(ctx context.Context, c *config.Config) error {
 	if c.Name != p.names.Install() {
-		return fmt.Errorf("name changed from %s to %s, which names every topic anew: restart to use it", p.names.Install(), c.Name)
+		return fmt.Errorf("name changed from %s to %s, which renames every topic: restart to use it", p.names.Install(), c.Name)
 	}
 	if err := p.ensureStreams(ctx, c); err != nil {
 		return err

@@ -309,7 +309,7 @@ func redisOptions(addresses string, s RedisSecurity) (*redis.Options, error) {
 
 func (s RedisSecurity) dress(o *redis.Options) (err error) {
 	if s.CAFile != "" && !s.TLS {
-		return errors.New("--redis-ca says whom to trust, and without --redis-tls nobody is asked: give both")
+		return errors.New("--redis-ca has no effect without --redis-tls: give both")
 	}
 	if s.User != "" && s.PasswordFile == "" {
 		return errors.New("--redis-user has no password: give --redis-password-file")

@@ -135,7 +135,7 @@ func openDraft(path string) (*draft, error) {
 	}
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("another is changing it: %s.new is there; if nobody is, remove that", path)
+		return nil, fmt.Errorf("another process is changing it: %s.new exists; if no process is, remove that file", path)
 	}
 	if err != nil {
 		return nil, err

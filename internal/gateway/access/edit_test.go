@@ -299,7 +299,7 @@ func TestManyChangeAtOnce(t *testing.T) {
 			token := crm()
 			token.Name, token.Hash[0] = "t"+string('a'+i%26)+string('a'+i/26), i
 			err := Add(path, token)
-			if err != nil && !strings.Contains(err.Error(), "another is changing it") {
+			if err != nil && !strings.Contains(err.Error(), "another process is changing it") {
 				t.Error(err)
 			}
 			mu.Lock()

@@ -132,7 +132,7 @@ func bearer(header string) (string, error) {
 	token := strings.TrimLeft(header[len(scheme):], " ")
 	switch {
 	case token == "":
-		return "", fmt.Errorf("%w: nothing stands behind Bearer", ErrMalformed)
+		return "", fmt.Errorf("%w: there is no token after Bearer", ErrMalformed)
 	case len(token) > maxToken:
 		return "", fmt.Errorf("%w: it is longer than %d KiB", ErrMalformed, maxToken>>10)
 	case !isToken(token):

@@ -193,7 +193,7 @@ func (a *alive) Read(p []byte) (int, error) {
 	return n, err
 }
 
-var errEnd = errors.New("there is no more")
+var errEnd = errors.New("the stream has ended")
 
 // read passes on events until the connection breaks or the stream ends.
 func (l *line) read() error {
@@ -233,7 +233,7 @@ func (l *line) decode(data []byte) follow.Event {
 	}
 	switch {
 	case err != nil:
-		e.Err = fmt.Errorf("what the gateway sends is no event: %w", err)
+		e.Err = fmt.Errorf("the gateway sent an unreadable event: %w", err)
 		e.View = broker.View{Data: bytes.Clone(data)}
 		return e
 	case told.Error == "":

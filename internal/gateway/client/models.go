@@ -96,5 +96,5 @@ func (g *Gateway) Score(ctx context.Context, scorer, key string, data []byte) (d
 // Rescore scores a part of a scorer's stream again, for some seconds. The caller repeats the call
 // with the returned id until nothing is left.
 func (g *Gateway) Rescore(ctx context.Context, scorer string, ask api.RescoreAsk) (done api.Rescored, err error) {
-	return done, g.post(ctx, "score the stream of "+scorer+" once more", ask, &done, "scorers", scorer, "rescore")
+	return done, g.post(ctx, "rescore the stream of "+scorer, ask, &done, "scorers", scorer, "rescore")
 }

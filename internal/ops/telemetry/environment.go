@@ -61,7 +61,7 @@ func (e environment) endpoint(grpc bool) (*url.URL, error) {
 	at, err := url.Parse(text)
 	switch {
 	case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
-		return nil, fmt.Errorf("read %s: it is no URL of a collector: write it like http://collector:4318", variable)
+		return nil, fmt.Errorf("read %s: it is not the URL of a collector: write it like http://collector:4318", variable)
 	case at.User != nil:
 		return nil, fmt.Errorf("read %s: it holds a user or a password: give those in %sHEADERS", variable, exporterPrefix)
 	case at.RawQuery != "" || at.Fragment != "":

@@ -66,7 +66,7 @@ func TestFaultsOfTheEnvironment(t *testing.T) {
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317", "http://collector:4318"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://me:s3cret@collector", "HEADERS"},
 		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://collector/?token=s3cret", "behind ?"},
-		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://%s3cret", "no URL"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://%s3cret", "not the URL"},
 		{"OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "use http/protobuf or grpc"},
 		{"OTEL_TRACES_EXPORTER", "zipkin", "use otlp or none"},
 		{"OTEL_EXPORTER_OTLP_HEADERS", "a=1,s3cret", "pair 2: it has no ="},

@@ -49,7 +49,7 @@ func newStreams(ask func(context.Context) ([]broker.StreamInfo, error), log *slo
 		bytes:      desc("bytes", "Bytes on the disks of the partitions' leaders; absent where Kafka does not say.", "stream"),
 		lag:        desc("lag", "Records that a group has yet to read.", "stream", "group"),
 		lost:       desc("lost", "Records that retention has deleted before a group has read them.", "stream", "group"),
-		age:        desc("age_seconds", "Age of all tidemill_stream metrics: 15 s or more while nobody scrapes or Kafka is away."),
+		age:        desc("age_seconds", "Age of all tidemill_stream metrics; 15 s or more without scrapes, or while Kafka is down."),
 	}
 }
 
@@ -130,7 +130,7 @@ func Producer(name string, p *broker.Producer) prometheus.Collector {
 	add := func(kind prometheus.ValueType, name, help string, value func(*stats) float64) {
 		c.metrics = append(c.metrics, metric[stats]{prometheus.NewDesc("tidemill_producer_"+name, help, nil, of), kind, value, nil})
 	}
-	events := prometheus.NewDesc("tidemill_producer_events_total", "Events by what became of them: stored is acknowledged by all in-sync replicas; failed was given up; in-doubt was given up and may stand on the stream all the same; refused was never accepted.", []string{"outcome"}, of)
+	events := prometheus.NewDesc("tidemill_producer_events_total", "Events by outcome: stored is acknowledged by all in-sync replicas; failed was given up; in-doubt was given up, but may be on the stream; refused was never accepted.", []string{"outcome"}, of)
 	for outcome, value := range map[string]func(*stats) float64{
 		"stored":   func(s *stats) float64 { return float64(s.Events) },
 		"failed":   func(s *stats) float64 { return float64(s.Failed - s.InDoubt) },
@@ -143,7 +143,7 @@ func Producer(name string, p *broker.Producer) prometheus.Collector {
 	add(counter, "stored_bytes_total", "Bytes of stored events, before compression.", func(s *stats) float64 { return float64(s.Bytes) })
 	add(counter, "batches_total", "Batches of stored events.", func(s *stats) float64 { return float64(s.Batches) })
 	add(counter, "retries_total", "Times a batch was put off to be sent again.", func(s *stats) float64 { return float64(s.Retries) })
-	add(counter, "requests_total", "Requests to Kafka, whatever came of them.", func(s *stats) float64 { return float64(s.Requests) })
+	add(counter, "requests_total", "Requests to Kafka, successful or not.", func(s *stats) float64 { return float64(s.Requests) })
 	add(counter, "request_seconds_total", "Time that those requests took, all together.", func(s *stats) float64 { return s.RequestTime.Seconds() })
 	add(gauge, "buffered_events", "Events that have no answer yet.", func(s *stats) float64 { return float64(s.BufferedEvents) })
 	add(gauge, "buffered_bytes", "Bytes of events that have no answer yet.", func(s *stats) float64 { return float64(s.BufferedBytes) })
@@ -163,10 +163,10 @@ func Consumer(name string, c *broker.Consumer) prometheus.Collector {
 	const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
 	add(counter, "events_total", "Events handed out.", func(s *stats) float64 { return float64(s.Events) })
 	add(counter, "done_total", "Events that have been dealt with; the others of those handed out are open.", func(s *stats) float64 { return float64(s.Done) })
-	add(counter, "dead_letters_total", "Dead letters written for what is no event.", func(s *stats) float64 { return float64(s.DeadLetters) })
+	add(counter, "dead_letters_total", "Dead letters written for records that are not events.", func(s *stats) float64 { return float64(s.DeadLetters) })
 	add(counter, "lost_total", "Offsets that were gone before they were read.", func(s *stats) float64 { return float64(s.Lost) })
 	add(counter, "rebalances_total", "Generations of the group that this member has taken part in.", func(s *stats) float64 { return float64(s.Rebalances) })
-	add(counter, "fetches_total", "Requests to Kafka for events, whatever came of them.", func(s *stats) float64 { return float64(s.Fetches) })
+	add(counter, "fetches_total", "Requests to Kafka for events, successful or not.", func(s *stats) float64 { return float64(s.Fetches) })
 	add(counter, "fetched_bytes_total", "Bytes in the answers to those requests.", func(s *stats) float64 { return float64(s.FetchedBytes) })
 	add(gauge, "partitions", "Partitions that are read here.", func(s *stats) float64 { return float64(s.Partitions) })
 	add(gauge, "open_bytes", "Bytes fetched and not yet dealt with.", func(s *stats) float64 { return float64(s.OpenBytes) })

@@ -249,9 +249,9 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		ends: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_cluster_ends_total",
-			Help: "Ends of attempts that this controller told of since no agent could, by what has happened: config, deadline, deleted, evicted, failed, image, install, node-lost, out-of-memory, preempted, refused, silent or start."}, []string{"reason"}),
+			Help: "Ends of attempts that this controller reported because no agent could, by reason: config, deadline, deleted, evicted, failed, image, install, node-lost, out-of-memory, preempted, refused, silent or start."}, []string{"reason"}),
 		removed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_cluster_removed_total",
-			Help: "Jobs that this controller has removed: finished, or orphan, which count no more."}, []string{"reason"}),
+			Help: "Jobs that this controller has removed: finished, or orphan, whose attempt has ended or is unknown."}, []string{"reason"}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemill_cluster_failures_total",
 			Help: "Looks at an attempt in the cluster that failed and were tried again."}),
 		scalings: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_cluster_scalings_total",

@@ -44,7 +44,7 @@ const (
 func check(p tidemill.Plan, w config.Withheld) error {
 	switch withheld := w.Find(p.Secrets, p.Inside); {
 	case withheld != "":
-		return fmt.Errorf("%s is the install's own, and no run is given it: copy what the run needs into one of its own, and name that in the recipe", withheld)
+		return fmt.Errorf("%s is the install's own, and no run is given it: copy the needed content into another one, and name that in the recipe", withheld)
 	case p.Image == "":
 		return errors.New("a cluster runs images, and the recipe has a folder: give it run.image for run.dir")
 	case len(p.Command) == 0:

@@ -42,7 +42,7 @@ func (l *launcher) Launch(ctx context.Context, a scheduler.Attempt) error {
 	}
 	pool, ok := l.c.o.Config().Pool(a.Plan.Pool)
 	if !ok {
-		return fmt.Errorf("find the pool %s: the config has it no more: write it under pools again, or name another in the recipe", a.Plan.Pool)
+		return fmt.Errorf("find the pool %s: it is no longer in the config: add it under pools, or name another in the recipe", a.Plan.Pool)
 	}
 	if l.c.o.Warm != nil && lingers(a.Plan, pool) {
 		if taken, err := l.takeOver(ctx, a); taken || err != nil {
@@ -80,7 +80,7 @@ func (l *launcher) found(ctx context.Context, job *batchv1.Job) (*batchv1.Job, e
 		return nil, err
 	}
 	if !l.owns(there) {
-		return nil, fmt.Errorf("it belongs to the install %q: give each install a namespace of its own: %w", there.Labels[LabelInstall], scheduler.ErrUnlaunchable)
+		return nil, fmt.Errorf("it belongs to the install %q: give each install its own namespace: %w", there.Labels[LabelInstall], scheduler.ErrUnlaunchable)
 	}
 	return there, nil
 }

@@ -108,7 +108,7 @@ func TestLaunchRefusesWhatNoClusterRuns(t *testing.T) {
 		}
 	}
 	a.Plan = aPlan("gone")
-	if err := y.Launch(t.Context(), a); err == nil || errors.Is(err, scheduler.ErrUnlaunchable) || !strings.Contains(err.Error(), "the config has it no more") {
+	if err := y.Launch(t.Context(), a); err == nil || errors.Is(err, scheduler.ErrUnlaunchable) || !strings.Contains(err.Error(), "it is no longer in the config") {
 		t.Errorf("without its pool: %v", err)
 	}
 	if calls := y.asked(); len(calls) != 0 {
@@ -130,7 +130,7 @@ func TestLaunchRefusesWhatIsWithheld(t *testing.T) {
 	} {
 		a := launchable("gpu")
 		change(&a.Plan)
-		if err := y.Launch(t.Context(), a); !errors.Is(err, scheduler.ErrUnlaunchable) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "into one of its own") {
+		if err := y.Launch(t.Context(), a); !errors.Is(err, scheduler.ErrUnlaunchable) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "into another one") {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}

@@ -39,7 +39,7 @@ func (c *Cluster) Services(ctx context.Context) (*Services, error) {
 }
 
 // ErrElsewhere is the error for a service in another namespace.
-var ErrElsewhere = errors.New("it lies in another namespace, which this install may not look into,")
+var ErrElsewhere = errors.New("it is in another namespace, and this install may only read its own")
 
 // Resolve returns the URL of a service, inside the cluster if it has one there. A service that is
 // not ready or missing is an error that may pass. A name may include a namespace. For any but our
@@ -47,7 +47,7 @@ var ErrElsewhere = errors.New("it lies in another namespace, which this install 
 func (s *Services) Resolve(name string) (*url.URL, error) {
 	if namespace, in, ok := strings.Cut(name, "/"); ok {
 		if namespace != s.namespace {
-			return nil, fmt.Errorf("find the service %s: %w than %s: give the trigger its url, such as http://%s.%s.svc.cluster.local", name, ErrElsewhere, s.namespace, in, namespace)
+			return nil, fmt.Errorf("find the service %s: %w (%s): give the trigger its url, such as http://%s.%s.svc.cluster.local", name, ErrElsewhere, s.namespace, in, namespace)
 		}
 		name = in
 	}

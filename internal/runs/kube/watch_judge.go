@@ -223,7 +223,7 @@ func (s *sight) withoutPods(k known, now time.Time) *ending {
 	}
 	for _, job := range s.jobs {
 		if c := failed(job); c != nil {
-			return lost("deleted", "its pod was removed before anybody could see why: Job %s: %s", job.Name, says(c.Reason, c.Message))
+			return lost("deleted", "its pod was removed before a controller could see why: Job %s: %s", job.Name, says(c.Reason, c.Message))
 		}
 	}
 	return nil

@@ -104,7 +104,7 @@ func TestAttemptsUnderWay(t *testing.T) {
 		"it runs":                                           {one(podLike(isRunning)), underWay(nil), told{}},
 		"its pod was deleted":                               {sight{jobs: []*batchv1.Job{aJob(exhausted)}, gone: []*corev1.Pod{podLike(isRunning)}}, underWay(nil), told{kind: "deleted", end: "its pod r-1-x was deleted, and not by us"}},
 		"its pod was preempted, and went":                   {sight{jobs: []*batchv1.Job{aJob(exhausted)}, gone: []*corev1.Pod{podLike(preempted)}}, underWay(nil), told{kind: "preempted", end: "preempted on node gpu-1: preempting"}},
-		"nobody saw its pod go":                             {sight{jobs: []*batchv1.Job{aJob(exhausted)}}, underWay(nil), told{kind: "deleted", end: "removed before anybody could see why"}},
+		"nobody saw its pod go":                             {sight{jobs: []*batchv1.Job{aJob(exhausted)}}, underWay(nil), told{kind: "deleted", end: "removed before a controller could see why"}},
 		"it is late":                                        {sight{jobs: []*batchv1.Job{aJob(deadline)}}, underWay(nil), told{kind: "deadline", end: "it did not end within"}},
 		"its image does not come":                           {one(podLike(unpullable)), underWay(nil), told{pending: "image r/t:3 cannot be pulled: i/o timeout", again: true}},
 		"nor for long":                                      {long(one(podLike(unpullable)), troubleImage), underWay(nil), told{kind: "image", end: "image r/t:3 cannot be pulled: i/o timeout"}},

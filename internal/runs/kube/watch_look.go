@@ -147,7 +147,7 @@ func (w *watcher) end(ctx context.Context, name string, k known, j judgement) (t
 	d := tidemill.RunFinished{Outcome: j.end.outcome, Permanent: j.end.permanent, Reason: j.end.reason, Where: j.where, Result: j.end.result}
 	w.log.Warn("an attempt has ended in the cluster", "recipe", k.run.Recipe, "key", k.run.Key, "run", k.run.ID, "reason", j.end.reason)
 	if _, err := w.o.Foreman.Finish(ctx, k.run, k.number, d); err != nil {
-		return 0, fmt.Errorf("tell how attempt %s has ended: %w", name, err)
+		return 0, fmt.Errorf("report the end of attempt %s: %w", name, err)
 	}
 	w.metrics.ends.WithLabelValues(j.end.kind).Inc()
 	return time.Nanosecond, nil
@@ -169,7 +169,7 @@ func (w *watcher) say(ctx context.Context, name string, k known, d tidemill.RunS
 		return nil
 	}
 	if err := w.o.Foreman.Seen(ctx, k.run, k.number, d); err != nil {
-		return fmt.Errorf("tell what was seen of attempt %s: %w", name, err)
+		return fmt.Errorf("report the state of attempt %s: %w", name, err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -170,9 +170,9 @@ var killed = tidemill.Result{Exit: -1, Signal: "SIGKILL"} // read only
 
 // silent returns the end of an attempt whose agent exited without a report.
 func silent(exit int) *ending {
-	e := lost("silent", "its agent left without telling of its end (exit status %d)", exit)
+	e := lost("silent", "its agent left without reporting its end (exit status %d)", exit)
 	if exit == 137 {
-		e.reason, e.result = "its agent was killed (SIGKILL) before it could tell of its end", killed
+		e.reason, e.result = "its agent was killed (SIGKILL) before it could report its end", killed
 	}
 	return e
 }
@@ -286,7 +286,7 @@ func disrupted(p *corev1.Pod, c *corev1.PodCondition) *ending {
 	case "DeletionByTaintManager":
 		return lost("node-lost", "its node %s was tainted, as when it does not answer any more: %s", node, says("", c.Message))
 	case "DeletionByPodGC":
-		return lost("node-lost", "its node %s is no more: %s", node, says("", c.Message))
+		return lost("node-lost", "its node %s no longer exists: %s", node, says("", c.Message))
 	case corev1.PodReasonTerminationByKubelet: // the pod's own message names the resource that ran out
 		return lost("evicted", "node %s has ended it: %s", node, says("", cmp.Or(p.Status.Message, c.Message)))
 	}

@@ -243,7 +243,7 @@ func TestNothingIsMissed(t *testing.T) {
 	w.mu.Lock()
 	w.refuse = nil
 	w.mu.Unlock()
-	for name, says := range map[string]string{first: "was deleted, and not by us", second: "left without telling of its end (exit status 1)"} {
+	for name, says := range map[string]string{first: "was deleted, and not by us", second: "left without reporting its end (exit status 1)"} {
 		w.soon("it is lost", func() bool { return w.run(name).Attempts[0].Outcome == tidemill.OutcomeLost })
 		if a := w.run(name).Attempts[0]; !strings.Contains(a.Reason, says) {
 			t.Errorf("of %s it says %q", name, a.Reason)
