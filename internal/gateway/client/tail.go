@@ -93,7 +93,7 @@ var errTooLong = fmt.Errorf("the gateway sends an event of more than %d MiB", ma
 // message is one server-sent event with data.
 type message struct {
 	event string // type of the event; empty for a plain message
-	data  []byte // valid until the next
+	data  []byte // data of the event; valid until the next message
 }
 
 // eventStream reads text/event-stream as the HTML standard defines it. It ignores an incomplete

@@ -161,7 +161,7 @@ type Lag struct {
 const (
 	// calm is the time for which fewer replicas must be enough before one is removed.
 	calm = 30 * time.Second
-	// calmest is the longest such time for a scorer that needed a removed replica again.
+	// calmest is the upper limit of that time for a scorer that needs removed replicas again.
 	calmest = 10 * time.Minute
 )
 

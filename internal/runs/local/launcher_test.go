@@ -178,7 +178,7 @@ func TestKilledLauncherAndGuard(t *testing.T) {
 	if err := launcher.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	dead(t, pid(t, marks+"/self")) // by the kernel
+	dead(t, pid(t, marks+"/self")) // the kernel has killed it
 	if !isAlive(pid(t, marks+"/grandchild")) {
 		t.Error("nothing is left: that tells nothing of the next launcher")
 	}
