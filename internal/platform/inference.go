@@ -46,7 +46,7 @@ func (a *asked) of(p *Platform, on *scoring, engine string) (*serving.Models, er
 		a.all = map[string]*serving.Models{}
 	}
 	a.all[engine] = m
-	on.ears.add(m)
+	on.listeners.add(m)
 	return m, nil
 }
 

@@ -58,11 +58,11 @@ func (p *Platform) Dispatcher(ctx context.Context) (*deliver.Dispatcher, error) 
 // publishStanding publishes the state of the triggers for the gateways.
 func (p *Platform) publishStanding(ctx context.Context, d *deliver.Dispatcher) {
 	board := status.NewBoard(p.redis, p.names, p.kafka)
-	telling, stop := context.WithCancel(context.WithoutCancel(ctx))
+	publishing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	id := tidemill.ID("dispatcher", time.Now().String(), p.addresses.Kafka)
 	running.Go(func() {
-		board.Publish(telling, id, func() []status.Trigger {
+		board.Publish(publishing, id, func() []status.Trigger {
 			all := d.Standing()
 			told := make([]status.Trigger, len(all))
 			for i, s := range all {

@@ -301,13 +301,13 @@ func redisOptions(addresses string, s RedisSecurity) (*redis.Options, error) {
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
-	if err := s.dress(o); err != nil {
+	if err := s.applyTo(o); err != nil {
 		return nil, fmt.Errorf("speak to Redis at %s: %w", first, err)
 	}
 	return o, nil
 }
 
-func (s RedisSecurity) dress(o *redis.Options) (err error) {
+func (s RedisSecurity) applyTo(o *redis.Options) (err error) {
 	if s.CAFile != "" && !s.TLS {
 		return errors.New("--redis-ca has no effect without --redis-tls: give both")
 	}

@@ -151,7 +151,7 @@ func (s *scorers) open(ctx context.Context, c config.Scorer) (*scorer, error) {
 		return nil, err
 	}
 	running.models = models
-	on.ears.add(models)
+	on.listeners.add(models)
 	running.score, err = score.Open(ctx, score.Options{Broker: s.p.broker, Names: s.p.names, Config: c, Champions: on.champions,
 		Models: models, Registerer: s.p.telemetry.Registry(), Logger: s.p.log, SessionTimeout: s.p.models.SessionTimeout})
 	if err != nil {
@@ -165,7 +165,7 @@ func (s *scorers) end(ctx context.Context, running *scorer) (err error) {
 	if running.score != nil {
 		err = running.score.Close(ctx)
 	}
-	s.on.ears.remove(running.models)
+	s.on.listeners.remove(running.models)
 	return errors.Join(err, running.models.Close())
 }
 

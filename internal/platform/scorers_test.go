@@ -206,9 +206,9 @@ func TestNoScorer(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	var e ears
+	var e listeners
 	e.changed("m", champions.Champion{})
-	if !reflect.DeepEqual(e.all, ears{}.all) {
+	if !reflect.DeepEqual(e.all, listeners{}.all) {
 		t.Error("nobody listens")
 	}
 }

@@ -48,23 +48,23 @@ type scoring struct {
 	store     *store.Store
 	cache     *infer.Cache
 	champions *champions.Table
-	ears      ears
+	listeners listeners
 	asked     asked
 }
 
-// ears holds the models that are notified of changed champions.
-type ears struct {
+// listeners holds the models that are notified of changed champions.
+type listeners struct {
 	mu  sync.Mutex
 	all []*serving.Models
 }
 
-func (e *ears) add(m *serving.Models) {
+func (e *listeners) add(m *serving.Models) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.all = append(e.all[:len(e.all):len(e.all)], m)
 }
 
-func (e *ears) remove(m *serving.Models) {
+func (e *listeners) remove(m *serving.Models) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	left := make([]*serving.Models, 0, len(e.all))
@@ -77,7 +77,7 @@ func (e *ears) remove(m *serving.Models) {
 }
 
 // changed runs on the goroutine that follows the facts.
-func (e *ears) changed(model string, now champions.Champion) {
+func (e *listeners) changed(model string, now champions.Champion) {
 	e.mu.Lock()
 	all := e.all
 	e.mu.Unlock()
@@ -139,7 +139,7 @@ func (p *Platform) openChampions(ctx context.Context, s *scoring) (err error) {
 	if err != nil {
 		return fmt.Errorf("open the cache of models: %w", err)
 	}
-	s.champions, err = champions.Open(ctx, champions.Options{Broker: p.broker, Ledger: s.ledger, Logger: p.log, Changed: s.ears.changed})
+	s.champions, err = champions.Open(ctx, champions.Options{Broker: p.broker, Ledger: s.ledger, Logger: p.log, Changed: s.listeners.changed})
 	if err != nil {
 		return fmt.Errorf("read who the champions are: %w", err)
 	}
@@ -201,13 +201,13 @@ func modelDir(o Options) string {
 // publishScoring publishes the state of the scorers for the gateways.
 func (p *Platform) publishScoring(ctx context.Context, s *scorers) {
 	board := status.NewScorers(p.redis, p.names, p.kafka)
-	telling, stop := context.WithCancel(context.WithoutCancel(ctx))
+	publishing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	host, _ := os.Hostname() // if it fails, the id is shown instead
 	began := time.Now().UTC()
 	id := tidemill.ID("scorer", began.String(), host, p.addresses.Kafka)[:8]
 	running.Go(func() {
-		board.Publish(telling, id, func() status.Process {
+		board.Publish(publishing, id, func() status.Process {
 			told := status.Process{ID: id, Host: cmp.Or(host, id), Began: began, Cache: cacheStanding(s.on.cache.Stats())}
 			for _, one := range s.list() {
 				told.Scorers = append(told.Scorers, scorerStanding(one.score.Standing()))

@@ -51,8 +51,8 @@ func writeFile(t testing.TB, name, text string) string {
 	return name
 }
 
-// leave writes an access file.
-func leave(t testing.TB, text string) string {
+// writeAccess writes an access file.
+func writeAccess(t testing.TB, text string) string {
 	t.Helper()
 	return writeFile(t, filepath.Join(t.TempDir(), "access.yaml"), "version: 1\n"+text)
 }
@@ -93,8 +93,8 @@ func (l *logged) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// telling fails if a text contains eight or more consecutive characters of a token.
-func telling(t testing.TB, what, text, token string) {
+// mustNotContain fails if a text contains eight or more consecutive characters of a token.
+func mustNotContain(t testing.TB, what, text, token string) {
 	t.Helper()
 	const part = 8
 	for i := len(tokenPrefix); i+part <= len(token); i++ {

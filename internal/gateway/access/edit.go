@@ -130,8 +130,8 @@ type draft struct {
 }
 
 func openDraft(path string) (*draft, error) {
-	if behind, err := filepath.EvalSymlinks(path); err == nil {
-		path = behind
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
 	}
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {

@@ -38,7 +38,7 @@ func FuzzAuthorization(f *testing.F) {
 	token, sum := newToken()
 	is := newIssuerServer(f)
 	at := newClock()
-	g := open(f, leave(f, "tokens:\n"+yamlToken("crm", sum, "role: publish")+is.yaml("")), Options{Now: at.now})
+	g := open(f, writeAccess(f, "tokens:\n"+yamlToken("crm", sum, "role: publish")+is.yaml("")), Options{Now: at.now})
 	for _, s := range []string{"", "Bearer", "Bearer x", "bearer tm_", "Basic YTpi", "Bearer a.b.c", "Bearer eyJhbGciOiJub25lIn0.e30.",
 		"Bearer eyJhbGciOiJIUzI1NiJ9.e30.AAAA", bearerOf(token), bearerOf(is.jwt(f, at, nil)), "Bearer .." + strings.Repeat("=", 9)} {
 		f.Add(s)

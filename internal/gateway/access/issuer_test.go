@@ -32,7 +32,7 @@ func newJWTWorld(t testing.TB, more string) *jwtWorld {
 	w := &jwtWorld{issuerServer: newIssuerServer(t), at: newClock()}
 	var sum string
 	w.token, sum = newToken()
-	w.guard = open(t, leave(t, "tokens:\n"+yamlToken("crm", sum, "role: publish")+w.yaml(more)), Options{Now: w.at.now, Logger: w.log.logger()})
+	w.guard = open(t, writeAccess(t, "tokens:\n"+yamlToken("crm", sum, "role: publish")+w.yaml(more)), Options{Now: w.at.now, Logger: w.log.logger()})
 	return w
 }
 
@@ -441,7 +441,7 @@ func TestCloseEndsQuestions(t *testing.T) {
 	is.set(func() {
 		is.fault = func(_ http.ResponseWriter, r *http.Request) { asked <- struct{}{}; <-r.Context().Done() }
 	})
-	g, err := Open(t.Context(), leave(t, is.yaml("")), Options{Now: at.now})
+	g, err := Open(t.Context(), writeAccess(t, is.yaml("")), Options{Now: at.now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -472,7 +472,7 @@ func TestKeysOverPlainHTTP(t *testing.T) {
 			}))
 			t.Cleanup(tls.Close)
 			at := newClock()
-			g := open(t, leave(t, strings.ReplaceAll(plain.yaml(""), plain.URL, tls.URL)), Options{Now: at.now, HTTPClient: tls.Client()})
+			g := open(t, writeAccess(t, strings.ReplaceAll(plain.yaml(""), plain.URL, tls.URL)), Options{Now: at.now, HTTPClient: tls.Client()})
 			_, err := g.Caller(t.Context(), bearerOf(plain.jwt(t, at, claims{"iss": tls.URL})))
 			if !errors.Is(err, ErrIssuerAway) || !strings.Contains(err.Error(), "http") || plain.times("/keys") != 0 {
 				t.Errorf("got %v, and its keys were asked for %d times", err, plain.times("/keys"))
@@ -521,7 +521,7 @@ func TestNamesByEmail(t *testing.T) {
 func TestNoIssuerInTheFile(t *testing.T) {
 	is := newIssuerServer(t)
 	at := newClock()
-	g := open(t, leave(t, ""), Options{Now: at.now})
+	g := open(t, writeAccess(t, ""), Options{Now: at.now})
 	if _, err := g.Caller(t.Context(), bearerOf(is.jwt(t, at, nil))); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "tm_") {
 		t.Errorf("got %v", err)
 	}

@@ -129,11 +129,11 @@ func (p *page) add(t config.Token) error {
 	key, tokens, end := p.tokens()
 	switch {
 	case key == nil:
-		at := p.behind(len(p.lines)+1, 0)
+		at := p.lineAfter(len(p.lines)+1, 0)
 		p.insert(at, append([]string{"", "tokens:"}, entry(t, "  ", "  ")...))
 	case isBlock(tokens):
 		indent := column(tokens.Content[0])
-		p.insert(p.behind(end, len(indent)), entry(t, indent, p.step(tokens, indent)))
+		p.insert(p.lineAfter(end, len(indent)), entry(t, indent, p.step(tokens, indent)))
 	case len(tokens.Content) == 0:
 		line := &p.lines[key.Line-1]
 		*line = strings.Replace(*line, " {}", "", 1)
@@ -182,12 +182,12 @@ func (p *page) place(name string) (from, to int, indent string, err error) {
 	}
 	key, _, next := find(tokens, name, end)
 	indent = column(key)
-	return key.Line, max(p.behind(next, len(indent)+1), key.Line+1), indent, nil
+	return key.Line, max(p.lineAfter(next, len(indent)+1), key.Line+1), indent, nil
 }
 
-// behind returns the line after the last content above a line. It skips blank lines and less
+// lineAfter returns the line after the last content above a line. It skips blank lines and less
 // indented comments, because they belong to the following content.
-func (p *page) behind(line, indent int) int {
+func (p *page) lineAfter(line, indent int) int {
 	for line > 1 {
 		above := strings.TrimRight(p.lines[line-2], "\r\n\t ")
 		text := strings.TrimLeft(above, " ")

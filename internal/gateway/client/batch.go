@@ -82,10 +82,10 @@ func (p *patience) send(ctx context.Context, stream string, b *batch) {
 		}
 		answers, err := p.g.answersOf(a, len(b.events))
 		if err != nil {
-			b.fail(stream, p.given(err))
+			b.fail(stream, p.withDoubt(err))
 			return
 		}
-		after, _ := passing(a)
+		after, _ := isTemporary(a)
 		b = p.settle(ctx, stream, b, answers, after)
 	}
 }
@@ -118,7 +118,7 @@ func (p *patience) settle(ctx context.Context, stream string, b *batch, answers 
 		return rest
 	}
 	if ended := p.pause(ctx, after, last); ended != nil {
-		rest.fail(stream, p.given(ended))
+		rest.fail(stream, p.withDoubt(ended))
 		return &batch{}
 	}
 	return rest

@@ -25,7 +25,7 @@ const (
 	defaultTimeout = 2 * time.Minute // same as a producer's timeout for an event
 	knockWithin    = 10 * time.Second
 	connectWithin  = 10 * time.Second
-	waysKept       = 8 // idle connections, for callers with parallel requests
+	idleConns      = 8 // idle connections, for callers with parallel requests
 	agent          = "tidemill"
 )
 
@@ -57,7 +57,7 @@ func Dial(ctx context.Context, o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.knock(ctx); err != nil {
+	if err := g.ping(ctx); err != nil {
 		g.Close()
 		return nil, err
 	}
@@ -80,13 +80,13 @@ func open(o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.client = &http.Client{Transport: transport, CheckRedirect: stay}
-	return g, g.mayTell()
+	g.client = &http.Client{Transport: transport, CheckRedirect: noRedirect}
+	return g, g.checkTransport()
 }
 
-// stay follows no redirect, because a POST would become a GET, and the token would go to an address
-// that the user did not name.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+// noRedirect follows no redirect, because a POST would become a GET, and the token would go to an
+// address that the user did not name.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // URL returns the URL of the gateway.
 func (g *Gateway) URL() string { return g.base.String() }
@@ -102,8 +102,8 @@ func (g *Gateway) Trouble() error {
 // Close closes the idle connections.
 func (g *Gateway) Close() { g.client.CloseIdleConnections() }
 
-// knock accepts any answer, because a proxy before the gateway may hide /healthz.
-func (g *Gateway) knock(ctx context.Context) error {
+// ping accepts any answer, because a proxy before the gateway may hide /healthz.
+func (g *Gateway) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, knockWithin)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.base.JoinPath("healthz").String(), nil)
@@ -155,7 +155,7 @@ func newTransport(caFile string) (*http.Transport, error) {
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: connectWithin}).DialContext,
 		TLSHandshakeTimeout: connectWithin,
-		MaxIdleConnsPerHost: waysKept,
+		MaxIdleConnsPerHost: idleConns,
 		IdleConnTimeout:     time.Minute, // shorter than the idle timeouts of servers and load balancers
 		DisableCompression:  true,        // compressed events of a tail would be delayed until a block is full
 		ForceAttemptHTTP2:   true,
@@ -175,9 +175,9 @@ func newTransport(caFile string) (*http.Transport, error) {
 	return t, nil
 }
 
-// mayTell returns an error if a token would be sent unencrypted to another machine. No flag
+// checkTransport returns an error if a token would be sent unencrypted to another machine. No flag
 // switches it off, because a token that was read once on the way is lost.
-func (g *Gateway) mayTell() error {
+func (g *Gateway) checkTransport() error {
 	if g.token == nil || g.base.Scheme == "https" || loopback(g.base.Hostname()) {
 		return nil
 	}

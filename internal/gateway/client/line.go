@@ -45,21 +45,21 @@ type line struct {
 	away   bool // whether the caller knows that the gateway is away
 }
 
-// awayError is a temporary failure, such as a restart of the gateway.
-type awayError struct {
+// temporaryError is a temporary failure, such as a restart of the gateway.
+type temporaryError struct {
 	error
 	after time.Duration // pause that the gateway asks for
 }
 
 // Unwrap returns the failure.
-func (e *awayError) Unwrap() error { return e.error }
+func (e *temporaryError) Unwrap() error { return e.error }
 
 // open makes the first connection. It does not try for ever, because the address may be wrong.
 func (l *line) open() error {
 	p := l.t.g.reading()
 	for {
 		err := l.connect(max(time.Until(p.until), time.Second))
-		var away *awayError
+		var away *temporaryError
 		if !errors.As(err, &away) {
 			p.g.trouble.Store(nil)
 			return err
@@ -81,14 +81,14 @@ func (l *line) run() error {
 				return io.EOF
 			}
 			l.wait = backoff{}
-		} else if passes(err) {
+		} else if isTemporaryError(err) {
 			l.tell(err)
 		}
 		l.hangUp()
 		if l.t.ctx.Err() != nil {
 			return broker.ErrClosed
 		}
-		if !passes(err) {
+		if !isTemporaryError(err) {
 			return fmt.Errorf("tail stream %s: %w", l.t.o.Stream, err)
 		}
 		l.pause(err)
@@ -98,8 +98,8 @@ func (l *line) run() error {
 	}
 }
 
-func passes(err error) bool {
-	var away *awayError
+func isTemporaryError(err error) bool {
+	var away *temporaryError
 	return errors.As(err, &away)
 }
 
@@ -115,7 +115,7 @@ func (l *line) tell(err error) {
 // pause waits before a new call: shortly after a break, longer while the gateway does not answer.
 func (l *line) pause(err error) {
 	d := l.wait.next(0)
-	var away *awayError
+	var away *temporaryError
 	if errors.As(err, &away) && away.after > 0 {
 		asked := min(away.after, longestAsked)
 		d = max(d, asked+rand.N(asked/2+1))
@@ -131,12 +131,12 @@ func (l *line) connect(within time.Duration) error {
 	res, err := l.t.g.do(ctx, l.request())
 	if err != nil {
 		switch {
-		case lastingFault(err):
+		case isPermanent(err):
 			return err
 		case ctx.Err() != nil && l.t.ctx.Err() == nil:
 			err = errSilent
 		}
-		return &awayError{error: err}
+		return &temporaryError{error: err}
 	}
 	l.hangUp = func() { quiet.Stop(); cancel(); _ = res.Body.Close() }
 	media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
@@ -170,12 +170,12 @@ func (l *line) request() request {
 func (l *line) refused(res *http.Response) error {
 	body, err := readAll(res.Body)
 	if err != nil {
-		return &awayError{error: err}
+		return &temporaryError{error: err}
 	}
 	a := answer{res.StatusCode, res.Header, body}
 	err = l.t.g.fault(a)
-	if after, ok := passing(a); ok {
-		return &awayError{err, after}
+	if after, ok := isTemporary(a); ok {
+		return &temporaryError{err, after}
 	}
 	return err
 }
@@ -204,7 +204,7 @@ func (l *line) read() error {
 			return err
 		}
 		if err != nil {
-			return &awayError{err, l.stream.retry}
+			return &temporaryError{err, l.stream.retry}
 		}
 		if m.event == eventEnd {
 			return errEnd

@@ -46,7 +46,7 @@ func (g *Gateway) publish(ctx context.Context, stream string, v *broker.View) (R
 		return Receipt{}, err
 	}
 	if a.status != http.StatusAccepted {
-		return Receipt{}, p.given(g.fault(a))
+		return Receipt{}, p.withDoubt(g.fault(a))
 	}
 	return g.receiptOf(a)
 }

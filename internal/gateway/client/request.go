@@ -111,9 +111,9 @@ type refusal struct {
 // newRefusal removes control characters from the problem's texts, because they are printed to a
 // terminal, and any program may listen at the address.
 func newRefusal(p *api.Problem) *refusal {
-	p.Title, p.Detail, p.Attribute = harmless(p.Title), harmless(p.Detail), harmless(p.Attribute)
+	p.Title, p.Detail, p.Attribute = printable(p.Title), printable(p.Detail), printable(p.Attribute)
 	for i, s := range p.Streams {
-		p.Streams[i] = harmless(s)
+		p.Streams[i] = printable(s)
 	}
 	r := &refusal{problem: p}
 	switch strings.TrimPrefix(p.Type, api.ProblemBase) {
@@ -142,18 +142,18 @@ func (r *refusal) Unwrap() []error {
 	return []error{r.problem, r.same}
 }
 
-// stranger is an answer that does not come from a gateway.
-type stranger struct {
+// foreignAnswer is an answer that does not come from a gateway.
+type foreignAnswer struct {
 	status int
 	text   string
 }
 
-func (s *stranger) Error() string { return s.text }
+func (s *foreignAnswer) Error() string { return s.text }
 
 // Status returns the HTTP status in an error of this package; 0 if it has none.
 func Status(err error) int {
 	var p *api.Problem
-	var s *stranger
+	var s *foreignAnswer
 	switch {
 	case errors.As(err, &p):
 		return p.Status
@@ -170,9 +170,9 @@ func (g *Gateway) fault(a answer) error {
 		return newRefusal(p)
 	}
 	if to := a.header.Get("Location"); a.status/100 == 3 && to != "" {
-		return &stranger{a.status, fmt.Sprintf("%s sends us elsewhere (%s, to %s); give the gateway's own URL", g.base, statusText(a.status), harmless(to))}
+		return &foreignAnswer{a.status, fmt.Sprintf("%s sends us elsewhere (%s, to %s); give the gateway's own URL", g.base, statusText(a.status), printable(to))}
 	}
-	return &stranger{a.status, fmt.Sprintf("%s answered %s, which is not how a gateway of Tidemill answers: is one there? It says: %s", g.base, statusText(a.status), glimpse(a))}
+	return &foreignAnswer{a.status, fmt.Sprintf("%s answered %s, which is not how a gateway of Tidemill answers: is one there? It says: %s", g.base, statusText(a.status), glimpse(a))}
 }
 
 func problemOf(a answer) (*api.Problem, bool) {
@@ -193,7 +193,7 @@ func statusText(status int) string {
 }
 
 func glimpse(a answer) string {
-	text := harmless(strings.TrimSpace(string(a.body[:min(len(a.body), 4*shownBody)])))
+	text := printable(strings.TrimSpace(string(a.body[:min(len(a.body), 4*shownBody)])))
 	if text == "" {
 		return "(nothing)"
 	}
@@ -203,8 +203,8 @@ func glimpse(a answer) string {
 	return text
 }
 
-// harmless removes control characters from a text.
-func harmless(text string) string {
+// printable removes control characters from a text.
+func printable(text string) string {
 	text = strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):

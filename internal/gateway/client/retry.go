@@ -34,9 +34,9 @@ func (b *backoff) next(asked time.Duration) time.Duration {
 	return max(d, asked+d/4)
 }
 
-// passing reports whether an answer is temporary: the gateway restarts, its Kafka is down, we send
-// too many requests, or a proxy has no gateway. after is the requested pause, if any.
-func passing(a answer) (after time.Duration, ok bool) {
+// isTemporary reports whether an answer is temporary: the gateway restarts, its Kafka is down, we
+// send too many requests, or a proxy has no gateway. after is the requested pause, if any.
+func isTemporary(a answer) (after time.Duration, ok bool) {
 	if !passingStatus(a.status) {
 		return 0, false
 	}
@@ -62,8 +62,8 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
-// lastingFault reports whether an error of the connection is permanent.
-func lastingFault(err error) bool {
+// isPermanent reports whether an error of the connection is permanent.
+func isPermanent(err error) bool {
 	var (
 		unknown   x509.UnknownAuthorityError
 		host      x509.HostnameError
@@ -112,19 +112,19 @@ func (g *Gateway) patience(within time.Duration) *patience {
 func (p *patience) ask(ctx context.Context, r request) (answer, error) {
 	for {
 		a, err := p.once(ctx, r)
-		after, again := passing(a)
+		after, again := isTemporary(a)
 		switch {
 		case err == nil && (!again || hasEvents(a)): // send of the batch decides which events to repeat
 			p.g.trouble.Store(nil)
 			return a, nil
-		case err != nil && (lastingFault(err) || ctx.Err() != nil):
-			return a, p.given(err)
+		case err != nil && (isPermanent(err) || ctx.Err() != nil):
+			return a, p.withDoubt(err)
 		case err == nil:
 			err = p.g.fault(a)
 			p.doubt = p.doubt || mayBeStored(a)
 		}
 		if ended := p.pause(ctx, after, err); ended != nil {
-			return a, p.given(ended)
+			return a, p.withDoubt(ended)
 		}
 	}
 }
@@ -163,8 +163,8 @@ func (p *patience) pause(ctx context.Context, after time.Duration, err error) er
 	return nil
 }
 
-// given adds ErrInDoubt to an error if an attempt may have stored the events.
-func (p *patience) given(err error) error {
+// withDoubt adds ErrInDoubt to an error if an attempt may have stored the events.
+func (p *patience) withDoubt(err error) error {
 	if p.reads || !p.doubt || errors.Is(err, broker.ErrInDoubt) {
 		return err
 	}

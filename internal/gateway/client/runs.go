@@ -136,7 +136,7 @@ func (g *Gateway) RunLog(ctx context.Context, run string, o LogOptions, to io.Wr
 		if l.got > before {
 			p = l.patience()
 		}
-		var away *awayError
+		var away *temporaryError
 		if errors.As(err, &away) && ctx.Err() == nil {
 			err = p.pause(ctx, away.after, away.error)
 		}
@@ -170,10 +170,10 @@ func (l *logLine) patience() *patience {
 func (l *logLine) read(ctx context.Context) error {
 	res, err := l.g.do(ctx, l.request())
 	if err != nil {
-		if lastingFault(err) {
+		if isPermanent(err) {
 			return err
 		}
-		return &awayError{error: err}
+		return &temporaryError{error: err}
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
@@ -185,7 +185,7 @@ func (l *logLine) read(ctx context.Context) error {
 	case l.written != nil:
 		return l.written
 	case err != nil:
-		return &awayError{error: plain(err)}
+		return &temporaryError{error: plain(err)}
 	}
 	return nil
 }
@@ -216,12 +216,12 @@ func (l *logLine) request() request {
 func (l *logLine) refused(res *http.Response) error {
 	body, err := readAll(res.Body)
 	if err != nil {
-		return &awayError{error: err}
+		return &temporaryError{error: err}
 	}
 	a := answer{res.StatusCode, res.Header, body}
 	err = l.g.fault(a)
-	if after, ok := passing(a); ok {
-		return &awayError{err, after}
+	if after, ok := isTemporary(a); ok {
+		return &temporaryError{err, after}
 	}
 	return err
 }

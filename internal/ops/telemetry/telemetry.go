@@ -50,7 +50,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if o.Name == "" {
 		o.Name = defaultService
 	}
-	t := &Telemetry{log: o.Logger, registry: prometheus.NewRegistry(), tracer: silent()}
+	t := &Telemetry{log: o.Logger, registry: prometheus.NewRegistry(), tracer: noopTracer()}
 	if err := t.register(o.Version); err != nil {
 		return nil, fmt.Errorf("register the process's metrics: %w", err)
 	}

@@ -27,9 +27,9 @@ import (
 // scope is the name under which all of our spans are made.
 const scope = "tidemill.dev"
 
-// silent returns the tracer of a process without a collector. It costs nothing and starts no
+// noopTracer returns the tracer of a process without a collector. It costs nothing and starts no
 // goroutine.
-func silent() trace.Tracer { return noop.NewTracerProvider().Tracer(scope) }
+func noopTracer() trace.Tracer { return noop.NewTracerProvider().Tracer(scope) }
 
 // traces brings ended spans to the collector:
 //

@@ -33,8 +33,8 @@ func follow[T, L runtime.Object](ctx context.Context, k *kind[T, L], choose meta
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := r.ListAndWatchWithContext(quiet)
-		if d, ok := into.(deafened); ok {
-			d.deaf()
+		if d, ok := into.(watchEndObserver); ok {
+			d.watchEnded()
 		}
 		if err != nil && ctx.Err() == nil {
 			trouble(fmt.Errorf("follow the %s of namespace %s: %w", k.resource, k.namespace, err))
@@ -46,9 +46,9 @@ func follow[T, L runtime.Object](ctx context.Context, k *kind[T, L], choose meta
 	}
 }
 
-// deafened is a store that is notified when its watch ends. It is out of date until all objects are
-// listed again.
-type deafened interface{ deaf() }
+// watchEndObserver is a store that is notified when its watch ends. It is out of date until all
+// objects are listed again.
+type watchEndObserver interface{ watchEnded() }
 
 // listerOf lists and watches the chosen objects. An error of opening a watch is returned without
 // its type, because the reflector would wait by itself after some types.
@@ -177,7 +177,7 @@ func (g *gathered[T]) Replace(list []any, _ string) error {
 	return nil
 }
 
-func (g *gathered[T]) deaf() { g.whole.Store(false) }
+func (g *gathered[T]) watchEnded() { g.whole.Store(false) }
 
 // Resync implements cache.ReflectorStore.
 func (g *gathered[T]) Resync() error { return nil }

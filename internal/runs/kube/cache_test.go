@@ -14,7 +14,7 @@ import (
 )
 
 // watched returns the Cluster of a process that watches.
-func (w *town) watched() *Cluster {
+func (w *watchWorld) watched() *Cluster {
 	w.Helper()
 	f, l, c := w.process()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -29,7 +29,7 @@ func (w *town) watched() *Cluster {
 }
 
 // asked returns the number of requests for pods and Jobs.
-func (w *town) asked() (n int) {
+func (w *watchWorld) asked() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, call := range w.calls {
@@ -41,18 +41,18 @@ func (w *town) asked() (n int) {
 }
 
 // listening returns the number of watches at the server.
-func (w *town) listening() int {
+func (w *watchWorld) listening() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.watches)
 }
 
-func (w *town) seen(c *Cluster, attempt string) bool {
+func (w *watchWorld) seen(c *Cluster, attempt string) bool {
 	v := c.view.Load()
 	return v != nil && v.has(attempt)
 }
 
-func (w *town) finds(c *Cluster, attempt string) bool {
+func (w *watchWorld) finds(c *Cluster, attempt string) bool {
 	w.Helper()
 	has, err := c.Launcher().Has(w.Context(), attempt)
 	w.must(err)
@@ -62,7 +62,7 @@ func (w *town) finds(c *Cluster, attempt string) bool {
 // A process that watches finds an existing attempt without a call. A missing attempt would be
 // ended, so it asks the API server before it says so.
 func TestWhatIsSeenIsNotAskedFor(t *testing.T) {
-	w := newTown(t)
+	w := newWatchWorld(t)
 	c := w.watched()
 	name := w.begins("bot-1")
 	w.becomes(name, isRunning)
@@ -81,7 +81,7 @@ func TestWhatIsSeenIsNotAskedFor(t *testing.T) {
 
 // A broken watch proves nothing, because a deleted attempt would seem to exist for ever.
 func TestNothingIsSeenByABrokenWatch(t *testing.T) {
-	w := newTown(t)
+	w := newWatchWorld(t)
 	c := w.watched()
 	name := w.begins("bot-1")
 	w.becomes(name, isRunning)
@@ -110,13 +110,13 @@ func TestSeen(t *testing.T) {
 	job, over := []any{aJob(nil)}, []any{aJob(ended)}
 	for what, c := range map[string]struct {
 		pods, jobs []any
-		deaf       func(*view)
+		watchEnded func(*view)
 		want       bool
 	}{
 		"nothing":                             {},
 		"a pod":                               {pods: []any{podLike(isRunning)}, want: true},
-		"a pod, and Jobs are not known":       {pods: []any{podLike(isRunning)}, deaf: func(v *view) { v.jobs.deaf() }},
-		"a Job, and pods are not known":       {jobs: job, deaf: func(v *view) { v.pods.deaf() }},
+		"a pod, and Jobs are not known":       {pods: []any{podLike(isRunning)}, watchEnded: func(v *view) { v.jobs.watchEnded() }},
+		"a Job, and pods are not known":       {jobs: job, watchEnded: func(v *view) { v.pods.watchEnded() }},
 		"a pod that has ended":                {pods: []any{podLike(endsWith("Completed", 0))}},
 		"a Job":                               {jobs: job, want: true},
 		"a Job that has ended":                {jobs: over},
@@ -127,8 +127,8 @@ func TestSeen(t *testing.T) {
 		if err := errors.Join(v.pods.Replace(c.pods, "1"), v.jobs.Replace(c.jobs, "1")); err != nil {
 			t.Fatal(err)
 		}
-		if c.deaf != nil {
-			c.deaf(v)
+		if c.watchEnded != nil {
+			c.watchEnded(v)
 		}
 		if v.has("r-1") != c.want {
 			t.Errorf("%s: it is seen: %t", what, !c.want)

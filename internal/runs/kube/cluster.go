@@ -135,7 +135,7 @@ func (c *Cluster) keepOpen(ctx context.Context) {
 	t := time.NewTicker(idleEvery)
 	defer t.Stop()
 	for {
-		c.knock(ctx)
+		c.ping(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -144,7 +144,7 @@ func (c *Cluster) keepOpen(ctx context.Context) {
 	}
 }
 
-func (c *Cluster) knock(ctx context.Context) {
+func (c *Cluster) ping(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, idleEvery/2)
 	defer cancel()
 	_ = c.clients.batch.Get().AbsPath("/version").MaxRetries(0).Do(ctx).Error()

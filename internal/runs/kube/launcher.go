@@ -52,7 +52,7 @@ func (l *launcher) Launch(ctx context.Context, a scheduler.Attempt) error {
 	job := l.site.job(a, pool)
 	made, err := l.make(ctx, job)
 	if err != nil {
-		return sorted("make the Job", job.Name, err)
+		return withAdvice("make the Job", job.Name, err)
 	}
 	if together(a.Plan) {
 		return l.complete(ctx, a, pool, made)
@@ -90,10 +90,10 @@ func (l *launcher) found(ctx context.Context, job *batchv1.Job) (*batchv1.Job, e
 // stopped halfway.
 func (l *launcher) complete(ctx context.Context, a scheduler.Attempt, pool config.Pool, owner *batchv1.Job) error {
 	service := l.site.service(a, owner)
-	err := sorted("make the Service", service.Name, ensure(ctx, &l.c.clients.services, service))
+	err := withAdvice("make the Service", service.Name, ensure(ctx, &l.c.clients.services, service))
 	if err == nil && a.Plan.Servers != nil {
 		job := l.site.serverJob(a, pool, owner)
-		err = sorted("make the Job of the servers", job.Name, ensure(ctx, &l.c.clients.jobs, job))
+		err = withAdvice("make the Job of the servers", job.Name, ensure(ctx, &l.c.clients.jobs, job))
 	}
 	if err == nil {
 		return nil
@@ -132,7 +132,7 @@ func patiently(ctx context.Context, call func(context.Context) error) error {
 		one, done := context.WithTimeout(ctx, callFor)
 		err := call(one)
 		done()
-		if err == nil || !unanswered(err) || backoff.Sleep(ctx) != nil {
+		if err == nil || !isUndecided(err) || backoff.Sleep(ctx) != nil {
 			return err
 		}
 	}
@@ -153,7 +153,7 @@ func (l *launcher) Has(ctx context.Context, name string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look for the pods of attempt %s: %w", name, err)
 	}
-	if slices.ContainsFunc(pods, goesOn) {
+	if slices.ContainsFunc(pods, notOver) {
 		return true, nil
 	}
 	job, err := l.c.clients.jobs.Get(ctx, name)
@@ -243,8 +243,8 @@ func (l *launcher) pods(ctx context.Context, selector string) ([]corev1.Pod, err
 	return list.Items, nil
 }
 
-// goesOn reports whether a pod has not ended.
-func goesOn(p corev1.Pod) bool {
+// notOver reports whether a pod has not ended.
+func notOver(p corev1.Pod) bool {
 	return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 
@@ -267,7 +267,7 @@ func (v *view) has(name string) bool {
 	if !v.pods.whole.Load() || !v.jobs.whole.Load() {
 		return false
 	}
-	if slices.ContainsFunc(v.pods.of(ofAttempt+name), func(p *corev1.Pod) bool { return goesOn(*p) }) {
+	if slices.ContainsFunc(v.pods.of(ofAttempt+name), func(p *corev1.Pod) bool { return notOver(*p) }) {
 		return true
 	}
 	job, there := v.jobs.get(name)
@@ -307,8 +307,8 @@ func judge(err error) verdict {
 	return verdict{next: "it is tried again; look whether the API server is well"}
 }
 
-// sorted adds the advice to an error, and ErrUnlaunchable if it is hopeless.
-func sorted(what, name string, err error) error {
+// withAdvice adds the advice to an error, and ErrUnlaunchable if it is hopeless.
+func withAdvice(what, name string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -322,9 +322,9 @@ func sorted(what, name string, err error) error {
 	return fmt.Errorf("%s %s: %w: %s", what, name, err, v.next)
 }
 
-// unanswered reports whether an error leaves open if the call had an effect: the API server is down
-// or overloaded.
-func unanswered(err error) bool {
+// isUndecided reports whether an error leaves open if the call had an effect: the API server is
+// down or overloaded.
+func isUndecided(err error) bool {
 	if errors.Is(err, scheduler.ErrUnlaunchable) {
 		return false
 	}

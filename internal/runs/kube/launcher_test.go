@@ -21,14 +21,15 @@ import (
 
 const allJobs, allServices = "/apis/batch/v1/namespaces/ml/jobs", "/api/v1/namespaces/ml/services"
 
-// yard is an API server with a launcher.
-type yard struct {
+// launchWorld is an API server with a launcher.
+type launchWorld struct {
 	*apiServer
 	scheduler.Launcher
 }
 
-// newYard starts a yard. before may answer a request before the API server does; it may be nil.
-func newYard(t testing.TB, before func(w http.ResponseWriter, r *http.Request) (answered bool), set func(*Options)) *yard {
+// newLaunchWorld starts a launchWorld. before may answer a request before the API server does; it
+// may be nil.
+func newLaunchWorld(t testing.TB, before func(w http.ResponseWriter, r *http.Request) (answered bool), set func(*Options)) *launchWorld {
 	t.Helper()
 	s := startAPIServer(t)
 	if before != nil {
@@ -46,7 +47,7 @@ func newYard(t testing.TB, before func(w http.ResponseWriter, r *http.Request) (
 			set(o)
 		}
 	})
-	return &yard{s, c.Launcher()}
+	return &launchWorld{s, c.Launcher()}
 }
 
 func poolsOf(t testing.TB) *config.Config {
@@ -68,7 +69,7 @@ func launchable(pool string) scheduler.Attempt {
 	return a
 }
 
-func (y *yard) must(err error) {
+func (y *launchWorld) must(err error) {
 	y.Helper()
 	if err != nil {
 		y.Fatal(err)
@@ -76,7 +77,7 @@ func (y *yard) must(err error) {
 }
 
 // asked returns the calls so far, without those that keep the connection open.
-func (y *yard) asked() []string {
+func (y *launchWorld) asked() []string {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(y.calls), func(c string) bool { return c == "GET /version" })
@@ -84,7 +85,7 @@ func (y *yard) asked() []string {
 
 // A launch is one call. A second launch finds the Job of the first.
 func TestLaunchIsOneCall(t *testing.T) {
-	y, a := newYard(t, nil, nil), launchable("default")
+	y, a := newLaunchWorld(t, nil, nil), launchable("default")
 	y.must(y.Launch(t.Context(), a))
 	if calls := y.asked(); !slices.Equal(calls, []string{"POST " + allJobs}) {
 		t.Errorf("it asked %q", calls)
@@ -97,7 +98,7 @@ func TestLaunchIsOneCall(t *testing.T) {
 
 // A plan that cannot run in a cluster causes no call to the API server.
 func TestLaunchRefusesWhatNoClusterRuns(t *testing.T) {
-	y, a := newYard(t, nil, nil), launchable("default")
+	y, a := newLaunchWorld(t, nil, nil), launchable("default")
 	for want, plan := range map[string]tidemill.Plan{
 		"give it run.image":            {Dir: "/srv", Command: []string{"c"}, Pool: "default"},
 		"write it down as run.command": {Image: "i", Pool: "default"},
@@ -119,7 +120,7 @@ func TestLaunchRefusesWhatNoClusterRuns(t *testing.T) {
 // A plan that names a Secret or claim of the install comes from an older config, or from another
 // writer to the log. No pod gets it, not even one that lingers.
 func TestLaunchRefusesWhatIsWithheld(t *testing.T) {
-	y := newYard(t, nil, func(o *Options) { o.Withheld = config.Withheld{"secret/tidemill-*", "secret/kafka", "claim/kept"} })
+	y := newLaunchWorld(t, nil, func(o *Options) { o.Withheld = config.Withheld{"secret/tidemill-*", "secret/kafka", "claim/kept"} })
 	for want, change := range map[string]func(*tidemill.Plan){
 		"the Secret tidemill-run-secret is": func(p *tidemill.Plan) {
 			p.Secrets = map[string]string{"A": "mine/a", "B": "tidemill-run-secret/run-secret"}
@@ -163,7 +164,7 @@ func TestRefusalsOfJobs(t *testing.T) {
 		{401, metav1.StatusReasonUnauthorized, `Unauthorized`, false, "does not know us"},
 		{404, metav1.StatusReasonNotFound, `namespaces "ml" not found`, false, "the namespace is not there"},
 	} {
-		y := newYard(t, func(w http.ResponseWriter, r *http.Request) bool {
+		y := newLaunchWorld(t, func(w http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodPost {
 				answerStatus(w, c.status, c.reason, c.message)
 			}
@@ -186,20 +187,20 @@ func answerStatus(w http.ResponseWriter, code int, reason metav1.StatusReason, m
 // A short outage of the API server loses no attempt, even if the server made the Job and the answer
 // was lost.
 func TestLaunchOutlivesAShortOutage(t *testing.T) {
-	for name, fault := range map[string]func(y *yard, w http.ResponseWriter, r *http.Request){
-		"it has too much to do": func(_ *yard, w http.ResponseWriter, _ *http.Request) {
+	for name, fault := range map[string]func(y *launchWorld, w http.ResponseWriter, r *http.Request){
+		"it has too much to do": func(_ *launchWorld, w http.ResponseWriter, _ *http.Request) {
 			answerStatus(w, 500, metav1.StatusReasonInternalError, "etcdserver: leader changed")
 		},
-		"it hangs up": func(*yard, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"it hangs up when it is done": func(y *yard, _ http.ResponseWriter, r *http.Request) {
+		"it hangs up": func(*launchWorld, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"it hangs up when it is done": func(y *launchWorld, _ http.ResponseWriter, r *http.Request) {
 			y.apiServer.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var posts atomic.Int32
-			var y *yard
-			y = newYard(t, func(w http.ResponseWriter, r *http.Request) bool {
+			var y *launchWorld
+			y = newLaunchWorld(t, func(w http.ResponseWriter, r *http.Request) bool {
 				first := r.Method == http.MethodPost && posts.Add(1) == 1
 				if first {
 					fault(y, w, r)
@@ -218,7 +219,7 @@ func TestLaunchOutlivesAShortOutage(t *testing.T) {
 // A run's id derives from its cause, so another install in the namespace may have a Job of the same
 // name.
 func TestAJobOfAnotherInstall(t *testing.T) {
-	y, a := newYard(t, nil, nil), launchable("default")
+	y, a := newLaunchWorld(t, nil, nil), launchable("default")
 	y.put("Job", "/apis/batch/v1/jobs", &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: a.Name, Labels: map[string]string{LabelInstall: "other"}}})
 	if err := y.Launch(t.Context(), a); !errors.Is(err, scheduler.ErrUnlaunchable) || !strings.Contains(err.Error(), `the install "other"`) {
 		t.Errorf("got %v", err)
@@ -241,7 +242,7 @@ func attemptTogether() scheduler.Attempt {
 // An attempt of several containers gets a Service and a Job of servers. The attempt's Job owns
 // them, and they are deleted with it.
 func TestLaunchTogether(t *testing.T) {
-	y, a := newYard(t, nil, nil), attemptTogether()
+	y, a := newLaunchWorld(t, nil, nil), attemptTogether()
 	y.must(y.Launch(t.Context(), a))
 	owner := y.objects[allJobs+"/"+a.Name]
 	for _, path := range []string{allServices + "/" + serviceName(a.Name), allJobs + "/" + serversName(a.Name)} {
@@ -261,7 +262,7 @@ func TestLaunchTogetherIsCompleted(t *testing.T) {
 	a := attemptTogether()
 	parts := []string{allJobs + "/" + a.Name, allServices + "/" + serviceName(a.Name), allJobs + "/" + serversName(a.Name)}
 	for n := range parts {
-		y := newYard(t, nil, nil)
+		y := newLaunchWorld(t, nil, nil)
 		y.must(y.Launch(t.Context(), a))
 		owner := y.objects[parts[0]].GetUID()
 		for _, part := range parts[n+1:] {
@@ -283,7 +284,7 @@ func TestLaunchTogetherIsCompleted(t *testing.T) {
 func TestLaunchTogetherIsUndone(t *testing.T) {
 	a := attemptTogether()
 	for what, nth := range map[string]int32{"the Service": 2, "the Job of the servers": 3} {
-		y, posts := newYard(t, nil, nil), new(atomic.Int32)
+		y, posts := newLaunchWorld(t, nil, nil), new(atomic.Int32)
 		y.refuseBy(func(r *http.Request) int {
 			if r.Method == http.MethodPost && posts.Add(1) == nth {
 				return http.StatusForbidden
@@ -300,7 +301,7 @@ func TestLaunchTogetherIsUndone(t *testing.T) {
 }
 
 // worker makes a pod of a Job, as the Job's controller does.
-func (y *yard) worker(job, attempt string, phase corev1.PodPhase) {
+func (y *launchWorld) worker(job, attempt string, phase corev1.PodPhase) {
 	y.Helper()
 	var owner []metav1.OwnerReference
 	if j := y.objects[allJobs+"/"+job]; j != nil {
@@ -313,7 +314,7 @@ func (y *yard) worker(job, attempt string, phase corev1.PodPhase) {
 }
 
 // end makes a Job end.
-func (y *yard) end(name string, as batchv1.JobConditionType) {
+func (y *launchWorld) end(name string, as batchv1.JobConditionType) {
 	y.Helper()
 	y.put("Job", "/apis/batch/v1/jobs", &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelInstall: tidemill.DefaultName}},
 		Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: as, Status: corev1.ConditionTrue}}}})
@@ -323,28 +324,28 @@ func (y *yard) end(name string, as batchv1.JobConditionType) {
 func TestHas(t *testing.T) {
 	const other = "other-1"
 	for name, c := range map[string]struct {
-		there func(y *yard, a scheduler.Attempt)
+		there func(y *launchWorld, a scheduler.Attempt)
 		want  bool
 	}{
-		"nothing":                {func(*yard, scheduler.Attempt) {}, false},
-		"a Job":                  {func(y *yard, a scheduler.Attempt) { y.must(y.Launch(t.Context(), a)) }, true},
-		"a Job that is complete": {func(y *yard, a scheduler.Attempt) { y.end(a.Name, batchv1.JobComplete) }, false},
-		"a Job that has failed":  {func(y *yard, a scheduler.Attempt) { y.end(a.Name, batchv1.JobFailed) }, false},
-		"a Job that is to fail":  {func(y *yard, a scheduler.Attempt) { y.end(a.Name, batchv1.JobFailureTarget) }, true},
-		"a pod that is to run":   {func(y *yard, a scheduler.Attempt) { y.worker(a.Name, a.Name, corev1.PodPending) }, true},
-		"a pod that runs":        {func(y *yard, a scheduler.Attempt) { y.worker(a.Name, a.Name, corev1.PodRunning) }, true},
-		"a pod that has ended":   {func(y *yard, a scheduler.Attempt) { y.worker(a.Name, a.Name, corev1.PodFailed) }, false},
-		"another's pod does it":  {func(y *yard, a scheduler.Attempt) { y.worker(other, a.Name, corev1.PodRunning) }, true},
-		"its pod does another": {func(y *yard, a scheduler.Attempt) {
+		"nothing":                {func(*launchWorld, scheduler.Attempt) {}, false},
+		"a Job":                  {func(y *launchWorld, a scheduler.Attempt) { y.must(y.Launch(t.Context(), a)) }, true},
+		"a Job that is complete": {func(y *launchWorld, a scheduler.Attempt) { y.end(a.Name, batchv1.JobComplete) }, false},
+		"a Job that has failed":  {func(y *launchWorld, a scheduler.Attempt) { y.end(a.Name, batchv1.JobFailed) }, false},
+		"a Job that is to fail":  {func(y *launchWorld, a scheduler.Attempt) { y.end(a.Name, batchv1.JobFailureTarget) }, true},
+		"a pod that is to run":   {func(y *launchWorld, a scheduler.Attempt) { y.worker(a.Name, a.Name, corev1.PodPending) }, true},
+		"a pod that runs":        {func(y *launchWorld, a scheduler.Attempt) { y.worker(a.Name, a.Name, corev1.PodRunning) }, true},
+		"a pod that has ended":   {func(y *launchWorld, a scheduler.Attempt) { y.worker(a.Name, a.Name, corev1.PodFailed) }, false},
+		"another's pod does it":  {func(y *launchWorld, a scheduler.Attempt) { y.worker(other, a.Name, corev1.PodRunning) }, true},
+		"its pod does another": {func(y *launchWorld, a scheduler.Attempt) {
 			y.must(y.Launch(t.Context(), a))
 			y.worker(a.Name, other, corev1.PodRunning)
 		}, false},
-		"its pod has ended, and its Job": {func(y *yard, a scheduler.Attempt) {
+		"its pod has ended, and its Job": {func(y *launchWorld, a scheduler.Attempt) {
 			y.end(a.Name, batchv1.JobComplete)
 			y.worker(a.Name, a.Name, corev1.PodSucceeded)
 		}, false},
 	} {
-		y, a := newYard(t, nil, nil), launchable("default")
+		y, a := newLaunchWorld(t, nil, nil), launchable("default")
 		c.there(y, a)
 		has, err := y.Has(t.Context(), a.Name)
 		if has != c.want || err != nil {
@@ -357,25 +358,25 @@ func TestHas(t *testing.T) {
 func TestStop(t *testing.T) {
 	const other = "other-1"
 	for name, c := range map[string]struct {
-		there func(y *yard, a scheduler.Attempt)
+		there func(y *launchWorld, a scheduler.Attempt)
 		left  []string
 	}{
-		"nothing": {func(*yard, scheduler.Attempt) {}, nil},
-		"its Job": {func(y *yard, a scheduler.Attempt) { y.must(y.Launch(t.Context(), a)) }, nil},
-		"its pod": {func(y *yard, a scheduler.Attempt) {
+		"nothing": {func(*launchWorld, scheduler.Attempt) {}, nil},
+		"its Job": {func(y *launchWorld, a scheduler.Attempt) { y.must(y.Launch(t.Context(), a)) }, nil},
+		"its pod": {func(y *launchWorld, a scheduler.Attempt) {
 			y.must(y.Launch(t.Context(), a))
 			y.worker(a.Name, a.Name, corev1.PodRunning)
 		}, nil},
-		"another's pod": {func(y *yard, a scheduler.Attempt) {
+		"another's pod": {func(y *launchWorld, a scheduler.Attempt) {
 			y.end(other, "")
 			y.worker(other, a.Name, corev1.PodRunning)
 		}, nil},
-		"its pod does another": {func(y *yard, a scheduler.Attempt) {
+		"its pod does another": {func(y *launchWorld, a scheduler.Attempt) {
 			y.must(y.Launch(t.Context(), a))
 			y.worker(a.Name, other, corev1.PodRunning)
 		}, []string{"/api/v1/namespaces/ml/pods/" + anAttempt().Name + "-x", allJobs + "/" + anAttempt().Name}},
 	} {
-		y, a := newYard(t, nil, nil), launchable("default")
+		y, a := newLaunchWorld(t, nil, nil), launchable("default")
 		c.there(y, a)
 		y.must(y.Stop(t.Context(), a.Name))
 		var left []string
@@ -392,7 +393,7 @@ func TestStop(t *testing.T) {
 // Has and Stop return errors of the API server, and do not take them for a missing attempt.
 func TestHasAndStopTellErrors(t *testing.T) {
 	for _, what := range []string{"/pods", "/jobs/"} {
-		y, a := newYard(t, nil, nil), launchable("default")
+		y, a := newLaunchWorld(t, nil, nil), launchable("default")
 		y.must(y.Launch(t.Context(), a))
 		y.refuseBy(func(r *http.Request) int {
 			if strings.Contains(r.URL.Path, what) {
@@ -410,14 +411,14 @@ func TestHasAndStopTellErrors(t *testing.T) {
 }
 
 func TestSlotsAreTheConfigs(t *testing.T) {
-	y := newYard(t, nil, nil)
+	y := newLaunchWorld(t, nil, nil)
 	if y.Slots(config.Pool{Slots: 3}) != 3 || y.Slots(config.Pool{}) != 0 {
 		t.Error("it bounds a pool by itself")
 	}
 }
 
 func BenchmarkLaunch(b *testing.B) {
-	y, a := newYard(b, nil, nil), launchable("default")
+	y, a := newLaunchWorld(b, nil, nil), launchable("default")
 	for i := 0; b.Loop(); i++ {
 		a.Name = tidemill.AttemptName(a.Run, i+1)
 		if err := y.Launch(b.Context(), a); err != nil {

@@ -29,7 +29,7 @@ const (
 // Several processes may do so at once, because they see the same lags and set an absolute number.
 func (c *Cluster) Scale(ctx context.Context, lag func(ctx context.Context, scorer config.Scorer) (Lag, error)) error {
 	s := &scaler{Cluster: c, lag: lag, tides: map[string]tide{}, outage: outage{log: c.log, says: "the lag of a scorer cannot be told; its replicas stay"},
-		away: outage{log: c.log, says: awayWords}}
+		away: outage{log: c.log, says: serverDown}}
 	nothing := func(_, _ *appsv1.Deployment) {}
 	listed := make(chan struct{})
 	s.deployments = gather(wordsOfDeployment, trimDeployment, nothing, sync.OnceFunc(func() { close(listed) }))

@@ -91,7 +91,7 @@ func (l *launcher) rename(ctx context.Context, pod warmpods.Pod, a scheduler.Att
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil, nil
 	}
-	if err != nil && unanswered(err) {
+	if err != nil && isUndecided(err) {
 		return nil, fmt.Errorf("%w: %w", errUnsure, err)
 	}
 	if err != nil {

@@ -21,9 +21,9 @@ import (
 	"tidemill.dev/internal/runs/warmpods"
 )
 
-// stove is a yard with a list of waiting pods.
-type stove struct {
-	*yard
+// warmWorld is a launchWorld with a list of waiting pods.
+type warmWorld struct {
+	*launchWorld
 	redis *miniredis.Miniredis
 	book  *warmpods.Book
 	calls chan heard
@@ -35,24 +35,24 @@ type heard struct {
 	ok bool
 }
 
-func newStove(t testing.TB, before func(w http.ResponseWriter, r *http.Request) bool) *stove {
+func newWarmWorld(t testing.TB, before func(w http.ResponseWriter, r *http.Request) bool) *warmWorld {
 	t.Helper()
 	names, err := tidemill.NewNames("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stove{redis: miniredis.RunT(t), calls: make(chan heard, 10)}
+	s := &warmWorld{redis: miniredis.RunT(t), calls: make(chan heard, 10)}
 	client := redis.NewClient(&redis.Options{Addr: s.redis.Addr(), Protocol: 2, DisableIdentity: true, MaxRetries: -1, ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
 	s.book = warmpods.NewBook(client, names, "kafka")
-	s.yard = newYard(t, before, func(o *Options) { o.Warm = s.book })
+	s.launchWorld = newLaunchWorld(t, before, func(o *Options) { o.Warm = s.book })
 	return s
 }
 
 const lastDone, itsPod = "before-1", "/api/v1/namespaces/ml/pods/before-1-x"
 
 // waits makes a pod wait that has run another attempt, until it gets an answer.
-func (s *stove) waits(a scheduler.Attempt) {
+func (s *warmWorld) waits(a scheduler.Attempt) {
 	s.Helper()
 	pod := warmpods.Pod{Name: lastDone + "-x", Attempt: lastDone, Pool: "gpu", Shape: warmpods.Shape(a.Plan)}
 	go func() {
@@ -65,7 +65,7 @@ func (s *stove) waits(a scheduler.Attempt) {
 	})
 }
 
-func (s *stove) hears() heard {
+func (s *warmWorld) hears() heard {
 	s.Helper()
 	select {
 	case h := <-s.calls:
@@ -77,7 +77,7 @@ func (s *stove) hears() heard {
 }
 
 // pod makes the waiting pod in the cluster.
-func (s *stove) pod(set func(*corev1.Pod)) {
+func (s *warmWorld) pod(set func(*corev1.Pod)) {
 	s.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: lastDone + "-x", Labels: map[string]string{
 		LabelInstall: tidemill.DefaultName, LabelAttempt: lastDone, LabelRun: "before", batchv1.JobNameLabel: lastDone, "other": "stays"}},
@@ -88,7 +88,7 @@ func (s *stove) pod(set func(*corev1.Pod)) {
 	s.put("Pod", "/api/v1/pods", p)
 }
 
-func (s *stove) jobs() (all []string) {
+func (s *warmWorld) jobs() (all []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for path := range s.objects {
@@ -102,7 +102,7 @@ func (s *stove) jobs() (all []string) {
 // A waiting pod gets the label of the next attempt, then the attempt. No Job is made, and the
 // attempt is found by its label.
 func TestAPodThatWaitsGetsTheNext(t *testing.T) {
-	s, a := newStove(t, nil), launchable("gpu")
+	s, a := newWarmWorld(t, nil), launchable("gpu")
 	s.pod(nil)
 	s.waits(a)
 	s.must(s.Launch(t.Context(), a))
@@ -136,16 +136,16 @@ func launchableAs(pool string, number int) scheduler.Attempt {
 
 // A pod that is not what it reported is asked to leave, and the attempt gets a Job.
 func TestAPodThatIsNotWhatItSaid(t *testing.T) {
-	for name, put := range map[string]func(s *stove){
-		"is gone":              func(*stove) {},
-		"has ended":            func(s *stove) { s.pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }) },
-		"does another attempt": func(s *stove) { s.pod(func(p *corev1.Pod) { p.Labels[LabelAttempt] = "other-1" }) },
-		"is another install's": func(s *stove) { s.pod(func(p *corev1.Pod) { p.Labels[LabelInstall] = "other" }) },
-		"is being removed": func(s *stove) {
+	for name, put := range map[string]func(s *warmWorld){
+		"is gone":              func(*warmWorld) {},
+		"has ended":            func(s *warmWorld) { s.pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }) },
+		"does another attempt": func(s *warmWorld) { s.pod(func(p *corev1.Pod) { p.Labels[LabelAttempt] = "other-1" }) },
+		"is another install's": func(s *warmWorld) { s.pod(func(p *corev1.Pod) { p.Labels[LabelInstall] = "other" }) },
+		"is being removed": func(s *warmWorld) {
 			s.pod(func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) })
 		},
 	} {
-		s, a := newStove(t, nil), launchable("gpu")
+		s, a := newWarmWorld(t, nil), launchable("gpu")
 		put(s)
 		s.waits(a)
 		s.must(s.Launch(t.Context(), a))
@@ -160,9 +160,9 @@ func TestAPodThatIsNotWhatItSaid(t *testing.T) {
 
 // A pod that changes between the look and its new label is not used, because its state is unknown.
 func TestAPodThatChangesMeanwhile(t *testing.T) {
-	var s *stove
+	var s *warmWorld
 	var changed atomic.Bool
-	s = newStove(t, func(_ http.ResponseWriter, r *http.Request) bool {
+	s = newWarmWorld(t, func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPatch && changed.CompareAndSwap(false, true) {
 			s.pod(func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) })
 		}
@@ -179,7 +179,7 @@ func TestAPodThatChangesMeanwhile(t *testing.T) {
 
 // Without the list of waiting pods, an attempt is launched in a new pod.
 func TestLaunchWithoutTheBook(t *testing.T) {
-	s, a := newStove(t, nil), launchable("gpu")
+	s, a := newWarmWorld(t, nil), launchable("gpu")
 	s.redis.Close()
 	s.must(s.Launch(t.Context(), a))
 	if !slices.Equal(s.jobs(), []string{a.Name}) {
@@ -189,8 +189,8 @@ func TestLaunchWithoutTheBook(t *testing.T) {
 
 // If it is unknown whether the pod got the attempt, no Job is made for it.
 func TestAPodThatCannotBeTold(t *testing.T) {
-	var s *stove
-	s = newStove(t, func(_ http.ResponseWriter, r *http.Request) bool {
+	var s *warmWorld
+	s = newWarmWorld(t, func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPatch {
 			s.redis.SetError("LOADING Redis is away")
 		}
@@ -208,8 +208,8 @@ func TestAPodThatCannotBeTold(t *testing.T) {
 // If it is unknown which label the pod has, it is asked to leave. No Job is made, because the pod's
 // end could be taken for the Job's.
 func TestAPodThatMayBearTheName(t *testing.T) {
-	var s *stove
-	s = newStove(t, func(_ http.ResponseWriter, r *http.Request) bool {
+	var s *warmWorld
+	s = newWarmWorld(t, func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPatch {
 			s.apiServer.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler)
@@ -229,10 +229,10 @@ func TestAPodThatMayBearTheName(t *testing.T) {
 
 // A pod that got another attempt in between gets its old label back.
 func TestAPodThatAnotherHasTold(t *testing.T) {
-	var s *stove
+	var s *warmWorld
 	var told atomic.Bool
 	a := launchable("gpu")
-	s = newStove(t, func(_ http.ResponseWriter, r *http.Request) bool {
+	s = newWarmWorld(t, func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPatch && told.CompareAndSwap(false, true) {
 			s.redis.FlushAll() // the pod waits again
 			s.soon("another takes it", func() bool {
@@ -255,7 +255,7 @@ func TestAPodThatAnotherHasTold(t *testing.T) {
 
 // Attempts of several workers, and of a pool that does not linger, do not use waiting pods.
 func TestWhoAsksForNoPod(t *testing.T) {
-	s := newStove(t, nil)
+	s := newWarmWorld(t, nil)
 	for _, a := range []scheduler.Attempt{launchable("default"), attemptTogether()} {
 		before := s.redis.CommandCount()
 		s.must(s.Launch(t.Context(), a))

@@ -91,7 +91,7 @@ func newWatcher(c *Cluster, o WatchOptions) *watcher {
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
 	w := &watcher{Cluster: c, o: o, now: time.Now, recall: map[string]*recalled{},
 		queue:  workqueue.NewTypedRateLimitingQueue(limits),
-		outage: outage{log: c.log, says: awayWords}, full: [2]chan struct{}{make(chan struct{}), make(chan struct{})}}
+		outage: outage{log: c.log, says: serverDown}, full: [2]chan struct{}{make(chan struct{}), make(chan struct{})}}
 	w.pods = gather(wordsOfPod, trimPod, w.podChanged, sync.OnceFunc(func() { close(w.full[0]) }))
 	w.jobs = gather(wordsOfJob, trimJob, w.jobChanged, sync.OnceFunc(func() { close(w.full[1]) }))
 	return w
@@ -222,8 +222,8 @@ func (w *watcher) forget(name string) {
 	delete(w.recall, name)
 }
 
-// awayWords is the log message of an outage of the API server.
-const awayWords = "the API server does not answer; it is asked again"
+// serverDown is the log message of an outage of the API server.
+const serverDown = "the API server does not answer; it is asked again"
 
 // outage logs that a server does not answer, but not at each try.
 type outage struct {

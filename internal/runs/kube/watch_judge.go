@@ -103,7 +103,7 @@ func (s *sight) ended(a *tidemill.Attempt, now time.Time) judgement {
 	}
 	lost, done := a.Outcome == tidemill.OutcomeLost, s.allOver(now)
 	if !lost {
-		done = done || s.hasSaidAll()
+		done = done || s.agentDone()
 	}
 	stays := a.Ended.Add(s.lingers() + leaving)
 	if lost || done || a.Ended.IsZero() {
@@ -117,11 +117,11 @@ func (s *sight) ended(a *tidemill.Attempt, now time.Time) judgement {
 	return j
 }
 
-// hasSaidAll reports whether the agent of an ended attempt has nothing left to do. An agent reports
+// agentDone reports whether the agent of an ended attempt has nothing left to do. An agent reports
 // the end last, after it has uploaded the output and the log. So the pod can be removed before its
 // kubelet reports its end, which takes a second. It returns false for several workers, because the
 // others may still have to report, and for a pod that lingers.
-func (s *sight) hasSaidAll() bool {
+func (s *sight) agentDone() bool {
 	together := slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool { return partOf(p) != "" })
 	return !together && len(s.pods) > 0 && s.lingers() == 0
 }
@@ -137,7 +137,7 @@ func (s *sight) live(k known, now time.Time) judgement {
 			return j
 		}
 		if words == "" && r.pending != "" {
-			words, j.trouble = partly(p, r.pending), r.trouble
+			words, j.trouble = withPart(p, r.pending), r.trouble
 		}
 		j.again = max(j.again, r.again)
 	}
@@ -147,7 +147,7 @@ func (s *sight) live(k known, now time.Time) judgement {
 	if len(s.pods) == 0 {
 		words, j.again = s.noPods(now)
 	}
-	s.impatience(&j, words, now)
+	s.giveUp(&j, words, now)
 	if j.end == nil {
 		s.say(&j, k.attempt(), words, now)
 	}
@@ -161,12 +161,12 @@ func ofPart(p *corev1.Pod, r *reading) *ending {
 		return nil
 	}
 	e := *r.end
-	e.reason = partly(p, e.reason)
+	e.reason = withPart(p, e.reason)
 	return &e
 }
 
-// partly adds the name of the worker or server to a message, unless it is the first worker.
-func partly(p *corev1.Pod, words string) string {
+// withPart adds the name of the worker or server to a message, unless it is the first worker.
+func withPart(p *corev1.Pod, words string) string {
 	if part := partOf(p); part != "" && !leads(p) {
 		return part + ": " + words
 	}
@@ -275,8 +275,8 @@ func (s *sight) noPods(now time.Time) (words string, again time.Duration) {
 	return "", 0
 }
 
-// impatience ends an attempt whose trouble has lasted longer than stuckFor.
-func (s *sight) impatience(j *judgement, words string, now time.Time) {
+// giveUp ends an attempt whose trouble has lasted longer than stuckFor.
+func (s *sight) giveUp(j *judgement, words string, now time.Time) {
 	if j.trouble != troubleImage && j.trouble != troubleConfig {
 		return
 	}

@@ -27,8 +27,8 @@ import (
 	"tidemill.dev/internal/runs/scheduler"
 )
 
-// town is a cluster with Kafka, Redis and controllers.
-type town struct {
+// watchWorld is a cluster with Kafka, Redis and controllers.
+type watchWorld struct {
 	*apiServer
 	servers *embedded.Servers
 	names   tidemill.Names
@@ -38,9 +38,9 @@ type town struct {
 	log     *slog.Logger
 }
 
-func newTown(t *testing.T) *town {
+func newWatchWorld(t *testing.T) *watchWorld {
 	t.Helper()
-	w := &town{apiServer: startAPIServer(t), log: slog.New(slog.DiscardHandler)}
+	w := &watchWorld{apiServer: startAPIServer(t), log: slog.New(slog.DiscardHandler)}
 	if os.Getenv("KUBE_LOG") != "" {
 		w.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
@@ -59,14 +59,14 @@ func newTown(t *testing.T) *town {
 	return w
 }
 
-func (w *town) must(err error) {
+func (w *watchWorld) must(err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatal(err)
 	}
 }
 
-func (w *town) dial() *broker.Broker {
+func (w *watchWorld) dial() *broker.Broker {
 	w.Helper()
 	b, err := broker.Open(w.Context(), broker.Options{Addr: w.servers.Kafka(), Names: w.names, Logger: w.log})
 	w.must(err)
@@ -75,7 +75,7 @@ func (w *town) dial() *broker.Broker {
 }
 
 // process returns a foreman, a ledger and a Cluster of a new process.
-func (w *town) process() (*scheduler.Foreman, *ledger.Ledger, *Cluster) {
+func (w *watchWorld) process() (*scheduler.Foreman, *ledger.Ledger, *Cluster) {
 	w.Helper()
 	b := w.dial()
 	p, err := b.Producer(broker.ProducerOptions{})
@@ -101,7 +101,7 @@ func (w *town) process() (*scheduler.Foreman, *ledger.Ledger, *Cluster) {
 }
 
 // controller watches until the test ends or it is stopped.
-func (w *town) controller() (stop func()) {
+func (w *watchWorld) controller() (stop func()) {
 	w.Helper()
 	f, l, c := w.process()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -117,7 +117,7 @@ func (w *town) controller() (stop func()) {
 }
 
 // begins requests a run, waits for its Job, and makes a pod for it.
-func (w *town) begins(key string) (attempt string) {
+func (w *watchWorld) begins(key string) (attempt string) {
 	w.Helper()
 	a, err := w.foreman.Request(w.Context(), scheduler.Request{Recipe: "intent", Key: key, Cause: tidemill.Cause{Source: "/s", ID: key},
 		Events: []json.RawMessage{json.RawMessage(`{"specversion":"1.0","id":"1","source":"/s","type":"new-data","subject":"k"}`)}})
@@ -132,7 +132,7 @@ func jobPath(name string) string { return "/apis/batch/v1/namespaces/ml/jobs/" +
 func podPath(name string) string { return "/api/v1/namespaces/ml/pods/" + name + "-x" }
 
 // becomes changes the attempt's pod, as its kubelet would.
-func (w *town) becomes(name string, set func(*corev1.Pod)) {
+func (w *watchWorld) becomes(name string, set func(*corev1.Pod)) {
 	w.Helper()
 	w.mu.Lock()
 	job := w.objects[jobPath(name)]
@@ -145,7 +145,7 @@ func (w *town) becomes(name string, set func(*corev1.Pod)) {
 	w.put("Pod", "/api/v1/pods", p)
 }
 
-func (w *town) run(attempt string) *tidemill.Run {
+func (w *watchWorld) run(attempt string) *tidemill.Run {
 	w.Helper()
 	id, _, _ := tidemill.CutAttemptName(attempt)
 	r, err := w.ledger.Run(w.Context(), id)
@@ -189,7 +189,7 @@ func endsWith(reason string, exit int32) func(*corev1.Pod) {
 }
 
 func TestWhatNoAgentTellsIsTold(t *testing.T) {
-	w := newTown(t)
+	w := newWatchWorld(t)
 	w.controller()
 	w.controller()
 	name := w.begins("bot-1")
@@ -212,7 +212,7 @@ func TestWhatNoAgentTellsIsTold(t *testing.T) {
 }
 
 func TestWhatAnAgentHasToldIsRemoved(t *testing.T) {
-	w := newTown(t)
+	w := newWatchWorld(t)
 	w.controller()
 	name := w.begins("bot-1")
 	w.becomes(name, isRunning)
@@ -227,7 +227,7 @@ func TestWhatAnAgentHasToldIsRemoved(t *testing.T) {
 // Changes during an outage of the API server are found once it is back, and changes while no
 // controller runs are found by the next controller.
 func TestNothingIsMissed(t *testing.T) {
-	w := newTown(t)
+	w := newWatchWorld(t)
 	stop := w.controller()
 	first, second, third := w.begins("bot-1"), w.begins("bot-2"), w.begins("bot-3")
 	for _, name := range []string{first, second, third} {
@@ -262,7 +262,7 @@ func TestNothingIsMissed(t *testing.T) {
 }
 
 func TestOrphansAreRemovedAndOthersLeftAlone(t *testing.T) {
-	w := newTown(t)
+	w := newWatchWorld(t)
 	job := func(attempt, install string) {
 		w.put("Job", "/apis/batch/v1/jobs", &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: attempt, Labels: map[string]string{LabelInstall: install, LabelAttempt: attempt}}})
 	}

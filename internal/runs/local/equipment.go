@@ -67,7 +67,7 @@ func (g *gear) contain(ctx context.Context, e *agent.Equipment) (err error) {
 	}
 	e.Labels = []string{cookieLabel + "=" + g.l.cookie}
 	g.l.guard.engine(e.Engine)
-	return (legacy{Cookie: g.l.cookie, Engine: e.Engine}).leave(g.l.o.Dir)
+	return (launcherRecord{Cookie: g.l.cookie, Engine: e.Engine}).leave(g.l.o.Dir)
 }
 
 const maxSecret = 64 << 10
@@ -141,7 +141,7 @@ func (e *engine) find(ctx context.Context) (string, error) {
 		if err != nil {
 			continue
 		}
-		if err = quietly(ctx, path, "version"); err == nil {
+		if err = runQuiet(ctx, path, "version"); err == nil {
 			e.path = path
 			return path, nil
 		}
@@ -165,8 +165,8 @@ func endContainers(ctx context.Context, engine, cookie string) {
 	if err != nil || len(ids) == 0 {
 		return
 	}
-	_ = quietly(ctx, engine, append([]string{"kill"}, ids...)...) // fails if one has ended
-	_ = quietly(ctx, engine, append([]string{"rm", "--force"}, ids...)...)
+	_ = runQuiet(ctx, engine, append([]string{"kill"}, ids...)...) // fails if one has ended
+	_ = runQuiet(ctx, engine, append([]string{"rm", "--force"}, ids...)...)
 }
 
 // card is a GPU.
@@ -181,11 +181,11 @@ type cards struct {
 
 	mu    sync.Mutex
 	free  []card
-	queue []*wish
+	queue []*cardRequest
 }
 
-// wish is a waiting request for cards.
-type wish struct {
+// cardRequest is a waiting request for cards.
+type cardRequest struct {
 	n   int
 	got chan []card
 }
@@ -214,7 +214,7 @@ func (c *cards) take(ctx context.Context, n int) ([]card, error) {
 	if n > len(c.all) {
 		return nil, fmt.Errorf("the run wants %d GPUs and this machine has %d: lower run.gpus, or run it where there are more", n, len(c.all))
 	}
-	w := &wish{n, make(chan []card, 1)}
+	w := &cardRequest{n, make(chan []card, 1)}
 	c.mu.Lock()
 	c.queue = append(c.queue, w)
 	c.serve()
@@ -229,10 +229,10 @@ func (c *cards) take(ctx context.Context, n int) ([]card, error) {
 }
 
 // leave removes a wish and returns cards that it got at the last moment.
-func (c *cards) leave(w *wish) {
+func (c *cards) leave(w *cardRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.queue = slices.DeleteFunc(c.queue, func(o *wish) bool { return o == w })
+	c.queue = slices.DeleteFunc(c.queue, func(o *cardRequest) bool { return o == w })
 	select {
 	case got := <-w.got:
 		c.free = append(c.free, got...)

@@ -13,4 +13,4 @@ func killGroup(pid int) {
 	}
 }
 
-func apart(*exec.Cmd) {}
+func newSession(*exec.Cmd) {}

@@ -9,5 +9,5 @@ import (
 
 func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) } // an error means that it has ended
 
-// apart starts the guard in its own session, so that a signal to our session does not end it.
-func apart(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
+// newSession starts the guard in its own session, so that a signal to our session does not end it.
+func newSession(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }

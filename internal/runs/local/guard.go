@@ -32,24 +32,24 @@ func Guard(ctx context.Context) error {
 
 // guard reads what to end until the input closes, then ends it.
 func guard(ctx context.Context, from io.Reader) error {
-	charge := newCharge()
+	cleanup := newCleanup()
 	lines := bufio.NewScanner(from)
 	for lines.Scan() {
-		charge.hear(lines.Text())
+		cleanup.hear(lines.Text())
 	}
-	charge.end(ctx)
+	cleanup.end(ctx)
 	return lines.Err()
 }
 
-// charge holds the process groups, the cookie and the engine that a guard cleans up.
-type charge struct {
-	legacy
+// cleanup holds the process groups, the cookie and the engine that a guard cleans up.
+type cleanup struct {
+	launcherRecord
 	groups map[int]bool
 }
 
-func newCharge() *charge { return &charge{groups: map[int]bool{}} }
+func newCleanup() *cleanup { return &cleanup{groups: map[int]bool{}} }
 
-func (c *charge) hear(line string) {
+func (c *cleanup) hear(line string) {
 	word, rest, _ := strings.Cut(line, " ")
 	switch {
 	case word == "cookie":
@@ -67,12 +67,12 @@ func (c *charge) hear(line string) {
 	}
 }
 
-func (c *charge) end(ctx context.Context) {
+func (c *cleanup) end(ctx context.Context) {
 	for pid := range c.groups {
 		killGroup(pid)
 	}
 	if c.Cookie != "" {
-		endAll(ctx, c.legacy)
+		endAll(ctx, c.launcherRecord)
 	}
 }
 
@@ -96,7 +96,7 @@ func startGuard(command []string, cookie string) (_ *guardian, err error) {
 		}
 	}
 	g := &guardian{cmd: exec.Command(command[0], command[1:]...)}
-	apart(g.cmd)
+	newSession(g.cmd)
 	if g.in, err = g.cmd.StdinPipe(); err == nil {
 		err = g.cmd.Start()
 	}
@@ -197,9 +197,9 @@ func (s *sweeper) close() {
 	}
 }
 
-// legacy is a launcher's record for its successor, which ends the remaining processes if the
+// launcherRecord is a launcher's record for its successor, which ends the remaining processes if the
 // launcher was killed.
-type legacy struct {
+type launcherRecord struct {
 	Cookie string `json:"cookie"`
 	Engine string `json:"engine,omitempty"`
 }
@@ -207,7 +207,7 @@ type legacy struct {
 func legacyFile(dir string) string { return filepath.Join(dir, "launcher.json") }
 
 // leave writes the record. It is written before the first process starts.
-func (l legacy) leave(dir string) error {
+func (l launcherRecord) leave(dir string) error {
 	text, err := json.Marshal(l)
 	if err != nil {
 		return err
@@ -219,8 +219,8 @@ func (l legacy) leave(dir string) error {
 	return os.Rename(draft, legacyFile(dir))
 }
 
-// succeed ends the processes of a killed predecessor and deletes its work folder.
-func succeed(ctx context.Context, dir string) error {
+// cleanUpPredecessor ends the processes of a killed predecessor and deletes its work folder.
+func cleanUpPredecessor(ctx context.Context, dir string) error {
 	text, err := os.ReadFile(legacyFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -228,7 +228,7 @@ func succeed(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	var l legacy
+	var l launcherRecord
 	if json.Unmarshal(text, &l) == nil && l.Cookie != "" { // the cookie identifies the processes
 		endAll(ctx, l)
 	}
@@ -236,7 +236,7 @@ func succeed(ctx context.Context, dir string) error {
 }
 
 // endAll ends every process and container with the cookie.
-func endAll(ctx context.Context, l legacy) {
+func endAll(ctx context.Context, l launcherRecord) {
 	endContainers(ctx, l.Engine, l.Cookie)
 	for range sweepsAtMost {
 		if sweep(l.Cookie, func(string, int) bool { return false }) == 0 {

@@ -77,10 +77,10 @@ func (l *Launcher) prepare(ctx context.Context) (err error) {
 	if err := os.MkdirAll(l.o.Dir, 0o700); err != nil {
 		return err
 	}
-	if err := succeed(ctx, l.o.Dir); err != nil {
+	if err := cleanUpPredecessor(ctx, l.o.Dir); err != nil {
 		return err
 	}
-	if err := (legacy{Cookie: l.cookie}).leave(l.o.Dir); err != nil {
+	if err := (launcherRecord{Cookie: l.cookie}).leave(l.o.Dir); err != nil {
 		return err
 	}
 	if l.node, err = os.Hostname(); err != nil {
@@ -226,8 +226,8 @@ func ours(argument string) ([]string, error) {
 	return []string{self, argument}, err
 }
 
-// quietly runs a command and discards its output.
-func quietly(ctx context.Context, name string, args ...string) error {
+// runQuiet runs a command and discards its output.
+func runQuiet(ctx context.Context, name string, args ...string) error {
 	return exec.CommandContext(ctx, name, args...).Run()
 }
 

@@ -284,7 +284,7 @@ func TestCardsInTheirOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	many, few := &wish{3, make(chan []card, 1)}, &wish{1, make(chan []card, 1)}
+	many, few := &cardRequest{3, make(chan []card, 1)}, &cardRequest{1, make(chan []card, 1)}
 	c.queue = append(c.queue, many, few)
 	c.serve()
 	if len(few.got) > 0 {
@@ -391,7 +391,7 @@ func TestFolderDigest(t *testing.T) {
 
 // The guard obeys the lines that it knows, and ignores others.
 func TestCharge(t *testing.T) {
-	c := newCharge()
+	c := newCleanup()
 	for _, line := range []string{"cookie abc", "engine /usr/bin/my docker", "+12", "+13", "-12", "+1", "+0", "+x", "", "nonsense"} {
 		c.hear(line)
 	}

@@ -10,20 +10,20 @@ import (
 	"tidemill.dev"
 )
 
-// hall holds the rolls of two gateways, for an attempt of three parts.
-type hall struct {
+// world holds the rolls of two gateways, for an attempt of three parts.
+type world struct {
 	*testing.T
 	server *miniredis.Miniredis
 	rolls  [2]*Roll
 	asked  int
 }
 
-func newHall(t *testing.T) *hall {
+func newWorld(t *testing.T) *world {
 	names, err := tidemill.NewNames("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hall{T: t, server: miniredis.RunT(t)}
+	h := &world{T: t, server: miniredis.RunT(t)}
 	for i := range h.rolls {
 		client := redis.NewClient(&redis.Options{Addr: h.server.Addr(), Protocol: 2, DisableIdentity: true})
 		t.Cleanup(func() { _ = client.Close() })
@@ -33,7 +33,7 @@ func newHall(t *testing.T) *hall {
 }
 
 // says reports for one part, at each gateway in turn.
-func (h *hall) says(part, state, want string) {
+func (h *world) says(part, state, want string) {
 	h.Helper()
 	h.asked++
 	is, err := h.rolls[h.asked%2].Say(h.Context(), "run1-1", 3, Word{Part: part, Ready: state != "", Over: state == "over"})
@@ -51,7 +51,7 @@ const (
 // The parts begin when all are ready, not before. The others learn that the first has ended, and
 // the first learns that all others have ended.
 func TestTheyBeginAndEndTogether(t *testing.T) {
-	h := newHall(t)
+	h := newWorld(t)
 	h.says("w0", "", nothing)
 	h.says("w0", "ready", nothing)
 	h.says("ps0", "ready", nothing)
@@ -70,7 +70,7 @@ func TestTheyBeginAndEndTogether(t *testing.T) {
 // A part that ends before another part has learned that all were ready does not prevent that one
 // from beginning.
 func TestWhoIsQuickHoldsUpNobody(t *testing.T) {
-	h := newHall(t)
+	h := newWorld(t)
 	h.says("w0", "ready", nothing)
 	h.says("ps0", "ready", nothing)
 	h.says("w1", "ready", all)
@@ -80,7 +80,7 @@ func TestWhoIsQuickHoldsUpNobody(t *testing.T) {
 
 // After a flush of Redis, the next beats restore the reports.
 func TestAFlushHeals(t *testing.T) {
-	h := newHall(t)
+	h := newWorld(t)
 	h.says("w0", "ready", nothing)
 	h.says("w1", "ready", nothing)
 	h.server.FlushAll()
@@ -95,7 +95,7 @@ func TestAFlushHeals(t *testing.T) {
 
 // Attempts do not affect each other, and their entries expire.
 func TestAttemptsAreApart(t *testing.T) {
-	h := newHall(t)
+	h := newWorld(t)
 	for _, part := range []string{"w0", "w1", "ps0"} {
 		if _, err := h.rolls[0].Say(t.Context(), "run2-1", 3, Word{Part: part, Ready: true}); err != nil {
 			t.Fatal(err)
