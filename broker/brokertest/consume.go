@@ -77,7 +77,7 @@ func consumeStarts(w *world) {
 	w.wantIDs(w.ids(at("trimmed", broker.Earliest()), 9), "a", 3, 12)
 }
 
-// lastTime is when the newest event reached the log.
+// lastTime returns when the newest event reached the log.
 func (w *world) lastTime(stream string) time.Time {
 	w.Helper()
 	c := w.consumer(broker.ConsumerOptions{Streams: []string{stream}})
@@ -95,8 +95,8 @@ func (w *world) lastTime(stream string) time.Time {
 	}
 }
 
-// A group that begins at the newest event keeps its beginning, also if its
-// first member commits nothing.
+// A group that begins at the newest event keeps that start position, even if its first
+// member commits nothing.
 func consumeLatestKept(w *world) {
 	w.stream("events", 1)
 	w.publish("events", 1, 3)
@@ -140,7 +140,7 @@ func consumeOutOfOrder(w *world) {
 	w.close(c)
 }
 
-// behind is how many events of a partition lie at or behind one.
+// behind counts the events of a partition from the given event on, that event included.
 func (w *world) behind(stream string, s *sent, id string) (n int64) {
 	at := s.all[id]
 	for _, r := range s.all {
@@ -151,8 +151,8 @@ func (w *world) behind(stream string, s *sent, id string) (n int64) {
 	return n
 }
 
-// An event that has not ended when the group goes comes again, and it alone: what
-// ended beyond it is remembered beside the offset.
+// After a group closes with one open event, only that event is delivered again: the later
+// events that ended are recorded with the committed offset.
 func consumeOpenEvent(w *world) {
 	w.stream("events", 1)
 	w.publish("events", 1, 20)
@@ -218,7 +218,8 @@ func consumePause(w *world) {
 	w.close(c)
 }
 
-// What was fetched of a paused partition must not take up the room of others.
+// Fetched events of a paused partition do not use up the memory that other partitions
+// need.
 func consumePausedSmall(w *world) {
 	w.stream("events", 2)
 	p := w.producer(broker.ProducerOptions{})
@@ -274,8 +275,8 @@ func consumeBounded(w *world) {
 	w.close(c)
 }
 
-// disturb restarts the server, and kills it where it can be killed, while
-// something goes on.
+// disturb restarts the server, and kills it too if the server can be killed, while other
+// work is going on.
 func (w *world) disturb() {
 	w.Helper()
 	for range 2 {

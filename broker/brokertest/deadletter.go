@@ -56,7 +56,8 @@ func letterUndecodable(w *world) {
 	w.close(c)
 	<-poll
 
-	// Without a group there is nobody to write letters for: it is told.
+	// Without a group no dead letter is written: the consumer returns the error with the
+	// event.
 	c = w.consumer(broker.ConsumerOptions{Streams: []string{"events"}, Start: broker.AtOffset(3)})
 	d, err := c.Poll(w.ctx())
 	w.must(err)
@@ -66,7 +67,8 @@ func letterUndecodable(w *world) {
 	d.Done()
 }
 
-// A letter that cannot carry its record says where it is, and reading goes on.
+// If a record is too large for its dead letter, the letter gives only the record's
+// position, and reading goes on.
 func letterTooLarge(w *world) {
 	w.streams(broker.StreamSpec{Name: tidemill.StreamDeadLetters, Partitions: 1, MaxMessageBytes: 10_000})
 	w.stream("events", 1)
@@ -83,8 +85,8 @@ func letterTooLarge(w *world) {
 	}
 }
 
-// pollAside polls where no more events are expected: letters, too, go out when
-// somebody polls.
+// pollAside polls in the background where no further event is expected, because dead
+// letters are written during a poll.
 func (w *world) pollAside(c *broker.Consumer) <-chan struct{} {
 	gone := make(chan struct{})
 	w.Cleanup(func() { <-gone })
@@ -131,8 +133,8 @@ func (w *world) kill(c *broker.Consumer) {
 	_ = c.Close(ctx)
 }
 
-// A group that stands beyond the log's end reads on at the end, loses none of
-// what comes there, and a letter says what happened.
+// A group whose offset is beyond the log's end continues at the end and misses no later
+// event; a dead letter reports this.
 func letterBeyond(w *world) {
 	w.stream("events", 1)
 	w.publish("events", 1, 5)
@@ -154,7 +156,7 @@ func letterBeyond(w *world) {
 	if l.Offset != 5 || l.Last != 8 || l.Record != nil {
 		w.Errorf("the letter is %+v", l)
 	}
-	// Until the group has gone back, a member that joins anew begins at 9 again.
+	// Until the group's offset has been reset, a new member would begin at 9 again.
 	w.soon("the group has gone back", func() bool { return w.committedAt("g", "events") == 5 })
 	p := w.producer(broker.ProducerOptions{})
 	_, err := p.Publish(w.ctx(), "events", event("after", 0))
@@ -169,8 +171,8 @@ func letterBeyond(w *world) {
 	w.close(c)
 }
 
-// committedAt is where a group is in the first partition of a stream; -1 is
-// nowhere.
+// committedAt returns a group's committed offset in the first partition of a stream; -1
+// if there is none.
 func (w *world) committedAt(group, stream string) int64 {
 	w.Helper()
 	topic := w.names.Topic(stream)
@@ -178,10 +180,10 @@ func (w *world) committedAt(group, stream string) int64 {
 	if err == nil && len(res.Topics[topic]) == 1 {
 		return res.Topics[topic][0].CommittedOffset
 	}
-	return -1 // or the coordinator moves
+	return -1 // or the coordinator is moving
 }
 
-// entry is one event as it lies on a stream.
+// entry is one event as stored on a stream.
 type entry struct {
 	partition int32
 	offset    int64
@@ -192,11 +194,11 @@ type entry struct {
 
 const sealType = "suite.seal"
 
-// raw writes a record to a partition, past our producer.
+// raw writes a record to a partition without our producer.
 func (w *world) raw(stream string, partition int, value []byte, headers ...kafka.Header) int64 {
 	w.Helper()
 	var res *kafka.ProduceResponse
-	w.soon("the client knows the topic", func() (ok bool) { // it asks only now and then
+	w.soon("the client knows the topic", func() (ok bool) { // the client refreshes its metadata only now and then
 		var err error
 		res, err = w.client.Produce(w.ctx(), &kafka.ProduceRequest{Topic: w.names.Topic(stream), Partition: partition,
 			RequiredAcks: kafka.RequireAll,
@@ -207,7 +209,7 @@ func (w *world) raw(stream string, partition int, value []byte, headers ...kafka
 	return res.BaseOffset
 }
 
-// seal writes an event to a partition that marks how far a reader shall read.
+// seal writes an event that marks the end of reading in a partition.
 func (w *world) seal(stream string, partition int) {
 	w.Helper()
 	h := func(k, v string) kafka.Header { return kafka.Header{Key: k, Value: []byte(v)} }
@@ -215,8 +217,8 @@ func (w *world) seal(stream string, partition int) {
 		h("ce_source", "/suite"), h("ce_type", sealType))
 }
 
-// log is all that readers of committed events see of a stream, in the order of
-// its partitions.
+// log returns all events of a stream that readers of committed events see, in the order
+// of its partitions.
 func (w *world) log(stream string) []entry {
 	w.Helper()
 	open := map[int32]bool{}
@@ -245,9 +247,9 @@ func (w *world) log(stream string) []entry {
 	return all
 }
 
-// wantOnLog checks that a stream holds what was acknowledged, at the offsets
-// that were told, each once, in the order of its key, and nothing else but what
-// failed in doubt.
+// wantOnLog checks that a stream holds each acknowledged event once, at the acknowledged
+// offset and in the order of its key. The only other events may be those whose publishing
+// failed with an unknown outcome.
 func (w *world) wantOnLog(stream string, s *sent) {
 	w.Helper()
 	last, seen := map[string]int{}, map[string]bool{}
@@ -255,7 +257,7 @@ func (w *world) wantOnLog(stream string, s *sent) {
 		r, ok := s.all[e.id]
 		if !ok {
 			if err := s.errs[e.id]; !errors.Is(err, broker.ErrInDoubt) {
-				w.Errorf("%s is on the stream, and its publisher was told: %v", e.id, err)
+				w.Errorf("%s is on the stream, and its publisher got: %v", e.id, err)
 			}
 			continue
 		}
@@ -264,11 +266,11 @@ func (w *world) wantOnLog(stream string, s *sent) {
 		}
 		seen[e.id] = true
 		if r.Partition != e.partition || r.Offset != e.offset && r.Offset != -1 {
-			w.Errorf("%s lies at %d/%d, its receipt says %d/%d", e.id, e.partition, e.offset, r.Partition, r.Offset)
+			w.Errorf("%s is at %d/%d, its receipt says %d/%d", e.id, e.partition, e.offset, r.Partition, r.Offset)
 		}
 		k, n := keyAndNumber(e.id)
 		if before, ok := last[k]; ok && before > n {
-			w.Errorf("%s stands behind number %d of its key", e.id, before)
+			w.Errorf("%s comes after number %d of its key", e.id, before)
 		}
 		last[k] = n
 	}
@@ -281,7 +283,7 @@ func (w *world) wantOnLog(stream string, s *sent) {
 
 var errNo = errors.New("no")
 
-// transactor is a transactor of a group of its own that reads a stream.
+// transactor makes a transactor of a new group that reads a stream.
 func (w *world) transactor(group, stream string) (*broker.Consumer, *broker.Transactor) {
 	w.Helper()
 	return w.transactorOf(broker.ConsumerOptions{Group: group, Streams: []string{stream}})
@@ -302,15 +304,15 @@ func (w *world) transactorOf(o broker.ConsumerOptions) (*broker.Consumer, *broke
 	return c, t
 }
 
-// end is how far a partition's log goes, whether it is committed or not.
+// end returns the end offset of a partition, uncommitted records included.
 func (w *world) end(stream string) int64 {
 	w.Helper()
 	return w.info(stream).Records
 }
 
-// within sends events in a transaction, waits until they are on the log, does
-// something, ends the transaction with err, and waits for its marker: Kafka says
-// that a transaction is over before it has written that down everywhere.
+// within sends events in a transaction, waits until they are on the log, calls during,
+// ends the transaction with the result end, and waits for its marker. Kafka reports the
+// end of a transaction before all its markers are written.
 func (w *world) within(t *broker.Transactor, stream, key string, n int, during func(), end error) error {
 	w.Helper()
 	var after int64
@@ -325,7 +327,7 @@ func (w *world) within(t *broker.Transactor, stream, key string, n int, during f
 		return end
 	})
 	if end == nil && err != nil {
-		return err // and nobody knows what is on the log
+		return err // the content of the log is unknown
 	}
 	w.soon("the marker is on the log", func() bool { return w.end(stream) == after+1 })
 	return err
@@ -353,7 +355,7 @@ func committedOpen(w *world) {
 	_, t := w.transactor("g", "in")
 	c := w.consumer(broker.ConsumerOptions{Streams: []string{"out"}})
 	w.must(w.within(t, "out", "in-tx", 2, func() {
-		w.publish("out", 1, 2) // behind the open transaction
+		w.publish("out", 1, 2) // after the open transaction
 		ctx, cancel := context.WithTimeout(w.ctx(), moment)
 		defer cancel()
 		if d, err := c.Poll(ctx); err == nil {

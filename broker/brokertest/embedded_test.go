@@ -13,7 +13,7 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// Cases wait more than they compute, so many run side by side.
+// Cases wait more than they compute, so many run in parallel.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", "8"); err != nil {
@@ -41,7 +41,7 @@ func TestEmbedded(t *testing.T) {
 	})
 }
 
-// startEmbedded waits for a port that it has left: another process may have been
+// startEmbedded retries while its former port is in use: another process may have been
 // given it meanwhile.
 func startEmbedded(t testing.TB, o embedded.Options) *embedded.Servers {
 	ctx, cancel := closing()

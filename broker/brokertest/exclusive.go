@@ -22,7 +22,7 @@ func (w *world) exclusive(name string) *broker.Exclusive {
 	return e
 }
 
-// tick sends number n and marks that it is dealt with.
+// tick sends number n and marks it as done.
 func (w *world) tick(ctx context.Context, e *broker.Exclusive, n int, during func() error) error {
 	return e.Do(ctx, func(x *broker.ExclusiveTx) error {
 		x.Send(ctx, "ticks", event("tick", n))
@@ -35,8 +35,8 @@ func (w *world) tick(ctx context.Context, e *broker.Exclusive, n int, during fun
 
 func fine() error { return nil }
 
-// Who opens a name last has it. Who had it is told so, for good, and nothing of
-// theirs is left.
+// The last producer that opens a name owns it. The previous owner gets ErrSuperseded from
+// then on, and its open transaction leaves no events.
 func exclusiveOne(w *world) {
 	w.stream("ticks", 2)
 	w.stream("clock", 1)
@@ -59,8 +59,8 @@ func exclusiveOne(w *world) {
 	w.wantTicks(5)
 }
 
-// wantTicks checks that the ticks are there, each once, and that both groups say
-// so.
+// wantTicks checks that each tick is on the stream once, and that the committed offsets
+// of both groups agree.
 func (w *world) wantTicks(n int) {
 	w.Helper()
 	count := map[string]int{}
@@ -78,13 +78,13 @@ func (w *world) wantTicks(n int) {
 	for group, want := range map[string]int64{"g": int64(n), "h": int64(n + 100)} {
 		all, err := w.b.Committed(w.ctx(), group, []broker.Position{{Stream: "clock"}})
 		if w.must(err); all[0].Offset != want {
-			w.Errorf("group %s stands at %d, want %d", group, all[0].Offset, want)
+			w.Errorf("group %s is at %d, want %d", group, all[0].Offset, want)
 		}
 	}
 }
 
-// One who was superseded while a transaction had failed does not take the name
-// back to clean up.
+// A producer that was superseded during a failed transaction does not take the name back
+// to clean up.
 func exclusiveStays(w *world) {
 	w.stream("ticks", 2)
 	w.stream("clock", 1)
@@ -97,8 +97,8 @@ func exclusiveStays(w *world) {
 	w.wantTicks(2)
 }
 
-// Over restarts of the server, what is in doubt is settled by what is committed,
-// and every tick is there once.
+// Across restarts of the server, the committed offset decides each uncertain outcome, and
+// every tick is there once.
 func restartExclusive(w *world) {
 	w.stream("ticks", 2)
 	w.stream("clock", 1)

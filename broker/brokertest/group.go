@@ -13,13 +13,13 @@ import (
 	"tidemill.dev/broker"
 )
 
-// flow publishes under some keys until stopped, and tells what it has sent.
+// flow publishes under some keys until stop is called; stop returns the events sent.
 func (w *world) flow(stream string, keys int) (stop func() *sent) {
 	return w.flowOf(stream, keys, math.MaxInt)
 }
 
-// flowOf is flow that ends after so many of each key: on a slow machine one who
-// takes them has no more to do than on a quick one.
+// flowOf is flow with a limit of events per key, so that readers have the same work on a
+// slow machine as on a quick one.
 func (w *world) flowOf(stream string, keys, each int) (stop func() *sent) {
 	p := w.producer(broker.ProducerOptions{Timeout: 2 * patience}) // a restart may take its time
 	s := newSent()
@@ -47,8 +47,8 @@ func (w *world) flowOf(stream string, keys, each int) (stop func() *sent) {
 	}
 }
 
-// more waits until a group has been given more, so that what happens next
-// happens in the middle.
+// more waits until a group has received 100 more events, so that the next step happens in
+// the middle.
 func (y *tally) more(w *world) {
 	w.Helper()
 	y.mu.Lock()
@@ -113,7 +113,7 @@ func groupStall(w *world) {
 	w.Logf("longest wait for the next event of each partition over six rebalances, those that were kept first: %v", all)
 }
 
-// A group notices partitions that are added, and reads them from their start.
+// A group notices added partitions and reads them from their start.
 func groupGrowth(w *world) {
 	w.stream("events", 2)
 	y := newTally()
@@ -141,7 +141,7 @@ func groupGrowth(w *world) {
 	y.once(w)
 }
 
-// tellAssigned is a hook that tells what it is asked.
+// tellAssigned is a hook that sends the positions it gets to a channel.
 func tellAssigned(to chan<- []broker.Position) func(context.Context, []broker.Position) ([]broker.Position, error) {
 	return func(_ context.Context, all []broker.Position) ([]broker.Position, error) {
 		to <- append([]broker.Position(nil), all...)
@@ -149,8 +149,8 @@ func tellAssigned(to chan<- []broker.Position) func(context.Context, []broker.Po
 	}
 }
 
-// tenant is a member whose hooks check their order, and which marks and notes a
-// number of its own for every partition it leaves.
+// tenant is a member whose hooks check the order of their calls. It writes its own number
+// as mark and note of every partition that it leaves.
 type tenant struct {
 	*world
 	number int64
@@ -159,7 +159,7 @@ type tenant struct {
 
 	mu    sync.Mutex
 	state map[int32]string
-	found map[int32]int64 // what was marked when a partition was assigned
+	found map[int32]int64 // mark of each partition at its assignment
 }
 
 func (w *world) tenant(number int64) *tenant {
@@ -197,7 +197,7 @@ func (n *tenant) assigned(ctx context.Context, all []broker.Position) ([]broker.
 	n.mu.Lock()
 	for i, p := range marked {
 		if note := strings.TrimPrefix(all[i].Note, "left by "); p.Offset != -1 && note != strconv.FormatInt(p.Offset, 10) || p.Offset == -1 && note != "" {
-			n.Errorf("tenant %d is told %+v, and finds the mark %d", n.number, all[i], p.Offset)
+			n.Errorf("tenant %d gets %+v, and finds the mark %d", n.number, all[i], p.Offset)
 		}
 		n.found[p.Partition] = p.Offset
 	}
@@ -223,7 +223,7 @@ func (n *tenant) leaving(ctx context.Context, all []broker.Position) {
 
 func (n *tenant) gone(all []broker.Position) { n.step(all, "gone", "assigned", "leaving", "left") }
 
-// has counts the partitions that are in a state.
+// has counts the partitions in the given state.
 func (n *tenant) has(state string) (count int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -235,7 +235,8 @@ func (n *tenant) has(state string) (count int) {
 	return count
 }
 
-// finds tells what was marked when partitions were assigned that still are.
+// finds returns the marks found in the partitions that are still assigned, with their
+// counts.
 func (n *tenant) finds() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -248,8 +249,8 @@ func (n *tenant) finds() string {
 	return fmt.Sprint(count)
 }
 
-// Whoever takes a partition over finds what its former reader has committed when
-// it left: in a rebalance, at Close, but not when it was put out.
+// The next owner of a partition finds the marks and notes that its former owner committed
+// on leaving: after a rebalance and after Close, but not after an expulsion.
 func tenures(w *world) {
 	w.stream("in", 6)
 	w.stream(inParked, 6)
@@ -273,7 +274,7 @@ func tenures(w *world) {
 	w.soon("they share anew", func() bool { return b.has("assigned") == 3 && c.has("assigned") == 3 })
 	w.close(b.c)
 	w.soon("the third has all", func() bool { return c.has("assigned") == 6 })
-	if got := c.finds(); got != "map[1:3 2:3]" && got != "map[2:6]" { // as it came in before the second was back or behind it
+	if got := c.finds(); got != "map[1:3 2:3]" && got != "map[2:6]" { // the third joined before or after the second was back
 		w.Errorf("the third finds %s", got)
 	}
 	w.close(c.c)

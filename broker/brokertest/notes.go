@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// notebook is which note of each partition of "in" was committed last.
+// notebook holds the last committed note of each partition of "in".
 type notebook struct {
 	mu sync.Mutex
 	of map[int32]string
@@ -29,21 +29,21 @@ func (n *notebook) keep(partition int32, note string) {
 	n.of[partition] = note
 }
 
-// check is a hook that fails where it is told another note.
+// check is a hook that fails if a position carries another note.
 func (n *notebook) check(w *world) func(context.Context, []broker.Position) ([]broker.Position, error) {
 	return func(_ context.Context, all []broker.Position) ([]broker.Position, error) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		for _, p := range all {
 			if p.Note != n.of[p.Partition] {
-				w.Errorf("beside %s/%d/%d stands %q, and %q was committed last", p.Stream, p.Partition, p.Offset, p.Note, n.of[p.Partition])
+				w.Errorf("the note of %s/%d/%d is %q, and %q was committed last", p.Stream, p.Partition, p.Offset, p.Note, n.of[p.Partition])
 			}
 		}
 		return nil, nil
 	}
 }
 
-// noteOf is what stands beside the group's offset in the partition 0 of "in".
+// noteOf returns the group's committed offset and note of partition 0 of "in".
 func (w *world) noteOf() (offset int64, note string) {
 	w.Helper()
 	all, err := w.b.Committed(w.ctx(), "g", []broker.Position{{Stream: "in"}})
@@ -51,14 +51,15 @@ func (w *world) noteOf() (offset int64, note string) {
 	return all[0].Offset, all[0].Note
 }
 
-// A transaction's note becomes visible with its offsets, or not at all, and
-// alone moves no offset; whoever reads on is told, before and after an abort.
+// A transaction's note becomes visible together with its offsets, or not at all. A note
+// without a delivery moves no offset. The next reader gets the committed note, also after
+// an abort.
 func notesInTransactions(w *world) {
 	w.stream("in", 1)
 	asked := make(chan []broker.Position, 10)
 	c, t := w.transactorOf(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, Assigned: tellAssigned(asked), CommitEvery: time.Millisecond})
 	if at := <-asked; at[0].Note != "" {
-		w.Errorf("nothing was noted, and the reader is told %+v", at)
+		w.Errorf("nothing was noted, and the reader gets %+v", at)
 	}
 	w.publish("in", 1, 4)
 	d, err := c.Poll(w.ctx())
@@ -76,17 +77,17 @@ func notesInTransactions(w *world) {
 	}
 	w.must(note("alone", nil, nil))
 	if at, text := w.noteOf(); at != first || text != "alone" {
-		w.Errorf("the group stands at %d with %q, want %d with the note alone", at, text, first)
+		w.Errorf("the group is at %d with %q, want %d with the note alone", at, text, first)
 	}
 	w.must(note("with a delivery", d, nil))
 	if at, text := w.noteOf(); at != next || text != "with a delivery" {
-		w.Errorf("the group stands at %d with %q, want %d", at, text, next)
+		w.Errorf("the group is at %d with %q, want %d", at, text, next)
 	}
 	w.wantErr(note("lost", nil, errNo), errNo)
 	if at := <-asked; len(at) != 1 || at[0] != (broker.Position{Stream: "in", Offset: next, Note: "with a delivery"}) {
 		w.Errorf("aborted, and asked where to go on from %+v", at)
 	}
-	w.publish("in", 1, 4) // ends one by one, with the commits in the background
+	w.publish("in", 1, 4) // events end one by one, and commits run in the background
 	w.soon("the offset moves on", func() bool {
 		ctx, cancel := context.WithTimeout(w.ctx(), moment)
 		defer cancel()
@@ -95,7 +96,7 @@ func notesInTransactions(w *world) {
 		}
 		at, text := w.noteOf()
 		if text != "with a delivery" {
-			w.Fatalf("beside %d stands %q", at, text)
+			w.Fatalf("the note of offset %d is %q", at, text)
 		}
 		return at >= 8
 	})
@@ -103,12 +104,12 @@ func notesInTransactions(w *world) {
 	w.close(c)
 	w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, Assigned: tellAssigned(asked)})
 	if at := <-asked; at[0].Note != "with a delivery" {
-		w.Errorf("the next reader is told %+v", at)
+		w.Errorf("the next reader gets %+v", at)
 	}
 }
 
-// A note without a transaction is committed soon, also if nothing else moves, and
-// goes from reader to reader, be it as long as a note may be.
+// A note outside a transaction is committed soon, even if nothing else is, and reaches
+// the next reader, up to the greatest length of a note.
 func notesByAndBy(w *world) {
 	w.stream("in", 2)
 	w.publish("in", 1, 6)
@@ -119,7 +120,7 @@ func notesByAndBy(w *world) {
 		c := w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, CommitEvery: time.Millisecond, Assigned: tellAssigned(asked)})
 		for _, p := range <-asked {
 			if p.Partition == 0 && p.Note != was {
-				w.Errorf("reader %d is told %+v, want the note %q", n, p, was)
+				w.Errorf("reader %d gets %+v, want the note %q", n, p, was)
 			}
 		}
 		was = text
@@ -129,15 +130,15 @@ func notesByAndBy(w *world) {
 			w.must(c.Note("in", 0, "last"))
 			was = "last"
 		}
-		w.close(c) // which commits what is left
+		w.close(c) // Close commits the rest
 		if _, note := w.noteOf(); note != was {
-			w.Errorf("closed, and beside the offset stands %q, want %q", note, was)
+			w.Errorf("closed, and the offset's note is %q, want %q", note, was)
 		}
 	}
 }
 
-// A member that the group has put out cannot commit a note, though it has noticed
-// nothing.
+// A member that the group has expelled cannot commit a note, even if it has not noticed
+// the expulsion.
 func notesZombie(w *world) {
 	w.stream("in", 1)
 	_, t := w.transactorOf(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, SessionTimeout: patience})
@@ -157,11 +158,11 @@ func notesZombie(w *world) {
 	}
 }
 
-// inParked is where events of the stream "in" wait.
+// inParked is the companion stream where parked events of the stream "in" are stored.
 var inParked = tidemill.Parked("in")
 
-// parking is a stream, its parked companion, and a transactor that reads the
-// stream alone.
+// parking makes the stream "in", its parked companion, and a transactor that is the only
+// reader of the stream.
 func (w *world) parking(partitions int, o broker.ConsumerOptions) (*broker.Consumer, *broker.Transactor) {
 	w.Helper()
 	w.stream("in", partitions)
@@ -170,7 +171,7 @@ func (w *world) parking(partitions int, o broker.ConsumerOptions) (*broker.Consu
 	return w.transactorOf(o)
 }
 
-// marked is where the group stands in the parked companion.
+// marked returns the group's committed offset in the parked companion.
 func (w *world) marked(partition int32) int64 {
 	w.Helper()
 	return w.committed(broker.Position{Stream: inParked, Partition: partition})
@@ -181,12 +182,12 @@ func (w *world) committed(p broker.Position) int64 {
 	all, err := w.b.Committed(w.ctx(), "g", []broker.Position{p})
 	w.must(err)
 	if len(all) != 1 || all[0].Stream != p.Stream || all[0].Partition != p.Partition {
-		w.Fatalf("asked for %+v, told of %+v", p, all)
+		w.Fatalf("asked for %+v, got %+v", p, all)
 	}
 	return all[0].Offset
 }
 
-// publishTo sends an event to a partition and returns what became of it.
+// publishTo sends an event to a partition and returns its receipt or error.
 func (w *world) publishTo(p *broker.Producer, stream string, partition int32, v *broker.View) (at broker.Receipt, err error) {
 	var told sync.WaitGroup
 	told.Add(1)
@@ -198,8 +199,9 @@ func (w *world) publishTo(p *broker.Producer, stream string, partition int32, v 
 	return at, err
 }
 
-// An event goes where it is sent, whatever its key says, also to a partition that
-// has just been added; one that is not there is an error that says how many are.
+// SendTo writes an event to the given partition, whatever its key, also to a partition
+// that has just been added. For a missing partition its error gives the number of
+// partitions.
 func publishTo(w *world) {
 	w.stream("events", 3)
 	p := w.producer(broker.ProducerOptions{})
@@ -207,7 +209,7 @@ func publishTo(w *world) {
 		r, err := w.publishTo(p, "events", i, event("same", int(i)))
 		w.must(err)
 		if r != (broker.Receipt{Stream: "events", Partition: i}) {
-			w.Errorf("sent to partition %d it lies at %+v", i, r)
+			w.Errorf("sent to partition %d it is at %+v", i, r)
 		}
 	}
 	for _, i := range []int32{3, -1} {
@@ -222,14 +224,14 @@ func publishTo(w *world) {
 	})
 }
 
-// What is sent to a place and the place that is remembered beside it become
-// visible with the deliveries, or not at all; and who sent it is told where it
-// lies only then.
+// Parked events and the mark that is committed with them become visible together with the
+// deliveries, or not at all. The sender gets the positions of its events only after the
+// commit.
 func transactMarks(w *world) {
 	c, t := w.parking(2, broker.ConsumerOptions{})
 	w.publish("in", 8, 1)
 	if at := w.marked(0); at != -1 {
-		w.Errorf("nothing is marked yet, and the group stands at %d", at)
+		w.Errorf("nothing is marked yet, and the group is at %d", at)
 	}
 	lies := map[int32]int64{}
 	move := func(d *broker.Delivery, mark int64, fail error) ([]broker.Receipt, error) {
@@ -253,7 +255,7 @@ func transactMarks(w *world) {
 			told, err := move(d, 777, errNo)
 			w.wantErr(err, broker.ErrAborted)
 			if at := w.marked(partition); at != before || len(told) > 0 {
-				w.Errorf("an aborted transaction has marked %d and told %v", at, told)
+				w.Errorf("an aborted transaction has marked %d and reported %v", at, told)
 			}
 			continue
 		}
@@ -261,16 +263,16 @@ func transactMarks(w *world) {
 		w.must(err)
 		ended += events
 		if len(told) != events {
-			w.Errorf("%d events were sent, of %d it is known where they lie", events, len(told))
+			w.Errorf("%d events were sent, the positions of %d are known", events, len(told))
 		}
 		for _, r := range told {
 			if r.Stream != inParked || r.Partition != partition || r.Offset < lies[partition] {
-				w.Errorf("an event lies at %+v, the last lies before %d", r, lies[partition])
+				w.Errorf("an event is at %+v, the last is before %d", r, lies[partition])
 			}
 			lies[partition] = r.Offset + 1
 		}
 		if at, in := w.marked(partition), w.committed(broker.Position{Stream: "in", Partition: partition}); at != int64(40+n) || in != next {
-			w.Errorf("the group stands at %d and %d, want %d and %d", at, in, 40+n, next)
+			w.Errorf("the group is at %d and %d, want %d and %d", at, in, 40+n, next)
 		}
 	}
 	if n := len(w.log(inParked)); n != 8 {
@@ -278,8 +280,8 @@ func transactMarks(w *world) {
 	}
 }
 
-// A transaction that moves no offset still carries its mark; where it fails the
-// mark's home is taken back, and what is open of it comes again.
+// A transaction that moves no offset still commits its mark. If it fails, the consumer
+// takes back the mark's partition, and its open events are delivered again.
 func transactMarkAlone(w *world) {
 	asked := make(chan []broker.Position, 10)
 	c, t := w.parking(1, broker.ConsumerOptions{Assigned: tellAssigned(asked)})
@@ -303,7 +305,7 @@ func transactMarkAlone(w *world) {
 	}
 	w.must(mark(broker.Position{Stream: inParked, Offset: 1}, nil))
 	if at, in := w.marked(0), w.committed(broker.Position{Stream: "in"}); at != 1 || in != 0 {
-		w.Errorf("the group stands at %d and %d, want 1 and 0", at, in)
+		w.Errorf("the group is at %d and %d, want 1 and 0", at, in)
 	}
 	for _, bad := range []broker.Position{{Stream: "in"}, {Stream: "dead-letters"}, {Stream: inParked, Partition: 5}} {
 		if err := mark(bad, nil); !errors.Is(err, broker.ErrAborted) {
@@ -315,10 +317,10 @@ func transactMarkAlone(w *world) {
 		w.Errorf("asked again where to read %+v", all)
 	}
 	for _, e := range events {
-		e.Done() // in vain, and the second for the second time
+		e.Done() // no effect; for the second event, Done is called for the second time
 	}
 	var again []string
-	for len(again) < 3 { // all but what ended by itself
+	for len(again) < 3 { // all except the event that ended by itself
 		d, err := c.Poll(w.ctx())
 		w.must(err)
 		for i := range d.Events {
@@ -331,8 +333,8 @@ func transactMarkAlone(w *world) {
 	}
 }
 
-// A member that the group has put out cannot commit a mark, though it has noticed
-// nothing.
+// A member that the group has expelled cannot commit a mark, even if it has not noticed
+// the expulsion.
 func transactMarkZombie(w *world) {
 	_, t := w.parking(1, broker.ConsumerOptions{SessionTimeout: patience})
 	err := errNo
@@ -347,19 +349,18 @@ func transactMarkZombie(w *world) {
 	})
 	w.wantErr(err, broker.ErrAborted)
 	if at := w.marked(0); at != -1 {
-		w.Errorf("the group stands at %d", at)
+		w.Errorf("the group is at %d", at)
 	}
 }
 
-// expel puts a group's members out, as the group does with those it takes for
-// dead.
+// expel removes a group's members, as the group does with members that it considers dead.
 func (w *world) expel(group string) {
 	w.Helper()
 	var res *kafka.DescribeGroupsResponse
-	w.soon("the group is described", func() (ok bool) { // the client may not know where it is
+	w.soon("the group is described", func() (ok bool) { // the client may not know the coordinator
 		var err error
 		res, err = w.client.DescribeGroups(w.ctx(), &kafka.DescribeGroupsRequest{GroupIDs: []string{w.names.Group(group)}})
-		var refused kafka.Error // others are about what members say of themselves
+		var refused kafka.Error // other errors are about parsing the members' metadata
 		return err == nil && !errors.As(res.Groups[0].Error, &refused)
 	})
 	for _, m := range res.Groups[0].Members {
@@ -369,7 +370,7 @@ func (w *world) expel(group string) {
 			if err == nil {
 				err = left.Error
 			}
-			return err == nil || errors.Is(err, kafka.UnknownMemberId) // it was heard, and its answer was not
+			return err == nil || errors.Is(err, kafka.UnknownMemberId) // an earlier request was processed, and its response was lost
 		})
 	}
 }

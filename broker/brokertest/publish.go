@@ -71,8 +71,8 @@ func publishLarge(w *world) {
 	}
 }
 
-// What the producer lets through and the stream does not, and what the
-// producer itself refuses: both fail alone.
+// An event that is too large for the stream, and one that is too large for the producer,
+// each fail without affecting the others.
 func publishTooLarge(w *world) {
 	w.streams(broker.StreamSpec{Name: "small", Partitions: 1, MaxMessageBytes: 20_000})
 	for _, c := range []broker.Compression{broker.Uncompressed, broker.LZ4} {
@@ -109,7 +109,7 @@ func publishTooLarge(w *world) {
 	}
 }
 
-// noise does not compress.
+// noise returns bytes that do not compress.
 func noise(n int) []byte {
 	b := make([]byte, n)
 	x := uint32(1)
@@ -172,7 +172,7 @@ func publishClose(w *world) {
 	w.wantOnLog("events", s)
 }
 
-// Closed without time, every event has an outcome, and it is true.
+// If Close has no time left, every event still gets an outcome, and it is the true one.
 func publishCloseHurried(w *world) {
 	w.stream("events", 3)
 	p, err := w.b.Producer(broker.ProducerOptions{Linger: 5 * time.Millisecond})
@@ -197,8 +197,8 @@ func publishCloseHurried(w *world) {
 	w.wantOnLog("events", s)
 }
 
-// readAll reads a partition to its end, some bytes at a time, and says what it
-// has seen.
+// readAll reads a partition to its end, in portions of maxBytes, and returns the events
+// seen.
 func (w *world) readAll(stream string, from int64, maxBytes int) (seen []string, next int64) {
 	w.Helper()
 	for {
@@ -218,8 +218,8 @@ func (w *world) readAll(stream string, from int64, maxBytes int) (seen []string,
 	}
 }
 
-// A log is read from anywhere, in any portions: aborted transactions are passed
-// over, what is no event comes with its error, and what is gone is gone.
+// A log can be read from any offset in portions of any size. Aborted transactions are
+// skipped, an undecodable record comes with its error, and deleted records are skipped.
 func readAnywhere(w *world) {
 	w.stream("in", 1)
 	w.stream("out", 1)
@@ -275,8 +275,8 @@ func readNowhere(w *world, p broker.Position) error {
 	return err
 }
 
-// What is in an open transaction is not there yet, and reading does not wait for
-// it; reading back does.
+// Read does not return events of an open transaction and does not wait for it; reading
+// back does.
 func readOpen(w *world) {
 	w.stream("in", 1)
 	w.stream("out", 1)
@@ -301,7 +301,7 @@ func readOpen(w *world) {
 	}
 }
 
-// tally counts what a group's members have been given, by id.
+// tally counts the deliveries to a group's members by event id.
 type tally struct {
 	mu    sync.Mutex
 	count map[string]int
@@ -336,7 +336,7 @@ func (y *tally) wait(w *world, n int) {
 	}
 }
 
-// once checks that none has come twice.
+// once checks that no event has come twice.
 func (y *tally) once(w *world) {
 	w.Helper()
 	y.mu.Lock()
@@ -348,7 +348,7 @@ func (y *tally) once(w *world) {
 	}
 }
 
-// reader is one member that ends each event as soon as it has been counted.
+// reader is one member that ends each event right after it is counted.
 type reader struct {
 	w    *world
 	c    *broker.Consumer
@@ -357,7 +357,7 @@ type reader struct {
 	gone chan struct{}
 
 	mu      sync.Mutex
-	longest map[int32]time.Duration // between a partition's deliveries
+	longest map[int32]time.Duration // longest time between a partition's deliveries
 	last    map[int32]time.Time
 }
 
@@ -400,14 +400,14 @@ func (r *reader) note(partition int32) {
 	r.last[partition] = now
 }
 
-// reads is how many partitions the member has been given events of.
+// reads returns the number of partitions from which the member has received events.
 func (r *reader) reads() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.last)
 }
 
-// leave closes the member in order.
+// leave closes the member in the normal way.
 func (r *reader) leave() {
 	r.w.Helper()
 	t0 := time.Now()

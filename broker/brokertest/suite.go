@@ -25,12 +25,12 @@ import (
 // Server is a running Kafka.
 type Server struct {
 	Addr string
-	// Restart stops it in order and starts it at the same address.
+	// Restart stops the server in order and starts it at the same address.
 	Restart func(testing.TB)
-	// Kill kills it and starts it at the same address; nil if it cannot be
+	// Kill kills the server and starts it at the same address; nil if it cannot be
 	// killed.
 	Kill func(testing.TB)
-	// Session is the shortest session of a group's member that it allows.
+	// Session is the shortest session timeout that the server allows.
 	Session time.Duration
 }
 
@@ -57,7 +57,7 @@ func cases() []testCase {
 		{"consume/out of order", consumeOutOfOrder},
 		{"consume/an open event comes again", consumeOpenEvent},
 		{"consume/pause and resume", consumePause},
-		{"consume/a paused partition holds up nobody", consumePausedSmall},
+		{"consume/a paused partition does not delay others", consumePausedSmall},
 		{"consume/bounded bytes", consumeBounded},
 		{"consume/members come and go", groupChurn},
 		{"consume/what is retained flows on", groupStall},
@@ -70,7 +70,7 @@ func cases() []testCase {
 		{"read/anywhere", readAnywhere},
 		{"read/an open transaction", readOpen},
 
-		{"letters/a record that is no event", letterUndecodable},
+		{"letters/a record that is not an event", letterUndecodable},
 		{"letters/a record too large for a letter", letterTooLarge},
 		{"letters/offsets below the start", letterGap},
 		{"letters/an offset beyond the end", letterBeyond},
@@ -124,12 +124,11 @@ func Run(t *testing.T, s Server) {
 	}
 }
 
-// patience bounds every wait of the suite. It is there to end a hang, not to
-// measure.
+// patience bounds every wait of the suite. It ends hangs; it measures nothing.
 const patience = 3 * time.Minute
 
-// transaction is longer than one of a case takes on a busy machine, and ends in
-// time for who waits for one that nobody else ends.
+// transaction is the transaction timeout. It is longer than any transaction of a case on
+// a busy machine, and short enough for cases that wait until Kafka ends an abandoned one.
 const transaction = time.Minute
 
 // world is one case's install on the server.
@@ -159,7 +158,7 @@ func newWorld(t *testing.T, s Server) *world {
 	return w
 }
 
-// open is another process's view of the same install.
+// open opens the same install again, as another process does.
 func (w *world) open() *broker.Broker {
 	w.Helper()
 	b, err := broker.Open(w.ctx(), broker.Options{Addr: w.srv.Addr, Names: w.names, TransactionTimeout: transaction})
@@ -168,14 +167,15 @@ func (w *world) open() *broker.Broker {
 	return b
 }
 
-// ctx ends with the case or with its patience.
+// ctx returns a context that ends with the case or after patience.
 func (w *world) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(w.Context(), patience)
 	w.Cleanup(cancel)
 	return ctx
 }
 
-// closing is a context for clean-up, which runs after the case's own has ended.
+// closing returns a context for clean-up, which runs after the case's own context has
+// ended.
 func closing() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), patience)
 }
@@ -219,7 +219,7 @@ func (w *world) consumer(o broker.ConsumerOptions) *broker.Consumer {
 	w.must(err)
 	w.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // a case closes what it cares for; here events may be open
+		cancel() // a case closes the consumers it cares about; here events may be open
 		_ = c.Close(ctx)
 	})
 	return c
@@ -230,13 +230,13 @@ func (w *world) close(c *broker.Consumer) {
 	w.must(c.Close(w.ctx()))
 }
 
-// event is number n of its key. Its id says both.
+// event returns event number n of a key. Its id consists of both.
 func event(key string, n int) *broker.View {
 	return &broker.View{ID: key + "/" + strconv.Itoa(n), Source: "/suite", Type: "suite.event", Subject: key,
 		Data: []byte("event " + strconv.Itoa(n))}
 }
 
-// keyAndNumber undoes event.
+// keyAndNumber returns the key and number in an event's id.
 func keyAndNumber(id string) (key string, n int) {
 	key, number, _ := strings.Cut(id, "/")
 	n, _ = strconv.Atoi(number)
@@ -245,7 +245,7 @@ func keyAndNumber(id string) (key string, n int) {
 
 func key(i int) string { return "key-" + strconv.Itoa(i) }
 
-// sent remembers what became of each event that was published.
+// sent holds the outcome of each published event.
 type sent struct {
 	mu   sync.Mutex
 	all  map[string]broker.Receipt
@@ -255,7 +255,7 @@ type sent struct {
 
 func newSent() *sent { return &sent{all: map[string]broker.Receipt{}, errs: map[string]error{}} }
 
-// send publishes and notes the outcome, which wait waits for.
+// send publishes an event and records the outcome, for which wait waits.
 func (s *sent) send(ctx context.Context, p *broker.Producer, stream string, v *broker.View) {
 	s.wg.Add(1)
 	id := v.ID
@@ -294,7 +294,7 @@ func (w *world) publish(stream string, keys, n int) *sent {
 	return s
 }
 
-// soon polls for a state of the server that nobody announces.
+// soon polls until the server reaches a state for which there is no notification.
 func (w *world) soon(what string, ok func() bool) {
 	w.Helper()
 	ctx := w.ctx()
@@ -302,12 +302,12 @@ func (w *world) soon(what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			w.Fatalf("waited in vain: %s", what)
+			w.Fatalf("waited too long: %s", what)
 		}
 	}
 }
 
-// info is a stream as the broker describes it.
+// info returns the broker's description of a stream.
 func (w *world) info(stream string) broker.StreamInfo {
 	w.Helper()
 	all, err := w.b.Streams(w.ctx())
@@ -321,7 +321,7 @@ func (w *world) info(stream string) broker.StreamInfo {
 	return broker.StreamInfo{}
 }
 
-// lag is how far a group is behind, and how far it has committed.
+// lag returns a group's lag and committed offset.
 func (w *world) lag(stream, group string) broker.GroupLag {
 	w.Helper()
 	for _, g := range w.info(stream).Groups {
@@ -340,8 +340,8 @@ func (w *world) wantErr(err, want error) {
 	}
 }
 
-// ask sends a request that kafka-go does not know to the server. Its answer
-// comes in the form that the request has for it.
+// ask sends a request that kafka-go does not implement. The response has the type that
+// belongs to the request.
 func (w *world) ask(req kmsg.Request) kmsg.Response {
 	w.Helper()
 	conn, err := net.Dial("tcp", w.srv.Addr)
@@ -356,7 +356,7 @@ func (w *world) ask(req kmsg.Request) kmsg.Response {
 	answer := make([]byte, binary.BigEndian.Uint32(size[:]))
 	_, err = io.ReadFull(conn, answer)
 	w.must(err)
-	head := 4 // the correlation
+	head := 4 // length of the correlation id
 	if req.IsFlexible() {
 		head++
 	}
@@ -365,7 +365,7 @@ func (w *world) ask(req kmsg.Request) kmsg.Response {
 	return res
 }
 
-// trim deletes what lies below an offset.
+// trim deletes the records below an offset.
 func (w *world) trim(stream string, partition int32, to int64) {
 	w.Helper()
 	req := kmsg.NewPtrDeleteRecordsRequest()

@@ -16,7 +16,7 @@ import (
 
 const moment = 300 * time.Millisecond
 
-// copyAll sends each event of a delivery on, under its own id.
+// copyAll sends each event of a delivery to another stream, under the same id.
 func copyAll(ctx context.Context, x *broker.Tx, d *broker.Delivery, to string) {
 	for i := range d.Events {
 		x.Send(ctx, to, &d.Events[i].View)
@@ -24,8 +24,8 @@ func copyAll(ctx context.Context, x *broker.Tx, d *broker.Delivery, to string) {
 	x.Done(d)
 }
 
-// wantCopies checks that a stream holds what was sent to another, each once and
-// in its key's order.
+// wantCopies checks that a stream holds each event sent to another one, once and in the
+// order of its key.
 func (w *world) wantCopies(stream string, s *sent) {
 	w.Helper()
 	last, count := map[string]int{}, map[string]int{}
@@ -33,7 +33,7 @@ func (w *world) wantCopies(stream string, s *sent) {
 		count[e.id]++
 		k, n := keyAndNumber(e.id)
 		if before, ok := last[k]; ok && before >= n {
-			w.Errorf("%s stands behind number %d of its key", e.id, before)
+			w.Errorf("%s comes after number %d of its key", e.id, before)
 		}
 		last[k] = n
 	}
@@ -78,7 +78,7 @@ func transactCopy(w *world) {
 	}
 }
 
-// copier is a member that copies a stream in transactions until told to leave.
+// copier is a member that copies a stream in transactions until leave is called.
 type copier struct {
 	w    *world
 	c    *broker.Consumer
@@ -95,10 +95,10 @@ func (w *world) copier(group, from, to string) *copier {
 	w.must(err)
 	ctx, cancel := context.WithCancel(w.Context())
 	k := &copier{w: w, c: c, t: t, stop: cancel, gone: make(chan struct{})}
-	w.Cleanup(func() { <-k.gone }) // what ends a case in its middle ends this too, and it may say so
+	w.Cleanup(func() { <-k.gone }) // a failure that ends the case also ends the copier, which may still report an error
 	go func() {
 		defer close(k.gone)
-		for ctx.Err() == nil { // Poll does not look at it while there is something to return
+		for ctx.Err() == nil { // Poll ignores the context while it has events to return
 			d, err := c.Poll(ctx)
 			if err != nil {
 				if ctx.Err() == nil {
@@ -117,8 +117,8 @@ func (w *world) copier(group, from, to string) *copier {
 	return k
 }
 
-// copy copies a delivery. What an aborted transaction was given has been taken
-// back; where it could not even begin, the delivery is still ours.
+// copy copies a delivery. After an abort the consumer has taken the delivery back. If the
+// transaction could not begin, the delivery is still ours and copy tries again.
 func (k *copier) copy(d *broker.Delivery, to string) error {
 	for begun := false; !begun; {
 		err := k.t.Do(k.w.Context(), func(x *broker.Tx) error {
@@ -147,7 +147,7 @@ func (w *world) copied(stream, group string) {
 	w.soon("all is copied", func() bool { return w.lag(stream, group).Lag == 0 })
 }
 
-// Members that copy in transactions come and go: still each event once.
+// Members that copy in transactions join and leave: each event is still copied once.
 func transactChurn(w *world) {
 	w.stream("in", 6)
 	w.stream("out", 3)
@@ -199,7 +199,7 @@ func transactAbort(w *world) {
 			})
 			if try < 2 {
 				w.wantErr(err, broker.ErrAborted)
-				break // it all comes again
+				break // all events come again
 			}
 			w.must(err)
 		}
@@ -210,7 +210,7 @@ func transactAbort(w *world) {
 	w.wantCopies("out", s)
 }
 
-// Another takes the slot's transactional id while a transaction is open: the
+// Another process takes the slot's transactional id while a transaction is open: the
 // transaction cannot be committed, and its events come again.
 func transactZombie(w *world) {
 	w.stream("in", 1)
@@ -238,7 +238,8 @@ func transactZombie(w *world) {
 	w.wantCopies("out", s)
 }
 
-// takeSlot does what the next holder of a member's slot does.
+// takeSlot initializes the slot's transactional id, as the next member with that slot
+// does.
 func (w *world) takeSlot(group string, slot int) {
 	w.Helper()
 	w.soon("the slot is taken", func() bool {
@@ -248,8 +249,8 @@ func (w *world) takeSlot(group string, slot int) {
 	})
 }
 
-// A caller whose context ends in the middle loses nothing: the events come
-// again to the same consumer.
+// If the caller's context ends in the middle, nothing is lost: the events come again to
+// the same consumer.
 func transactTimeUp(w *world) {
 	w.stream("in", 1)
 	w.stream("out", 1)
@@ -288,17 +289,17 @@ type mixing struct {
 	notes    notebook
 }
 
-// opened is a delivery and those of its events that have not ended. It may be
-// that none are left, and the delivery's memory is another's.
+// opened is a delivery and its events that have not ended. If none are left, the
+// delivery's memory may already be reused.
 type opened struct {
 	d    *broker.Delivery
 	rest []broker.View
 }
 
-// ended is how many events have ended for good.
+// ended returns the number of events that have ended for good.
 func (m *mixing) ended() int { return len(m.singly) + len(m.together) }
 
-// waiting is how many have been handed out and have not ended.
+// waiting returns the number of delivered events that have not ended.
 func (m *mixing) waiting() (n int) {
 	for _, some := range m.open {
 		for _, o := range some {
@@ -330,7 +331,7 @@ func (m *mixing) take() {
 	}
 }
 
-// end ends what is open of a partition in a transaction, or fails to.
+// end ends the open events of a partition in a transaction, or aborts it with fail.
 func (m *mixing) end(partition int32, fail error) {
 	some := m.open[partition]
 	delete(m.open, partition)
@@ -365,7 +366,7 @@ func (m *mixing) end(partition int32, fail error) {
 	}
 }
 
-// some is a partition of which events are open; false if none are.
+// some returns a partition with open events; false if there is none.
 func (m *mixing) some() (int32, bool) {
 	for partition := range m.open {
 		return partition, true
@@ -373,9 +374,9 @@ func (m *mixing) some() (int32, bool) {
 	return 0, false
 }
 
-// Ends one by one, the commits in the background and transactions on the same
-// partitions neither undo nor overtake each other, whoever reads on, and the last
-// note that was committed stays.
+// Events that end one by one, background commits and transactions on the same partitions
+// neither undo nor overtake each other, also across readers. The last committed note
+// stays.
 func transactMixed(w *world) {
 	w.stream("in", 3)
 	w.stream("out", 1)
@@ -398,7 +399,7 @@ func transactMixed(w *world) {
 	w.Logf("%d events ended one by one, %d in transactions", len(m.singly), len(m.together))
 }
 
-// read is one member's life. Nothing is open when it leaves.
+// read runs one member from start to end. No event is open when it leaves.
 func (m *mixing) read(more func() bool) {
 	m.c, m.t = m.transactorOf(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, CommitEvery: time.Millisecond,
 		Assigned: m.notes.check(m.world)})

@@ -19,7 +19,7 @@ func plainEvent() *broker.View {
 	}
 }
 
-// asSent adds what a request has besides its event.
+// asSent adds the headers that a request has besides its event.
 func asSent(h http.Header) http.Header {
 	h = maps.Clone(h)
 	maps.Copy(h, http.Header{"Host": {"x"}, "User-Agent": {"x"}, "Content-Length": {"1024"}, "Accept-Encoding": {"gzip"}, "Authorization": {"Bearer x"}})
@@ -92,7 +92,7 @@ func TestReadBinaryHardlyAllocates(t *testing.T) {
 		if err := ReadBinary(h, body, &v); err != nil {
 			t.Fatal(err)
 		}
-	}); n > 1 { // the names in lower case
+	}); n > 1 { // for the names in lower case
 		t.Errorf("%v allocations an event", n)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// headers are the required attributes and more as pairs of name and value.
+// headers returns the required attributes and the given pairs of name and value.
 func headers(pairs ...string) http.Header {
 	h := http.Header{}
 	for i, pairs := 0, append([]string{"ce-specversion", "1.0", "ce-id", "1", "ce-source", "/s", "ce-type", "t"}, pairs...); i < len(pairs); i += 2 {
@@ -40,7 +40,7 @@ func TestReadBinaryRefuses(t *testing.T) {
 		h             http.Header
 		attribute, is string
 	}{
-		"no event":           {http.Header{"Content-Type": {"application/json"}}, "specversion", "is missing: this is no CloudEvent"},
+		"no event":           {http.Header{"Content-Type": {"application/json"}}, "specversion", "is missing: this is not a CloudEvent"},
 		"no version":         {without(headers(), "ce-specversion"), "specversion", "is missing"},
 		"empty version":      {with(headers(), "ce-specversion", ""), "specversion", "is missing"},
 		"version 0.3":        {with(headers(), "ce-specversion", "0.3"), "specversion", `is "0.3"; only 1.0 is supported`},
@@ -84,8 +84,8 @@ func TestReadBinaryRefuses(t *testing.T) {
 	}
 }
 
-// attributeOf is the attribute that an error tells, as those see it who answer
-// a publisher.
+// attributeOf returns the attribute of an error through the interface that the gateway
+// uses.
 func attributeOf(err error) string {
 	if e, ok := errors.AsType[interface {
 		error
@@ -147,7 +147,8 @@ func TestWriteBinary(t *testing.T) {
 	}
 }
 
-// An event without a datacontenttype stays one: net/http would guess.
+// A response with an event without a datacontenttype has no content type, although
+// net/http would guess one.
 func TestResponsesGetNoGuessedType(t *testing.T) {
 	v := broker.View{ID: "1", Source: "/s", Type: "t", Data: []byte("<html>")}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

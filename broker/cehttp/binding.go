@@ -12,7 +12,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// Mode is how a message carries events.
+// Mode is the content mode of a message.
 type Mode int
 
 // The content modes.
@@ -31,22 +31,22 @@ const (
 	typeBatch      = "application/cloudevents-batch+json"
 )
 
-// UnsupportedError is a message in a form that is not read, whatever it holds.
+// UnsupportedError reports a message whose form is not supported, whatever its contents.
 type UnsupportedError struct {
-	Header string // that says so
+	Header string // header that shows the form
 	Value  string
 	Advice string
 }
 
-// Error names the header and what to send instead.
+// Error names the header and suggests a form that is supported.
 func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("header %s is %.40q: %s", strings.ToLower(e.Header), e.Value, e.Advice)
 }
 
-// ModeOf tells the mode by the content type. An [UnsupportedError] is for event
-// formats other than JSON, for JSON that is not in UTF-8, and for bodies that
-// are compressed. A message that is no event at all is taken for a binary one,
-// as the binding says: only [ReadBinary] finds out.
+// ModeOf returns the mode that the content type shows. It returns an [UnsupportedError]
+// for event formats other than JSON, for JSON that is not in UTF-8, and for compressed
+// bodies. As the binding says, a message without an event counts as binary; only
+// [ReadBinary] detects that.
 func ModeOf(h http.Header) (Mode, error) {
 	if err := encodingFault(h); err != nil {
 		return 0, err
@@ -61,7 +61,8 @@ func ModeOf(h http.Header) (Mode, error) {
 	return formatOf(contentType)
 }
 
-// contentTypeOf is the one content type; of two, nobody can say which counts.
+// contentTypeOf returns the content type. Two are an error, because it is unclear which
+// one counts.
 func contentTypeOf(h http.Header) (string, error) {
 	values := h[headerContentType]
 	if len(values) == 0 {
@@ -82,9 +83,9 @@ func encodingFault(h http.Header) error {
 	return nil
 }
 
-// formatOf is the mode that a content type of CloudEvents names.
+// formatOf returns the mode of a CloudEvents content type.
 func formatOf(contentType string) (Mode, error) {
-	switch contentType { // as most write it, which needs no parsing
+	switch contentType { // the usual spellings, which need no parsing
 	case typeStructured:
 		return Structured, nil
 	case typeBatch:
@@ -111,7 +112,7 @@ func isUTF8(charset string) bool {
 	return charset == "" || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "us-ascii")
 }
 
-// expect holds a message against the mode that it is to be read in.
+// expect checks that a message has the wanted mode.
 func expect(h http.Header, want Mode) error {
 	got, err := ModeOf(h)
 	if err != nil || got == want {
@@ -121,7 +122,7 @@ func expect(h http.Header, want Mode) error {
 	return &UnsupportedError{headerContentType, contentType, "it is " + got.String() + " mode, and " + want.String() + " mode is wanted here"}
 }
 
-// String is the mode's name.
+// String returns the mode's name.
 func (m Mode) String() string {
 	switch m {
 	case Structured:
@@ -132,9 +133,9 @@ func (m Mode) String() string {
 	return "binary"
 }
 
-// ReadStructured reads an event in structured mode into v, which it empties
-// first and which points into the body. Headers that repeat attributes are not
-// looked at: the body rules.
+// ReadStructured reads an event in structured mode into v. It empties v first; afterwards
+// v points into the body. Headers that repeat attributes are ignored, because the body
+// takes precedence.
 func ReadStructured(h http.Header, body []byte, v *broker.View) error {
 	empty(v)
 	if err := expect(h, Structured); err != nil {
@@ -146,12 +147,12 @@ func ReadStructured(h http.Header, body []byte, v *broker.View) error {
 	return v.Validate()
 }
 
-// ReadBatch reads a batch of at most limit events and calls each with every
-// one of them, in order. One that cannot be read does not spoil the others: each
-// gets its error, and its view as far as it was read. An error of ReadBatch
-// is about the whole and comes before the first call; [broker.ErrTooMany] is one.
+// ReadBatch reads a batch of at most limit events and calls each for every event in
+// order. An event that cannot be read does not affect the others: each gets its error and
+// the view as far as it was read. An error of ReadBatch concerns the whole batch and
+// comes before the first call; one example is [broker.ErrTooMany].
 //
-// Every view is one of its own, to be kept as long as the body is.
+// Every call gets a new view, which is valid as long as the body is.
 func ReadBatch(h http.Header, body []byte, limit int, each func(i int, v *broker.View, err error)) error {
 	if err := expect(h, Batch); err != nil {
 		return err
@@ -176,7 +177,7 @@ func WriteStructured(h http.Header, v *broker.View) []byte {
 func WriteBatch(h http.Header, events []broker.View) []byte {
 	clearEvent(h)
 	h[headerContentType] = []string{typeBatch}
-	const attributes = 512 // bytes of an event's, more or less
+	const attributes = 512 // rough size of one event's attributes in bytes
 	size := 0
 	for i := range events {
 		size += len(events[i].Data) + attributes
@@ -196,32 +197,32 @@ const (
 	headerSpecVersion = "Ce-Specversion"
 	specVersion       = "1.0"
 
-	// An event holds less, says Validate, but it looks for names given twice
-	// before it counts, which is quadratic; a hostile head has many headers.
+	// Validate allows fewer attributes, but it checks for duplicates first, in quadratic
+	// time; a hostile head has many headers.
 	maxAttributes = 256
 )
 
 var (
 	errTwice    = errors.New("is given twice: repeat no header of an event")
 	errDataType = errors.New("must not be the header ce-datacontenttype: use content-type")
-	errNoEvent  = errors.New("is missing: this is no CloudEvent; send its attributes as headers (ce-specversion, ce-id, …), or the whole of it as JSON with content-type " + typeStructured)
+	errNoEvent  = errors.New("is missing: this is not a CloudEvent; send its attributes as headers (ce-specversion, ce-id, …), or the whole of it as JSON with content-type " + typeStructured)
 	errMany     = fmt.Errorf("event has more than %d attributes", maxAttributes)
 )
 
-// ReadBinary reads an event in binary mode into v, which it empties first. v
-// points into the body and into the headers' strings. Headers that are no
-// attributes stay behind; they belong to the message, not to the event. An
-// empty body is no data, as HTTP cannot tell the two apart.
+// ReadBinary reads an event in binary mode into v. It empties v first; afterwards v
+// points into the body and the headers' strings. Headers that are not attributes are
+// ignored: they belong to the message, not to the event. An empty body means no data,
+// because HTTP does not distinguish the two.
 //
-// An http.Header has lost the order of its headers, so extensions come in the
-// order of their names: the same event makes the same record every time.
+// An http.Header has lost the order of its headers, so extensions are sorted by name: the
+// same event always makes the same record.
 func ReadBinary(h http.Header, body []byte, v *broker.View) error {
 	empty(v)
 	if err := expect(h, Binary); err != nil {
 		return err
 	}
 	if len(h[headerSpecVersion]) == 0 {
-		return &broker.AttributeError{Name: "specversion", Err: errNoEvent} // first, as whatever else there is means nothing then
+		return &broker.AttributeError{Name: "specversion", Err: errNoEvent} // the first check, because without specversion no other error means much
 	}
 	var texts texts
 	for key, values := range h {
@@ -256,21 +257,21 @@ func readAttribute(name string, values []string, v *broker.View, texts *texts) e
 	return v.Set(name, value)
 }
 
-// empty keeps the view's slices for the next event.
+// empty clears the view and keeps its slices for the next event.
 func empty(v *broker.View) {
 	*v = broker.View{Extensions: v.Extensions[:0], Foreign: v.Foreign[:0]}
 }
 
-// coreHeaders is how many headers an event has besides its extensions, at most.
+// coreHeaders is the largest number of an event's headers without extensions.
 const coreHeaders = 8
 
-// WriteBinary writes an event in binary mode: it sets the headers, those of an
-// event that h had before are gone, and returns the body, which is the event's
-// data. It checks nothing: see [broker.View.Validate]. The event's record key
-// and foreign headers stay behind; they are Kafka's.
+// WriteBinary writes an event in binary mode. It removes the event headers in h, sets the
+// new ones, and returns the body, which is the event's data. It checks nothing: see
+// [broker.View.Validate]. The event's record key and foreign headers are not written,
+// because they belong to Kafka.
 func WriteBinary(h http.Header, v *broker.View) (body []byte) {
 	clearEvent(h)
-	// Without this a server's response would get a content type by guessing.
+	// Without this line a server would guess the response's content type.
 	h[headerContentType] = nil
 	w := headerWriter{h: h, values: make([]string, 0, coreHeaders+len(v.Extensions))}
 	w.set(headerSpecVersion, specVersion)
@@ -287,7 +288,7 @@ func WriteBinary(h http.Header, v *broker.View) (body []byte) {
 	return v.Data
 }
 
-// headerWriter gives all headers one array for their values.
+// headerWriter stores the values of all headers in one array.
 type headerWriter struct {
 	h      http.Header
 	values []string
@@ -305,8 +306,8 @@ func (w *headerWriter) setOptional(key, value string) {
 	}
 }
 
-// headerOf is the header of an attribute in net/http's canonical form, without
-// its walk over every letter: a name has no hyphen and no upper case.
+// headerOf returns the header of an attribute in net/http's canonical form. It need not
+// check every letter, because a name has no hyphen and no upper case.
 func headerOf(name string) string {
 	if name == "" || name[0] < 'a' || name[0] > 'z' {
 		return headerPrefix + name
@@ -314,8 +315,8 @@ func headerOf(name string) string {
 	return headerPrefix + string(rune(name[0]-'a'+'A')) + name[1:]
 }
 
-// clearEvent takes the attributes of an event away that h had before, so that
-// none of them joins the next one.
+// clearEvent removes the attributes of an earlier event from h, so that none mixes with
+// the next event.
 func clearEvent(h http.Header) {
 	for key := range h {
 		if strings.HasPrefix(key, headerPrefix) {
@@ -324,23 +325,24 @@ func clearEvent(h http.Header) {
 	}
 }
 
-// texts is memory for what cannot point into a message, such as a name in lower
-// case: one allocation for all of an event's, nearly always.
+// texts is memory for values that cannot point into the message, such as a name in lower
+// case. Nearly always one allocation is enough for an event.
 type texts struct{ b strings.Builder }
 
 const usualTexts = 128
 
 func (t *texts) grow(n int) (start int) {
 	if t.b.Cap()-t.b.Len() < n {
-		// A full one is left to those that point into it; growing it would copy.
+		// The full builder stays with the texts that point into it; growing it would copy
+		// them.
 		t.b = strings.Builder{}
 		t.b.Grow(max(n, usualTexts))
 	}
 	return t.b.Len()
 }
 
-// name is the attribute that a header ce-<name> carries. net/http has made its
-// first letter upper case.
+// name returns the attribute of a header ce-<name>. net/http has made its first letter
+// upper case.
 func (t *texts) name(key string) string {
 	switch key {
 	case headerSpecVersion:
@@ -361,7 +363,7 @@ func (t *texts) name(key string) string {
 	return t.lower(key[len(headerPrefix):])
 }
 
-// lower is ASCII's lower case and no more: no letter beyond it is in a name.
+// lower converts only ASCII to lower case, because attribute names have no other letters.
 func (t *texts) lower(s string) string {
 	start := t.grow(len(s))
 	for i := range len(s) {
@@ -374,23 +376,23 @@ func (t *texts) lower(s string) string {
 	return t.b.String()[start:]
 }
 
-// decode is an attribute's value of a header's: quotes are taken off and one
-// round of percent-decoding is done. A percent sign that begins no escape stands
-// for itself, and so does a quote within a value: half of the SDKs, sdk-go too,
-// write values as they are, and 100% has to survive.
+// decode returns the attribute value of a header value: it removes quotes and does one
+// round of percent-decoding. A percent sign that begins no escape stays as it is, and so
+// does a quote within a value: half of the SDKs, sdk-go too, write values unencoded, and
+// 100% must survive.
 func (t *texts) decode(name, value string) string {
 	value = unquote(value)
 	plain := t.unescape(value)
 	if (name == "source" || name == "dataschema") && utf8.ValidString(plain) && !isURI(plain) {
-		// The escapes are the URI's own, from one of those SDKs: a writer that
-		// encodes would have encoded their percent signs.
+		// The escapes belong to the URI itself, written by one of those SDKs: a writer
+		// that encodes would have encoded their percent signs.
 		return value
 	}
 	return plain
 }
 
-// unquote undoes a quoted-string of RFC 7230 if that is what the whole value
-// is, which is how writers before 1.0.2 of the binding protected spaces.
+// unquote undoes a quoted-string of RFC 7230 if the whole value is one. Writers before
+// version 1.0.2 of the binding protected spaces in this way.
 func unquote(s string) string {
 	if len(s) < 2 || s[0] != '"' || s[len(s)-1] != '"' {
 		return s
@@ -403,7 +405,7 @@ func unquote(s string) string {
 	for i := 0; i < len(inner); i++ {
 		switch c := inner[i]; {
 		case c == '"', c == '\\' && i+1 == len(inner):
-			return s // it ends before its end, so it is none
+			return s // a quote within the value: not a quoted-string
 		case c == '\\':
 			i++
 		}
@@ -427,8 +429,8 @@ func (t *texts) unescape(s string) string {
 	return t.b.String()[start:]
 }
 
-// encode writes a value as a header's: space, quote, percent and all but
-// printable ASCII become %XY, byte by byte of UTF-8.
+// encode returns a value as a header value: space, quote, percent and all except
+// printable ASCII become %XY, for each byte of UTF-8.
 func encode(s string) string {
 	n := 0
 	for i := range len(s) {
@@ -459,7 +461,7 @@ func mustEncode(c byte) bool {
 	return c <= ' ' || c >= 0x7f || c == '"' || c == '%'
 }
 
-// escape is where the first %XY of s stands, -1 if there is none.
+// escape returns the index of the first %XY in s; -1 if there is none.
 func escape(s string) int {
 	for i := 0; ; i++ {
 		next := strings.IndexByte(s[i:], '%')
@@ -483,8 +485,8 @@ func unhex(c byte) byte {
 	return c | 0x20 - 'a' + 10
 }
 
-// isURI reports whether s has only what RFC 3986 allows in a URI; whether it is
-// one is for Validate to say.
+// isURI reports whether s has only characters that RFC 3986 allows in a URI; Validate
+// checks whether it is one.
 func isURI(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {

@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// FuzzReadBinary feeds hostile headers, as lines of name: value, and a body.
+// FuzzReadBinary reads hostile headers, as lines of name: value, and a body.
 func FuzzReadBinary(f *testing.F) {
 	for _, h := range []http.Header{asSent(first(written(Binary, plainEvent()))), headers("ce-x", `"a\"b%20"`, "ce-subject", "%C0%A0"),
 		headers("content-type", "text/plain; charset=\"é\""), headers("ce-time", "2026-01-31T5:04:05.9Z"), headers("ce-id", "2"), headers("ce-datacontenttype", "a/b"), headers("ce-dataschema", "https://e.x/%20%")} {
@@ -41,7 +41,7 @@ func FuzzReadStructured(f *testing.F) {
 	})
 }
 
-// FuzzReadBatch also holds that an event of a batch is judged as it is alone.
+// FuzzReadBatch also checks that an event gets the same verdict in a batch and alone.
 func FuzzReadBatch(f *testing.F) {
 	f.Add(second(written(Batch, plainEvent())))
 	f.Add([]byte(specBatch))
@@ -76,8 +76,8 @@ func FuzzReadBatch(f *testing.F) {
 	})
 }
 
-// checkAccepted holds what was read against Validate, and sends it through
-// every mode over the wire.
+// checkAccepted checks an accepted event with Validate and sends it over the wire in
+// every mode.
 func checkAccepted(t *testing.T, v *broker.View) {
 	t.Helper()
 	if err := v.Validate(); err != nil {
@@ -93,7 +93,7 @@ func checkAccepted(t *testing.T, v *broker.View) {
 	}
 }
 
-// overTheWire is a message as net/http reads what net/http wrote.
+// overTheWire returns a message as net/http reads it after net/http has written it.
 func overTheWire(t *testing.T, mode Mode, v *broker.View) (http.Header, []byte) {
 	t.Helper()
 	h, body := written(mode, v)
@@ -114,9 +114,9 @@ func checkSame(t *testing.T, got, want *broker.View, mode Mode) {
 	}
 }
 
-// canonical is a view as text, less what a mode cannot keep: a header loses the
-// spaces around a content type, and JSON gets its content type said and its
-// layout changed.
+// canonical returns a view as text without the details that a mode cannot keep. A header
+// loses the spaces around a content type. JSON gets an explicit content type and a new
+// layout.
 func canonical(v *broker.View, mode Mode) string {
 	c := v.Clone()
 	c.Key, c.Foreign = nil, nil

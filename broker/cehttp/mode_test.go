@@ -13,7 +13,7 @@ func TestModeOf(t *testing.T) {
 	for contentType, want := range map[string]string{
 		"":                             "binary",
 		"application/json":             "binary",
-		"text/plain; charset=latin1":   "binary", // the data's charset is nobody's business here
+		"text/plain; charset=latin1":   "binary", // the charset of the data is ignored here
 		"application/cloudevents+json": "structured",
 		"Application/CloudEvents+JSON;charset=\"UTF-8\"":            "structured",
 		"application/cloudevents+json; charset=us-ascii; profile=x": "structured",
@@ -59,8 +59,8 @@ func TestEncodedBodiesAreRefused(t *testing.T) {
 	}
 }
 
-// Each reader refuses what is for another, and leaves nothing behind of the
-// event that was in the view before.
+// Each reader refuses messages of another mode, and clears the event that was in the view
+// before.
 func TestReadersKnowTheirMode(t *testing.T) {
 	readers := map[Mode]func(http.Header, []byte, *broker.View) error{
 		Binary:     ReadBinary,
@@ -88,7 +88,7 @@ func TestReadersKnowTheirMode(t *testing.T) {
 	}
 }
 
-// written is an event as a message in a mode.
+// written returns an event as a message in a mode.
 func written(mode Mode, v *broker.View) (http.Header, []byte) {
 	h := http.Header{}
 	return h, write(h, mode, []broker.View{*v})

@@ -25,22 +25,21 @@ import (
 	"tidemill.dev/broker"
 )
 
-// The oracle: sdk-go's client and server, over HTTP, in all modes and both
-// directions, requests and responses. Where we part from it on purpose:
+// The oracle is sdk-go's client and server over HTTP, in all modes and both directions,
+// requests and responses. We differ from it on purpose:
 //
-//   - It writes headers as they are and reads them as they are, where the binding
-//     has percent-encoding. So events that it sends in binary mode hold nothing
-//     here that would decode (TestPercentDecoding has those), and what it reads
-//     of ours in binary mode is decoded before it is compared.
+//   - It writes and reads headers without the binding's percent-encoding. So the
+//     events that it sends in binary mode have no escapes here (TestPercentDecoding
+//     has those), and the events that it reads are decoded before the comparison.
 //   - It trims attributes, as net/http trims headers: no generated value begins
 //     or ends with a space.
-//   - It takes empty data for none; in binary mode nobody can tell them apart.
-//   - JSON of a type other than application/json or text/json it reads in
-//     structured mode only from data_base64, which we do not write for it.
+//   - It treats empty data as no data; binary mode does not distinguish them.
+//   - In structured mode it reads JSON of a type other than application/json or
+//     text/json only from data_base64, which we do not write for such data.
 //   - Data without a datacontenttype gets one in structured mode, as the JSON
-//     format asks; here every event has one.
+//     format requires; here every event has one.
 
-const generated = 300 // events for each pairing
+const generated = 300 // number of events for each pairing
 
 func TestWeReadWhatTheOracleSends(t *testing.T) {
 	received := make(chan []broker.View, 1)
@@ -93,7 +92,7 @@ func TestTheOracleReadsWhatWeSend(t *testing.T) {
 	}
 }
 
-// An answer is written by one side into a ResponseWriter and read by the other.
+// One side writes an answer into a ResponseWriter and the other side reads it.
 func TestAnswersAgreeWithOracle(t *testing.T) {
 	var e event.Event
 	var views []broker.View
@@ -135,7 +134,7 @@ func TestAnswersAgreeWithOracle(t *testing.T) {
 func oracleSend(t *testing.T, ctx context.Context, url string, e event.Event) {
 	t.Helper()
 	p := must(oracle.New(oracle.WithTarget(url)))(t)
-	c := must(client.New(p))(t) // not NewHTTP, which fills in what is missing
+	c := must(client.New(p))(t) // not NewHTTP, which would set missing attributes
 	if result := c.Send(ctx, e.Clone()); !protocol.IsACK(result) {
 		t.Fatalf("sdk-go did not send %v: %v", e, result)
 	}
@@ -147,7 +146,7 @@ func oracleSendBatch(t *testing.T, url string, events []event.Event) {
 	_ = resp.Body.Close()
 }
 
-// oracleRead reads the event, or the batch, that a message carries.
+// oracleRead reads the event or the batch of a message.
 func oracleRead(m *oracle.Message, body io.Reader) ([]event.Event, error) {
 	ctx := context.Background()
 	if m.ReadEncoding() == binding.EncodingBatch {
@@ -187,7 +186,8 @@ func post(t *testing.T, url string, mode Mode, views []broker.View) {
 	_ = resp.Body.Close()
 }
 
-// decoded is what sdk-go has read, with the decoding that it owes in binary mode.
+// decoded returns sdk-go's events, with the percent-decoding that sdk-go omits in binary
+// mode.
 func decoded(t *testing.T, mode Mode, events []event.Event) []string {
 	if mode != Binary {
 		return canonicals(t, events)
@@ -201,14 +201,14 @@ func decoded(t *testing.T, mode Mode, events []event.Event) []string {
 	return []string{fmt.Sprintf("%q %q", all, events[0].Data())}
 }
 
-// generator makes events out of a seed.
+// generator makes events from a seed.
 type generator struct {
 	*rand.Rand
 	letters []rune
 }
 
-// generators are seeded, so that what fails fails again. bare ones use nothing
-// that percent-decoding would take for an escape or a quote.
+// generators have fixed seeds, so that a failure is repeatable. Bare ones use no
+// character that percent-decoding would take for an escape or a quote.
 func generators(bare bool) func(yield func(generator) bool) {
 	letters := []rune("abcXYZ019-._~:/?#[]@!$&'()*+,;=\\{}<>|^` é€😀\u00a0")
 	if !bare {
@@ -223,7 +223,7 @@ func generators(bare bool) func(yield func(generator) bool) {
 	}
 }
 
-// events is one event, and a few for a batch.
+// events returns one event, or several for a batch.
 func (g generator) events(t *testing.T, mode Mode) (all []event.Event) {
 	n := 1
 	if mode == Batch {
@@ -261,7 +261,7 @@ func (g generator) event() event.Event {
 	return e
 }
 
-// text neither begins nor ends with a space.
+// text returns text without a space at either end.
 func (g generator) text() string {
 	var b strings.Builder
 	for range g.IntN(20) {
@@ -308,8 +308,8 @@ func compare(t *testing.T, got, want []string) {
 	}
 }
 
-// canonicals are events as text: two events are equal if their texts are. Types
-// of extensions do not survive a header.
+// canonicals returns events as texts: two events are equal if their texts are. Types of
+// extensions do not survive a header.
 func canonicals(t *testing.T, events []event.Event) (all []string) {
 	for _, e := range events {
 		all = append(all, fmt.Sprintf("%q %q", attributes(t, e), e.Data()))

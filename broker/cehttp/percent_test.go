@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The first is the binding's own example.
+// The first pair is the binding's own example.
 var encodings = map[string]string{
 	"Euro € 😀":    "Euro%20%E2%82%AC%20%F0%9F%98%80",
 	"":            "",
@@ -31,11 +31,11 @@ func TestPercentEncoding(t *testing.T) {
 
 func TestPercentDecoding(t *testing.T) {
 	for encoded, plain := range map[string]string{
-		"%41%7a":       "Az", // not needed, but allowed
+		"%41%7a":       "Az", // allowed although not needed
 		"%e2%82%aC":    "€",
-		"%2520":        "%20", // one round, not two
+		"%2520":        "%20", // one round of decoding, not two
 		"a b%20c":      "a b c",
-		"100%":         "100%", // no escapes: as they came
+		"100%":         "100%", // no escapes: unchanged
 		"%":            "%",
 		"%2":           "%2",
 		"%%41":         "%A",
@@ -58,7 +58,7 @@ func TestPercentDecoding(t *testing.T) {
 	}
 }
 
-// What texts has handed out stays as it was while more is added.
+// A text that texts has returned does not change when more texts are added.
 func TestTextsKeep(t *testing.T) {
 	var all texts
 	var got []string
@@ -72,14 +72,14 @@ func TestTextsKeep(t *testing.T) {
 	}
 }
 
-// The escapes of a URI are taken for its own where it would be none without
-// them: whoever encodes had to encode their percent signs.
+// If a URI is valid only with its escapes, they are kept: a writer that encodes would
+// have encoded their percent signs.
 func TestURIsKeepTheirEscapes(t *testing.T) {
 	for encoded, want := range map[string]string{
 		"/a%20b":       "/a%20b",
 		"/a%2520b":     "/a%20b",
 		"/%C3%A9":      "/%C3%A9",
-		"/%C0%A0":      "/\xc0\xa0", // which Validate refuses, as the binding asks
+		"/%C0%A0":      "/\xc0\xa0", // Validate refuses this, as the binding requires
 		"/a%41":        "/aA",
 		`"/a%7B%7d"`:   "/a%7B%7d",
 		"/plain?%":     "/plain?%",

@@ -11,8 +11,8 @@ import (
 	"tidemill.dev/broker"
 )
 
-// The examples of the binding, version 1.0.2, with its "..." filled in. Each is
-// read from a message as it stands on the wire, a request and a response.
+// The examples of the binding, version 1.0.2, with its "..." filled in. The test reads
+// each message from its wire format, as a request and as a response.
 
 const specAttributes = `ce-specversion: 1.0
 ce-type: com.example.someevent
@@ -81,7 +81,7 @@ func TestSpecExamples(t *testing.T) {
 	}
 }
 
-// parseMessage reads a message as net/http does. Its lines end in a bare \n here.
+// parseMessage reads a message as net/http does. Here lines end in a bare line feed.
 func parseMessage(t testing.TB, head, body string) (http.Header, []byte) {
 	t.Helper()
 	head = strings.ReplaceAll(head, "\n", "\r\n") + "\r\nHost: webhook.example.com\r\nConnection: close\r\n\r\n"
@@ -104,8 +104,7 @@ func parseMessage(t testing.TB, head, body string) (http.Header, []byte) {
 	return resp.Header, b
 }
 
-// readAll reads a message in whatever mode it is. Of a batch every event must
-// be readable.
+// readAll reads a message of any mode. Every event of a batch must be readable.
 func readAll(h http.Header, body []byte) (all []broker.View, fault error) {
 	mode, err := ModeOf(h)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Nothing of ours runs once Close is done, also with clients still connected.
+// After Close returns no goroutine of the servers runs, even with clients still
+// connected.
 func TestCloseLeavesNothingRunning(t *testing.T) {
 	for _, dir := range []string{"", t.TempDir()} {
 		s := start(t, Options{Dir: dir, Brokers: 2})
@@ -24,13 +25,13 @@ func TestCloseLeavesNothingRunning(t *testing.T) {
 		defer r.Close()
 		must(t, r.Ping(t.Context()).Err())
 		must(t, s.Close())
-		must(t, s.Close()) // a second one is nothing
+		must(t, s.Close()) // a second Close does nothing
 		soon(t, "all goroutines are gone", func() bool { return len(running()) == 0 })
 	}
 }
 
-// running is the goroutines of the servers. kfake's main loop is told to end
-// by its Close, which does not wait for that last step.
+// running returns the stacks of the servers' goroutines. Close only tells kfake's main
+// loop to end and does not wait for its last step.
 func running() (stacks []string) {
 	buf := make([]byte, 1<<20)
 	for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
@@ -54,7 +55,7 @@ func TestLogIsBridged(t *testing.T) {
 	conn, err := net.Dial("tcp", s.Kafka())
 	must(t, err)
 	defer conn.Close()
-	_, err = conn.Write([]byte("\x00\x00\x00\x0a\x00\x00\x00\x03\x00\x00\x00\x01\xff\xff")) // the head of a produce request
+	_, err = conn.Write([]byte("\x00\x00\x00\x0a\x00\x00\x00\x03\x00\x00\x00\x01\xff\xff")) // head of a produce request
 	must(t, err)
 	soon(t, "a line is logged", func() bool {
 		mu.Lock()

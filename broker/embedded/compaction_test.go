@@ -10,7 +10,7 @@ import (
 func TestCompactionIsRefused(t *testing.T) {
 	s := start(t, Options{})
 	c := kafkaClient(t, s.Kafka())
-	for range 2 { // refusing once must not be all
+	for range 2 { // the server must refuse every time, not only once
 		for _, policy := range []string{"compact", "compact,delete"} {
 			err := createTopic(t, c, "facts", kafka.ConfigEntry{ConfigName: cleanupPolicy, ConfigValue: policy})
 			if !errors.Is(err, kafka.PolicyViolation) {

@@ -4,5 +4,5 @@ package embedded
 
 import "math"
 
-// diskLeft knows of no limit: this system is not asked.
+// diskLeft reports no limit, because this system has no call for it.
 func diskLeft(string) (int64, error) { return math.MaxInt64, nil }

@@ -4,7 +4,7 @@ package embedded
 
 import "syscall"
 
-// diskLeft is how many bytes may still be written to a folder's disk.
+// diskLeft returns how many bytes may still be written to a folder's disk.
 func diskLeft(dir string) (int64, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

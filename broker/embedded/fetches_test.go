@@ -2,12 +2,12 @@ package embedded
 
 import "testing"
 
-// However little an answer may hold, it says what in it was aborted.
+// Even an answer with little room lists the aborted transactions.
 func TestFetchOfLittleRoomNamesTheAborted(t *testing.T) {
 	s := start(t, Options{})
 	must(t, createTopic(t, kafkaClient(t, s.Kafka()), "a"))
 	writeInTransaction(t, s.Kafka())
-	writeInTransaction(t, s.Kafka()) // aborts the one before
+	writeInTransaction(t, s.Kafka()) // aborts the earlier transaction
 	part := fetchCommittedUpTo(t, s.Kafka(), 1)
 	if len(part.RecordBatches) == 0 {
 		t.Fatal("there is not even the first batch")

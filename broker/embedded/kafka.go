@@ -23,18 +23,18 @@ import (
 const (
 	clusterID = "tidemill-embedded"
 
-	// Apache's default is 6 s; a laptop may look for dead members sooner.
+	// Apache's default is 6 s; on a laptop dead members should be found sooner.
 	minSessionTimeout = 500 * time.Millisecond
 )
 
-// brokerConfigs are given on every start: kfake stores them in its folder, and
-// what it is told then wins over what it stored.
+// brokerConfigs are passed on every start: kfake stores them in its folder, and the
+// passed values override the stored ones.
 func brokerConfigs() map[string]string {
 	return map[string]string{
-		// Only whole segments are removed, so they are small enough for a
-		// laptop's streams to shrink.
+		// Only whole segments are removed, so they are small: otherwise a laptop's
+		// streams would not shrink.
 		"log.segment.bytes": "16777216",
-		// A week away from the laptop must not cost a group its place.
+		// A group must keep its offsets even if the laptop is off for a week.
 		"offsets.retention.minutes":  "525600",
 		"default.replication.factor": "1",
 	}
@@ -87,8 +87,8 @@ func clusterOptions(o Options, doors []*door) ([]kfake.Opt, error) {
 
 func kafkaDir(dir string) string { return filepath.Join(dir, "kafka") }
 
-// forgetUsers removes the users that kfake stored, which would otherwise win
-// over the ones of this start.
+// forgetUsers removes the users that kfake stored, because they would override the users
+// of this start.
 func forgetUsers(dir string) error {
 	err := os.Remove(filepath.Join(kafkaDir(dir), "sasl.json"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -97,8 +97,8 @@ func forgetUsers(dir string) error {
 	return nil
 }
 
-// handOut gives kfake, which would choose ports itself, our listeners in turn.
-// It calls this one broker after another.
+// handOut makes kfake use our listeners in turn instead of choosing ports itself. kfake
+// calls it for one broker after another.
 func handOut(doors []*door) func(network, address string) (net.Listener, error) {
 	next := 0
 	return func(_, address string) (net.Listener, error) {
@@ -110,7 +110,7 @@ func handOut(doors []*door) func(network, address string) (net.Listener, error) 
 	}
 }
 
-// applyRetention removes what has expired, until the context ends.
+// applyRetention removes expired records until the context ends.
 func applyRetention(ctx context.Context, c *kfake.Cluster, every time.Duration) {
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -134,8 +134,8 @@ func place(o Options) string {
 const cleanupPolicy = "cleanup.policy"
 
 // refuseCompaction answers every request that would turn compaction on with
-// POLICY_VIOLATION. A request is refused whole: a control answers for the
-// cluster or leaves the request to it, it cannot share the work.
+// POLICY_VIOLATION. It refuses the whole request, because a control of kfake cannot
+// answer for only a part.
 func refuseCompaction(c *kfake.Cluster) {
 	keep := func(k kmsg.Key, refuse func(kmsg.Request) kmsg.Response) {
 		c.ControlKey(int16(k), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -240,19 +240,19 @@ func whyNot(topic string) *string {
 	return &s
 }
 
-// kfake writes a batch and then, in another file, a line about it, by which it
-// knows after a kill that the batch belongs to a transaction. Killed between
-// the two it would take what nobody committed for committed, and the lines that
-// follow for those of the batches before. What is missing is in the batches'
-// own heads, so it is written here.
+// kfake writes a batch and then, in another file, an index line about it. After a kill
+// this line says whether the batch belongs to a transaction. If the process is killed
+// between the two writes, kfake would treat uncommitted records as committed and assign
+// the following lines to the wrong batches. The batch heads contain all the information,
+// so the missing lines are written here.
 
 const (
 	indexLine    = 15
 	indexVersion = 1
 )
 
-// completeIndexes gives the last segment of every partition the lines that a
-// kill kept it from getting.
+// completeIndexes adds the index lines that a kill left out in the last segment of every
+// partition.
 func completeIndexes(dir string) error {
 	partitions, err := os.ReadDir(filepath.Join(dir, "partitions"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -295,8 +295,8 @@ func completeIndex(segment string) error {
 	return errors.Join(err, f.Close())
 }
 
-// lineOf is kfake's line about a batch. The time in it is worked out anew when
-// the folder is opened.
+// lineOf returns kfake's index line about a batch. kfake computes the line's time itself
+// when it opens the folder.
 func lineOf(head [batchHead]byte) []byte {
 	const transactional, control = 1 << 4, 1 << 5
 	line := make([]byte, indexLine)
@@ -309,12 +309,12 @@ func lineOf(head [batchHead]byte) []byte {
 	return line
 }
 
-// bridge hands kfake's log lines to slog.
+// bridge writes kfake's log lines to slog.
 type bridge struct{ log *slog.Logger }
 
 var _ kfake.Logger = bridge{}
 
-// Logf logs what kfake has to say. Its info is a line a request, which is our
+// Logf logs a message of kfake. kfake logs every request at info; bridge logs these at
 // debug.
 func (b bridge) Logf(l kfake.LogLevel, format string, args ...any) {
 	level := slog.LevelDebug

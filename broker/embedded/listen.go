@@ -39,7 +39,7 @@ func openDoors(o Options) ([]*door, error) {
 	return doors, nil
 }
 
-// nth is the address of the i-th broker: the given port and those after it.
+// nth returns the address of the i-th broker: the ports follow the given one.
 func nth(addr string, i int) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -55,8 +55,8 @@ func nth(addr string, i int) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(n)), nil
 }
 
-// checkHost refuses a host beyond loopback unless it was asked for, and one
-// that is no address of this machine: clients are told to connect to it.
+// checkHost refuses a host beyond loopback unless public is set. It also refuses one that
+// is not an address of this machine, because clients connect to it.
 func checkHost(addr string, public bool) error {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -67,19 +67,19 @@ func checkHost(addr string, public bool) error {
 		return nil
 	}
 	if !public {
-		return fmt.Errorf("%s is not a loopback address: whoever reaches it owns the data; use 127.0.0.1, or say that it shall be public", addr)
+		return fmt.Errorf("%s is not a loopback address: any client that reaches it has full access to the data; use 127.0.0.1, or allow a public address", addr)
 	}
 	if host == "" || ip != nil && ip.IsUnspecified() {
-		return fmt.Errorf("%s names no interface, and clients are told to connect to the address we listen on; give one of this machine's addresses", addr)
+		return fmt.Errorf("%s names no interface, and clients connect to the address that the server listens on; give one of this machine's addresses", addr)
 	}
 	return nil
 }
 
-// door is a broker's listener. It knows who is inside, so that closing it can
-// wait until all have left; kfake's own Close does not.
+// door is a broker's listener. It tracks the open connections, so that shut can wait
+// until all are closed; kfake's own Close does not wait.
 type door struct {
 	net.Listener
-	advertised string // instead of its own address; empty is that
+	advertised string // address for clients; if empty, the listener's own
 	tls        *tls.Config
 
 	mu       sync.Mutex
@@ -88,7 +88,7 @@ type door struct {
 	wg       sync.WaitGroup
 }
 
-// Addr is where clients are told to go.
+// Addr returns the address that clients are to connect to.
 func (d *door) Addr() net.Addr {
 	if d.advertised != "" {
 		return told(d.advertised)
@@ -96,15 +96,15 @@ func (d *door) Addr() net.Addr {
 	return d.Listener.Addr()
 }
 
-// told is an address that others listen on.
+// told is an advertised address as a net.Addr.
 type told string
 
 func (told) Network() string  { return "tcp" }
 func (t told) String() string { return string(t) }
 
-// Accept lets the next client in. kfake stops listening for good at the first
-// error, so only the listener's end is one: a process short of file descriptors
-// tries again.
+// Accept returns the next connection. kfake stops listening for good at the first error,
+// so Accept returns an error only if the listener is closed. It retries other errors,
+// such as too few file descriptors.
 func (d *door) Accept() (net.Conn, error) {
 	c, err := d.Listener.Accept()
 	for err != nil {
@@ -139,13 +139,13 @@ func (d *door) shut() {
 	}
 	d.mu.Unlock()
 	for _, v := range inside {
-		_ = v.Close() // the client sees the end of the connection either way
+		_ = v.Close() // either way the client sees that the connection is closed
 	}
 	d.wg.Wait()
 }
 
 func closeWith(c net.Conn, err error) error {
-	_ = c.Close() // the connection is refused; err says why
+	_ = c.Close() // the connection is refused; the returned error gives the reason
 	return err
 }
 
@@ -158,8 +158,8 @@ type visitor struct {
 	err   error
 }
 
-// Read reads what the client sent, and fails at the first bytes that the
-// server must not see.
+// Read reads the client's bytes, and fails at the first ones that must not reach the
+// server.
 func (v *visitor) Read(p []byte) (int, error) {
 	n, err := v.Conn.Read(p)
 	if bad := v.frame.check(p[:n]); bad != nil {
@@ -184,17 +184,16 @@ const (
 	maxRequest = 100 << 20 // Apache's socket.request.max.bytes
 	sizeBytes  = 4
 	headBytes  = sizeBytes + 2 // size, then the request's key
-	minRequest = 8             // key, version, correlation id
+	minRequest = 8             // length of key, version and correlation id
 )
 
-// frameGuard follows the frames of a connection. kfake allocates whatever size
-// a frame claims, and a request key it does not know panics, which in this
-// process would end more than the broker: a browser that is pointed at the port
-// ("GET " is 1.2 GB) must not.
+// frameGuard parses the frames of a connection. kfake allocates whatever size a frame
+// claims and panics on an unknown request key, which would end this whole process. A
+// browser that connects to the port ("GET " means 1.2 GB) must not cause that.
 type frameGuard struct {
 	head [headBytes]byte
 	have int
-	left int // of the body
+	left int // remaining bytes of the body
 }
 
 func (g *frameGuard) check(b []byte) error {

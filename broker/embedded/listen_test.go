@@ -12,7 +12,7 @@ func TestCheckHost(t *testing.T) {
 	for _, c := range []struct {
 		addr   string
 		public bool
-		want   string // in the error; empty is none
+		want   string // text that the error contains; empty for no error
 	}{
 		{"127.0.0.1:0", false, ""},
 		{"[::1]:9092", false, ""},
@@ -68,7 +68,7 @@ func TestSeveralBrokers(t *testing.T) {
 	}
 }
 
-// A browser that finds the port must not end the process.
+// A browser that connects to the port must not end the process.
 func TestStrangersAreShownOut(t *testing.T) {
 	s := start(t, Options{})
 	for _, hello := range []string{
@@ -90,7 +90,7 @@ func TestStrangersAreShownOut(t *testing.T) {
 	must(t, createTopic(t, kafkaClient(t, s.Kafka()), "alive"))
 }
 
-// However a connection is cut into reads, the guard sees the same frames.
+// The guard finds the same frames however the bytes are split into reads.
 func FuzzFrameGuard(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x04\x00\x12\x00\x03\x00\x00\x00\x02\x00\x00"), uint8(3))
 	f.Add([]byte("GET / HTTP/1.1"), uint8(1))

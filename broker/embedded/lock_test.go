@@ -19,7 +19,7 @@ func TestSecondStartOnTheFolderFails(t *testing.T) {
 		t.Errorf("the error shall name the folder and process %s: %v", pid, err)
 	}
 	kill()
-	start(t, Options{Dir: dir}) // a killed process holds nothing
+	start(t, Options{Dir: dir}) // a killed process no longer holds the lock
 	b, err = os.ReadFile(filepath.Join(dir, "lock"))
 	must(t, err)
 	if strings.TrimSpace(string(b)) != strconv.Itoa(os.Getpid()) {

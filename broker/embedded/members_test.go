@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A member that dies while it waits to join does not keep its place for ever.
+// A member that dies while it waits to join is removed after a while.
 func TestDeadJoinerLeaves(t *testing.T) {
 	s := start(t, Options{})
 	living := joinRequest(2 * time.Minute)
@@ -43,14 +43,14 @@ func TestDeadJoinerLeaves(t *testing.T) {
 	})
 }
 
-// inside is how many connections are open.
+// inside returns the number of open connections.
 func (d *door) inside() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.open)
 }
 
-// joinRequest joins with a session, and as much time for a rebalance.
+// joinRequest makes a JoinGroup whose rebalance timeout equals the session timeout.
 func joinRequest(session time.Duration) *kmsg.JoinGroupRequest {
 	req := kmsg.NewPtrJoinGroupRequest()
 	req.SetVersion(5)
@@ -61,7 +61,7 @@ func joinRequest(session time.Duration) *kmsg.JoinGroupRequest {
 	return req
 }
 
-// syncAs syncs as a leader who gives nobody anything.
+// syncAs sends a SyncGroup as a leader that assigns no partitions.
 func syncAs(t *testing.T, addr string, joined *kmsg.JoinGroupResponse) {
 	t.Helper()
 	req := kmsg.NewPtrSyncGroupRequest()

@@ -35,8 +35,8 @@ func TestListenAt(t *testing.T) {
 	}
 }
 
-// What the kernel gives to whoever asks for any may be another's by the time that
-// a server comes back to it.
+// Free ports are not chosen by the kernel: another process could get such a port before a
+// restarted server listens on it again.
 func TestAFreePortIsNoneOfTheKernels(t *testing.T) {
 	s := start(t, Options{Brokers: 3})
 	for _, addr := range append(s.Cluster().ListenAddrs(), s.Redis()) {

@@ -8,10 +8,9 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// A key may outlive its time to live by a tick, and by what ticks come late, and
-// may miss a tick of it. Every tick walks all keys under the server's lock, so
-// with many keys ticks grow rarer: they take at most one part in tickShare of the
-// time.
+// A key may live longer than its TTL by a tick and a tick's delay, and it may miss a
+// tick. Every tick walks all keys under the server's lock, so ticks are rarer with many
+// keys: they take at most 1/tickShare of the time.
 const (
 	tick      = 100 * time.Millisecond
 	tickShare = 50
@@ -28,8 +27,8 @@ func startRedis(o Options) (*miniredis.Miniredis, error) {
 	return m, nil
 }
 
-// moveTime lets keys expire, until the context ends: miniredis's time stands
-// still unless it is moved.
+// moveTime advances miniredis's clock until the context ends, so that keys expire;
+// miniredis does not advance it.
 func moveTime(ctx context.Context, m *miniredis.Miniredis) {
 	last, due := time.Now(), tick
 	t := time.NewTimer(due)
@@ -47,9 +46,9 @@ func moveTime(ctx context.Context, m *miniredis.Miniredis) {
 	}
 }
 
-// aged is by how much a tick ages all keys, also those that were set just before
-// it. On a busy machine it comes late, and a lease of half a second that was taken
-// in the meantime must not end with it.
+// aged returns the time by which a tick ages all keys, even recently set ones. If a
+// tick is late on a busy machine, a lease of half a second that was taken in the meantime
+// must not expire at once.
 func aged(since, due time.Duration) time.Duration { return min(since, due) }
 
 func nextTick(cost time.Duration) time.Duration { return max(tick, tickShare*cost) }

@@ -35,7 +35,7 @@ func TestNextTick(t *testing.T) {
 	}
 }
 
-// A tick that comes late ends no key that was set just before it.
+// A late tick does not expire a recently set key.
 func TestALateTick(t *testing.T) {
 	for since, want := range map[time.Duration]time.Duration{90 * time.Millisecond: 90 * time.Millisecond, tick: tick, time.Minute: tick} {
 		if got := aged(since, tick); got != want {

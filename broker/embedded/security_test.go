@@ -29,7 +29,7 @@ func TestTLSAndUsers(t *testing.T) {
 	}
 	must(t, s.Close())
 
-	o.Users[0].Password = "second" // what this start says counts, not what the last one stored
+	o.Users[0].Password = "second" // the users of this start override the stored ones
 	s = start(t, o)
 	must(t, ask(t, s.Kafka(), pool, "second"))
 	if ask(t, s.Kafka(), pool, "first") == nil {

@@ -19,30 +19,29 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// kfake tells a producer's retry from new records by the sequences it has seen,
-// and writes those down only when it is closed. Killed, it would take the retry
-// of a batch that it holds for a new one, and the events would stand twice; or,
-// with the sequences of an earlier close, refuse what follows. So we remove the
-// file once it is read: a start that finds none follows a kill, and rebuilds it
-// from the log's end.
+// kfake recognizes a producer's retry by the sequences it has seen, and writes them down
+// only on Close. After a kill without them it would store a retried batch a second time.
+// With the sequences of an earlier Close it would refuse the next batch. So replay
+// removes the file after it is read: a start that finds no file follows a kill and
+// rebuilds it from the log's end.
 //
-// The rebuilding counts on kfake's word for what the log holds, since a batch
-// counted here that kfake drops as torn would be lost by its retry. Hence the
-// first, short start: closing it leaves the high watermark of each partition.
+// The rebuild must count only batches that kfake keeps: if kfake drops a counted batch as
+// torn, its retry would be lost. Therefore a first, short start of kfake runs before: its
+// Close stores the high watermark of each partition.
 
 const (
 	sequencesFile = "seq_windows.json"
 	windowLen     = 5     // batches that a producer may have in flight
-	tailSegments  = 2     // those in doubt are at the end
-	batchHead     = 61    // of a v2 record batch, up to its records
-	batchPrefix   = 8 + 4 // base offset and length, which do not count in it
+	tailSegments  = 2     // segments in which sequences may be in doubt, all at the end
+	batchHead     = 61    // length of a v2 batch head without records
+	batchPrefix   = 8 + 4 // bytes of base offset and length, which the length does not count
 	maxSequence   = 1<<31 - 1
 )
 
 // restoreSequences prepares the folder for a start after a kill.
 func restoreSequences(dir string) error {
 	if !exists(filepath.Join(dir, "meta.json")) || exists(filepath.Join(dir, sequencesFile)) {
-		return nil // new, or closed in order
+		return nil // a new folder, or one that was closed in order
 	}
 	err := completeIndexes(dir)
 	if err == nil {
@@ -69,8 +68,8 @@ func restoreSequences(dir string) error {
 	return nil
 }
 
-// settle has kfake replay and close the folder, and ends the transactions that
-// the kill left open.
+// settle opens and closes the folder with kfake, and aborts the transactions that the
+// kill left open.
 func settle(dir string) error {
 	if err := replay(dir, nil); err != nil {
 		return err
@@ -82,7 +81,7 @@ func settle(dir string) error {
 	return replay(dir, func(addr string) error { return abort(addr, open) })
 }
 
-// replay opens the folder for as long as something is done with it.
+// replay opens the folder with kfake, calls do, and closes it.
 func replay(dir string, do func(addr string) error) error {
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DataDir(dir), kfake.BrokerConfigs(brokerConfigs()),
 		kfake.ListenFn(func(network, _ string) (net.Listener, error) { return net.Listen(network, anyPort) }))
@@ -93,12 +92,12 @@ func replay(dir string, do func(addr string) error) error {
 		err = do(c.ListenAddrs()[0])
 	}
 	c.Close()
-	// A kill after this finds no sequences, as before. One between the two lines
-	// finds what kfake just wrote: none, as if nobody had been producing.
+	// A kill after this finds no sequences, as before. A kill between the two lines finds
+	// what kfake just wrote: an empty list.
 	return errors.Join(err, forgetSequences(dir))
 }
 
-// forgetSequences removes what the running cluster will write when it closes.
+// forgetSequences removes the file that the running cluster writes on Close.
 func forgetSequences(dir string) error {
 	err := os.Remove(filepath.Join(dir, sequencesFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,7 +106,7 @@ func forgetSequences(dir string) error {
 	return err
 }
 
-// window is kfake's account of one producer in one partition.
+// window is kfake's record of one producer in one partition.
 type window struct {
 	PID       int64            `json:"pid"`
 	Topic     string           `json:"topic"`
@@ -175,7 +174,7 @@ func readPartition(dir string) ([]*window, error) {
 	return all, nil
 }
 
-// highWatermark is up to where kfake found a partition's log intact.
+// highWatermark returns the offset up to which kfake found a partition's log intact.
 func highWatermark(dir string) (int64, error) {
 	var snapshot struct {
 		HighWatermark int64 `json:"high_watermark"`
@@ -190,7 +189,7 @@ func highWatermark(dir string) (int64, error) {
 	return snapshot.HighWatermark, err
 }
 
-// partitionOf reads a folder's name, topic-partition.
+// partitionOf parses a folder's name, topic-partition.
 func partitionOf(name string) (string, int32, error) {
 	i := strings.LastIndexByte(name, '-')
 	if i < 0 {
@@ -204,15 +203,15 @@ func partitionOf(name string) (string, int32, error) {
 	return topic, int32(n), err
 }
 
-// lastSegments are the files at the log's end, oldest first.
+// lastSegments returns the files at the log's end, oldest first.
 func lastSegments(dir string) []string {
 	names := segments(dir)
 	return names[max(0, len(names)-tailSegments):]
 }
 
-// segments are a log's files, oldest first.
+// segments returns a log's files, oldest first.
 func segments(dir string) []string {
-	names, _ := filepath.Glob(filepath.Join(dir, "*.dat")) // the pattern is right
+	names, _ := filepath.Glob(filepath.Join(dir, "*.dat")) // the pattern is valid, so there is no error
 	base := func(name string) int64 {
 		n, _ := strconv.ParseInt(strings.TrimSuffix(filepath.Base(name), ".dat"), 10, 64)
 		return n
@@ -221,12 +220,12 @@ func segments(dir string) []string {
 	return names
 }
 
-// readSegment takes in the batches below the high watermark.
+// readSegment counts the batches below the high watermark.
 func readSegment(name string, high int64, byPID map[int64]*window) error {
 	return eachHead(name, high, func(head [batchHead]byte, offset int64) { takeIn(head, offset, byPID) })
 }
 
-// eachHead goes through the heads of the batches below the high watermark.
+// eachHead calls take for the head of each batch below the high watermark.
 func eachHead(name string, high int64, take func(head [batchHead]byte, offset int64)) error {
 	f, err := os.Open(name)
 	if err != nil {
@@ -269,7 +268,7 @@ func takeIn(head [batchHead]byte, offset int64, byPID map[int64]*window) {
 		FirstSeq: first, NextSeq: int32((int64(first) + int64(count)) % maxSequence), Offset: offset})
 }
 
-// ignoreEnd lets a file end anywhere: what is torn is above the high watermark.
+// ignoreEnd accepts a file that ends anywhere: a torn batch is above the high watermark.
 func ignoreEnd(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil

@@ -10,9 +10,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A producer that outlives a kill of the server sends again what was not
-// acknowledged; what the server had written already must not stand twice, and
-// what follows must be taken. Also when an orderly close lies before the kill.
+// A producer that outlives a kill of the server sends unacknowledged batches again.
+// Batches that the server had already written must not appear twice, and the following
+// ones must be accepted. This also holds if the server was closed in order before the
+// kill.
 func TestRetryAfterSIGKILLIsNoDuplicate(t *testing.T) {
 	for name, closeFirst := range map[string]bool{"kill": false, "close, then kill": true} {
 		t.Run(name, func(t *testing.T) {
@@ -28,14 +29,14 @@ func TestRetryAfterSIGKILLIsNoDuplicate(t *testing.T) {
 			kill, addr := startChild(t, dir)
 			seq := int32(0)
 			for ; seq < 8; seq++ {
-				mustAppend(t, addr, pid, seq, int64(seq)) // the first may be a retry
+				mustAppend(t, addr, pid, seq, int64(seq)) // the first batch may be a retry
 			}
 			kill()
 
 			again := start(t, Options{Dir: dir})
-			mustAppend(t, again.Kafka(), pid, 7, 7) // retried
-			mustAppend(t, again.Kafka(), pid, 5, 5) // also one before it
-			mustAppend(t, again.Kafka(), pid, 8, 8) // new
+			mustAppend(t, again.Kafka(), pid, 7, 7) // a retry
+			mustAppend(t, again.Kafka(), pid, 5, 5) // a retry of an earlier batch
+			mustAppend(t, again.Kafka(), pid, 8, 8) // a new batch
 			if got := len(read(t, again.Kafka(), "a")); got != 9 {
 				t.Errorf("%d records stand for 9 sent", got)
 			}
@@ -69,7 +70,7 @@ func mustAppend(t *testing.T, addr string, pid int64, seq int32, want int64) {
 	}
 }
 
-// batch is one record of an idempotent producer.
+// batch returns a batch with one record of an idempotent producer.
 func batch(pid int64, seq int32) []byte {
 	rec := kmsg.Record{Length: 7, Value: []byte("x")}
 	b := kmsg.RecordBatch{PartitionLeaderEpoch: -1, Magic: 2, ProducerID: pid, FirstSequence: seq,
@@ -80,7 +81,7 @@ func batch(pid int64, seq int32) []byte {
 	return raw
 }
 
-// ask1 sends one request on a connection of its own.
+// ask1 sends one request on a new connection.
 func ask1(t *testing.T, addr string, req kmsg.Request, resp kmsg.Response) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)

@@ -25,32 +25,32 @@ const (
 	retentionEvery = 30 * time.Second
 )
 
-// Options say where the servers keep their data and where they listen. The
-// zero value is both servers in memory on free loopback ports.
+// Options configure the servers. The zero value runs both in memory on free loopback
+// ports.
 type Options struct {
 	// Dir holds the data and a lock; empty keeps everything in memory.
 	Dir string
-	// Kafka and Redis are host:port to listen on; empty is a free loopback
-	// port, port 0 a free one of that host.
+	// Kafka and Redis are the addresses to listen on, as host:port. Empty is a free
+	// loopback port; port 0 is a free port of that host.
 	Kafka, Redis string
-	// Public allows a host that is not loopback. Without Users whoever
-	// reaches the port owns the data, and Redis asks for no password.
+	// Public allows a host that is not loopback. Without Users any client that reaches
+	// the port has full access to the data, and Redis requires no password.
 	Public bool
-	// Sync makes an acknowledged batch survive a power cut: one fsync each.
+	// Sync makes an acknowledged batch survive a power cut, with one fsync per batch.
 	Sync bool
-	// Brokers is the number of brokers of the one cluster, 1 by default. More
-	// are for tests of moving leaders; with a fixed port they take the next.
+	// Brokers is the number of brokers in the cluster, 1 by default. Tests of moving
+	// leaders use more; with a fixed port each broker takes the next port.
 	Brokers int
-	// Advertise is the address that Kafka's clients are told, where something
-	// that passes their bytes on stands before it; of one broker.
+	// Advertise is the address that Kafka clients get, if a proxy is in front of the
+	// server; only for one broker.
 	Advertise string
-	// TLS, if given, is what Kafka's listeners serve.
+	// TLS, if given, secures Kafka's listeners.
 	TLS *tls.Config
-	// Users, if given, are who may speak to Kafka.
+	// Users, if given, are the only users that may connect to Kafka.
 	Users []User
-	// Retention is how often what has expired is removed, 30 s by default.
+	// Retention is the time between removals of expired records, 30 s by default.
 	Retention time.Duration
-	// Logger is told what the servers have to say; nil is silence.
+	// Logger gets the servers' log messages; nil discards them.
 	Logger *slog.Logger
 }
 
@@ -60,10 +60,10 @@ type User struct {
 	Mechanism, Name, Password string
 }
 
-// String is the user without the password.
+// String returns the user without the password.
 func (u User) String() string { return u.Mechanism + " " + u.Name }
 
-// GoString is the user without the password.
+// GoString returns the user without the password.
 func (u User) GoString() string { return u.String() }
 
 func (o Options) withDefaults() Options {
@@ -93,7 +93,7 @@ type Servers struct {
 	addrs   []string
 	cluster *kfake.Cluster
 	redis   *miniredis.Miniredis
-	at      string // redis's address, which it forgets when it closes
+	at      string // Redis's address, which miniredis forgets on Close
 
 	stop   context.CancelFunc
 	clocks sync.WaitGroup
@@ -101,8 +101,7 @@ type Servers struct {
 	err    error
 }
 
-// Start starts both servers. The context bounds the start alone; Close ends
-// what was started.
+// Start starts both servers. The context bounds only the start; Close stops the servers.
 func Start(ctx context.Context, o Options) (*Servers, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("start embedded servers: %w", err)
@@ -115,7 +114,7 @@ func Start(ctx context.Context, o Options) (*Servers, error) {
 	return s, nil
 }
 
-// start leaves what it has started in s, also when it fails.
+// start keeps the started parts in s, also if it fails.
 func (s *Servers) start(o Options) (err error) {
 	if s.lock, err = lockDir(o.Dir); err != nil {
 		return err
@@ -142,20 +141,21 @@ func (s *Servers) startClocks(o Options) {
 	s.stop = stop
 	s.clocks.Go(func() { moveTime(ctx, s.redis) })
 	s.clocks.Go(func() { applyRetention(ctx, s.cluster, o.Retention) })
-	if o.TLS == nil && len(o.Users) == 0 { // else we could not speak to the server ourselves
+	if o.TLS == nil && len(o.Users) == 0 { // otherwise leave, which has no TLS and no user, could not connect
 		dead := watchJoiners(s.cluster)
 		s.clocks.Go(func() { s.removeDead(ctx, dead, o.Logger) })
 	}
 }
 
-// Kafka is the address of the Kafka server, of its first broker if several.
+// Kafka returns the address of the Kafka server, of the first broker if there are
+// several.
 func (s *Servers) Kafka() string { return s.addrs[0] }
 
-// Redis is the address of the Redis server.
+// Redis returns the address of the Redis server.
 func (s *Servers) Redis() string { return s.at }
 
-// DiskLeft is how many bytes the disk of the data folder still takes; in memory
-// it is math.MaxInt64.
+// DiskLeft returns the free bytes on the disk of the data folder; in memory it is
+// math.MaxInt64.
 func (s *Servers) DiskLeft() (int64, error) {
 	if s.dir == "" {
 		return math.MaxInt64, nil
@@ -163,20 +163,20 @@ func (s *Servers) DiskLeft() (int64, error) {
 	return diskLeft(s.dir)
 }
 
-// Cluster is the Kafka server itself, for tests that inject faults: see its
-// ControlKey, Fault and MoveTopicPartition. Its Close is ours to call.
+// Cluster returns the Kafka server, for tests that inject faults with its ControlKey,
+// Fault and MoveTopicPartition. Do not call its Close.
 func (s *Servers) Cluster() *kfake.Cluster { return s.cluster }
 
-// Close stops taking requests, writes out what the servers hold, and returns
-// when every connection is closed and the folder is free for another start.
+// Close stops accepting requests, writes all data, and returns when every connection is
+// closed and the folder can be opened again.
 func (s *Servers) Close() error {
 	s.closed.Do(func() { s.err = s.close() })
 	return s.err
 }
 
-// close goes in an order that matters. The clocks stop first, since a call
-// into a closed cluster never returns. The cluster saves before its connections
-// are cut, and the lock goes last: whoever gets it finds a complete folder.
+// close stops the parts in a fixed order. The clocks stop first, because a call into a
+// closed cluster never returns. The cluster saves before its connections are closed. The
+// lock is released last, so the next holder finds a complete folder.
 func (s *Servers) close() error {
 	s.stop()
 	s.clocks.Wait()
@@ -192,17 +192,16 @@ func (s *Servers) close() error {
 	return s.lock.release()
 }
 
-// Ports below those that kernels give to outgoing connections: a server that is
-// away for a moment finds its port free when it comes back, which else the next
-// connection of any program may have taken meanwhile.
+// These ports are below those that kernels give to outgoing connections. So a restarted
+// server finds its port free; otherwise a connection of any program could have taken it.
 const (
 	firstPort = 10_000
 	ports     = 10_000
 	portTries = 100
 )
 
-// listenAt calls listen with an address until it succeeds; with the very one
-// unless that leaves the port to us.
+// listenAt calls listen with the given address. For port 0 it tries random ports until
+// listen succeeds.
 func listenAt(addr string, listen func(addr string) error) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || port != "0" {
@@ -213,17 +212,18 @@ func listenAt(addr string, listen func(addr string) error) error {
 			return nil
 		}
 	}
-	return listen(addr) // and be told why not
+	return listen(addr) // returns the error if it fails, too
 }
 
 var errHeld = errors.New("held by another process")
 
-// dirLock keeps a second process off a data folder. The kernel holds it for
-// the open file, so it ends with the process, however that ends; the pid inside
-// is for people.
+// dirLock keeps other processes out of a data folder. The kernel holds it for the open
+// file, so it ends with the process, even after a kill; the pid in the file is for
+// people.
 type dirLock struct{ f *os.File }
 
-// lockDir makes the folder if it is missing and locks it. No folder, no lock.
+// lockDir creates the folder if it is missing and locks it. Without a folder there is no
+// lock.
 func lockDir(dir string) (*dirLock, error) {
 	if dir == "" {
 		return nil, nil
@@ -264,15 +264,16 @@ func explainLock(dir string, f *os.File, err error) error {
 	return fmt.Errorf("the data folder %s is in use by %s: stop it, or give another folder", dir, holder)
 }
 
-// readPID is empty in the moment between another's lock and its writing.
+// readPID returns an empty text if the holder has taken the lock but not yet written its
+// pid.
 func readPID(f *os.File) string {
 	b := make([]byte, 20)
-	n, _ := f.ReadAt(b, 0) // the end of the file is no error here
+	n, _ := f.ReadAt(b, 0) // the end of the file is not an error here
 	return strings.TrimSpace(string(b[:n]))
 }
 
-// release leaves the file: removing it would let a third process lock a new
-// file of that name while a second holds the old one.
+// release keeps the file: if it were removed, a third process could lock a new file of
+// that name while a second one holds the old file.
 func (l *dirLock) release() error {
 	if l == nil {
 		return nil

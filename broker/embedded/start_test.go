@@ -25,8 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child serves the folder until its input ends, which it also does if the test
-// dies.
+// child serves the folder until its input is closed, which also happens if the test dies.
 func child(dir string) int {
 	s, err := Start(context.Background(), Options{Dir: dir})
 	if err != nil {
@@ -38,7 +37,7 @@ func child(dir string) int {
 	return 0
 }
 
-// startChild starts a child and returns how to kill it and its Kafka address.
+// startChild starts a child and returns a function that kills it, and its Kafka address.
 func startChild(t *testing.T, dir string) (kill func(), addr string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -77,10 +76,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// patience ends a hang; it measures nothing.
+// patience bounds waits; it only ends hangs.
 const patience = 2 * time.Minute
 
-// soon waits for what other goroutines bring about.
+// soon waits for an effect of other goroutines.
 func soon(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

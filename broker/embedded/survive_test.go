@@ -11,8 +11,8 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// What was acknowledged before a SIGKILL is there after it: records, topics
-// and committed offsets, round after round in one folder.
+// Acknowledged records, topics and committed offsets survive a SIGKILL, in many rounds in
+// one folder.
 func TestSurvivesSIGKILL(t *testing.T) {
 	const rounds = 5
 	dir, rnd := t.TempDir(), rand.New(rand.NewPCG(2, 7))
@@ -40,8 +40,8 @@ func TestSurvivesSIGKILL(t *testing.T) {
 	}
 }
 
-// publishUntilKilled publishes from several goroutines and kills the server
-// after so many acknowledgements, among requests in flight.
+// publishUntilKilled publishes from several goroutines and kills the server after the
+// given number of acknowledgements, while requests are in flight.
 func publishUntilKilled(t *testing.T, c *kafka.Client, kept map[int64]string, round, acks int, kill func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -54,7 +54,7 @@ func publishUntilKilled(t *testing.T, c *kafka.Client, kept map[int64]string, ro
 				value := fmt.Sprint(round, "-", p, "-", i)
 				offset, err := produce(ctx, c, "kept", value)
 				if err != nil {
-					return // killed
+					return // the server was killed
 				}
 				mu.Lock()
 				kept[offset] = value
@@ -94,11 +94,11 @@ func mustHaveCommitted(t *testing.T, c *kafka.Client, want int64) {
 	r, err := c.OffsetFetch(t.Context(), &kafka.OffsetFetchRequest{GroupID: "g", Topics: map[string][]int{"kept": {0}}})
 	must(t, err)
 	if got := r.Topics["kept"][0].CommittedOffset; got != want {
-		t.Fatalf("the group stands at %d and had committed %d", got, want)
+		t.Fatalf("the group is at %d and had committed %d", got, want)
 	}
 }
 
-// Retention runs after a restart too, when no topic is made or altered.
+// Retention also runs after a restart, when no topic is created or altered.
 func TestRetentionAfterRestart(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, Options{Dir: dir})
@@ -118,7 +118,7 @@ func TestRetentionAfterRestart(t *testing.T) {
 	}
 }
 
-// held is how many records of the topic are within readers' reach.
+// held returns the number of records of the topic that readers can see.
 func held(t *testing.T, addr, topic string) int64 {
 	t.Helper()
 	conn, err := kafka.DialLeader(t.Context(), "tcp", addr, topic, 0)

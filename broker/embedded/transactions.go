@@ -20,19 +20,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// kfake, opened after a kill, takes transactions that were open for aborted but
-// writes no marker that says so. That has two consequences. A reader that was
-// told of the abort waits for the marker and drops what the producer, whose id
-// comes back with its transactional id, committed since. And at the next kill
-// the replay meets that later commit's marker first and takes it for the end of
-// the open transaction: what was aborted becomes visible. So the markers are
-// written here, before anyone is served.
+// After a kill, kfake treats open transactions as aborted but writes no abort markers.
+// That has two consequences. A reader that knows of the abort waits for the marker, and
+// drops later committed records of the producer, because the same transactional id gets
+// the same producer id again. After a further kill, the replay first meets the marker of
+// a later commit and assigns it to the open transaction: aborted records become visible.
+// So the abort markers are written here, before clients are served.
 //
-// It happens in a start of its own, after the one that has closed in order: only
-// then are the epochs written down by which kfake fences the producers of those
-// transactions, who would otherwise be told that their commit succeeded.
+// This needs a second start, after the first one has closed in order: only then are the
+// epochs stored by which kfake fences the producers of those transactions. Otherwise
+// kfake would report success for their commits.
 
-// openTransaction is one producer's in one partition.
+// openTransaction is an open transaction of one producer in one partition.
 type openTransaction struct {
 	pid       int64
 	epoch     int16
@@ -40,7 +39,7 @@ type openTransaction struct {
 	partition int32
 }
 
-// openTransactions finds the transactions without a marker at their end.
+// openTransactions finds the transactions that have no end marker.
 func openTransactions(dir string) ([]openTransaction, error) {
 	partitions, err := os.ReadDir(filepath.Join(dir, "partitions"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +78,7 @@ func openIn(dir string) ([]openTransaction, error) {
 	return all, nil
 }
 
-// follow keeps the producers whose transaction is open.
+// follow records in open which producers have an open transaction.
 func follow(head [batchHead]byte, open map[int64]int16) {
 	const transactional, control = 1 << 4, 1 << 5
 	attributes := binary.BigEndian.Uint16(head[21:])
@@ -92,7 +91,7 @@ func follow(head [batchHead]byte, open map[int64]int16) {
 	}
 }
 
-// abort writes the markers.
+// abort writes the abort markers.
 func abort(addr string, open []openTransaction) error {
 	req := kmsg.NewPtrWriteTxnMarkersRequest()
 	req.SetVersion(1)
@@ -122,7 +121,7 @@ func abort(addr string, open []openTransaction) error {
 
 const askLimit = 30 * time.Second
 
-// askOnce sends one request on a connection of its own.
+// askOnce sends one request on a new connection.
 func askOnce(addr string, req kmsg.Request, resp kmsg.Response) error {
 	conn, err := net.DialTimeout("tcp", addr, askLimit)
 	if err != nil {
@@ -144,18 +143,18 @@ func askOnce(addr string, req kmsg.Request, resp kmsg.Response) error {
 		return err
 	}
 	resp.SetVersion(req.GetVersion())
-	body = body[4:] // the correlation id
+	body = body[4:] // skips the correlation id
 	if req.IsFlexible() {
-		body = body[1:] // no tags
+		body = body[1:] // skips the empty tags
 	}
 	return resp.ReadFrom(body)
 }
 
-// shareFetches mends how kfake ends an answer. Where the request's limit strikes
-// within a partition it sends what it has read of that partition without saying
-// which transactions were aborted, and a reader of committed events takes what
-// they left for committed. At a partition's own limit it says so: the request's
-// room is shared out among its partitions, and none is left to strike.
+// shareFetches works around a fault in kfake. If a fetch reaches the request's size limit
+// within a partition, kfake returns the records read so far without the list of aborted
+// transactions, and a reader of committed events takes their records for committed. At a
+// partition's own limit kfake returns the list. So the request's limit is divided among
+// its partitions.
 func shareFetches(c *kfake.Cluster) {
 	c.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
@@ -179,24 +178,23 @@ func shareRoom(req *kmsg.FetchRequest) {
 	req.MaxBytes = math.MaxInt32
 }
 
-// kfake looks for dead members of a group by a timer that it starts when it has
-// answered them. Whose client dies while its first JoinGroup waits for the
-// others gets no answer, hence no timer: it stays for ever and holds its share
-// of the partitions, which nobody reads. So we watch who joins and is not heard
-// of again, and leave the group in their name.
+// kfake finds dead members of a group by a timer that it starts when it answers them. If
+// a client dies while its first JoinGroup waits for other members, there is no answer and
+// no timer. The member stays forever, and its share of the partitions is not read. So we
+// track members that join and then fall silent, and send LeaveGroup on their behalf.
 
 const lookForDead = 500 * time.Millisecond
 
-// joiners are the members that have asked to join and not been heard of since.
+// joiners are members that sent a JoinGroup and no request after it.
 type joiners struct {
 	mu      sync.Mutex
-	waiting map[joiner]time.Time // until when they may be silent
+	waiting map[joiner]time.Time // end of the time in which each may be silent
 }
 
 type joiner struct{ group, member string }
 
-// watchJoiners sees every request by which a member shows that it lives. It
-// answers none of them.
+// watchJoiners sees every request that shows that a member is alive, and leaves the
+// answer to kfake.
 func watchJoiners(c *kfake.Cluster) *joiners {
 	j := &joiners{waiting: map[joiner]time.Time{}}
 	for _, key := range []kmsg.Key{kmsg.JoinGroup, kmsg.SyncGroup, kmsg.Heartbeat} {
@@ -215,7 +213,7 @@ func (j *joiners) saw(r kmsg.Request) {
 	switch req := r.(type) {
 	case *kmsg.JoinGroupRequest:
 		if req.MemberID != "" {
-			// It waits for the others first, and then has its session.
+			// The member first waits for the others and then has its session timeout.
 			patience := time.Duration(req.RebalanceTimeoutMillis+req.SessionTimeoutMillis) * time.Millisecond
 			j.waiting[joiner{req.Group, req.MemberID}] = time.Now().Add(patience)
 		}
@@ -226,7 +224,7 @@ func (j *joiners) saw(r kmsg.Request) {
 	}
 }
 
-// overdue takes out those that have been silent for too long.
+// overdue removes and returns the members that have been silent for too long.
 func (j *joiners) overdue(now time.Time) []joiner {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -240,7 +238,7 @@ func (j *joiners) overdue(now time.Time) []joiner {
 	return all
 }
 
-// removeDead goes on until the context ends.
+// removeDead removes dead members until the context ends.
 func (s *Servers) removeDead(ctx context.Context, j *joiners, log *slog.Logger) {
 	t := time.NewTicker(lookForDead)
 	defer t.Stop()
@@ -258,8 +256,8 @@ func (s *Servers) removeDead(ctx context.Context, j *joiners, log *slog.Logger) 
 	}
 }
 
-// leave leaves a group in a member's name. Kafka's answer does not matter: a
-// member that is not there any more is as gone as it should be.
+// leave sends a LeaveGroup for a member. The code in the answer does not matter: an
+// unknown member is already gone.
 func (s *Servers) leave(who joiner) error {
 	req := kmsg.NewPtrLeaveGroupRequest()
 	req.SetVersion(1)

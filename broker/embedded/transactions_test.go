@@ -10,9 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// What a transaction had written when the server was killed stays aborted: for
-// a reader, who must see what its producer commits next, and after another
-// kill.
+// The records of a transaction that was open at a kill stay aborted, also after another
+// kill, and a reader sees the producer's next commit.
 func TestOpenTransactionStaysAborted(t *testing.T) {
 	dir := t.TempDir()
 	kill, addr := startChild(t, dir)
@@ -22,7 +21,7 @@ func TestOpenTransactionStaysAborted(t *testing.T) {
 
 	kill, addr = startChild(t, dir)
 	if first := abortMarker(t, addr); first != 1 {
-		t.Errorf("the abort's marker is at %d, want 1, right behind what it ends", first)
+		t.Errorf("the abort's marker is at %d, want 1, right after the record it aborts", first)
 	}
 	pid, epoch := writeInTransaction(t, addr)
 	end := kmsg.NewPtrEndTxnRequest()
@@ -41,7 +40,7 @@ func TestOpenTransactionStaysAborted(t *testing.T) {
 	}
 }
 
-// Also where the kill came between a batch and the line about it.
+// This also holds if the kill came between a batch and its index line.
 func TestBatchWithoutItsLineStaysAborted(t *testing.T) {
 	dir := t.TempDir()
 	kill, addr := startChild(t, dir)
@@ -115,7 +114,7 @@ func fetchCommittedUpTo(t *testing.T, addr string, room int32) kmsg.FetchRespons
 	return resp.Topics[0].Partitions[0]
 }
 
-// abortMarker is the offset of the first marker.
+// abortMarker returns the offset of the first marker.
 func abortMarker(t *testing.T, addr string) int64 {
 	t.Helper()
 	for raw := fetchCommitted(t, addr).RecordBatches; len(raw) >= batchHead; {

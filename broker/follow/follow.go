@@ -12,16 +12,16 @@ import (
 	"tidemill.dev/broker/retry"
 )
 
-// Options say what is read and who takes it.
+// Options say which stream to read and how to handle its events.
 type Options struct {
 	Stream string
 	Logger *slog.Logger
-	// Take gets the deliveries, those of one partition in its order, and must
-	// not keep what is in them. It is called by one goroutine at a time.
+	// Take gets the deliveries, those of one partition in order, and must not keep their
+	// contents. One goroutine at a time calls it.
 	Take func(*broker.Delivery)
 
-	Latest   bool // begin behind what the stream has now
-	MaxBytes int  // of what is fetched and not yet taken; the broker's default
+	Latest   bool // begin after the events that the stream has now
+	MaxBytes int  // limit of fetched bytes not yet taken; 0 is the broker's default
 }
 
 // Follower reads one stream until it is closed.
@@ -30,7 +30,7 @@ type Follower struct {
 	o Options
 
 	mu     sync.Mutex
-	places map[int32]int64 // the next offset of each partition
+	places map[int32]int64 // next offset of each partition
 
 	consumer *broker.Consumer
 	stop     context.CancelFunc
@@ -38,15 +38,15 @@ type Follower struct {
 }
 
 const (
-	// lookEvery is how often a follower that catches up looks whether it has:
-	// markers at the end of a log bring no delivery that would tell it.
+	// lookEvery is the time between checks of a follower that catches up: markers at the
+	// end of a log bring no delivery.
 	lookEvery = 20 * time.Millisecond
 
 	firstPause, longestPause = 100 * time.Millisecond, 10 * time.Second
 )
 
-// Open reads a stream up to where it ends now and returns; the follower goes
-// on from there. Close it.
+// Open reads a stream up to its current end and returns; the follower then continues in
+// the background. Call Close when done.
 func Open(ctx context.Context, b *broker.Broker, o Options) (*Follower, error) {
 	f := &Follower{b: b, o: o, places: map[int32]int64{}}
 	ends, err := b.Ends(ctx, o.Stream)
@@ -73,11 +73,11 @@ func Open(ctx context.Context, b *broker.Broker, o Options) (*Follower, error) {
 	return f, nil
 }
 
-// open begins to read, behind what has been taken.
+// open begins to read after the last event taken.
 func (f *Follower) open(ctx context.Context) (err error) {
 	f.consumer, err = f.b.Consumer(ctx, broker.ConsumerOptions{Streams: []string{f.o.Stream}, Start: broker.Earliest(), MaxBytes: f.o.MaxBytes,
 		Assigned: func(_ context.Context, at []broker.Position) ([]broker.Position, error) {
-			f.mu.Lock() // partitions that are added are asked for by the consumer
+			f.mu.Lock() // the consumer calls this hook for added partitions too
 			defer f.mu.Unlock()
 			for i := range at {
 				at[i].Offset = max(at[i].Offset, f.places[at[i].Partition])
@@ -125,8 +125,8 @@ func (f *Follower) next(ctx context.Context) error {
 	return nil
 }
 
-// run outlives what ends a consumer's reading: a stream that was taken away and
-// made anew, say.
+// run reads until the context ends. It survives errors that end a consumer, such as a
+// stream that was deleted and created again.
 func (f *Follower) run(ctx context.Context) {
 	backoff := retry.Backoff{First: firstPause, Cap: longestPause}
 	for {
@@ -147,17 +147,17 @@ func (f *Follower) run(ctx context.Context) {
 	}
 }
 
-// reopen leaves the closed consumer where no other can be had; its error brings
-// run here again.
+// reopen replaces the closed consumer. If that fails it keeps the old one, whose error
+// makes run try again.
 func (f *Follower) reopen(ctx context.Context) {
 	old := f.consumer
-	_ = old.Close(ctx) // it reads no more, and has no group to tell
+	_ = old.Close(ctx) // the consumer has ended and has no group to leave
 	if err := f.open(ctx); err != nil {
 		f.consumer = old
 	}
 }
 
-// Close stops reading and waits until it has.
+// Close stops reading and waits until it has stopped.
 func (f *Follower) Close(ctx context.Context) error {
 	f.stop()
 	f.running.Wait()

@@ -12,8 +12,8 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// followerWorld is a stream on servers that may be restarted, and the events
-// that a follower has taken.
+// followerWorld is a stream on servers that may be restarted, with the events that a
+// follower has taken.
 type followerWorld struct {
 	*world
 	options embedded.Options
@@ -51,10 +51,10 @@ func (w *followerWorld) follow() *Follower {
 	return f
 }
 
-// has waits until so many events have been taken, each once.
+// has waits until n events have been taken, each once.
 func (w *followerWorld) has(n int) {
 	w.Helper()
-	tick := time.NewTicker(2 * time.Millisecond) // leaves the processor to who takes them
+	tick := time.NewTicker(2 * time.Millisecond) // polling slowly leaves the processor to the follower
 	defer tick.Stop()
 	for ctx := w.ctx(); w.count() < n; {
 		select {
@@ -106,7 +106,7 @@ func TestAFollowerReadsOnAfterAnError(t *testing.T) {
 	w := newFollowerWorld(t, embedded.Options{})
 	w.publish("before", 10)
 	f := w.follow()
-	w.must(f.consumer.Close(t.Context())) // as if the stream had been denied for a minute
+	w.must(f.consumer.Close(t.Context())) // simulates an end of the consumer, such as a stream denied for a minute
 	w.publish("after", 10)
 	w.has(20)
 }
@@ -120,6 +120,6 @@ func TestAStreamThatIsNotThereIsToldAtOnce(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Open(ended, w.b, Options{Stream: stream, Logger: slog.New(slog.DiscardHandler)}); err == nil {
-		t.Error("nobody waits, and it was opened")
+		t.Error("the context is over, and it was opened")
 	}
 }

@@ -10,10 +10,9 @@ import (
 	"tidemill.dev/broker"
 )
 
-// ParseFrom reads where to start: beginning, end, an offset of each partition, a
-// time ago such as -1h or -2d, or a time as in RFC 3339. The errors begin with
-// the text, so that a caller can put the name of its flag or parameter before
-// them.
+// ParseFrom parses a start position: beginning, end, an offset of each partition, a time
+// ago such as -1h or -2d, or a time in RFC 3339. Its errors begin with the text, so that
+// a caller can prepend the name of a flag or parameter.
 func ParseFrom(text string, now time.Time) (broker.Start, error) {
 	switch text {
 	case "beginning":
@@ -36,8 +35,8 @@ func ParseFrom(text string, now time.Time) (broker.Start, error) {
 
 var errNoTime = errors.New("give a time ago such as -1h, or a time such as 2026-01-31T15:04:05Z")
 
-// ParseTime reads a time ago such as -1h or -2d, or a time as in RFC 3339. Its
-// errors begin with the text too.
+// ParseTime parses a time ago such as -1h or -2d, or a time in RFC 3339. Its errors begin
+// with the text too.
 func ParseTime(text string, now time.Time) (time.Time, error) {
 	if ago, ok := strings.CutPrefix(text, "-"); ok {
 		d, err := parseAgo(ago)
@@ -54,8 +53,8 @@ func ParseTime(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is no time: %w", text, errNoTime)
 }
 
-// since knows that no record is older than Kafka's clock, for which a time before
-// 1970 is a fault, or one of the numbers that mean something else.
+// since maps a time before 1970 to the earliest offset: no record is older, and Kafka
+// takes a negative time for a fault or a special value.
 func since(at time.Time) broker.Start {
 	if at.UnixMilli() < 0 {
 		return broker.Earliest()
@@ -63,7 +62,7 @@ func since(at time.Time) broker.Start {
 	return broker.Since(at)
 }
 
-// parseAgo reads days too, which Go's durations do not have.
+// parseAgo accepts days too, which Go's durations do not have.
 func parseAgo(text string) (time.Duration, error) {
 	days, ok := strings.CutSuffix(text, "d")
 	if !ok {

@@ -7,8 +7,7 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// Of what there is only the newest of each partition are read, and never what
-// lies before the start.
+// Only the newest records of each partition are read, and none before the start position.
 func TestNewest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, serve(t, embedded.Options{}).Kafka(), 4)

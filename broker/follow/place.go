@@ -9,16 +9,15 @@ import (
 	"slices"
 )
 
-// Place is how far a stream has been read: the next offset of every partition,
-// by its number. A reader that goes on there misses nothing and reads nothing
-// twice.
+// Place says how far a stream has been read: the next offset of every partition, indexed
+// by its number. A reader that resumes there misses no event and reads none twice.
 type Place []int64
 
-// Beginning stands for the offset of a partition of which nothing is known: one
-// that was added to the stream and has not been read from.
+// Beginning is the offset of a partition that was added to the stream and has not been
+// read.
 const Beginning = -1
 
-// Set notes that a partition is read on from an offset.
+// Set records the next offset of a partition.
 func (p *Place) Set(partition int32, next int64) {
 	for int(partition) >= len(*p) {
 		*p = append(*p, Beginning)
@@ -28,14 +27,14 @@ func (p *Place) Set(partition int32, next int64) {
 
 const (
 	tokenVersion = 1
-	nameSum      = 4       // bytes that tell streams apart
-	mostParts    = 1 << 17 // partitions; no Kafka holds a topic of more
+	nameSum      = 4       // bytes that identify the stream
+	mostParts    = 1 << 17 // limit of partitions; no Kafka has a topic with more
 )
 
-// Token is the place as an opaque text of the letters that URLs and headers
-// carry as they are. It names the stream, so that it cannot be taken for a place
-// in another. Partitions of a stream fill about evenly, so each offset is
-// written as what it differs by from the one before: two or three bytes.
+// Token returns the place as opaque text that URLs and headers can carry unchanged. It
+// identifies the stream, so a token of another stream is refused. The offsets of a
+// stream's partitions are usually close, so each is stored as the difference to the one
+// before: two or three bytes.
 func (p Place) Token(stream string) string {
 	return base64.RawURLEncoding.EncodeToString(p.encode(stream))
 }
@@ -46,7 +45,7 @@ func (p Place) encode(stream string) []byte {
 	b = binary.AppendUvarint(b, uint64(len(p)))
 	last := int64(0)
 	for _, offset := range p {
-		b = binary.AppendVarint(b, offset-last) // may wrap around, and so does ParseToken
+		b = binary.AppendVarint(b, offset-last) // may wrap around; ParseToken wraps back
 		last = offset
 	}
 	return b
@@ -57,29 +56,29 @@ func sumOf(stream string) []byte {
 	return sum[:nameSum]
 }
 
-// ParseToken reads what Token wrote for the same stream.
+// ParseToken parses a token that Token made for the same stream.
 func ParseToken(token, stream string) (Place, error) {
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	switch {
 	case err != nil || len(b) < 1+nameSum:
 		return nil, errToken
 	case b[0] != tokenVersion:
-		return nil, fmt.Errorf("it is of version %d, and this program knows %d: start anew", b[0], tokenVersion)
+		return nil, fmt.Errorf("it is of version %d, and this program knows %d: start again without it", b[0], tokenVersion)
 	case !slices.Equal(b[1:1+nameSum], sumOf(stream)):
 		return nil, fmt.Errorf("it is not a place in stream %s: use the id that this stream gave", stream)
 	}
 	p, ok := decodeOffsets(b[1+nameSum:])
-	if !ok || !slices.Equal(p.encode(stream), b) { // one place, one token
+	if !ok || !slices.Equal(p.encode(stream), b) { // each place has exactly one token
 		return nil, errToken
 	}
 	return p, nil
 }
 
-var errToken = errors.New("it is no id of an event of this stream: use one as it was given, whole")
+var errToken = errors.New("it is not an id of an event of this stream: use one as it was given, in full")
 
 func decodeOffsets(b []byte) (Place, bool) {
 	n, used := binary.Uvarint(b)
-	if used <= 0 || n > mostParts || n > uint64(len(b)-used) { // an offset is a byte or more
+	if used <= 0 || n > mostParts || n > uint64(len(b)-used) { // an offset has at least one byte
 		return nil, false
 	}
 	b = b[used:]

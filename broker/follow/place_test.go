@@ -23,8 +23,8 @@ func TestTokenKeepsAPlace(t *testing.T) {
 	}
 }
 
-// A token stands before every event and comes back in a header, of which
-// servers take some ten thousand bytes.
+// A token comes with every event and returns in a header; servers limit headers to about
+// ten thousand bytes.
 func TestTokenIsShort(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 1))
@@ -81,7 +81,8 @@ func FuzzToken(f *testing.F) {
 				t.Fatalf("offset %d", offset)
 			}
 		}
-		// One place, one token; base64 has spare bits that a reader may ignore.
+		// Each place has exactly one token, although base64 has spare bits that a decoder
+		// may ignore.
 		again, err := ParseToken(p.Token("events"), "events")
 		if err != nil || !slices.Equal(again, p) {
 			t.Fatalf("%v became %v, %v", p, again, err)

@@ -11,50 +11,51 @@ import (
 	"tidemill.dev/broker"
 )
 
-// ReaderOptions say what is read.
+// ReaderOptions say what to read.
 type ReaderOptions struct {
 	Stream string
 	Start  broker.Start
-	Resume Place // instead of Start, if it is not nil
-	ToEnd  bool  // end where the stream ends now
-	// Newest leaves out, of what Start has, all but about so many of the newest
-	// records; 0 leaves out none. It says nothing to Resume.
+	Resume Place // replaces Start if not nil
+	ToEnd  bool  // stop at the current end of the stream
+	// Newest skips all but about this many of the newest records after Start; 0 skips
+	// none. It does not apply to Resume.
 	Newest int
 
-	// MaxBytes bounds what is fetched and not yet handed on, about; 64 MiB.
+	// MaxBytes is an approximate limit of fetched bytes not yet returned; the default is
+	// 64 MiB.
 	MaxBytes int
 }
 
-// Event is a record with memory of its own: an event, or why it is none.
+// Event is a record with its own memory. It is an event, or has an error in Err.
 type Event struct {
 	broker.View
 	Stream    string
 	Partition int32
 	Offset    int64
-	Received  time.Time // when it reached the log
-	// Err is why the record is no event; then View holds only its Key, Data and
-	// Foreign headers. It also tells of offsets that are gone.
+	Received  time.Time // time when the record reached the log
+	// Err says why the record is not an event; then View has only its Key, Data and
+	// Foreign headers. It also reports deleted offsets.
 	Err error
 
-	Next int64 // the offset to read on from, behind it
+	Next int64 // offset after this record, to resume from
 
-	at time.Time // what it is sorted by
+	at time.Time // time by which a batch is sorted
 }
 
 // Reader reads one stream. One goroutine uses it.
 type Reader struct {
 	stream   string
 	consumer *broker.Consumer
-	ends     map[int32]int64 // by partition, as they were when the reader was opened
+	ends     map[int32]int64 // end of each partition when the reader was opened
 	toEnd    bool
-	caughtUp bool // has come to the ends
-	most     int  // bytes in a batch
+	caughtUp bool // true after the reader has reached ends
+	most     int  // limit of bytes in a batch
 
-	gaps []Event // what Resume found gone; the first batch
-	from Place   // where the gaps begin
+	gaps []Event // gaps that Resume found; the first batch returns them
+	from Place   // place before the gaps
 }
 
-// OpenReader begins to read. Close the reader.
+// OpenReader begins to read. Close the reader when done.
 func OpenReader(ctx context.Context, b *broker.Broker, o ReaderOptions) (*Reader, error) {
 	ends, err := b.Ends(ctx, o.Stream)
 	if err != nil {
@@ -81,8 +82,9 @@ func OpenReader(ctx context.Context, b *broker.Broker, o ReaderOptions) (*Reader
 	return r, nil
 }
 
-// Next returns what has arrived. It is empty when nothing has come for a while:
-// Kafka may be away. At the end, if there is to be one, the error is io.EOF.
+// Next returns the records that have arrived. The batch is empty if none arrives for a
+// second, for example because Kafka is away. If the reader stops at the end, Next returns
+// io.EOF there.
 func (r *Reader) Next(ctx context.Context) ([]Event, error) {
 	if gaps := r.gaps; len(gaps) > 0 {
 		r.gaps, r.from = nil, nil
@@ -97,20 +99,20 @@ func (r *Reader) Next(ctx context.Context) ([]Event, error) {
 	return r.gather(ctx)
 }
 
-// Place is behind everything that Next has returned. It may move although Next
-// returns nothing, over records that are not for readers.
+// Place returns the position after all records that Next has returned. It may move even
+// if Next returns none, over records that readers do not see.
 func (r *Reader) Place() Place {
 	p := Place{}
 	for _, at := range r.consumer.Positions() {
 		p.Set(at.Partition, r.within(at.Partition, at.Offset))
 	}
-	for _, gap := range r.gaps { // not told yet, so whoever leaves now is told again
+	for _, gap := range r.gaps { // Next has not returned these gaps yet; a reader that resumes here finds them again
 		p.Set(gap.Partition, r.from[gap.Partition])
 	}
 	return p
 }
 
-// within is an offset no further than a reader to the end goes.
+// within limits an offset to the end at which the reader stops.
 func (r *Reader) within(partition int32, offset int64) int64 {
 	if !r.toEnd {
 		return offset
@@ -122,8 +124,8 @@ func (r *Reader) within(partition int32, offset int64) int64 {
 	return min(offset, end)
 }
 
-// reached tells whether all that was there when the reader was opened has been
-// read. A partition that has been added since ends where it begins.
+// reached reports whether all records have been read that existed when the reader was
+// opened. A partition added since then counts as read.
 func (r *Reader) reached() bool {
 	for _, at := range r.consumer.Positions() {
 		if at.Offset < r.ends[at.Partition] {
@@ -133,25 +135,25 @@ func (r *Reader) reached() bool {
 	return true
 }
 
-// Close ends reading. Whoever waits in Next gets broker.ErrClosed.
+// Close ends reading. A concurrent Next returns broker.ErrClosed.
 func (r *Reader) Close(ctx context.Context) error { return r.consumer.Close(ctx) }
 
 const (
 	gatherEvents = 4096
 	gatherBytes  = 16 << 20
 
-	idle      = time.Second            // how long Next waits for something to come
-	lookAtEnd = 100 * time.Millisecond // how often a reader to the end looks whether it is there
+	idle      = time.Second            // longest wait of Next for a record
+	lookAtEnd = 100 * time.Millisecond // time between checks for the end
 
-	// What is old is fetched one partition after the other, and people read by
-	// the clock: a batch waits for the next as long as they come one upon the
-	// other.
+	// Kafka returns old records one partition after another, and people read them in the
+	// order of time. So a batch waits for more records as long as they follow each other
+	// quickly.
 	pauseBehind, gatherBehind = 20 * time.Millisecond, 500 * time.Millisecond
-	// What is new is wanted at once; only what one answer brings stays together.
+	// New records are returned at once; only those of one answer are put into one batch.
 	gatherLive = time.Millisecond
 )
 
-// gather returns what has arrived, in the order of time.
+// gather returns the records that have arrived, in the order of time.
 func (r *Reader) gather(ctx context.Context) ([]Event, error) {
 	wait, pause, most := idle, pauseBehind, gatherBehind
 	if r.caughtUp {
@@ -171,7 +173,7 @@ func (r *Reader) gather(ctx context.Context) ([]Event, error) {
 			return nil, err
 		}
 		if d == nil {
-			break // the next call meets the error again
+			break // the next call gets the error again
 		}
 		had := len(batch)
 		batch = r.keep(batch, d)
@@ -187,7 +189,7 @@ func (r *Reader) gather(ctx context.Context) ([]Event, error) {
 	return inOrder(batch), nil
 }
 
-// poll is nil when the time is up.
+// poll returns nil if no delivery comes in time.
 func (r *Reader) poll(ctx context.Context, within time.Duration) (*broker.Delivery, error) {
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -198,7 +200,7 @@ func (r *Reader) poll(ctx context.Context, within time.Duration) (*broker.Delive
 	return d, err
 }
 
-// keep copies a delivery's records, those before the end.
+// keep copies the records of a delivery up to the reader's end.
 func (r *Reader) keep(batch []Event, d *broker.Delivery) []Event {
 	for i := range d.Events {
 		in := &d.Events[i]
@@ -210,7 +212,7 @@ func (r *Reader) keep(batch []Event, d *broker.Delivery) []Event {
 		if i+1 < len(d.Events) {
 			e.Next = d.Events[i+1].Offset
 		}
-		if e.Received.IsZero() { // of what is gone nobody knows when it came
+		if e.Received.IsZero() { // the time of a deleted record is unknown
 			e.Received = time.Now()
 		}
 		batch = append(batch, e)
@@ -218,9 +220,9 @@ func (r *Reader) keep(batch []Event, d *broker.Delivery) []Event {
 	return batch
 }
 
-// inOrder sorts a batch by time. Within a partition the log's order stays,
-// whatever the clocks of its publishers said: a place names one offset a
-// partition, and a key's events must not change places.
+// inOrder sorts a batch by time. Within a partition the log's order stays, whatever the
+// publishers' clocks said: a place has one offset per partition, and the events of a key
+// must keep their order.
 func inOrder(batch []Event) []Event {
 	latest := map[int32]time.Time{}
 	for i := range batch {
@@ -237,8 +239,8 @@ func inOrder(batch []Event) []Event {
 	return batch
 }
 
-// newest is the hook that moves partitions forward, to where no more than so
-// many records are left before their end.
+// newest returns the hook that moves each partition's start forward, so that at most each
+// records remain before its end.
 func (r *Reader) newest(each int64) func(context.Context, []broker.Position) ([]broker.Position, error) {
 	return func(_ context.Context, starts []broker.Position) ([]broker.Position, error) {
 		for i := range starts {
@@ -249,13 +251,12 @@ func (r *Reader) newest(each int64) func(context.Context, []broker.Position) ([]
 	}
 }
 
-// resume is the hook that moves partitions from their beginning to where an
-// earlier reader left off. What lies there no more is told before anything else:
-// below the stream's start retention was faster than the reader, and beyond its
-// end the log is not the one that was read, so reading goes on at the end, as it
-// does when that happens under way. It is called again for partitions that are
-// added; those are read from their beginning, whatever an earlier stream of this
-// name had there.
+// resume returns the hook that moves partitions from their beginning to the offset where
+// an earlier reader stopped. If that offset no longer exists, Next first reports a gap.
+// Below the stream's start, retention has deleted records before they were read. Beyond
+// its end, the log is not the one that was read, so reading continues at the end, as it
+// does if this happens later. The hook is called again for added partitions. They are
+// read from their beginning, whatever offset an earlier stream of this name had there.
 func (r *Reader) resume(from Place) func(context.Context, []broker.Position) ([]broker.Position, error) {
 	from = from[:min(len(from), len(r.ends))]
 	r.from = from
@@ -271,7 +272,7 @@ func (r *Reader) resume(from Place) func(context.Context, []broker.Position) ([]
 				r.gone(p.Partition, at, start, fmt.Errorf("offsets %d to %d were deleted before they were read: the stream's retention is shorter than this reader's delay", at, start-1))
 			case at > end:
 				p.Offset = end
-				r.gone(p.Partition, at, end, fmt.Errorf("the log ends at %d, before offset %d that was reached: the stream was made anew, or a server without all events leads it", end, at))
+				r.gone(p.Partition, at, end, fmt.Errorf("the log ends at %d, before offset %d that was already read: the stream was deleted and created again, or its leader has lost events", end, at))
 			default:
 				p.Offset = at
 			}

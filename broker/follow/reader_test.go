@@ -27,7 +27,8 @@ func TestReadsToTheEndInTheOrderOfTime(t *testing.T) {
 		}
 		w.must(err)
 		all += len(batch)
-		// A batch holds what has come; on a busy machine that may be of one partition.
+		// A batch holds the records that have arrived; on a busy machine they may be of
+		// one partition.
 		if !slices.IsSortedFunc(batch, func(a, b Event) int { return a.Received.Compare(b.Received) }) {
 			t.Error("not in the order of time")
 		}
@@ -41,9 +42,9 @@ func TestReadsToTheEndInTheOrderOfTime(t *testing.T) {
 	if all != 500 {
 		t.Errorf("%d events, want the 500 that were there", all)
 	}
-	// Where it ended another goes on.
+	// Another reader resumes at the place where this one ended.
 	if late := w.rest(w.open(ReaderOptions{Resume: r.Place(), ToEnd: true})); len(late) != 10 {
-		t.Errorf("%d events behind the end, want 10", len(late))
+		t.Errorf("%d events after the end, want 10", len(late))
 	}
 }
 
@@ -64,8 +65,8 @@ func TestReadsWhatComes(t *testing.T) {
 	}
 }
 
-// Who stops in the middle of a batch must find each partition's events in their
-// order, or the place would pass some over.
+// A reader that stops in the middle of a batch needs each partition's events in the log's
+// order: otherwise its place would skip some.
 func TestOrderWithinAPartitionIsTheLogs(t *testing.T) {
 	t.Parallel()
 	second := func(n int64) time.Time { return time.Unix(n, 0) }
@@ -83,8 +84,8 @@ func TestOrderWithinAPartitionIsTheLogs(t *testing.T) {
 	}
 }
 
-// A partition that was added after the end was taken has nothing to show and
-// keeps nobody waiting.
+// A partition that was added after the ends were read shows no events and does not delay
+// the end.
 func TestToTheEndPassesAddedPartitions(t *testing.T) {
 	t.Parallel()
 	r := &Reader{ends: map[int32]int64{0: 1}, toEnd: true}

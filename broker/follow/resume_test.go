@@ -14,9 +14,9 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// Readers come and go at random, each goes on where the one before stopped in
-// the middle of a batch, Kafka is restarted meanwhile, and events keep coming:
-// every event is read, and once.
+// Readers run one after another, and each resumes where the one before stopped in the
+// middle of a batch. Meanwhile Kafka restarts and new events arrive: every event is read
+// exactly once.
 func TestResumeMissesNothingAndReadsNothingTwice(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
@@ -59,7 +59,7 @@ func TestResumeMissesNothingAndReadsNothingTwice(t *testing.T) {
 	}
 }
 
-// readOn reads some more events, or all, and stops where chance has it.
+// readOn reads n more events, or all, and returns the place reached.
 func (w *world) readOn(at Place, n int, all bool, seen map[place]string) Place {
 	w.Helper()
 	token := at.Token(stream)
@@ -87,7 +87,7 @@ func (w *world) readOn(at Place, n int, all bool, seen map[place]string) Place {
 	return at
 }
 
-// What was added since is read from its beginning.
+// A partition added since the place was taken is read from its beginning.
 func TestResumeReadsAddedPartitions(t *testing.T) {
 	t.Parallel()
 	addr := serve(t, embedded.Options{}).Kafka()
@@ -100,7 +100,7 @@ func TestResumeReadsAddedPartitions(t *testing.T) {
 	at := r.Place()
 	_, err := w.b.EnsureStreams(w.ctx(), []broker.StreamSpec{{Name: stream, Partitions: 6}}, broker.EnsureOptions{Reorder: true})
 	w.must(err)
-	newWorld(t, addr, 6).publish("b", 100) // who knows of them
+	newWorld(t, addr, 6).publish("b", 100) // a new client, which knows the added partitions
 	all := w.rest(w.open(ReaderOptions{Resume: at, ToEnd: true}))
 	if len(all) != 100 || !slices.ContainsFunc(all, func(e Event) bool { return e.Partition > 1 }) {
 		t.Errorf("%d events, want the 100 that came since, on all partitions", len(all))
@@ -119,32 +119,32 @@ func TestResumeTellsWhatIsGone(t *testing.T) {
 	ends := w.open(ReaderOptions{Start: broker.Latest()}).Place()
 	w.must(kafka.DeleteRecords("tidemill.events", 0, 4))
 
-	from := Place{1, ends[1] + 5, 7} // a third partition, of a stream that was there before
+	from := Place{1, ends[1] + 5, 7} // the third partition is from an earlier stream of this name
 	for _, toEnd := range []bool{true, false} {
 		r := w.open(ReaderOptions{Resume: from, ToEnd: toEnd})
 		if at := r.Place(); !slices.Equal(at, from[:2]) {
-			t.Errorf("before anything was told: %v, want %v", at, from[:2])
+			t.Errorf("before the gaps were returned: %v, want %v", at, from[:2])
 		}
 		gaps, err := r.Next(w.ctx())
 		w.must(err)
 		if len(gaps) != 2 || gaps[0].Offset != 1 || gaps[0].Next != 4 || gaps[1].Next != ends[1] ||
 			!strings.Contains(gaps[0].Err.Error(), "offsets 1 to 3 were deleted") || !strings.Contains(gaps[1].Err.Error(), fmt.Sprintf("the log ends at %d", ends[1])) {
-			t.Errorf("told %+v", gaps)
+			t.Errorf("gaps are %+v", gaps)
 		}
 		if at := r.Place(); !slices.Equal(at, Place{4, ends[1]}) {
-			t.Errorf("behind what was told: %v", at)
+			t.Errorf("after the gaps: %v", at)
 		}
 		if !toEnd {
 			continue
 		}
 		if rest := w.rest(r); len(rest) != int(ends[0])-4 || rest[0].Offset != 4 {
-			t.Errorf("%d events, want those behind the gap", len(rest))
+			t.Errorf("%d events, want those after the gap", len(rest))
 		}
 	}
 }
 
-// Retention may overtake a reader that is under way too: what it is told stands
-// for many offsets, and who goes on behind it is not told again.
+// Retention may also overtake a running reader. The gap that it returns covers many
+// offsets, and a reader that resumes after the gap does not get it again.
 func TestGapUnderWayIsPassed(t *testing.T) {
 	t.Parallel()
 	kafka, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "tidemill.events"))

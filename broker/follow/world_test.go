@@ -15,7 +15,7 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// patience ends a hang; it measures nothing.
+// patience bounds waits; it only ends hangs.
 const patience = 2 * time.Minute
 
 // world is a laptop's Kafka with one stream.
@@ -25,7 +25,7 @@ type world struct {
 	p *broker.Producer
 
 	mu    sync.Mutex
-	there map[place]string // the ids of what is on the stream
+	there map[place]string // ids of the events on the stream
 }
 
 type place struct {
@@ -38,7 +38,7 @@ const stream = "events"
 func serve(t *testing.T, o embedded.Options) *embedded.Servers {
 	t.Helper()
 	s, err := embedded.Start(t.Context(), o)
-	for late := time.Now().Add(patience); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(late); { // another process may have been given the port that we left
+	for late := time.Now().Add(patience); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(late); { // another process may have been given our former port
 		<-time.After(50 * time.Millisecond)
 		s, err = embedded.Start(t.Context(), o)
 	}
@@ -83,7 +83,7 @@ func (w *world) grow(partitions int) {
 	w.must(err)
 }
 
-// publish publishes n events under as many keys and waits for them.
+// publish publishes n events with as many keys and waits for the acknowledgements.
 func (w *world) publish(name string, n int) {
 	w.Helper()
 	var all sync.WaitGroup
@@ -113,7 +113,7 @@ func (w *world) open(o ReaderOptions) *Reader {
 	return r
 }
 
-// rest is all that a reader has until its end.
+// rest returns all events up to the reader's end.
 func (w *world) rest(r *Reader) (all []Event) {
 	w.Helper()
 	for ctx := w.ctx(); ; {
@@ -126,7 +126,7 @@ func (w *world) rest(r *Reader) (all []Event) {
 	}
 }
 
-// some is what a reader that goes on for ever has next.
+// some returns the next batch of a reader without an end.
 func (w *world) some(r *Reader) []Event {
 	w.Helper()
 	for ctx := w.ctx(); ; {

@@ -3,7 +3,7 @@ package parked
 import "tidemill.dev/broker"
 
 // Cache keeps records of a parked log in memory, because a read returns thousands of
-// records and few of them are wanted at once. It has no lock.
+// records and only a few are needed at once. It has no lock.
 type Cache[K comparable, V any] struct {
 	limit   int // bytes; 0 is unbounded
 	entries map[K]cached[V]
@@ -16,8 +16,8 @@ type cached[V any] struct {
 	size  int
 }
 
-// NewCache returns a cache that drops its oldest records when it has more bytes than
-// the limit. Without a limit (0) the owner bounds it.
+// NewCache returns a cache that drops its oldest records when their size exceeds the
+// limit. With limit 0 the owner must bound it.
 func NewCache[K comparable, V any](limit int) *Cache[K, V] {
 	return &Cache[K, V]{limit: limit, entries: map[K]cached[V]{}}
 }

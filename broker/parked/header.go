@@ -24,7 +24,7 @@ var ErrHeader = errors.New("the header of a parked event cannot be read")
 const HeaderOdd = "tidemill-odd"
 
 // Find returns the value of the last header of that name; nil if there is none.
-// The last one is ours, because a publisher's headers come before it.
+// The last one is ours, because a publisher's headers come first.
 func Find(v *broker.View, name string) []byte {
 	if n := last(v.Foreign, name); n >= 0 {
 		return v.Foreign[n].Value
@@ -51,8 +51,8 @@ func Strip(headers []broker.Header, names ...string) []broker.Header {
 	return slices.DeleteFunc(slices.Clone(headers), listed)
 }
 
-// Wrap returns the event as it is parked: with a header of the record, which is no
-// attribute, so the event itself stays as it was. A publisher's HeaderOdd is
+// Wrap returns the event as it is parked: with one more header of the record, which is not
+// an attribute, so the event itself is unchanged. A publisher's HeaderOdd is
 // removed, because Unwrap would believe it.
 func Wrap(v *broker.View, name string, value []byte) (broker.View, error) {
 	w := *v
@@ -94,7 +94,7 @@ func Unwrap(v broker.View, name string) (broker.View, error) {
 func disguise(v *broker.View) (broker.View, error) {
 	inside := *v
 	inside.Key, inside.Data = nil, nil
-	var b bytes.Buffer // gob: in JSON a control character takes six bytes, and a record has little room for headers
+	var b bytes.Buffer // gob is used because JSON needs six bytes per control character, and headers have little room
 	if err := gob.NewEncoder(&b).Encode(&inside); err != nil {
 		return broker.View{}, fmt.Errorf("park an event that may not be published: %w", err)
 	}

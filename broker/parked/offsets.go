@@ -6,7 +6,7 @@ import "math/bits"
 // the mark. A bit for each offset is little memory, and the mark must be exact: a log
 // that begins after it has lost something.
 type Offsets struct {
-	pages []page // in the order of their offsets
+	pages []page // ordered by offset
 	first int64  // number of the first page
 	n     int    // offsets in the set
 }
@@ -24,7 +24,7 @@ func (o *Offsets) Add(offset int64) {
 	if len(o.pages) == 0 {
 		o.first = at
 	}
-	for at < o.first { // a rebuild adds in any order
+	for at < o.first { // a rebuild adds offsets in any order
 		o.pages = append([]page{{}}, o.pages...)
 		o.first--
 	}

@@ -12,7 +12,7 @@ func TestOffsets(t *testing.T) {
 	for n := range 20_000 {
 		at := int64(5000 + n)
 		if n < 100 {
-			at = int64(rng.IntN(5000)) // as in a rebuild, in any order
+			at = int64(rng.IntN(5000)) // a rebuild also adds offsets in any order
 		}
 		if !held[at] {
 			l.Add(at)

@@ -41,7 +41,7 @@ func Rebuild(ctx context.Context, b *broker.Broker, marks []broker.Position, add
 // a rebuild would read more and more, and retention could cut the record.
 type Renewal struct {
 	Least int // shortest log, in records from the mark to the end, that is worth a renewal
-	Share int // how many times as long as the number of waiting records the log must be
+	Share int // least ratio of the log's length to the number of waiting records
 }
 
 const (
@@ -51,8 +51,8 @@ const (
 	RenewBytes = 8 << 20
 )
 
-// Due reports whether the oldest waiting records are to be renewed. patience is the
-// length that the log had when a renewal was last not possible; 0 if it was.
+// Due reports whether the oldest waiting records should be renewed. patience is the
+// length of the log when a renewal was last impossible; otherwise 0.
 func (r Renewal) Due(length, waiting, patience int) bool {
 	return waiting > 0 && length >= patience+r.Least && length >= r.Share*waiting
 }

@@ -38,23 +38,23 @@ type Backoff struct {
 	failures int
 }
 
-// Next counts a failure and returns the pause that follows it.
+// Next counts a failure and returns the pause after it.
 func (b *Backoff) Next() time.Duration {
 	b.failures++
 	return b.After(b.failures)
 }
 
-// Sleep counts a failure and waits for the pause that follows it.
+// Sleep counts a failure and waits for the pause after it.
 func (b *Backoff) Sleep(ctx context.Context) error { return Sleep(ctx, b.Next()) }
 
 // Failures is the number of failures counted since the start or the last Reset.
 func (b *Backoff) Failures() int { return b.failures }
 
-// Reset forgets the failures counted so far.
+// Reset sets the number of failures to zero.
 func (b *Backoff) Reset() { b.failures = 0 }
 
 // After returns the pause after so many failures in a row, for callers that count
-// them.
+// failures themselves.
 func (b Backoff) After(failures int) time.Duration {
 	d, factor := min(b.First, b.Cap), time.Duration(max(b.Factor, 2))
 	for n := 1; n < failures && d < b.Cap; n++ {

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// alone waits until nobody else has the lock. It ends with the process, too.
+// alone waits until no other process holds the lock. The lock also ends with this
+// process.
 func alone(path string) (release func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"testing/synctest"
 )
 
-// Whoever asks at the same time gets one folder, which is filled once and by one.
+// Concurrent callers get the same folder, which is filled once by one of them.
 func TestAFolderIsFilledOnce(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", home)

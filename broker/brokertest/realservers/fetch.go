@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	tries    = 4 // that a registry is asked
+	tries    = 4 // number of attempts at a registry
 	tryAgain = 20 * time.Second
 )
 
-// Fetch gets all that tests would else get when the first of them asks, so that
-// none has to do so within its own patience. What fails is tried again, as
-// registries have bad moments; what is there stays.
+// Fetch downloads everything that tests need, so that no test has to download it within
+// its own time limit. It retries failures, because registries fail now and then, and
+// keeps existing downloads.
 func Fetch(ctx context.Context) error {
 	for _, get := range []func(context.Context) (string, error){
 		gateway,
@@ -54,9 +54,9 @@ func insist(ctx context.Context, get func(context.Context) (string, error)) erro
 	}
 }
 
-// cached returns a folder of downloads and has it filled the first time. It
-// appears by a rename, so it is complete or absent, whoever else asks. One is
-// filled at a time: Maven's own folder is not for two at once.
+// cached returns a folder of downloads; the first call has it filled. The folder appears
+// by a rename, so every process sees it complete or not at all. One folder is filled at a
+// time, because Maven's own folder does not allow two writers.
 func cached(name string, fill func(dir string) error) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -76,7 +76,7 @@ func cached(name string, fill func(dir string) error) (string, error) {
 	}
 	defer release()
 	if _, err := os.Stat(dir); err == nil {
-		return dir, nil // another was first
+		return dir, nil // another process filled it
 	}
 	tmp, err := os.MkdirTemp(home, "download-")
 	if err != nil {
@@ -89,7 +89,7 @@ func cached(name string, fill func(dir string) error) (string, error) {
 	if err := fill(tmp); err != nil {
 		return "", err
 	}
-	if err := os.Rename(tmp, dir); err != nil && !errors.Is(err, fs.ErrExist) { // another was first, where nobody can be alone
+	if err := os.Rename(tmp, dir); err != nil && !errors.Is(err, fs.ErrExist) { // on systems without locks, another process may have filled it
 		return "", fmt.Errorf("keep %s: %w", name, err)
 	}
 	return dir, nil
@@ -130,34 +130,34 @@ func download(ctx context.Context, dir string) error {
 	return nil
 }
 
-// The CloudEvents libraries of other languages that the gateway is held
-// against.
+// The gateway is tested with these CloudEvents libraries of other languages.
 const (
 	pythonLibrary = "cloudevents==2.2.0"
 	nodeLibrary   = "cloudevents@10.0.0"
-	// onnxLibrary checks models, and has an evaluator that is slow and right.
+	// onnxLibrary checks models and has a slow, correct evaluator.
 	onnxLibrary = "onnx==1.23.2"
-	// onnxRuntime is what most people serve them with.
+	// onnxRuntime is the runtime that most people use to serve models.
 	onnxRuntime = "onnxruntime==1.31.1"
 )
 
-// Python is a python3 with arguments that finds Python's cloudevents, which it
-// gets from PyPI the first time.
+// Python runs python3 with the given arguments and Python's cloudevents, which the first
+// call downloads from PyPI.
 func Python(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	return pythonWith(ctx, args, pythonLibrary)
 }
 
-// PythonONNX is a python3 that finds ONNX's own library.
+// PythonONNX runs python3 with ONNX's own library.
 func PythonONNX(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	return pythonWith(ctx, args, onnxLibrary)
 }
 
-// PythonONNXRuntime is a python3 that finds ONNX Runtime and ONNX's own library.
+// PythonONNXRuntime runs python3 with ONNX Runtime and ONNX's own library.
 func PythonONNXRuntime(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	return pythonWith(ctx, args, onnxLibrary, onnxRuntime)
 }
 
-// pythonLibraries is the folder of some, which are got the first time.
+// pythonLibraries returns a folder with the given libraries, which the first call
+// downloads.
 func pythonLibraries(ctx context.Context, libraries ...string) (string, error) {
 	return cached("python-"+strings.Join(libraries, "-"), func(dir string) error {
 		pip := []string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", dir}
@@ -175,9 +175,9 @@ func pythonWith(ctx context.Context, args []string, libraries ...string) (*exec.
 	return cmd, nil
 }
 
-// NodeModules is a folder of modules with npm's cloudevents, which it gets from
-// npm's registry the first time. Node finds them in a folder node_modules above
-// a script, which a link may be.
+// NodeModules returns a folder with npm's cloudevents, which the first call downloads
+// from npm's registry. Node looks for modules in a folder node_modules above the script;
+// a link to this folder works too.
 func NodeModules(ctx context.Context) (string, error) {
 	dir, err := cached("node-"+nodeLibrary, func(dir string) error {
 		return install(ctx, dir, "npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", dir, nodeLibrary)
@@ -197,17 +197,17 @@ func install(ctx context.Context, dir, name string, args ...string) error {
 const (
 	clusterID = "4L6g3nShT-eMCtK--X86sw" // any 16 bytes in base64
 
-	// Brokers of tests are small and live shortly: the first compiler alone
-	// starts them faster than both.
+	// Test brokers are small and short-lived: with only the first compiler they start
+	// faster than with both.
 	heap, format = "-Xmx384m", "kafka.tools.StorageTool"
 )
 
-// Node is one broker, which is a controller too.
+// Node is one broker; each is a controller too.
 type Node struct {
 	id    int
 	dir   string
-	host  string // that it listens on
-	ports []int  // by listener
+	host  string // address that the broker listens on
+	ports []int  // ports, indexed by listener
 	proc  *process
 }
 
@@ -220,7 +220,7 @@ func (n *Node) Stop() error { return n.proc.stop() }
 // Kill ends the broker with SIGKILL.
 func (n *Node) Kill() error { return n.proc.kill() }
 
-// newNodes gives all brokers their ports, since each is told of all.
+// newNodes assigns ports to all brokers first, because each config names all brokers.
 func newNodes(dir, jars string, ports []int, o KafkaOptions) ([]*Node, error) {
 	perNode := len(ports) / o.Brokers
 	nodes := make([]*Node, o.Brokers)

@@ -17,21 +17,21 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// KafkaOptions say which Kafka to start. The zero value is one broker.
+// KafkaOptions describe the Kafka to start. The zero value is one broker.
 type KafkaOptions struct {
-	// Brokers is how many; with three, internal topics are replicated and two
-	// must be in sync.
+	// Brokers is the number of brokers. With three, internal topics are replicated and
+	// two replicas must be in sync.
 	Brokers int
-	// Host is the address of this machine on which they listen and under which
-	// clients find them; empty is loopback. The plain listener asks nobody who
-	// he is: it shall be one that only the test's own reach.
+	// Host is the address of this machine on which brokers listen and under which clients
+	// find them; empty is loopback. The plain listener requires no login: only the test's
+	// own clients should be able to reach this address.
 	Host string
-	// Secure adds listeners with TLS and SASL beside the plain one.
+	// Secure adds listeners with TLS and SASL to the plain one.
 	Secure bool
-	// Users may authenticate by PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, each a
-	// name and its password. Secure needs at least one.
+	// Users are names and passwords that may authenticate by PLAIN, SCRAM-SHA-256 and
+	// SCRAM-SHA-512. Secure needs at least one.
 	Users map[string]string
-	// Config is more of server.properties, and wins over ours.
+	// Config adds lines to server.properties and overrides ours.
 	Config map[string]string
 }
 
@@ -43,8 +43,8 @@ type Kafka struct {
 	nodes []*Node
 }
 
-// StartKafka starts Apache Kafka on free ports and waits until every
-// broker answers. The first one ever downloads it.
+// StartKafka starts Apache Kafka on free ports and waits until every broker answers. The
+// first call ever downloads Kafka.
 func StartKafka(ctx context.Context, o KafkaOptions) (*Kafka, error) {
 	if o.Brokers < 1 {
 		o.Brokers = 1
@@ -72,7 +72,7 @@ func StartKafka(ctx context.Context, o KafkaOptions) (*Kafka, error) {
 
 func (o KafkaOptions) check() error {
 	if o.Secure && len(o.Users) == 0 {
-		return errors.New("without Users nobody could log in to what Secure adds")
+		return errors.New("Secure needs Users: without them no client can log in")
 	}
 	for name, password := range o.Users {
 		if strings.ContainsAny(name+password, `=;"\ `) {
@@ -103,25 +103,26 @@ func (k *Kafka) start(ctx context.Context, jars string, o KafkaOptions) (err err
 		return err
 	}
 	if !o.Secure {
-		return nil // nobody asks who they are
+		return nil // the plain listener requires no login
 	}
 	return k.enroll(ctx, o.Users)
 }
 
-// Addr is where the plain listeners are, comma-separated.
+// Addr returns the addresses of the plain listeners, comma-separated.
 func (k *Kafka) Addr() string { return k.addr(plain) }
 
-// MutualTLSAddr is where a client must show a certificate; see ClientTLS.
+// MutualTLSAddr returns the addresses that require a client certificate; see ClientTLS.
 func (k *Kafka) MutualTLSAddr() string { return k.addr(mtls) }
 
-// SASLAddr is where users log in without TLS.
+// SASLAddr returns the addresses where users log in without TLS.
 func (k *Kafka) SASLAddr() string { return k.addr(saslPlain) }
 
-// SASLTLSAddr is where users log in over TLS; a certificate is not asked for.
+// SASLTLSAddr returns the addresses where users log in over TLS, without a client
+// certificate.
 func (k *Kafka) SASLTLSAddr() string { return k.addr(saslTLS) }
 
-// ClientTLS trusts the brokers and shows a certificate that they trust; nil
-// unless secure.
+// ClientTLS trusts the brokers and presents a certificate that they trust; nil without
+// Secure.
 func (k *Kafka) ClientTLS() *tls.Config {
 	if k.certs == nil {
 		return nil
@@ -129,17 +130,17 @@ func (k *Kafka) ClientTLS() *tls.Config {
 	return k.certs.client()
 }
 
-// ClientFiles are what ClientTLS uses, as PEM files: the CA, and a certificate
-// with its key in one file.
+// ClientFiles returns the PEM files that match ClientTLS: the CA, and a certificate with
+// its key in one file.
 func (k *Kafka) ClientFiles() (ca, pair string) {
 	return filepath.Join(k.dir, caPEM), filepath.Join(k.dir, clientPEM)
 }
 
-// Nodes are the brokers, to stop one of several.
+// Nodes returns the brokers, so that a test can stop one of them.
 func (k *Kafka) Nodes() []*Node { return k.nodes }
 
-// Restart starts every broker again on its ports and folder, stopping those
-// that run, and waits until all answer.
+// Restart stops the running brokers, starts every broker again on its ports and folder,
+// and waits until all answer.
 func (k *Kafka) Restart(ctx context.Context) error {
 	if err := k.Stop(); err != nil {
 		return err
@@ -152,7 +153,7 @@ func (k *Kafka) Restart(ctx context.Context) error {
 	return k.Ready(ctx)
 }
 
-// Ready waits until each broker that runs knows all of those.
+// Ready waits until each running broker knows all running brokers.
 func (k *Kafka) Ready(ctx context.Context) error {
 	want := 0
 	for _, n := range k.nodes {
@@ -177,7 +178,7 @@ func (k *Kafka) Stop() error { return k.each((*Node).Stop) }
 // Kill ends every broker with SIGKILL.
 func (k *Kafka) Kill() error { return k.each((*Node).Kill) }
 
-// Close ends every broker and removes what they wrote.
+// Close ends every broker and removes its files.
 func (k *Kafka) Close() error { return errors.Join(k.Kill(), k.ports.release(), os.RemoveAll(k.dir)) }
 
 func (k *Kafka) each(do func(*Node) error) error {
@@ -198,7 +199,7 @@ func (k *Kafka) addr(l int) string {
 	return strings.Join(all, ",")
 }
 
-// knows is nil if the broker sees so many of them.
+// knows returns nil if the broker sees the wanted number of brokers.
 func (n *Node) knows(ctx context.Context, want int) error {
 	t := &kafka.Transport{DialTimeout: time.Second}
 	defer t.CloseIdleConnections()
@@ -233,8 +234,8 @@ var names = [...]string{plain: "PLAIN", controller: "CONTROLLER", mtls: "MTLS", 
 
 var protocols = [...]string{plain: "PLAINTEXT", controller: "PLAINTEXT", mtls: "SSL", saslPlain: "SASL_PLAINTEXT", saslTLS: "SASL_SSL"}
 
-// config is what a broker of tests needs besides Kafka's defaults: few
-// partitions of internal topics, and no waiting for further group members.
+// config returns the settings of a test broker that differ from Kafka's defaults: few
+// partitions of internal topics, and no wait for further group members.
 func (n *Node) config(dir string, all []*Node, o KafkaOptions) map[string]string {
 	replicas := strconv.Itoa(min(3, len(all)))
 	inSync := strconv.Itoa(min(2, len(all)))

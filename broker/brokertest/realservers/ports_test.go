@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Ports that were chosen are nobody else's to choose, before their server is there.
+// Once ports are chosen no other test chooses them, even before their server runs.
 func TestPortsAreChosenOnce(t *testing.T) {
 	const each, takers = 15, 40
 	seen := map[int]bool{}

@@ -21,18 +21,18 @@ const (
 	tailBytes  = 2000
 )
 
-// process is a server that we started. It can be started again after its end.
+// process is a server that we started. It can be started again after it ended.
 type process struct {
 	args []string
-	dir  string // its working folder
-	log  string // file that its output is appended to
+	dir  string // working folder
+	log  string // file to which its output is appended
 
 	cmd   *exec.Cmd
 	ended chan struct{}
 }
 
-// start starts the process from a thread that lives as long as it does: where
-// the kernel can end a child with its parent, the parent is that thread.
+// start starts the process from a thread that lives as long as the process. Where the
+// kernel can end a child with its parent, the parent is that thread.
 func (p *process) start() error {
 	if p.running() {
 		return fmt.Errorf("start %s: it is running, as process %d", p.args[0], p.cmd.Process.Pid)
@@ -52,9 +52,9 @@ func (p *process) start() error {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is in its log
+			_ = cmd.Wait() // the log says how the process ended
 		}
-		_ = out.Close() // written by the child alone
+		_ = out.Close() // only the child writes to it
 	}()
 	if err := <-started; err != nil {
 		return fmt.Errorf("start %s: %w; run .ci/real-servers-install", p.args[0], err)
@@ -75,7 +75,7 @@ func (p *process) running() bool {
 	}
 }
 
-// stop asks the process to end and waits; it kills one that does not.
+// stop asks the process to end and waits; if it does not end, stop kills it.
 func (p *process) stop() error {
 	if !p.running() {
 		return nil
@@ -103,8 +103,8 @@ func (p *process) kill() error {
 	return nil
 }
 
-// until asks again and again until there is no error, the process has ended or
-// the context is done.
+// until calls ask repeatedly until it returns no error, the process has ended or the
+// context is done.
 func (p *process) until(ctx context.Context, ask func(context.Context) error) error {
 	t := time.NewTicker(askEvery)
 	defer t.Stop()
@@ -123,7 +123,7 @@ func (p *process) until(ctx context.Context, ask func(context.Context) error) er
 	}
 }
 
-// tail is the end of the log.
+// tail returns the end of the log.
 func (p *process) tail() string {
 	b, err := os.ReadFile(p.log)
 	if err != nil {
@@ -132,23 +132,23 @@ func (p *process) tail() string {
 	return string(bytes.TrimSpace(b[max(0, len(b)-tailBytes):]))
 }
 
-// Ports below those that kernels give to outgoing connections: a server that
-// is down for a restart finds its port free again. They are given out in blocks.
-// Whoever has a block listens at its first port, so that of two test programs
-// beside each other none chooses what the other has chosen, and is yet to use.
+// These ports are below those that kernels give to outgoing connections, so a server
+// finds its port free again after a restart. Ports are allocated in blocks. The owner of
+// a block listens on its first port, so two test programs never choose the same ports,
+// even before they use them.
 const (
 	firstPort = 20000
 	blocks    = 750
 	blockSize = 16
 )
 
-// ports are some of a block, for as long as it is held.
+// ports are some ports of a block that is held until release.
 type ports struct {
 	all  []int
 	held net.Listener
 }
 
-// takePorts takes n ports of an address of this machine that nobody listens on.
+// takePorts reserves n ports of an address of this machine that are not in use.
 func takePorts(host string, n int) (*ports, error) {
 	if n >= blockSize {
 		return nil, fmt.Errorf("find free ports: %d are more than a block has", n)
@@ -178,7 +178,7 @@ func free(host string, port int) bool {
 	return err == nil && l.Close() == nil
 }
 
-// release lets others have the block. Nobody has nothing to release.
+// release frees the block. A nil receiver is allowed.
 func (p *ports) release() error {
 	if p == nil {
 		return nil
@@ -186,7 +186,7 @@ func (p *ports) release() error {
 	return p.held.Close()
 }
 
-// loopback is where servers listen unless a test says otherwise.
+// loopback is the default address of servers.
 const loopback = "127.0.0.1"
 
 func at(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }

@@ -75,8 +75,8 @@ func TestRealSecureListeners(t *testing.T) {
 	}
 }
 
-// mechanisms are of kafka-go: Debian 12's librdkafka repeats a nonce in SCRAM
-// that Kafka 4 insists on (fixed in librdkafka 2.6.1).
+// mechanisms come from kafka-go: Debian 12's librdkafka reuses a nonce in SCRAM, which
+// Kafka 4 refuses (fixed in librdkafka 2.6.1).
 func mechanisms(t *testing.T, password string) map[string]sasl.Mechanism {
 	t.Helper()
 	short, err := scram.Mechanism(scram.SHA256, "ada", password)
@@ -102,7 +102,7 @@ func TestRealRedisAnswers(t *testing.T) {
 	must(t, c.Ping(ctx).Err())
 }
 
-// Pods do not reach the loopback of the machine that their sandbox is on.
+// Pods cannot reach the loopback of the machine on which their sandbox runs.
 func TestRealServersOnAnotherAddress(t *testing.T) {
 	ctx := limit(t)
 	const host = "127.0.0.2"
@@ -155,7 +155,7 @@ func kcat(t *testing.T, in string, args ...string) string {
 }
 
 func kcatTry(t *testing.T, in string, args ...string) (string, error) {
-	// It waits 5 s for a broker's answer unless it is told otherwise.
+	// By default kcat waits 5 s for a broker's answer.
 	cmd := exec.CommandContext(limit(t), "kcat", append([]string{"-m", "120"}, args...)...)
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errs

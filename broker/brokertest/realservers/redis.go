@@ -13,7 +13,7 @@ import (
 	"strconv"
 )
 
-// Redis is a running redis-server, without persistence: ours may be flushed at
+// Redis is a running redis-server without persistence: Tidemill's Redis may be flushed at
 // any moment, so a restarted one is empty.
 type Redis struct {
 	dir, addr string
@@ -25,9 +25,9 @@ type Redis struct {
 // answers.
 func StartRedis(ctx context.Context) (*Redis, error) { return StartRedisOn(ctx, loopback) }
 
-// StartRedisOn does so on another address of this machine, for those who cannot
-// reach its loopback, such as the pods of a sandbox. It asks for no password:
-// the address shall be one that only they reach.
+// StartRedisOn is StartRedis on another address of this machine, for clients that cannot
+// reach its loopback, such as the pods of a sandbox. It requires no password, so only
+// those clients should be able to reach the address.
 func StartRedisOn(ctx context.Context, host string) (*Redis, error) {
 	ports, err := takePorts(host, 1)
 	if err != nil {
@@ -46,10 +46,10 @@ func StartRedisOn(ctx context.Context, host string) (*Redis, error) {
 	return r, nil
 }
 
-// Addr is where it listens.
+// Addr returns the address of the server.
 func (r *Redis) Addr() string { return r.addr }
 
-// Restart starts it again, on the same port, and stops it first if it runs.
+// Restart stops the server if it runs and starts it again on the same port.
 func (r *Redis) Restart(ctx context.Context) error {
 	if err := r.proc.stop(); err != nil {
 		return err
@@ -60,13 +60,13 @@ func (r *Redis) Restart(ctx context.Context) error {
 	return r.proc.until(ctx, r.ping)
 }
 
-// Stop ends it in order.
+// Stop ends the server in the normal way.
 func (r *Redis) Stop() error { return r.proc.stop() }
 
-// Kill ends it with SIGKILL.
+// Kill ends the server with SIGKILL.
 func (r *Redis) Kill() error { return r.proc.kill() }
 
-// Close ends it and removes what it wrote.
+// Close ends the server and removes its files.
 func (r *Redis) Close() error {
 	return errors.Join(r.proc.stop(), r.ports.release(), os.RemoveAll(r.dir))
 }
@@ -87,10 +87,10 @@ func (r *Redis) ping(ctx context.Context) error {
 	return err
 }
 
-// versityGateway is a server that speaks S3 over a folder, and that people run.
+// versityGateway is an S3 server over a folder that is used in production.
 const versityGateway = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 
-// The key that S3's clients have to sign with.
+// S3 clients must sign their requests with this key.
 const (
 	S3AccessKey = "tidemill"
 	S3SecretKey = "tidemill-secret"
@@ -103,11 +103,11 @@ type S3 struct {
 	proc      *process
 }
 
-// StartS3 starts one on a free loopback port and waits until it answers. The
-// first one ever builds it from the Go module proxy.
+// StartS3 starts the server on a free loopback port and waits until it answers. The first
+// call ever builds it from the Go module proxy.
 func StartS3(ctx context.Context) (*S3, error) { return StartS3On(ctx, loopback) }
 
-// gateway is the folder of the program, which is built the first time.
+// gateway returns the folder of the program, which the first call builds.
 func gateway(ctx context.Context) (string, error) {
 	return cached("versitygw-v1.8.0", func(dir string) error {
 		cmd := exec.CommandContext(ctx, "go", "install", versityGateway)
@@ -119,7 +119,7 @@ func gateway(ctx context.Context) (string, error) {
 	})
 }
 
-// StartS3On does so on another address of this machine.
+// StartS3On is StartS3 on another address of this machine.
 func StartS3On(ctx context.Context, host string) (*S3, error) {
 	bin, err := gateway(ctx)
 	if err != nil {
@@ -158,7 +158,7 @@ func (s *S3) start(ctx context.Context) error {
 	})
 }
 
-// Bucket makes an empty bucket and is its URL, for gocloud.dev/blob.
+// Bucket makes an empty bucket and returns its URL for gocloud.dev/blob.
 func (s *S3) Bucket(name string) (string, error) {
 	if err := os.Mkdir(s.Folder(name), 0o700); err != nil {
 		return "", fmt.Errorf("make bucket %s: %w", name, err)
@@ -167,9 +167,9 @@ func (s *S3) Bucket(name string) (string, error) {
 	return "s3://" + name + "?" + query.Encode(), nil
 }
 
-// Folder is where a bucket's objects lie, each under its key, for those who wait
-// for one.
+// Folder returns the folder that stores a bucket's objects, one file per key, for tests
+// that wait for an object.
 func (s *S3) Folder(bucket string) string { return filepath.Join(s.dir, "buckets", bucket) }
 
-// Close ends it and removes what it kept.
+// Close ends the server and removes its files.
 func (s *S3) Close() error { return errors.Join(s.proc.stop(), s.ports.release(), os.RemoveAll(s.dir)) }

@@ -26,11 +26,11 @@ import (
 	"github.com/segmentio/kafka-go/sasl/scram"
 )
 
-// iterations is the least that Kafka takes.
+// iterations is the least number that Kafka accepts.
 const iterations = 4096
 
-// enroll gives the users their SCRAM credentials and waits until every broker
-// lets them in; they outlive restarts.
+// enroll gives the users their SCRAM credentials and waits until every broker accepts
+// them. The credentials survive restarts.
 func (k *Kafka) enroll(ctx context.Context, users map[string]string) error {
 	for mechanism, h := range map[kafka.ScramMechanism]func() hash.Hash{
 		kafka.ScramMechanismSha256: sha256.New, kafka.ScramMechanismSha512: sha512.New} {
@@ -46,7 +46,8 @@ func (k *Kafka) enroll(ctx context.Context, users map[string]string) error {
 	return nil
 }
 
-// enrollBy goes by one mechanism: Kafka takes a user once in a request.
+// enrollBy adds the users' credentials of one mechanism: Kafka accepts a user once per
+// request.
 func (k *Kafka) enrollBy(ctx context.Context, m kafka.ScramMechanism, h func() hash.Hash, users map[string]string) error {
 	req := &kafka.AlterUserScramCredentialsRequest{}
 	for name, password := range users {
@@ -77,8 +78,8 @@ func credential(name, password string, m kafka.ScramMechanism, h func() hash.Has
 		Salt: salt, SaltedPassword: salted}, err
 }
 
-// letsIn is nil if each user can log in by SCRAM. A broker that can describe its
-// users may not have told those who let them in.
+// letsIn returns nil if each user can log in by SCRAM. A broker may describe its users
+// before its login code knows them.
 func (n *Node) letsIn(ctx context.Context, users map[string]string) error {
 	for name, password := range users {
 		for _, hash := range []scram.Algorithm{scram.SHA256, scram.SHA512} {
@@ -103,17 +104,17 @@ func (n *Node) login(ctx context.Context, m sasl.Mechanism) error {
 }
 
 const (
-	caPEM     = "ca.pem"     // what brokers trust
-	brokerPEM = "broker.pem" // a broker's key and certificate
-	clientPEM = "client.pem" // a client's, for kcat
+	caPEM     = "ca.pem"     // CA that brokers trust
+	brokerPEM = "broker.pem" // key and certificate of a broker
+	clientPEM = "client.pem" // key and certificate of a client, for kcat
 )
 
-// certs are made anew for each start and trusted by nobody else.
+// certs are new for each start; only this Kafka trusts them.
 type certs struct {
 	ca     *x509.Certificate
 	key    crypto.Signer
-	holder tls.Certificate // the client's
-	host   net.IP          // that brokers listen on
+	holder tls.Certificate // certificate of the client
+	host   net.IP          // address that brokers listen on
 }
 
 func newCerts(dir, host string) (*certs, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/produce"
 )
 
-// oracleAnswer is what a broker that is kafka-go would answer.
+// oracleAnswer encodes a broker's answer with kafka-go.
 func oracleAnswer(t testing.TB, version int16, msg protocol.Message) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -29,7 +29,7 @@ func oracleAnswer(t testing.TB, version int16, msg protocol.Message) []byte {
 	return answer
 }
 
-// cutAnywhere sees to it that an answer that ends early is an error.
+// cutAnywhere checks that an answer cut at any byte is an error.
 func cutAnywhere(t *testing.T, answer []byte, read func([]byte) error) {
 	t.Helper()
 	for n := range answer {
@@ -141,8 +141,8 @@ func TestReadMetadata(t *testing.T) {
 	})
 }
 
-// Partitions are addressed by their place, so a hole would send a key's events
-// to its neighbour.
+// A topic's partitions are indexed by their position, so a missing one would send a key's
+// events to the wrong partition.
 func TestMetadataWithHolesIsNotSettled(t *testing.T) {
 	for _, indexes := range [][]int32{{1}, {0, 2}, {0, 1, 1}, {-1, 0}, {-1 << 31, 1<<31 - 1}} {
 		got, err := ReadMetadata(metadataAnswer(t, indexes...))
@@ -171,17 +171,17 @@ func TestReadOffsets(t *testing.T) {
 	})
 }
 
-// offsetFetchAnswer is by hand, from the protocol's description.
+// offsetFetchAnswer is written by hand from the protocol's description.
 func offsetFetchAnswer(t testing.TB) []byte {
 	answer, err := hex.DecodeString(strings.ReplaceAll("00"+ // no tags in the head
-		"00000000"+ // throttled for
+		"00000000"+ // throttle time
 		"03"+ // two topics
 		"02 61 03"+ // a, two partitions
 		"00000001 0000010000000000 00000003 03 6d64 0000"+"00"+
 		"00000002 ffffffffffffffff ffffffff 00 0058"+"01 05 02 abcd"+ // null metadata, a tag
 		"00"+
 		"02 62 02 00000300 0000000000000004 ffffffff 01 0000 00"+"00"+ // empty metadata
-		"0010 00", " ", "")) // the answer's error, no tags
+		"0010 00", " ", "")) // error of the answer, no tags
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,16 +9,16 @@ import (
 	"math"
 )
 
-// Header is one header of a record. On the read path both sides point into the
-// fetched bytes.
+// Header is one header of a record. On the read path both fields point into the fetched
+// bytes.
 type Header struct {
 	Key   string `json:"key"`
 	Value []byte `json:"value"`
 }
 
-// Record is one record of a batch. A nil Key or Value is Kafka's null, an
-// empty one is zero bytes. On the read path everything points into the fetched
-// bytes and is valid as long as they are.
+// Record is one record of a batch. A nil Key or Value is Kafka's null; an empty one has
+// zero bytes. On the read path all fields point into the fetched bytes and are valid as
+// long as those.
 type Record struct {
 	Offset  int64
 	Time    int64 // milliseconds since 1970
@@ -27,7 +27,7 @@ type Record struct {
 	Headers []Header
 }
 
-// Batch is the head of a v2 batch and its records, still undecoded.
+// Batch is the head of a v2 batch and its records, not yet decoded.
 type Batch struct {
 	BaseOffset int64
 	LastOffset int64
@@ -46,10 +46,10 @@ type Batch struct {
 	body       []byte
 }
 
-// CorruptError says which bytes of a log could not be read and why.
+// CorruptError says which part of a log could not be read and why.
 type CorruptError struct {
-	BaseOffset int64 // of the batch
-	LastOffset int64 // -1 where the head itself is unreadable
+	BaseOffset int64 // base offset of the batch
+	LastOffset int64 // last offset; -1 if the head itself is unreadable
 	Err        error
 }
 
@@ -61,14 +61,14 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 
 const appendTimeFlag = 0x08
 
-// maxHeaders bounds what a record costs beyond its bytes: a header is two of
-// them on the wire and forty in memory.
+// maxHeaders bounds a record's memory: a header takes two bytes on the wire and forty in
+// memory.
 const maxHeaders = 1 << 17
 
-// NextBatch reads the first batch of a fetched record set and returns what is
-// behind it. A set may end in the middle of a batch, because brokers cut at a
-// size: then ok is false and err nil. The magic is looked at first, because
-// what older formats wrote may be shorter than our head.
+// NextBatch reads the first batch of a fetched record set and returns the bytes after it.
+// A set may end in the middle of a batch, because brokers cut at a size: then ok is false
+// and err nil. The magic byte is checked first, because batches of older formats may be
+// shorter than our head.
 func NextBatch(set []byte) (b Batch, rest []byte, ok bool, err error) {
 	if len(set) <= magicAt {
 		return b, nil, false, nil
@@ -98,8 +98,8 @@ func NextBatch(set []byte) (b Batch, rest []byte, ok bool, err error) {
 	return b, rest, true, nil
 }
 
-// check refuses a head that is whole and makes no sense. Its offsets are not
-// under the checksum, because the broker assigns them.
+// check refuses a complete head with impossible values. The checksum does not cover its
+// offsets, because the broker assigns them.
 func (b *Batch) check() error {
 	switch {
 	case b.BaseOffset < 0 || b.LastOffset < b.BaseOffset || b.LastOffset == math.MaxInt64:
@@ -110,10 +110,10 @@ func (b *Batch) check() error {
 	return nil
 }
 
-// likelyEnd is the last offset of a batch whose checksum fails, or -1. No
-// number in it can be trusted alone, and one too large would make a reader
-// jump over good events: two of three must agree, the last offset, the number
-// of records and where the next batch begins.
+// likelyEnd returns the last offset of a batch whose checksum fails; -1 if it is unknown.
+// Any single number may be wrong, and one too large would make a reader skip good events.
+// So two of three must agree: the last offset, the number of records, and the base offset
+// of the next batch.
 func (b *Batch) likelyEnd(rest []byte) int64 {
 	span, count, gap := b.LastOffset-b.BaseOffset+1, int64(b.Count), int64(0)
 	if len(rest) > magicAt && rest[magicAt] == 2 {
@@ -148,20 +148,20 @@ func (b *Batch) read(set []byte) {
 	b.body = set[bodyAt:]
 }
 
-// Records iterates over a batch. Its memory is reused from batch to batch, so
-// one that was unpacked is valid only until the next Open with the same
-// scratch.
+// Records iterates over a batch. Its memory is reused, so an unpacked batch is valid only
+// until the next Open with the same scratch.
 type Records struct {
 	batch Batch
 	c     cursor
 	left  int32
-	last  int64 // offset
+	last  int64 // offset of the last record
 	err   error
 }
 
-// Open begins to read a batch. A compressed one is unpacked into scratch, which
-// is returned grown, but not if unpacking fails: what a hostile batch made it
-// grow to is not kept. An uncompressed one is read where it lies.
+// Open begins to read a batch. A compressed batch is unpacked into scratch, which is
+// returned, possibly larger. If unpacking fails, the original scratch is returned, so
+// that a hostile batch does not take memory permanently. An uncompressed batch is read in
+// place.
 func (r *Records) Open(b Batch, scratch []byte) ([]byte, error) {
 	*r = Records{batch: b, left: b.Count, last: b.BaseOffset - 1, c: cursor{b: b.body}}
 	if b.Codec == None || len(b.body) == 0 {
@@ -176,8 +176,8 @@ func (r *Records) Open(b Batch, scratch []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// Next reads the next record into rec, whose Headers are reused. It is false
-// at the end of the batch or at an error, which Err tells.
+// Next reads the next record into rec, whose Headers are reused. It returns false at the
+// end of the batch or after an error; see Err.
 func (r *Records) Next(rec *Record) bool {
 	if r.left <= 0 {
 		r.end()
@@ -191,8 +191,7 @@ func (r *Records) Next(rec *Record) bool {
 	return true
 }
 
-// end looks for records that the head did not count: passed over in silence,
-// they would be lost.
+// end checks for records that the head did not count: skipping them would lose them.
 func (r *Records) end() {
 	if n := len(r.c.b); n > 0 && r.err == nil {
 		r.err = r.corrupt(fmt.Errorf("%d bytes follow the last of %d records", n, r.batch.Count))
@@ -200,7 +199,7 @@ func (r *Records) end() {
 	}
 }
 
-// Err is why Next ended, unless all records were read and nothing else.
+// Err returns why Next ended; nil if all records were read and no bytes are left.
 func (r *Records) Err() error { return r.err }
 
 func (r *Records) corrupt(err error) error {
@@ -239,8 +238,8 @@ func (r *Records) next(rec *Record) error {
 	return nil
 }
 
-// headers reads n headers. Nearly all names and values are shorter than 64
-// bytes: that case is read in this loop, in registers, the others by cursor.
+// headers reads n headers. Nearly all names and values are shorter than 64 bytes: the
+// loop reads those in registers, and the cursor reads the others.
 func (c *cursor) headers(dst []Header, n int64) []Header {
 	b := c.b
 	for ; n > 0; n-- {
@@ -260,12 +259,12 @@ func (c *cursor) headers(dst []Header, n int64) []Header {
 	return dst
 }
 
-// notShort are the bits of a length's first byte that say that it is negative
-// or longer than this byte.
+// notShort are the bits of a length's first byte that mark it as negative or longer than
+// one byte.
 const notShort = 0x81
 
-// shortHeader finds where a header's value and where the header ends, if both
-// of its lengths are one byte; else end is zero.
+// shortHeader returns where a header's value begins and where the header ends, if both of
+// its lengths are one byte; otherwise end is zero.
 func shortHeader(b []byte) (value, end int) {
 	if len(b) < 2 || b[0]&notShort != 0 {
 		return 0, 0
@@ -282,10 +281,10 @@ func shortHeader(b []byte) (value, end int) {
 
 const abortMarker = 0
 
-// Committed reads a control batch: false if its marker aborts its producer's
-// transaction. Markers of kinds yet unknown abort nothing, and nor does a batch
-// without one: compaction leaves the last batch of a producer standing empty,
-// for the sake of its sequence number.
+// Committed reads a control batch: it returns false if the marker aborts the producer's
+// transaction. Markers of unknown kinds abort nothing. A batch without a marker aborts
+// nothing either: compaction keeps an empty last batch of a producer for its sequence
+// number.
 func (b Batch) Committed() (bool, error) {
 	if b.Count == 0 && len(b.body) == 0 {
 		return true, nil

@@ -45,7 +45,7 @@ func TestBuilderIsReused(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.Stamp(nobody)
-		b.Stamp(Identity{Producer: 5}) // a retry as somebody else
+		b.Stamp(Identity{Producer: 5}) // a retry under another identity
 		got, _, err := readSet(b.Bytes())
 		if err != nil {
 			t.Fatal(err)
@@ -111,7 +111,7 @@ func TestAppendTimeIsEveryRecordsTime(t *testing.T) {
 	same(t, got, want)
 }
 
-// A set that ends anywhere yields the batches that are whole and no error.
+// A set cut at any byte yields the complete batches and no error.
 func TestSetIsCutAnywhere(t *testing.T) {
 	records := []Record{{Time: 1, Key: []byte("a"), Value: []byte("b")}, {Time: 2, Headers: []Header{{"h", []byte("v")}}}}
 	one := sealed(t, None, nobody, records...)
@@ -130,7 +130,7 @@ func TestSetIsCutAnywhere(t *testing.T) {
 	}
 }
 
-// A body that ends anywhere, under a good checksum, is an error.
+// A body cut at any byte is an error even with a correct checksum.
 func TestBodyIsCutAnywhere(t *testing.T) {
 	batch := sealed(t, None, nobody, Record{Key: []byte("a"), Value: []byte("b"), Headers: []Header{{"h", []byte("v")}}}, Record{Value: []byte("c")})
 	for n := bodyAt; n < len(batch); n++ {
@@ -144,7 +144,7 @@ func TestBodyIsCutAnywhere(t *testing.T) {
 func TestCompactedBatch(t *testing.T) {
 	batch := edited(sealed(t, None, nobody, Record{Time: 5, Key: []byte("k")}), func(b []byte) {
 		binary.BigEndian.PutUint32(b[lastDeltaAt:], 9)
-		b[bodyAt+3] = 2 * 4 // the record's place
+		b[bodyAt+3] = 2 * 4 // the record's offset in the batch
 	})
 	got, _, err := readSet(at(batch, 100))
 	if err != nil {
@@ -179,7 +179,7 @@ func TestMarkers(t *testing.T) {
 		{[]byte{0, 0, 0, 0}, false, false},
 		{[]byte{0, 0, 0, 1}, true, false},
 		{[]byte{0, 9, 0, 1}, true, false},
-		{[]byte{0, 0, 0, 5}, true, false}, // of a kind that is none of ours
+		{[]byte{0, 0, 0, 5}, true, false}, // a marker of a kind that we do not know
 		{[]byte{0, 0, 0}, false, true},
 		{nil, false, true},
 	} {
@@ -202,8 +202,8 @@ func TestMarkers(t *testing.T) {
 	}
 }
 
-// A changed byte is told, or is where the checksum does not reach and changes
-// nothing but the offsets. What is told never makes a reader jump too far.
+// A changed byte is detected, unless the checksum does not cover it; then only offsets
+// change. The reported end never makes a reader skip too far.
 func TestAnyChangedByteIsTold(t *testing.T) {
 	records := assorted()[:4]
 	for _, codec := range []Codec{None, Zstd} {
@@ -227,10 +227,10 @@ func checkChanged(set []byte, i int, records []Record) error {
 		return checkCorrupt(err, i)
 	}
 	if inLength := i >= lengthAt && i < lengthAt+4; !ok && inLength {
-		return nil // taken for a cut set
+		return nil // looks like a cut set
 	}
 	if inEpoch := i >= lengthAt+4 && i < magicAt; !ok || i >= lengthAt && !inEpoch {
-		return fmt.Errorf("not told (ok %v)", ok)
+		return fmt.Errorf("not detected (ok %v)", ok)
 	}
 	got, err := readBatch(b)
 	if err == nil && len(got) != len(records) {
@@ -250,7 +250,7 @@ func checkCorrupt(err error, i int) error {
 		return err
 	}
 	if i >= lengthAt && c.LastOffset != -1 && c.LastOffset != 103 {
-		return fmt.Errorf("said to end at %d: %w", c.LastOffset, err)
+		return fmt.Errorf("reported to end at %d: %w", c.LastOffset, err)
 	}
 	if i >= bodyAt && c.LastOffset != 103 {
 		return fmt.Errorf("end is not known: %w", err)
@@ -262,7 +262,7 @@ func TestEndOfABrokenBatchNeedsTwoWitnesses(t *testing.T) {
 	one := sealed(t, None, nobody, Record{}, Record{}, Record{})
 	for name, c := range map[string]struct {
 		count, delta int32
-		next         int64 // where the next batch begins; -1 for none
+		next         int64 // base offset of the next batch; -1 for none
 		want         int64
 	}{
 		"nothing disagrees":         {3, 2, 103, 102},

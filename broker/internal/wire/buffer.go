@@ -9,11 +9,11 @@ import (
 	"unsafe"
 )
 
-// ErrShort says that bytes ended before what they announced.
+// ErrShort says that there are fewer bytes than a field needs.
 var ErrShort = errors.New("bytes end in the middle of a field")
 
-// cursor reads big-endian fields from bytes it does not own. The first error
-// sticks, so a parser checks once, at its end.
+// cursor reads big-endian fields from bytes that it does not own. It keeps its first
+// error, so a parser checks once, at its end.
 type cursor struct {
 	b   []byte
 	err error
@@ -64,7 +64,7 @@ func (c *cursor) int64() int64 {
 	return 0
 }
 
-// string copies, because what it reads (topics, messages) outlives the frame.
+// string copies the bytes, because topics and messages outlive the frame.
 func (c *cursor) string() string {
 	n := c.int16()
 	if n < 0 {
@@ -81,7 +81,7 @@ func (c *cursor) compactString() string {
 	return string(c.take(int(min(n-1, 1<<30))))
 }
 
-// bytes points into the frame; nil for Kafka's null.
+// bytes returns a part of the frame without copying; nil for Kafka's null.
 func (c *cursor) bytes() []byte {
 	n := c.int32()
 	if n < 0 {
@@ -90,8 +90,8 @@ func (c *cursor) bytes() []byte {
 	return c.take(int(n))
 }
 
-// count reads an array's length and refuses one that cannot fit in what is
-// left, so that a hostile length allocates nothing.
+// count reads an array's length and refuses one that cannot fit in the remaining bytes,
+// so that a hostile length allocates nothing.
 func (c *cursor) count(elementSize int) int {
 	return c.checkCount(int(c.int32()), elementSize)
 }
@@ -133,7 +133,7 @@ func (c *cursor) uvarint() uint64 {
 	return v
 }
 
-// varint reads a zigzag number. Nearly all in a batch fit into one byte or two.
+// varint reads a zigzag number. Nearly all numbers in a batch take one or two bytes.
 func (c *cursor) varint() int64 {
 	b := c.b
 	switch {
@@ -179,7 +179,7 @@ func (c *cursor) skipTags() {
 	}
 }
 
-// text views bytes as a string without copying; valid as long as they are.
+// text returns bytes as a string without copying; it is valid as long as the bytes.
 func text(b []byte) string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
@@ -228,8 +228,8 @@ func varbytesSize(v []byte) int {
 	return varintSize(len(v)) + len(v)
 }
 
-// The layout of a v2 batch's head. Everything before bodyAt is in the clear;
-// the records behind it may be compressed.
+// The layout of a v2 batch's head. The bytes before bodyAt are never compressed; the
+// records after it may be.
 const (
 	lengthAt     = 8
 	magicAt      = 16
@@ -244,7 +244,7 @@ const (
 	countAt      = 57
 	bodyAt       = 61
 
-	// BatchOverhead is what a batch costs beside its records.
+	// BatchOverhead is the size of a batch without its records.
 	BatchOverhead = bodyAt
 )
 
@@ -256,9 +256,9 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Builder encodes records into one v2 batch. It is filled with Append, closed
-// with Seal and stamped with who sends it; a retry stamps again. Its memory is
-// kept over Reset, so a record costs no allocation.
+// Builder encodes records into one v2 batch: call Append for each record, then Seal, then
+// Stamp with the sender's identity. A retry calls Stamp again. Reset keeps the memory, so
+// a record costs no allocation.
 type Builder struct {
 	plain  []byte
 	packed []byte
@@ -277,19 +277,19 @@ func (b *Builder) Reset() {
 	b.count = 0
 }
 
-// Len is how many records the batch holds.
+// Len returns the number of records in the batch.
 func (b *Builder) Len() int { return b.count }
 
-// Size is the batch's size before compression.
+// Size returns the batch's size before compression.
 func (b *Builder) Size() int { return max(len(b.plain), bodyAt) }
 
-// RecordSize is at most what a record would add to a batch's size.
+// RecordSize returns an upper bound of the bytes that a record adds to a batch.
 func RecordSize(r *Record) int {
 	n := 1 + 10 + 5 + contentSize(r)
 	return n + varintSize(n)
 }
 
-// contentSize is the part of a record's size that does not depend on its place.
+// contentSize returns the part of a record's size that does not depend on its position.
 func contentSize(r *Record) int {
 	n := varbytesSize(r.Key) + varbytesSize(r.Value) + varintSize(len(r.Headers))
 	for i := range r.Headers {
@@ -299,16 +299,16 @@ func contentSize(r *Record) int {
 	return n
 }
 
-// grow makes room for n more bytes and doubles where append would add a
-// quarter: a batch that fills up is then copied twice on its way, not four
-// times, and its fields are appended without another look at its size.
+// grow makes room for n more bytes. It doubles the memory, while append would add a
+// quarter: a batch that fills up is then copied twice, not four times, and appending its
+// fields needs no further growth.
 func (b *Builder) grow(n int) {
 	if cap(b.plain)-len(b.plain) < n {
 		b.plain = slices.Grow(b.plain, max(n, cap(b.plain)))
 	}
 }
 
-// Append adds a record. Its Offset is ignored: the log gives it one.
+// Append adds a record. It ignores the record's Offset, which the log assigns.
 func (b *Builder) Append(r *Record) {
 	if b.count == 0 {
 		b.plain = append(b.plain[:0], make([]byte, bodyAt)...)
@@ -351,7 +351,7 @@ func (b *Builder) Seal(codec Codec) error {
 	return nil
 }
 
-// Identity is who sends a batch and as which in their order. Without an
+// Identity is the sender of a batch and the batch's number in its sequence. Without an
 // idempotent producer all three numbers are -1.
 type Identity struct {
 	Producer      int64
@@ -360,8 +360,8 @@ type Identity struct {
 	Transactional bool
 }
 
-// Stamp writes the sealed batch's head and checksum. Nobody may be reading the
-// batch's Bytes while it is stamped.
+// Stamp writes the sealed batch's head and checksum. The batch's Bytes must not be in use
+// meanwhile.
 func (b *Builder) Stamp(id Identity) {
 	h, be := b.sealed, binary.BigEndian
 	attributes := uint16(b.codec)
@@ -383,5 +383,5 @@ func (b *Builder) Stamp(id Identity) {
 	be.PutUint32(h[crcAt:], crc32.Checksum(h[attributesAt:], castagnoli))
 }
 
-// Bytes is the sealed and stamped batch, valid until Reset or Stamp.
+// Bytes returns the sealed and stamped batch, valid until Reset or Stamp.
 func (b *Builder) Bytes() []byte { return b.sealed }

@@ -13,8 +13,8 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// Codec is how a batch's records are compressed. All five are read; None, LZ4
-// and Zstd are written.
+// Codec is the compression of a batch's records. We read all five codecs, and write None,
+// LZ4 and Zstd.
 type Codec int8
 
 // The codecs, by their number on the wire.
@@ -42,11 +42,11 @@ func (c Codec) String() string {
 	return fmt.Sprintf("codec %d", int8(c))
 }
 
-// maxUnpacked bounds what a batch may grow to, so that a small hostile batch
-// cannot fill the memory.
+// maxUnpacked bounds the unpacked size of a batch, so that a small hostile batch cannot
+// fill the memory.
 const maxUnpacked = 64 << 20
 
-// ErrTooLarge says that a batch would unpack to more than is allowed.
+// ErrTooLarge says that a batch would unpack to more than maxUnpacked.
 var ErrTooLarge = fmt.Errorf("batch unpacks to more than %d MiB", maxUnpacked>>20)
 
 var (
@@ -108,8 +108,8 @@ func (c Codec) decompress(dst, packed []byte) ([]byte, error) {
 	return dst, fmt.Errorf("unknown %s", c)
 }
 
-// readBounded reads into dst's memory, which doubles as bytes arrive and never
-// outgrows the bound, so a lie about a size costs nothing.
+// readBounded reads into dst's memory, which doubles as bytes arrive and never exceeds
+// the bound, so a wrong size costs nothing.
 func readBounded(dst []byte, r io.Reader) ([]byte, error) {
 	dst = dst[:0]
 	for {
@@ -137,7 +137,7 @@ func resize(b []byte, size int) []byte {
 	return grown
 }
 
-// endOf reads on where nothing more may come.
+// endOf checks that the reader is at its end.
 func endOf(r io.Reader) error {
 	var one [1]byte
 	switch _, err := io.ReadFull(r, one[:]); err {
@@ -177,8 +177,8 @@ func unsnappyBlock(dst, block []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	// Snappy packs at most 64 bytes into three, so a length far beyond that
-	// is a lie that must not allocate.
+	// Snappy packs at most 64 bytes into three, so a length far beyond that is wrong and
+	// must not allocate memory.
 	if len(dst)+n > maxUnpacked || n > 32*len(block)+64 {
 		return dst, ErrTooLarge
 	}
@@ -198,8 +198,8 @@ func (s *sink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// The zstd coders hold no state between calls; both are safe for concurrent
-// use and cost megabytes each, so the process shares one of each.
+// The zstd coders keep no state between calls. Both are safe for concurrent use and take
+// megabytes each, so the process shares one of each.
 var (
 	zstdWriter = sync.OnceValues(func() (*zstd.Encoder, error) {
 		return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20))
@@ -209,16 +209,16 @@ var (
 	})
 )
 
-// What zstd calls its blocks, and the most that one unpacks to.
+// Zstd's names of its blocks, and the largest unpacked size of one.
 const (
 	zstdRepeated   = 1
 	zstdCompressed = 2
 	zstdMaxBlock   = 128 << 10
 )
 
-// unzstd gives the decoder all the memory it may need at once. Left to itself
-// it grows in small steps where a frame does not say its size, and frame by
-// frame where each does: a few kilobytes of small frames then cost gigabytes.
+// unzstd gives the decoder all the memory it may need at once. Otherwise the decoder
+// grows in small steps if a frame does not give its size, and frame by frame if each
+// does: a few kilobytes of small frames would then cost gigabytes.
 func unzstd(dst, packed []byte) ([]byte, error) {
 	r, err := zstdReader()
 	if err != nil {
@@ -238,9 +238,9 @@ func unzstd(dst, packed []byte) ([]byte, error) {
 	return out, err
 }
 
-// zstdSize is at most what frames unpack to: what their heads say, or where
-// those say nothing, as encoders of streams do, the sum of their blocks. The
-// decoder looks at its bound after each block, so it gets room for one more.
+// zstdSize returns an upper bound of the unpacked size of some frames: the size in a
+// frame's head, or the sum of its blocks if the head has none, as with stream encoders.
+// The decoder checks its bound after each block, so it gets room for one more.
 func zstdSize(packed []byte) (size int, err error) {
 	for len(packed) > 0 && size <= maxUnpacked {
 		var head zstd.Header
@@ -267,8 +267,8 @@ func zstdSize(packed []byte) (size int, err error) {
 	return min(size, maxUnpacked+zstdMaxBlock), nil
 }
 
-// zstdBlocks is at most what a frame's blocks unpack to, and what is behind
-// the last of them.
+// zstdBlocks returns an upper bound of the unpacked size of a frame's blocks, and the
+// bytes after the last block.
 func zstdBlocks(packed []byte) (size int, rest []byte) {
 	for last := false; len(packed) >= 3 && !last; {
 		block := int(packed[0]) | int(packed[1])<<8 | int(packed[2])<<16

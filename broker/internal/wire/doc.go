@@ -1,3 +1,3 @@
 // Package wire encodes and decodes the Kafka requests and record batches of the hot path.
-// It does no I/O and checks every byte that it is given.
+// It does no I/O and checks every byte of its input.
 package wire

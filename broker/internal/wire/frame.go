@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// The requests we encode ourselves, with the one version of each that we
-// speak. All are in Apache Kafka since 2.5.
+// The requests that we encode ourselves, each in one version. Apache Kafka has all of
+// them since 2.5.
 const (
 	produceKey, produceVersion         = 0, 8
 	fetchKey, fetchVersion             = 1, 11
@@ -19,29 +19,28 @@ const (
 	logDirsKey, logDirsVersion         = 35, 1
 )
 
-// maxFrame bounds an answer; a longer one is a broken or hostile peer.
+// maxFrame bounds an answer; the peer of a longer one is broken or hostile.
 const maxFrame = 256 << 20
 
-// firstPiece is what an answer's announced size is believed at once.
+// firstPiece is the largest part of an answer that is allocated before its bytes arrive.
 const firstPiece = 4 << 20
 
-// correlation numbers every request: only one is in flight on a connection, so
-// it need not tell them apart, but kafka-go's own requests begin at 1.
+// correlation is the id of every request. Only one request is in flight on a connection,
+// so ids need not differ; kafka-go's own requests begin at 1.
 const correlation = 0
 
-// spliceFrom is the size from which a payload is written from where it lies
-// instead of being copied into the frame: a system call costs about as much as
-// copying this.
+// spliceFrom is the size from which a payload is written in place instead of being copied
+// into the frame: a system call costs about as much as copying this many bytes.
 const spliceFrom = 16 << 10
 
-// Frame is one request as it goes over the wire. Its memory is reused.
+// Frame is one request in its wire format. Its memory is reused.
 type Frame struct {
 	Key     int16
 	Version int16
 	buf     []byte
 	splices []splice
 	spliced int
-	err     error // why the frame cannot be written
+	err     error // reason why the frame cannot be written
 }
 
 type splice struct {
@@ -60,8 +59,8 @@ func (f *Frame) begin(key, version int16, client string) {
 	f.string(client)
 }
 
-// string refuses what its length field cannot say: the rest of the frame would
-// be read as something else.
+// string refuses a text that is too long for its length field, because the rest of the
+// frame would be misread.
 func (f *Frame) string(s string) {
 	if len(s) > math.MaxInt16 {
 		f.err = fmt.Errorf("write a request with a name of %d bytes: Kafka allows %d", len(s), math.MaxInt16)
@@ -88,7 +87,7 @@ func (f *Frame) end() {
 	binary.BigEndian.PutUint32(f.buf, uint32(size))
 }
 
-// WriteTo writes the frame, unless something in it is too long to be said.
+// WriteTo writes the frame, unless a part of it is too long for its length field.
 func (f *Frame) WriteTo(w io.Writer) (int64, error) {
 	if f.err != nil {
 		return 0, f.err
@@ -115,8 +114,8 @@ func (f *Frame) WriteTo(w io.Writer) (int64, error) {
 	return total, write(f.buf[from:])
 }
 
-// ReadAnswer reads one answer into buf, grown if need be, and returns what
-// follows the correlation id.
+// ReadAnswer reads one answer into buf, which grows if needed, and returns the bytes
+// after the correlation id.
 func ReadAnswer(r io.Reader, buf []byte) ([]byte, error) {
 	var head [8]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -132,8 +131,8 @@ func ReadAnswer(r io.Reader, buf []byte) ([]byte, error) {
 	return readProgressively(r, buf[:0], size)
 }
 
-// readProgressively allocates as the bytes arrive, so that four hostile ones
-// do not reserve maxFrame.
+// readProgressively allocates memory as the bytes arrive, so that a hostile size of four
+// bytes does not reserve maxFrame.
 func readProgressively(r io.Reader, buf []byte, size int) ([]byte, error) {
 	for len(buf) < size {
 		if len(buf) == cap(buf) {
@@ -151,7 +150,7 @@ func readProgressively(r io.Reader, buf []byte, size int) ([]byte, error) {
 	return buf, nil
 }
 
-// ProduceHead is what a produce request says once.
+// ProduceHead has the fields that a produce request has once.
 type ProduceHead struct {
 	Client        string
 	Transactional string // transactional id, or empty
@@ -159,8 +158,8 @@ type ProduceHead struct {
 	Topics        int
 }
 
-// BeginProduce starts a produce request that waits for all in-sync replicas.
-// For each topic call Topic, then Batch for each of its partitions; then End.
+// BeginProduce starts a produce request that waits for all in-sync replicas. For each
+// topic call Topic, then Batch for each of its partitions; then End.
 func (f *Frame) BeginProduce(h ProduceHead) {
 	f.begin(produceKey, produceVersion, h.Client)
 	if h.Transactional == "" {
@@ -173,7 +172,7 @@ func (f *Frame) BeginProduce(h ProduceHead) {
 	f.buf = appendInt32(f.buf, int32(h.Topics))
 }
 
-// Topic starts a topic of so many partitions.
+// Topic starts a topic with the given number of partitions.
 func (f *Frame) Topic(name string, partitions int) {
 	f.string(name)
 	f.buf = appendInt32(f.buf, int32(partitions))
@@ -197,7 +196,7 @@ type Produced struct {
 	Message    string
 	BaseOffset int64
 	LogStart   int64
-	BadRecords []int32 // places in the batch, where the broker names them
+	BadRecords []int32 // positions in the batch, if the broker gives them
 }
 
 // ReadProduced calls each for every partition in the answer.
@@ -223,7 +222,7 @@ func ReadProduced(answer []byte, each func(Produced)) error {
 	return c.err
 }
 
-// FetchHead is what a fetch request says once.
+// FetchHead has the fields that a fetch request has once.
 type FetchHead struct {
 	Client        string
 	MaxWaitMillis int32
@@ -236,17 +235,17 @@ type FetchHead struct {
 // then From for each of its partitions; then EndFetch.
 func (f *Frame) BeginFetch(h FetchHead) {
 	f.begin(fetchKey, fetchVersion, h.Client)
-	f.buf = appendInt32(f.buf, -1) // no replica
+	f.buf = appendInt32(f.buf, -1) // replica id of a client
 	f.buf = appendInt32(f.buf, h.MaxWaitMillis)
 	f.buf = appendInt32(f.buf, h.MinBytes)
 	f.buf = appendInt32(f.buf, h.MaxBytes)
 	f.buf = append(f.buf, 1)       // read committed
 	f.buf = appendInt32(f.buf, 0)  // no fetch session
-	f.buf = appendInt32(f.buf, -1) // of which this is the final request
+	f.buf = appendInt32(f.buf, -1) // the final request of a session
 	f.buf = appendInt32(f.buf, int32(h.Topics))
 }
 
-// From asks for a partition's records from an offset on.
+// From requests a partition's records from an offset on.
 func (f *Frame) From(partition int32, offset int64, maxBytes int32) {
 	f.buf = appendInt32(f.buf, partition)
 	f.buf = appendInt32(f.buf, -1)
@@ -257,7 +256,7 @@ func (f *Frame) From(partition int32, offset int64, maxBytes int32) {
 
 // EndFetch closes the frame.
 func (f *Frame) EndFetch() {
-	f.buf = appendInt32(f.buf, 0) // nothing forgotten
+	f.buf = appendInt32(f.buf, 0) // no forgotten topics
 	f.buf = appendString(f.buf, "")
 	f.end()
 }
@@ -275,7 +274,7 @@ type Fetched struct {
 	Records    []byte
 }
 
-// Aborted is a transaction whose records from First on must not be shown.
+// Aborted is a transaction whose records from First on must be skipped.
 type Aborted struct {
 	Producer int64
 	First    int64
@@ -285,9 +284,9 @@ type Aborted struct {
 // error of the answer as a whole.
 func ReadFetched(answer []byte, each func(*Fetched)) (code int16, err error) {
 	c := cursor{b: answer}
-	c.int32() // throttled for
+	c.int32() // throttle time
 	code = c.int16()
-	c.int32() // session
+	c.int32() // fetch session
 	var p Fetched
 	for range c.count(6) {
 		topic := c.string()

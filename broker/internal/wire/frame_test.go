@@ -32,7 +32,7 @@ func written(t testing.TB, f *Frame) []byte {
 	return out.Bytes()
 }
 
-// oracleRequest reads a frame as a broker that is kafka-go would.
+// oracleRequest decodes a frame with kafka-go, as a broker would.
 func oracleRequest[M protocol.Message](t testing.TB, f *Frame, version int16) M {
 	t.Helper()
 	in := bytes.NewReader(written(t, f))
@@ -115,7 +115,7 @@ func TestOracleReadsOurListOffsets(t *testing.T) {
 	}
 }
 
-// kafka-go does not speak this version, so these bytes are by hand, from the
+// kafka-go does not support this version, so these bytes are written by hand from the
 // protocol's description.
 func TestOffsetFetchByHand(t *testing.T) {
 	head := "0009 0007 00000000 0004 6d696c6c 00" + // key, version, correlation, client, no tags
@@ -161,7 +161,7 @@ func TestFrameRefusesWhatItCannotSay(t *testing.T) {
 			t.Errorf("%s: wrote %d: %v", name, n, err)
 		}
 		f.Metadata("mill", nil)
-		written(t, &f) // the next request is a new one
+		written(t, &f) // the next request starts without the error
 	}
 }
 
@@ -236,7 +236,7 @@ func TestReadAnswerRefuses(t *testing.T) {
 	}
 }
 
-// Eight bytes from a peer do not reserve what they announce.
+// Eight bytes from a peer do not reserve the size that they announce.
 func TestReadAnswerAllocatesAsBytesArrive(t *testing.T) {
 	head := binary.BigEndian.AppendUint32(nil, maxFrame)
 	var err error

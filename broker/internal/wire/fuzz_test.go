@@ -9,9 +9,9 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// FuzzNextBatch feeds a record set to what reads it. Whatever is in it, reading
-// ends, without a panic, at a cost that is bounded by what may be unpacked;
-// and the checksum is put right so that the fuzzer comes past it.
+// FuzzNextBatch reads a record set of the fuzzer. Reading must end without a panic, at a
+// cost bounded by the largest unpacked size. The checksum is corrected so that the fuzzer
+// gets past it.
 func FuzzNextBatch(f *testing.F) {
 	for _, codec := range []Codec{None, LZ4, Zstd} {
 		f.Add(append(sealed(f, codec, nobody, assorted()[:4]...), sealed(f, None, nobody, assorted()[0])...))
@@ -37,7 +37,7 @@ func readHostileSet(t *testing.T, set []byte) {
 	}
 }
 
-// iterate reads as the consumer does and checks what it relies on.
+// iterate reads as the consumer does and checks the consumer's assumptions.
 func iterate(t *testing.T, set []byte) {
 	var scratch []byte
 	var rec Record
@@ -74,8 +74,8 @@ func iterate(t *testing.T, set []byte) {
 	}
 }
 
-// FuzzAnswers feeds an answer to everything that reads one: the cost is bounded
-// by the answer's length.
+// FuzzAnswers gives an answer to all functions that read one: the cost must be bounded by
+// the answer's length.
 func FuzzAnswers(f *testing.F) {
 	produced, _ := producedAnswer(f)
 	for _, seed := range [][]byte{produced, fetchedAnswer(f), metadataAnswer(f, 0, 1), offsetsAnswer(f), offsetFetchAnswer(f)} {
@@ -100,8 +100,8 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// FuzzRoundTrip makes records of the fuzzer's bytes and wants them back from
-// every codec, and from kafka-go.
+// FuzzRoundTrip makes records from the fuzzer's bytes and expects them back from every
+// codec and from kafka-go.
 func FuzzRoundTrip(f *testing.F) {
 	f.Add([]byte("\x01\x05k1234\x03value\x02\x03h\x00\x04v"), int64(1_700_000_000_000), uint8(0))
 	f.Add(bytes.Repeat([]byte{7, 0, 200, 1}, 500), int64(-5), uint8(1))
@@ -121,13 +121,13 @@ func FuzzRoundTrip(f *testing.F) {
 		theirs, _ := oracleRead(t, batch)
 		want := from(0, records)
 		for i := range want {
-			want[i].Time = theirs[i].Time // ours are checked above, theirs are clipped
+			want[i].Time = theirs[i].Time // our time is checked above; kafka-go clips its time
 		}
 		same(t, theirs, want)
 	})
 }
 
-// recordsOf takes fields off the bytes until none are left.
+// recordsOf takes fields from the bytes until none are left.
 func recordsOf(in []byte, base int64) (all []Record) {
 	field := func() []byte {
 		n, size := binary.Uvarint(in)

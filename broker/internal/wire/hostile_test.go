@@ -15,7 +15,7 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// allocated is how many bytes a function allocates, garbage included.
+// allocated returns how many bytes a function allocates, garbage included.
 func allocated(do func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -24,11 +24,10 @@ func allocated(do func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// maxCost is what a hostile batch may cost: its bound, reached by doubling.
+// maxCost is the memory that a hostile batch may cost: its bound, reached by doubling.
 const maxCost = 2*maxUnpacked + 16<<20
 
-// zeros packs so many zero bytes with a codec, as a stream that does not say
-// its length.
+// zeros packs size zero bytes with a codec, as a stream that does not give its length.
 func zeros(t testing.TB, codec Codec, size int64) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -100,7 +99,7 @@ func TestTheBoundItselfIsAllowed(t *testing.T) {
 	}
 }
 
-// What a few bytes claim to unpack to is not believed.
+// A small packet's claim about its unpacked size allocates nothing.
 func TestLiesAboutSizeAreCheap(t *testing.T) {
 	lie := binary.AppendUvarint(nil, math.MaxUint32)
 	manyBlocks := append(bytes.Clone(xerialMagic), make([]byte, 8)...)
@@ -125,7 +124,7 @@ func TestLiesAboutSizeAreCheap(t *testing.T) {
 		"zstd":              {Zstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 0, 0}, 1 << 20},
 		"zstd, 64 MiB":      {Zstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 0, 0, 4, 1, 0, 0}, 1 << 20},
 	} {
-		c.codec.decompress(nil, frame) // the shared coder is not this one's cost
+		c.codec.decompress(nil, frame) // creates the shared coder, whose cost must not count
 		var err error
 		cost := allocated(func() { _, err = c.codec.decompress(nil, c.body) })
 		if err == nil || cost > c.cost {
@@ -218,8 +217,8 @@ func TestHostileBodies(t *testing.T) {
 	}
 }
 
-// Headers are two bytes on the wire and forty in memory: a small batch must
-// not turn 64 MiB of them into gigabytes.
+// Headers take two bytes on the wire and forty in memory: a small batch must not turn 64
+// MiB of them into gigabytes.
 func TestHeadersAreBounded(t *testing.T) {
 	for _, count := range []int{30 << 20, maxHeaders + 1} {
 		body := appendVarint([]byte{0, 0, 0, 1, 1}, count)

@@ -12,7 +12,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// kafka-go's own encoding of batches is the oracle of ours, in both directions.
+// The oracle of our batches, in both directions, is kafka-go's own encoding.
 
 func oracleRead(t testing.TB, set []byte) (all []Record, attributes protocol.Attributes) {
 	t.Helper()
@@ -147,7 +147,7 @@ func TestOldFormatsAreNamed(t *testing.T) {
 	}
 }
 
-// Snappy comes bare from librdkafka, and framed and in many blocks from Java.
+// Snappy comes bare from librdkafka, and framed in many blocks from Java.
 func TestEveryFramingOfSnappy(t *testing.T) {
 	records := assorted()[:4]
 	batch := sealed(t, None, nobody, records...)

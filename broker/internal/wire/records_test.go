@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// sealed is what our Builder makes of records.
+// sealed encodes records with our Builder.
 func sealed(t testing.TB, codec Codec, id Identity, records ...Record) []byte {
 	t.Helper()
 	var b Builder
@@ -25,8 +25,7 @@ func sealed(t testing.TB, codec Codec, id Identity, records ...Record) []byte {
 
 var nobody = Identity{Producer: -1, Epoch: -1, Sequence: -1}
 
-// edited is a batch with its head or body changed and the checksum made right
-// again.
+// edited changes a batch's head or body and corrects the checksum.
 func edited(batch []byte, edit func([]byte)) []byte {
 	batch = bytes.Clone(batch)
 	edit(batch)
@@ -39,7 +38,7 @@ func resum(batch []byte) []byte {
 	return batch
 }
 
-// repacked is a batch with another body, marked as packed by a codec.
+// repacked returns a batch with another body, marked as packed by a codec.
 func repacked(batch []byte, codec Codec, body []byte) []byte {
 	batch = append(bytes.Clone(batch[:bodyAt]), body...)
 	batch[attributesAt+1] = batch[attributesAt+1]&^codecMask | byte(codec)
@@ -52,7 +51,7 @@ func at(batch []byte, base int64) []byte {
 	return batch
 }
 
-// readSet reads every record of every batch; ok is how NextBatch left off.
+// readSet reads every record of every batch and returns the bytes left.
 func readSet(set []byte) (all []Record, left []byte, err error) {
 	for {
 		b, rest, ok, err := NextBatch(set)
@@ -89,7 +88,7 @@ func cloned(r Record) Record {
 	return r
 }
 
-// from gives records the offsets that a log would.
+// from gives records the offsets that a log would assign.
 func from(base int64, records []Record) []Record {
 	all := make([]Record, len(records))
 	for i, r := range records {
@@ -111,7 +110,7 @@ func same(t testing.TB, got, want []Record) {
 	}
 }
 
-// assorted are records that differ in all that can be told apart on the wire.
+// assorted returns records that differ in every property of the wire format.
 func assorted() []Record {
 	many := make([]Header, 300)
 	for i := range many {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Metadata is where the topics asked for live.
+// Metadata has the brokers, and the leaders of the requested topics.
 type Metadata struct {
 	Brokers    []BrokerNode
 	Cluster    string
@@ -29,10 +29,10 @@ type TopicMetadata struct {
 	Partitions []PartitionMetadata
 }
 
-// leaderNotAvailable is Kafka's error for a topic that is not settled yet.
+// leaderNotAvailable is Kafka's error for a topic that is still being created.
 const leaderNotAvailable = 5
 
-// PartitionMetadata is one partition's leader and copies.
+// PartitionMetadata has one partition's leader and replicas.
 type PartitionMetadata struct {
 	Error    int16
 	Index    int32
@@ -41,7 +41,7 @@ type PartitionMetadata struct {
 	InSync   []int32
 }
 
-// Metadata asks where topics live; no topics asks for all.
+// Metadata requests the leaders of topics; no topics means all.
 func (f *Frame) Metadata(client string, topics []string) {
 	f.begin(metadataKey, metadataVersion, client)
 	if len(topics) == 0 {
@@ -60,7 +60,7 @@ func (f *Frame) Metadata(client string, topics []string) {
 func ReadMetadata(answer []byte) (*Metadata, error) {
 	c := cursor{b: answer}
 	m := &Metadata{}
-	c.int32() // throttled for
+	c.int32() // throttle time
 	for range c.count(12) {
 		m.Brokers = append(m.Brokers, BrokerNode{ID: c.int32(), Host: c.string(), Port: c.int32()})
 		c.string() // rack
@@ -77,10 +77,10 @@ func ReadMetadata(answer []byte) (*Metadata, error) {
 			c.int32() // leader epoch
 			p.Replicas = c.int32s()
 			p.InSync = c.int32s()
-			c.int32s() // offline
+			c.int32s() // offline replicas
 			t.Partitions = append(t.Partitions, p)
 		}
-		c.int32() // operations
+		c.int32() // authorized operations
 		if c.err != nil {
 			return nil, c.err
 		}
@@ -90,9 +90,9 @@ func ReadMetadata(answer []byte) (*Metadata, error) {
 	return m, c.err
 }
 
-// settle puts the partitions in order. With one missing or twice, the next
-// would be taken for it and a key would change its partition: such a topic is
-// one to ask for again.
+// settle sorts the partitions. If one is missing or duplicated, positions would not match
+// partition numbers and a key would change its partition. Such a topic gets
+// leaderNotAvailable, so that the client asks again.
 func (t *TopicMetadata) settle() {
 	slices.SortFunc(t.Partitions, func(a, b PartitionMetadata) int { return cmp.Compare(a.Index, b.Index) })
 	for i := range t.Partitions {
@@ -102,7 +102,7 @@ func (t *TopicMetadata) settle() {
 	}
 }
 
-// Special times for which ListOffsets answers with the log's ends.
+// Special times for which ListOffsets returns an end of the log.
 const (
 	Latest   = -1
 	Earliest = -2
@@ -114,23 +114,23 @@ type TopicPartition struct {
 	Partition int32
 }
 
-// OffsetQuery asks for the first offset at or after a time in milliseconds, or
-// for an end of the log.
+// OffsetQuery requests the first offset at or after a time in milliseconds, or an end of
+// the log.
 type OffsetQuery struct {
 	TopicPartition
 	Time int64
 }
 
-// OffsetAnswer is the answer to one OffsetQuery; the offset is -1 where no
-// record is that young.
+// OffsetAnswer is the answer to one OffsetQuery; the offset is -1 if no record is that
+// young.
 type OffsetAnswer struct {
 	TopicPartition
 	Error  int16
 	Offset int64
 }
 
-// ListOffsets asks a leader for offsets of partitions it leads. With committed
-// the latest offset is where a reader of committed records would stop.
+// ListOffsets requests offsets from the leader of the partitions. With committed, the
+// latest offset is the one where a reader of committed records would stop.
 func (f *Frame) ListOffsets(client string, queries []OffsetQuery, committed bool) {
 	f.begin(listOffsetsKey, listOffsetsVersion, client)
 	f.buf = appendInt32(f.buf, -1)
@@ -157,7 +157,7 @@ func flag(set bool) byte {
 func ReadOffsets(answer []byte) ([]OffsetAnswer, error) {
 	c := cursor{b: answer}
 	var all []OffsetAnswer
-	c.int32() // throttled for
+	c.int32() // throttle time
 	for range c.count(6) {
 		topic := c.string()
 		for range c.count(26) {
@@ -174,8 +174,7 @@ func ReadOffsets(answer []byte) ([]OffsetAnswer, error) {
 	return all, c.err
 }
 
-// CommittedOffset is what a group has committed for a partition; the offset is
-// -1 where it has committed nothing.
+// CommittedOffset is a group's committed offset of a partition; -1 if there is none.
 type CommittedOffset struct {
 	TopicPartition
 	Offset   int64
@@ -183,10 +182,10 @@ type CommittedOffset struct {
 	Error    int16
 }
 
-// OffsetFetch asks a group's coordinator for committed offsets. With stable it
-// is to refuse an answer for a partition while a transaction that may move its
-// offset is open: for a reader an offset from before it would be work done
-// twice. Who only looks takes what there is. No partitions asks for all.
+// OffsetFetch requests committed offsets from a group's coordinator. With stable the
+// coordinator refuses to answer for a partition while an open transaction may move its
+// offset: a reader that starts at the older offset would repeat work. Observers do not
+// need stable. No partitions means all.
 func (f *Frame) OffsetFetch(client, group string, partitions []TopicPartition, stable bool) {
 	f.begin(offsetFetchKey, offsetFetchVersion, client)
 	b := append(f.buf, 0) // no tags: this version is flexible
@@ -210,7 +209,7 @@ func (f *Frame) OffsetFetch(client, group string, partitions []TopicPartition, s
 func ReadOffsetFetch(answer []byte) (all []CommittedOffset, code int16, err error) {
 	c := cursor{b: answer}
 	c.skipTags()
-	c.int32() // throttled for
+	c.int32() // throttle time
 	for range c.compactCount(3) {
 		topic := c.compactString()
 		for range c.compactCount(19) {
@@ -231,9 +230,9 @@ func ReadOffsetFetch(answer []byte) (all []CommittedOffset, code int16, err erro
 	return all, code, c.err
 }
 
-// Heartbeat tells a group's coordinator that a member lives. kafka-go has the
-// fields of the answer in the wrong order, so that it never sees an error: its
-// member would neither learn of a rebalance nor that it has been forgotten.
+// Heartbeat tells a group's coordinator that a member is alive. kafka-go has the fields
+// of the answer in the wrong order and never sees an error: its member would learn
+// neither of a rebalance nor of its expulsion.
 func (f *Frame) Heartbeat(client, group string, generation int32, member string) {
 	f.begin(heartbeatKey, heartbeatVersion, client)
 	b := appendString(f.buf, group)
@@ -246,26 +245,26 @@ func (f *Frame) Heartbeat(client, group string, generation int32, member string)
 // ReadHeartbeat reads the answer to Heartbeat.
 func ReadHeartbeat(answer []byte) (code int16, err error) {
 	c := cursor{b: answer}
-	c.int32() // throttled for
+	c.int32() // throttle time
 	code = c.int16()
 	return code, c.err
 }
 
-// LogDir is one disk of a server, with the logs asked for that lie on it.
+// LogDir is one disk of a server, with the requested logs on it.
 type LogDir struct {
 	Error int16
 	Logs  []LogSize
 }
 
-// LogSize is the size of one partition's log. A moving one is only on its way
-// to that disk.
+// LogSize is the size of one partition's log. A moving log is still being copied to that
+// disk.
 type LogSize struct {
 	TopicPartition
 	Bytes  int64
 	Moving bool
 }
 
-// LogDirs asks a server how large the logs of partitions are on its disks.
+// LogDirs requests the sizes of partitions' logs on a server's disks.
 func (f *Frame) LogDirs(client string, partitions []TopicPartition) {
 	f.begin(logDirsKey, logDirsVersion, client)
 	f.buf = appendInt32(f.buf, int32(len(partitions)))
@@ -277,12 +276,11 @@ func (f *Frame) LogDirs(client string, partitions []TopicPartition) {
 	f.end()
 }
 
-// ReadLogDirs reads the answer to LogDirs. A server that will not tell us
-// names no disk.
+// ReadLogDirs reads the answer to LogDirs. A server that denies access lists no disk.
 func ReadLogDirs(answer []byte) ([]LogDir, error) {
 	c := cursor{b: answer}
 	var all []LogDir
-	c.int32() // throttled for
+	c.int32() // throttle time
 	for range c.count(8) {
 		d := LogDir{Error: c.int16()}
 		c.string() // path
@@ -290,7 +288,7 @@ func ReadLogDirs(answer []byte) ([]LogDir, error) {
 			topic := c.string()
 			for range c.count(21) {
 				l := LogSize{TopicPartition: TopicPartition{topic, c.int32()}, Bytes: c.int64()}
-				c.int64() // how far behind the copy is
+				c.int64() // lag of the copy
 				l.Moving = c.int8() != 0
 				d.Logs = append(d.Logs, l)
 			}
