@@ -141,7 +141,7 @@ func (k *Controller) timetable() *timetable {
 	return k.table
 }
 
-// run becomes the active controller whenever it can, and stays it while it can.
+// run becomes the active controller whenever it can, and stays active as long as it can.
 func (k *Controller) run(ctx context.Context) {
 	failures := 0
 	for k.await(ctx) {
@@ -178,7 +178,7 @@ func (k *Controller) leave(ctx context.Context, err error, failures int) {
 	_ = retry.Sleep(ctx, pause)
 }
 
-// follow leads for as long as no other controller has the lease.
+// follow runs a term until it fails or another controller has the lease.
 func (k *Controller) follow(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	var renewing sync.WaitGroup
@@ -198,7 +198,7 @@ var errLeaseLost = errors.New("another controller has the lease in Redis")
 // been away for long. If it took over as soon as Redis is away, it would disturb the
 // active one for nothing. It returns false when the context has ended.
 func (k *Controller) await(ctx context.Context) bool {
-	var since time.Time // time since when Redis is away
+	var since time.Time // time when Redis went away
 	for ctx.Err() == nil {
 		ours, err := k.lease.take(ctx)
 		switch {
@@ -233,10 +233,10 @@ func (k *Controller) renew(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// now returns the time for schedules, no finer than marks need it.
+// now returns the time for schedules in milliseconds, the precision of the marks.
 func (k *Controller) now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
-// sleep waits for the next tick or for news.
+// sleep waits for the next tick, a change or an answer.
 func (k *Controller) sleep(ctx context.Context, next time.Time, changed news, answered <-chan struct{}) error {
 	wait := longestSleep
 	if !next.IsZero() {
@@ -255,7 +255,7 @@ func (k *Controller) sleep(ctx context.Context, next time.Time, changed news, an
 	return nil
 }
 
-// news are channels that are closed when something has changed.
+// news has channels that are closed when the timetable or a pause has changed.
 type news struct{ table, paused <-chan struct{} }
 
 func (k *Controller) changes() news {
@@ -290,8 +290,8 @@ return 1`
 return 0`
 )
 
-// take takes or keeps the lease and reports whether it is ours. After an error that is
-// unknown.
+// take takes or keeps the lease and reports whether it is ours. After an error the owner
+// is unknown.
 func (l *lease) take(ctx context.Context) (ours bool, err error) {
 	if l == nil {
 		return true, nil

@@ -12,28 +12,27 @@ import (
 )
 
 const (
-	// part is how many ticks of a schedule with `each: key` are sent in one
-	// transaction.
+	// part is how many ticks of a schedule with `each: key` are sent in one transaction.
 	part = 2000
 	// maxRoll bounds the keys that a mistake in recipes can make the controller keep.
 	maxRoll = 1_000_000
 )
 
-// pass is a walk over the slots of a schedule whose ticks are too many for one
-// transaction. The time when the pass began decides what is sent, and not the time of
-// each transaction. So nothing becomes too late in between, and a new controller goes
-// on at the same slot, even with other keys.
+// pass is a walk over the slots of a schedule with too many ticks for one transaction.
+// The start time of the pass, not of each transaction, decides which ticks are sent. So
+// no tick becomes too late in between, and a new controller continues at the same slot,
+// even with other keys.
 type pass struct {
-	Until  time.Time     `json:"until"`           // all that was due up to it is sent
-	Early  bool          `json:"early,omitempty"` // also ticks that wait for their slot in the spread
-	Offset time.Duration `json:"offset"`          // slot that was handled last
-	Key    string        `json:"key"`             // its last key
+	Until  time.Time     `json:"until"`           // ticks due up to this time are sent
+	Early  bool          `json:"early,omitempty"` // also send ticks that wait for their slot in the spread
+	Offset time.Duration `json:"offset"`          // last handled slot
+	Key    string        `json:"key"`             // last handled key of the slot
 }
 
 // after returns the keys of a slot that a pass has yet to handle.
 func (s *slot) after(p *pass) []string {
 	switch {
-	case p == nil || s.offset < p.Offset: // the last slots come first
+	case p == nil || s.offset < p.Offset: // the slots are ordered from last to first
 		return s.keys
 	case s.offset > p.Offset:
 		return nil
@@ -45,7 +44,7 @@ func (s *slot) after(p *pass) []string {
 	return s.keys[i:]
 }
 
-// cut ends the plan's part of a pass.
+// cut stores an unfinished pass, which the next plan continues.
 func (p *plan) cut(e *entry, st state, at pass, late, before int) {
 	p.count(e, &st, late, before)
 	st.Pass = &at
@@ -53,7 +52,7 @@ func (p *plan) cut(e *entry, st state, at pass, late, before int) {
 	p.more = true
 }
 
-// keyList is the keys of a schedule with `each: key` at some time.
+// keyList has the keys that a schedule with `each: key` had at one time.
 type keyList struct {
 	asOf   time.Time // the keys do not hold for later scheduled times
 	keys   []string  // sorted
@@ -68,8 +67,8 @@ func newKeyList(schedule string, keys []string, spread time.Duration, asOf time.
 	return &keyList{asOf: asOf, keys: keys, spread: spread, seats: slotsOf(schedule, keys, spread)}
 }
 
-// of returns the slots of the keys, for a schedule as it is or, while it is being
-// replaced, as it was.
+// of returns the slots of the keys, for the present definition of a schedule or for the
+// one that is being replaced.
 func (r *keyList) of(e *entry) []slot {
 	if r.spread != e.Spread {
 		return slotsOf(e.Name, r.keys, e.Spread)
@@ -95,14 +94,14 @@ func (p *plan) call(q *inputs, e *entry, st state) (until time.Time, ok bool) {
 		return q.now, false
 	}
 	e.seats = r.of(e)
-	if newest.After(r.asOf) { // meanwhile ticks of earlier times go on
+	if newest.After(r.asOf) { // meanwhile ticks of earlier times are still sent
 		p.asks = append(p.asks, e.Name)
 		return e.next(r.asOf).Add(-time.Millisecond), true
 	}
 	return q.now, true
 }
 
-// latest returns the newest scheduled time of which ticks may be owed; zero if there is
+// latest returns the newest scheduled time that may still owe ticks; zero if there is
 // none.
 func (e *entry) latest(st state, now time.Time) time.Time {
 	all := e.newest(later(st.From, st.Through.Add(-e.Spread)), now, 1)
@@ -112,8 +111,9 @@ func (e *entry) latest(st state, now time.Time) time.Time {
 	return all[0]
 }
 
-// called reports whether keys were asked for that no state covers yet. A key that comes
-// after a scheduled time is not owed its tick, even if there is no other key.
+// called reports whether keys were requested for a time that the state does not cover
+// yet. A key added after a scheduled time is not owed its tick, even if there is no other
+// key.
 func (e *entry) called(st state, until time.Time) bool {
 	newest := e.latest(st, until)
 	return e.Each && !newest.IsZero() && (st.Through.Before(newest) || !until.Before(newest.Add(e.Spread)))
@@ -158,7 +158,7 @@ type keyLists struct {
 	tries    map[string]*try
 }
 
-// try is a question without an answer yet.
+// try is a request for keys that has no answer yet.
 type try struct {
 	open     bool
 	failures int
@@ -169,15 +169,15 @@ func newKeyLists(k *Controller) *keyLists {
 	return &keyLists{k: k, answered: make(chan struct{}, 1), rolls: map[string]*keyList{}, tries: map[string]*try{}}
 }
 
-// known returns the present lists.
+// known returns the present lists of keys.
 func (r *keyLists) known() map[string]*keyList {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.rolls)
 }
 
-// see asks for the keys that a plan needs, forgets those that it does not need, and
-// returns when something is to be asked again.
+// see requests the keys that a plan needs, forgets those that it does not need, and
+// returns the time of the next retry.
 func (r *keyLists) see(ctx context.Context, p *plan, table *timetable, now time.Time) (again time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"tidemill.dev/config"
 )
 
-// each is a schedule whose keys others know.
+// each returns a schedule with `each: key`.
 func each(cron string, missed config.Missed, spread time.Duration) config.Schedule {
 	return config.Schedule{Name: "s", Cron: cron, TimeZone: "UTC", Missed: missed, Each: true, Spread: spread}
 }
@@ -35,7 +35,7 @@ func TestEachKey(t *testing.T) {
 	ask("12:50", "", 0)
 	ask("13:00", "13:00/a 13:00/b", 1)
 	ask("13:00:20", "", 1)
-	keys = []string{"a", "b", "c"} // c comes between two ticks
+	keys = []string{"a", "b", "c"} // c is added between two ticks
 	ask("13:30", "", 1)
 	ask("14:00", "14:00/a 14:00/b 14:00/c", 2)
 	keys = nil
@@ -52,8 +52,8 @@ func TestEachKey(t *testing.T) {
 	}
 }
 
-// Until its keys are known a schedule sends nothing and forgets nothing, and the
-// others go on.
+// A schedule whose keys are unknown sends nothing and forgets nothing, and does not delay
+// the others.
 func TestKeysThatAreNotKnown(t *testing.T) {
 	t.Parallel()
 	d := newDesktop(t, each("0 * * * *", config.MissedSkip, 0), config.Schedule{Name: "other", Cron: "0 * * * *"})
@@ -70,11 +70,11 @@ func TestKeysThatAreNotKnown(t *testing.T) {
 	}
 }
 
-// The larger ones of these tests are not parallel: controllers that fight beside them
-// need their time.
+// The larger tests here are not parallel: competing controllers next to them need the
+// time.
 
-// The keys are asked for once a scheduled time, however long its spread, and what
-// waits of the times before goes on while they are asked for again.
+// The keys are requested once for each scheduled time, however long its spread. Meanwhile
+// the waiting ticks of earlier times are still sent.
 func TestEachKeyInASpread(t *testing.T) {
 	d := newDesktop(t, each("0 * * * *", config.MissedSkip, 90*time.Minute))
 	d.keys = func() []string { return keysOf(500) }
@@ -90,7 +90,7 @@ func TestEachKeyInASpread(t *testing.T) {
 			got[name] = now
 		}
 		if len(p.asks) > 0 {
-			continue // it is answered at once
+			continue // the keys arrive at once
 		}
 		now = p.wake
 	}
@@ -105,8 +105,8 @@ func TestEachKeyInASpread(t *testing.T) {
 	}
 }
 
-// Two hundred thousand keys are many transactions, none of them large, and no
-// tick is too late because the ones before took long.
+// Two hundred thousand keys need many small transactions, and no tick is too late because
+// the transactions before it took long.
 func TestVeryManyKeys(t *testing.T) {
 	keys := keysOf(200_000)
 	for _, spread := range []time.Duration{0, 2 * time.Hour} {
@@ -130,7 +130,7 @@ func TestVeryManyKeys(t *testing.T) {
 			if !p.more && len(p.asks) == 0 {
 				break
 			}
-			now = now.Add(10 * time.Second) // Kafka is slow
+			now = now.Add(10 * time.Second) // simulates a slow Kafka
 		}
 		want := 200_000
 		if spread > 0 {
@@ -152,9 +152,8 @@ func TestVeryManyKeys(t *testing.T) {
 	}
 }
 
-// However the time is cut into plans, whoever takes over within a pass and
-// whatever keys he is told, no tick is sent twice, and a key that was always
-// there has all of them.
+// Many random plans and takeovers within a pass, with changing keys: no tick is sent
+// twice, and a key that was always there gets all its ticks.
 func TestEachKeyHoweverOftenOneLooks(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 11))
@@ -188,7 +187,7 @@ func TestEachKeyHoweverOftenOneLooks(t *testing.T) {
 			}
 			now = now.Add(time.Duration(1+r.IntN(900)) * time.Second)
 			if r.IntN(4) == 0 {
-				d.rolls = nil // another controller
+				d.rolls = nil // simulates another controller
 			}
 			if now.After(to) {
 				now = to
@@ -210,8 +209,8 @@ func TestEachKeyHoweverOftenOneLooks(t *testing.T) {
 	}
 }
 
-// A pass that another controller ends, with other keys: what was sent is not sent
-// again, and who left is not sent.
+// Another controller ends a pass with other keys: no tick is sent twice, and a key that
+// has gone gets none.
 func TestAPassThatAnotherControllerEnds(t *testing.T) {
 	keys := keysOf(2*part + part/2)
 	d := newDesktop(t, each("0 * * * *", config.MissedSkip, 0))
@@ -223,7 +222,7 @@ func TestAPassThatAnotherControllerEnds(t *testing.T) {
 		t.Fatalf("%d ticks, more %v, %+v", len(first.ticks), first.more, d.states["s"])
 	}
 	slices.Sort(keys)
-	keys = append([]string{"0-comes-late"}, keys[:2*part]...) // before the place that the pass is at; and some leave
+	keys = append([]string{"0-comes-late"}, keys[:2*part]...) // this key sorts before the pass's position, and some keys are gone
 	d.rolls = nil
 	rest := d.all(moment(t, "13:20"))
 	count := map[string]int{}
@@ -238,7 +237,7 @@ func TestAPassThatAnotherControllerEnds(t *testing.T) {
 	}
 }
 
-// A schedule that is changed within a pass ends it as it was.
+// A schedule that is changed within a pass ends the pass with its old definition.
 func TestAScheduleThatChangesWithinAPass(t *testing.T) {
 	for _, back := range []bool{false, true} {
 		s := each("0 * * * *", config.MissedAll, time.Hour)
@@ -249,7 +248,7 @@ func TestAScheduleThatChangesWithinAPass(t *testing.T) {
 		d.is(each("30 * * * *", config.MissedSkip, 0))
 		d.rolls = nil
 		d.plan(moment(t, "13:20"))
-		p := d.plan(moment(t, "13:20")) // what waits in the spread comes at once
+		p := d.plan(moment(t, "13:20")) // ticks that wait in the spread are sent at once
 		got = append(got, p.ticks...)
 		if len(p.ticks) != part || !p.more {
 			t.Fatalf("%d ticks at the change, more %v", len(p.ticks), p.more)
@@ -259,7 +258,7 @@ func TestAScheduleThatChangesWithinAPass(t *testing.T) {
 		}
 		got = append(got, d.all(moment(t, "13:25"))...)
 		want := 3 * part
-		if back { // it is a new one, and its first time is 14:00
+		if back { // the schedule counts as new, and its first time is 14:00
 			got = append(got, d.all(moment(t, "13:59"))...)
 		} else {
 			got = append(got, d.all(moment(t, "13:30"))...)
@@ -275,7 +274,7 @@ func TestAScheduleThatChangesWithinAPass(t *testing.T) {
 	}
 }
 
-// teller knows keys, or does not.
+// teller returns keys, fails or hangs.
 type teller struct {
 	mu    sync.Mutex
 	keys  []string
@@ -313,7 +312,7 @@ func (k *teller) told() string {
 	return all
 }
 
-// keyed shows what was sent with its keys.
+// keyed shows and forgets the sent ticks with their keys.
 func (m *memory) keyed() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -325,7 +324,7 @@ func (m *memory) keyed() string {
 	return strings.Join(all, " ")
 }
 
-// Who cannot tell the keys, or takes long, delays that schedule alone.
+// If the keys of a schedule fail or take long, only that schedule is delayed.
 func TestKeysThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, who := &memory{t: t}, &teller{}
@@ -357,7 +356,7 @@ func TestKeysThatFail(t *testing.T) {
 		see("00:30/@00:30:00", "00:30:00", false)
 		close(hangs)
 		see("00:30/a@00:30:20 00:30/c@00:30:20", "", false)
-		who.is(nil, make(chan struct{})) // and it never answers
+		who.is(nil, make(chan struct{})) // the request never returns
 		until(t, "2000-01-01T00:41:00Z")
 		see("00:40/@00:40:00", "00:40:00", true)
 	})
@@ -375,7 +374,7 @@ func TestNobodyKnowsKeys(t *testing.T) {
 	})
 }
 
-// Too many keys are an error and no fire.
+// Too many keys are an error, and no tick is sent.
 func TestTooManyKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{t: t}
@@ -388,8 +387,8 @@ func TestTooManyKeys(t *testing.T) {
 	})
 }
 
-// Controllers that fight, each told other keys: every key that both know ticks once a
-// second, and no tick is there twice.
+// Competing controllers get different keys: every common key ticks once a second, and no
+// tick is sent twice.
 func TestControllersThatAreToldOtherKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -417,7 +416,7 @@ func TestControllersThatAreToldOtherKeys(t *testing.T) {
 	w.wholeOf(func(key string) bool { return key != "a" && key != "b" }, both...)
 }
 
-// Tens of thousands of ticks come to stand on the stream, each once.
+// Tens of thousands of ticks are written to the stream, each once.
 func TestVeryManyTicksOnKafka(t *testing.T) {
 	const many = 40_000
 	w := newWorld(t)

@@ -58,10 +58,10 @@ type entry struct {
 	config.Schedule
 	expr  cron.Expr
 	zone  *time.Location
-	seats []slot // for `each: key`, set only while needed
+	seats []slot // slots, for `each: key` set only while needed
 
-	// The last answer of next, which is called for one slot after the other and mostly
-	// returns the same.
+	// The last call of next and its answer. It is called for one slot after another, and
+	// the answer is mostly the same.
 	asked, answer time.Time
 }
 
@@ -115,8 +115,8 @@ func (e *entry) size() (n int) {
 	return n
 }
 
-// offset is a whole number of seconds in [0, spread) that depends only on schedule and
-// key, so that other keys do not change it.
+// offset returns a whole number of seconds in [0, spread). It depends only on schedule
+// and key, so other keys do not change it.
 func offset(schedule, key string, spread time.Duration) time.Duration {
 	sum := sha256.Sum256([]byte(schedule + "\x00" + key))
 	seconds, _ := bits.Mul64(binary.BigEndian.Uint64(sum[:]), uint64(spread/time.Second))
@@ -132,8 +132,8 @@ func (e *entry) next(after time.Time) time.Time {
 	return e.answer
 }
 
-// between returns the scheduled times in (after, until], the oldest first and at most
-// most.
+// between returns the first scheduled times in (after, until], oldest first, at most most
+// of them.
 func (e *entry) between(after, until time.Time, most int) (all []time.Time) {
 	for len(all) < most {
 		at := e.next(after)
@@ -145,9 +145,8 @@ func (e *entry) between(after, until time.Time, most int) (all []time.Time) {
 	return all
 }
 
-// newest returns the last scheduled times in (after, until]. It looks back further and
-// further, so that it need not go through all the times that an outage of months has
-// missed.
+// newest returns the last scheduled times in (after, until]. It searches backwards in
+// growing steps, so that a long outage does not cost a walk through all missed times.
 func (e *entry) newest(after, until time.Time, most int) []time.Time {
 	if most == 0 {
 		return nil
@@ -164,8 +163,7 @@ func (e *entry) newest(after, until time.Time, most int) []time.Time {
 	}
 }
 
-// mostCounted is where counting ends, because a more exact count of missed times has no
-// use.
+// mostCounted bounds the count of missed times, because an exact larger count has no use.
 const mostCounted = 10_000
 
 // count counts the scheduled times in (after, until].
@@ -196,16 +194,16 @@ type tick struct {
 	Schedule  string
 	Key       string // empty means no key
 	Scheduled time.Time
-	Missed    int       // number of times skipped before it
-	due       time.Time // time when it was to be sent
+	Missed    int       // number of times skipped until then
+	due       time.Time // time when it should be sent
 }
 
-// id is the same however often and from wherever the tick is sent.
+// id depends only on the tick, so a repeated tick has the same id.
 func (t *tick) id() string {
 	return tidemill.ID(tidemill.TypeScheduleTick, t.Schedule, stamp(t.Scheduled), t.Key)
 }
 
-// view is the tick's event.
+// view returns the tick's event.
 func (t *tick) view(names tidemill.Names) broker.View {
 	data, _ := json.Marshal(tickData{t.Scheduled.Format(time.RFC3339), t.Missed}) // a text and a number can always be encoded
 	return broker.View{

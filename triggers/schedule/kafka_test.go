@@ -17,7 +17,7 @@ import (
 	"tidemill.dev/config"
 )
 
-// What a tick looks like to those who get it.
+// The event of a tick as its receivers see it.
 func TestATick(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -46,7 +46,7 @@ func TestMissedWhileNothingRan(t *testing.T) {
 	w.controller(Options{}, s)
 	w.soon("it ticks", func() bool { return len(w.there()) > 0 })
 	all := w.there()
-	v := slices.MinFunc(all, func(a, b broker.View) int { return strings.Compare(a.Time, b.Time) }) // they lie on several partitions
+	v := slices.MinFunc(all, func(a, b broker.View) int { return strings.Compare(a.Time, b.Time) }) // the ticks are on several partitions
 	at, err := time.Parse(time.RFC3339, v.Time)
 	w.must(err)
 	want := int(at.Sub(before.Truncate(time.Minute))/time.Minute) - 1
@@ -90,7 +90,7 @@ func TestOneIsActiveAndTheOtherTakesOver(t *testing.T) {
 	b := w.controller(Options{Redis: w.redis}, everySecond())
 	w.soon("it ticks twice", func() bool { return len(w.there()) >= 2 })
 	if s := b.Status(); s.Active || s.Err != nil {
-		t.Errorf("beside an active controller: %+v", s)
+		t.Errorf("next to an active controller: %+v", s)
 	}
 	w.close(a)
 	w.active(b)
@@ -98,8 +98,8 @@ func TestOneIsActiveAndTheOtherTakesOver(t *testing.T) {
 	w.whole("")
 }
 
-// A controller that stops dead within a transaction holds nothing up, what it sent is
-// not seen, and it hears that its time is over.
+// A controller that stops within a transaction does not delay the next one. Its ticks are
+// not visible, and its transaction fails with ErrSuperseded.
 func TestAControllerThatStopsWithinATransaction(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -129,16 +129,16 @@ func TestAControllerThatStopsWithinATransaction(t *testing.T) {
 	w.whole("")
 }
 
-// hourly is a schedule that is not due while a test runs: its last time was some
-// minutes ago, whatever the time is.
+// hourly returns a schedule that is not due while a test runs: its last time was ten
+// minutes ago.
 func hourly(missed config.Missed) (s config.Schedule, last time.Time) {
 	last = time.Now().UTC().Add(-10 * time.Minute).Truncate(time.Minute)
 	cron := fmt.Sprintf("%d * * * *", last.Minute())
 	return config.Schedule{Name: "s", Cron: cron, TimeZone: "UTC", Missed: missed, Keys: []string{"a", "b", "c"}}, last
 }
 
-// The transaction of the controller before was torn: its mark can be read, and of
-// its ticks one is there. The others are sent, and only they.
+// The predecessor's transaction was torn: its mark is readable, and one of its ticks is
+// on the stream. Only the other ticks are sent.
 func TestATornTransactionWithItsMark(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -152,7 +152,7 @@ func TestATornTransactionWithItsMark(t *testing.T) {
 	k := w.controller(Options{}, s)
 	w.soon("the others are there", func() bool { return len(w.there()) >= 3 })
 	w.close(k)
-	k = w.controller(Options{}, s) // that it has sent them again is known, too
+	k = w.controller(Options{}, s) // the sent ticks are known after a further takeover, too
 	w.active(k)
 	count := w.firings()
 	for _, key := range s.Keys {
@@ -167,7 +167,7 @@ func TestATornTransactionWithItsMark(t *testing.T) {
 	}
 }
 
-// The other way round: of a torn transaction one tick is there, and no mark.
+// The opposite: one tick of a torn transaction is on the stream, and its mark is not.
 func TestATornTransactionWithoutItsMark(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -184,7 +184,7 @@ func TestATornTransactionWithoutItsMark(t *testing.T) {
 	}
 }
 
-// A start reads little: from the newest full mark on.
+// A start reads only from the newest full mark on.
 func TestReadBeginsWithTheNewestFullMark(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -246,14 +246,14 @@ func TestMarksThatHaveExpired(t *testing.T) {
 		}
 	}
 	w.close(k)
-	k = w.controller(Options{}, s) // and once only
+	k = w.controller(Options{}, s) // a further start does not repeat the tick
 	w.active(k)
 	if n := len(w.there()); n != 3 {
 		t.Errorf("%d ticks", n)
 	}
 }
 
-// A stream that was made anew has other offsets than the group remembers.
+// If the stream was deleted and created again, the group's offset does not fit it.
 func TestMarksOfAnotherStream(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -270,7 +270,7 @@ func TestMarksOfAnotherStream(t *testing.T) {
 	w.soon("what the marks tell is made up for", func() bool { return len(w.there()) == 3 })
 }
 
-// What Kafka refuses for a while is tried again.
+// The controller retries while Kafka refuses its requests.
 func TestKafkaIsAway(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -15,17 +15,16 @@ import (
 	"tidemill.dev/config"
 )
 
-// memory is the two streams in memory, for time that does not pass: what lies
-// behind the desk elsewhere is sockets, which a bubble cannot wait for. Marks go
-// through their text, as they do on Kafka.
+// memory replaces the two streams in tests with virtual time, because a synctest bubble
+// cannot wait for the sockets of Kafka. Marks are encoded and decoded as on Kafka.
 type memory struct {
 	t *testing.T
 
 	mu    sync.Mutex
 	away  error
-	holds int // the newest holder of the name
+	holds int // number of the newest holder of the name
 	marks [][]byte
-	full  int // the newest full one
+	full  int // index of the newest full mark
 	ticks []sentTick
 }
 
@@ -100,7 +99,7 @@ func (m *memory) is(away error) {
 	m.away = away
 }
 
-// sent shows what was sent since it was asked last, and when.
+// sent shows the ticks sent since the last call, with their times.
 func (m *memory) sent() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,8 +111,7 @@ func (m *memory) sent() string {
 	return strings.Join(all, " ")
 }
 
-// controller is one that stands on memory. The bubble's time begins with the year
-// 2000.
+// controller starts a controller on memory. The bubble's time begins with the year 2000.
 func (m *memory) controller(o Options, schedules ...config.Schedule) *Controller {
 	m.t.Helper()
 	o.Names, o.Config = names(m.t), &config.Config{Schedules: schedules}
@@ -142,7 +140,7 @@ func shut(t *testing.T, k *Controller) {
 	}
 }
 
-// until lets time pass.
+// until sleeps until a time.
 func until(t *testing.T, text string) {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, text)
@@ -169,7 +167,7 @@ func TestClocksThatChange(t *testing.T) {
 		until(t, "2000-04-04T00:00:00Z")
 		shut(t, k)
 		expect(t, m, "03:00-0400@07:00:00 02:30-0400@06:30:00")
-		until(t, "2000-10-29T00:00:00Z") // and back at 06:00 UTC, from 2:00 to 1:00
+		until(t, "2000-10-29T00:00:00Z") // clocks are set back at 06:00 UTC, from 2:00 to 1:00
 		k = m.controller(Options{}, s)
 		until(t, "2000-10-31T00:00:00Z")
 		shut(t, k)
@@ -261,7 +259,7 @@ func TestConfigAndPauseApplyAtOnce(t *testing.T) {
 		expect(t, m, "")
 		pause(false)
 		synctest.Wait()
-		if n := strings.Count(m.sent(), "@00:10:00"); n != 62 { // those of the last minute, and the newest before
+		if n := strings.Count(m.sent(), "@00:10:00"); n != 62 { // ticks of the last minute, and the newest one before
 			t.Errorf("%d ticks at the end of the pause", n)
 		}
 		if err := k.Apply(&config.Config{Schedules: []config.Schedule{{Name: "s", Cron: "61 * * * *"}}}); err == nil {
@@ -270,8 +268,8 @@ func TestConfigAndPauseApplyAtOnce(t *testing.T) {
 	})
 }
 
-// Two controllers that know nothing of each other take turns, ever more slowly, and
-// between them every tick is sent once.
+// Two controllers that do not see each other take turns, less and less often, and
+// together send every tick once.
 func TestTwoControllersInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{t: t}
@@ -299,7 +297,7 @@ func TestTwoControllersInVirtualTime(t *testing.T) {
 	})
 }
 
-// Who starts after days reads a full mark that is not old.
+// A controller that starts after days reads a recent full mark.
 func TestFullMarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{t: t}
@@ -316,7 +314,7 @@ func TestFullMarks(t *testing.T) {
 				full++
 			}
 		}
-		if full != 5 || len(m.marks) != 6 { // the first at once, when nothing was known; one for the new schedule
+		if full != 5 || len(m.marks) != 6 { // the first mark was full because there was none; the sixth is for the new schedule
 			t.Errorf("%d full marks of %d", full, len(m.marks))
 		}
 	})

@@ -27,7 +27,7 @@ type mark struct {
 	States map[string]state `json:"schedules,omitempty"`
 	Gone   []string         `json:"gone,omitempty"`
 	// Sent and Ends are for the next controller: the ticks of the transaction, and the
-	// end of their stream before it.
+	// end of their stream when it began.
 	Sent []batch `json:"sent,omitempty"`
 	Ends []place `json:"ends,omitempty"`
 }
@@ -46,8 +46,8 @@ type place struct {
 	Offset    int64  `json:"offset"`
 }
 
-// A page stays far below the megabyte of an event: keys have at most 255 characters,
-// and states some hundred.
+// A page stays far below an event's limit of a megabyte: keys have at most 255
+// characters, and states some hundred.
 const (
 	pageTicks  = 1000
 	pageStates = 500
@@ -124,7 +124,7 @@ func (b *batch) ticks() (all []tick) {
 	return all
 }
 
-// view is a page's event.
+// view returns a page's event.
 func (m *mark) view(names tidemill.Names, page int) (broker.View, error) {
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -137,9 +137,10 @@ func (m *mark) view(names tidemill.Names, page int) (broker.View, error) {
 	}, nil
 }
 
-// state is how far a schedule has come.
+// state is the progress of a schedule.
 type state struct {
-	// Definition of the schedule. A schedule with another definition begins again.
+	// These fields are the schedule's definition. A schedule with another definition
+	// begins again.
 	Cron     string        `json:"cron"`
 	TimeZone string        `json:"timeZone"`
 	Spread   time.Duration `json:"spread,omitempty"`
@@ -166,7 +167,7 @@ func begun(s *config.Schedule, at time.Time) state {
 	return state{Cron: s.Cron, TimeZone: s.TimeZone, Spread: s.Spread, From: at, Through: at}
 }
 
-// of reports whether the state belongs to the schedule as it is now.
+// of reports whether the state belongs to the schedule's present definition.
 func (s *state) of(now *config.Schedule) bool {
 	return s.Cron == now.Cron && s.TimeZone == now.TimeZone && s.Spread == now.Spread
 }
@@ -177,13 +178,12 @@ func (s *state) former(now config.Schedule) (*entry, error) {
 	return newEntry(now)
 }
 
-// owes returns a time just before the first scheduled time of a slot that is not
-// handled.
+// owes returns a time right before the first unhandled scheduled time of a slot.
 func (s *state) owes(offset time.Duration) time.Time {
 	return later(s.From, s.Through.Add(-offset))
 }
 
-// skip notes that due ticks of a time were not sent.
+// skip records that the ticks due in a span were not sent.
 func (s *state) skip(after, through time.Time) {
 	s.Skipped = append(slices.Clone(s.Skipped), span{after, through})
 	s.Skipped = s.Skipped[max(0, len(s.Skipped)-mostSpans):]
@@ -210,7 +210,7 @@ func (s *state) before(e *entry, offset time.Duration, scheduled time.Time) (n i
 	return min(n, mostCounted)
 }
 
-// told drops spans that no later tick counts.
+// told drops spans that no later tick will count.
 func (s *state) told(e *entry) {
 	keep := 0
 	for _, at := range e.seats {
@@ -234,9 +234,9 @@ type Book struct {
 	whole  bool    // a full mark has been read, so that no state is missing
 	gaps   []error // marks that could not be read, most likely because they were deleted
 
-	turn string  // newest transaction
-	sent []batch // ticks that it sent
-	ends []place // end of the ticks' stream before it
+	turn string  // name of the newest transaction
+	sent []batch // ticks of the newest transaction
+	ends []place // end of the ticks' stream when the newest transaction began
 }
 
 // Last returns the scheduled time of a schedule's newest tick; false if there is none
@@ -285,8 +285,8 @@ func (b *Book) ticks() (all []tick) {
 	return all
 }
 
-// began returns where a partition ended before the newest transaction. A partition that
-// was added since was empty.
+// began returns where a partition ended when the newest transaction began. A partition
+// added since then was empty.
 func (b *Book) began(partition broker.Position) broker.Position {
 	partition.Offset = 0
 	for _, e := range b.ends {
@@ -306,7 +306,7 @@ func Read(ctx context.Context, b *broker.Broker) (*Book, error) {
 	from := max(0, at[0].Offset)
 	book, err := readFrom(ctx, b, from)
 	if err == nil && !book.whole && from > 0 {
-		// The offset is of another stream of this name, or is gone.
+		// The offset belongs to an earlier stream of this name, or was deleted.
 		return readFrom(ctx, b, 0)
 	}
 	return book, err

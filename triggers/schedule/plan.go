@@ -15,14 +15,14 @@ const (
 	// mostMissed bounds the missed ticks that are sent for one schedule, over all its
 	// keys.
 	mostMissed = 1000
-	// enough ticks are one transaction; further ones are in the next. The ticks of one
-	// schedule are only split if the config does not bound their number.
+	// enough is the number of ticks after which a transaction takes no further schedule.
+	// The ticks of one schedule are split only if the config does not bound their number.
 	enough = 1000
 	// kept is how long marks are kept, so nothing older can be missed.
 	kept = 30 * 24 * time.Hour
 )
 
-// inputs is all that a plan depends on.
+// inputs has everything that a plan depends on.
 type inputs struct {
 	table  []*entry
 	states map[string]state
@@ -33,14 +33,14 @@ type inputs struct {
 	now    time.Time
 }
 
-// plan is what is to be done now, and when to plan again.
+// plan has the ticks and states to write now, and the time of the next plan.
 type plan struct {
-	ticks  []tick           // in the order in which they were due
+	ticks  []tick           // ordered by the time when they were due
 	states map[string]state // states that have changed
 	gone   []string         // schedules that were removed
 	notes  []note
-	wake   time.Time // zero if nothing will ever be due
-	more   bool      // something is due that is not among the ticks
+	wake   time.Time // time of the next plan; zero if nothing will ever be due
+	more   bool      // more ticks are due
 	asks   []string  // schedules whose keys are needed
 	idle   []string  // schedules whose keys are no longer needed
 }
@@ -57,10 +57,10 @@ type decision int
 const (
 	skipped decision = iota // ticks were missed, and late ones are not wanted
 	leftOut                 // more ticks were missed than are sent late
-	forgot                  // it is not known any more what was missed
+	forgot                  // the record of missed ticks is gone
 )
 
-// decide makes the plan. It is pure: the same inputs have the same plan, so a repeated
+// decide makes the plan. It is pure: the same inputs give the same plan, so a repeated
 // call after a lost answer returns the same ticks.
 func decide(q inputs) plan {
 	p := plan{states: map[string]state{}}
@@ -107,9 +107,9 @@ func (p *plan) turn(q *inputs, e *entry) {
 	p.awake(e.wake(st, q.now))
 }
 
-// meet begins a schedule without a state. It may be new, and then starts now. Or its
-// marks are gone: then the newest time that may have been missed is sent, if the
-// schedule wants missed ticks.
+// meet begins a schedule without a state. The schedule may be new, and then starts now.
+// Or its marks are gone: then only the newest missed time is sent, if the schedule wants
+// missed ticks.
 func (p *plan) meet(q *inputs, e *entry) state {
 	st := begun(&e.Schedule, q.now)
 	if q.lost && e.Missed != config.MissedSkip {
@@ -140,7 +140,7 @@ func (p *plan) replace(q *inputs, e *entry, st state) {
 			return
 		}
 	}
-	if st.Pass != nil && !st.Pass.Early { // it was under way before the change
+	if st.Pass != nil && !st.Pass.Early { // a pass that began before the change
 		p.more = true
 		return
 	}
@@ -163,8 +163,8 @@ func (p *plan) awake(at time.Time) {
 	}
 }
 
-// wake returns when the next tick is due. For `each: key` that is also when the keys
-// are asked for.
+// wake returns when the next tick is due. For `each: key` that is also the time when the
+// keys are requested.
 func (e *entry) wake(st state, now time.Time) (first time.Time) {
 	if e.Each {
 		first = e.next(later(st.From, now))
@@ -177,8 +177,8 @@ func (e *entry) wake(st state, now time.Time) (first time.Time) {
 	return first
 }
 
-// owed adds the ticks that are due until the end of a pass, which is under way or
-// begins now. It reports whether these are all.
+// owed adds the ticks that are due until the end of a pass, which is under way or begins
+// now. It reports whether all of them were added.
 func (p *plan) owed(q *inputs, e *entry, st state, begin pass) (whole bool) {
 	at := begin
 	if st.Pass != nil {
@@ -204,7 +204,7 @@ func (p *plan) owed(q *inputs, e *entry, st state, begin pass) (whole bool) {
 	return true
 }
 
-// close notes that a pass has ended.
+// close records the end of a pass.
 func (p *plan) close(e *entry, st state, until time.Time, anyLate bool, late, before int) {
 	through := st.Through
 	st.Pass, st.Through = nil, until
@@ -216,7 +216,7 @@ func (p *plan) close(e *entry, st state, until time.Time, anyLate bool, late, be
 	p.states[e.Name] = st
 }
 
-// count notes the pass's counts since the plan was begun.
+// count records the newest tick and the late ticks that the plan has added.
 func (p *plan) count(e *entry, st *state, late, before int) {
 	for _, t := range p.ticks[before:] {
 		st.Last = later(st.Last, t.Scheduled)
@@ -238,11 +238,11 @@ func (p *plan) add(q *inputs, schedule string, offset time.Duration, key string,
 	}
 }
 
-// missed is what a slot is owed.
+// missed has the ticks that are due for a slot.
 type missed struct {
-	times  []time.Time // times that are sent
+	times  []time.Time // scheduled times that are sent
 	late   int         // number of late times that are not sent
-	missed int         // with those that were skipped earlier
+	missed int         // number of missed times, including those skipped earlier
 }
 
 func (e *entry) arrears(st state, offset time.Duration, now time.Time, early bool) (a missed) {
@@ -265,7 +265,7 @@ func (e *entry) arrears(st state, offset time.Duration, now time.Time, early boo
 		after = late
 	}
 	soon := e.between(after, until, mostMissed)
-	if len(soon) == mostMissed { // of a schedule that ticks every second, replaced
+	if len(soon) == mostMissed { // this can happen if a schedule that ticks every second is replaced
 		a.late += e.count(soon[mostMissed-1], until)
 	}
 	a.times = append(a.times, soon...)
@@ -275,7 +275,7 @@ func (e *entry) arrears(st state, offset time.Duration, now time.Time, early boo
 	return a
 }
 
-// verdict returns what happens to ticks that are too late.
+// verdict returns the reason why ticks that are too late are not sent.
 func (e *entry) verdict() decision {
 	if e.Missed == config.MissedAll {
 		return leftOut

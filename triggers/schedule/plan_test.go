@@ -13,7 +13,7 @@ import (
 	"tidemill.dev/config"
 )
 
-// desktop plays plans one after the other, as a term does.
+// desktop runs one plan after another, as a term does.
 type desktop struct {
 	t      *testing.T
 	table  []*entry
@@ -22,7 +22,7 @@ type desktop struct {
 	paused map[string]bool
 	sent   map[string]bool
 	rolls  map[string]*keyList
-	keys   func() []string // of schedules with each, where they are known
+	keys   func() []string // source of keys for schedules with each; nil while they are unknown
 	asked  int
 }
 
@@ -32,7 +32,7 @@ func newDesktop(t *testing.T, schedules ...config.Schedule) *desktop {
 	return d
 }
 
-// is has the config be another.
+// is replaces the config.
 func (d *desktop) is(schedules ...config.Schedule) {
 	d.t.Helper()
 	d.table = nil
@@ -73,7 +73,7 @@ func (d *desktop) plan(now time.Time) plan {
 	return p
 }
 
-// keep has the plan's states be those that are known, as marks would tell them.
+// keep stores the plan's states after encoding them as marks do.
 func (d *desktop) keep(p plan) {
 	d.t.Helper()
 	data, err := json.Marshal(p.states)
@@ -87,7 +87,7 @@ func (d *desktop) keep(p plan) {
 	maps.Copy(d.states, states)
 }
 
-// all plans until nothing is due that is not sent.
+// all runs plans until no tick is due.
 func (d *desktop) all(now time.Time) (ticks []tick) {
 	d.t.Helper()
 	for range 1000 {
@@ -101,8 +101,8 @@ func (d *desktop) all(now time.Time) (ticks []tick) {
 	return nil
 }
 
-// at plans for a time of day and shows the ticks: time, key, and how many were
-// missed before.
+// at runs a plan for a time of day and shows the ticks: time, key, and the number missed
+// before.
 func (d *desktop) at(now string) string {
 	d.t.Helper()
 	return shown(d.plan(moment(d.t, now)).ticks)
@@ -146,7 +146,7 @@ func moment(t *testing.T, text string) time.Time {
 	return at
 }
 
-// step is a moment, and what is sent then.
+// step is a time and the ticks that are sent then.
 type step struct{ now, want string }
 
 func minutely(missed config.Missed) config.Schedule {
@@ -228,7 +228,7 @@ func TestSpread(t *testing.T) {
 			t.Errorf("quarter %d has %d ticks of 400: %v", i, n, quarters)
 		}
 	}
-	// A key's place does not depend on the others.
+	// A key's slot does not depend on the other keys.
 	s.Keys = s.Keys[200:]
 	d.is(s)
 	for _, at := range d.table[0].seats {
@@ -240,7 +240,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// spread is a schedule of two keys, whose ticks come at 3:00 and a while behind.
+// spread returns a schedule of two keys whose ticks come at 3:00 plus their offsets.
 func spread(t *testing.T, missed config.Missed) (s config.Schedule, early, late slot) {
 	s = config.Schedule{Name: "s", Cron: "0 3 * * *", Missed: missed, Spread: 4 * time.Hour, Keys: []string{"a", "b"}}
 	e := newDesktop(t, s).table[0]
@@ -249,7 +249,7 @@ func spread(t *testing.T, missed config.Missed) (s config.Schedule, early, late 
 		early, late = late, early
 	}
 	if late.offset-early.offset < 10*time.Minute || early.offset < 10*time.Minute {
-		t.Fatalf("the keys lie badly for the test: %v", e.seats)
+		t.Fatalf("the offsets of the keys do not fit the test: %v", e.seats)
 	}
 	return s, early, late
 }
@@ -273,7 +273,7 @@ func TestAnOutageWithinASpread(t *testing.T) {
 		}
 		day := three.AddDate(0, 0, 1)
 		if got := shown(d.plan(day.Add(early.offset)).ticks); got != "03:00/"+early.keys[0] {
-			t.Errorf("%s: the next day %q: a key that missed nothing is told that it did", missed, got)
+			t.Errorf("%s: the next day %q: a key that missed nothing is reported as missed", missed, got)
 		}
 		if got := shown(d.plan(day.Add(late.offset)).ticks); got != next {
 			t.Errorf("%s: the next day %q, want %q", missed, got, next)
@@ -309,10 +309,10 @@ func TestAChangedSchedule(t *testing.T) {
 		}
 	}
 	d.is(config.Schedule{Name: "s", Cron: "*/20 * * * *", Missed: config.MissedAll})
-	if got := d.at("14:30"); got != "14:00" { // what it was is owed as it was
+	if got := d.at("14:30"); got != "14:00" { // the old definition still owes its tick
 		t.Errorf("at the change: %q", got)
 	}
-	if got := d.at("14:40"); got != "14:40" { // and from now on it is the other
+	if got := d.at("14:40"); got != "14:40" { // first tick of the new definition
 		t.Errorf("after the change: %q", got)
 	}
 	if last := d.states["s"].Last; !last.Equal(moment(t, "14:40")) {
@@ -379,7 +379,7 @@ func TestMarksThatAreGone(t *testing.T) {
 			t.Errorf("%s: the next day %q", missed, got)
 		}
 	}
-	// What comes so rarely that it would have been sent while there were marks.
+	// A tick so rare that it was surely sent while there were marks.
 	d := newDesktop(t, config.Schedule{Name: "s", Cron: "0 3 1 1 *", Missed: config.MissedAll})
 	d.lost = true
 	if got := d.at("2026-06-20 12:00:00"); got != "" {
@@ -425,7 +425,7 @@ func TestManyTicksAreSeveralTransactions(t *testing.T) {
 	}
 }
 
-// However a year is cut into plans, each tick is sent once, and none too early.
+// A year cut into random plans: each tick is sent once, and none too early.
 func TestHoweverOftenOneLooks(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(30) {

@@ -12,11 +12,11 @@ import (
 // Status is the state of a controller.
 type Status struct {
 	Active bool
-	// Err is why it could not become active at the last try. Waiting while another
-	// controller is active is no error.
+	// Err is the reason why the last attempt to become active failed. Waiting while
+	// another controller is active is not an error.
 	Err error
-	// Delayed lists the schedules whose ticks wait because their keys are not known,
-	// with the reasons.
+	// Delayed lists the schedules whose ticks wait because their keys are unknown, with
+	// the reasons.
 	Delayed map[string]error
 }
 
@@ -49,7 +49,8 @@ func (k *Controller) become(r role, err error) {
 	}
 }
 
-// delayed notes that the keys of a schedule are not known, or with nil that they are.
+// delayed records the reason why the keys of a schedule are unknown; nil if they are
+// known.
 func (k *Controller) delayed(schedule string, err error) {
 	k.mu.Lock()
 	_, was := k.status.Delayed[schedule]

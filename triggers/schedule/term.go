@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// fullEvery is how often a mark has the states of all schedules. So a start reads
-	// little, and the last full mark never expires.
+	// fullEvery is the time between marks with the states of all schedules. So a start
+	// reads little, and the newest full mark never expires.
 	fullEvery = 6 * time.Hour
-	// longestSleep bounds the delay after a machine slept or a clock was set, because
-	// timers notice neither.
+	// longestSleep bounds the delay after a machine slept or its clock was set: timers
+	// notice neither.
 	longestSleep = 20 * time.Second
 )
 
@@ -34,7 +34,7 @@ type leadership struct {
 	full   time.Time // time of the last full mark
 }
 
-// lead is one term. It returns the reason why the term has ended.
+// lead runs one term and returns the reason why it has ended.
 func (k *Controller) lead(ctx context.Context) error {
 	d, err := k.open(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func (k *Controller) lead(ctx context.Context) error {
 	}
 	k.become(active, nil)
 	for {
-		changed := k.changes() // before the state that may change is read
+		changed := k.changes() // called before the state is read, so no change is missed
 		next, err := t.work(ctx)
 		if err != nil {
 			return err
@@ -61,9 +61,9 @@ func (k *Controller) lead(ctx context.Context) error {
 	}
 }
 
-// begin takes over from the controller before. If transactions can be torn, the ticks
-// on the stream may differ from those of the mark: missing ticks are sent again, and
-// ticks without a mark are not.
+// begin takes over from the previous controller. If transactions can be torn, the ticks
+// on the stream may differ from those of the mark. Missing ticks are sent again; ticks
+// without a mark are not.
 func (t *leadership) begin(ctx context.Context) error {
 	book, err := t.desk.read(ctx)
 	if err != nil {
@@ -91,7 +91,7 @@ func (t *leadership) begin(ctx context.Context) error {
 	return t.write(ctx, t.k.timetable().stream, plan{ticks: torn}, t.k.now(), true)
 }
 
-// work does what is to be done now and returns when there may be more.
+// work sends all due ticks and returns the time of the next ones.
 func (t *leadership) work(ctx context.Context) (next time.Time, err error) {
 	for {
 		now := t.k.now()
@@ -106,7 +106,7 @@ func (t *leadership) work(ctx context.Context) (next time.Time, err error) {
 		t.k.report(p, now)
 		p.awake(t.roster.see(ctx, &p, table, now))
 		if !p.more {
-			t.lost = false // schedules that appear from now on are new
+			t.lost = false // schedules that appear later are new
 			return p.wake, nil
 		}
 	}
@@ -133,8 +133,8 @@ func (t *leadership) write(ctx context.Context, stream string, p plan, now time.
 	return nil
 }
 
-// tickWriter is where an active controller reads and writes: Kafka, or memory in the
-// tests of the loop in virtual time.
+// tickWriter reads and writes an active controller's state on Kafka, or in memory in the
+// tests with virtual time.
 type tickWriter struct {
 	read func(context.Context) (*Book, error)
 	// seen returns the ids of the ticks that were sent since the book's newest
@@ -153,11 +153,11 @@ type markLog struct {
 	name   *broker.Exclusive
 }
 
-// writeWithin is longer than Kafka keeps a transaction open.
+// writeWithin is longer than the time for which Kafka keeps a transaction open.
 const writeWithin = 20 * time.Second
 
 // openTickWriter takes the controller's transactional id. From then on no other
-// controller can commit, so what is read after that stays true.
+// controller can commit, so a later read stays valid.
 func openTickWriter(ctx context.Context, o *Options) (*tickWriter, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeWithin)
 	defer cancel()
@@ -181,8 +181,8 @@ func (l *markLog) close() {
 	_ = l.name.Close(ctx)
 }
 
-// write first notes where the ticks' stream ends, for a successor that has to check
-// whether the ticks reached it.
+// write first reads the end of the ticks' stream, for a successor that checks whether the
+// ticks were written.
 func (l *markLog) write(ctx context.Context, stream string, ticks []tick, m mark) error {
 	ctx, cancel := context.WithTimeout(ctx, writeWithin)
 	defer cancel()
@@ -216,7 +216,7 @@ func (l *markLog) write(ctx context.Context, stream string, ticks []tick, m mark
 		return nil
 	})
 	if err == nil && m.Full {
-		// The offset is known only now, so this is a transaction of its own.
+		// The offset is known only now, so this needs a second transaction.
 		err = l.name.Do(ctx, func(tx *broker.ExclusiveTx) error { tx.Mark(reader, began); return nil })
 	}
 	if err != nil {
@@ -228,9 +228,9 @@ func (l *markLog) write(ctx context.Context, stream string, ticks []tick, m mark
 // readAtOnce is the size of one read of a stream.
 const readAtOnce = 4 << 20
 
-// seen reads the ticks' stream from where it ended before the newest transaction.
-// Transactions of Kafka are there whole or not at all, and then there is nothing to
-// check; those of the embedded Kafka may be torn when it is killed.
+// seen reads the ticks' stream from its end at the start of the newest transaction.
+// Apache Kafka's transactions are visible completely or not at all, so there is nothing
+// to check; those of the embedded Kafka may be torn by a kill.
 func (l *markLog) seen(ctx context.Context, b *Book) (map[string]bool, error) {
 	ids := map[string]bool{}
 	if !l.verify || len(b.ends) == 0 {

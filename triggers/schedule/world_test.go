@@ -17,7 +17,7 @@ import (
 	"tidemill.dev/config"
 )
 
-// patience ends a hang; it measures nothing.
+// patience bounds waits; it only ends hangs.
 const patience = 2 * time.Minute
 
 // world is a laptop's Kafka and Redis with the streams of the clock.
@@ -66,7 +66,7 @@ func (w *world) ctx() context.Context {
 	return ctx
 }
 
-// soon waits until something is so.
+// soon waits until a condition holds.
 func (w *world) soon(what string, is func() bool) {
 	w.Helper()
 	ctx := w.ctx()
@@ -74,12 +74,12 @@ func (w *world) soon(what string, is func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			w.Fatalf("in vain: %s", what)
+			w.Fatalf("waited too long: %s", what)
 		}
 	}
 }
 
-// controller starts a controller that waits for others no longer than tests do.
+// controller starts a controller with a lease that is short enough for tests.
 func (w *world) controller(o Options, schedules ...config.Schedule) *Controller {
 	w.Helper()
 	o.Broker, o.Names, o.Config, o.Verify = w.b, names(w.T), &config.Config{Schedules: schedules}, true
@@ -104,7 +104,7 @@ func (w *world) active(k *Controller) {
 	w.soon("the controller is active", func() bool { return k.Status().Active })
 }
 
-// there is what stands on the events' stream for a reader of committed events.
+// there returns the committed events of the events' stream.
 func (w *world) there() (all []broker.View) {
 	w.Helper()
 	ends, err := w.b.Ends(w.ctx(), tidemill.StreamEvents)
@@ -117,7 +117,7 @@ func (w *world) there() (all []broker.View) {
 	return all
 }
 
-// firings are the ticks by scheduled time and key, and how often each is there.
+// firings counts the ticks by scheduled time and key.
 func (w *world) firings() map[string]int {
 	w.Helper()
 	count := map[string]int{}
@@ -127,19 +127,20 @@ func (w *world) firings() map[string]int {
 	return count
 }
 
-// everySecond ticks each second for each key, and wants all of them.
+// everySecond returns a schedule that ticks each second for each key and sends all missed
+// ticks.
 func everySecond(keys ...string) config.Schedule {
 	return config.Schedule{Name: "s", Cron: "* * * * * *", TimeZone: "UTC", Missed: config.MissedAll, Keys: keys}
 }
 
-// whole checks that every second between the first and the last tick has one
-// for each key, and no more.
+// whole checks that every second between the first and the last tick has exactly one tick
+// for each key.
 func (w *world) whole(keys ...string) {
 	w.Helper()
 	w.wholeOf(func(string) bool { return true }, keys...)
 }
 
-// wholeOf is whole for some of the keys that there are.
+// wholeOf is whole for some of the keys.
 func (w *world) wholeOf(some func(key string) bool, keys ...string) {
 	w.Helper()
 	count := w.firings()
@@ -166,7 +167,7 @@ func (w *world) wholeOf(some func(key string) bool, keys ...string) {
 	w.Logf("%d ticks from %s to %s", want, first, last)
 }
 
-// write writes a mark as a controller does, and nothing else.
+// write writes only a mark, as a controller does.
 func (w *world) write(m mark) {
 	w.Helper()
 	x, err := w.b.Exclusive(w.ctx(), reader, broker.ProducerOptions{})
