@@ -19,7 +19,7 @@ type Author struct {
 	Now   time.Time
 }
 
-// PauseTrigger pauses a trigger: its events wait.
+// PauseTrigger pauses a trigger: its events wait until it is resumed.
 func (a Author) PauseTrigger(trigger string) broker.View {
 	return a.of(tidemill.TypeTriggerPaused, tidemill.AttrTrigger, trigger, a.id(tidemill.TypeTriggerPaused, trigger), nil)
 }
@@ -72,12 +72,12 @@ func (a Author) ThawPromotions(recipe, reason string) (broker.View, error) {
 func (a Author) promotions(typ, recipe, reason string) (broker.View, error) {
 	data, err := json.Marshal(tidemill.CommandReason{Reason: reason})
 	if err != nil {
-		return broker.View{}, fmt.Errorf("write act %s of recipe %s: %w", typ, recipe, err)
+		return broker.View{}, fmt.Errorf("write command %s of recipe %s: %w", typ, recipe, err)
 	}
 	return a.of(typ, tidemill.AttrRecipe, recipe, a.id(typ, recipe), data), nil
 }
 
-// Replay asks for the delivery of a past range to a trigger. Two requests for the same
+// Replay requests the delivery of a past range to a trigger. Two requests for the same
 // range are two replays, because the first may have ended.
 func (a Author) Replay(r tidemill.Replay) (broker.View, error) {
 	data, err := json.Marshal(r)
@@ -91,12 +91,12 @@ func (a Author) Replay(r tidemill.Replay) (broker.View, error) {
 // MaxLetters is the largest number of dead letters in one command.
 const MaxLetters = 5000
 
-// ReplayLetters asks for the delivery of dead letters. The id derives from the dead
-// letters alone, so a second request is the same command: a delivery that fails again
-// is a new dead letter.
+// ReplayLetters requests the delivery of dead letters. The id derives only from the dead
+// letters, so a second request is the same command: if the delivery fails again, there is
+// a new dead letter.
 func (a Author) ReplayLetters(d tidemill.LetterReplayData) (broker.View, error) {
 	if len(d.Letters) == 0 || len(d.Letters) > MaxLetters {
-		return broker.View{}, fmt.Errorf("ask to replay %d dead letters in one act: give 1 to %d", len(d.Letters), MaxLetters)
+		return broker.View{}, fmt.Errorf("ask to replay %d dead letters in one command: give 1 to %d", len(d.Letters), MaxLetters)
 	}
 	data, err := json.Marshal(d)
 	if err != nil {
@@ -157,11 +157,11 @@ func Publish(ctx context.Context, p *broker.Producer, v *broker.View) (broker.Po
 
 func readLetters(v *broker.View) ([]tidemill.LetterRef, error) {
 	if v.Type != tidemill.TypeEventReplayRequested {
-		return nil, fmt.Errorf("read act %s: it is of type %s and replays no dead letters", v.ID, v.Type)
+		return nil, fmt.Errorf("read command %s: it is of type %s and replays no dead letters", v.ID, v.Type)
 	}
 	var d tidemill.LetterReplayData
 	if err := json.Unmarshal(v.Data, &d); err != nil {
-		return nil, fmt.Errorf("read act %s: %w", v.ID, err)
+		return nil, fmt.Errorf("read command %s: %w", v.ID, err)
 	}
 	return d.Letters, nil
 }

@@ -219,7 +219,7 @@ func TestAReplayEndsOnce(t *testing.T) {
 	two, err := Replayed(w.by.Names, r, tidemill.ReplayedData{Delivered: 7, Failed: 1}, w.by.Now.Add(time.Second))
 	w.must(err)
 	if one.ID != two.ID {
-		t.Error("two who notice the end tell of two ends")
+		t.Error("two reports of one end have different ids")
 	}
 	w.publish(one)
 	w.publish(asked)

@@ -15,8 +15,8 @@ import (
 	"tidemill.dev/broker/follow"
 )
 
-// Follower has the present state of all commands. Every process that obeys commands has
-// one.
+// Follower has the present state of all commands. Every process that obeys commands has a
+// follower.
 type Follower struct {
 	b      *broker.Broker
 	reader *follow.Follower
@@ -82,7 +82,7 @@ func read(e *broker.Incoming) Command {
 // the command itself.
 func (f *Follower) Letters(ctx context.Context, of LetterReplay) ([]tidemill.LetterRef, error) {
 	var all []tidemill.LetterRef
-	failed := fmt.Errorf("read act %s: offset %d of stream %s holds it no more", of.ID, of.Offset, tidemill.StreamCommands)
+	failed := fmt.Errorf("read command %s: offset %d of stream %s no longer has it", of.ID, of.Offset, tidemill.StreamCommands)
 	_, err := f.b.Read(ctx, broker.Position{Stream: tidemill.StreamCommands, Offset: of.Offset}, 1, func(e *broker.Incoming) bool {
 		if e.Offset == of.Offset && e.Err == nil {
 			all, failed = readLetters(&e.View)
@@ -90,7 +90,7 @@ func (f *Follower) Letters(ctx context.Context, of LetterReplay) ([]tidemill.Let
 		return false
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read act %s: %w", of.ID, err)
+		return nil, fmt.Errorf("read command %s: %w", of.ID, err)
 	}
 	return all, failed
 }

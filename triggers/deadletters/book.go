@@ -254,7 +254,7 @@ func (k *Book) At(ctx context.Context, places []broker.Position, fn func(broker.
 			return err
 		}
 		if len(left) == len(wanted) {
-			return fmt.Errorf("read stream %s, partition %d, offset %d: the log holds it no more", wanted[0].Stream, wanted[0].Partition, wanted[0].Offset)
+			return fmt.Errorf("read stream %s, partition %d, offset %d: the log no longer has it", wanted[0].Stream, wanted[0].Partition, wanted[0].Offset)
 		}
 		wanted = left
 	}

@@ -38,7 +38,7 @@ func idsOf(all []Entry) (ids []string) {
 // The list outlives the memory of the delivery from which an entry was read.
 func TestEntriesOwnTheirMemory(t *testing.T) {
 	for _, key := range []string{"", "bot-42"} {
-		memory := make([]byte, 1<<17)[:len("letter-1"+key)] // so large that it is on the heap: the runtime copies strings on the stack
+		memory := make([]byte, 1<<17)[:len("letter-1"+key)] // large, so it is on the heap: the runtime copies strings on the stack
 		copy(memory, "letter-1"+key)
 		v := broker.View{ID: unsafe.String(&memory[0], len("letter-1")), Key: memory[len("letter-1"):]}
 		e := newEntry(broker.Position{}, when, &v, &listed{})
@@ -70,7 +70,7 @@ func TestLettersLessReceipts(t *testing.T) {
 		t.Errorf("a letter that came again says %q", page[2].Reason)
 	}
 	if at := f.resolved[nameOf(idOf(3))]; at != (place{50, 1}) {
-		t.Errorf("the receipt that counts lies at %+v", at)
+		t.Errorf("the receipt that counts is at %+v", at)
 	}
 	if got := f.counts; got[page[0].triggerHandle()] != 2 || got[page[1].triggerHandle()] != 3 {
 		t.Errorf("the counts are %v", got)
@@ -198,7 +198,7 @@ func TestAReplayComesInTheOrderOfKeys(t *testing.T) {
 	last := map[int32]int64{}
 	for _, e := range f.byKey(&Selection{}) {
 		if at, seen := last[e.source]; seen && at >= e.from {
-			t.Errorf("offset %d comes behind %d", e.from, at)
+			t.Errorf("offset %d comes after %d", e.from, at)
 		}
 		last[e.source] = e.from
 	}

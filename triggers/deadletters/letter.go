@@ -16,9 +16,8 @@ import (
 	"tidemill.dev/broker"
 )
 
-// Letter is the data of tidemill.event.dead-lettered. A dead letter of a consumer that
-// could not read an event has no trigger and no attempts. Neither has that of an event
-// that a scorer could not score.
+// Letter is the data of tidemill.event.dead-lettered. It has no trigger and no attempts
+// if a consumer could not read the event or a scorer could not score it.
 type Letter struct {
 	broker.DeadLetter
 
@@ -83,8 +82,8 @@ func Read(v *broker.View) (*Letter, error) {
 	return &l, nil
 }
 
-// ErrNoRecord reports that a dead letter does not contain its event, because that was
-// too large. The event may still be at the place that the dead letter names.
+// ErrNoRecord reports that a dead letter does not contain its event, because the event
+// was too large. The event may still be at the place that the dead letter names.
 var ErrNoRecord = errors.New("the dead letter does not hold the event")
 
 // Original returns the event as it was, with its key and foreign headers. It points
@@ -101,8 +100,8 @@ func (l *Letter) Place() broker.Position {
 	return broker.Position{Stream: l.Stream, Partition: l.Partition, Offset: l.Offset}
 }
 
-// OfLetter reports whether an event is a dead letter of a dead letter, which a
-// trigger's subscriber failed to take. No trigger gets these.
+// OfLetter reports whether an event is a dead letter of a dead letter that a trigger's
+// subscriber did not accept. Triggers do not get these.
 func OfLetter(v *broker.View) bool {
 	if v.Type != tidemill.TypeEventDeadLettered {
 		return false
@@ -113,15 +112,15 @@ func OfLetter(v *broker.View) bool {
 	return json.Unmarshal(v.Data, &l) == nil && l.OriginalType == tidemill.TypeEventDeadLettered
 }
 
-// These extensions are those that Knative sets on its dead letters, so that tools for
-// these also work with ours.
+// These extensions are the ones that Knative sets on its dead letters, so that Knative's
+// tools also work with ours.
 const (
 	knativeDest = "knativeerrordest"
 	knativeCode = "knativeerrorcode"
 	knativeData = "knativeerrordata"
 )
 
-// knativeAnswer is how much of an answer becomes Knative's 1,024 characters. It is
+// knativeAnswer is the part of an answer that fills Knative's 1,024 characters. It is
 // written in base64, so that control characters and encodings do not matter.
 const knativeAnswer = 1024 / 4 * 3
 
@@ -200,8 +199,8 @@ func New(names tidemill.Names, place broker.Position, original *broker.View, d D
 // ofScorer is the prefix of a scorer's source.
 const ofScorer = "scorer/"
 
-// Of returns a dead letter without data: its attributes and its key. A receipt needs no
-// more.
+// Of returns a dead letter without data, with only its attributes and its key. A receipt
+// needs nothing else.
 func Of(names tidemill.Names, id, trigger string, original *broker.View) broker.View {
 	v := broker.View{
 		ID:              id,
@@ -233,8 +232,8 @@ func present(v *broker.View) {
 	v.Extensions = slices.DeleteFunc(v.Extensions, func(a broker.Attribute) bool { return odd(a.Value) })
 }
 
-// Again returns a new dead letter in place of one whose replay cannot even be tried.
-// Its id derives from the dead letter and the command.
+// Again returns a new dead letter in place of one whose replay cannot be attempted. Its
+// id derives from the dead letter and the command.
 func Again(letter *broker.View, act, reason string, now time.Time) (broker.View, error) {
 	l, err := Read(letter)
 	if err != nil {
@@ -249,7 +248,7 @@ func Again(letter *broker.View, act, reason string, now time.Time) (broker.View,
 	return v, nil
 }
 
-// roomAround is what the attributes of a dead letter may take besides its data.
+// roomAround is the space for a dead letter's attributes, besides its data.
 const roomAround = 512 << 10
 
 // fit leaves out the record of a dead letter that would be too large with it.

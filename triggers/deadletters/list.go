@@ -27,7 +27,7 @@ type Entry struct {
 	Type    string // type of the event; empty if the record is no event
 	Key     string // subject of the event, or the record's key
 	Source  broker.Position
-	Last    int64  // last offset of Source that the dead letter stands for
+	Last    int64  // last offset of Source that the dead letter covers
 	Tried   int    // number of attempts
 	Replay  string // command that asked for a replay; empty if there is none
 }
@@ -45,8 +45,8 @@ func nameOf(id string) name {
 	return name(sum[:])
 }
 
-// entry is an Entry in memory. There may be a million, so a text that many of them have
-// is stored once.
+// entry is an Entry in memory. There may be a million entries, so texts that many of them
+// share are stored once.
 type entry struct {
 	text      string // id, followed by the key
 	trigger   unique.Handle[string]
@@ -58,7 +58,7 @@ type entry struct {
 	written   int64 // time in Unix nanoseconds
 	offset    int64
 	from      int64 // offset in the source
-	span      int64 // number of offsets after it that the dead letter also stands for
+	span      int64 // number of offsets after it that the dead letter also covers
 	partition int32
 	source    int32 // partition of the source
 	tried     int32
@@ -77,7 +77,8 @@ func newEntry(at broker.Position, written time.Time, v *broker.View, l *listed) 
 		key = string(v.Key)
 	}
 	return &entry{
-		// Join always copies, + does not copy if the key is empty, and the view's memory is used again.
+		// Join always copies. + does not copy if the key is empty, and then the text
+		// would be in the view's memory, which is reused.
 		text: strings.Join([]string{v.ID, key}, ""), idLength: int32(len(v.ID)),
 		trigger: unique.Make(l.Trigger), group: unique.Make(l.Group), reason: unique.Make(l.Reason),
 		kind: unique.Make(l.OriginalType), stream: unique.Make(l.Stream), replay: unique.Make(""),
@@ -98,9 +99,9 @@ func (e *entry) full() Entry {
 	}
 }
 
-// fold is the set of dead letters without a receipt. It is pure: the same events give
-// the same list, in whatever order the partitions are read. A repeated dead letter
-// counts once, and of its receipts the first counts.
+// fold is the set of dead letters without a receipt. It is pure: the same events give the
+// same list, in whatever order the partitions are read. A repeated dead letter counts
+// once; of several receipts the first counts.
 type fold struct {
 	open     map[name]*entry
 	resolved map[name]place // place of each dead letter's receipt
@@ -154,12 +155,12 @@ func (f *fold) receipt(at broker.Position, r *Receipt) {
 	}
 }
 
-// askedFor is how long a command waits for the dead letters that it names. Its author
-// has read them, so they come soon.
+// askedFor is how long a command waits for the dead letters that it names. Its author has
+// read them, so this process will read them soon.
 const askedFor = time.Minute
 
-// ask notes that a command asks to replay dead letters. A dead letter that is neither
-// open nor resolved has yet to be read.
+// ask records that a command replays dead letters. A dead letter that is neither open nor
+// resolved has not been read yet.
 func (f *fold) ask(act string, refs []tidemill.LetterRef, now time.Time) {
 	for n, a := range f.asked {
 		if now.Sub(a.at) > askedFor {
@@ -317,7 +318,7 @@ func (m mark) String() string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(m.written, 36) + " " + m.id))
 }
 
-var errCursor = errors.New("it is no cursor of this list: use one as it was given, whole")
+var errCursor = errors.New("it is not a cursor of this list: use one as it was given, in full")
 
 func parseCursor(text string) (*mark, error) {
 	if text == "" {

@@ -210,7 +210,7 @@ func TestOnlyLettersOfLettersAreOfLetters(t *testing.T) {
 	}
 }
 
-// A dead letter whose replay cannot even be tried is written again under a new id.
+// A dead letter whose replay cannot be attempted is written again under a new id.
 func TestALetterIsWrittenAgain(t *testing.T) {
 	was := made(t, original(), details())
 	again, err := Again(&was, "act", "it is too large", when.Add(time.Hour))

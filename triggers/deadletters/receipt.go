@@ -9,14 +9,14 @@ import (
 	"tidemill.dev/broker"
 )
 
-// Action is how a dead letter was handled.
+// Action is the way in which a dead letter was handled.
 type Action string
 
-// Outcome is the result of that.
+// Outcome is the result of the action.
 type Outcome string
 
-// The actions and their outcomes. A replay that fails again resolves the dead letter,
-// too, because a new one replaces it.
+// The actions and their outcomes. A replay that fails again also resolves the dead
+// letter, because a new one replaces it.
 const (
 	Replayed Action = "replayed"
 	Dropped  Action = "dropped"

@@ -23,8 +23,8 @@ type Attempt = deadletters.Attempt
 // attemptResult is the outcome of an attempt.
 type attemptResult struct {
 	kind    verdict
-	replies []broker.View // events to be published; they have memory of their own
-	after   time.Duration // how long the subscriber asks not to be called
+	replies []broker.View // events to be published, in their own memory
+	after   time.Duration // wait that the subscriber asks for
 	attempt Attempt
 }
 
@@ -81,7 +81,7 @@ func (d *Dispatcher) attempt(s *sender, i *item) {
 	}
 }
 
-// doomed returns why an item need not be attempted; empty if it shall be.
+// doomed returns the reason why an item must not be attempted; empty if there is none.
 func doomed(i *item, to *target, h *assignment) string {
 	switch {
 	case i.lost != "":
@@ -179,13 +179,12 @@ func judge(status int) verdict {
 	return again
 }
 
-// longestAfter bounds a Retry-After. A subscriber that is away for longer is called
-// once in that time. So an error in its clock or units does not hold up events for
-// days.
+// longestAfter bounds a Retry-After. A subscriber that asks for a longer wait is called
+// once in that time, so an error in its clock or units does not delay events for days.
 const longestAfter = time.Hour
 
-// retryAfter parses a Retry-After: seconds or a date. A value that cannot be parsed or
-// has passed is no wait.
+// retryAfter parses a Retry-After: seconds or a date. An invalid value or a past date
+// means no wait.
 func retryAfter(value string, now time.Time) time.Duration {
 	value = strings.TrimSpace(value)
 	if isDigits(value) {

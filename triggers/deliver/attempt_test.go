@@ -8,7 +8,8 @@ import (
 	"tidemill.dev/config"
 )
 
-// The table of Knative's data-plane contract, and the codes beside it.
+// The test covers the table of Knative's data-plane contract and the status codes that it
+// leaves open.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	for want, codes := range map[verdict][]int{
@@ -47,7 +48,7 @@ func TestRetryAfter(t *testing.T) {
 		"Sun, 01 Mar 2026 11:00:00 GMT":  0,
 		"Fri, 01 Mar 9999 12:00:00 GMT":  time.Hour,
 		"Mon, 01 Jan 0001 00:00:00 GMT":  0,
-		now.Add(time.Minute).In(time.FixedZone("", 3600)).Format(http.TimeFormat): time.Hour, // it says GMT and means another
+		now.Add(time.Minute).In(time.FixedZone("", 3600)).Format(http.TimeFormat): time.Hour, // the header says GMT, so the other zone is ignored
 	} {
 		if got := retryAfter(value, now); got != want {
 			t.Errorf("%q is %s, want %s", value, got, want)
@@ -55,7 +56,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// A pause does not keep an event beyond its time: it would be lost.
+// A pause does not keep an event beyond its expiry, because the log would then lose it.
 func TestPausedEventsExpire(t *testing.T) {
 	x := &quiet{p: lonePartition(time.Hour), now: 1_000_000}
 	x.p.states["t"].paused = true
@@ -81,7 +82,7 @@ func TestPausedEventsExpire(t *testing.T) {
 	}
 }
 
-// So does what cannot be read any more.
+// Events whose record is lost also get their dead letter during a pause.
 func TestPausedEventsThatAreLost(t *testing.T) {
 	x := &quiet{p: lonePartition(config.Forever), now: 1_000_000}
 	x.p.states["t"].paused = true
@@ -98,11 +99,11 @@ func TestPausedEventsThatAreLost(t *testing.T) {
 	l.paused = true
 	x.p.lost(loads[0], "it is gone", x.now)
 	if out := x.p.handOut(); len(out) != 1 || !x.p.start(out[0], x.now) {
-		t.Error("nobody is told")
+		t.Error("there is no dead letter")
 	}
 }
 
-// A stream that is kept for less long has its events expire earlier.
+// If a stream's retention is shortened, its waiting events expire earlier.
 func TestAShorterRetentionHoldsForWhatWaits(t *testing.T) {
 	x := &quiet{p: lonePartition(48 * time.Hour), now: 1_000_000, backoff: config.Backoff{Kind: config.Constant, First: 40 * time.Hour}}
 	began, expired := x.now, 0

@@ -13,11 +13,11 @@ import (
 type stage uint8
 
 const (
-	waiting stage = iota // for its predecessor to end
+	waiting stage = iota // waits for its predecessor to end
 	ready                // to be sent
 	flying               // an attempt is under way
-	resting              // until its next attempt, which is soon
-	parking              // the next attempt is far off; the item is to be parked, or its record written again
+	resting              // waits for its next attempt, which is soon
+	parking              // waits to be parked, or for its record to be written again, because the next attempt is far off
 	evicted              // only its record is left
 	over                 // delivered, or its dead letter is written
 )
@@ -30,7 +30,7 @@ type sourceEvent struct {
 	open  int          // number of its items that have not ended
 	unfit string       // reason why it cannot be parked; empty if it can
 
-	logged millis // time when it reached the log; of a parked event, when it was first parked
+	logged millis // time when it reached the log, or was first parked if it is a parked event
 }
 
 // item is an event on its way to one trigger.
@@ -98,7 +98,7 @@ type sourceBatch struct {
 	open   int    // events that have not ended
 	must   int    // items that must be parked
 	unfit  int    // items that cannot be parked and have not ended
-	since  millis // time since when the first of them must be parked
+	since  millis // time since when the first of these must be parked
 	frozen bool   // whether a transaction is parking it; only that transaction may end its events
 }
 
@@ -145,7 +145,7 @@ const (
 )
 
 // mustReload reports whether the first item is not in memory, or soon will not be. Then
-// it is better to park the items after it than to keep them in memory.
+// the items after it had better be parked too.
 func (c *keyQueue) mustReload() bool {
 	return c.head == nil && len(c.refs) > 0 || c.head != nil && c.head.stage == parking
 }
@@ -178,8 +178,8 @@ func (c *keyQueue) raise(i *item, now millis) {
 	i.part.out = append(i.part.out, i)
 }
 
-// park puts the head away until it is due, and the items after it. An item of a frozen
-// batch is being parked already: see partition.settleCut.
+// park parks the head until it is due, and the items after it. An item of a frozen batch
+// is already being parked: see partition.settleCut.
 func (c *keyQueue) park(i *item, now millis) {
 	p := c.trigger.part
 	i.stage = parking
@@ -249,7 +249,7 @@ func (c *keyQueue) add(r recordRef) {
 }
 
 // drop removes the first record, whose item has ended. From time to time it frees the
-// memory before it.
+// memory of the removed records.
 func (c *keyQueue) drop() {
 	c.trigger.tally(c.refs[0], -1)
 	c.refs = c.refs[1:]
@@ -261,7 +261,7 @@ func (c *keyQueue) drop() {
 	}
 }
 
-// advance goes on after the head has ended.
+// advance makes the next item the head after the head has ended.
 func (c *keyQueue) advance(now millis) {
 	c.head = nil
 	switch {
@@ -280,7 +280,7 @@ func (c *keyQueue) advance(now millis) {
 	}
 }
 
-// triggerState is all that one partition has for one trigger.
+// triggerState is the state of one trigger in one partition.
 type triggerState struct {
 	part    *partition
 	name    string
@@ -294,11 +294,11 @@ type triggerState struct {
 	parkedAt map[uint32]int32     // number of records that were first parked in each minute
 }
 
-// holdsBack reports whether nothing is to be sent now and all items are to be parked.
+// holdsBack reports whether no item is sent for now and all items are parked instead.
 func (ts *triggerState) holdsBack() bool { return ts.part.past == 0 && (ts.paused || ts.part.leaving) }
 
-// queueOf returns the queue of a key and creates it if there is none. An event without
-// a key gets a queue of its own.
+// queueOf returns the queue of a key and creates it if there is none. Each event without
+// a key gets a new queue.
 func (ts *triggerState) queueOf(key uint64, keyed bool) *keyQueue {
 	if keyed {
 		if c := ts.byKey[key]; c != nil {
@@ -345,7 +345,7 @@ func (ts *triggerState) oldest() millis {
 // empty reports whether no queue is left.
 func (ts *triggerState) empty() bool { return ts.count == 0 }
 
-// retain sets the retention of the stream. Waiting items must expire in time for it.
+// retain sets the retention of the stream. Waiting items must expire before it ends.
 func (p *partition) retain(d time.Duration) {
 	if d == p.bounds.retention {
 		return
@@ -360,7 +360,7 @@ func (p *partition) retain(d time.Duration) {
 	}
 }
 
-// change applies what the config and the commands now say of the trigger.
+// change applies the trigger's config and pause.
 func (ts *triggerState) change(t *config.Trigger, paused bool, now millis) {
 	freed := ts.paused && !paused || ts.trigger != nil && t == nil
 	ts.trigger, ts.paused = t, paused
@@ -370,9 +370,9 @@ func (ts *triggerState) change(t *config.Trigger, paused bool, now millis) {
 	}
 }
 
-// queueHeap orders queues by the time when they are due. A queue knows its index, so
-// that it can be moved. container/heap would cost a second indirection, which is much
-// for a million queues.
+// queueHeap orders queues by the time when they are due. A queue knows its index, so that
+// it can be moved. container/heap would need a second indirection, which is costly for a
+// million queues.
 type queueHeap []*keyQueue
 
 func (h *queueHeap) push(c *keyQueue) {

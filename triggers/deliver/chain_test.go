@@ -27,7 +27,7 @@ func TestChainHeap(t *testing.T) {
 	}
 }
 
-// lonePartition is a partition of one trigger that gets everything.
+// lonePartition returns a partition with one trigger that gets every event.
 func lonePartition(retention time.Duration) *partition {
 	tr := &config.Trigger{Name: "t", Delivery: config.Delivery{Ordered: true}}
 	b := defaultBounds()
@@ -39,7 +39,7 @@ func lonePartition(retention time.Duration) *partition {
 	return p
 }
 
-// quiet runs a partition against a log that never fails, until nothing is left.
+// quiet runs a partition with a log that never fails, until nothing is left.
 type quiet struct {
 	p       *partition
 	now     millis
@@ -127,7 +127,7 @@ func (x *quiet) take(n, keys int) {
 	}
 }
 
-// A subscriber is away for ten minutes, and ten thousand events wait for it.
+// A subscriber is away for ten minutes while ten thousand events wait for it.
 func TestTenMinutesOfOutageOfTenThousandEvents(t *testing.T) {
 	x := &quiet{p: lonePartition(config.Forever), now: 1_000_000, backoff: config.Backoff{Kind: config.Exponential, First: time.Second, Cap: time.Minute, Jitter: true}}
 	back := x.now.after(10 * time.Minute)
@@ -136,7 +136,7 @@ func TestTenMinutesOfOutageOfTenThousandEvents(t *testing.T) {
 	x.fails = func(_ *item, now millis) bool { return now < back }
 	x.ended = func(i *item) {
 		if key := i.ref.source % 500; last[key] > i.ref.source {
-			t.Errorf("offset %d came behind %d", i.ref.source, last[key])
+			t.Errorf("offset %d came after %d", i.ref.source, last[key])
 		} else {
 			last[key] = i.ref.source
 		}
@@ -149,7 +149,7 @@ func TestTenMinutesOfOutageOfTenThousandEvents(t *testing.T) {
 	}
 }
 
-// What would soon be too old to be read is given to its sender to be buried.
+// An event that will soon expire is given to its sender, which writes its dead letter.
 func TestParkedEventsExpire(t *testing.T) {
 	x := &quiet{p: lonePartition(time.Hour), now: 1_000_000, backoff: config.Backoff{Kind: config.Constant, First: 50 * time.Minute}}
 	began, expired := x.now, 0
@@ -162,7 +162,7 @@ func TestParkedEventsExpire(t *testing.T) {
 	}
 }
 
-// Forty attempts come when the backoff says, over hours.
+// Forty attempts are made at the times of the backoff, over hours.
 func TestFortyAttemptsOfAParkedEvent(t *testing.T) {
 	x := &quiet{p: lonePartition(config.Forever), now: 1_000_000, backoff: config.Backoff{Kind: config.Exponential, First: time.Second, Cap: 5 * time.Minute}}
 	began, ended := x.now, 0
@@ -184,8 +184,8 @@ func TestFortyAttemptsOfAParkedEvent(t *testing.T) {
 	}
 }
 
-// A trigger that our config does not know yet is not taken for removed, until
-// the time in which the config could follow has passed.
+// A trigger unknown to our config does not count as removed until a newer config must
+// have arrived.
 func TestANewerConfigIsAwaited(t *testing.T) {
 	p := lonePartition(config.Forever)
 	p.bounds.skew = time.Minute

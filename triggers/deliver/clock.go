@@ -36,10 +36,10 @@ func (m millis) in(now millis, most time.Duration) time.Duration {
 
 func (m millis) time() time.Time { return time.UnixMilli(int64(m)) }
 
-// steadyClock is the clock of all waiting here. It never goes back. If the system's
-// clock is set back, waiting items would wait for longer by as much, and items to be
-// parked would hold up their partition. Instead this clock stays ahead until the
-// system's clock has caught up. If that is set forward, as after a sleep, this clock
+// steadyClock is the clock of all waiting in this package. It never goes back: if the
+// system's clock were set back, waiting items would wait longer, and items to be parked
+// would delay their partition. Instead this clock stays ahead until the system's clock
+// has caught up. If the system's clock jumps forward, as after a sleep, this clock
 // follows at once.
 type steadyClock struct {
 	mu    sync.Mutex
@@ -59,8 +59,8 @@ func (w *steadyClock) now() millis {
 	return w.read(now, passed, moved)
 }
 
-// read returns the time for what the system's clock shows. Since the last call passed
-// has gone by, and the clock has moved by moved.
+// read returns the time at the system time now. Since the last call, the time passed has
+// gone by on a monotonic clock, and the system's clock has moved by moved.
 func (w *steadyClock) read(now time.Time, passed, moved time.Duration) millis {
 	w.ahead = max(w.ahead+passed-moved, 0)
 	return millisOf(now.Add(w.ahead))
@@ -75,14 +75,14 @@ func delay(b config.Backoff, attempt int, random float64, after time.Duration) t
 		wait = min(wait, b.Cap)
 	}
 	if b.Jitter {
-		// From half to all of it: events that failed together do not return together,
-		// and none returns at once.
+		// The wait is between half and all of it: events that failed together do not
+		// return together, and none returns at once.
 		wait -= time.Duration(float64(wait/2) * (1 - random))
 	}
 	return max(wait, after, 0)
 }
 
-// growth returns the longest duration instead of overflowing.
+// growth returns the longest duration on an overflow.
 func growth(b config.Backoff, attempt int) time.Duration {
 	const longest = time.Duration(math.MaxInt64)
 	n := time.Duration(attempt)

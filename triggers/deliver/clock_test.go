@@ -18,7 +18,7 @@ func TestAClockThatIsSet(t *testing.T) {
 	for _, step := range []struct {
 		what          string
 		passed, moved time.Duration
-		want          time.Duration // since the start
+		want          time.Duration // time since the start
 	}{
 		{"a second passes", time.Second, time.Second, time.Second},
 		{"it is set back by three hours", time.Second, time.Second - 3*time.Hour, 2 * time.Second},
@@ -88,8 +88,9 @@ func TestDelayWithJitterIsFromAHalfToTheWhole(t *testing.T) {
 	}
 }
 
-// Whatever the policy: never negative, never above the cap unless asked to,
-// never below what was asked for, and never shorter for a later attempt.
+// Whatever the policy, a delay is never negative, never above the cap unless the
+// subscriber asks for more, never below the time that the subscriber asks for, and never
+// shorter for a later attempt.
 func TestDelayHoldsItsBounds(t *testing.T) {
 	t.Parallel()
 	kinds := []config.BackoffKind{config.Constant, config.Linear, config.Exponential}
@@ -110,7 +111,7 @@ func TestDelayHoldsItsBounds(t *testing.T) {
 	}
 }
 
-// Forty attempts with the default policy take three hours, which pass at once.
+// Forty attempts with the default policy take three hours of virtual time.
 func TestFortyAttemptsOfBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := config.Backoff{Kind: config.Exponential, First: time.Second, Cap: 5 * time.Minute, Jitter: true}

@@ -8,8 +8,8 @@ import (
 	"tidemill.dev/broker"
 )
 
-// A source that was grown by hand has a partition with nowhere to park: it alone
-// waits, and is served when there is.
+// If a source stream was grown by hand, its new partition has no parked partition: only
+// that partition waits, until the parked stream has grown too.
 func TestAPartitionWithoutACompanionWaits(t *testing.T) {
 	w := newInstall(t, 2)
 	to := newSink(t, nil)

@@ -63,7 +63,7 @@ func (c *credentials) sign(h http.Header) (secrets, error) {
 	return s.hidden, nil
 }
 
-// make also prevents that a file of several lines becomes several headers.
+// make also prevents a file of several lines from becoming several headers.
 func (c *credentials) make(secret string) (signature, error) {
 	for i := range len(secret) {
 		if b := secret[i]; b < ' ' && b != '\t' || b == 0x7f {
@@ -77,7 +77,7 @@ func (c *credentials) make(secret string) (signature, error) {
 
 func bearer(token string) (signature, error) {
 	if strings.ContainsRune(token, ' ') {
-		return signature{}, errors.New("it holds a space: write the token alone into it, without Bearer before it")
+		return signature{}, errors.New("it holds a space: write only the token into it, without Bearer")
 	}
 	return signature{values: []string{"Bearer " + token}, hidden: secrets{token}}, nil
 }
@@ -112,9 +112,9 @@ func newSecretFile(field, path string) *secretFile {
 	return &secretFile{field: field, path: path}
 }
 
-// get returns the file's present content. If the file cannot be read, the last content
-// counts: a secret that is being replaced may be missing for a moment, and the
-// subscriber rejects one that is too old.
+// get returns the file's present content. If the file cannot be read, get returns the
+// last content: a secret that is being replaced may be missing for a moment, and the
+// subscriber rejects an old one.
 func (f *secretFile) get() (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,11 +125,11 @@ func (f *secretFile) get() (string, error) {
 		}
 		f.file = file
 	}
-	secret, _ := f.file.Get() // with an error it is the last content that could be read
+	secret, _ := f.file.Get() // after an error the file still has its last readable content
 	return secret.Reveal(), nil
 }
 
-// trouble names the field but not the path. Many people read dead letters, and if the
+// trouble names the field but not the path: many people read dead letters, and if the
 // config has the secret in place of the path, the path is the secret.
 func (f *secretFile) trouble(err error) error {
 	if cause := new(fs.PathError); errors.As(err, &cause) {
@@ -142,7 +142,7 @@ func (f *secretFile) trouble(err error) error {
 // secrets are texts that a subscriber knows and that must not be shown to others.
 type secrets []string
 
-// redact removes the secrets from a text of others.
+// redact removes the secrets from a text of the subscriber.
 func (s secrets) redact(text string) string {
 	for _, secret := range s {
 		if secret != "" {
@@ -152,7 +152,7 @@ func (s secrets) redact(text string) string {
 	return text
 }
 
-// trim removes an end that may be the beginning of a secret, for a text that was cut.
+// trim removes the end of a cut text if it may be the beginning of a secret.
 func (s secrets) trim(text string) string {
 	for _, secret := range s {
 		for n := min(len(secret), len(text)); n > 0; n-- {

@@ -12,7 +12,7 @@ import (
 	"tidemill.dev/config"
 )
 
-// age makes a file old enough that it is not read at every use.
+// age makes a file old enough that it is not read on every use.
 func age(t testing.TB, path string) {
 	t.Helper()
 	old := time.Now().Add(-time.Hour)
@@ -115,7 +115,7 @@ func TestCredentialsThatCannotBeSent(t *testing.T) {
 	}
 }
 
-// Whatever a subscriber says back, no attempt repeats our secret.
+// No attempt shows our secret, whatever the subscriber answers.
 func TestEchoesAreBlottedOut(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -128,7 +128,7 @@ func TestEchoesAreBlottedOut(t *testing.T) {
 		for pad := maxAnswer - 60; pad <= maxAnswer+1; pad++ {
 			echo := func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Location", "https://x.example/"+r.Header.Get("X-Api-Key"))
-				w.WriteHeader(400 - pad%2*92) // 400 or 308
+				w.WriteHeader(400 - pad%2*92) // status 400 or 308
 				_, _ = fmt.Fprint(w, strings.Repeat("-", pad), r.Header.Get("Authorization"), r.Header.Get("X-Api-Key"), password(r))
 			}
 			if !echoIsClean(t, name, of, echo) {

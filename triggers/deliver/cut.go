@@ -69,8 +69,8 @@ func (p *partition) ripe(s *sourceBatch, now millis) bool {
 	return s.open > 0 && (s.born.after(p.bounds.patience) <= now || s.must > 0 && s.since.after(p.bounds.linger) <= now)
 }
 
-// plan returns what the next transaction writes for the partition; nil is nothing.
-// Nothing else changes it until commit or until the partition is closed.
+// plan returns what the next transaction writes for the partition; nil is nothing. The
+// plan stays valid until commit or until the partition is closed.
 func (p *partition) plan(room *allowance, now millis, force bool) *partitionWrite {
 	if p.writing != nil || p.closed || p.missing || room.spent() {
 		return nil
@@ -149,7 +149,7 @@ func (p *partition) planPark(w *partitionWrite, i *item, due millis, room *allow
 	}
 	past := i.past
 	if parked.Size(&i.event.view) > p.bounds.event {
-		past = nil // it was parked when larger events could be; without its history it still can be
+		past = nil // it fits without its history: the size limit has fallen since it was parked
 	}
 	w.parks = append(w.parks, recordWrite{item: i, at: none, record: record{
 		trigger: i.queue.trigger.name, source: i.ref.source, first: i.first, due: due, tries: i.tries, past: past,
@@ -190,7 +190,7 @@ func (p *partition) commit(w *partitionWrite, begunAt, end int64, now millis) {
 	cut := len(w.parks) - w.replays
 	for n := range w.renewed {
 		p.settleRenewal(&w.parks[n])
-		p.stirred = true // the loader looks for more
+		p.stirred = true // the loader checks for further renewals
 	}
 	for n := w.renewed; n < cut; n++ {
 		p.settleCut(&w.parks[n], now)
@@ -201,7 +201,7 @@ func (p *partition) commit(w *partitionWrite, begunAt, end int64, now millis) {
 	p.release(now)
 }
 
-// settleCut goes on with an item whose record has been written.
+// settleCut updates an item whose record has been written.
 func (p *partition) settleCut(k *recordWrite, now millis) {
 	i := k.item
 	anew := i.recorded()

@@ -116,7 +116,7 @@ func (d *Dispatcher) resolve(i *item, r deadletters.Receipt) error {
 		return nil
 	}
 	ref, err := parseLetterRef(i.letter)
-	if err != nil { // no dispatcher has written such a reference
+	if err != nil { // cannot happen, because a dispatcher wrote the reference
 		d.o.Logger.Error("a replay ends and its dead letter cannot be found", "trigger", i.queue.trigger.name, "event", i.event.view.ID, "reason", err)
 		return nil
 	}

@@ -21,7 +21,7 @@ import (
 	"tidemill.dev/config"
 )
 
-// counting is a subscriber that only counts.
+// counting is a subscriber that only counts requests.
 func counting(b *testing.B) (url string, all chan struct{}) {
 	var n atomic.Int64
 	all = make(chan struct{}, 1)
@@ -35,7 +35,7 @@ func counting(b *testing.B) (url string, all chan struct{}) {
 	return server.URL, all
 }
 
-// BenchmarkDispatch delivers what stands on the stream already, from the embedded
+// BenchmarkDispatch delivers the events that a stream already has, from the embedded
 // Kafka to a subscriber over loopback, all on the same cores.
 func BenchmarkDispatch(b *testing.B) {
 	w := newInstall(b, 4)
@@ -51,8 +51,7 @@ func BenchmarkDispatch(b *testing.B) {
 	report(b, spent)
 }
 
-// report tells of a rate, and of the processor's time, which says more on a
-// machine that others use too.
+// report reports a rate and the processor's time, which means more on a shared machine.
 func report(b *testing.B, spent time.Duration) {
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
@@ -67,8 +66,8 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkBareDispatch is what there is to reach: the same requests from bare
-// clients, as many at once, without a stream behind them.
+// BenchmarkBareDispatch measures the upper limit: the same requests from bare clients, as
+// many at once, without a stream.
 func BenchmarkBareDispatch(b *testing.B) {
 	url, all := counting(b)
 	head := http.Header{}
@@ -110,8 +109,8 @@ func bare(b *testing.B, client *http.Client, url string, head http.Header, body 
 	_ = res.Body.Close()
 }
 
-// BenchmarkLatency publishes a steady two thousand events a second and tells how
-// long they take from there to the subscriber.
+// BenchmarkLatency publishes a steady two thousand events a second and reports the time
+// from publishing to the subscriber.
 func BenchmarkLatency(b *testing.B) {
 	const rate = 2000
 	w := newInstall(b, 4)

@@ -96,7 +96,7 @@ func (d *Dispatcher) open(ctx context.Context) error {
 	return nil
 }
 
-// Apply applies a config to future and waiting events. If it fails, the config before
+// Apply applies a config to future and waiting events. If it fails, the previous config
 // stays in force.
 func (d *Dispatcher) Apply(ctx context.Context, c *config.Config) error {
 	plans, err := compilePlans(c)
@@ -227,7 +227,7 @@ func (d *Dispatcher) drop(ctx context.Context, l *pipeline) {
 	ctx, cancel := context.WithTimeout(ctx, dropWithin)
 	defer cancel()
 	if err := l.close(ctx); err != nil {
-		d.o.Logger.Warn("a stream's triggers were left untidily", "stream", l.stream.Name, "reason", err)
+		d.o.Logger.Warn("dispatcher: closing a stream's triggers failed; their events may be delivered twice", "stream", l.stream.Name, "reason", err)
 	}
 }
 

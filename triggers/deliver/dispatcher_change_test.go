@@ -24,7 +24,7 @@ func TestANewTriggerBeginsAtTheLatest(t *testing.T) {
 	w.must(d.Ready(w.ctx))
 	before := w.n
 	w.publish(60, 10)
-	// What was published before and not yet read may reach it too.
+	// Events that were published earlier and not yet read may reach it too.
 	all := func() bool {
 		young.mu.Lock()
 		defer young.mu.Unlock()
@@ -67,7 +67,8 @@ func TestARemovedTriggersEventsBecomeDeadLetters(t *testing.T) {
 	})
 }
 
-// What is left of a trigger that was removed while nobody ran is not forgotten.
+// The parked events of a trigger that was removed while no dispatcher ran are found at
+// the start.
 func TestARemovedTriggersEventsAreFoundAtTheStart(t *testing.T) {
 	w := newInstall(t, 2)
 	gone := newSink(t, func(string, int) int { return 500 })
@@ -103,8 +104,8 @@ func TestPausedEventsWait(t *testing.T) {
 	to.inOrder()
 }
 
-// pauses tells whether a pause holds on all partitions, which comes behind its
-// being known.
+// pauses reports whether a pause has been applied on all partitions, which happens after
+// the dispatcher knows it.
 func (d *Dispatcher) pauses(trigger string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -138,7 +139,7 @@ func TestRefusedEventsBecomeDeadLetters(t *testing.T) {
 	for _, l := range w.letters() {
 		want := map[string]int{"3": 1, "5": 4}[l.OriginalID]
 		if l.Tried != want || len(l.Attempts) != want || l.Trigger != "a" || l.Attempts[0].Status == 0 {
-			t.Errorf("the letter of %s tells of %d tries: %+v", l.OriginalID, l.Tried, l)
+			t.Errorf("the letter of %s reports %d tries: %+v", l.OriginalID, l.Tried, l)
 		}
 		if v, err := l.Original(); err != nil || v.ID != l.OriginalID || len(v.Foreign) != 0 {
 			t.Errorf("the letter holds %+v, %v", v, err)
@@ -242,16 +243,16 @@ func TestRatesAreHeld(t *testing.T) {
 	began := time.Now()
 	w.publish(120, 40)
 	w.until("all have come", func() bool { return to.count() == 120 })
-	if took := time.Since(began); took < time.Second { // a burst of a second's worth, and then the rate
+	if took := time.Since(began); took < time.Second { // a burst of one second, and then the rate
 		t.Errorf("120 events at 50 a second took %s", took)
 	}
 	to.inOrder()
 	if parkedOf(d, "a") < 0 {
-		t.Error("nobody knows how it stands")
+		t.Error("the dispatcher has no standing of the trigger")
 	}
 }
 
-// An event that several of a trigger's filters want comes once.
+// An event that matches several filters of a trigger is delivered once.
 func TestFiltersAreHeld(t *testing.T) {
 	w := newInstall(t, 2)
 	to := newSink(t, nil)

@@ -29,8 +29,7 @@ func TestDeliver(t *testing.T) {
 	}
 }
 
-// flaky fails the first tries of many events, in a way that depends on nothing
-// but the event.
+// flaky fails the first tries of many events; the choice depends only on the event.
 func flaky(id string, try int) int {
 	h := fnv.New32()
 	h.Write([]byte(id))
@@ -50,8 +49,8 @@ func TestOrderHoldsThroughFailures(t *testing.T) {
 	to.inOrder()
 }
 
-// A subscriber that is dead delays nobody beside it, and gets its events when
-// it is back.
+// A dead subscriber does not delay the other triggers, and gets its events when it is
+// back.
 func TestADeadSubscriberDelaysNobody(t *testing.T) {
 	for name, answer := range map[string]func(string, int) int{
 		"refuses": func(string, int) int { return 503 },
@@ -87,7 +86,7 @@ func parkedOf(d *Dispatcher, name string) int64 {
 	return -1
 }
 
-// committed tells whether the group has come to the end of the events.
+// committed reports whether the group has reached the end of the events.
 func (w *install) committed() bool {
 	ends, err := w.b.Ends(w.ctx, "events")
 	w.must(err)
@@ -105,7 +104,7 @@ func TestParkedEventsOutliveTheDispatcher(t *testing.T) {
 	for name, abandon := range map[string]bool{"closed": false, "abandoned": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newInstall(t, 2)
-			w.session = 2 * time.Second // after which who was abandoned is missed
+			w.session = 2 * time.Second // time after which an abandoned dispatcher counts as dead
 			to := newSink(t, func(string, int) int { return 500 })
 			w.trigger("a", to.url, func(t *config.Trigger) {
 				t.Delivery.Attempts = 1000
@@ -129,7 +128,7 @@ func TestParkedEventsOutliveTheDispatcher(t *testing.T) {
 	}
 }
 
-// abandon lets a dispatcher end as a killed process does.
+// abandon ends a dispatcher as a kill of its process does.
 func (d *Dispatcher) abandon() {
 	d.stop()
 	d.running.Wait()
@@ -173,7 +172,7 @@ func (d *Dispatcher) partitions() (n int) {
 	return n
 }
 
-// tell says how things stand, for a test that waits in vain.
+// tell logs the state of the partitions, for a test that has waited too long.
 func (d *Dispatcher) tell(t testing.TB) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"tidemill.dev/functions"
 )
 
-// invoice is a function of a user's.
+// invoice is a user's function.
 func invoice(n int) functions.Func {
 	return func(_ context.Context, e event.Event) ([]event.Event, error) {
 		var replies []event.Event
@@ -35,7 +35,7 @@ func failing(err error) functions.Func {
 	return func(context.Context, event.Event) ([]event.Event, error) { return nil, err }
 }
 
-// What the adapter answers means here what its function meant.
+// The dispatcher understands the adapter's answers as the function meant them.
 func TestFunctionsAreSubscribers(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
@@ -71,8 +71,8 @@ func TestFunctionsAreSubscribers(t *testing.T) {
 	}
 }
 
-// A subscriber written with sdk-go gets the event as it is, and its answers
-// mean what they mean to it.
+// A subscriber written with sdk-go gets the unchanged event, and the dispatcher
+// understands its answers as sdk-go means them.
 func TestTheOracleSubscribes(t *testing.T) {
 	t.Parallel()
 	var answer func(event.Event) (*event.Event, error)
@@ -89,7 +89,7 @@ func TestTheOracleSubscribes(t *testing.T) {
 	s := newPoster(t, triggerTo(server.URL), subscriberOptions{})
 
 	sent := posted()
-	sent.Extensions = sent.Extensions[1:] // its key has a space, and sdk-go does not decode what a header must encode
+	sent.Extensions = sent.Extensions[1:] // the key has a space, and sdk-go does not decode the percent-encoding that a header needs
 	answer = func(e event.Event) (*event.Event, error) {
 		want, err := sent.Event()
 		if err != nil || e.String() != want.String() {

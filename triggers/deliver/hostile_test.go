@@ -14,8 +14,8 @@ import (
 	"tidemill.dev/config"
 )
 
-// After a 101 net/http leaves the connection to the caller, and no context ends
-// a read of it: whoever answers so and falls silent must not keep the attempt.
+// After a 101 net/http leaves the connection to the caller, and no context ends a read of
+// it. A subscriber that answers 101 and then falls silent must not keep the attempt.
 func TestPostEndsAtAnAnswerThatSwitchesProtocols(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -42,9 +42,9 @@ func TestPostEndsAtAnAnswerThatSwitchesProtocols(t *testing.T) {
 	})
 }
 
-// What is read may be odder than what may be published, and larger with its
-// record than without. All of it can wait all the same: one that could not would
-// stand in the way of all that is behind it, for ever.
+// A read event may have attributes that cannot be published, and with its parking record
+// it may be larger than without. It can still be parked: otherwise it would block all
+// later events of its partition for ever.
 func TestWhateverIsReadCanBeParked(t *testing.T) {
 	w := newInstall(t, 1)
 	to := newSink(t, func(string, int) int { return 503 })
@@ -77,7 +77,7 @@ func TestWhateverIsReadCanBeParked(t *testing.T) {
 	w.until("nothing is parked", func() bool { return parkedOf(d, "a") == 0 })
 }
 
-// An event that nobody takes leaves a letter, however odd it is.
+// An event that is not accepted leaves a dead letter, whatever its attributes.
 func TestWhateverIsReadCanBeBuried(t *testing.T) {
 	w := newInstall(t, 1)
 	to := newSink(t, func(string, int) int { return 400 })

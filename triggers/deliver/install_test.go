@@ -23,10 +23,10 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// hangs ends a test that hangs; it measures nothing.
+// hangs bounds waits; it only ends hangs.
 const hangs = 5 * time.Minute
 
-// install is a Kafka with our streams on it, dispatchers and subscribers.
+// install has a Kafka with Tidemill's streams, dispatchers and subscribers.
 type install struct {
 	testing.TB
 	servers *embedded.Servers
@@ -44,7 +44,7 @@ type install struct {
 
 func newInstall(t testing.TB, partitions int) *install {
 	t.Helper()
-	w := &install{TB: t, options: embedded.Options{Dir: t.TempDir()}, config: config.Default(), session: 6 * time.Second} // a busy machine loses a shorter one
+	w := &install{TB: t, options: embedded.Options{Dir: t.TempDir()}, config: config.Default(), session: 6 * time.Second} // a busy machine loses a shorter session
 	var cancel context.CancelFunc
 	w.ctx, cancel = context.WithTimeout(context.Background(), hangs)
 	t.Cleanup(cancel)
@@ -108,8 +108,7 @@ func (w *install) ensure() {
 	w.must(err)
 }
 
-// trigger adds a trigger on orders to the config. A policy of a trigger that is
-// there already is replaced.
+// trigger adds a trigger on orders to the config, or replaces the trigger of that name.
 func (w *install) trigger(name, url string, change func(*config.Trigger)) {
 	t := config.Trigger{Name: name, When: []config.When{{Types: []string{"order"}}}, To: config.Target{URL: url},
 		Delivery: config.Delivery{Attempts: 10, Timeout: 10 * time.Second, Ordered: true, Concurrency: 32, Replies: true,
@@ -129,7 +128,7 @@ func (w *install) remove(name string) {
 	w.config = &next
 }
 
-// open opens a dispatcher of its own connection, and waits until it has begun.
+// open opens a dispatcher with its own connection and waits until it has begun.
 func (w *install) open() *Dispatcher {
 	w.Helper()
 	d, err := Open(w.ctx, Options{Broker: w.dial(), Config: w.config, Logger: w.log, SessionTimeout: w.session})
@@ -149,7 +148,7 @@ func (w *install) close(d *Dispatcher) {
 	w.must(d.Close(w.ctx))
 }
 
-// publish publishes n orders, round the keys.
+// publish publishes n orders and cycles through the keys.
 func (w *install) publish(n, keys int) {
 	w.Helper()
 	var sent sync.WaitGroup
@@ -167,7 +166,7 @@ func (w *install) publish(n, keys int) {
 	sent.Wait()
 }
 
-// letters are the dead letters so far.
+// letters returns the dead letters so far.
 func (w *install) letters() (all []*deadletters.Letter) {
 	w.Helper()
 	for p := range int32(6) {
@@ -210,21 +209,21 @@ func (w *install) until(what string, holds func() bool) {
 			}
 			buf := make([]byte, 1<<20)
 			w.Logf("%s", buf[:runtime.Stack(buf, true)])
-			w.Fatalf("in vain it was waited until %s", what)
+			w.Fatalf("waited too long until %s", what)
 		}
 	}
 }
 
-// sink is a subscriber that remembers.
+// sink is a subscriber that records the events it gets.
 type sink struct {
 	t   testing.TB
 	url string
 
 	mu     sync.Mutex
-	answer func(id string, try int) int // the status; 0 hangs until the caller goes
+	answer func(id string, try int) int // returns the status; 0 hangs until the caller goes
 	tries  map[string]int
 	got    []string            // ids in the order of their first success
-	byKey  map[string][]string // the same by key
+	byKey  map[string][]string // these ids by key
 	header map[string]http.Header
 }
 
@@ -243,7 +242,7 @@ func (s *sink) set(answer func(id string, try int) int) {
 }
 
 func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body) // else the server does not see the caller go
+	_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice that the caller goes
 	id, key := r.Header.Get("Ce-Id"), r.Header.Get("Ce-Subject")
 	s.mu.Lock()
 	s.tries[id]++
@@ -279,7 +278,7 @@ func (s *sink) attempts() (n int) {
 	return n
 }
 
-// inOrder fails unless every key's events came in the order of their publishing.
+// inOrder fails unless the events of each key came in the order of publishing.
 func (s *sink) inOrder() {
 	s.t.Helper()
 	s.mu.Lock()

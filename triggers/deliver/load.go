@@ -160,7 +160,7 @@ func (pl *pipeline) loadSome(s *assignment, all []loadRequest, kept *recordCache
 		pl.missing(s, all[0])
 		return 1, nil
 	}
-	return 0, fmt.Errorf("read %s/%d at offset %d: the log ends before it", from.Stream, from.Partition, from.Offset)
+	return 0, fmt.Errorf("read %s/%d at offset %d: the log ends earlier", from.Stream, from.Partition, from.Offset)
 }
 
 // needs reports whether an offset of the parked log is still needed.
@@ -191,7 +191,7 @@ func (pl *pipeline) missing(s *assignment, one loadRequest) {
 		return
 	}
 	s.do(func(p *partition, now millis) {
-		p.lost(one.load, fmt.Sprintf("what was parked at offset %d of %s/%d is not there any more", one.ref.at, pl.parked(), p.number), now)
+		p.lost(one.load, fmt.Sprintf("the event parked at offset %d of %s/%d no longer exists", one.ref.at, pl.parked(), p.number), now)
 	})
 	one.to.unreserve(1)
 }
@@ -260,7 +260,7 @@ func (p *partition) loaded(d load, r *record, v *broker.View, now millis) {
 	}
 }
 
-// lost goes on without a record that no longer exists.
+// lost gives the queue's first item a dead letter, because its record no longer exists.
 func (p *partition) lost(d load, reason string, now millis) {
 	if p.holds(d, now) {
 		i := p.awaken(d, now)
@@ -289,7 +289,7 @@ type recordPlace struct {
 	offset    int64
 }
 
-// parkedRecord is a record with memory of its own.
+// parkedRecord is a record with its own memory.
 type parkedRecord struct {
 	record record
 	view   broker.View
@@ -297,8 +297,8 @@ type parkedRecord struct {
 	bytes  int
 }
 
-// shelfBytes is what the loader keeps of records that are not wanted yet: a read
-// returns thousands of records, and senders have room for a few.
+// shelfBytes bounds the loader's cache of records that are not wanted yet: a read returns
+// thousands of records, and senders have room for a few.
 const shelfBytes = 8 << 20
 
 // recordCache is the loader's cache of records.

@@ -9,7 +9,7 @@ import (
 	"tidemill.dev/config"
 )
 
-// parkedMany is a partition with n parked events that share some keys.
+// parkedMany returns a partition with n parked events that share some keys.
 func parkedMany(t testing.TB, n, keys int) (*partition, uint64) {
 	tr := &config.Trigger{Name: "t", Delivery: config.Delivery{Ordered: true}}
 	ts := &triggerSettings{plan: &plan{triggers: []string{"t"}, match: func(*broker.View, []int) []int { return nil }},
@@ -36,7 +36,7 @@ func parkedMany(t testing.TB, n, keys int) (*partition, uint64) {
 	return p, after.HeapAlloc - before.HeapAlloc
 }
 
-// What waits by the million is held in little memory.
+// Waiting events need little memory, so there may be millions.
 func TestMemoryOfWhatIsParked(t *testing.T) {
 	const n = 50_000
 	for _, c := range []struct{ keys, most int }{{100, 34}, {n, 220}} {

@@ -9,7 +9,7 @@ import (
 	"tidemill.dev/config"
 )
 
-// held counts the items in memory that a partition's senders have.
+// heldItems counts the items in memory that a partition's senders have.
 func heldItems(all []*item) (n int) {
 	for _, i := range all {
 		if i.stage == ready || i.stage == waiting {
@@ -19,8 +19,8 @@ func heldItems(all []*item) (n int) {
 	return n
 }
 
-// A subscriber that hangs beside one that fails: what a cut has parked in
-// passing is let go of when its patience is over.
+// One subscriber hangs and another fails: the items that a cut has parked only because of
+// others leave memory when their patience is over.
 func TestWhatIsParkedInPassingDoesNotStay(t *testing.T) {
 	deliver := config.Delivery{Ordered: true}
 	all := map[string]*config.Trigger{"dead": {Name: "dead", Delivery: deliver}, "slow": {Name: "slow", Delivery: deliver}}
@@ -53,7 +53,7 @@ func TestWhatIsParkedInPassingDoesNotStay(t *testing.T) {
 	}
 }
 
-// A sender with more than it can send keeps no events that were let go of.
+// An overloaded sender keeps no events of items that only have their record left.
 func TestAnOverloadedSenderForgets(t *testing.T) {
 	w := newInstall(t, 1)
 	to := newSink(t, func(string, int) int { return 0 })
@@ -74,7 +74,7 @@ func TestAnOverloadedSenderForgets(t *testing.T) {
 	runtime.GC()
 }
 
-// kept counts what is parked and still in memory.
+// kept counts the items that are parked and still in memory.
 func (d *Dispatcher) kept() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -88,7 +88,7 @@ func (d *Dispatcher) kept() (n int) {
 	return n
 }
 
-// What was let go of costs nothing of a trigger's rate.
+// Items that only have their record left take nothing from a trigger's rate.
 func TestTheRateIsForWhatIsSent(t *testing.T) {
 	s := newSender(&Dispatcher{}, "t", &target{trigger: config.Trigger{Delivery: config.Delivery{Concurrency: 1, Rate: 1}}})
 	s.workers = 1
@@ -100,11 +100,11 @@ func TestTheRateIsForWhatIsSent(t *testing.T) {
 		s.fresh.push(i)
 	}
 	if i := s.next(); i == nil || i.gone.Load() {
-		t.Error("the one that is left is not sent")
+		t.Error("the item that is still in memory is not sent")
 	}
 }
 
-// A rate that was low does not hold up who has been given a higher one.
+// A sender whose low rate is raised does not wait for the old rate.
 func TestAHigherRateHoldsAtOnce(t *testing.T) {
 	s := newSender(&Dispatcher{}, "t", &target{trigger: config.Trigger{Delivery: config.Delivery{Concurrency: 1, Rate: 0.0001}}})
 	s.workers = 1

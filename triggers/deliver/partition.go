@@ -18,8 +18,7 @@ type plan struct {
 	match func(v *broker.View, dst []int) []int
 }
 
-// triggerSettings is what the config and the commands say of the triggers. It is
-// read-only.
+// triggerSettings are the config and the pauses of the triggers. They are read-only.
 type triggerSettings struct {
 	plan     *plan
 	triggers map[string]*config.Trigger // all triggers, whatever they read
@@ -28,13 +27,13 @@ type triggerSettings struct {
 
 // bounds of a partition.
 type bounds struct {
-	patience  time.Duration // how long an item may wait in memory
-	linger    time.Duration // how long an item that must be parked waits for others to park with it
+	patience  time.Duration // longest wait of an item in memory
+	linger    time.Duration // longest wait of an item to be parked for others to park with it
 	window    int           // events that are read, have not ended and are not parked
 	bytes     int           // bytes of these events
 	event     int           // bytes of one event that is to be parked
 	retention time.Duration // retention of the stream; 0 is for ever
-	skew      time.Duration // how much older than another dispatcher's our config may be
+	skew      time.Duration // largest delay between the configs of two dispatchers
 	renewal   parked.Renewal
 }
 
@@ -43,10 +42,9 @@ func defaultBounds() bounds {
 		renewal: parked.Renewal{Least: 64 << 10, Share: 4}}
 }
 
-// partition is all that the dispatcher knows of one partition of a stream: the events
-// that have not ended, the parked events, and the offset from which each trigger gets
-// events. It decides, does no I/O and holds no lock: see assignment for that. Its
-// results are
+// partition is the dispatcher's state of one partition of a stream: the events that have
+// not ended, the parked events, and the offset from which each trigger gets events. It
+// only decides; it does no I/O and has no lock: see assignment for that. Its results are
 //
 //	out       items to be handed to their senders
 //	plan()    the partition's part of the next transaction
@@ -412,7 +410,7 @@ func (p *partition) deadline(now millis) millis {
 // crowded reports whether more events are in memory than the window should hold.
 func (p *partition) crowded() bool { return p.events > p.bounds.window || p.held > p.bounds.bytes }
 
-// parkedRoom is what a record may add to an event: its header with the history of
+// parkedRoom is the space that a record adds to an event: its header with the history of
 // attempts.
 const parkedRoom = 64 << 10
 

@@ -11,8 +11,8 @@ import (
 	"tidemill.dev/triggers/filter"
 )
 
-// compilePlans returns a plan for every stream that a trigger reads: which triggers
-// want which of its events.
+// compilePlans returns a plan for every stream that a trigger reads: it finds the
+// triggers that match an event.
 func compilePlans(c *config.Config) (map[string]*plan, error) {
 	drafts := map[string]*planBuilder{}
 	for _, t := range c.Triggers {
@@ -74,7 +74,7 @@ func (d *planBuilder) plan() *plan {
 	return &plan{triggers: d.triggers, match: func(v *broker.View, dst []int) []int {
 		had := len(dst)
 		if dst = index.Match(v, dst); len(dst) > had && deadletters.OfLetter(v) {
-			return dst[:had] // a trigger on dead letters whose subscriber fails would make dead letters of dead letters for ever
+			return dst[:had] // a failing trigger on dead letters would otherwise make dead letters of dead letters for ever
 		}
 		for n := had; n < len(dst); n++ {
 			dst[n] = of[dst[n]] // rules ascend, so their triggers ascend too
@@ -97,7 +97,7 @@ func byName(c *config.Config) map[string]*config.Trigger {
 	return all
 }
 
-// triggerStarts is the state of a partition that is not about single items. It is
+// triggerStarts is the state of a partition that does not belong to single items. It is
 // stored on the parked log for the next owner.
 type triggerStarts struct {
 	// From is the offset at which each trigger of the stream begins.
@@ -172,8 +172,8 @@ func (p *partition) holding(now millis) bool {
 // manyActs bounds the commands that a new owner has to read again.
 const manyActs = 64
 
-// longLog is how many records may follow begun before begun is written again. Otherwise
-// it alone would make rebuilds long.
+// longLog is the number of records after which begun is written again, because it alone
+// would otherwise make rebuilds long.
 const longLog = 50_000
 
 func (p *partition) planBegun(w *partitionWrite, now millis) {
@@ -182,7 +182,7 @@ func (p *partition) planBegun(w *partitionWrite, now millis) {
 	case p.wanted != nil:
 		w.begun, p.wanted, w.begins = p.wanted, nil, true
 	case p.stale(now), w.replayed != nil:
-		again := p.begun // the same starts once more
+		again := p.begun // same starts in a newer record
 		again.From, again.Next = maps.Clone(p.begun.From), p.base
 		w.begun = &again
 	}
@@ -195,8 +195,8 @@ func (p *partition) planBegun(w *partitionWrite, now millis) {
 	}
 }
 
-// stale reports whether begun should be written again: because its retention nears, or
-// because it alone keeps the mark where it is.
+// stale reports whether begun should be written again: its retention nears, or only begun
+// keeps the mark from moving.
 func (p *partition) stale(now millis) bool {
 	if p.begunAt == none {
 		return false
@@ -205,7 +205,7 @@ func (p *partition) stale(now millis) bool {
 	return old || p.progress.unsaved > manyActs || p.logEnd-p.begunAt > longLog && p.needed.Low(p.logEnd) <= p.begunAt
 }
 
-// begin goes on after a state has been written.
+// begin updates the partition after a state has been written.
 func (p *partition) begin(b *triggerStarts, at int64, now millis) {
 	p.needed.Add(at)
 	p.begun, p.begunAt, p.begunOn = *b, at, now

@@ -8,8 +8,8 @@ import (
 	"tidemill.dev/config"
 )
 
-// A trigger on dead letters must not be told of those that tell of its own
-// failures, or there were letters of letters for ever.
+// A trigger on dead letters must not get the dead letters of its own failures, because
+// they would make further dead letters for ever.
 func TestNoTriggerGetsLettersOfLetters(t *testing.T) {
 	c := config.Default()
 	c.Triggers = []config.Trigger{{Name: "page", When: []config.When{{Types: []string{tidemill.TypeEventDeadLettered}}}}}

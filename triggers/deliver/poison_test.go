@@ -23,8 +23,8 @@ func (w *install) foreign(v broker.View) {
 	w.must(err)
 }
 
-// Events that a publisher of ours could not have written are parked and buried
-// as all others are, and hold up nothing.
+// Events that our producers could not have written are parked and dead-lettered like all
+// others, and delay no other event.
 func TestSloppyEventsAreParkedAndBuried(t *testing.T) {
 	w := newInstall(t, 1)
 	bad, well := newSink(t, func(string, int) int { return 500 }), newSink(t, nil)
@@ -41,8 +41,8 @@ func TestSloppyEventsAreParkedAndBuried(t *testing.T) {
 	}
 }
 
-// What cannot be parked for its size is a dead letter at once. What has as many
-// headers as an event may have is not.
+// An event that is too large to be parked becomes a dead letter at once. An event with as
+// many headers as allowed can be parked.
 func TestEventsThatCannotBeParked(t *testing.T) {
 	w := newInstall(t, 1)
 	bad := newSink(t, func(string, int) int { return 500 })
@@ -64,8 +64,8 @@ func TestEventsThatCannotBeParked(t *testing.T) {
 	}
 }
 
-// A dead letter that the stream does not take becomes one without the event, and
-// a letter names the subscriber without what may be a secret.
+// A dead letter that is too large for the stream is written without its event. A dead
+// letter shows the subscriber without its secrets.
 func TestALetterThatIsTooLarge(t *testing.T) {
 	w := newInstall(t, 1)
 	_, err := w.b.EnsureStreams(w.ctx, []broker.StreamSpec{{Name: tidemill.StreamDeadLetters, Partitions: 6, MaxMessageBytes: 20_000}}, broker.EnsureOptions{})
@@ -87,12 +87,12 @@ func TestALetterThatIsTooLarge(t *testing.T) {
 	}
 	for _, v := range w.views() {
 		if to, _ := v.Attribute("knativeerrordest"); strings.Contains(to, "hush") {
-			t.Errorf("a letter tells %s", to)
+			t.Errorf("a letter shows %s", to)
 		}
 	}
 }
 
-// views are the dead letters as events.
+// views returns the dead letters as events.
 func (w *install) views() (all []broker.View) {
 	w.Helper()
 	for p := range int32(6) {
@@ -102,7 +102,8 @@ func (w *install) views() (all []broker.View) {
 	return all
 }
 
-// Kafka may take less than we think: what it does not take holds up nothing.
+// Kafka's size limit may be lower than our config says: an event above it delays no other
+// event.
 func TestWhatKafkaDoesNotTakeIsBuried(t *testing.T) {
 	w := newInstall(t, 1)
 	bad := newSink(t, func(string, int) int { return 500 })
@@ -112,14 +113,14 @@ func TestWhatKafkaDoesNotTakeIsBuried(t *testing.T) {
 	for n := range noise {
 		noise[n] = byte(rand.Uint32())
 	}
-	w.foreign(broker.View{ID: "large", Source: "/x", Type: "order", Data: bytes.Repeat(noise, 15)}) // Zstd sees that it repeats, LZ4 does not
+	w.foreign(broker.View{ID: "large", Source: "/x", Type: "order", Data: bytes.Repeat(noise, 15)}) // Zstd detects the repetition, LZ4 does not
 	w.publish(10, 3)
 	w.until("one is buried", func() bool { return len(w.views()) == 1 })
 	w.until("the rest is parked", func() bool { return parkedOf(d, "bad") == 10 && w.committed() })
 }
 
-// What a stranger writes to a parked log is nobody's item, and keeps nobody from
-// reading ours.
+// An event of another publisher on a parked log is not an item, and does not keep the
+// dispatcher from reading the items.
 func TestAStrangersEventOnTheParkedLog(t *testing.T) {
 	w := newInstall(t, 1)
 	to := newSink(t, nil)

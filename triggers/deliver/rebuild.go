@@ -92,7 +92,7 @@ func (r *rebuild) checkStarts(ctx context.Context, from []broker.Position) error
 	}
 	for _, f := range from {
 		if start := endOf(starts, f); start > f.Offset {
-			_, err := r.l.d.deadLetters.gap(ctx, f, start-1, r.l.group, "what was parked there has expired before it was delivered: nobody served the triggers for longer than the retention")
+			_, err := r.l.d.deadLetters.gap(ctx, f, start-1, r.l.group, "the parked events have expired before they were delivered: no dispatcher served the triggers for longer than the retention")
 			if err != nil {
 				return err
 			}
@@ -101,7 +101,7 @@ func (r *rebuild) checkStarts(ctx context.Context, from []broker.Position) error
 	return err
 }
 
-// finish installs the partitions and returns from where each is to be read.
+// finish installs the partitions and returns the offset from which each is read.
 func (r *rebuild) finish(at, ends []broker.Position) []broker.Position {
 	built := make([]*assignment, len(at))
 	places := slices.Clone(at)
@@ -146,8 +146,8 @@ func (pl *pipeline) install(built []*assignment) {
 	pl.d.shares()
 }
 
-// leaving parks the items that have not ended of partitions that are given up, and
-// waits a little for attempts under way.
+// leaving parks the unfinished items of partitions that are given up, and waits a little
+// for attempts under way.
 func (pl *pipeline) leaving(ctx context.Context, at []broker.Position) {
 	ctx, cancel := context.WithTimeout(ctx, leaveGrace)
 	defer cancel()
@@ -299,9 +299,8 @@ func (f *rebuiltState) merge() {
 }
 
 // finish gives the partition its state and returns the source offset from which it is
-// to be read. proposed is the group's offset, end the end of the source. If no state
-// was ever written, triggers begin where the partition is read from, and otherwise new
-// ones begin at the end.
+// read. proposed is the group's offset, end the end of the source. If no state was ever
+// written, triggers begin at the returned offset; otherwise new ones begin at the end.
 func (f *rebuiltState) finish(proposed, end int64, now millis) int64 {
 	p := f.p
 	f.merge()
@@ -325,7 +324,7 @@ func (f *rebuiltState) finish(proposed, end int64, now millis) int64 {
 	// forget the offset that belongs to them.
 	position := max(proposed, f.next)
 	p.base, p.next, p.latest = position, position, end
-	if f.begun == none { // never written, or lost: rather too early than too late
+	if f.begun == none { // never written, or lost: an early start repeats events, a late one would lose some
 		p.latest = position
 	}
 	p.skewed = now.after(p.bounds.skew)

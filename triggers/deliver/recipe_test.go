@@ -7,8 +7,8 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// A recipe's trigger has a dot in its name, which those of people cannot have,
-// and is parked, kept and replayed under it like any other.
+// The trigger of a recipe has a dot in its name, which other triggers cannot have. Its
+// events are parked and replayed like those of any other trigger.
 func TestARecipesTriggerIsLikeAnyOther(t *testing.T) {
 	const name = "recipe.intent"
 	w := newInstall(t, 3)

@@ -10,8 +10,8 @@ import (
 	"tidemill.dev/broker/parked"
 )
 
-// headerParked makes an event on a .parked stream a parked item. It is a header
-// of the record and no attribute, so the event stays as it was.
+// headerParked marks an event on a .parked stream as a parked item. It is a header of the
+// record and not an attribute, so the event itself is unchanged.
 const headerParked = "tidemill-parked"
 
 // record is the header of a parked item.
@@ -53,8 +53,8 @@ func (r *record) encode() ([]byte, error) {
 	return append(b, past...), nil
 }
 
-// maxHistory is what a history may add to an event of the largest size. Control
-// characters in answers take six bytes.
+// maxHistory bounds the history that is added to an event of the largest size. A control
+// character in an answer takes six bytes.
 const maxHistory = 48 << 10
 
 // terse returns a history without the subscriber's answers.

@@ -38,8 +38,8 @@ func TestRecordGoesThereAndBack(t *testing.T) {
 	}
 }
 
-// What a publisher writes into our header is not believed, and what we add
-// leaves no trace on the event.
+// A publisher's header of our name is ignored, and the header that we add does not change
+// the event.
 func TestRecordIsOurs(t *testing.T) {
 	v := broker.View{ID: "1", Source: "/s", Type: "t", Foreign: []broker.Header{{Key: headerParked, Value: []byte("forged")}, {Key: "x", Value: []byte("y")}}}
 	r := someRecord()
@@ -59,7 +59,7 @@ func TestRecordIsOurs(t *testing.T) {
 	}
 }
 
-// What may not be published comes back from being parked as it was.
+// An event that may not be published is unchanged after it was parked.
 func TestRecordHidesWhatIsOdd(t *testing.T) {
 	many := broker.View{ID: "1", Source: "/s", Type: "t", Key: []byte("k"), Data: []byte("d"), Foreign: []broker.Header{{Key: "x", Value: []byte("\xff")}}}
 	for n := range 247 {
@@ -95,7 +95,7 @@ func TestRecordHidesWhatIsOdd(t *testing.T) {
 	}
 }
 
-// tidy is a view in which empty lists are none.
+// tidy returns a view without empty lists.
 func tidy(v broker.View) broker.View {
 	if len(v.Foreign) == 0 {
 		v.Foreign = nil
@@ -116,7 +116,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		got = append(got, a.Status)
 	}
 	if want := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49}; !slices.Equal(got, want) || i.tries != 50 {
-		t.Errorf("after %d tries it tells of %v", i.tries, got)
+		t.Errorf("after %d tries its history is %v", i.tries, got)
 	}
 }
 
@@ -133,7 +133,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		again, err := r.encode()
 		if err != nil {
-			return // a time that JSON cannot tell
+			return // a time that JSON cannot encode
 		}
 		var s record
 		if err := s.decode(again); err != nil {

@@ -11,13 +11,13 @@ import (
 // renewAtOnce is how many records are read for a renewal at once.
 const renewAtOnce = 256
 
-// renew returns parked records that are to be read and written again. They keep the
-// mark where it is, while many later records come and go: those of a paused trigger,
-// for example. Without a renewal each rebuild would read all that came and went.
+// renew returns parked records that should be read and written again. They keep the mark
+// from moving, while many later records come and go. The records of a paused trigger are
+// an example. Without a renewal each rebuild would read all those records.
 //
-// A renewal changes no order, because items are sent in the order of the source.
-// A scan covers the first eighth of the log, so that moving the mark to the end takes
-// few scans of the index.
+// A renewal changes no order, because items are sent in the order of the source. A scan
+// covers the first eighth of the log, so only a few scans of the index move the mark to
+// the end.
 func (p *partition) renew(n int) []load {
 	if p.closed || p.leaving || p.missing || len(p.renewals) > 0 {
 		return nil
@@ -34,7 +34,7 @@ func (p *partition) renew(n int) []load {
 }
 
 // findPinned lists the records at the beginning of the log, if a renewal is due. Only
-// queues that wait for their first record count: the others move on by themselves.
+// queues that wait for their first record count: the others make progress by themselves.
 func (p *partition) findPinned() {
 	low := p.needed.Low(p.logEnd)
 	length := int(p.logEnd - low)
@@ -58,7 +58,7 @@ func (p *partition) findPinned() {
 	slices.SortFunc(p.pinned, func(a, b load) int { return cmp.Compare(a.ref.at, b.ref.at) })
 }
 
-// renewed takes a record that was read to be written again.
+// renewed accepts a record that was read to be written again.
 func (p *partition) renewed(d load, r *record, v *broker.View) {
 	if p.closed || p.renewing > parked.RenewBytes || !d.queue.pins(d.ref) {
 		return
@@ -126,8 +126,8 @@ func (c *keyQueue) find(r recordRef) int {
 	return n + 1
 }
 
-// pins reports whether a record is all that is left of its item. An item that is in
-// memory keeps the offset of its record, and its end settles that record.
+// pins reports whether only a record is left of its item. An item in memory knows the
+// offset of its record, and its end settles that record.
 func (c *keyQueue) pins(r recordRef) bool {
 	if c.head != nil && c.head.ref.same(r) || c.find(r) < 0 {
 		return false

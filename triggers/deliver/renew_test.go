@@ -9,8 +9,8 @@ import (
 	"tidemill.dev/config"
 )
 
-// The events of a paused trigger do not keep the mark where it is while those of
-// another trigger come and go. They are delivered in order when the trigger goes on.
+// The parked events of a paused trigger do not keep the mark from moving while events of
+// another trigger come and go. They are delivered in order when the trigger is resumed.
 func TestAPausedTriggersRecordsAreRenewed(t *testing.T) {
 	w := newInstall(t, 1)
 	paused, flaky := newSink(t, nil), newSink(t, func(_ string, try int) int {

@@ -11,17 +11,17 @@ import (
 	"tidemill.dev/triggers/commands"
 )
 
-// Dead letters that are replayed are handled as if their events had been parked. A
-// command names dead letters; each partition takes its own, in the command's order. It
-// takes some in one transaction, together with begun, which stores how far the
-// partition has come with which command. So each is taken once, whichever dispatcher
+// Replayed dead letters are handled as if their events had been parked. A command names
+// dead letters; each partition takes those of its own events, in the command's order. It
+// takes some in each transaction, together with begun, which stores the partition's
+// progress with each command. So each dead letter is taken once, whichever dispatcher
 // owns the partition and whenever it dies.
 
-// commandProgress is how far a partition has come with commands to replay dead letters.
+// commandProgress is a partition's progress with commands to replay dead letters.
 type commandProgress struct {
 	next    int64         // offset up to which commands are known
 	open    map[int64]int // number of dead letters taken of each command that has more, by the command's offset
-	unsaved int           // commands with dead letters for us that no state on the log mentions yet
+	unsaved int           // number of commands with dead letters for us that no stored state mentions yet
 }
 
 // replayedLetter is a dead letter's event.
@@ -33,11 +33,11 @@ type replayedLetter struct {
 	view    broker.View // own copy
 }
 
-// replayBatch is the dead letters of a command that a transaction takes.
+// replayBatch has the dead letters of a command that one transaction takes.
 type replayBatch struct {
 	act  int64
-	upTo int  // number of the command's dead letters that are done then
-	last bool // whether no more follow
+	upTo int  // number of the command's dead letters that will then be done
+	last bool // true if no further dead letter follows
 	all  []replayedLetter
 }
 
@@ -62,7 +62,7 @@ func (p *partition) readsCommands(now millis) bool {
 	return p.opened && !p.closed && !p.leaving && p.begunAt != none && p.replayed == nil && p.writing == nil && !p.skewing(now)
 }
 
-// commandsRead notes that commands up to an offset are known; those given have dead
+// commandsRead records that commands up to an offset are known; the given ones have dead
 // letters here.
 func (p *partition) commandsRead(next int64, acts ...int64) {
 	if p.closed {
@@ -77,8 +77,8 @@ func (p *partition) commandsRead(next int64, acts ...int64) {
 	p.progress.next = max(p.progress.next, next)
 }
 
-// replay has the next transaction take dead letters of a command, in its order. If all
-// of them are resolved already, that is noted at once.
+// replay makes the next transaction take dead letters of a command, in its order. If all
+// of them are resolved already, it only records the progress.
 func (p *partition) replay(in *replayBatch, now millis) bool {
 	if done, open := p.progress.open[in.act]; !p.readsCommands(now) || !open || done > in.upTo {
 		return false
@@ -157,11 +157,11 @@ func (c *keyQueue) insertReplay(r recordRef, now millis) {
 // command gives its time.
 type pace struct {
 	act  *commands.LetterReplay
-	late time.Duration // delay of everything after what was asked
+	late time.Duration // delay of all later dead letters
 }
 
-// lateness is how late a dead letter may be before the rest is delayed, too. So a
-// partition that stood still for an hour does not catch up all at once.
+// lateness is the delay from which on the later dead letters are delayed, too. So a
+// partition that was stuck for an hour does not catch up all at once.
 const lateness = time.Second
 
 // longestPace keeps times within the range of a duration, however small a rate is.

@@ -15,8 +15,8 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// letterReplayer takes dead letters that are to be replayed, for a pipeline. It alone
-// reads the commands; each partition knows how far it has come.
+// letterReplayer reads the dead letters to be replayed for a pipeline. Only it reads the
+// commands; each partition knows its own progress.
 type letterReplayer struct {
 	l     *pipeline
 	asked map[int64]*letterReplay // commands by offset, as long as a partition needs them
@@ -180,8 +180,8 @@ func (pl *pipeline) holds(acts *commands.State, act commands.LetterReplay) time.
 	return 0
 }
 
-// pace returns how many of a command's dead letters may be taken now, or when the first
-// may.
+// pace returns how many of a command's dead letters may be taken now; if none, when the
+// first may.
 func (as *assignment) pace(a *letterReplay, done int, now time.Time) (n int, due time.Time) {
 	if as.paces[a.act.Offset] == nil {
 		as.paces[a.act.Offset] = &pace{act: &a.act}
@@ -215,9 +215,9 @@ type askedLetter struct {
 	over  bool // whether it had a receipt when the command was read
 }
 
-// readReplay reads a command and finds which of its dead letters are resolved already.
-// A partition that has lost its progress begins again, and another command may have
-// named the same dead letters.
+// readReplay reads a command and finds out which of its dead letters are resolved
+// already. A partition that has lost its progress begins again, and another command may
+// have named the same dead letters.
 func (pl *pipeline) readReplay(ctx context.Context, act commands.LetterReplay) (*letterReplay, error) {
 	refs, err := pl.d.commands.Letters(ctx, act)
 	if err != nil {
@@ -228,14 +228,14 @@ func (pl *pipeline) readReplay(ctx context.Context, act commands.LetterReplay) (
 		return nil, err
 	}
 	a := &letterReplay{act: act, of: map[int32][]askedLetter{}}
-	first := map[int32]int64{} // by partition of the dead letters
+	first := map[int32]int64{} // first offset, by partition of the dead letters
 	for n, r := range refs {
 		if r.Stream != pl.stream.Name {
 			continue
 		}
 		one := askedLetter{LetterRef: r, index: n}
 		if r.Offset >= endOf(ends, broker.Position{Partition: r.Partition}) {
-			pl.skipMissing(&one, "the log ends before it")
+			pl.skipMissing(&one, "the log ends earlier")
 			one.over = true
 		} else if at, known := first[r.Partition]; !known || r.Offset < at {
 			first[r.Partition] = r.Offset
@@ -245,7 +245,7 @@ func (pl *pipeline) readReplay(ctx context.Context, act commands.LetterReplay) (
 	over := map[string]bool{}
 	for partition, offset := range first {
 		if err := pl.receipts(ctx, broker.Position{Stream: tidemill.StreamDeadLetters, Partition: partition, Offset: offset}, over); err != nil {
-			return nil, fmt.Errorf("find the receipts of act %s: %w", act.ID, err)
+			return nil, fmt.Errorf("find the receipts of command %s: %w", act.ID, err)
 		}
 	}
 	for _, all := range a.of {
@@ -347,7 +347,7 @@ func (pl *pipeline) readLetters(ctx context.Context, some []askedLetter, fn func
 	return nil
 }
 
-// pass leaves out dead letters before an offset, where the log has been cut.
+// pass skips dead letters before an offset, where the log has been cut.
 func (pl *pipeline) pass(some []askedLetter, order []int, partition int32, offset int64) []int {
 	for len(order) > 0 && some[order[0]].Partition == partition && some[order[0]].Offset < offset {
 		pl.skipMissing(&some[order[0]], "the log does not hold it")
@@ -357,14 +357,14 @@ func (pl *pipeline) pass(some []askedLetter, order []int, partition int32, offse
 }
 
 func (pl *pipeline) skipMissing(r *askedLetter, why string) {
-	pl.d.o.Logger.Warn("a dead letter that shall be replayed is not there", "event", r.ID, "stream", tidemill.StreamDeadLetters, "partition", r.Partition, "offset", r.Offset, "reason", why)
+	pl.d.o.Logger.Warn("a dead letter to be replayed does not exist", "event", r.ID, "stream", tidemill.StreamDeadLetters, "partition", r.Partition, "offset", r.Offset, "reason", why)
 }
 
-// replayedEvent takes the event out of a dead letter. If the record is not the one that
-// was asked for, it returns none; an event that cannot be parked fails again at once.
+// replayedEvent returns the event of a dead letter; none if the record is not the
+// requested dead letter. An event that cannot be parked fails again at once.
 func (pl *pipeline) replayedEvent(ctx context.Context, number int32, a *letterReplay, r *askedLetter, in *broker.Incoming) (*replayedLetter, error) {
 	if in.Err != nil || in.ID != r.ID {
-		pl.skipMissing(r, "another event lies there")
+		pl.skipMissing(r, "another event has this offset")
 		return nil, nil
 	}
 	letter, err := deadletters.Read(&in.View)
@@ -383,7 +383,7 @@ func (pl *pipeline) replayedEvent(ctx context.Context, number int32, a *letterRe
 	return &replayedLetter{trigger: a.act.Trigger, replay: replayName(a.act.ID, letter.Replay), letter: ref.String(), source: letter.Offset, view: v}, nil
 }
 
-// refuseReplay writes a new dead letter for one that cannot even be tried.
+// refuseReplay writes a new dead letter in place of one whose replay cannot be attempted.
 func (pl *pipeline) refuseReplay(ctx context.Context, a *letterReplay, ref letterRef, letter *broker.View, reason string) error {
 	v, err := deadletters.Again(letter, a.act.ID, reason, time.Now())
 	if err != nil {

@@ -11,16 +11,16 @@ import (
 type simLetter struct {
 	id, trigger string
 	source      int64
-	replay      string // the act that it comes from; empty for a first delivery
+	replay      string // command that asked for it; empty for a first delivery
 }
 
-// simActs is what people ask for in the simulation, and what came of it.
+// simActs has the commands of the simulation, and their results.
 type simActs struct {
-	letters  []simLetter // that are there, by when they were written
+	letters  []simLetter // existing dead letters, in the order of writing
 	known    map[string]bool
-	asked    map[string]bool // letters that stand in an act
-	acts     [][]simLetter   // by offset
-	resolved map[string]bool // letters
+	asked    map[string]bool // ids of dead letters that a command names
+	acts     [][]simLetter   // commands, indexed by offset
+	resolved map[string]bool // ids of dead letters with a receipt
 	taken    map[string]bool // replays that were ever parked
 	ended    map[string]bool // replays
 }
@@ -29,7 +29,7 @@ func newSimActs() *simActs {
 	return &simActs{known: map[string]bool{}, asked: map[string]bool{}, resolved: map[string]bool{}, taken: map[string]bool{}, ended: map[string]bool{}}
 }
 
-// bury writes the letter of an item that did not get through.
+// bury writes the dead letter of an item that was not delivered.
 func (w *world) bury(i *item) {
 	l := simLetter{trigger: i.queue.trigger.name, source: i.ref.source, replay: actOf(i.replay)}
 	l.id = fmt.Sprintf("%s/%d/%s/%s", l.trigger, l.source, l.replay, i.letter)
@@ -39,7 +39,8 @@ func (w *world) bury(i *item) {
 	}
 }
 
-// ask asks to replay some letters of a trigger, in the order of their events.
+// ask makes a command to replay some dead letters of a trigger, in the order of their
+// events.
 func (w *world) ask() {
 	var some []simLetter
 	for _, l := range w.asks.letters {
@@ -56,7 +57,7 @@ func (w *world) ask() {
 	w.asks.acts = append(w.asks.acts, some)
 }
 
-// heed takes some letters in, as the clerk would.
+// heed gives an owner some dead letters, as the replay loop does.
 func (w *world) heed(o *owner) {
 	p := o.p
 	if !p.readsCommands(w.now) {
@@ -89,7 +90,7 @@ func (w *world) heed(o *owner) {
 	}
 }
 
-// learnIntake checks that each letter is taken in once.
+// learnIntake checks that each dead letter is taken once.
 func (w *world) learnIntake(k *recordWrite) {
 	if k.record.replay == "" || k.item.recorded() {
 		return
@@ -111,8 +112,8 @@ func (w *world) endReplay(i *item) {
 	w.asks.ended[placeOf(i.queue.trigger.name, i.ref.source, i.replay)] = true
 }
 
-// checkReplayOrder is the promise: letters of one key and act go in the order of
-// their events.
+// checkReplayOrder checks that dead letters of one key and command are delivered in the
+// order of their events.
 func (w *world) checkReplayOrder(i *item) {
 	name := i.queue.trigger.name
 	if name == "c" || name == "a" && w.fickle || w.source[i.ref.source] == "" {

@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// book is the dead letters as people see them.
+// book opens the list of dead letters that people see.
 func (w *install) book() *deadletters.Book {
 	w.Helper()
 	book, err := deadletters.Open(w.ctx, w.b, w.log)
@@ -23,7 +23,7 @@ func (w *install) book() *deadletters.Book {
 	return book
 }
 
-// replay asks to replay letters, as the API does.
+// replay publishes a command to replay dead letters, as the API does.
 func (w *install) replay(trigger string, rate float64, all []deadletters.Entry) string {
 	w.Helper()
 	act := tidemill.LetterReplayData{Trigger: trigger, Rate: rate}
@@ -37,7 +37,7 @@ func (w *install) replay(trigger string, rate float64, all []deadletters.Entry) 
 	return v.ID
 }
 
-// receipts are those so far, by letter; each letter may have one.
+// receipts returns the receipts so far by dead letter; each dead letter may have one.
 func (w *install) receipts() map[string]*deadletters.Receipt {
 	w.Helper()
 	all := map[string]*deadletters.Receipt{}
@@ -51,7 +51,7 @@ func (w *install) receipts() map[string]*deadletters.Receipt {
 			r, err := deadletters.ReadReceipt(&in.View)
 			w.must(err)
 			if !at[r.Letter] || r.Partition != p {
-				w.Errorf("the receipt of %s lies on partition %d, beside other letters", r.Letter, p)
+				w.Errorf("the receipt of %s is on partition %d, which does not have its letter", r.Letter, p)
 			}
 			if all[r.Letter] != nil && *all[r.Letter] != *r {
 				w.Errorf("letter %s has receipts %+v and %+v", r.Letter, all[r.Letter], r)
@@ -63,7 +63,7 @@ func (w *install) receipts() map[string]*deadletters.Receipt {
 	return all
 }
 
-// failing is a trigger with n dead letters.
+// failing adds a trigger with n dead letters.
 func (w *install) failing(to *sink, n, keys int) *deadletters.Book {
 	w.Helper()
 	to.set(func(string, int) int { return 400 })
@@ -96,7 +96,7 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 		}
 	}
 	w.until("nothing is parked", func() bool { return parkedOf(d, "a") == 0 })
-	w.replay("a", 0, all) // asked again, it is the same act
+	w.replay("a", 0, all) // the second request is the same command
 	w.publish(10, 7)
 	w.until("live events come", func() bool { return to.count() == 70 })
 	if to.attempts() != tried+70 {
@@ -104,7 +104,7 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 	}
 }
 
-// Another act may name letters that one has resolved.
+// A command may name dead letters that an earlier command has resolved.
 func TestWhatHasAReceiptIsNotReplayed(t *testing.T) {
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
@@ -123,8 +123,8 @@ func TestWhatHasAReceiptIsNotReplayed(t *testing.T) {
 	to.inAll(w, 20)
 }
 
-// A partition whose begun has expired knows of no act, and hears all of them
-// again: what has its receipt is left alone, and what has none is not forgotten.
+// A partition whose begun has expired knows no command, and gets all of them again. Dead
+// letters with a receipt are skipped; the others are replayed.
 func TestAPartitionThatForgotHearsAllActsAgain(t *testing.T) {
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
@@ -233,7 +233,7 @@ func TestAPausedTriggersLettersWait(t *testing.T) {
 	w.until("all have come", func() bool { return to.count() == 30 && book.Counts()["a"] == 0 })
 }
 
-// A dispatcher that dies in the middle has another go on.
+// If a dispatcher dies in the middle, another continues the replay.
 func TestAReplayOutlivesTheDispatcher(t *testing.T) {
 	w := newInstall(t, 3)
 	w.session = 2 * time.Second
@@ -254,7 +254,8 @@ func TestAReplayOutlivesTheDispatcher(t *testing.T) {
 	w.until("nothing is parked", func() bool { return parkedOf(d, "a") == 0 && w.committed() })
 }
 
-// The act remains when the trigger is gone: the letters say so.
+// If the trigger is gone, the command is still carried out: new dead letters give the
+// reason.
 func TestLettersOfATriggerThatIsGone(t *testing.T) {
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
@@ -276,8 +277,8 @@ func TestLettersOfATriggerThatIsGone(t *testing.T) {
 	w.until("they come after all", func() bool { return to.count() == 8 && book.Counts()["a"] == 0 })
 }
 
-// anew tells whether so many letters are open, and none of the old ones. The book
-// follows the log: that new ones lie there says nothing of what it has.
+// anew reports whether n dead letters are open, none of them an old one. It asks the
+// book, which follows the log with a delay.
 func anew(book *deadletters.Book, old []deadletters.Entry, n int) bool {
 	return book.Counts()["a"] == n && !slices.ContainsFunc(old, func(e deadletters.Entry) bool { return book.IsOpen(e.ID) })
 }
@@ -288,7 +289,7 @@ func (d *Dispatcher) laneCount() int {
 	return len(d.pipelines)
 }
 
-// Commands that name what is not there hold up nobody.
+// Commands with unknown dead letters delay nothing.
 func TestStrangeActsArePassedOver(t *testing.T) {
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
@@ -316,12 +317,12 @@ func TestPace(t *testing.T) {
 	if got := p.due(3).Sub(at); got != 6500*time.Millisecond {
 		t.Errorf("the 14th at 2 a second is due after %s", got)
 	}
-	p.goOn(3, at.Add(7*time.Second)) // a little late is not late
-	p.goOn(3, at.Add(6*time.Second)) // nor is early
+	p.goOn(3, at.Add(7*time.Second)) // a small delay does not count
+	p.goOn(3, at.Add(6*time.Second)) // an early time does not count either
 	if got := p.due(5).Sub(p.due(3)); got != time.Second || p.late != 0 {
 		t.Errorf("the next comes %s later, all is %s late", got, p.late)
 	}
-	p.goOn(3, at.Add(time.Hour)) // after a pause it goes on at its rate
+	p.goOn(3, at.Add(time.Hour)) // after a pause the replay continues at its rate
 	if got := p.due(3).Sub(at); got != time.Hour {
 		t.Errorf("after an hour it is due at %s", got)
 	}

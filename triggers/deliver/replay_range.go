@@ -16,11 +16,11 @@ import (
 )
 
 // rangeReplay sends a past range of a stream's events to one trigger, together with the
-// other dispatchers. They share its partitions in a consumer group of its own, whose
+// other dispatchers. They share its partitions in a separate consumer group, whose
 // offsets are the progress.
 //
-// It uses the same partitions as a pipeline, but these never park: failed items rest in
-// memory, and the reading waits for them. No other events wait for it.
+// It uses the same partitions as a pipeline, but these never park events: failed items
+// rest in memory, and reading waits for them. No other events wait for it.
 type rangeReplay struct {
 	d   *Dispatcher
 	act tidemill.Replay
@@ -57,7 +57,7 @@ func addressOf(at broker.Position) address { return address{at.Stream, at.Partit
 // replayGroup is the group of a trigger's replay.
 func replayGroup(act string) string { return "replay." + act }
 
-// newRangeReplay returns a replay that is not started.
+// newRangeReplay returns a replay that has not started.
 func newRangeReplay(d *Dispatcher, act tidemill.Replay, terms map[string]*triggerSettings) *rangeReplay {
 	r := &rangeReplay{d: d, act: act, of: map[address]tidemill.Range{}, lanes: map[string]*pipeline{}, shards: map[address]*assignment{}, ours: map[address]bool{},
 		pace: newBucket(0), wake: make(chan struct{}, 1), left: make(chan struct{})}
@@ -118,7 +118,7 @@ func (r *rangeReplay) apply(terms map[string]*triggerSettings) {
 }
 
 // halt stops new attempts. Items that wait with the sender must not become dead letters
-// when the sender ends, because another dispatcher goes on with them.
+// when the sender ends, because another dispatcher continues with them.
 func (r *rangeReplay) halt() {
 	r.closing.Store(true)
 	r.mu.Lock()
@@ -362,7 +362,7 @@ func (d *Dispatcher) leaveRange(r *rangeReplay) {
 		ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 		defer cancel()
 		if err := r.close(ctx); err != nil {
-			d.o.Logger.Warn("a replay was left untidily", "trigger", r.act.Trigger, "event", r.act.ID, "reason", err)
+			d.o.Logger.Warn("dispatcher: leaving a replay failed; some of its events may be delivered twice", "trigger", r.act.Trigger, "event", r.act.ID, "reason", err)
 		}
 	})
 }
@@ -391,14 +391,14 @@ func (d *Dispatcher) abandonRange(ctx context.Context, act tidemill.Replay) {
 	})
 }
 
-// endAbandoned reports the end of a replay that no dispatcher goes on with.
+// endAbandoned reports the end of a replay that no dispatcher continues.
 func (d *Dispatcher) endAbandoned(ctx context.Context, act tidemill.Replay) error {
 	left, err := d.leftOf(ctx, act)
 	if err != nil {
 		return err
 	}
 	if err := d.endRange(ctx, act, nil, left); err != nil {
-		return fmt.Errorf("tell of the %d records that are left: %w", left, err)
+		return fmt.Errorf("report the %d records that are left: %w", left, err)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// assigned returns where partitions are read from: the beginning of the range, or the
+// assigned returns where to read partitions from: the beginning of the range, or the
 // group's offset.
 func (r *rangeReplay) assigned(ctx context.Context, at []broker.Position) ([]broker.Position, error) {
 	starts := map[string][]broker.Position{}
@@ -55,14 +55,14 @@ func (r *rangeReplay) skip(to broker.Position, lost int64) {
 		"offset", to.Offset, "events", lost)
 }
 
-// rangeStart is where a range goes on.
+// rangeStart is the offset from which a range is read.
 type rangeStart struct {
 	from int64
-	lost int64 // number of offsets before that which have been cut
+	lost int64 // number of earlier offsets that have been cut
 }
 
-// rangeStartOf returns where a range goes on, given the group's offset and the
-// beginning of the log.
+// rangeStartOf returns the start of a range for the group's offset and the beginning of
+// the log.
 func rangeStartOf(of tidemill.Range, committed, start int64) rangeStart {
 	from := max(committed, of.From)
 	if from >= of.To || start <= from {
@@ -125,8 +125,8 @@ func (r *rangeReplay) share() {
 	}
 }
 
-// take accepts the part of a delivery that is in the range. After the range nothing
-// more is read.
+// take accepts the part of a delivery that is in the range, and stops reading after the
+// range.
 func (r *rangeReplay) take(d *broker.Delivery) {
 	at := address{d.Stream, d.Partition}
 	r.mu.Lock()
@@ -160,8 +160,8 @@ func (r *rangeReplay) take(d *broker.Delivery) {
 	}
 }
 
-// finish ends the replay when all of it has ended. The dispatcher with its first
-// partition does that.
+// finish ends the replay when all of it has ended. The owner of its first partition does
+// that.
 func (r *rangeReplay) finish() {
 	r.mu.Lock()
 	first := len(r.of) == 0 || r.ours[r.firstPlace()]

@@ -15,7 +15,8 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// past is what lies on the events now, less the first so many of each partition.
+// past returns the events' present range, without the first skip events of each
+// partition.
 func (w *install) past(skip int64) map[string][]tidemill.Range {
 	w.Helper()
 	ends, err := w.b.Ends(w.ctx, tidemill.StreamEvents)
@@ -27,7 +28,7 @@ func (w *install) past(skip int64) map[string][]tidemill.Range {
 	return map[string][]tidemill.Range{tidemill.StreamEvents: all}
 }
 
-// replayRange asks for a replay of a range, as the API does.
+// replayRange publishes a command to replay a range, as the API does.
 func (w *install) replayRange(trigger string, rate float64, streams map[string][]tidemill.Range) string {
 	w.Helper()
 	v, err := commands.Author{Names: w.names, By: "ada", Now: time.Now()}.Replay(tidemill.Replay{Trigger: trigger, Rate: rate, Streams: streams, From: "beginning", To: "end"})
@@ -37,7 +38,8 @@ func (w *install) replayRange(trigger string, rate float64, streams map[string][
 	return v.ID
 }
 
-// ends are what the ends of replays tell, by the act; each comes once.
+// ends returns the reports of ended replays by command; all reports of a replay must be
+// equal.
 func (w *install) ends() map[string]tidemill.ReplayedData {
 	w.Helper()
 	all := map[string]tidemill.ReplayedData{}
@@ -53,7 +55,7 @@ func (w *install) ends() map[string]tidemill.ReplayedData {
 		}
 		all[d.Replay], ids[d.Replay] = d, strings.Clone(in.ID)
 	})
-	if w.ctx.Err() == nil { // else it is told what was waited for
+	if w.ctx.Err() == nil { // otherwise the caller reports what it waited for
 		w.must(err)
 	}
 	return all
@@ -82,8 +84,8 @@ func TestARangeIsReplayed(t *testing.T) {
 		t.Errorf("it ended as %+v", end)
 	}
 	to.inAll(w, 81)
-	// On a machine so busy that a session was lost, what was parked comes again,
-	// live and beside the replay, against which it has no order.
+	// If a busy machine has lost a session, parked events are delivered again, live and
+	// next to the replay. Between the two there is no order.
 	if other.attempts() == 90 {
 		to.inOrder()
 	}
@@ -99,8 +101,7 @@ func (d *Dispatcher) rangeCount() int {
 	return len(d.ranges.running)
 }
 
-// What a range holds besides the trigger's events is passed over, also at its
-// very end.
+// Events of the range that the trigger does not want are skipped, also at the very end.
 func TestDryRangesEnd(t *testing.T) {
 	w := newInstall(t, 3)
 	to := newSink(t, nil)
@@ -110,7 +111,7 @@ func TestDryRangesEnd(t *testing.T) {
 	e, err := w.b.Exclusive(w.ctx, "test", broker.ProducerOptions{})
 	w.must(err)
 	fails := fmt.Errorf("no")
-	for _, want := range []error{nil, fails} { // markers, and events that do not count
+	for _, want := range []error{nil, fails} { // leaves markers, and events that do not match
 		_ = e.Do(w.ctx, func(x *broker.ExclusiveTx) error {
 			for p := range int32(3) {
 				x.SendTo(w.ctx, tidemill.StreamEvents, p, &broker.View{ID: "x", Source: "/x", Type: "other"}, nil)
@@ -161,11 +162,11 @@ func TestWhatFailsInARangeIsTriedAgain(t *testing.T) {
 	w.until("its letters are replayed", func() bool { return book.Counts()["a"] == 0 && again.count() == 60 })
 }
 
-// newGate is a sink that takes so many events and, until it is opened, no more:
-// however long others need, what goes to it is not over before. It tells how many
-// it has taken.
+// newGate returns a sink that accepts the first events and refuses all others until it is
+// opened. So a replay to it cannot end earlier, however long other steps take. taken
+// returns the number of accepted events.
 func newGate(t *testing.T, first int) (to *sink, taken func() int, open func()) {
-	n, whole := 0, false // both are the sink's lock's
+	n, whole := 0, false // guarded by the sink's lock
 	to = newSink(t, func(string, int) int {
 		if n >= first && !whole {
 			return http.StatusServiceUnavailable
@@ -178,7 +179,7 @@ func newGate(t *testing.T, first int) (to *sink, taken func() int, open func()) 
 	return to, taken, open
 }
 
-// patient is a trigger that a closed gate does not make give up.
+// patient gives a trigger enough attempts to wait for a closed gate.
 func patient(t *config.Trigger) {
 	t.Delivery.Attempts, t.Delivery.Backoff.First = 100_000, 50*time.Millisecond
 }
@@ -209,13 +210,13 @@ func TestARangesReplayOutlivesADispatcher(t *testing.T) {
 		t.Errorf("it ended as %+v", end)
 	}
 	w.until("all have come", func() bool { return to.count() == 180 })
-	if n := taken(); n > 180+2*100 { // what was not committed yet comes again
+	if n := taken(); n > 180+2*100 { // uncommitted deliveries are repeated
 		t.Errorf("%d were taken", n)
 	}
 	w.until("it is left", func() bool { return two.rangeCount() == 0 })
 }
 
-// replaying is how many partitions of a replay a dispatcher has.
+// replaying returns the number of a replay's partitions that a dispatcher has.
 func (d *Dispatcher) replaying(act string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -247,18 +248,18 @@ func TestAPausedTriggersReplayWaits(t *testing.T) {
 	}
 	open()
 	w.pause("a", false)
-	if end := w.ended(act); end.Delivered != 100 || to.attempts() < 200 { // a session that is lost makes more of them
+	if end := w.ended(act); end.Delivered != 100 || to.attempts() < 200 { // a lost session makes further attempts
 		t.Errorf("it ended as %+v after %d attempts", end, to.attempts())
 	}
 }
 
-// resting tells whether a replay knows everywhere that its trigger is paused.
+// resting reports whether a replay has applied the pause of its trigger everywhere.
 func (d *Dispatcher) resting(act string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := d.ranges.running[act]
 	if r == nil {
-		return false // it is being opened anew
+		return false // the replay is being reopened
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

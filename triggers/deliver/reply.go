@@ -24,7 +24,7 @@ const (
 	maxHops = 64
 )
 
-var errNoReply = errors.New("the answer has a body that is no CloudEvent; a subscriber that answers 200 with a body of its own, as plain webhooks do, needs `delivery: {replies: ignore}` in its trigger")
+var errNoReply = errors.New("the answer has a body that is not a CloudEvent; a subscriber that answers 200 with another body, as plain webhooks do, needs `delivery: {replies: ignore}` in its trigger")
 
 // readReplies reads the events of a 200, if any. They point into the headers and the
 // body.
@@ -87,7 +87,7 @@ func readBatch(h http.Header, body []byte) ([]broker.View, error) {
 	return all, nil
 }
 
-// causation is what all replies to an event have in common.
+// causation has the values that all replies to an event share.
 type causation struct {
 	trigger     string
 	own         bool // whether the function is Tidemill's own and may publish Tidemill's types
@@ -97,8 +97,8 @@ type causation struct {
 	time        string
 }
 
-// causationOf returns the causation of replies to an event. It refuses if so many
-// replies have led to the event that they must run in a circle.
+// causationOf returns the causation of replies to an event. It refuses if so many replies
+// have led to the event that there must be a loop.
 func causationOf(v *broker.View, trigger string, own bool, now time.Time) (causation, error) {
 	hops := hopsOf(v)
 	if hops >= maxHops {
@@ -122,11 +122,11 @@ func hopsOf(v *broker.View) int {
 	return n
 }
 
-// stamp makes a reply ready to be published. Its id derives from the event, the trigger
-// and the reply's index, and the function's own id is lost: most functions use a random
-// one, but an event that is delivered twice must have the same replies both times. Key,
-// subject and source stay the function's. The author does not, because a function
-// speaks only for itself, even if it copied the author from the event.
+// stamp prepares a reply for publishing. Its id derives from the event, the trigger and
+// the reply's index, and replaces the function's id: most functions use a random one, but
+// an event that is delivered twice must have the same replies both times. Key, subject
+// and source stay the function's. The author is removed, because a function acts only for
+// itself, even if it copied the author from the event.
 func (c *causation) stamp(index int, reply *broker.View) error {
 	if err := tidemill.Reserved(reply.Type, reply.Source); err != nil && !c.own {
 		return fmt.Errorf("refuse the reply: %w", err)
@@ -150,7 +150,7 @@ func (c *causation) stamp(index int, reply *broker.View) error {
 			return err
 		}
 	}
-	return reply.Validate() // with the attributes added it may have too many
+	return reply.Validate() // the added attributes may be too many
 }
 
 // withoutSignature removes the author's attributes.
@@ -166,13 +166,13 @@ const (
 	maxDrained = 64 << 10
 )
 
-// answer is a subscriber's answer, as far as it counts.
+// answer is the relevant part of a subscriber's answer.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
 	broken error // error while the body was read
-	long   bool  // whether the body is longer than what was read
+	long   bool  // whether the body is longer than the part that was read
 }
 
 // readAnswer reads at most most bytes of the body and closes it.
@@ -195,13 +195,13 @@ func readAnswer(res *http.Response, most int) answer {
 	return a
 }
 
-// readUpTo trusts a Content-Length only for a small first buffer: a hostile one must
-// not take memory for bytes that never come.
+// readUpTo trusts a Content-Length only for a small first buffer: a hostile one must not
+// take memory for bytes that never come.
 func readUpTo(r io.Reader, most int, length int64) ([]byte, error) {
 	const believed = 8 << 10
 	room := 512
 	if length > 0 {
-		room = int(min(length+1, believed)) // one more, to see the end without growing
+		room = int(min(length+1, believed)) // one more byte, to detect the end without growing
 	}
 	b := make([]byte, 0, min(room, most))
 	for len(b) < most {
@@ -228,12 +228,12 @@ func (a *answer) shown(hidden secrets) string {
 		text = hidden.trim(text)
 	}
 	if len(text) > maxAnswer {
-		text = strings.ToValidUTF8(text[:maxAnswer], "") // without half a character at the end
+		text = strings.ToValidUTF8(text[:maxAnswer], "") // drops half a character at the end
 	}
 	return text
 }
 
-// errorOf returns why an answer of this status is no delivery.
+// errorOf returns the reason why an answer with this status is not a delivery.
 func errorOf(a *answer) string {
 	said := fmt.Sprintf("answered %d %s", a.status, http.StatusText(a.status))
 	said = strings.TrimSpace(said)

@@ -103,7 +103,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// replying is a subscriber that answers with these.
+// replying is a subscriber that answers with the given events.
 func replying(t *testing.T, change func(*config.Trigger), replies ...broker.View) *subscriber {
 	trigger := triggerTo(answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		body := []byte(nil)
@@ -158,8 +158,8 @@ func TestRepliesAreReadyToBePublished(t *testing.T) {
 	}
 }
 
-// A reply is a function's and no person's, and what becomes of it must not look
-// like one's act. Ours may speak for who asked.
+// A reply is the act of a function and not of a person, so the author is removed.
+// Tidemill's own functions may keep the author.
 func TestARepliesAuthorIsNobody(t *testing.T) {
 	t.Parallel()
 	forged := broker.View{ID: "r", Source: "/f", Type: "answer", Extensions: []broker.Attribute{{Name: "authid", Value: "ada"}, {Name: "model", Value: "m"}}}
@@ -193,7 +193,7 @@ func TestAChainBeginsWithItsFirstEvent(t *testing.T) {
 			t.Errorf("the chain is called %q", correlation)
 		}
 		if got, _ := o.replies[0].Attribute("hops"); got != "1" {
-			t.Errorf("behind hops %q it counts %q", hops, got)
+			t.Errorf("after hops %q it counts %q", hops, got)
 		}
 	}
 }
@@ -214,7 +214,7 @@ func TestACircleOfTriggersEnds(t *testing.T) {
 	expect(t, silent.post(t.Context(), &e, 1), delivered)
 }
 
-// Functions of ours speak as Tidemill does.
+// Tidemill's own functions may reply with Tidemill's types.
 func TestOurFunctionsMayReplyWithOurTypes(t *testing.T) {
 	t.Parallel()
 	v := broker.View{ID: "r", Source: "/tidemill/prod/train", Type: "tidemill.run.requested"}
@@ -231,7 +231,7 @@ func TestOurFunctionsMayReplyWithOurTypes(t *testing.T) {
 	}
 }
 
-// With what a reply is given it may be more than an event can carry.
+// With the attributes that stamp adds, a reply may exceed an event's limit.
 func TestARepliesAttributesAreBounded(t *testing.T) {
 	t.Parallel()
 	v := broker.View{ID: "r", Source: "/f", Type: "answer"}
@@ -250,8 +250,8 @@ func TestARepliesAttributesAreBounded(t *testing.T) {
 	}
 }
 
-// Replies of one batch share no memory that stamping one could reach the next
-// through.
+// The replies of one batch share no memory through which stamping one could change the
+// next.
 func TestStampingLeavesTheNeighboursAlone(t *testing.T) {
 	t.Parallel()
 	var all []broker.View
@@ -277,7 +277,7 @@ func TestStampingLeavesTheNeighboursAlone(t *testing.T) {
 	}
 }
 
-// newRecorded is what a handler answers, without a network.
+// newRecorded returns a handler's answer without a network.
 func newRecorded(r *http.Request, h http.HandlerFunc) *http.Response {
 	w := httptest.NewRecorder()
 	h(w, r)
@@ -324,7 +324,7 @@ func TestShownIsShortText(t *testing.T) {
 	}
 }
 
-// Where nothing was cut an end that looks like a secret's beginning is none.
+// If nothing was cut, an end that looks like the beginning of a secret stays.
 func TestShownKeepsItsEnd(t *testing.T) {
 	t.Parallel()
 	hidden := secrets{"secret"}
@@ -336,10 +336,10 @@ func TestShownKeepsItsEnd(t *testing.T) {
 	}
 }
 
-// FuzzAnswer lets a hostile subscriber answer with whatever bytes: no crash,
-// and whatever comes of it is fit to be stored.
+// FuzzAnswer lets a hostile subscriber answer with any bytes: there is no crash, and the
+// result can be stored.
 func FuzzAnswer(f *testing.F) {
-	const event = "Content-Type: application/cloudevents+json\r\nContent-Length: " // and what good is long
+	const event = "Content-Type: application/cloudevents+json\r\nContent-Length: " // a valid answer up to its length
 	for _, answer := range []string{
 		"", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n",
 		"HTTP/1.1 200 OK\r\n" + event + strconv.Itoa(len(good)) + "\r\n\r\n" + good,
@@ -373,7 +373,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// say answers whatever is asked, and hangs up.
+// say sends raw bytes as the answer and closes the connection.
 func say(c net.Conn, raw []byte) {
 	defer c.Close()
 	if r, err := http.ReadRequest(bufio.NewReader(c)); err == nil {

@@ -25,7 +25,7 @@ type sender struct {
 	fresh    fifo // items that were just read from the stream
 	parked   fifo // items that were read from the parked log
 	past     fifo // items of a range replay
-	turn     int  // which of these three is next
+	turn     int  // index of the kind whose turn is next
 	workers  int
 	reserved int // room reserved for records that are being read
 	hungry   map[*pipeline]struct{}
@@ -37,7 +37,7 @@ type sender struct {
 	share    float64 // our share of the stream's partitions, and so of the rate
 }
 
-// target is where and how a sender sends.
+// target is where a sender sends and by which policy.
 type target struct {
 	subscriber *subscriber // nil if items only become dead letters
 	trigger    config.Trigger
@@ -129,7 +129,7 @@ func (s *sender) work() {
 	}
 }
 
-// next returns the next item; without one the worker ends.
+// next returns the next item; the worker ends if there is none.
 func (s *sender) next() *item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,8 +154,8 @@ func (s *sender) next() *item {
 // waiting returns the number of items still to be sent. Called with the lock held.
 func (s *sender) waiting() int { return s.fresh.n + s.parked.n + s.past.n }
 
-// room reports whether a replay may offer an item. If not, the replay is woken when it
-// may.
+// room reports whether a replay may offer an item. If not, the replay is woken as soon as
+// it may.
 func (s *sender) room(wake chan struct{}) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,8 +264,8 @@ func (f *fifo) push(i *item) {
 	f.n++
 }
 
-// renew makes room: it leaves out obsolete items, or else takes more memory. Most items
-// of an overloaded sender may have been parked again.
+// renew makes room: it drops obsolete items, or takes more memory if there are none. Most
+// items of an overloaded sender may have been parked again.
 func (f *fifo) renew() {
 	all := make([]*item, 0, f.n)
 	for f.n > 0 {
@@ -292,10 +292,10 @@ func (f *fifo) pop() *item {
 	return i
 }
 
-// bucket limits a trigger's attempts to a rate. It holds the tokens of one second, so
-// that attempts may come in a burst, and at least one, so that a rate below one a
-// second works too. It never waits: the caller asks again at the time that it returns.
-// It is not safe for concurrent use.
+// bucket limits a trigger's attempts to a rate. It has the tokens of one second, so
+// attempts may come in a burst. It has room for at least one token, so a rate below one a
+// second works too. It never waits: the caller asks again at the returned time. It is not
+// safe for concurrent use.
 type bucket struct {
 	rate   float64 // tokens a second; 0 is unlimited
 	most   float64

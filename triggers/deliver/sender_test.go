@@ -30,17 +30,17 @@ func TestBucketGivesABurstAndThenTheRate(t *testing.T) {
 		for range 50 {
 			_, now = b.take(now)
 			if ok, _ := b.take(now); !ok {
-				t.Fatalf("%v a second: who comes when he is told to comes in vain", c.rate)
+				t.Fatalf("%v a second: there is no token at the returned time", c.rate)
 			}
 		}
-		if took := now.Sub(began); took < 49*c.every || took > 51*c.every { // of the burst a part of a token is left
+		if took := now.Sub(began); took < 49*c.every || took > 51*c.every { // a fraction of a token is left from the burst
 			t.Errorf("%v a second: 50 more take %s, want about %s", c.rate, took, 50*c.every)
 		}
 	}
 }
 
-// Over any stretch no more is given than a burst and the rate allow, however
-// it is asked, and it is never told to wait for nothing.
+// In any interval the bucket gives at most a burst plus the rate, however it is asked,
+// and the returned time is always in the future.
 func TestBucketHoldsItsBounds(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))

@@ -21,8 +21,8 @@ var (
 	simSeed  = flag.Uint64("sim.seed", 0, "the one schedule to try, told step by step")
 )
 
-// world is a partition's surroundings: its source, its parked log, its group,
-// its subscribers, and whoever believes to own it.
+// world has the surroundings of a partition: its source, its parked log, its group, its
+// subscribers, and every process that considers itself the owner.
 type world struct {
 	t     *testing.T
 	rng   *rand.Rand
@@ -30,25 +30,25 @@ type world struct {
 	tell  bool
 	terms *triggerSettings
 
-	source []string // keys; empty is none
+	source []string // keys of the events; empty is none
 	large  map[int64]bool
-	fickle bool // the order of a comes and goes
+	fickle bool // whether the order of trigger a changes
 	done   map[int64]bool
-	at     int64 // the group's offset; none before the first commit
+	at     int64 // committed offset of the group; none before the first commit
 
 	log      []logged
-	standing map[string]bool // items on the log that are not over
-	mark     int64           // the group's, in the parked log
+	standing map[string]bool // items on the log that have not ended
+	mark     int64           // mark of the group in the parked log
 
-	owners []*owner // the last is the true one
+	owners []*owner // only the last is the real owner
 
-	over    map[string]map[int64]bool // by trigger and source offset
+	over    map[string]map[int64]bool // ended events by trigger and source offset
 	parkedE map[string]map[int64]bool
-	sick    map[string]int // what a trigger's subscriber does: 0 well, 1 at random, 2 fails, 3 hangs
+	sick    map[string]int // state of each trigger's subscriber: 0 well, 1 random, 2 fails, 3 hangs
 	paused  map[string]bool
-	first   map[string]int64 // from where a trigger has had events, as was recorded last
-	budget  int              // of attempts
-	renewed int              // records that were written again
+	first   map[string]int64 // recorded offset at which each trigger begins
+	budget  int              // number of attempts left
+	renewed int              // number of records that were written again
 	asks    *simActs
 }
 
@@ -57,7 +57,7 @@ type logged struct {
 	visible bool
 }
 
-// owner is a process that has the partition, or believes so.
+// owner is a process that owns the partition, or considers itself the owner.
 type owner struct {
 	p      *partition
 	read   int64
@@ -83,8 +83,8 @@ func (w *world) say(format string, a ...any) {
 	}
 }
 
-// configure makes a config with just these triggers: a gets everything, b every
-// second event, c everything without order.
+// configure makes a config with the given triggers: a gets everything, b every second
+// event, and c everything without order.
 func (w *world) configure(names ...string) {
 	all := map[string]*config.Trigger{}
 	for _, n := range names {
@@ -120,14 +120,14 @@ func (w *world) bounds() bounds {
 	return b
 }
 
-// takeOver makes a new owner out of the log. The former goes on until it finds
-// out.
+// takeOver rebuilds a new owner from the log. The former owner continues until it
+// notices.
 func (w *world) takeOver() {
 	w.owners = append(w.owners, w.rebuild())
 }
 
 func (w *world) rebuild() *owner {
-	if w.at == none { // a group writes down where it begins before it reads
+	if w.at == none { // a group commits its start before it reads
 		w.at = int64(len(w.source))
 	}
 	proposed := w.at
@@ -143,7 +143,7 @@ func (w *world) rebuild() *owner {
 	position := f.finish(proposed, int64(len(w.source)), w.now)
 	p.open(w.now)
 	w.say("rebuilt at %d (group %d, proposed %d), mark %d, log %d: %s", position, w.at, proposed, w.mark, len(w.log), shape(p))
-	for o := position; o < int64(len(w.source)); o++ { // what had ended beyond the group's offset may be known or not
+	for o := position; o < int64(len(w.source)); o++ { // the end of an event after the group's offset may be known or lost
 		if w.done[o] && w.rng.IntN(2) == 0 {
 			delete(w.done, o)
 		}
@@ -161,7 +161,7 @@ func shape(p *partition) string {
 
 func (w *world) last() *owner { return w.owners[len(w.owners)-1] }
 
-// read hands the next events to an owner.
+// read gives the next events to an owner.
 func (w *world) read(o *owner) {
 	if o.read >= int64(len(w.source)) || o.p.closed {
 		return
@@ -207,7 +207,7 @@ func (w *world) read(o *owner) {
 
 func (w *world) collect(o *owner) { o.queue = append(o.queue, o.p.handOut()...) }
 
-// attempt begins one.
+// attempt begins an attempt.
 func (w *world) attempt(o *owner) {
 	if len(o.queue) == 0 {
 		return
@@ -228,7 +228,7 @@ func (w *world) attempt(o *owner) {
 	o.flying = append(o.flying, i)
 }
 
-// checkOrder is the promise: whatever came before of the same key is over.
+// checkOrder checks the promise that all earlier events of the key have ended.
 func (w *world) checkOrder(name string, source int64) {
 	if name == "c" || name == "a" && w.fickle || w.source[source] == "" {
 		return
@@ -286,18 +286,18 @@ type fate int
 const (
 	commits fate = iota
 	aborts
-	doubtful // it was committed, and nobody knows
-	torn     // killed: records are visible, offsets are not moved
-	dies     // killed before
+	doubtful // committed, but the outcome is unknown
+	torn     // killed: the records are visible and the offsets have not moved
+	dies     // killed before the transaction
 )
 
-// transact runs a transaction, as the scribe would.
+// transact runs a transaction, as the commit loop does.
 func (w *world) transact(o *owner, how fate, force bool) {
 	tx := o.p.plan(&allowance{records: 12, bytes: 1 << 20}, w.now, force)
 	if tx == nil {
 		return
 	}
-	if w.rng.IntN(4) == 0 { // the world goes on meanwhile
+	if w.rng.IntN(4) == 0 { // other things happen meanwhile
 		for range w.rng.IntN(6) {
 			w.outcome(o)
 			w.attempt(o)
@@ -327,7 +327,7 @@ func (w *world) transact(o *owner, how fate, force bool) {
 	w.takeOver()
 }
 
-// learn is what the world knows once records are visible.
+// learn updates the world after records have become visible.
 func (w *world) learn(p *partition, tx *partitionWrite) {
 	for _, e := range tx.settled {
 		delete(w.standing, placeOf(e.trigger.name, e.ref.source, p.replays.name(e.ref.replay)))
@@ -408,7 +408,7 @@ func (w *world) append(p *partition, tx *partitionWrite, visible bool) (begunAt 
 	return begunAt
 }
 
-// commitOffsets moves the group's offset over what has ended.
+// commitOffsets moves the group's offset after the events that have ended.
 func (w *world) commitOffsets() {
 	at := max(w.at, w.last().p.base)
 	for at < w.last().read && w.done[at] {
@@ -419,7 +419,7 @@ func (w *world) commitOffsets() {
 	}
 }
 
-// load reads what is due.
+// load reads the records that are due.
 func (w *world) load(o *owner) {
 	for _, name := range slices.Sorted(maps.Keys(o.p.states)) {
 		o.loads = append(o.loads, o.p.load(o.p.states[name], 1+w.rng.IntN(4), w.now)...)
@@ -445,7 +445,7 @@ func (w *world) load(o *owner) {
 	w.collect(o)
 }
 
-// renew reads records that keep the mark where it is, some time after they were found.
+// renew reads the pinned records of an owner, some time after they were found.
 func (w *world) renew(o *owner) {
 	o.pinned = append(o.pinned, o.p.renew(1+w.rng.IntN(4))...)
 	for len(o.pinned) > 0 && w.rng.IntN(4) > 0 {
@@ -547,7 +547,7 @@ func (w *world) changeConfig() {
 	}
 }
 
-// settleDown lets everything come to its end.
+// settleDown runs until all events have ended.
 func (w *world) settleDown() {
 	w.sick, w.paused = map[string]int{}, map[string]bool{}
 	w.configure("a", "b", "c")
@@ -633,9 +633,8 @@ func simulate(t *testing.T, seed uint64, tell bool) (renewed int) {
 	return w.renewed
 }
 
-// Whatever happens, and in whatever order: an event leaves only delivered or
-// dead-lettered, nothing is sent before its predecessor has ended, and in the
-// end nothing is left.
+// In any order of faults, an event leaves only delivered or dead-lettered, no event is
+// sent before its predecessor has ended, and finally nothing is left.
 func TestSimulation(t *testing.T) {
 	if *simSeed != 0 {
 		simulate(t, *simSeed, true)

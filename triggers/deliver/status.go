@@ -102,9 +102,9 @@ func (pl *pipeline) failed() bool {
 	return pl.fault != nil
 }
 
-// started reports whether the pipeline has its partitions and all its triggers have
-// begun on them. A partition that waits for its parked partition begins where it is
-// now, so it counts as begun.
+// started reports whether the pipeline has its partitions and all its triggers have begun
+// on them. A partition that waits for its parked partition begins at its present offset,
+// so it counts as begun.
 func (pl *pipeline) started() bool {
 	stats := pl.c.Stats()
 	all := pl.all()
@@ -245,12 +245,12 @@ type counts struct {
 func (d *Dispatcher) register() error {
 	d.counts = counts{
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tidemill_trigger_latency_seconds",
-			Help:    "From an event's place on the log until its subscriber had it.",
+			Help:    "Time from an event's arrival on the log until its delivery.",
 			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .25, .5, 1, 5, 30, 120, 600, 3600}}, []string{"trigger"}),
 		transactions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_parking_transactions_total",
 			Help: "Transactions that park events and end parked ones, by outcome: committed or aborted."}, []string{"outcome"}),
 		unread: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_trigger_replay_skipped_total",
-			Help: "Offsets that a replay of the past passed over because their stream held them no more."}, []string{"trigger"}),
+			Help: "Offsets that a range replay skipped because their stream no longer had them."}, []string{"trigger"}),
 		collector: newCollector(d),
 	}
 	if d.o.Registerer == nil {

@@ -15,11 +15,11 @@ import (
 
 // pipeline delivers one stream's events.
 //
-// Its goroutines are the reader, which accepts deliveries; the commit loop, which alone
-// runs transactions; the load loop, which reads parked records that are due; and the
-// replay loop, which reads dead letters to be replayed. The consumer's hooks create and
-// end assignments. The goroutines meet in the assignments, each with its lock, and wake
-// each other through channels. DESIGN.md lists which one waits for which.
+// Its goroutines are the reader, which accepts deliveries; the commit loop, which is the
+// only one to run transactions; the load loop, which reads parked records that are due;
+// and the replay loop, which reads dead letters to be replayed. The consumer's hooks
+// create and end assignments. The goroutines meet in the assignments, each with its lock,
+// and wake each other through channels. DESIGN.md lists which one waits for which.
 type pipeline struct {
 	d      *Dispatcher
 	stream config.Stream
@@ -121,16 +121,16 @@ func (as *assignment) take(d *broker.Delivery) (ours bool) {
 }
 
 // giveBack ends a delivery whose events come again to another owner. If they would not
-// come again, ending it would lose them; then the pipeline is opened again.
+// come again, ending it would lose them; then the pipeline is reopened.
 func (pl *pipeline) giveBack(d *broker.Delivery) {
 	if !d.Current() {
 		d.Done()
 		return
 	}
-	pl.fail(fmt.Errorf("nobody is there to deliver what was read of %s/%d", d.Stream, d.Partition))
+	pl.fail(fmt.Errorf("no assignment accepts the events read from %s/%d", d.Stream, d.Partition))
 }
 
-// fail has the pipeline closed and opened again.
+// fail makes the pipeline close and open again.
 func (pl *pipeline) fail(err error) {
 	pl.mu.Lock()
 	pl.fault = err
@@ -193,9 +193,9 @@ func release(slabs []*sourceBatch) {
 
 func (pl *pipeline) parked() string { return tidemill.Parked(pl.stream.Name) }
 
-// assignment is a partition for as long as it is read here without a break: its state
-// and a lock. A partition that is read again gets a new assignment; results for the old
-// one find it closed.
+// assignment is a partition for as long as it is read here without interruption: its
+// state and a lock. A partition that is read again gets a new assignment; results for the
+// old one find it closed.
 type assignment struct {
 	pipeline *pipeline
 	mu       sync.Mutex
@@ -315,8 +315,8 @@ func (pl *pipeline) awaitParkedPartition(p *partition) {
 		"next", fmt.Sprintf("give %s the partitions of %s: start a gateway, or add them to its topic by hand", pl.parked(), pl.stream.Name))
 }
 
-// checkParkedPartitions lets partitions go on whose parked partition exists now. It is
-// empty, because only the partition's owner writes there.
+// checkParkedPartitions resumes partitions whose parked partition exists now. That
+// partition is empty, because only the partition's owner writes there.
 func (pl *pipeline) checkParkedPartitions(ctx context.Context) {
 	if len(pl.unparked()) == 0 {
 		return

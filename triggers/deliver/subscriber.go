@@ -50,7 +50,7 @@ type subscriberOptions struct {
 	Tracer  trace.Tracer
 }
 
-// newSubscriber opens no connection and no file. An error with them only affects the
+// newSubscriber opens no connection and no file. A later error with them affects only the
 // trigger's events, which wait until it is repaired.
 func newSubscriber(t config.Trigger, o subscriberOptions) (*subscriber, error) {
 	s := &subscriber{trigger: t, resolve: o.Resolve, tracer: o.Tracer, signer: newCredentials(t.To.Credentials),
@@ -79,10 +79,10 @@ func newSubscriber(t config.Trigger, o subscriberOptions) (*subscriber, error) {
 	return s, nil
 }
 
-// unresolved is the resolver if there is none. The attempts of its trigger fail; other
-// triggers go on.
+// unresolved is the default resolver. The attempts of its trigger fail; other triggers
+// continue.
 func unresolved(context.Context, config.Target) (*url.URL, error) {
-	return nil, errors.New("nobody here can tell where services and functions are: give the trigger a url")
+	return nil, errors.New("this process cannot find services and functions: give the trigger a url")
 }
 
 // egress returns what is wrong with a URL to post to.
@@ -207,7 +207,7 @@ func (s *subscriber) reply(ctx context.Context, v *broker.View, a *answer, o *at
 		o.fail(again, s.silence(ctx, fmt.Errorf("the answer broke off: %w", a.broken)).Error())
 		return
 	case a.long:
-		o.fail(refused, fmt.Sprintf("the answer is longer than %d KiB: reply with where the data lies", maxReply>>10))
+		o.fail(refused, fmt.Sprintf("the answer is longer than %d KiB: reply with the location of the data", maxReply>>10))
 		return
 	}
 	replies, err := readReplies(a.header, a.body)
@@ -286,7 +286,7 @@ func (s *subscriber) request(ctx context.Context, v *broker.View) (*http.Request
 	req.URL, req.Host, req.Header = to, to.Host, h
 	req.ContentLength = int64(len(body))
 	req.Body = newPayload(body)
-	req.GetBody = func() (io.ReadCloser, error) { return newPayload(body), nil } // for a retry on a connection that was closed before the first byte
+	req.GetBody = func() (io.ReadCloser, error) { return newPayload(body), nil } // allows a retry on a connection that was closed before the first byte
 	return req, hidden, nil
 }
 
@@ -354,7 +354,7 @@ func hint(err error) string {
 	case errors.As(err, &unknown):
 		return ": give the CA that signed the subscriber's certificate as the trigger's caFile"
 	case errors.As(err, &name):
-		return ": give a url with a name that stands in the subscriber's certificate"
+		return ": give a url with a name that is in the subscriber's certificate"
 	case errors.As(err, &record):
 		return ": the subscriber may not speak TLS on this port: give its url with http, or another port"
 	}

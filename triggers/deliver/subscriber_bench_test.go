@@ -10,7 +10,7 @@ import (
 	"tidemill.dev/broker/cehttp"
 )
 
-// benchEvent is a usual one: a KiB, nine attributes.
+// benchEvent returns a usual event: 1 KiB of data and nine attributes.
 func benchEvent() *broker.View {
 	v := posted()
 	v.Data = bytes.Repeat([]byte("x"), 1<<10)
@@ -24,8 +24,8 @@ func benchSink(b *testing.B) string {
 	})
 }
 
-// BenchmarkPost is an attempt over loopback, the subscriber's part included.
-// Beside it stands a bare client that posts the very same request.
+// BenchmarkPost measures an attempt over loopback, including the subscriber's part.
+// BenchmarkBareClient posts the same request with a bare client.
 func BenchmarkPost(b *testing.B) {
 	s := newPoster(b, triggerTo(benchSink(b)), subscriberOptions{})
 	v := benchEvent()
@@ -37,8 +37,8 @@ func BenchmarkPost(b *testing.B) {
 	}
 }
 
-// BenchmarkBareClient is what anybody would write: a client with a timeout, a
-// new request each time, the headers set one by one.
+// BenchmarkBareClient is the simple way: a client with a timeout, a new request each
+// time, and headers set one by one.
 func BenchmarkBareClient(b *testing.B) {
 	url, v := benchSink(b), benchEvent()
 	head := http.Header{}
@@ -69,7 +69,8 @@ func BenchmarkBareClient(b *testing.B) {
 	}
 }
 
-// nobody answers at once, without a network: what is left is ours.
+// nobody is a transport that answers at once without a network, so the benchmark measures
+// only our own work.
 type nobody struct{}
 
 func (nobody) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -77,7 +78,7 @@ func (nobody) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody}, nil
 }
 
-// BenchmarkOwn is an attempt without the network: our part of it.
+// BenchmarkOwn measures an attempt without the network.
 func BenchmarkOwn(b *testing.B) {
 	s := newPoster(b, triggerTo("http://subscriber.example/"), subscriberOptions{})
 	transport, err := s.connections.current()

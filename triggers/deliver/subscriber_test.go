@@ -77,7 +77,7 @@ func TestPostWithoutDataOrTrace(t *testing.T) {
 	expect(t, s.post(t.Context(), &broker.View{ID: "1", Source: "/s", Type: "t"}, 1), delivered)
 }
 
-// A span of ours stands between the publisher's and the subscriber's.
+// Our span is between the publisher's span and the subscriber's.
 func TestPostGoesOnWithTheTrace(t *testing.T) {
 	t.Parallel()
 	var told atomic.Value
@@ -96,7 +96,7 @@ func TestPostGoesOnWithTheTrace(t *testing.T) {
 	}
 	want := "00-" + traceID + "-" + ended[0].SpanContext().SpanID().String() + "-01"
 	if told.Load() != want {
-		t.Errorf("the subscriber is told %q, want %q", told.Load(), want)
+		t.Errorf("the subscriber gets %q, want %q", told.Load(), want)
 	}
 	if got, _ := o.replies[0].Attribute("traceparent"); got != want {
 		t.Errorf("the reply carries %q, want %q", got, want)
@@ -157,7 +157,7 @@ func TestAnswersThatBreakAreTriedAgain(t *testing.T) {
 
 func TestNobodyListens(t *testing.T) {
 	t.Parallel()
-	// A port that was given back may be another test's by now; this is nobody's.
+	// Another test may use a port that was released; no test uses this one.
 	s := newPoster(t, triggerTo("http://127.0.0.1:1"), subscriberOptions{})
 	o := s.post(t.Context(), posted(), 1)
 	expect(t, o, again, "no answer: ", "refused")
@@ -166,7 +166,7 @@ func TestNobodyListens(t *testing.T) {
 	}
 }
 
-// However a subscriber is slow, an attempt ends with its timeout.
+// An attempt ends with its timeout, in whatever way a subscriber is slow.
 func TestSlowSubscribersAreGivenUp(t *testing.T) {
 	for name, h := range map[string]http.HandlerFunc{
 		"no answer": func(_ http.ResponseWriter, r *http.Request) {
@@ -200,8 +200,8 @@ func TestSlowSubscribersAreGivenUp(t *testing.T) {
 	}
 }
 
-// A subscriber that has accepted the event and does not stop talking has
-// accepted it.
+// If a subscriber has accepted the event but its answer does not end, the event is
+// delivered.
 func TestASlowExplanationDoesNotChangeTheVerdict(t *testing.T) {
 	for status, want := range map[int]verdict{202: delivered, 422: refused, 503: again} {
 		synctest.Test(t, func(t *testing.T) {
@@ -236,14 +236,14 @@ func TestPostEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A subscriber that is away for ten minutes costs its event those and the
-// backoff that was under way, and nothing else.
+// If a subscriber is away for ten minutes, its event is delayed by this time and the
+// backoff under way, and by nothing else.
 func TestTenMinutesOfOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := config.Backoff{Kind: config.Exponential, First: time.Second, Cap: time.Minute}
 		s, network := overPipes(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusAccepted) }, nil)
 		expect(t, s.post(t.Context(), posted(), 1), delivered)
-		s.close() // of idle connections; the subscriber has died
+		s.close() // closes idle connections, because the subscriber has died
 		network.setDown(true)
 		const outage = 10 * time.Minute
 		time.AfterFunc(outage, func() { network.setDown(false) })
@@ -256,7 +256,7 @@ func TestTenMinutesOfOutage(t *testing.T) {
 			expect(t, o, again, "connection refused")
 			time.Sleep(delay(b, attempt, 0, o.after))
 		}
-		// Six times twofold, which is 63 s, and then each minute.
+		// The backoff doubles six times, which takes 63 s, and is then a minute.
 		if took := time.Since(began); took < outage || took > outage+b.Cap || attempt != 16 {
 			t.Errorf("delivered after %s, in %d attempts", took, attempt)
 		}
@@ -283,22 +283,22 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// A config may bring a service to where nobody can find one. That must not take
-// the other triggers along.
+// A process without a resolver may get a config with a service. The other triggers must
+// still work.
 func TestAServiceWithoutAResolverIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	trigger := triggerTo("")
 	trigger.To.Service = "shop"
 	o := newPoster(t, trigger, subscriberOptions{}).post(t.Context(), posted(), 1)
 	expect(t, o, again)
-	if !strings.Contains(o.attempt.Error, "nobody here can tell") {
+	if !strings.Contains(o.attempt.Error, "this process cannot find") {
 		t.Errorf("the attempt says %q", o.attempt.Error)
 	}
 }
 
 func TestDestinations(t *testing.T) {
 	t.Parallel()
-	resolve := func(context.Context, config.Target) (*url.URL, error) { return nil, errors.New("nobody asks") }
+	resolve := func(context.Context, config.Target) (*url.URL, error) { return nil, errors.New("not called") }
 	for want, to := range map[string]config.Target{
 		"https://crm.example:8443/hooks/a%2Fb": {URL: "https://crm.example:8443/hooks/a%2Fb?token=hunter2"},
 		"service/chat/translator":              {Service: "chat/translator"},
@@ -311,7 +311,7 @@ func TestDestinations(t *testing.T) {
 	}
 }
 
-// A service is looked for before each attempt, and its trouble is the event's.
+// A service is resolved before each attempt; an error fails the attempt.
 func TestServicesAreResolved(t *testing.T) {
 	t.Parallel()
 	at := answering(t, func(http.ResponseWriter, *http.Request) {})
@@ -338,8 +338,7 @@ func TestServicesAreResolved(t *testing.T) {
 	}
 }
 
-// As many connections stay open as there may be attempts, so that none is
-// opened for the next.
+// As many connections stay open as there may be attempts, so the next attempts open none.
 func TestConnectionsAreKept(t *testing.T) {
 	t.Parallel()
 	const most = 50
@@ -349,10 +348,10 @@ func TestConnectionsAreKept(t *testing.T) {
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			inside.Done()
-			inside.Wait() // until all are here
+			inside.Wait() // waits for all requests
 			w.WriteHeader(status)
 			if status >= 400 {
-				_, _ = w.Write(make([]byte, 10*maxAnswer)) // more than is kept
+				_, _ = w.Write(make([]byte, 10*maxAnswer)) // more than the dispatcher reads
 			}
 		}))
 		server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
@@ -373,17 +372,17 @@ func TestConnectionsAreKept(t *testing.T) {
 			}
 			posts.Wait()
 		}
-		// Where nothing is kept there are three times as many. One or another may be
-		// lost: net/http keeps none whose writer has not said in time that it is done.
+		// If no connection were kept, there would be three times as many. A few may be
+		// lost: net/http does not keep a connection whose writer is late to report its
+		// end.
 		if n := opened.Load(); n >= 2*most {
 			t.Errorf("answering %d: %d connections for %d posts at once", status, n, most)
 		}
 	}
 }
 
-// A subscriber that answers before it has read the event keeps the transport
-// writing. The event's memory is another's by then, and the race detector
-// sees who touches it.
+// If a subscriber answers before it has read the event, the transport is still writing.
+// By then the event's memory may be reused; the race detector finds any use of it.
 func TestTheEventsMemoryIsFreeAfterwards(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{200, 202, 413, 500} {

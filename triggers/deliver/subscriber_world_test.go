@@ -16,7 +16,7 @@ import (
 	"tidemill.dev/config"
 )
 
-// posted is an event with everything that one can have.
+// posted returns an event with every attribute that an event can have.
 func posted() *broker.View {
 	return &broker.View{ID: "order-1", Source: "/shop", Type: "order-placed", Subject: "merchant-7", Time: "2026-03-01T12:00:00Z",
 		DataContentType: "application/json", DataSchema: "https://shop.example/order/1", Data: []byte(`{"total":12.5}`),
@@ -44,15 +44,15 @@ func newPoster(t testing.TB, trigger config.Trigger, o subscriberOptions) *subsc
 	return s
 }
 
-// answering is a subscriber that answers like h.
+// answering starts a subscriber with a handler and returns its URL.
 func answering(t testing.TB, h http.HandlerFunc) string {
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
 	return server.URL
 }
 
-// pipes are a network of this process, for tests in virtual time. While it is
-// down nobody gets through.
+// pipes are a network within the process, for tests in virtual time. While it is down all
+// connections fail.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -99,12 +99,12 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// overPipes is a poster whose subscriber is h, at the other end of a pipe.
+// overPipes returns a subscriber whose handler is at the other end of a pipe.
 func overPipes(t *testing.T, h http.HandlerFunc, change func(*config.Trigger)) (*subscriber, *pipes) {
 	t.Helper()
 	network := newPipes()
 	server := &http.Server{Handler: h}
-	go func() { _ = server.Serve(network) }() // ends with Close
+	go func() { _ = server.Serve(network) }() // Close ends it
 	t.Cleanup(func() { _ = server.Close() })
 	trigger := triggerTo("http://subscriber.example/")
 	if change != nil {
@@ -119,7 +119,7 @@ func overPipes(t *testing.T, h http.HandlerFunc, change func(*config.Trigger)) (
 	return s, network
 }
 
-// expect holds an outcome against a verdict and what its reason says.
+// expect checks an outcome's verdict and its reason.
 func expect(t *testing.T, o attemptResult, want verdict, says ...string) {
 	t.Helper()
 	if o.kind != want {
@@ -129,7 +129,7 @@ func expect(t *testing.T, o attemptResult, want verdict, says ...string) {
 		t.Errorf("%s with the reason %q", o.kind, o.attempt.Error)
 	}
 	if o.kind != delivered && o.replies != nil {
-		t.Error("what was not delivered has replies")
+		t.Error("an event that was not delivered has replies")
 	}
 	for _, s := range says {
 		if !strings.Contains(o.attempt.Error, s) {

@@ -84,8 +84,8 @@ func (d *Dispatcher) dismiss(gone []*sender) {
 	}
 }
 
-// shares divides the triggers' rates among the dispatchers: each gets the share of a
-// rate that it has of the partitions.
+// shares divides the triggers' rates among the dispatchers: each gets the same share of a
+// rate as it has of the partitions.
 func (d *Dispatcher) shares() { notify(d.repair) }
 
 // share computes the shares again. Called with the lock held.
@@ -109,10 +109,10 @@ func (d *Dispatcher) share() {
 	}
 }
 
-// ErrNotYet is wrapped by a resolver's error if a subscriber does not exist yet but may
-// come: a service that gets ready or that has not been created. Its trigger rests as if
-// it were paused, until the resolver finds the subscriber. The attempt does not count,
-// so the wait alone makes no event a dead letter earlier than a pause would.
+// ErrNotYet is wrapped by a resolver's error if a subscriber does not exist yet: a
+// service that is getting ready or that has not been created. Its trigger rests as if it
+// were paused, until the resolver finds the subscriber. The attempt does not count, so an
+// event becomes a dead letter no earlier than during a pause.
 var ErrNotYet = errors.New("not there yet")
 
 // expectEvery is how often the resolver is asked for missing subscribers. It answers
@@ -172,8 +172,8 @@ func (d *Dispatcher) targetMissing(trigger string, why error) {
 	}
 }
 
-// retryMissing looks for missing subscribers until the context ends. A trigger is only
-// looked for once an attempt has found its subscriber missing.
+// retryMissing looks for missing subscribers until the context ends. The search for a
+// trigger's subscriber begins when an attempt has found it missing.
 func (d *Dispatcher) retryMissing(ctx context.Context) {
 	t := time.NewTimer(expectEvery)
 	defer t.Stop()

@@ -17,7 +17,7 @@ import (
 	"tidemill.dev/config"
 )
 
-// comingLater is a resolver whose service is there once its URL is set.
+// comingLater is a resolver that finds its service once the URL is set.
 type comingLater struct {
 	at    atomic.Pointer[url.URL]
 	asked atomic.Int64
@@ -58,10 +58,9 @@ func standingOf(d *Dispatcher, trigger string) Standing {
 	return all[slices.IndexFunc(all, func(s Standing) bool { return s.Name == trigger })]
 }
 
-// An event whose subscriber is not there yet waits. However often it is asked
-// for, that is no attempt, and a trigger that allows but one makes no dead letter
-// of it; nobody else waits with it, and in the end each key's events come in
-// their order.
+// An event waits if its subscriber does not exist yet. However often the resolver is
+// asked, this does not count as an attempt, so a trigger with a single attempt makes no
+// dead letter. No other trigger waits, and in the end each key's events come in order.
 func TestWhoIsNotThereYetIsWaitedFor(t *testing.T) {
 	w := newInstall(t, 2)
 	late, other, there := newSink(t, nil), newSink(t, nil), &comingLater{}
@@ -73,16 +72,16 @@ func TestWhoIsNotThereYetIsWaitedFor(t *testing.T) {
 	w.until("it waits and is parked", func() bool { return parkedOf(d, "late") == 40 })
 	asked := there.asked.Load()
 	w.until("it is asked for again and again", func() bool { return there.asked.Load() > asked+3 })
-	w.publish(10, 5) // these find it waiting
+	w.publish(10, 5) // these events come while the trigger waits
 	s := standingOf(d, "late")
 	if s.Failed != 0 || s.LastError != "" || !strings.Contains(s.Waits, "the service writer is not there yet: RevisionMissing") {
-		t.Errorf("it stands so: %+v", s)
+		t.Errorf("its standing is %+v", s)
 	}
 	there.come(t, late.url)
 	w.until("the late one has all", func() bool { return late.count() == 50 })
 	w.until("the last answer is counted, and nobody waits", func() bool { s := standingOf(d, "late"); return s.Delivered >= 50 && s.Waits == "" })
 	if s := standingOf(d, "late"); s.Failed != 0 {
-		t.Errorf("it stands so in the end: %+v", s)
+		t.Errorf("its standing in the end is %+v", s)
 	}
 	late.inOrder()
 	if n := len(w.letters()); n != 0 {
@@ -90,14 +89,14 @@ func TestWhoIsNotThereYetIsWaitedFor(t *testing.T) {
 	}
 }
 
-// told is the Authorization that an event came with.
+// told returns the Authorization header of an event's request.
 func (s *sink) told(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.header[id].Get("Authorization")
 }
 
-// A trigger that is aimed elsewhere waits for nobody any more.
+// A trigger with a new target no longer waits for the old one.
 func TestATriggerThatIsAimedElsewhereWaitsNoMore(t *testing.T) {
 	w := newInstall(t, 1)
 	here, nobody := newSink(t, nil), &comingLater{}
@@ -110,7 +109,7 @@ func TestATriggerThatIsAimedElsewhereWaitsNoMore(t *testing.T) {
 	w.until("it is delivered", func() bool { return here.count() == 3 })
 }
 
-// What any other error of a resolver's means is as before: an attempt has failed.
+// Any other error of a resolver is a failed attempt.
 func TestAResolverThatFailsIsAnAttempt(t *testing.T) {
 	w := newInstall(t, 1)
 	w.trigger("a", "", func(t *config.Trigger) { t.To.Service, t.Delivery.Attempts = "writer", 2 })
@@ -119,7 +118,7 @@ func TestAResolverThatFailsIsAnAttempt(t *testing.T) {
 	w.until("there is a dead letter", func() bool { return len(w.letters()) == 1 })
 }
 
-// Our functions are told who calls, and nobody else is.
+// Only Tidemill's own functions get the token.
 func TestOnlyOurFunctionsAreTold(t *testing.T) {
 	t.Parallel()
 	w := newInstall(t, 1)
@@ -141,15 +140,15 @@ func TestOnlyOurFunctionsAreTold(t *testing.T) {
 	w.until("all have it", func() bool { return ours.count() == 1 && theirs.count() == 1 && service.count() == 1 })
 	for name, s := range map[string]*sink{"Bearer s3cret": ours, "": theirs} {
 		if got := s.told("0"); got != name {
-			t.Errorf("it was told %q, not %q", got, name)
+			t.Errorf("it got the token %q, not %q", got, name)
 		}
 	}
 	if got := service.told("0"); got != "" {
-		t.Errorf("a service was told %q", got)
+		t.Errorf("a service got the token %q", got)
 	}
 }
 
-// pass ends a key where the events end now.
+// pass records that a key was forgotten at the present end of the events.
 func (w *install) pass(key string) {
 	w.Helper()
 	ends, err := w.b.Ends(w.ctx, tidemill.StreamEvents)
@@ -165,9 +164,9 @@ func (w *install) pass(key string) {
 	w.must(err)
 }
 
-// What waits for a key that has gone is not delivered when its time comes, and
-// becomes no dead letter; other keys get all of theirs, and so does the key's next
-// life. That holds for a dispatcher that comes later, too.
+// Waiting events of a forgotten key are not delivered when their time comes, and become
+// no dead letters. Other keys get all of their events, and so does the key if it is used
+// again. This also holds for a dispatcher that starts later.
 func TestAKeyThatHasGoneGetsNothing(t *testing.T) {
 	for name, restart := range map[string]bool{"goes on": false, "comes later": true} {
 		t.Run(name, func(t *testing.T) {
@@ -178,13 +177,13 @@ func TestAKeyThatHasGoneGetsNothing(t *testing.T) {
 				t.Delivery.Backoff.First = 300 * time.Millisecond
 			})
 			d := w.open()
-			w.publish(100, 10) // ten of each key
+			w.publish(100, 10) // ten events of each key
 			w.until("all is parked", func() bool { return parkedOf(d, "a") == 100 && w.committed() })
 			if restart {
 				w.close(d)
 			}
 			w.pass("k3")
-			w.publish(10, 10) // one more of each
+			w.publish(10, 10) // one more event of each key
 			if restart {
 				d = w.open()
 			}

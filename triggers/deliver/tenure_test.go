@@ -7,8 +7,8 @@ import (
 	"tidemill.dev"
 )
 
-// Between the moment when a partition is rebuilt and the one when it is read,
-// nothing can be written for it. What is tried then must not close it.
+// Between the rebuild of a partition and its first read, nothing can be written for it. A
+// transaction in that time must not close it.
 func TestNothingIsWrittenBeforeAPartitionIsRead(t *testing.T) {
 	w := newInstall(t, 2)
 	to := newSink(t, nil)
@@ -17,7 +17,7 @@ func TestNothingIsWrittenBeforeAPartitionIsRead(t *testing.T) {
 	l := d.lane(tidemill.StreamEvents)
 	early := newPartition(tidemill.StreamEvents, 7, defaultBounds(), 0)
 	newRebuiltState(early, l.now()).finish(0, 0, millisOf(time.Now()))
-	s := newAssignment(l, early) // it wants to write down what has begun, and is nobody's yet
+	s := newAssignment(l, early) // needs to write begun, but the consumer does not own its partition
 	l.install([]*assignment{s})
 	w.publish(20, 5)
 	w.until("the others go on", func() bool { return to.count() == 20 })
@@ -29,11 +29,11 @@ func TestNothingIsWrittenBeforeAPartitionIsRead(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.p.closed || s.p.wanted == nil {
-		t.Error("it was written for a partition that is not read yet, and is dead now")
+		t.Error("a transaction included a partition that is not read yet, and closed it")
 	}
 }
 
-// now are the lane's terms, which the dispatcher gives it anew as it begins.
+// now returns the present settings of a pipeline.
 func (pl *pipeline) now() *triggerSettings {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -46,7 +46,7 @@ func (d *Dispatcher) lane(stream string) *pipeline {
 	return d.pipelines[stream]
 }
 
-// A shard that is closed, for whatever reason, swallows nothing.
+// A closed assignment loses no event, whatever closed it.
 func TestAClosedShardSwallowsNothing(t *testing.T) {
 	w := newInstall(t, 1)
 	to := newSink(t, nil)
@@ -59,8 +59,8 @@ func TestAClosedShardSwallowsNothing(t *testing.T) {
 	w.until("all have come", func() bool { return to.count() == 20 })
 }
 
-// A partition that waits for a newer config, and is rebuilt meanwhile, is read on
-// once the config is there.
+// A partition that waits for a newer config and is rebuilt meanwhile is read again once
+// the config has arrived.
 func TestAPausedPartitionIsReadOnAfterARebuild(t *testing.T) {
 	w := newInstall(t, 1)
 	to := newSink(t, nil)
@@ -83,8 +83,8 @@ func TestAPausedPartitionIsReadOnAfterARebuild(t *testing.T) {
 	w.until("all have come", func() bool { return to.count() == 20 })
 }
 
-// Where what had begun is lost, triggers begin where the group stands: rather an
-// event too many.
+// If the stored starts are lost, triggers begin at the group's offset: an event may come
+// twice, but none is missed.
 func TestTriggersBeginWhereTheGroupStandsIfNothingElseIsKnown(t *testing.T) {
 	p := newPartition("s", 0, defaultBounds(), 5)
 	newRebuiltState(p, lonePartition(0).settings).finish(5, 100, 0)
@@ -95,7 +95,7 @@ func TestTriggersBeginWhereTheGroupStandsIfNothingElseIsKnown(t *testing.T) {
 	}
 }
 
-// A config that changes while a partition is rebuilt holds for it as well.
+// If the config changes during a rebuild, the rebuilt partition gets the new config.
 func TestAConfigThatChangesDuringARebuild(t *testing.T) {
 	w := newInstall(t, 1)
 	w.trigger("a", newSink(t, nil).url, nil)
@@ -104,12 +104,12 @@ func TestAConfigThatChangesDuringARebuild(t *testing.T) {
 	p := newPartition(tidemill.StreamEvents, 7, defaultBounds(), 0)
 	newRebuiltState(p, lonePartition(0).settings).finish(0, 0, millisOf(time.Now()))
 	s := newAssignment(l, p)
-	d.mu.Lock() // else the config may change once more
+	d.mu.Lock() // keeps the config from changing again
 	defer d.mu.Unlock()
 	l.install([]*assignment{s})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.settings != l.now() || p.bounds.retention != l.retention {
-		t.Error("it goes by the config of before")
+		t.Error("it uses the old config")
 	}
 }

@@ -38,7 +38,7 @@ func (pl *pipeline) commitLoop() {
 		select {
 		case <-t.C:
 		case <-pl.work:
-			_ = retry.Sleep(pl.life, beat) // so that one transaction does more
+			_ = retry.Sleep(pl.life, beat) // collects more work for one transaction
 		case <-pl.life.Done():
 		}
 	}
@@ -62,7 +62,7 @@ func (pl *pipeline) look() (busy, need bool) {
 	return busy, need
 }
 
-// hold stops reading a partition that cannot accept events for long.
+// hold pauses reading of a partition that cannot accept events for a longer time.
 func (pl *pipeline) hold(p *partition, now millis) {
 	if waits := p.missing || p.skewing(now); waits != p.paused {
 		if p.paused = waits; waits {
@@ -112,7 +112,7 @@ func (pl *pipeline) commit() {
 }
 
 const (
-	transactionTime = 8 * time.Second // Kafka aborts one after ten
+	transactionTime = 8 * time.Second // below Kafka's limit of ten seconds
 	retryPause      = 200 * time.Millisecond
 )
 
@@ -175,10 +175,9 @@ func (pl *pipeline) put(ctx context.Context, tx *broker.Tx, one *pendingWrite) e
 	return nil
 }
 
-// lowerLimit reacts to a transaction that was too large for Kafka, which may accept
-// less than our config knows of. From now on an event of that size cannot be parked,
-// and it becomes a dead letter when it is read again. The history of attempts is left
-// out first.
+// lowerLimit reacts to a transaction that was too large for Kafka, whose limit may be
+// lower than our config knows. From now on an event of that size cannot be parked, and it
+// becomes a dead letter when it is read again. The history of attempts is left out first.
 func (pl *pipeline) lowerLimit(all []*pendingWrite) {
 	largest := 0
 	for _, one := range all {
@@ -221,8 +220,8 @@ func (pl *pipeline) conclude(one *pendingWrite, err error) {
 	}
 }
 
-// reopen lets rebuilt partitions accept events, because now no more events of the old
-// assignment can come.
+// reopen lets rebuilt partitions accept events, because no event of the old assignment
+// can come now.
 func (pl *pipeline) reopen() {
 	pl.mu.Lock()
 	ended := pl.returned

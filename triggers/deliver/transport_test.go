@@ -20,8 +20,7 @@ import (
 	"time"
 )
 
-// pair is a self-signed certificate for loopback in two files. It is its own
-// CA.
+// pair is a self-signed certificate for loopback in two files; it is its own CA.
 type pair struct{ cert, key string }
 
 func newPair(t *testing.T) pair {
@@ -112,8 +111,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A certificate that has been replaced is spoken with, and one that is no
-// longer trusted is not, though a connection is open.
+// A replaced certificate is used at once, and a certificate that is no longer trusted is
+// refused even if a connection is open.
 func TestTLSFollowsItsFiles(t *testing.T) {
 	t.Parallel()
 	theirs, other, ours := newPair(t), newPair(t), newPair(t)
@@ -138,13 +137,13 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 	first := s.connections.transport
 	expect(t, s.post(t.Context(), posted(), 1), delivered)
 	if s.connections.transport != first {
-		t.Error("the connections are made anew though no file has changed")
+		t.Error("there are new connections although no file has changed")
 	}
 	trust(other)
 	expect(t, s.post(t.Context(), posted(), 1), again, "unknown authority")
 	trust(theirs)
 	expect(t, s.post(t.Context(), posted(), 1), delivered)
-	ours.renew(t) // which the subscriber does not know
+	ours.renew(t) // the subscriber does not know the new certificate
 	expect(t, s.post(t.Context(), posted(), 1), again, "no answer")
 }
 

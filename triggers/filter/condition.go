@@ -26,9 +26,9 @@ func verdictOf(b bool) verdict {
 	return no
 }
 
-// condition is an expression cast to a boolean. It has the same result as eval. It
-// exists for the expressions that most filters are made of: for these it takes some
-// nanoseconds and allocates nothing.
+// condition is an expression cast to a boolean. It has the same result as eval, but takes
+// only some nanoseconds and allocates nothing for the kinds of expressions that most
+// filters use.
 type condition func(*broker.View) verdict
 
 func newCondition(x cesql.Expr) condition {
@@ -61,7 +61,7 @@ func newCondition(x cesql.Expr) condition {
 	return whatever(x)
 }
 
-// whatever evaluates any expression, which is slower.
+// whatever evaluates any expression with eval, which is slower.
 func whatever(x cesql.Expr) condition {
 	value := evaluate(x)
 	return func(v *broker.View) verdict {
@@ -99,8 +99,8 @@ func negated(holds condition) condition {
 	}
 }
 
-// chain returns the operands of one operator in a row. If all operators are the same,
-// parentheses make no difference to AND, nor to OR.
+// chain returns the operands of a row of equal operators. Parentheses make no difference
+// to a row of AND only, or of OR only.
 func chain(op string, x cesql.Expr, before []cesql.Expr) []cesql.Expr {
 	if b, ok := x.(*cesql.Binary); ok && b.Op == op {
 		return chain(op, b.Y, chain(op, b.X, before))
@@ -166,8 +166,8 @@ func hasPrefix(get attribute, prefix string) condition {
 	}
 }
 
-// equality is = between an attribute and a value, or the slow way. The left side is
-// cast to the kind of the right side.
+// equality is = between an attribute and a literal; other operands fall back to the slow
+// way. The left side is cast to the kind of the right side.
 func equality(x *cesql.Binary) condition {
 	left, literal := x.X, x.Y
 	if _, ok := left.(*cesql.Literal); ok {
@@ -202,7 +202,8 @@ func isText(get attribute, want string) condition {
 	}
 }
 
-// linear is how many texts are compared one by one before a map is faster.
+// linear is the number of texts up to which comparing them one by one is faster than a
+// map.
 const linear = 8
 
 func oneOf(keys []key) condition {
@@ -227,13 +228,13 @@ func oneOf(keys []key) condition {
 	}
 }
 
-// pattern is a pattern of LIKE. Most have wildcards at their ends only, and are
-// compared without looking at characters.
+// pattern is a pattern of LIKE. Most patterns have wildcards only at their ends; they are
+// compared without decoding characters.
 type pattern struct {
-	plain  bool   // begin, and if open then anything up to end
+	plain  bool   // a match needs only begin, end and the two flags
 	open   bool   // whether it has a %
-	within bool   // whether it is % begin %
-	begin  string // without escapes
+	within bool   // whether the pattern is % begin %
+	begin  string // text of the pattern without escapes
 	end    string
 
 	letters []rune // characters of patterns that are not plain
@@ -271,7 +272,7 @@ func newPattern(written string) pattern {
 	return p
 }
 
-// unescape makes one character of each wildcard, and of several % in a row.
+// unescape turns each wildcard, and each row of %, into one character.
 func unescape(written string) (letters []rune) {
 	escaped := false
 	for i, r := range written {
@@ -305,9 +306,9 @@ func (p *pattern) matches(s string) bool {
 	return s == p.begin
 }
 
-// walk compares character by character. After a mismatch it goes back to the last %,
-// which then stands for one more character. Earlier % need not be tried again, because
-// the text between two % was found as early as possible.
+// walk compares character by character. After a mismatch it goes back to the last % and
+// lets that % match one more character. Earlier % need not be tried again, because the
+// text between two % was found as early as possible.
 func (p *pattern) walk(s string) bool {
 	at, back, tried := 0, -1, 0
 	for i := 0; i < len(s); {

@@ -6,7 +6,7 @@ import (
 )
 
 // eval evaluates an expression for any event. With a fault it also returns a value,
-// mostly the zero value of the operator. The first fault ends an evaluation.
+// usually the zero value of the operator. Evaluation ends at the first fault.
 type eval func(*broker.View) (value, *fault)
 
 func evaluate(x cesql.Expr) eval {
@@ -53,8 +53,8 @@ func evaluateAttribute(name string) eval {
 	}
 }
 
-// not negates. The TCK requires an error for a number, with this value: the cast gives
-// false, and NOT makes it true.
+// not negates. For a number the TCK requires an error together with the value true: the
+// cast gives false, and NOT negates it.
 func not(x eval) eval {
 	wrong := noCast("what follows NOT", boolean)
 	return func(v *broker.View) (value, *fault) {
@@ -137,8 +137,7 @@ func like(x eval, p pattern) eval {
 	}
 }
 
-// in casts each element of the set to the kind of the text on the left, until one is
-// equal.
+// in casts each element of the set to the kind of the left value, until one is equal.
 func in(x eval, set []eval) eval {
 	noBool, noInt := noCast("a value of the list", boolean), noCast("a value of the list", integer)
 	return func(v *broker.View) (value, *fault) {
@@ -166,7 +165,7 @@ func in(x eval, set []eval) eval {
 
 // equal casts the left side to the kind of the right side.
 func equal() func(a, b value) (value, *fault) {
-	noBool, noInt := noCast("what is left of =", boolean), noCast("what is left of =", integer)
+	noBool, noInt := noCast("the left side of =", boolean), noCast("the left side of =", integer)
 	return func(a, b value) (value, *fault) {
 		a, ok := a.as(b.kind)
 		switch {
@@ -197,9 +196,8 @@ func compare(op string) func(a, b value) (value, *fault) {
 	}
 }
 
-// calculate computes with more bits than the result has, so that it notices an
-// overflow. The language only says that integers are bounded, and a wrong number would
-// be worse than an error.
+// calculate computes with more bits than the result has, so it notices an overflow. The
+// language only says that integers are bounded; an error is better than a wrong number.
 func calculate(op string) func(a, b value) (value, *fault) {
 	wrong, zero, overflow := noCast("an operand of "+op, integer), &fault{mathFault, "division by zero"}, &fault{mathFault, "the result of " + op + " is beyond the integers"}
 	result := arithmetic(op)

@@ -21,11 +21,11 @@ type Filter struct {
 	text      string
 	value     eval
 	holds     condition
-	conjuncts []conjunct // conditions that must all hold; the index uses them
+	conjuncts []conjunct // conditions that must all hold, for the index
 }
 
-// Compile compiles a condition. The error is a *cesql.SyntaxError with the place of the
-// mistake.
+// Compile compiles a condition. The error is a *cesql.SyntaxError with the position of
+// the mistake.
 func Compile(where string) (*Filter, error) {
 	x, err := cesql.ParseCondition(where)
 	if err != nil {
@@ -44,13 +44,13 @@ func compile(text string, x cesql.Expr) *Filter {
 // String returns the text of the filter.
 func (f *Filter) String() string { return f.text }
 
-// Match reports whether the condition holds for an event. It does not if there is an
-// error, because an attribute is missing or is no number. An attribute alone, as in
-// urgent AND x = 'y' or just urgent, holds if its text is true.
+// Match reports whether the condition holds for an event. It does not hold after an
+// error, such as a missing attribute or one that is not a number. An attribute alone, as
+// in urgent AND x = 'y' or just urgent, holds if its text is true.
 func (f *Filter) Match(v *broker.View) bool { return f.holds(v) == yes }
 
-// Value returns the value of the expression: a bool, an int32 or a string. With an
-// error there is a value too, as the language says.
+// Value returns the value of the expression: a bool, an int32 or a string. As the
+// language requires, an error comes with a value too.
 func (f *Filter) Value(v *broker.View) (any, error) {
 	result, fault := f.value(v)
 	if fault != nil {
@@ -126,8 +126,8 @@ func folded(x cesql.Expr, operands ...cesql.Expr) cesql.Expr {
 const longest = 64 << 10
 
 // CompileFor compiles expressions of untrusted authors. It refuses an expression that
-// could keep the machine busy with a single event: most is how many bytes may be looked
-// at for it in the worst case.
+// could keep the machine busy with a single event: most bounds the bytes that one
+// evaluation may examine in the worst case.
 func CompileFor(where string, most int) (*Filter, error) {
 	x, err := cesql.ParseCondition(where)
 	if err != nil {
@@ -136,12 +136,12 @@ func CompileFor(where string, most int) (*Filter, error) {
 	if _, work := effort(x); work > most {
 		return nil, fmt.Errorf("it could take too long for one event: write shorter patterns between two %%, or fewer functions inside of each other")
 	}
-	return compile(where, x), nil // compiling computes some values, and that is part of the work
+	return compile(where, x), nil // compiling computes constant parts, so it comes after the check
 }
 
-// effort bounds the length of an expression's value and the bytes that are looked at
-// for it, with attributes of the largest size. Neither overflows an int, because an
-// expression is short.
+// effort bounds the length of an expression's value, and the bytes examined for it with
+// attributes of the largest size. Neither overflows an int, because an expression is
+// short.
 func effort(x cesql.Expr) (length, work int) {
 	switch x := x.(type) {
 	case *cesql.Literal:
@@ -193,8 +193,8 @@ func effortOfCall(x *cesql.Call) (length, work int) {
 	return length, work + length
 }
 
-// retriesOf returns how often a character of the text is looked at in the worst case:
-// the number of characters between two %.
+// retriesOf returns how often a character of the text is examined in the worst case: the
+// largest number of characters between two %.
 func retriesOf(written string) int {
 	most, run, p := 1, 0, newPattern(written)
 	if p.plain {

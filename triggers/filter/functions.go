@@ -13,8 +13,8 @@ import (
 // builtin is a function of the language with at most three arguments.
 type builtin struct {
 	takes [3]kind
-	any   bool  // whether it takes arguments without a cast
-	zero  value // value that it returns with the fault of an argument
+	any   bool  // whether it takes arguments of any kind without a cast
+	zero  value // value that it returns if an argument has a fault
 	run   func(a arguments) (value, *fault)
 }
 
@@ -137,7 +137,7 @@ func concat(name string, args []eval) eval {
 	}
 }
 
-// Characters are those of Unicode, not bytes.
+// length counts Unicode characters, not bytes.
 func length(a arguments) (value, *fault) {
 	return ofInt(int32(utf8.RuneCountInString(a.at[0].s))), nil
 }
@@ -146,7 +146,7 @@ func changed(f func(string) string) func(arguments) (value, *fault) {
 	return func(a arguments) (value, *fault) { return ofText(f(a.at[0].s)), nil }
 }
 
-// side is LEFT and RIGHT.
+// side returns LEFT or RIGHT.
 func side(name string) func(arguments) (value, *fault) {
 	negative := &fault{functionFault, "the length that " + name + " is given is negative"}
 	return func(a arguments) (value, *fault) {
@@ -161,8 +161,8 @@ func side(name string) func(arguments) (value, *fault) {
 	}
 }
 
-// substring is SUBSTRING, with or without a length. Characters count from one, or from
-// the end if the number is negative; there is none at zero.
+// substring is SUBSTRING with or without a length. Characters are numbered from one, or
+// from the end if the number is negative; position zero is empty.
 func substring() func(arguments) (value, *fault) {
 	outside := &fault{functionFault, "the position that SUBSTRING is given is outside of the text"}
 	negative := &fault{functionFault, "the length that SUBSTRING is given is negative"}
@@ -188,8 +188,8 @@ func substring() func(arguments) (value, *fault) {
 	}
 }
 
-// letter returns where the nth character of a text begins; its end if it has no more
-// than n.
+// letter returns where the nth character of a text begins, or the text's end if it has at
+// most n characters.
 func letter(s string, n int) int {
 	if n <= 0 {
 		return 0

@@ -14,15 +14,14 @@ type Rule struct {
 	Where *Filter  // nil means every event
 }
 
-// Index finds which of many rules want an event, in a time that grows with the rules
-// that could want it and not with all rules. It is read-only and safe for concurrent
-// use.
+// Index finds the rules that match an event. Its time grows with the rules that could
+// match and not with all rules. It is read-only and safe for concurrent use.
 type Index struct {
 	byType map[string]*ruleSet
 	ofAny  *ruleSet // rules for events of every type
 }
 
-// ruleSet is a set of rules, indexed by the text that an event must have in some
+// ruleSet is a set of rules, indexed by the text that an event must have in one
 // attribute.
 type ruleSet struct {
 	drawers []textIndex
@@ -37,10 +36,10 @@ type textIndex struct {
 // entry is one condition with the rules that have it.
 type entry struct {
 	rules []int
-	holds condition // nil always holds
+	holds condition // nil means always
 }
 
-// Match appends the indexes of the rules that want an event, in ascending order. It
+// Match appends the indexes of the rules that match an event, in ascending order. It
 // allocates nothing if dst has room.
 func (x *Index) Match(v *broker.View, dst []int) []int {
 	had := len(dst)
@@ -74,8 +73,8 @@ func collect(v *broker.View, entries []entry, dst []int) []int {
 	return dst
 }
 
-// NewIndex indexes rules by the type and by the text of one more attribute that their
-// conditions require.
+// NewIndex indexes rules by type and by the text that their conditions require in one
+// more attribute.
 func NewIndex(rules []Rule) *Index {
 	byType, ofAny := map[string][]indexedRule{}, []indexedRule(nil)
 	for i, r := range rules {
@@ -99,10 +98,10 @@ func NewIndex(rules []Rule) *Index {
 type indexedRule struct {
 	index int
 	text  string     // text of its condition
-	left  []conjunct // conditions that the index does not answer
+	left  []conjunct // conditions that are still evaluated
 }
 
-// ruled leaves out conditions on the type that the index answers.
+// ruled leaves out conditions on the type that the index already checks.
 func (r *Rule) ruled(index int) indexedRule {
 	one := indexedRule{index: index}
 	if r.Where == nil {
@@ -117,8 +116,8 @@ func (r *Rule) ruled(index int) indexedRule {
 	return one
 }
 
-// types returns the types that a rule can match: those that it names, less those that
-// its condition excludes.
+// types returns the types that a rule can match: the listed types without those that its
+// condition excludes.
 func (r *Rule) types() (types []string, some bool) {
 	types, some = r.Types, len(r.Types) > 0
 	if r.Where != nil {
@@ -202,8 +201,8 @@ func variety(those []indexedRule) map[string]int {
 	return counts
 }
 
-// tells returns which of a rule's conditions distinguishes it best from others; -1 if
-// none does.
+// tells returns the index of the condition that distinguishes a rule best from others; -1
+// if there is none.
 func (r *indexedRule) tells(texts map[string]int) int {
 	best, most := -1, 0
 	for i, c := range r.left {
@@ -244,17 +243,17 @@ func entriesOf(those []indexedRule) (entries []entry) {
 	return entries
 }
 
-// conjunct is one of the conditions that must all hold.
+// conjunct is one of several conditions that must all hold.
 type conjunct struct {
 	holds condition
-	// keys are texts of which an event must have one for the condition to hold; none if
-	// that is not known.
+	// keys are the texts of which an event must have one if the condition is to hold;
+	// none if they are unknown.
 	keys []key
 	tell bool // whether it holds for every event with one of them
 }
 
-// key is a text in an attribute. By its keys the index knows, without evaluating it,
-// whether a condition may hold.
+// key is a text in an attribute. The index compares keys to find out whether a condition
+// may hold, without evaluating it.
 type key struct{ attribute, text string }
 
 func conjuncts(x cesql.Expr) []conjunct {

@@ -26,10 +26,10 @@ func TestIndex(t *testing.T) {
 		2:  {Types: []string{"a", "b", "a"}, Where: where(t, "subject = 'x'")},
 		3:  {Where: where(t, "type = 'a' AND subject LIKE 'x%'")},
 		4:  {Where: where(t, "type IN ('a', 'b') AND 'x' = subject")},
-		5:  {Types: []string{"a"}, Where: where(t, "type = 'b'")}, // nothing
+		5:  {Types: []string{"a"}, Where: where(t, "type = 'b'")}, // matches nothing
 		6:  {Types: []string{"b"}, Where: where(t, "subject = 'x' OR subject = 'y'")},
 		7:  {Where: where(t, "subject IN ('x', 'y', 'x') AND branch = 'main'")},
-		8:  {Where: where(t, "subject = 'x' AND subject = 'y'")}, // nothing
+		8:  {Where: where(t, "subject = 'x' AND subject = 'y'")}, // matches nothing
 		9:  {Where: where(t, "missing = 1")},
 		10: {Types: []string{"a"}, Where: where(t, "subject = 'x'")},
 		11: {Where: where(t, "TRUE")},
@@ -58,7 +58,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// The index has the same result as evaluating every rule.
+// The index gives the same result as evaluating every rule.
 func TestIndexAsksEveryRule(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -102,7 +102,7 @@ func TestIndexAsksEveryRule(t *testing.T) {
 	}
 }
 
-// thousand returns sets of a thousand triggers for one type, as users might have them.
+// thousand returns sets of a thousand triggers for one type, like those of users.
 func thousand() map[string]func(i int) string {
 	return map[string]func(i int) string{
 		"a subject each": func(i int) string { return fmt.Sprintf("subject = 'bot-%d'", i) },
@@ -149,7 +149,7 @@ func TestMatchingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// everyday returns conditions of the kinds that filters are made of.
+// everyday returns conditions like those of usual filters.
 func everyday() []string {
 	return []string{"type = 'new-data' AND subject LIKE 'bot-%'", "subject != 'x'", "NOT (subject = 'x' OR missing = 'y')", "subject LIKE '%4_'", "subject IN ('a', 'bot-42')",
 		"subject IN ('1', '2', '3', '4', '5', '6', '7', '8', '9', '10')", "EXISTS branch AND NOT EXISTS missing", "missing = 'x'", "commit = 5", "branch = TRUE", "LENGTH(subject) = 6",

@@ -58,7 +58,8 @@ func sdks(t testing.TB, expression string, v *broker.View) (outcome string) {
 	return err.Error()
 }
 
-// Differences between this package and sdk-go, with what the specification says.
+// These expressions give different results here and in sdk-go. The comments cite the
+// specification.
 func TestKnownDifferences(t *testing.T) {
 	t.Parallel()
 	v := &broker.View{ID: "1", Source: "/x", Type: "t", Subject: "äöü", Time: "2026-01-31T12:00:00.50Z"}
@@ -66,7 +67,8 @@ func TestKnownDifferences(t *testing.T) {
 		// AND, OR and XOR have one precedence and are read from left to right (3.6); sdk-go reads from right to left.
 		{"FALSE AND TRUE OR TRUE", "bool true", "bool false"},
 		{"TRUE OR TRUE AND FALSE", "bool false", "bool true"},
-		// A sign belongs to a number, but where an operator is due it is one; sdk-go panics at most that it cannot read.
+		// A sign is part of a number, except where an operator is expected; sdk-go panics
+		// on most expressions that it cannot read.
 		{"4-1", "int32 3", "panic"},
 		{"4 -1", "int32 3", "panic"},
 		// Strings have Unicode's characters (3.1); sdk-go counts bytes.
@@ -76,9 +78,11 @@ func TestKnownDifferences(t *testing.T) {
 		{"RIGHT(subject, 1) = 'ü'", "bool true", "bool false"},
 		{"SUBSTRING(subject, 2, 1) = 'ö'", "bool true", "bool false"},
 		{"SUBSTRING('abc', 1, -1)", "functionEvaluation error", "panic"},
-		// An escaped wildcard is that letter; sdk-go takes the backslash for one that may match too.
+		// An escaped wildcard stands only for that character; sdk-go also lets the
+		// backslash match.
 		{`'\\abc' LIKE '\%'`, "bool false", "bool true"},
-		// Integers end (3.1). That passing the end is an error the specification says of ABS only.
+		// Integers are bounded (3.1). The specification requires an overflow error for
+		// ABS only.
 		{"2147483647 + 1", "math error", "int32 -2147483648"},
 		{"65536 * 65536", "math error", "int32 0"},
 		{"-(-2147483648)", "math error", "int32 -2147483648"},
@@ -88,7 +92,8 @@ func TestKnownDifferences(t *testing.T) {
 		// A call of an unknown function is an error when the expression is compiled, as
 		// 3.3 requires.
 		{"TRUE OR F()", "parse error", "bool true"},
-		// A quote in a string has a backslash (2.2); sdk-go lets it be doubled, and then there are two.
+		// A quote in a string is escaped by a backslash (2.2). In sdk-go it can be
+		// doubled, and then both remain.
 		{"'it''s'", "parse error", "string it''s"},
 		// A time is the text that its publisher wrote.
 		{"time", "string 2026-01-31T12:00:00.50Z", "string 2026-01-31T12:00:00.5Z"},
@@ -102,7 +107,7 @@ func TestKnownDifferences(t *testing.T) {
 	}
 }
 
-// choices are a fuzzer's bytes, read as decisions.
+// choices are a fuzzer's bytes, interpreted as decisions.
 type choices []byte
 
 func (c *choices) of(n int) int {
@@ -197,7 +202,7 @@ func FuzzAgainstSDK(f *testing.F) {
 	})
 }
 
-// excused returns whether an evaluation meets a known difference.
+// excused reports whether an evaluation meets a known difference.
 func excused(expression string, v *broker.View) bool {
 	x, err := cesql.Parse(expression)
 	if err != nil {

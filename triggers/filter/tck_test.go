@@ -91,8 +91,8 @@ func (c *tckCase) test(t *testing.T) {
 	}
 }
 
-// typed finds the cases that are only an attribute with a type, and returns the
-// expression that asks for the type.
+// typed reports whether a case is only an attribute with a type, and returns the
+// expression that casts it to the type.
 func (c *tckCase) typed(x cesql.Expr) (bool, string) {
 	if !isAttribute(x) {
 		return false, ""

@@ -107,8 +107,8 @@ func parseBool(s string) (b, ok bool) {
 	return false, false
 }
 
-// parseInt is strconv's for 32 bits without its error, which would be an allocation for
-// each event without a number.
+// parseInt is strconv.ParseInt for 32 bits without its error, which would allocate memory
+// for each event without a number.
 func parseInt(s string) (int32, bool) {
 	negative := false
 	if s != "" && (s[0] == '-' || s[0] == '+') {
@@ -158,8 +158,8 @@ func noCast(of string, to kind) *fault {
 	return &fault{castFault, of + " is not " + wanted}
 }
 
-// attribute gets an attribute of an event. It is chosen when the filter is compiled, so
-// that the name is not compared for each event.
+// attribute gets an attribute of an event. It is chosen at compile time, so the name is
+// not compared for each event.
 type attribute func(*broker.View) (text string, there bool)
 
 func attributeOf(name string) attribute {

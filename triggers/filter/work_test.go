@@ -27,7 +27,7 @@ func TestCompileForRefusesWhatTakesTooLong(t *testing.T) {
 		many(50, "subject LIKE '%_"+strings.Repeat("a", 200)+"b%'", " OR "):                                    false,
 		"NOT (" + many(20, "LENGTH("+within(90, "CONCAT("+many(15, "subject", ",")+")")+") = 1", " OR ") + ")": false,
 		"'x' IN (" + many(2, within(90, "CONCAT("+many(15, "subject", ",")+")"), ",") + ")":                    false,
-		// This one is evaluated before the first event comes.
+		// This expression is evaluated at compile time.
 		"CONCAT_WS('" + strings.Repeat("a", 4000) + "'" + strings.Repeat(",''", 250) + ") LIKE '%" + strings.Repeat("a", 4000) + "_b%'": false,
 	} {
 		f, err := CompileFor(where, most)
