@@ -141,8 +141,8 @@ func groupGrowth(w *world) {
 	y.once(w)
 }
 
-// tellAssigned is a hook that sends the positions it gets to a channel.
-func tellAssigned(to chan<- []broker.Position) func(context.Context, []broker.Position) ([]broker.Position, error) {
+// reportAssigned is a hook that sends the positions it gets to a channel.
+func reportAssigned(to chan<- []broker.Position) func(context.Context, []broker.Position) ([]broker.Position, error) {
 	return func(_ context.Context, all []broker.Position) ([]broker.Position, error) {
 		to <- append([]broker.Position(nil), all...)
 		return nil, nil

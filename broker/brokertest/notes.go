@@ -57,7 +57,7 @@ func (w *world) noteOf() (offset int64, note string) {
 func notesInTransactions(w *world) {
 	w.stream("in", 1)
 	asked := make(chan []broker.Position, 10)
-	c, t := w.transactorOf(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, Assigned: tellAssigned(asked), CommitEvery: time.Millisecond})
+	c, t := w.transactorOf(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, Assigned: reportAssigned(asked), CommitEvery: time.Millisecond})
 	if at := <-asked; at[0].Note != "" {
 		w.Errorf("nothing was noted, and the reader gets %+v", at)
 	}
@@ -102,7 +102,7 @@ func notesInTransactions(w *world) {
 	})
 	w.must(t.Close(w.ctx()))
 	w.close(c)
-	w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, Assigned: tellAssigned(asked)})
+	w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, Assigned: reportAssigned(asked)})
 	if at := <-asked; at[0].Note != "with a delivery" {
 		w.Errorf("the next reader gets %+v", at)
 	}
@@ -117,7 +117,7 @@ func notesByAndBy(w *world) {
 	was := ""
 	for n, text := range []string{"first", long, "third"} {
 		asked := make(chan []broker.Position, 10)
-		c := w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, CommitEvery: time.Millisecond, Assigned: tellAssigned(asked)})
+		c := w.consumer(broker.ConsumerOptions{Group: "g", Streams: []string{"in"}, CommitEvery: time.Millisecond, Assigned: reportAssigned(asked)})
 		for _, p := range <-asked {
 			if p.Partition == 0 && p.Note != was {
 				w.Errorf("reader %d gets %+v, want the note %q", n, p, was)
@@ -284,7 +284,7 @@ func transactMarks(w *world) {
 // takes back the mark's partition, and its open events are delivered again.
 func transactMarkAlone(w *world) {
 	asked := make(chan []broker.Position, 10)
-	c, t := w.parking(1, broker.ConsumerOptions{Assigned: tellAssigned(asked)})
+	c, t := w.parking(1, broker.ConsumerOptions{Assigned: reportAssigned(asked)})
 	w.publish("in", 1, 4)
 	var events []*broker.Incoming
 	for len(events) < 2 { // they may come one at a time

@@ -91,16 +91,16 @@ type door struct {
 // Addr returns the address that clients are to connect to.
 func (d *door) Addr() net.Addr {
 	if d.advertised != "" {
-		return told(d.advertised)
+		return advertisedAddr(d.advertised)
 	}
 	return d.Listener.Addr()
 }
 
-// told is an advertised address as a net.Addr.
-type told string
+// advertisedAddr is an advertised address as a net.Addr.
+type advertisedAddr string
 
-func (told) Network() string  { return "tcp" }
-func (t told) String() string { return string(t) }
+func (advertisedAddr) Network() string  { return "tcp" }
+func (a advertisedAddr) String() string { return string(a) }
 
 // Accept returns the next connection. kfake stops listening for good at the first error,
 // so Accept returns an error only if the listener is closed. It retries other errors,

@@ -204,15 +204,15 @@ func (p *partition) commit(w *partitionWrite, begunAt, end int64, now millis) {
 // settleCut updates an item whose record has been written.
 func (p *partition) settleCut(k *recordWrite, now millis) {
 	i := k.item
-	anew := i.recorded()
-	if anew {
+	rewritten := i.recorded()
+	if rewritten {
 		i.queue.refs[0].at = k.at
 	}
 	i.ref.at = k.at
 	p.needed.Add(k.at)
 	i.event.slab = nil
 	i.must = false
-	if !anew && i.stage != over {
+	if !rewritten && i.stage != over {
 		i.queue.add(i.ref)
 	}
 	c := i.queue

@@ -172,8 +172,8 @@ func (d *Dispatcher) partitions() (n int) {
 	return n
 }
 
-// tell logs the state of the partitions, for a test that has waited too long.
-func (d *Dispatcher) tell(t testing.TB) {
+// logState logs the state of the partitions, for a test that has waited too long.
+func (d *Dispatcher) logState(t testing.TB) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, l := range d.pipelines {

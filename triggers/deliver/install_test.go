@@ -204,7 +204,7 @@ func (w *install) until(what string, holds func() bool) {
 		case <-t.C:
 		case <-w.ctx.Done():
 			for _, d := range w.opened {
-				d.tell(w)
+				d.logState(w)
 				w.Logf("paused %v next %d", d.commands.Now().TriggerPaused("a"), d.commands.Now().Next())
 			}
 			buf := make([]byte, 1<<20)

@@ -26,7 +26,7 @@ func TestAPausedTriggersRecordsAreRenewed(t *testing.T) {
 	w.until("it is paused", func() bool { return d.pauses("a") })
 	w.publish(8, 2)
 	w.until("its events are parked", func() bool { return parkedOf(d, "a") == 8 })
-	l := d.lane(tidemill.StreamEvents)
+	l := d.pipelineOf(tidemill.StreamEvents)
 	s := l.assignment(0)
 	last := int64(0)
 	s.do(func(p *partition, _ millis) {

@@ -57,8 +57,8 @@ func (w *world) ask() {
 	w.asks.acts = append(w.asks.acts, some)
 }
 
-// heed gives an owner some dead letters, as the replay loop does.
-func (w *world) heed(o *owner) {
+// takeLetters gives an owner some dead letters, as the replay loop does.
+func (w *world) takeLetters(o *owner) {
 	p := o.p
 	if !p.readsCommands(w.now) {
 		return

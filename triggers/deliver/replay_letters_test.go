@@ -177,7 +177,7 @@ func TestAReplayThatFailsIsALetterAgain(t *testing.T) {
 	old := byKey(book, deadletters.Selection{})
 	act := w.replay("a", 0, old)
 	receipts := map[string]*deadletters.Receipt{}
-	w.until("all have failed again", func() bool { receipts = w.receipts(); return len(receipts) == 6 && anew(book, old, 6) })
+	w.until("all have failed again", func() bool { receipts = w.receipts(); return len(receipts) == 6 && onlyNew(book, old, 6) })
 	for _, e := range old {
 		r := receipts[e.ID]
 		again, err := book.Find(r.NewLetter)
@@ -264,12 +264,12 @@ func TestLettersOfATriggerThatIsGone(t *testing.T) {
 	book := w.failing(to, 8, 3)
 	w.remove("a")
 	w.must(d.Apply(w.ctx, w.config))
-	w.until("nobody reads the stream", func() bool { return d.laneCount() == 0 })
+	w.until("nobody reads the stream", func() bool { return d.pipelineCount() == 0 })
 	old := byKey(book, deadletters.Selection{})
 	w.replay("a", 0, old)
 	w.until("there are receipts", func() bool { return len(w.receipts()) == 8 })
-	w.until("there are new letters", func() bool { return anew(book, old, 8) })
-	w.until("nobody reads the stream", func() bool { return d.laneCount() == 0 })
+	w.until("there are new letters", func() bool { return onlyNew(book, old, 8) })
+	w.until("nobody reads the stream", func() bool { return d.pipelineCount() == 0 })
 	w.trigger("a", to.url, nil)
 	w.must(d.Apply(w.ctx, w.config))
 	w.must(d.Ready(w.ctx))
@@ -277,13 +277,13 @@ func TestLettersOfATriggerThatIsGone(t *testing.T) {
 	w.until("they come after all", func() bool { return to.count() == 8 && book.Counts()["a"] == 0 })
 }
 
-// anew reports whether n dead letters are open, none of them an old one. It asks the
+// onlyNew reports whether n dead letters are open, none of them an old one. It asks the
 // book, which follows the log with a delay.
-func anew(book *deadletters.Book, old []deadletters.Entry, n int) bool {
+func onlyNew(book *deadletters.Book, old []deadletters.Entry, n int) bool {
 	return book.Counts()["a"] == n && !slices.ContainsFunc(old, func(e deadletters.Entry) bool { return book.IsOpen(e.ID) })
 }
 
-func (d *Dispatcher) laneCount() int {
+func (d *Dispatcher) pipelineCount() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.pipelines)

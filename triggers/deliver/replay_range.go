@@ -27,8 +27,8 @@ type rangeReplay struct {
 	of  map[address]tidemill.Range
 	c   *broker.Consumer
 
-	missing int64 // records of streams that no longer exist
-	told    bool  // whether its end has been reported; used by run only
+	missing  int64 // records of streams that no longer exist
+	reported bool  // whether its end has been reported; used by run only
 
 	mu     sync.Mutex
 	lanes  map[string]*pipeline // pipelines of each stream; they only hold settings and assignments

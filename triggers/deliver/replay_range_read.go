@@ -170,7 +170,7 @@ func (r *rangeReplay) finish() {
 		plans[stream] = l.settings.plan
 	}
 	r.mu.Unlock()
-	if !first || r.told || r.closing.Load() {
+	if !first || r.reported || r.closing.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.life, time.Minute)
@@ -178,7 +178,7 @@ func (r *rangeReplay) finish() {
 	left, err := r.d.leftOf(ctx, r.act)
 	if err == nil && left == 0 {
 		err = r.d.endRange(ctx, r.act, plans, r.missing)
-		r.told = err == nil
+		r.reported = err == nil
 	}
 	if err != nil && r.life.Err() == nil {
 		r.d.o.Logger.Warn("a replay cannot be ended yet", "trigger", r.act.Trigger, "reason", err)

@@ -18,7 +18,7 @@ import (
 
 var (
 	simSeeds = flag.Int("sim.seeds", 150, "how many schedules the simulation tries")
-	simSeed  = flag.Uint64("sim.seed", 0, "the one schedule to try, told step by step")
+	simSeed  = flag.Uint64("sim.seed", 0, "the one schedule to try, traced step by step")
 )
 
 // world has the surroundings of a partition: its source, its parked log, its group, its
@@ -27,7 +27,7 @@ type world struct {
 	t     *testing.T
 	rng   *rand.Rand
 	now   millis
-	tell  bool
+	trace bool
 	terms *triggerSettings
 
 	source []string // keys of the events; empty is none
@@ -78,7 +78,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 }
 
 func (w *world) say(format string, a ...any) {
-	if w.tell {
+	if w.trace {
 		w.t.Logf(format, a...)
 	}
 }
@@ -485,7 +485,7 @@ func (w *world) step() {
 		w.ask()
 	}
 	if w.rng.IntN(8) == 0 {
-		w.heed(w.pick())
+		w.takeLetters(w.pick())
 	}
 	switch n := w.rng.IntN(100); {
 	case n < 12:
@@ -567,7 +567,7 @@ func (w *world) settleDown() {
 			w.outcome(o)
 		}
 		w.pass(o)
-		w.heed(o)
+		w.takeLetters(o)
 		w.transact(o, commits, false)
 		w.load(o)
 		w.commitOffsets()
@@ -622,9 +622,9 @@ func (w *world) check() {
 	}
 }
 
-func simulate(t *testing.T, seed uint64, tell bool) (renewed int) {
+func simulate(t *testing.T, seed uint64, trace bool) (renewed int) {
 	w := newWorld(t, seed)
-	w.tell = tell
+	w.trace = trace
 	for range 600 {
 		w.step()
 	}

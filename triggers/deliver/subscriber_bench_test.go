@@ -69,11 +69,11 @@ func BenchmarkBareClient(b *testing.B) {
 	}
 }
 
-// nobody is a transport that answers at once without a network, so the benchmark measures
+// instant is a transport that answers at once without a network, so the benchmark measures
 // only our own work.
-type nobody struct{}
+type instant struct{}
 
-func (nobody) RoundTrip(r *http.Request) (*http.Response, error) {
+func (instant) RoundTrip(r *http.Request) (*http.Response, error) {
 	_ = r.Body.Close()
 	return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody}, nil
 }
@@ -85,7 +85,7 @@ func BenchmarkOwn(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	transport.RegisterProtocol("http", nobody{})
+	transport.RegisterProtocol("http", instant{})
 	v := benchEvent()
 	b.ReportAllocs()
 	for b.Loop() {

@@ -89,8 +89,8 @@ func TestWhoIsNotThereYetIsWaitedFor(t *testing.T) {
 	}
 }
 
-// told returns the Authorization header of an event's request.
-func (s *sink) told(id string) string {
+// authorization returns the Authorization header of an event's request.
+func (s *sink) authorization(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.header[id].Get("Authorization")
@@ -119,7 +119,7 @@ func TestAResolverThatFailsIsAnAttempt(t *testing.T) {
 }
 
 // Only Tidemill's own functions get the token.
-func TestOnlyOurFunctionsAreTold(t *testing.T) {
+func TestOnlyOurFunctionsGetTheToken(t *testing.T) {
 	t.Parallel()
 	w := newInstall(t, 1)
 	ours, theirs, service := newSink(t, nil), newSink(t, nil), newSink(t, nil)
@@ -139,11 +139,11 @@ func TestOnlyOurFunctionsAreTold(t *testing.T) {
 	w.publish(1, 1)
 	w.until("all have it", func() bool { return ours.count() == 1 && theirs.count() == 1 && service.count() == 1 })
 	for name, s := range map[string]*sink{"Bearer s3cret": ours, "": theirs} {
-		if got := s.told("0"); got != name {
+		if got := s.authorization("0"); got != name {
 			t.Errorf("it got the token %q, not %q", got, name)
 		}
 	}
-	if got := service.told("0"); got != "" {
+	if got := service.authorization("0"); got != "" {
 		t.Errorf("a service got the token %q", got)
 	}
 }

@@ -14,7 +14,7 @@ func TestNothingIsWrittenBeforeAPartitionIsRead(t *testing.T) {
 	to := newSink(t, nil)
 	w.trigger("a", to.url, nil)
 	d := w.open()
-	l := d.lane(tidemill.StreamEvents)
+	l := d.pipelineOf(tidemill.StreamEvents)
 	early := newPartition(tidemill.StreamEvents, 7, defaultBounds(), 0)
 	newRebuiltState(early, l.now()).finish(0, 0, millisOf(time.Now()))
 	s := newAssignment(l, early) // needs to write begun, but the consumer does not own its partition
@@ -40,19 +40,19 @@ func (pl *pipeline) now() *triggerSettings {
 	return pl.settings
 }
 
-func (d *Dispatcher) lane(stream string) *pipeline {
+func (d *Dispatcher) pipelineOf(stream string) *pipeline {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.pipelines[stream]
 }
 
 // A closed assignment loses no event, whatever closed it.
-func TestAClosedShardSwallowsNothing(t *testing.T) {
+func TestAClosedAssignmentLosesNothing(t *testing.T) {
 	w := newInstall(t, 1)
 	to := newSink(t, nil)
 	w.trigger("a", to.url, nil)
 	d := w.open()
-	for _, s := range d.lane(tidemill.StreamEvents).all() {
+	for _, s := range d.pipelineOf(tidemill.StreamEvents).all() {
 		s.end()
 	}
 	w.publish(20, 5)
@@ -66,7 +66,7 @@ func TestAPausedPartitionIsReadOnAfterARebuild(t *testing.T) {
 	to := newSink(t, nil)
 	w.trigger("a", to.url, nil)
 	d := w.open()
-	l := d.lane(tidemill.StreamEvents)
+	l := d.pipelineOf(tidemill.StreamEvents)
 	old := l.assignment(0)
 	old.do(func(p *partition, _ millis) {
 		p.paused = true
@@ -100,7 +100,7 @@ func TestAConfigThatChangesDuringARebuild(t *testing.T) {
 	w := newInstall(t, 1)
 	w.trigger("a", newSink(t, nil).url, nil)
 	d := w.open()
-	l := d.lane(tidemill.StreamEvents)
+	l := d.pipelineOf(tidemill.StreamEvents)
 	p := newPartition(tidemill.StreamEvents, 7, defaultBounds(), 0)
 	newRebuiltState(p, lonePartition(0).settings).finish(0, 0, millisOf(time.Now()))
 	s := newAssignment(l, p)

@@ -109,7 +109,7 @@ func (r *Rule) ruled(index int) indexedRule {
 	}
 	one.text = r.Where.text
 	for _, c := range r.Where.conjuncts {
-		if !c.tell || !c.about("type") {
+		if !c.exact || !c.about("type") {
 			one.left = append(one.left, c)
 		}
 	}
@@ -146,13 +146,13 @@ func newRuleSet(those []indexedRule) *ruleSet {
 	var loose []indexedRule
 	drawers, texts := map[string]map[string][]indexedRule{}, variety(those)
 	for _, r := range those {
-		at := r.tells(texts)
+		at := r.mostSelective(texts)
 		if at < 0 {
 			loose = append(loose, r)
 			continue
 		}
 		c := r.left[at]
-		if c.tell {
+		if c.exact {
 			r.left = slices.Delete(slices.Clone(r.left), at, at+1)
 		}
 		for k := range unique(c.keys) {
@@ -201,9 +201,9 @@ func variety(those []indexedRule) map[string]int {
 	return counts
 }
 
-// tells returns the index of the condition that distinguishes a rule best from others; -1
+// mostSelective returns the index of the condition that distinguishes a rule best from others; -1
 // if there is none.
-func (r *indexedRule) tells(texts map[string]int) int {
+func (r *indexedRule) mostSelective(texts map[string]int) int {
 	best, most := -1, 0
 	for i, c := range r.left {
 		if n := leastVaried(c.keys, texts); n > most {
@@ -248,8 +248,8 @@ type conjunct struct {
 	holds condition
 	// keys are the texts of which an event must have one if the condition is to hold;
 	// none if they are unknown.
-	keys []key
-	tell bool // whether it holds for every event with one of them
+	keys  []key
+	exact bool // whether it holds for every event with one of them
 }
 
 // key is a text in an attribute. The index compares keys to find out whether a condition
@@ -260,14 +260,14 @@ func conjuncts(x cesql.Expr) []conjunct {
 	parts := chain("AND", x, nil)
 	list := make([]conjunct, len(parts))
 	for i, part := range parts {
-		keys, tell := keysOf(part)
-		list[i] = conjunct{newCondition(part), keys, tell}
+		keys, exact := keysOf(part)
+		list[i] = conjunct{newCondition(part), keys, exact}
 	}
 	return list
 }
 
 // keysOf returns nil if an expression may be true with any text.
-func keysOf(x cesql.Expr) (keys []key, tell bool) {
+func keysOf(x cesql.Expr) (keys []key, exact bool) {
 	switch x := x.(type) {
 	case *cesql.In:
 		return membership(x), true

@@ -274,8 +274,8 @@ func TestAScheduleThatChangesWithinAPass(t *testing.T) {
 	}
 }
 
-// teller returns keys, fails or hangs.
-type teller struct {
+// keySource returns keys, fails or hangs.
+type keySource struct {
 	mu    sync.Mutex
 	keys  []string
 	err   error
@@ -283,7 +283,7 @@ type teller struct {
 	asked []string
 }
 
-func (k *teller) tell(ctx context.Context, schedule string) ([]string, error) {
+func (k *keySource) list(ctx context.Context, schedule string) ([]string, error) {
 	k.mu.Lock()
 	keys, err, hangs := slices.Clone(k.keys), k.err, k.hangs
 	k.asked = append(k.asked, time.Now().UTC().Format("15:04:05"))
@@ -298,13 +298,13 @@ func (k *teller) tell(ctx context.Context, schedule string) ([]string, error) {
 	return keys, err
 }
 
-func (k *teller) is(err error, hangs chan struct{}, keys ...string) {
+func (k *keySource) is(err error, hangs chan struct{}, keys ...string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.err, k.hangs, k.keys = err, hangs, keys
 }
 
-func (k *teller) told() string {
+func (k *keySource) requests() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	all := strings.Join(k.asked, " ")
@@ -327,15 +327,15 @@ func (m *memory) keyed() string {
 // If the keys of a schedule fail or take long, only that schedule is delayed.
 func TestKeysThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, who := &memory{t: t}, &teller{}
-		k := m.controller(Options{Keys: who.tell}, each("*/10 * * * *", config.MissedSkip, 0),
+		m, who := &memory{t: t}, &keySource{}
+		k := m.controller(Options{Keys: who.list}, each("*/10 * * * *", config.MissedSkip, 0),
 			config.Schedule{Name: "other", Cron: "*/10 * * * *", TimeZone: "UTC", Missed: config.MissedSkip})
 		defer shut(t, k)
 		see := func(sent, asked string, delayed bool) {
 			t.Helper()
 			synctest.Wait()
-			if got, told := m.keyed(), who.told(); got != sent || told != asked {
-				t.Errorf("at %s %q was sent and asked at %q, want %q and %q", time.Now().UTC().Format("15:04:05"), got, told, sent, asked)
+			if got, requests := m.keyed(), who.requests(); got != sent || requests != asked {
+				t.Errorf("at %s %q was sent and asked at %q, want %q and %q", time.Now().UTC().Format("15:04:05"), got, requests, sent, asked)
 			}
 			if s := k.Status(); !s.Active || (s.Delayed["s"] != nil) != delayed {
 				t.Errorf("at %s: %+v", time.Now().UTC().Format("15:04:05"), s)
@@ -389,16 +389,16 @@ func TestTooManyKeys(t *testing.T) {
 
 // Competing controllers get different keys: every common key ticks once a second, and no
 // tick is sent twice.
-func TestControllersThatAreToldOtherKeys(t *testing.T) {
+func TestControllersThatGetOtherKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	both := keysOf(20)
-	told := func(own string) func(context.Context, string) ([]string, error) {
+	keysWith := func(own string) func(context.Context, string) ([]string, error) {
 		return func(context.Context, string) ([]string, error) { return append(slices.Clone(both), own), nil }
 	}
 	s := each("* * * * * *", config.MissedAll, 0)
-	a := w.controller(Options{Keys: told("a")}, s)
-	b := w.controller(Options{Keys: told("b")}, s)
+	a := w.controller(Options{Keys: keysWith("a")}, s)
+	b := w.controller(Options{Keys: keysWith("b")}, s)
 	w.soon("there are ticks of both", func() bool {
 		of := map[string]bool{}
 		for name := range w.firings() {

@@ -210,8 +210,8 @@ func (s *state) before(e *entry, offset time.Duration, scheduled time.Time) (n i
 	return min(n, mostCounted)
 }
 
-// told drops spans that no later tick will count.
-func (s *state) told(e *entry) {
+// dropCounted drops spans that no later tick will count.
+func (s *state) dropCounted(e *entry) {
 	keep := 0
 	for _, at := range e.seats {
 		if keep < len(s.Skipped) {

@@ -212,7 +212,7 @@ func (p *plan) close(e *entry, st state, until time.Time, anyLate bool, late, be
 	if anyLate && e.Missed == config.MissedSkip {
 		st.skip(through, until.Add(-tooLate))
 	}
-	st.told(e)
+	st.dropCounted(e)
 	p.states[e.Name] = st
 }
 
