@@ -168,7 +168,7 @@ func (v verdict) String() string {
 func judge(status int) verdict {
 	switch status {
 	case http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
-		return again // 404 may be a function that has yet to start or a route that has yet to spread
+		return again // a 404 may come from a function that is starting or from a route that is not yet known everywhere
 	}
 	switch status / 100 {
 	case 2:

@@ -50,7 +50,7 @@ func (p *partition) settle(i *item) {
 	p.settled = append(p.settled, endedItem{i.queue.trigger, i.ref})
 }
 
-// cutAt returns how many batches of the window's front are to be parked: the shortest
+// cutAt returns how many batches at the window's front must be parked: the shortest
 // prefix that contains all that must be, unless a transaction takes less.
 func (p *partition) cutAt(now millis, force bool) int {
 	end := 0

@@ -40,7 +40,7 @@ func (pl *pipeline) loadDue(kept *recordCache) millis {
 	return next
 }
 
-// renew reads records that are to be written again.
+// renew reads the records that need to be written again.
 func (pl *pipeline) renew(s *assignment, kept *recordCache) {
 	var all []loadRequest
 	s.do(func(p *partition, _ millis) {
@@ -132,8 +132,8 @@ func (pl *pipeline) putOff(s *assignment, all []loadRequest) {
 	}
 }
 
-// loadSome reads the log from the first record on, and hands on at least that record.
-// It also hands on or caches other records that are still needed.
+// loadSome reads the log from the first record on, and delivers at least that record.
+// It also delivers or caches other records that are still needed.
 func (pl *pipeline) loadSome(s *assignment, all []loadRequest, kept *recordCache) (done int, err error) {
 	from := broker.Position{Stream: pl.parked(), Partition: s.p.number, Offset: all[0].ref.at}
 	ctx, cancel := context.WithTimeout(s.ctx, transactionTime)
@@ -196,7 +196,7 @@ func (pl *pipeline) missing(s *assignment, one loadRequest) {
 	one.to.unreserve(1)
 }
 
-// load is a parked item whose record is to be read.
+// load is a parked item whose record must be read.
 type load struct {
 	queue *keyQueue
 	ref   recordRef
@@ -241,7 +241,7 @@ func (p *partition) holds(d load, now millis) bool {
 	return true
 }
 
-// loaded goes on with a record that has been read. The item keeps the event, so its
+// loaded makes an item of a record that has been read. The item keeps the event, so its
 // memory must not be reused.
 func (p *partition) loaded(d load, r *record, v *broker.View, now millis) {
 	if !p.holds(d, now) {

@@ -88,7 +88,7 @@ func (d *Dispatcher) kept() (n int) {
 	return n
 }
 
-// Items that only have their record left take nothing from a trigger's rate.
+// An item whose event has left memory takes nothing from a trigger's rate.
 func TestTheRateIsForWhatIsSent(t *testing.T) {
 	s := newSender(&Dispatcher{}, "t", &target{trigger: config.Trigger{Delivery: config.Delivery{Concurrency: 1, Rate: 1}}})
 	s.workers = 1

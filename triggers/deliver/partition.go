@@ -31,7 +31,7 @@ type bounds struct {
 	linger    time.Duration // longest wait of an item to be parked for others to park with it
 	window    int           // events that are read, have not ended and are not parked
 	bytes     int           // bytes of these events
-	event     int           // bytes of one event that is to be parked
+	event     int           // largest size of an event to be parked, in bytes
 	retention time.Duration // retention of the stream; 0 is for ever
 	skew      time.Duration // largest delay between the configs of two dispatchers
 	renewal   parked.Renewal
@@ -100,7 +100,7 @@ type partition struct {
 	opened  bool
 	paused  bool // whether nothing is read for now
 	missing bool // whether its parked partition is missing, so that it waits: see pipeline.awaitParkedPartition
-	stirred bool // whether a queue is due before those that were
+	stirred bool // whether a queue is due earlier than all queues were before
 	leaving bool
 	closed  bool
 }
@@ -157,7 +157,7 @@ func (p *partition) take(s *sourceBatch, now millis) {
 	p.release(now)
 }
 
-// release takes the batches out of the backlog, unless they have to wait on.
+// release takes the batches out of the backlog, unless they still have to wait.
 func (p *partition) release(now millis) {
 	if len(p.backlog) == 0 || p.holding(now) {
 		return
@@ -369,7 +369,7 @@ func (p *partition) wake(now millis) {
 	p.dropKept(now)
 }
 
-// handOut returns the items that are to be sent.
+// handOut returns the items to be sent.
 func (p *partition) handOut() []*item {
 	out := p.out
 	p.out = nil

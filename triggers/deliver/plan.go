@@ -97,7 +97,7 @@ func byName(c *config.Config) map[string]*config.Trigger {
 	return all
 }
 
-// triggerStarts is the state of a partition that does not belong to single items. It is
+// triggerStarts is the part of a partition's state that is not about single items. It is
 // stored on the parked log for the next owner.
 type triggerStarts struct {
 	// From is the offset at which each trigger of the stream begins.

@@ -20,7 +20,7 @@ import (
 // commandProgress is a partition's progress with commands to replay dead letters.
 type commandProgress struct {
 	next    int64         // offset up to which commands are known
-	open    map[int64]int // number of dead letters taken of each command that has more, by the command's offset
+	open    map[int64]int // number of dead letters taken of each unfinished command, by its offset
 	unsaved int           // number of commands with dead letters for us that no stored state mentions yet
 }
 

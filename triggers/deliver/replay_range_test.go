@@ -184,7 +184,7 @@ func patient(t *config.Trigger) {
 	t.Delivery.Attempts, t.Delivery.Backoff.First = 100_000, 50*time.Millisecond
 }
 
-// Two dispatchers share a replay. One dies, and live events go on meanwhile.
+// Two dispatchers share a replay. One dies, and live events are still delivered.
 func TestARangesReplayOutlivesADispatcher(t *testing.T) {
 	w := newInstall(t, 4)
 	w.session = 2 * time.Second

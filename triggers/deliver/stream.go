@@ -31,7 +31,7 @@ type pipeline struct {
 	mu          sync.Mutex
 	settings    *triggerSettings
 	retention   time.Duration // retention of the stream
-	maxEvent    int           // size limit of an event that is to be parked
+	maxEvent    int           // size limit of an event to be parked
 	assignments map[int32]*assignment
 	returned    []*sourceBatch // batches of assignments that a failed transaction has ended
 	fault       error          // reason why nothing is read any more
@@ -73,7 +73,7 @@ func openPipeline(ctx context.Context, d *Dispatcher, s config.Stream, t *trigge
 
 const (
 	drainTimeout = 20 * time.Second
-	// leaveGrace is how long attempts may go on for a partition that is given up. After
+	// leaveGrace is how long attempts may continue for a partition that is given up. After
 	// that the new owner repeats them.
 	leaveGrace = 2 * time.Second
 	// maxParked is the size limit of a parked event with its history. It has room for a
@@ -215,7 +215,7 @@ func newAssignment(l *pipeline, p *partition) *assignment {
 	return s
 }
 
-// do changes the partition and hands on the results.
+// do changes the partition and passes its results on.
 func (as *assignment) do(change func(p *partition, now millis)) {
 	as.mu.Lock()
 	change(as.p, as.pipeline.d.clock.now())

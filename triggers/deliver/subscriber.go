@@ -121,7 +121,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// close closes idle connections. Attempts under way go on.
+// close closes idle connections. Attempts under way continue.
 func (s *subscriber) close() { s.connections.close() }
 
 // post makes one attempt to deliver the event; attempt counts from one. It ends within

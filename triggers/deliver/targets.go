@@ -318,7 +318,7 @@ func newTransport(p pemFiles, most int) (*http.Transport, error) {
 		TLSClientConfig:        secure,
 		TLSHandshakeTimeout:    connectWithin,
 		ForceAttemptHTTP2:      true,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: connectWithin}, // one dead connection would hold up all requests on it
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: connectWithin}, // otherwise one dead connection would block all its requests
 		MaxIdleConnsPerHost:    max(most, 1),
 		IdleConnTimeout:        idleFor,
 		MaxResponseHeaderBytes: maxReply,

@@ -29,7 +29,7 @@ type pass struct {
 	Key    string        `json:"key"`             // last handled key of the slot
 }
 
-// after returns the keys of a slot that a pass has yet to handle.
+// after returns the keys of a slot that a pass has not handled yet.
 func (s *slot) after(p *pass) []string {
 	switch {
 	case p == nil || s.offset < p.Offset: // the slots are ordered from last to first
