@@ -18,7 +18,7 @@ import (
 	"tidemill.dev/broker/retry"
 )
 
-// lead shares the partitions out among the members.
+// lead assigns the partitions to the members. Only the group's leader calls it.
 func (m *member) lead(ctx context.Context, res *kafka.JoinGroupResponse) ([]kafka.SyncGroupRequestAssignment, error) {
 	var claims []claimant
 	counts := map[string]int{}
@@ -62,11 +62,10 @@ func (m *member) lead(ctx context.Context, res *kafka.JoinGroupResponse) ([]kafk
 	return all, nil
 }
 
-// begun lists the topics that the group has begun to read, if it matters: a
-// partition of those without an offset has been added since. A group that
-// started behind the newest event must read it from its beginning, or what came
-// before anyone noticed it would be passed over. The leader looks, because as
-// soon as a generation stands its members write first offsets.
+// begun lists the topics that the group has begun to read, if the group starts at the latest event.
+// A partition of these topics without an offset was added later, so it must be read from its
+// beginning: otherwise its first events would be skipped. The leader looks before the generation
+// begins, because the members then write their first offsets.
 func (m *member) begun(ctx context.Context) ([]string, error) {
 	if m.c.opt.Start.kind != atLatest {
 		return nil, nil
@@ -81,8 +80,7 @@ func (m *member) begun(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(began)), err
 }
 
-// count fills in how many partitions each topic has; a topic that is not there
-// yet has none.
+// count fills in the number of partitions of each topic. A topic that does not exist yet has none.
 func (b *Broker) count(ctx context.Context, counts map[string]int) error {
 	for topic := range counts {
 		leaders, err := b.leaders(ctx, topic, time.Second)
@@ -94,7 +92,7 @@ func (b *Broker) count(ctx context.Context, counts map[string]int) error {
 	return nil
 }
 
-// grown tells a leader that there is more to share out than it has shared.
+// grown reports to a leader whether its topics have more partitions than it has assigned.
 func (m *member) grown(ctx context.Context) bool {
 	if !m.leads {
 		return false
@@ -119,12 +117,12 @@ type claimant struct {
 	id         string
 	topics     []string
 	owned      []wire.TopicPartition
-	generation int32 // of the assignment it owns that from
+	generation int32 // generation in which the member got the owned partitions
 	slot       int32 // -1 before its first assignment
-	slots      int32 // how many there were, as far as it knows
+	slots      int32 // number of slots that the member knows of
 }
 
-// share is what a member gets.
+// share is the part of the assignment that one member gets.
 type share struct {
 	partitions []wire.TopicPartition
 	slot       int32
@@ -132,9 +130,9 @@ type share struct {
 	fence      []int32 // slots whose holders are gone, to be fenced by this member
 }
 
-// unit is what is assigned as a whole: one partition number of a stream and of
-// the stream's parked companion, so that whoever reads a partition also reads
-// what was parked from it.
+// unit is the smallest thing that is assigned: one partition of a stream, with the same partition
+// of its parked companion. So the reader of a partition also reads the records that were parked
+// from it.
 type unit struct {
 	topic     string
 	partition int32
@@ -148,14 +146,12 @@ func compareUnits(a, b unit) int {
 	return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition))
 }
 
-// assign shares partitions out: evenly, with as few moves as evenness allows,
-// and cooperatively. Cooperatively means that what moves from a living member
-// is given to nobody this time: its owner sees that it has lost it, finishes
-// what it has begun, and joins again, and only then is it given away. Nobody
-// else pauses meanwhile.
+// assign distributes partitions evenly, with as few moves as possible, and cooperatively.
+// Cooperatively means that a partition that moves away from a living member has no owner for one
+// generation. Its old owner sees the loss, finishes its open events and joins again; then the
+// partition gets its new owner. The other members do not pause meanwhile.
 //
-// It is pure and depends on nothing but its arguments' values, so any member
-// may lead.
+// It is a pure function of its arguments, so any member may be the leader.
 func assign(members []claimant, partitions map[string]int) map[string]share {
 	members = slices.Clone(members)
 	slices.SortFunc(members, func(a, b claimant) int { return strings.Compare(a.id, b.id) })
@@ -172,8 +168,8 @@ type assignment struct {
 	members []claimant
 	holds   map[unit][]wire.TopicPartition
 	units   []unit
-	owner   map[unit]int // who has it now
-	target  map[unit]int // who shall have it
+	owner   map[unit]int // present owner
+	target  map[unit]int // owner after this assignment
 	load    []int
 	reads   []map[string]bool
 }
@@ -200,8 +196,8 @@ func newAssignment(members []claimant, partitions map[string]int) *assignment {
 	return a
 }
 
-// keepOwned believes claims. Where two members claim one unit, the claim from
-// the newer assignment counts; from the same one neither does.
+// keepOwned accepts the members' claims. If two members claim one unit, the claim of the newer
+// generation counts; if both are of the same generation, neither counts.
 func (a *assignment) keepOwned() {
 	claimed := map[unit]int32{}
 	for i, m := range a.members {
@@ -241,7 +237,7 @@ func (a *assignment) giveFree() {
 	}
 }
 
-// least is the least loaded member that reads a unit's stream.
+// least returns the least loaded member that reads a unit's stream.
 func (a *assignment) least(u unit) int {
 	best := -1
 	for i := range a.members {
@@ -252,7 +248,8 @@ func (a *assignment) least(u unit) int {
 	return best
 }
 
-// balance moves units from members that have two more than another could.
+// balance moves units away from members that have at least two more than another reader of the
+// stream.
 func (a *assignment) balance() {
 	for moved := true; moved; {
 		moved = false
@@ -290,11 +287,10 @@ func (a *assignment) shares() map[string]share {
 	return shares
 }
 
-// slotShares numbers the members. A slot names a transactional id; a member
-// keeps its own, a new member takes the lowest that is free, which fences the
-// slot's former holder. Slots that nobody takes are fenced by the first
-// member, or what their holders left open would hold up readers until it times
-// out.
+// slotShares gives each member a slot, which names its transactional id. A member keeps its slot. A
+// new member gets the lowest free slot, and fences the former holder. The first member fences the
+// slots that stay free, because an open transaction there would otherwise delay readers until it
+// times out.
 func slotShares(members []claimant, shares map[string]share) {
 	taken := map[int32]bool{}
 	slots := int32(len(members))
@@ -343,11 +339,11 @@ func slotShares(members []claimant, shares map[string]share) {
 
 const (
 	growthEvery = 10 * time.Second
-	missingFor  = time.Minute // after which a stream that is not there is taken for deleted
+	missingFor  = time.Minute // time after which a missing stream counts as deleted
 )
 
-// watch looks, for a consumer without a group, after partitions that are added
-// to its streams. They are read from their beginning.
+// watch looks for partitions that are added to the streams of a consumer without a group. Added
+// partitions are read from their beginning.
 func (c *Consumer) watch(counts map[string]int) {
 	for retry.Sleep(c.ctx, c.b.growthEvery) == nil {
 		for topic, before := range counts {
@@ -360,7 +356,7 @@ func (c *Consumer) watch(counts map[string]int) {
 	}
 }
 
-// grow takes the partitions that a topic has beyond those that were there.
+// grow takes the partitions that were added to a topic.
 func (c *Consumer) grow(topic string, before int) (int, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.b.requestTimeout)
 	defer cancel()
@@ -379,10 +375,9 @@ func (c *Consumer) grow(topic string, before int) (int, error) {
 	return len(leaders), c.take(ctx, places)
 }
 
-// missing takes note whether Kafka knows a place. It may deny that it does
-// while a server restarts; a minute of that ends reading, which would otherwise
-// look in silence for a stream that has been deleted. A partition of -1 stands
-// for the whole topic.
+// missing records whether Kafka knows a partition. Kafka may deny one while a server restarts.
+// After a minute of denials reading ends, because otherwise the consumer would silently wait for a
+// deleted stream. Partition -1 means the whole topic.
 func (c *Consumer) missing(tp wire.TopicPartition, err error) {
 	c.mu.Lock()
 	if !errors.Is(err, kafka.UnknownTopicOrPartition) {
@@ -404,8 +399,8 @@ func (c *Consumer) missing(tp wire.TopicPartition, err error) {
 	}
 }
 
-// lookAfter checks that the streams of a member are still there: of one that is
-// not it has no partitions to fail at.
+// lookAfter checks that a member's streams still exist. The member may have no partition of a
+// deleted stream, and so no failing fetch that would show it.
 func (m *member) lookAfter(ctx context.Context) {
 	for _, s := range m.c.opt.Streams {
 		topic := m.c.b.names.Topic(s)

@@ -20,15 +20,15 @@ import (
 	"tidemill.dev/broker/retry"
 )
 
-// Options say which Kafka and in whose name.
+// Options name the Kafka cluster and the install that uses it.
 type Options struct {
 	Addr     string // host:port[,host:port…]
 	Names    tidemill.Names
 	Security Security
 	Logger   *slog.Logger
 
-	// TransactionTimeout is after which Kafka aborts a transaction: as long may one
-	// whose process has died hold up readers of committed events; 10 s.
+	// TransactionTimeout is the time after which Kafka aborts a transaction; 10 s. The open
+	// transaction of a dead process delays readers of committed events for as long.
 	TransactionTimeout time.Duration
 }
 
@@ -41,19 +41,19 @@ type Broker struct {
 	addr      net.Addr
 	transport *kafka.Transport
 	client    *kafka.Client
-	patient   *kafka.Client // without a time limit of its own, for what waits for others
+	patient   *kafka.Client // client without a timeout, for requests that wait for other members
 	cluster   cluster
-	reader    *Consumer // decodes what Read fetches
+	reader    *Consumer // decoder of the records that Read fetches
 
 	requestTimeout     time.Duration
 	transactionTimeout time.Duration
-	growthEvery        time.Duration   // how often streams are looked after for added partitions
-	missingFor         time.Duration   // after which a stream that is read is taken for deleted
-	life               context.Context // of the transport's own goroutines; ended by Close
+	growthEvery        time.Duration   // interval between looks for added partitions
+	missingFor         time.Duration   // time after which a missing stream counts as deleted
+	life               context.Context // context of the transport's goroutines; ended by Close
 	stop               context.CancelCauseFunc
 }
 
-// Open connects to Kafka and checks that it speaks what we need.
+// Open connects to Kafka and checks that it supports every request that we use.
 func Open(ctx context.Context, o Options) (*Broker, error) {
 	seeds, err := parseAddr(o.Addr)
 	if err != nil {
@@ -90,16 +90,15 @@ func Open(ctx context.Context, o Options) (*Broker, error) {
 	return b, nil
 }
 
-// Close closes what the broker holds open. Its producers and consumers are
-// closed before it.
+// Close closes the broker's connections. Close its producers and consumers first.
 func (b *Broker) Close() error {
 	b.stop(ErrClosed)
 	b.transport.CloseIdleConnections()
 	return nil
 }
 
-// parseAddr splits host:port[,host:port…]. An address with a password in it is
-// refused and not repeated.
+// parseAddr splits host:port[,host:port…]. It refuses an address that contains a password, and its
+// error does not repeat the password.
 func parseAddr(addr string) ([]string, error) {
 	if strings.TrimSpace(addr) == "" {
 		return nil, errors.New("read Kafka's address: none is given: say where Kafka is with --kafka or TIDEMILL_KAFKA, as host:port")
@@ -119,7 +118,7 @@ func parseAddr(addr string) ([]string, error) {
 	return seeds, nil
 }
 
-// shown is what may be printed of the options.
+// shown is the part of the options that may be printed.
 type shown struct {
 	Addr     string
 	Install  string
@@ -128,14 +127,13 @@ type shown struct {
 
 func (o Options) shown() shown {
 	addr := o.Addr
-	if strings.Contains(addr, "@") { // a password does not belong there, but may stand there
+	if strings.Contains(addr, "@") { // a password does not belong there, but a user may have put one there
 		addr = "[secret]"
 	}
 	return shown{Addr: addr, Install: o.Names.Install(), Security: o.Security}
 }
 
-// Format prints the options without anything that may be secret, whatever the
-// verb.
+// Format prints the options without secrets, for every verb.
 func (o Options) Format(w fmt.State, _ rune) { fmt.Fprintf(w, "%+v", o.shown()) }
 
 // MarshalJSON is Format for JSON.
@@ -168,7 +166,7 @@ func persist[T any](ctx context.Context, do func(context.Context) (T, error)) (T
 	}
 }
 
-// graver is the one of two errors to act on: rather one that will not pass.
+// graver returns the error to act on. A permanent error comes before a passing one.
 func graver(a, b error) error {
 	if a == nil || b != nil && passing(a) && !passing(b) {
 		return b
@@ -176,9 +174,8 @@ func graver(a, b error) error {
 	return a
 }
 
-// passing tells whether an error may go away by itself: the server is
-// restarting, a leader is being elected, a coordinator is moving. What is not
-// in here will fail again however often it is tried.
+// passing reports whether an error may go away by itself: the server restarts, a leader is being
+// elected, or a coordinator moves. Every other error would come back at each retry.
 func passing(err error) bool {
 	var code kafka.Error
 	if errors.As(err, &code) {
@@ -210,40 +207,39 @@ func passingCode(code kafka.Error) bool {
 	return false
 }
 
-// unstableOffsetCommit is missing from kafka-go's list: an open transaction
-// may still move the offset that was asked for.
+// unstableOffsetCommit is missing from kafka-go's list of codes. It means that an open transaction
+// may still move the requested offset.
 const unstableOffsetCommit kafka.Error = 88
 
-// ProducerStats count what a producer has done since it was opened, and say what
-// it holds now.
+// ProducerStats are a producer's counts since it was opened, and what it holds now.
 type ProducerStats struct {
 	Events  uint64 // acknowledged by all in-sync replicas
-	Bytes   uint64 // of those events
-	Batches uint64 // that those events were stored in
-	Failed  uint64 // events given up after they had been accepted
-	InDoubt uint64 // of the failed: those that may stand on the stream all the same
+	Bytes   uint64 // size of the acknowledged events
+	Batches uint64 // batches that the acknowledged events were stored in
+	Failed  uint64 // events accepted and then given up
+	InDoubt uint64 // failed events that may be on the stream nevertheless
 	Refused uint64 // events not accepted: invalid, too large, of no stream, after Close, or while the buffer stayed full
-	Retries uint64 // times a batch was put off to be sent again
+	Retries uint64 // times that a batch was delayed and sent again
 
-	Requests    uint64        // to Kafka, whatever came of them
-	RequestTime time.Duration // that they took, all together
+	Requests    uint64        // requests to Kafka, successful or not
+	RequestTime time.Duration // total time of these requests
 
-	BufferedEvents int   // without an answer yet
-	BufferedBytes  int64 // of those events
+	BufferedEvents int   // events that wait for an acknowledgement
+	BufferedBytes  int64 // size of the buffered events
 	Waiting        int   // callers that wait for room in the buffer
 }
 
-// producerCounts is touched once a batch or a request, never once an event, so
-// that nobody pays for counting.
+// producerCounts changes once a batch or a request, never once an event, so that counting costs
+// next to nothing.
 type producerCounts struct {
 	events, bytes, batches, failed, inDoubt, refused, retries atomic.Uint64
 	requests                                                  atomic.Uint64
 	requestTime                                               atomic.Int64
 }
 
-// Stats may be asked at any time, also after Close.
+// Stats returns the counts. It may be called at any time, also after Close.
 func (p *Producer) Stats() ProducerStats {
-	inDoubt := p.counts.inDoubt.Load() // before the whole, which is counted first: so it is never more
+	inDoubt := p.counts.inDoubt.Load() // read before Failed, so that it is never the larger one
 	s := ProducerStats{
 		Events: p.counts.events.Load(), Bytes: p.counts.bytes.Load(), Batches: p.counts.batches.Load(),
 		Failed: p.counts.failed.Load(), InDoubt: inDoubt, Refused: p.counts.refused.Load(),
@@ -257,7 +253,7 @@ func (p *Producer) Stats() ProducerStats {
 	return s
 }
 
-// asked counts a request when it has come back.
+// asked counts a request after its answer.
 func (c *producerCounts) asked(began time.Time) {
 	c.requests.Add(1)
 	c.requestTime.Add(int64(time.Since(began)))
@@ -276,21 +272,20 @@ func (c *producerCounts) gaveUp(events int, doubt bool) {
 	}
 }
 
-// ConsumerStats count what a consumer has done since it was opened, and say what
-// it holds now.
+// ConsumerStats are a consumer's counts since it was opened, and what it holds now.
 type ConsumerStats struct {
-	Events      uint64 // that Poll has handed out
-	Done        uint64 // of those, ended; the others are open
-	DeadLetters uint64 // written
-	Lost        uint64 // offsets that were gone before they were read
-	Rebalances  uint64 // generations of the group that this member has taken part in
+	Events      uint64 // events that Poll has returned
+	Done        uint64 // returned events that have ended; the others are open
+	DeadLetters uint64 // dead letters written
+	Lost        uint64 // offsets that were deleted before they were read
+	Rebalances  uint64 // generations of the group that this member took part in
 
-	Fetches      uint64 // requests to Kafka, whatever came of them
-	FetchedBytes uint64 // in the answers
+	Fetches      uint64 // fetch requests to Kafka, successful or not
+	FetchedBytes uint64 // bytes of the answers
 
-	Assigned   int   // partitions that the group has last given to this member
-	Partitions int   // that are read here now; what is new to it is only read in a moment
-	OpenBytes  int64 // fetched and not yet dealt with
+	Assigned   int   // partitions that the group last assigned to this member
+	Partitions int   // partitions that are read here now; a new one is read a moment after its assignment
+	OpenBytes  int64 // fetched bytes whose events have not all ended
 }
 
 type consumerCounts struct {
@@ -298,9 +293,9 @@ type consumerCounts struct {
 	assigned                                                           atomic.Int64
 }
 
-// Stats may be asked at any time, also after Close.
+// Stats returns the counts. It may be called at any time, also after Close.
 func (c *Consumer) Stats() ConsumerStats {
-	done := c.counts.done.Load() // before those handed out, as above
+	done := c.counts.done.Load() // read before Events, so that it is never the larger one
 	s := ConsumerStats{
 		Events: c.counts.events.Load(), Done: done, DeadLetters: c.counts.deadLetters.Load(),
 		Lost: c.counts.lost.Load(), Rebalances: c.counts.rebalances.Load(), Assigned: int(c.counts.assigned.Load()),

@@ -19,7 +19,7 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// each calls do for every partition, without the lock.
+// each calls do for every partition. The consumer's lock is not held during the calls.
 func (c *Consumer) each(do func(*inPartition)) {
 	c.mu.Lock()
 	all := make([]*inPartition, 0, len(c.parts))
@@ -32,14 +32,12 @@ func (c *Consumer) each(do func(*inPartition)) {
 	}
 }
 
-// drainedBy tells whether a draining partition may be given up. Called with
-// its lock held.
+// drainedBy reports whether a draining partition may be given up. The caller holds its lock.
 func (p *inPartition) drainedBy(now time.Time) bool {
 	return p.mark.open() == 0 && p.parting != leaving && !p.reserved || now.After(p.drainBy)
 }
 
-// draining counts the partitions that still drain and finds those that are
-// done.
+// draining counts the partitions that still drain, and returns those that are done.
 func (c *Consumer) draining(now time.Time) (waiting int, ready []*inPartition) {
 	c.each(func(p *inPartition) {
 		p.mu.Lock()
@@ -55,8 +53,8 @@ func (c *Consumer) draining(now time.Time) (waiting int, ready []*inPartition) {
 	return waiting, ready
 }
 
-// commit commits how far every partition has got, in the name of the present
-// generation. Kafka refuses it if the generation has ended.
+// commit commits the offset of every partition for the present generation. Kafka refuses it if the
+// generation has ended.
 func (m *member) commit(ctx context.Context) error {
 	type moved struct {
 		p     *inPartition
@@ -84,7 +82,7 @@ func (m *member) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bare := m.bare // as these were
+	bare := m.bare // as at the time of these offsets
 	for _, c := range all {
 		if e := refused[c.p.tp]; e != nil {
 			e = m.refused(e, bare && c.with != "")
@@ -100,8 +98,8 @@ func (m *member) commit(ctx context.Context) error {
 	return err
 }
 
-// refused goes on with notes alone where the metadata was too large for Kafka.
-// What was a note alone stays too large.
+// refused turns off the spans of ended events if the metadata was too large for Kafka; the next
+// commits carry the note alone. A note alone that is too large stays an error.
 func (m *member) refused(err error, alone bool) error {
 	if !errors.Is(err, kafka.OffsetMetadataTooLarge) {
 		return err
@@ -113,17 +111,16 @@ func (m *member) refused(err error, alone bool) error {
 	return err
 }
 
-// refusedForGood tells whether an offset that could not be committed will not be
-// at the next tick either. That ends reading: work would go on, all of it would
-// be done again after the next rebalance, and nobody would know.
+// refusedForGood reports whether the commit of an offset will fail at every later tick too. That
+// ends reading. Otherwise the work would continue unnoticed, and all of it would be repeated after
+// the next rebalance.
 func refusedForGood(err error) bool {
 	var code kafka.Error
 	return errors.Is(err, errNoteTooLarge) || errors.As(err, &code) && !passingCode(code) &&
 		!slices.Contains([]kafka.Error{kafka.RebalanceInProgress, kafka.OffsetMetadataTooLarge, kafka.Unknown}, code)
 }
 
-// commitOffsets sends offsets in the name of the present generation and returns
-// those that were refused.
+// commitOffsets sends offsets for the present generation and returns the refused ones.
 func (m *member) commitOffsets(ctx context.Context, topics map[string][]kafka.OffsetCommit) (map[wire.TopicPartition]error, error) {
 	res, err := m.c.b.client.OffsetCommit(ctx, &kafka.OffsetCommitRequest{GroupID: m.group, GenerationID: int(m.generation),
 		MemberID: m.id, Topics: topics})
@@ -141,19 +138,18 @@ func (m *member) commitOffsets(ctx context.Context, topics map[string][]kafka.Of
 	return refused, nil
 }
 
-// reserve leaves partitions to a transaction until the returned function is
-// called, and fixes what it commits of them. Kafka lets the offset count that was
-// written last: one committed outside the transaction, between its own offsets
-// and its end, would stay when it ends, and what the transaction has read would
-// be read again. The other way round, an offset that was committed before must
-// not lie beyond the transaction's, which would take it back. The homes of marks
-// are reserved as well, so that they are not given up in the middle.
+// reserve leaves partitions to a transaction until the returned function is called, and fixes the
+// offsets that the transaction commits. In Kafka the last written offset counts. An offset
+// committed outside the transaction, after its own offsets and before its end, would overwrite
+// them, so that the input of the transaction would be read again. In the other direction, the
+// transaction's offset must not be lower than one that is already committed. The homes of marks are
+// reserved too, so that they are not given up in the middle.
 func (m *member) reserve(places map[wire.TopicPartition]*txPlace, marks []txMark) (release func()) {
 	parts := make([]*inPartition, 0, len(places)+len(marks))
 	for _, mark := range marks {
 		parts = append(parts, mark.home)
 	}
-	m.committing.Lock() // what is on its way has arrived then
+	m.committing.Lock() // waits for a commit that is under way
 	defer m.committing.Unlock()
 	for _, place := range places {
 		parts = append(parts, place.p)
@@ -169,18 +165,18 @@ func (m *member) reserve(places map[wire.TopicPartition]*txPlace, marks []txMark
 	}
 }
 
-// reserve leaves the partition to a transaction, or no longer.
+// reserve leaves the partition to a transaction (true), or ends that (false).
 func (p *inPartition) reserve(to bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reserved = to
 	if !to && p.draining {
-		p.c.member.nudge() // it has waited for that
+		p.c.member.nudge() // it waits for the end of the transaction
 	}
 }
 
-// bear does without what has ended beyond the offsets: Kafka takes less metadata
-// than we have.
+// bear drops the spans of ended events from the metadata, because Kafka allows less metadata than
+// we have.
 func (m *member) bear(places map[wire.TopicPartition]*txPlace) {
 	m.committing.Lock()
 	m.bare = true
@@ -192,21 +188,20 @@ func (m *member) bear(places map[wire.TopicPartition]*txPlace) {
 	}
 }
 
-// span is offsets from first up to, and without, behind.
+// span is the offsets from first up to, but not including, behind.
 type span struct{ first, behind int64 }
 
-// What has ended beyond the watermark is committed as metadata beside the
-// offset, so that a successor hands out only what had not ended. Kafka keeps
-// 4,096 bytes of it; what does not fit is handed out again, which is what
-// would happen to all of it without.
+// The ended events beyond the watermark are committed as metadata with the offset, so that the next
+// reader skips them. Kafka keeps 4,096 bytes of metadata. Events whose spans do not fit are handed
+// out again.
 const (
 	endedPrefix = "ended:"
 	maxEnded    = 2048
 )
 
-// endedBeyond lists the spans of ended events that lie behind the watermark. A
-// dead letter may share the offset of the event before it, if bytes were left
-// over behind that: an offset has ended when all that stands there has.
+// endedBeyond lists the spans of ended events beyond the watermark. A dead letter may share the
+// offset of the event before it, if that event was followed by bytes that could not be decoded. An
+// offset has ended when everything at it has ended.
 func (w *watermark) endedBeyond(limit int) []span {
 	var all []span
 	last := int64(-1)
@@ -252,8 +247,8 @@ func encodeEnded(offset int64, spans []span) string {
 	return endedPrefix + base64.RawStdEncoding.EncodeToString(b)
 }
 
-// decodeEnded reads what encodeEnded wrote. Metadata of another kind, or a part
-// that cannot be read, means that nothing is known to have ended.
+// decodeEnded reads the output of encodeEnded. For metadata of another kind, or an unreadable part,
+// it returns no spans: no event beyond the offset is then known to have ended.
 func decodeEnded(offset int64, metadata string) []span {
 	text, ours := strings.CutPrefix(metadata, endedPrefix)
 	b, err := base64.RawStdEncoding.DecodeString(text)
@@ -278,22 +273,22 @@ func decodeEnded(offset int64, metadata string) []span {
 	return all
 }
 
-// covered tells whether an offset lies in one of the spans, which are sorted.
+// covered reports whether an offset is in one of the sorted spans.
 func covered(spans []span, offset int64) bool {
 	i := sort.Search(len(spans), func(i int) bool { return spans[i].behind > offset })
 	return i < len(spans) && spans[i].first <= offset
 }
 
-// endedSpans is what to commit beside the offset: what ended under former
-// readers and under this one. Called with the partition's lock held.
+// endedSpans returns the spans to commit with the offset: events ended by former readers and by
+// this one. The caller holds the partition's lock.
 func (p *inPartition) endedSpans() []span {
 	all := append(p.mark.endedBeyond(maxEnded), spansFrom(p.ended, p.mark.next)...) // reading may stop within a span
 	slices.SortFunc(all, func(a, b span) int { return cmp.Compare(a.first, b.first) })
 	return all
 }
 
-// endedFrom is what has ended at an offset or behind it, the watermark being
-// beyond it perhaps. Called with the partition's lock held.
+// endedFrom returns the ended spans at or after an offset, which may be below the watermark. The
+// caller holds the partition's lock.
 func (p *inPartition) endedFrom(offset int64) []span {
 	all := spansFrom(p.endedSpans(), offset)
 	if offset < p.mark.next {
@@ -302,7 +297,7 @@ func (p *inPartition) endedFrom(offset int64) []span {
 	return all
 }
 
-// spansFrom leaves what of the spans lies at an offset or behind it.
+// spansFrom cuts the spans to their parts at or after an offset.
 func spansFrom(spans []span, from int64) []span {
 	var all []span
 	for _, s := range spans {
@@ -313,21 +308,20 @@ func spansFrom(spans []span, from int64) []span {
 	return all
 }
 
-// A note is a text of the caller's that is committed beside a partition's offset,
-// for whoever reads on from there. Kafka keeps 4,096 bytes beside an offset, for
-// the note and for what has ended beyond the watermark; where the two do not fit
-// the note stays, since the other only saves work.
+// A note is a text of the caller that is committed with a partition's offset, for the next reader
+// of the partition. Kafka keeps 4,096 bytes of metadata, for the note and the spans of ended
+// events. If both do not fit, the note stays, because the spans only save work.
 //
-// Written is notePrefix, the note's length, a colon, the note, and then what there
-// would be without a note. A later layout has another prefix.
+// The layout is notePrefix, the length of the note, a colon, the note, and then the spans. A later
+// layout has another prefix.
 const (
 	notePrefix = "note1:"
 
-	// MaxNote is how many bytes a note may have.
+	// MaxNote is the largest number of bytes in a note.
 	MaxNote = 2000
 )
 
-// encodeBeside writes what is committed beside an offset.
+// encodeBeside writes the metadata that is committed with an offset.
 func encodeBeside(offset int64, note string, spans []span) string {
 	ended := encodeEnded(offset, spans)
 	if note == "" {
@@ -336,8 +330,8 @@ func encodeBeside(offset int64, note string, spans []span) string {
 	return notePrefix + strconv.Itoa(len(note)) + ":" + note + ended
 }
 
-// decodeBeside reads what encodeBeside wrote, or encodeEnded before there were
-// notes. Metadata of another kind says nothing.
+// decodeBeside reads the output of encodeBeside, or of encodeEnded as written before notes existed.
+// Metadata of another kind gives no note and no spans.
 func decodeBeside(offset int64, metadata string) (note string, spans []span) {
 	if text, noted := strings.CutPrefix(metadata, notePrefix); noted {
 		length, rest, _ := strings.Cut(text, ":")
@@ -350,8 +344,8 @@ func decodeBeside(offset int64, metadata string) (note string, spans []span) {
 	return note, decodeEnded(offset, metadata)
 }
 
-// beside is what to commit beside an offset of the partition's. Bare is without
-// what has ended beyond it. Called with the lock held.
+// beside returns the metadata to commit with an offset of the partition; bare leaves out the spans
+// of ended events. The caller holds the lock.
 func (p *inPartition) beside(offset int64, bare bool) string {
 	if bare {
 		return encodeBeside(offset, p.note, nil)
@@ -359,7 +353,7 @@ func (p *inPartition) beside(offset int64, bare bool) string {
 	return encodeBeside(offset, p.note, spansFrom(p.endedSpans(), offset))
 }
 
-// errNoteTooLarge says that this Kafka keeps less than others do.
+// errNoteTooLarge means that this Kafka keeps less metadata than Kafka's default.
 var errNoteTooLarge = errors.New("the note alone is more than Kafka keeps beside an offset; raise its offset.metadata.max.bytes")
 
 func checkNote(text string) error {
@@ -372,15 +366,14 @@ func checkNote(text string) error {
 	return nil
 }
 
-// Note changes the text that is committed beside a partition's offset, from the
-// next commit on, which comes within CommitEvery also if nothing else has moved.
-// It may come to stand beside an offset that is committed before what is Done
-// now, and it is committed beside every later one; so say what holds for both,
-// and say it before ending the events that it speaks of. No text is none. An
-// error says that the partition is not read here, or what is wrong with the text.
+// Note changes the text that is committed with a partition's offset. The next commit writes it
+// within CommitEvery, also if no offset has moved, and every later commit repeats it. That commit
+// may have an offset from before the events that are Done now. So the text must be true for both
+// offsets; call Note before ending the events that it describes. An empty text removes the note. An
+// error means that the partition is not read here, or that the text is invalid.
 //
-// When a transaction fails that has the partition, what was not committed is
-// forgotten, and Assigned is told what was.
+// If a transaction with the partition fails, an uncommitted note is forgotten, and Assigned gets
+// the committed one.
 func (c *Consumer) Note(stream string, partition int32, text string) error {
 	p, err := c.noted(stream, partition, text)
 	if err != nil {
@@ -395,7 +388,7 @@ func (c *Consumer) Note(stream string, partition int32, text string) error {
 	return nil
 }
 
-// noted is the partition that a note belongs to.
+// noted returns the partition that a note belongs to.
 func (c *Consumer) noted(stream string, partition int32, text string) (*inPartition, error) {
 	err := checkNote(text)
 	if c.member == nil {
@@ -420,12 +413,12 @@ type txNote struct {
 	text  string
 }
 
-// Note commits a text beside a partition's offset inside the transaction; it
-// stays there until another is given. If the transaction has no delivery of the
-// partition, the offset stays where the partition's first open event is. If the
-// partition is not this consumer's, or ceases to be before the offsets are
-// committed, the transaction fails; and if it fails, the partition is taken back
-// as that of a delivery is. The last of several notes of one partition counts.
+// Note commits a text with a partition's offset inside the transaction; it stays until the next
+// note. If the transaction has no delivery of the partition, it commits the offset of the
+// partition's first open event. The transaction fails if this consumer does not read the partition,
+// or loses it before the offsets are committed. If the transaction fails, the partition is read
+// again from its committed offset, as for a delivery. Of several notes for one partition the last
+// one counts.
 func (x *Tx) Note(stream string, partition int32, text string) {
 	p, err := x.t.c.noted(stream, partition, text)
 	if err != nil {
@@ -445,8 +438,8 @@ func (x *Tx) Note(stream string, partition int32, text string) {
 	x.notes[p.tp] = note
 }
 
-// annotate adds a transaction's notes to the places that it commits, and the
-// places of those partitions that it has no deliveries of.
+// annotate adds the transaction's notes to the places that it commits. It adds a place for a
+// partition that has a note but no delivery.
 func (x *Tx) annotate(places map[wire.TopicPartition]*txPlace) error {
 	for tp, n := range x.notes {
 		place := places[tp]

@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// Start says where a partition is read from that its group has no offset for.
+// Start is the place where reading begins in a partition for which the group has no offset.
 type Start struct {
 	kind  startKind
 	value int64
@@ -29,20 +29,19 @@ const (
 	atTime
 )
 
-// Earliest starts at the oldest event that is still there.
+// Earliest starts at the oldest event of the log.
 func Earliest() Start { return Start{kind: atEarliest} }
 
-// Latest starts behind the newest event.
+// Latest starts after the newest event.
 func Latest() Start { return Start{kind: atLatest} }
 
 // AtOffset starts each partition at an offset.
 func AtOffset(offset int64) Start { return Start{atOffset, offset} }
 
-// Since starts at the first event that reached the log at a time or later.
+// Since starts at the first event that reached the log at the given time or later.
 func Since(t time.Time) Start { return Start{atTime, t.UnixMilli()} }
 
-// String is the start in words that hold anywhere: beginning, end, an offset or
-// a time in UTC.
+// String describes the start: beginning, end, an offset, or a time in UTC.
 func (s Start) String() string {
 	switch s.kind {
 	case atEarliest:
@@ -55,56 +54,50 @@ func (s Start) String() string {
 	return time.UnixMilli(s.value).UTC().Format(time.RFC3339Nano)
 }
 
-// ConsumerOptions say what is read and in whose name.
+// ConsumerOptions name the streams to read and the group that reads them.
 type ConsumerOptions struct {
-	// Group shares the partitions of Streams among its members and remembers
-	// how far each has been read. Without one, all partitions are read here,
-	// nothing is remembered, and what cannot be decoded is handed out with its
-	// error instead of going to the dead letters.
+	// Group shares the partitions of Streams among its members and remembers how far each has been
+	// read. Without a group, all partitions are read here and nothing is remembered. A record that
+	// cannot be decoded is then handed out with its error; with a group it becomes a dead letter.
 	Group   string
 	Streams []string
 	Start   Start
 
-	MaxBytes       int           // of fetched bytes whose events have not all ended; 64 MiB
-	SessionTimeout time.Duration // after which a silent member is taken for dead; 6 s
-	DrainTimeout   time.Duration // how long a partition that is taken away may finish what it began; 20 s
-	CommitEvery    time.Duration // 1 s
+	MaxBytes       int           // limit of fetched bytes whose events have not all ended; 64 MiB
+	SessionTimeout time.Duration // time after which Kafka removes a silent member; 6 s
+	DrainTimeout   time.Duration // time in which a partition that is taken away may finish its open events; 20 s
+	CommitEvery    time.Duration // interval between commits; 1 s
 
-	// Rest is how long more is not asked for behind an answer that brought a
-	// little: what comes meanwhile comes together. Where many read the same
-	// stream, and few of them have to know of an event at once, that spares Kafka
-	// and all of them most of the work. Who is behind does not rest.
+	// Rest is the pause before the next fetch after a small answer, so that later events arrive
+	// together. It saves Kafka and its readers most of the work if many read the same stream and
+	// few need an event at once. A reader that is far from the end of the log does not pause.
 	Rest time.Duration
 
-	// Assigned, if set, is called when partitions are about to be read, with
-	// the offset each would start at, and may move it: forward over what it
-	// knows to be dealt with, which the group is then told, or back. It is
-	// called again when a transaction has failed and its partitions are about
-	// to be read anew, by the goroutine that runs the transaction. Either way
-	// Position.Note is the note that was committed, which stays until there is
-	// another; it is not the hook's to change.
+	// Assigned, if set, is called when partitions are about to be read, with the offset at which
+	// each would start. The hook may move the offset: forward over events that it knows to be done,
+	// which is then committed for the group, or back. It is called again before the partitions of a
+	// failed transaction are read again, by the goroutine that runs the transaction. Position.Note
+	// is the committed note. It stays until the next note; the hook cannot change it.
 	//
-	// With a group a partition's tenure here is: Assigned, perhaps again and
-	// again; Leaving, unless it is lost; Gone; and only then Assigned anew. An
-	// Assigned that fails begins no tenure. Assigned and Gone are called one at a
-	// time; neither may wait for another hook or a transaction.
+	// With a group, the tenure of a partition has this order: Assigned, once or more; Leaving,
+	// unless the partition is lost; Gone; and only then Assigned for the next tenure. An Assigned
+	// that fails begins no tenure. Calls of Assigned and Gone never overlap; neither may wait for
+	// another hook or for a transaction.
 	Assigned func(context.Context, []Position) ([]Position, error)
 
-	// Leaving, if set, is called when partitions are about to be given up in
-	// order, because of a rebalance or Close: the last moment to commit a
-	// transaction for them. Nothing more is handed out of them, nor do they come
-	// back without Gone and Assigned. They are kept until it has returned and all
-	// that is open has ended, or their time is up: DrainTimeout, at Close as long
-	// as Close may take if that is shorter. The context ends then, or when they
-	// are lost meanwhile. Everything else goes on beside it.
+	// Leaving, if set, is called before partitions are given up in order, because of a rebalance or
+	// Close. It is the last moment to commit a transaction for them. No more of their events are
+	// handed out, and they cannot come back before Gone and Assigned. They are kept until Leaving
+	// has returned and all open events have ended, or until time is up: after DrainTimeout, or at
+	// Close when the context of Close ends, if that is earlier. Then, or when the partitions are
+	// lost, the context ends. All other work continues meanwhile.
 	Leaving func(context.Context, []Position)
 
-	// Gone, if set, is called when partitions are no longer this consumer's,
-	// whatever the reason: given up in order, the session lost, Close, or an
-	// aborted transaction after which Kafka did not say where the group is; then
-	// another goroutine calls it soon after Do has returned. It must not block.
-	// For both hooks a position's offset is that of the first event that had not
-	// ended.
+	// Gone, if set, is called when partitions no longer belong to this consumer: they were given up
+	// in order, the session was lost, the consumer was closed, or a transaction was aborted and
+	// Kafka did not return the group's offsets. In that last case another goroutine calls Gone soon
+	// after Do has returned. Gone must not block. For Leaving and Gone, a position's offset is that
+	// of the first event that had not ended.
 	Gone func([]Position)
 }
 
@@ -118,9 +111,8 @@ type Position struct {
 	Partition int32
 	Offset    int64
 
-	// Note is the text that stands beside the offset on the log, where the
-	// offset is one that a group has committed: as Assigned is told and Committed
-	// tells. Elsewhere it is empty, and nobody looks at it.
+	// Note is the text that a group has committed with the offset. Assigned receives it and
+	// Committed returns it; elsewhere it is empty and ignored.
 	Note string
 }
 
@@ -130,19 +122,17 @@ const (
 	defaultDrain     = 20 * time.Second
 	defaultCommit    = time.Second
 	partitionFetch   = 1 << 20
-	nodeFetch        = 2 << 20 // an answer that is decoded while the core still has it in its cache costs a fifth less than 16 MiB
-	heartbeatsInLife = 20      // of a session; a rebalance is noticed within one
+	nodeFetch        = 2 << 20 // an answer that is decoded while it is in the core's cache costs a fifth less than one of 16 MiB
+	heartbeatsInLife = 20      // heartbeats in a session; the member notices a rebalance within one
 )
 
 // Consumer reads streams, alone or as a member of a group.
 //
-// Who owns what: a fetcher goroutine a server owns the requests to it and
-// decodes the answers; the router finds a fetcher for partitions that have
-// none; the member goroutine owns which partitions are read and
-// commits; Poll hands deliveries to whoever asks; the lock of an inPartition
-// guards what they share. Close ends them in the written order: nothing new is
-// handed out, what was handed out ends or runs out of time, offsets are
-// committed, the group is left, the goroutines end.
+// Each fetcher goroutine owns the requests to one server and decodes the answers. The router finds
+// a fetcher for partitions without one. The member goroutine decides which partitions are read, and
+// commits. Poll hands out deliveries to its callers. The lock of an inPartition guards what these
+// share. Close stops in this order: no new events are handed out, open events end or time out,
+// offsets are committed, the group is left, the goroutines end.
 type Consumer struct {
 	b       *Broker
 	opt     ConsumerOptions
@@ -152,25 +142,25 @@ type Consumer struct {
 	mu       sync.Mutex
 	parts    map[wire.TopicPartition]*inPartition
 	queue    []*Delivery
-	arrived  chan struct{} // closed when queue gets its first
+	arrived  chan struct{} // closed when queue gets its first delivery
 	fetchers map[int32]*fetcher
 	lost     chan struct{} // wakes the router
 	closing  bool
-	failure  error                             // why reading ended
-	absent   map[wire.TopicPartition]time.Time // since when Kafka denies that they exist
+	failure  error                             // error that ended reading
+	absent   map[wire.TopicPartition]time.Time // time since which Kafka denies that the partition exists
 
 	room    bytesInFlight
-	hooks   sync.Mutex // held while Assigned or Gone is called: one at a time
+	hooks   sync.Mutex // held while Assigned or Gone is called
 	counts  consumerCounts
-	memory  sync.Pool // of *contents
-	buffers sync.Pool // of *fetchBuffer
+	memory  sync.Pool // pool of *contents
+	buffers sync.Pool // pool of *fetchBuffer
 
 	ctx     context.Context
 	stop    context.CancelCauseFunc
 	running sync.WaitGroup
 }
 
-// Consumer begins to read. Close it.
+// Consumer starts to read. The caller must close it.
 func (b *Broker) Consumer(ctx context.Context, o ConsumerOptions) (*Consumer, error) {
 	if len(o.Streams) == 0 {
 		return nil, errors.New("consume: name at least one stream")
@@ -197,14 +187,14 @@ func (b *Broker) Consumer(ctx context.Context, o ConsumerOptions) (*Consumer, er
 	return c, nil
 }
 
-// newConsumer is a consumer that reads nothing yet. Its router runs.
+// newConsumer returns a consumer that reads nothing yet. Its router runs.
 func (b *Broker) newConsumer(o ConsumerOptions) *Consumer {
 	c := b.stillConsumer(o)
 	c.running.Go(c.route)
 	return c
 }
 
-// stillConsumer is a consumer that nothing runs for. It decodes what it is given.
+// stillConsumer returns a consumer without goroutines, which decodes the answers that it is given.
 func (b *Broker) stillConsumer(o ConsumerOptions) *Consumer {
 	o.MaxBytes = orDefault(o.MaxBytes, defaultMaxBytes)
 	o.SessionTimeout = orDefault(o.SessionTimeout, defaultSession)
@@ -219,7 +209,7 @@ func (b *Broker) stillConsumer(o ConsumerOptions) *Consumer {
 	return c
 }
 
-// countPartitions asks how many partitions each stream has.
+// countPartitions asks Kafka how many partitions each stream has.
 func (c *Consumer) countPartitions(ctx context.Context) (map[string]int, error) {
 	counts := map[string]int{}
 	for _, stream := range c.opt.Streams {
@@ -248,14 +238,13 @@ func (c *Consumer) readAll(ctx context.Context, counts map[string]int) error {
 	return c.take(ctx, places)
 }
 
-// origin is where a partition begins to be read, with the metadata that was
-// committed beside the offset.
+// origin is the offset at which reading of a partition begins, with the metadata committed for it.
 type origin struct {
 	offset   int64
 	metadata string
 }
 
-// take begins to read partitions at the given places.
+// take starts to read partitions at the given places.
 func (c *Consumer) take(ctx context.Context, places map[wire.TopicPartition]origin) error {
 	if len(places) == 0 {
 		return nil
@@ -280,7 +269,7 @@ func (c *Consumer) take(ctx context.Context, places map[wire.TopicPartition]orig
 	return nil
 }
 
-// askAssigned lets the caller's hook move the places.
+// askAssigned calls the hook Assigned, which may move the places.
 func (c *Consumer) askAssigned(ctx context.Context, places map[wire.TopicPartition]origin) error {
 	if c.opt.Assigned == nil || len(places) == 0 {
 		return nil
@@ -306,9 +295,9 @@ func (c *Consumer) askAssigned(ctx context.Context, places map[wire.TopicPartiti
 	return nil
 }
 
-// Poll returns the next events of some partition. A delivery's events are its
-// caller's until all of them are Done; after that their memory is used again. An
-// error ends reading for good, except for the context's own.
+// Poll returns the next events of one partition. The caller may use a delivery's events until all
+// of them are Done; after that their memory is reused. An error ends reading for good, unless it is
+// the error of the context.
 func (c *Consumer) Poll(ctx context.Context) (*Delivery, error) {
 	for {
 		d, passed, arrived, err := c.next()
@@ -332,8 +321,8 @@ func (c *Consumer) Poll(ctx context.Context) (*Delivery, error) {
 	}
 }
 
-// next takes the first delivery that may be handed out, and those before it
-// that hold nothing to hand out.
+// next takes the first delivery that may be handed out. It also takes the deliveries before it that
+// have no events.
 func (c *Consumer) next() (d *Delivery, passed []*Delivery, arrived <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -360,7 +349,7 @@ func (c *Consumer) next() (d *Delivery, passed []*Delivery, arrived <-chan struc
 	return nil, passed, c.arrived, nil
 }
 
-// handed does for a delivery what must not be done under the lock.
+// handed finishes for a delivery the work that must not be done under the lock.
 func (c *Consumer) handed(d *Delivery) {
 	for _, l := range d.letters {
 		c.letters.send(l)
@@ -377,10 +366,10 @@ func isClosed(ch chan struct{}) bool {
 	}
 }
 
-// offer moves a partition's position behind a delivery and offers the delivery
-// to Poll, unless the partition has moved since it was asked for. Both happen
-// under both locks: as soon as the position has moved, what follows may be
-// fetched, and it must not come before the delivery.
+// offer moves a partition's position past a delivery and queues the delivery for Poll, unless the
+// partition has moved since the fetch request. Both happen under both locks. As soon as the
+// position has moved, the next records may be fetched, and these must not be queued before the
+// delivery.
 func (c *Consumer) offer(d *Delivery, a fetchAsk) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -393,7 +382,7 @@ func (c *Consumer) offer(d *Delivery, a fetchAsk) bool {
 	return true
 }
 
-// enqueue does it. Called with both locks held.
+// enqueue moves the position and queues the delivery. The caller holds both locks.
 func (c *Consumer) enqueue(d *Delivery) {
 	d.part.position = d.next
 	d.part.queued++
@@ -401,29 +390,27 @@ func (c *Consumer) enqueue(d *Delivery) {
 	c.announce()
 }
 
-// fits tells whether an answer is still what the partition waits for. Called
-// with its lock held.
+// fits reports whether the partition still waits for this answer. The caller holds its lock.
 func (p *inPartition) fits(a fetchAsk) bool {
 	return p.series == a.series && p.position == a.position && !p.gone
 }
 
-// announce wakes Poll. Called with the lock held.
+// announce wakes Poll. The caller holds the lock.
 func (c *Consumer) announce() {
 	if !isClosed(c.arrived) {
 		close(c.arrived)
 	}
 }
 
-// failed tells whether reading has ended. Nothing more is fetched then, or Poll
-// would have deliveries to return for ever and never come to the error.
+// failed reports whether reading has ended. Then nothing more is fetched: otherwise Poll would
+// always have a delivery to return and never return the error.
 func (c *Consumer) failed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.failure != nil
 }
 
-// fail ends reading with an error that Poll returns behind what it has already
-// been offered.
+// fail ends reading with an error. Poll returns it after the deliveries that are queued already.
 func (c *Consumer) fail(err error) {
 	c.mu.Lock()
 	if c.failure == nil {
@@ -433,9 +420,9 @@ func (c *Consumer) fail(err error) {
 	c.mu.Unlock()
 }
 
-// Pause stops handing out a stream's partition until Resume; its group keeps
-// it and what has been handed out goes on. What was only fetched is thrown
-// away, or it would hold the bytes in flight that other partitions need.
+// Pause stops handing out events of a partition until Resume. The group keeps the partition, and
+// events that were handed out go on. Events that were only fetched are thrown away, because they
+// would use up bytes in flight that other partitions need.
 func (c *Consumer) Pause(stream string, partition int32) { c.pause(stream, partition, true) }
 
 // Resume undoes Pause.
@@ -460,9 +447,8 @@ func (c *Consumer) pause(stream string, partition int32, paused bool) {
 	}
 }
 
-// Close stops reading: what Poll has handed out may end as long as the context
-// allows, what has ended is committed, and the group is left, so that others
-// take over at once.
+// Close stops reading. Events that Poll has handed out may end until the context ends. Then their
+// offsets are committed and the group is left, so that other members take over at once.
 func (c *Consumer) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.closing {

@@ -8,8 +8,8 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// Delivery is some consecutive events of one partition. Their strings and data
-// point into fetched bytes and are valid until the last of them is Done.
+// Delivery is some consecutive events of one partition. Their strings and data point into fetched
+// bytes and are valid until the last of these events is Done.
 type Delivery struct {
 	Stream    string
 	Partition int32
@@ -20,25 +20,24 @@ type Delivery struct {
 	epoch  uint64
 	series uint64
 	first  uint64 // number of its first event
-	behind uint64 // number behind its last
-	next   int64  // the offset behind what was read for it
+	behind uint64 // number after its last event
+	next   int64  // offset after the last record that was read for the delivery
 	buffer *fetchBuffer
-	open   int // of its events; guarded by the partition's lock
+	open   int // number of its open events; guarded by the partition's lock
 	*contents
 }
 
-// contents is the memory that a delivery is made of. It is used again when the
-// last of the events is Done, the delivery itself is not: who ends it once more,
-// or while another goroutine ends its last event, must not end the events of
-// another delivery.
+// contents is the memory of a delivery. It is reused after the last event is Done, but the Delivery
+// itself is not. So a second Done, or a Done while another goroutine ends the last event, cannot
+// end the events of another delivery.
 type contents struct {
 	events   []Incoming
-	ended    []bool   // by place in events; guarded by the partition's lock while any is open
-	unpack   [][]byte // one a compressed batch
-	batches  int      // how many of unpack are in use
-	unpacked int      // bytes in them
-	held     int64    // of the bytes in flight
-	letters  []letter // what could not be decoded, and gaps
+	ended    []bool   // by index in events; guarded by the partition's lock while an event is open
+	unpack   [][]byte // one buffer for each compressed batch
+	batches  int      // number of buffers in unpack that are in use
+	unpacked int      // bytes in these buffers
+	held     int64    // share of the bytes in flight
+	letters  []letter // records that could not be decoded, and gaps
 	record   wire.Record
 }
 
@@ -46,42 +45,41 @@ type contents struct {
 type Incoming struct {
 	View
 	Offset int64
-	Time   time.Time // when it reached the log
-	// Err is why the record is no event, for a consumer without a group;
-	// then View holds only the record's Key, Data and Foreign headers.
+	Time   time.Time // time at which the event reached the log
+	// Err is the reason why the record is not an event, for a consumer without a group. Then View
+	// holds only the record's Key, Data and Foreign headers.
 	Err error
 
 	d      *Delivery
-	at     int    // in the delivery
-	number uint64 // in the partition's watermark
+	at     int    // index in the delivery
+	number uint64 // number in the partition's watermark
 }
 
-// Position is where the event stands.
+// Position returns the event's place in its stream.
 func (e *Incoming) Position() Position {
 	return Position{Stream: e.d.Stream, Partition: e.d.Partition, Offset: e.Offset}
 }
 
-// Done says that the event has been dealt with for good. Events may end in any
-// order and from any goroutine; the group's offset moves past them in order.
+// Done ends the event: it needs no more work. Events may end in any order and from any goroutine;
+// the group's offset moves past them in order.
 func (e *Incoming) Done() { e.d.end(e.at, 1) }
 
-// Done ends all events of the delivery that have not ended yet.
+// Done ends all events of the delivery that are still open.
 func (d *Delivery) Done() {
 	d.end(0, len(d.Events))
 }
 
-// handed is what became of a delivery when Poll came to it.
+// handed is the result of handing out a delivery to Poll.
 type handed int8
 
 const (
-	passedOn handed = iota // its events are Poll's caller's
-	filtered               // it counts, but holds no events
-	outdated               // its partition has been given up or read anew
+	passedOn handed = iota // Poll returns its events
+	filtered               // its records count as read, but it has no events
+	outdated               // its partition has been given up, or is being read again
 )
 
-// hand numbers the delivery's events. Called with the consumer's lock held, so
-// that two callers of Poll cannot number one partition's deliveries out of
-// order.
+// hand numbers the delivery's events. The caller holds the consumer's lock, so that two calls of
+// Poll cannot number the deliveries of one partition out of order.
 func (d *Delivery) hand() handed {
 	p := d.part
 	p.mu.Lock()
@@ -98,9 +96,9 @@ func (d *Delivery) hand() handed {
 	return passedOn
 }
 
-// end ends n events from one on, each once, whether their partition is still
-// ours or not: the memory of what was taken away is given back too. The last
-// of a delivery's events gives it away, so it is touched no more after that.
+// end ends n events from index from, each once. It does so even if the partition belongs to another
+// consumer by now, because the memory must be given back. The last end gives the memory back, so
+// nothing may touch the delivery's contents after it.
 func (d *Delivery) end(from, n int) {
 	p, c := d.part, d.c
 	news := 0
@@ -128,16 +126,16 @@ func (d *Delivery) end(from, n int) {
 	}
 }
 
-// Current tells whether the delivery's partition has been neither given up nor
-// read anew since it was handed out. Once it has, the events come again.
+// Current reports whether the delivery's events still count. After its partition has been given up,
+// or is read again, they do not: the events will be handed out again.
 func (d *Delivery) Current() bool { return d.part.stands(d.epoch) }
 
-// Next is the offset behind what was read for the delivery: behind its last
-// event, and behind the markers and the gap that may follow it.
+// Next returns the offset after the last record that was read for the delivery. That record may be
+// an event, or a marker or a gap after the last event.
 func (d *Delivery) Next() int64 { return d.next }
 
-// release gives the delivery's memory back. What is left of it knows its
-// partition and that nothing is open.
+// release gives the delivery's memory back. The remaining Delivery still knows its partition, and
+// that no event is open.
 func (d *Delivery) release() {
 	s, buffer, c := d.contents, d.buffer, d.c
 	clear(s.letters)
@@ -159,8 +157,8 @@ func (d *Delivery) release() {
 	}
 }
 
-// hold counts what was unpacked for the delivery among the bytes in flight: a
-// small fetched batch may have become a large one.
+// hold adds the unpacked bytes to the bytes in flight, because a small fetched batch may have
+// become a large one.
 func (d *Delivery) hold() {
 	for _, b := range d.unpack[:d.batches] {
 		d.held += int64(cap(b))
@@ -168,12 +166,11 @@ func (d *Delivery) hold() {
 	d.c.room.take(d.held)
 }
 
-// fetchBuffer holds the answer to one fetch until all deliveries that point
-// into it have been released.
+// fetchBuffer holds the answer of one fetch until all deliveries that point into it are released.
 type fetchBuffer struct {
 	c      *Consumer
 	bytes  []byte
-	pooled bool // the memory is worth keeping
+	pooled bool // whether the memory is worth keeping
 	users  atomic.Int32
 }
 
@@ -191,7 +188,7 @@ func (f *fetchBuffer) drop() {
 	f.c.nudgeAll()
 }
 
-// bytesInFlight bounds how much is fetched and not yet dealt with.
+// bytesInFlight limits the bytes of fetched events that have not ended.
 type bytesInFlight struct {
 	limit int64
 	used  atomic.Int64
@@ -209,28 +206,28 @@ type inPartition struct {
 
 	mu        sync.Mutex
 	leader    int32
-	position  int64  // the next offset to fetch
-	epoch     uint64 // of mark: what was handed out before it moved ends in vain
-	series    uint64 // of fetches: what was fetched before it moved is not handed out
+	position  int64  // next offset to fetch
+	epoch     uint64 // number of restarts; an event handed out before the last one no longer moves the watermark
+	series    uint64 // number of refetches; records fetched before the last one are not handed out
 	mark      watermark
 	committed int64
-	metadata  string // the metadata committed beside it
-	note      string // the caller's, to be committed in it
-	ended     []span // under former readers, beyond what they committed; never handed out
-	reserved  bool   // by a transaction, which alone commits; not given up before its drainBy
-	unwritten int    // dead letters that are on their way
-	queued    int    // deliveries that wait for Poll
+	metadata  string // metadata that is committed with the offset
+	note      string // note of the caller, part of the metadata
+	ended     []span // spans beyond the committed offset that former readers ended; never handed out
+	reserved  bool   // whether a transaction has reserved it: only the transaction commits, and the partition stays until drainBy
+	unwritten int    // number of dead letters that are being written
+	queued    int    // number of deliveries that wait for Poll
 	paused    bool
-	draining  bool // taken away: nothing new is handed out
+	draining  bool // whether it was taken away, so that nothing new is handed out
 	parting   parting
 	gone      bool
 	drainBy   time.Time
-	notBefore time.Time // after an error
+	notBefore time.Time // end of the pause after an error
 	retries   backoff
 }
 
-// register numbers a delivery's events. Letters are numbered among them, so
-// that the offset does not pass a dead letter before it is written.
+// register numbers a delivery's events. Dead letters are numbered among them, so that the offset
+// does not pass a dead letter before it is written.
 func (p *inPartition) register(d *Delivery) {
 	l := 0
 	for i := range d.Events {
@@ -251,23 +248,22 @@ func (p *inPartition) register(d *Delivery) {
 	d.open = len(d.Events)
 }
 
-// rewind reads again from an offset, the group being at another perhaps. What
-// has ended is not handed out again, whoever read it; what has not is.
+// rewind reads again from an offset, which the hook may have moved away from the group's offset.
+// Events that any reader has ended are not handed out again; all others are.
 func (p *inPartition) rewind(offset int64, known origin) {
 	p.mu.Lock()
 	ended := p.endedFrom(known.offset)
 	p.restart(offset)
 	p.committed, p.metadata, p.ended = known.offset, known.metadata, ended
 	p.note, _ = decodeBeside(known.offset, known.metadata)
-	if offset != known.offset { // moved on purpose: what has ended may be wanted again
+	if offset != known.offset { // moved on purpose, so the hook may want events that have ended
 		p.ended, p.metadata = nil, encodeBeside(offset, p.note, nil)
 	}
 	p.mu.Unlock()
 	p.c.nudge(p)
 }
 
-// restart forgets what is open and reads on from an offset. Called with the
-// lock held.
+// restart forgets the open events and reads on from an offset. The caller holds the lock.
 func (p *inPartition) restart(offset int64) {
 	p.epoch++
 	p.series++
@@ -276,16 +272,15 @@ func (p *inPartition) restart(offset int64) {
 	p.position = offset
 }
 
-// drain stops handing out, because the partition is taken away. Called with
-// the lock held.
+// drain stops handing out events, because the partition is taken away. The caller holds the lock.
 func (p *inPartition) drain(by time.Time) {
 	if !p.draining {
 		p.draining, p.drainBy = true, by
 	}
 }
 
-// keep undoes drain, because the partition is given back. What was fetched and
-// thrown away meanwhile is fetched again. Called with the lock held.
+// keep undoes drain, because the partition is given back. Records that were thrown away meanwhile
+// are fetched again. The caller holds the lock.
 func (p *inPartition) keep() {
 	if p.draining {
 		p.draining = false
@@ -293,24 +288,22 @@ func (p *inPartition) keep() {
 	}
 }
 
-// refetch throws away what was fetched and not handed out. Called with the
-// lock held.
+// refetch throws away the records that were fetched and not handed out. The caller holds the lock.
 func (p *inPartition) refetch() {
 	p.series++
 	p.position = p.mark.read
 }
 
-// watermark finds how far a partition may be committed while its events end in
-// any order: up to the first that has not ended. It is pure; its partition's
-// lock guards it.
+// watermark computes the offset to commit while a partition's events end in any order: it is the
+// offset of the first event that has not ended. It does no I/O. The partition's lock guards it.
 type watermark struct {
-	after []int64 // ring: the offset behind each event handed out and not yet passed
+	after []int64 // ring of the offsets after each event from number first to the newest
 	ended []bool
-	head  int // in the ring, of event number first
+	head  int // index in the ring of event number first
 	n     int
 	first uint64
-	next  int64 // what to commit: everything below has ended
-	read  int64 // how far the log has been read; past next by what was filtered out
+	next  int64 // offset to commit: every event below has ended
+	read  int64 // offset after the last record read; it passes next if records were filtered out
 }
 
 // begin starts at the offset from which the partition is read.
@@ -332,7 +325,7 @@ func (w *watermark) add(offset int64) uint64 {
 	return w.first + uint64(w.n) - 1
 }
 
-// at is where the i-th event stands in the ring, whose size is a power of two.
+// at returns the index in the ring of the i-th event. The size of the ring is a power of two.
 func (w *watermark) at(i int) int { return (w.head + i) & (len(w.after) - 1) }
 
 func (w *watermark) grow() {
@@ -345,8 +338,7 @@ func (w *watermark) grow() {
 	w.after, w.ended, w.head = after, ended, 0
 }
 
-// skip says that the log has been read up to an offset and holds nothing more
-// to hand out below it.
+// skip records that the log was read up to an offset, and that no more events below it will come.
 func (w *watermark) skip(offset int64) {
 	w.read = max(w.read, offset)
 	if w.n == 0 {
@@ -354,8 +346,8 @@ func (w *watermark) skip(offset int64) {
 	}
 }
 
-// end says that an event has ended, and tells whether that was news. A number
-// from before begin is not: the partition was given up meanwhile.
+// end marks an event as ended, and reports whether it was open. A number from before begin is
+// ignored, because the partition was given up meanwhile.
 func (w *watermark) end(number uint64) bool {
 	i := int(number - w.first)
 	if number < w.first || i >= w.n {
@@ -378,7 +370,7 @@ func (w *watermark) end(number uint64) bool {
 	return true
 }
 
-// all tells whether every event from one number up to another has ended.
+// all reports whether every event in [from, to) has ended.
 func (w *watermark) all(from, to uint64) bool {
 	for number := max(from, w.first); number < to; number++ {
 		if i := int(number - w.first); i >= w.n || !w.ended[w.at(i)] {
@@ -388,13 +380,12 @@ func (w *watermark) all(from, to uint64) bool {
 	return true
 }
 
-// open is how many events have been handed out and lie at or behind the
-// watermark.
+// open returns the number of events handed out at or beyond the watermark.
 func (w *watermark) open() int { return w.n }
 
-// overwrite fills memory that is given back with nonsense, in programs with the
-// race detector. A handler that keeps a view of an event after its end then reads
-// nonsense in every test, instead of only when another fetch reuses the memory.
+// overwrite fills returned memory with nonsense in programs with the race detector. A handler that
+// keeps a view of an event too long then reads nonsense in every test, and not only when another
+// fetch reuses the memory.
 func overwrite(b []byte) {
 	if !wire.RaceDetector || len(b) == 0 {
 		return

@@ -22,11 +22,11 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// dialTimeout bounds the making of one connection: TCP, TLS and SASL.
+// dialTimeout limits the time for one connection: TCP, TLS and SASL.
 const dialTimeout = 5 * time.Second
 
-// dialer makes every connection to Kafka, kafka-go's included. What it returns
-// is secured and authenticated.
+// dialer makes every connection to Kafka, also those of kafka-go. Its connections are secured and
+// authenticated.
 type dialer struct {
 	security Security
 	clientID string
@@ -34,21 +34,21 @@ type dialer struct {
 	tcp      net.Dialer
 
 	mu    sync.Mutex
-	known []string // the servers' addresses, as Kafka last named them
+	known []string // addresses of the servers from Kafka's latest answer
 }
 
-// seedAddr stands, before kafka-go, for whichever server answers. kafka-go
-// would only ever try the addresses that the user gave, and a user who named
-// one of three servers would be cut off when that one stops.
+// seedAddr is the address that we give to kafka-go: it means any server that answers. kafka-go
+// itself would try only the addresses that the user gave. A user who names one of three servers
+// would then be cut off when that server stops.
 type seedAddr []string
 
-// Network tells this address from a server's own.
+// Network distinguishes this address from that of a single server.
 func (seedAddr) Network() string { return "any" }
 
-// String is for errors; there is no comma in it, at which kafka-go would split.
+// String is used in errors. It has no comma, because kafka-go would split it there.
 func (a seedAddr) String() string { return strings.Join(a, " or ") }
 
-// learn remembers where the servers are.
+// learn stores the addresses of the servers.
 func (d *dialer) learn(servers []wire.BrokerNode) {
 	known := make([]string, len(servers))
 	for i, s := range servers {
@@ -61,8 +61,8 @@ func (d *dialer) learn(servers []wire.BrokerNode) {
 	}
 }
 
-// candidates are the addresses to try for any server: those given, in an order
-// that spreads many clients, then those that Kafka has named.
+// candidates returns the addresses to try: first those that the user gave, in random order so that
+// clients spread, then those that Kafka has named.
 func (d *dialer) candidates() []string {
 	d.mu.Lock()
 	known := slices.Clone(d.known)
@@ -95,8 +95,8 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return nil, errors.Join(failed...)
 }
 
-// dialShare leaves their share of the time to the addresses after this one,
-// which a server that does not even refuse would otherwise use up.
+// dialShare limits the time for one address, so that enough is left for the addresses after it. A
+// server that does not even refuse would otherwise use up all of it.
 func (d *dialer) dialShare(ctx context.Context, address string, left int) (net.Conn, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -112,7 +112,7 @@ func (d *dialer) dialOne(ctx context.Context, address string) (net.Conn, error) 
 		return nil, fmt.Errorf("connect to Kafka: %w%s", err, d.dialHint(address))
 	}
 	conn, err := d.secure(ctx, raw, address)
-	if ended := ctx.Err(); err == nil && ended != nil { // a deadline that struck at the very end may still be set on it
+	if ended := ctx.Err(); err == nil && ended != nil { // a deadline that passed at the very end may still be set on the connection
 		err = fmt.Errorf("connect to Kafka at %s: %w", address, ended)
 	}
 	if err != nil {
@@ -137,8 +137,8 @@ func (d *dialer) secure(ctx context.Context, conn net.Conn, address string) (net
 	return conn, nil
 }
 
-// dialHint tells an address that was given to us from one that Kafka sent us
-// on to, which is a newcomer's commonest trouble with Kafka in a container.
+// dialHint distinguishes an address that the user gave from one that Kafka named. A wrong name from
+// Kafka is the most common problem of newcomers with Kafka in a container.
 func (d *dialer) dialHint(address string) string {
 	if slices.Contains(d.seeds, address) {
 		return ": is Kafka running there? Say where it is with --kafka or TIDEMILL_KAFKA"
@@ -146,8 +146,8 @@ func (d *dialer) dialHint(address string) string {
 	return fmt.Sprintf(": Kafka itself named this address: set its advertised.listeners to one that this machine can reach (%v answered)", d.seeds)
 }
 
-// boundBy makes reads and writes on a connection end with the context. The
-// returned function undoes it.
+// boundBy ends reads and writes on a connection when the context ends. The returned function undoes
+// it.
 func boundBy(ctx context.Context, conn net.Conn) func() {
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(deadline)
@@ -160,15 +160,14 @@ func boundBy(ctx context.Context, conn net.Conn) func() {
 	}
 }
 
-// spoken is one request that we speak, in the lowest version that does.
+// spoken is a request that we use, in the lowest version that we can use.
 type spoken struct {
 	api     protocol.ApiKey
 	version int16
 }
 
-// needs is what a Kafka must understand: Apache Kafka does since 2.5, which
-// brought stable offsets (OffsetFetch 7) and fencing by group metadata
-// (TxnOffsetCommit 3).
+// needs lists the requests that a Kafka must support. Apache Kafka does so since 2.5, which brought
+// stable offsets (OffsetFetch 7) and fencing by group metadata (TxnOffsetCommit 3).
 func needs() []spoken {
 	return []spoken{
 		{protocol.Produce, 8}, {protocol.Fetch, 11}, {protocol.ListOffsets, 5}, {protocol.Metadata, 8},
@@ -181,7 +180,7 @@ func needs() []spoken {
 	}
 }
 
-// probe asks each address in turn until one answers, and checks what it speaks.
+// probe tries each address in turn until one answers, and checks which requests it supports.
 func (d *dialer) probe(ctx context.Context) error {
 	var failed []error
 	for _, address := range d.seeds {
@@ -218,7 +217,7 @@ func (d *dialer) probeOne(ctx context.Context, address string) error {
 	if err := checkSpoken(address, res.ApiKeys); err != nil {
 		return err
 	}
-	// A Kafka that wants a user answers strangers, but only what it speaks.
+	// A Kafka that requires a user answers ApiVersions without one, and nothing else.
 	pc.SetVersions(map[protocol.ApiKey]int16{protocol.Metadata: 8})
 	answer, err = pc.RoundTrip(&metadata.Request{TopicNames: []string{}})
 	if err != nil {
@@ -246,14 +245,14 @@ func (d *dialer) userHint() string {
 func (d *dialer) probeHint(err error) string {
 	switch {
 	case toldByPeer(err):
-		return tlsHint(err) // with TLS 1.3 a refused certificate shows only now
+		return tlsHint(err) // with TLS 1.3, a refused client certificate shows only after the handshake
 	case !d.security.TLS:
 		return ": is this Kafka? It may expect TLS: turn TLS on (--kafka-tls)"
 	}
 	return ": is this Kafka?"
 }
 
-// checkSpoken says which of our needs a broker does not meet.
+// checkSpoken returns an error that lists the requests that a broker does not support.
 func checkSpoken(address string, offered []apiversions.ApiKeyResponse) error {
 	ranges := make(map[protocol.ApiKey]apiversions.ApiKeyResponse, len(offered))
 	for _, o := range offered {
@@ -276,8 +275,7 @@ func checkSpoken(address string, offered []apiversions.ApiKeyResponse) error {
 		address, strings.Join(missing, ", "))
 }
 
-// codeError turns a protocol's error code into an error, with what the broker
-// said about it.
+// codeError turns an error code of the protocol into an error, with the broker's message.
 func codeError(code int16, message string) error {
 	switch {
 	case code == 0:
@@ -288,18 +286,17 @@ func codeError(code int16, message string) error {
 	return fmt.Errorf("%w: %s", kafka.Error(code), message)
 }
 
-// mostAtFirst is more than a Kafka answers to what a new connection is asked.
+// mostAtFirst is more than the length of any Kafka answer to the first requests on a connection.
 const mostAtFirst = 1 << 20
 
-// modest is a connection on which it is not yet known who answers. kafka-go
-// believes the lengths in an answer, and those in the text of an HTTP server
-// have it set gigabytes aside; so an answer that is longer than Kafka's is
-// refused here.
+// modest is a connection to a server that may not be a Kafka. kafka-go trusts the lengths in an
+// answer: the text of an HTTP server, read as a length, would make it allocate gigabytes. So modest
+// refuses an answer that is longer than Kafka's.
 type modest struct {
 	net.Conn
-	head [4]byte // the answer's length, as Kafka has it before each
-	told int     // bytes of head that were handed on
-	left int     // bytes of the answer behind it
+	head [4]byte // length of the answer, which Kafka sends first
+	told int     // number of bytes of head that were returned
+	left int     // number of bytes of the answer that follow
 }
 
 func (m *modest) Read(b []byte) (int, error) {
@@ -318,7 +315,7 @@ func (m *modest) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// begin reads how long the next answer is.
+// begin reads the length of the next answer.
 func (m *modest) begin() error {
 	if _, err := io.ReadFull(m.Conn, m.head[:]); err != nil {
 		return err

@@ -16,10 +16,10 @@ import (
 const (
 	unknownNode int32 = -1
 	longPoll          = 500 * time.Millisecond
-	shortPoll         = 10 * time.Millisecond // while a partition sits out, so that it can join soon
+	shortPoll         = 10 * time.Millisecond // wait while a partition is left out of the request, so that it can join the next one soon
 )
 
-// fetcher reads all partitions that one server leads, many in a request.
+// fetcher reads all partitions that one server leads, many in one request.
 type fetcher struct {
 	c    *Consumer
 	node int32
@@ -29,16 +29,16 @@ type fetcher struct {
 	parts []*inPartition
 
 	frame  wire.Frame
-	memory []byte // the next answer is read into it
+	memory []byte // memory for the next answer
 	asked  []fetchAsk
-	next   int // in asked, where the answer's next partition should be
+	next   int // index in asked of the partition that is expected next in the answer
 	spare  []fetchAsk
-	last   wire.TopicPartition // the last that an answer had room for
-	rests  time.Time           // until then; of run
+	last   wire.TopicPartition // last partition that the answer had room for
+	rests  time.Time           // end of the pause after a small answer; used by run only
 }
 
-// fetchAsk is a partition as it was when a request was made. If its series has
-// moved on by the time the answer comes, the answer is for nobody.
+// fetchAsk is the state of a partition at the time of a request. If the partition's series has
+// moved on when the answer arrives, the answer is thrown away.
 type fetchAsk struct {
 	p        *inPartition
 	position int64
@@ -54,7 +54,7 @@ func (f *fetcher) nudge() {
 	}
 }
 
-// nudge tells a partition's fetcher that there may be more to fetch.
+// nudge wakes the fetcher of a partition, because there may be more to fetch.
 func (c *Consumer) nudge(p *inPartition) {
 	p.mu.Lock()
 	node := p.leader
@@ -94,7 +94,7 @@ func (f *fetcher) run() {
 	}
 }
 
-// rest waits until more may be asked for.
+// rest waits until the pause after a small answer is over.
 func (f *fetcher) rest(timer *time.Timer) {
 	left := time.Until(f.rests)
 	if left <= 0 {
@@ -107,11 +107,10 @@ func (f *fetcher) rest(timer *time.Timer) {
 	}
 }
 
-// little is an answer behind which there is nothing more on the log, as far as one
-// can tell.
+// little is the size below which an answer probably reached the end of the log.
 const little = 64 << 10
 
-// restUntil is until when more is not asked for, behind an answer of so many bytes.
+// restUntil returns the end of the pause after an answer of this size.
 func restUntil(now time.Time, rest time.Duration, brought bool, bytes int) time.Time {
 	if !brought || bytes >= little {
 		return time.Time{}
@@ -119,8 +118,8 @@ func restUntil(now time.Time, rest time.Duration, brought bool, bytes int) time.
 	return now.Add(rest)
 }
 
-// choose fills asked with the partitions to fetch now. It tells whether those
-// are all, and how long until another may be due.
+// choose fills asked with the partitions to fetch now. It returns whether these are all partitions,
+// and the time until another may be due.
 func (f *fetcher) choose(now time.Time) (all bool, wait time.Duration) {
 	f.asked, all, wait = f.asked[:0], true, time.Hour
 	full := f.c.room.full() || f.c.failed()
@@ -147,9 +146,9 @@ func (f *fetcher) choose(now time.Time) (all bool, wait time.Duration) {
 	return all, wait
 }
 
-// turn lets a request begin behind the last partition that was served: a server
-// fills an answer in the order of the request, and what does not fit any more
-// must come first the next time, or the first partitions starve the others.
+// turn rotates the request so that it begins after the last partition that was served. A server
+// fills its answer in the order of the request. The partitions for which there was no room must
+// come first the next time, or the first partitions would starve the others.
 func (f *fetcher) turn() {
 	i := slices.IndexFunc(f.asked, func(a fetchAsk) bool { return comparePartitions(a.p.tp, f.last) > 0 })
 	if i <= 0 {
@@ -194,9 +193,8 @@ func (f *fetcher) fetch(all bool) {
 	}
 }
 
-// keep makes an answer last for its deliveries. One that fills the memory it
-// was read into takes that along; a small one is copied, or a slow handler of
-// one event would hold megabytes.
+// keep keeps an answer for its deliveries. A large answer keeps the memory that it was read into. A
+// small one is copied, because a slow handler of one event would otherwise hold megabytes.
 func (f *fetcher) keep(answer []byte) *fetchBuffer {
 	f.next = 0
 	buffer := &fetchBuffer{c: f.c, bytes: answer, pooled: true}
@@ -231,8 +229,7 @@ func (f *fetcher) encode(wait time.Duration) {
 	f.frame.EndFetch()
 }
 
-// lose puts off every partition of a request that failed and looks for their
-// leaders anew.
+// lose delays every partition of a failed request and looks for their leaders again.
 func (f *fetcher) lose(err error) {
 	if f.c.ctx.Err() != nil {
 		return
@@ -253,8 +250,7 @@ func (f *fetcher) putOff(p *inPartition) {
 	p.mu.Unlock()
 }
 
-// asker finds what was asked for a partition. Answers come in the order of the
-// request.
+// asker returns the request for a partition. Answers have the order of the request.
 func (f *fetcher) asker(part *wire.Fetched) (fetchAsk, bool) {
 	for range f.asked {
 		a := f.asked[f.next]
@@ -266,7 +262,7 @@ func (f *fetcher) asker(part *wire.Fetched) (fetchAsk, bool) {
 	return fetchAsk{}, false
 }
 
-// took deals with one partition of an answer.
+// took handles one partition of an answer.
 func (f *fetcher) took(part *wire.Fetched, buffer *fetchBuffer) {
 	a, ok := f.asker(part)
 	if !ok {
@@ -284,8 +280,8 @@ func (f *fetcher) took(part *wire.Fetched, buffer *fetchBuffer) {
 	case code == kafka.OffsetOutOfRange:
 		f.c.running.Go(func() { f.c.outOfRange(a) })
 	case passingCode(code), code == kafka.Unknown:
-		// A server that is going down, or whose disk fails, says it does not
-		// know; reading again does no harm, and the router tells when it lasts.
+		// A server that stops, or whose disk fails, answers "unknown error". Reading again does no
+		// harm; if the error lasts, the router logs it.
 		f.putOff(a.p)
 		f.c.reroute()
 	default:
@@ -300,10 +296,9 @@ func refusedRead(code kafka.Error) error {
 	return code
 }
 
-// outOfRange deals with a position that the log does not have. Below its start
-// the events in between are lost to retention, which is told as a dead letter
-// that names them; beyond its end the log was cut by an unclean election, and
-// reading goes on at its end.
+// outOfRange handles a position that the log does not have. If it is below the start of the log,
+// retention has deleted events, and a dead letter names the lost offsets. If it is beyond the end,
+// an unclean election has cut the log, and reading goes on at the end.
 func (c *Consumer) outOfRange(a fetchAsk) {
 	a.p.mu.Lock()
 	a.p.notBefore = time.Now().Add(a.p.retries.next())
@@ -323,7 +318,7 @@ func (c *Consumer) outOfRange(a fetchAsk) {
 	}
 }
 
-// gap moves a partition over offsets that are gone and leaves a letter there.
+// gap moves a partition past offsets that were deleted, and writes a dead letter that names them.
 func (c *Consumer) gap(a fetchAsk, from, to int64, reason error) {
 	if c.skipTo(a, from, to, reason) {
 		c.counts.lost.Add(uint64(max(to, a.position) - from))
@@ -339,10 +334,10 @@ func (c *Consumer) skipTo(a fetchAsk, from, to int64, reason error) bool {
 	if !a.p.fits(a) {
 		return false
 	}
-	if to < a.position { // numbers go back, so what is open belongs to a log that is gone
+	if to < a.position { // offsets go back, so the open events belong to a log that no longer exists
 		a.p.restart(to)
 		a.p.ended = nil
-		a.p.committed = to - 1 // the group must not stay beyond what is read from here on
+		a.p.committed = to - 1 // the group's offset must not stay beyond the offset from which we now read
 		a.epoch, a.series = a.p.epoch, a.p.series
 	}
 	a.p.notBefore = time.Time{}
@@ -356,8 +351,8 @@ func (c *Consumer) skipTo(a fetchAsk, from, to int64, reason error) bool {
 	return true
 }
 
-// triesUntold is after how many tries, some five seconds, the log says that a
-// partition cannot be read.
+// triesUntold is the number of tries, about five seconds, after which the log says that a partition
+// cannot be read.
 const triesUntold = 15
 
 // reroute wakes the router, because a partition has no fetcher.
@@ -368,8 +363,8 @@ func (c *Consumer) reroute() {
 	}
 }
 
-// route gives each partition without a fetcher to that of the server that
-// leads it. It is one goroutine, so no partition is ever given to two.
+// route gives each partition without a fetcher to the fetcher of its leader. It is one goroutine,
+// so no partition is ever given to two fetchers.
 func (c *Consumer) route() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -384,8 +379,7 @@ func (c *Consumer) route() {
 	}
 }
 
-// routeDue tries those whose backoff is over and returns how long until more
-// are due.
+// routeDue tries the partitions whose backoff is over, and returns the time until more are due.
 func (c *Consumer) routeDue(now time.Time) time.Duration {
 	wait := time.Hour
 	c.each(func(p *inPartition) {
@@ -403,9 +397,8 @@ func (c *Consumer) routeDue(now time.Time) time.Duration {
 	return wait
 }
 
-// routeOne finds one partition's leader; otherwise it returns how long to wait
-// before the next try. What is known of leaders will do the first time; after
-// a failure they are asked for anew.
+// routeOne finds the leader of one partition, or returns the wait before the next try. The first
+// try may use cached leaders; after a failure Kafka is asked again.
 func (c *Consumer) routeOne(p *inPartition, first bool) time.Duration {
 	maxAge := fresh
 	if first {
@@ -449,7 +442,7 @@ func (c *Consumer) adopt(p *inPartition, node int32) {
 	p.leader = node
 	p.mu.Unlock()
 	f.mu.Lock()
-	if !slices.Contains(f.parts, p) { // it may be back before the fetcher has missed it
+	if !slices.Contains(f.parts, p) { // it may be back before the fetcher has removed it
 		f.parts = append(f.parts, p)
 	}
 	slices.SortFunc(f.parts, func(a, b *inPartition) int { return comparePartitions(a.tp, b.tp) })

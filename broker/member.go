@@ -17,20 +17,20 @@ import (
 
 // member keeps a consumer's place in its group. One goroutine runs it:
 //
-//	join → take what is new, begin to drain what is taken away → steady
-//	steady: heartbeats, commits; ends when a rebalance is called for, when
-//	what was taken away has drained, when the group has forgotten us, or when
-//	the consumer leaves
+//	join → take the new partitions, begin to drain those taken away → steady
+//	steady: heartbeats and commits. It ends when a rebalance is requested, when
+//	the partitions taken away have drained, when the group has forgotten the
+//	member, or when the consumer leaves
 //
-// What is retained goes on being read and committed all the while.
+// Partitions that stay are read and committed all the time.
 type member struct {
 	c     *Consumer
-	group string // as Kafka knows it
+	group string // name of the group in Kafka
 	wake  chan struct{}
-	leavy chan struct{} // closed to leave
-	gone  chan struct{} // closed when left
+	leavy chan struct{} // closed when the member is to leave
+	gone  chan struct{} // closed after the member has left
 	once  sync.Once
-	until context.Context // how long leaving may take; set before leavy is closed
+	until context.Context // context that limits the time for leaving; set before leavy is closed
 
 	mu         sync.Mutex // guards what transactions read
 	id         string
@@ -40,27 +40,27 @@ type member struct {
 	transactor *Transactor // if there is one, slots are fenced
 
 	committing sync.Mutex  // held while offsets are committed outside a transaction
-	bare       bool        // Kafka takes no metadata as long as ours beside an offset; guarded by committing
-	over       atomic.Bool // to join anew
-	between    atomic.Bool // generations: a join has begun, and none has come to anything since
+	bare       bool        // whether Kafka allows less metadata than ours; guarded by committing
+	over       atomic.Bool // whether to join again
+	between    atomic.Bool // whether a join has begun and none has succeeded since
 
-	tenure context.Context // ends when the group has forgotten us, or we have left; of the member's goroutine
+	tenure context.Context // context that ends when the group has forgotten the member or the member has left; used by its goroutine only
 	lost   context.CancelFunc
 
-	nobodys time.Time // since when partitions that this generation gave up have no reader
+	nobodys time.Time // time since which partitions that this generation gave up have no reader
 
-	joined int32 // the generation that the last join ended with, whether or not it came to anything; -1 before; of the member's goroutine
+	joined int32 // generation of the last join, successful or not; -1 before; used by the member's goroutine only
 
-	began map[string]bool // topics, before this generation
+	began map[string]bool // topics that the group read before this generation
 
-	counts map[string]int // partitions of each topic, as last assigned; of a leader
+	counts map[string]int // number of partitions of each topic at the last assignment; leader only
 	leads  bool
 }
 
 const (
 	protocolName     = "tidemill"
 	protocolType     = "consumer"
-	rebalanceTimeout = 10 * time.Second // or two sessions: who has died in the middle of joining, kfake waits for as long
+	rebalanceTimeout = 10 * time.Second // or two sessions if that is less, because kfake waits that long for a member that died while joining
 	maxNobodys       = 500 * time.Millisecond
 	memberIDRequired = kafka.Error(79)
 )
@@ -72,7 +72,7 @@ func newMember(c *Consumer) *member {
 	return m
 }
 
-// begins makes what is read from here on part of a new tenure.
+// begins starts a new tenure: partitions that are read from here on belong to it.
 func (m *member) begins() { m.tenure, m.lost = context.WithCancel(m.c.ctx) }
 
 func (m *member) nudge() {
@@ -86,7 +86,7 @@ func (m *member) run() {
 	defer close(m.gone)
 	ctx, cancel := context.WithCancel(m.c.ctx)
 	defer cancel()
-	go func() { // a join may wait for others; leaving does not
+	go func() { // a join may wait for other members; leaving must not
 		select {
 		case <-m.leavy:
 			cancel()
@@ -122,9 +122,9 @@ func (m *member) run() {
 	m.c.drop(func(*inPartition) bool { return true })
 }
 
-// turn is one generation.
+// turn runs one generation.
 func (m *member) turn(ctx context.Context) (again bool, err error) {
-	m.c.drop(nil) // what a transaction has given up, before it may be assigned here again
+	m.c.drop(nil) // partitions that a transaction gave up must be dropped before they can be assigned here again
 	joining, done := m.joining(ctx)
 	m.between.Store(true)
 	mine, err := m.join(joining)
@@ -143,14 +143,14 @@ func (m *member) turn(ctx context.Context) (again bool, err error) {
 	return true, m.steady(ctx, beat)
 }
 
-// overtaken tells a leaving member whose last join did not end well, another
-// rebalance having begun, that it must join once more to be able to commit.
+// overtaken reports whether a leaving member must join again to be able to commit, because another
+// rebalance overtook its last join.
 func (m *member) overtaken(err error) bool {
 	return isClosed(m.leavy) && err != nil && passing(err) && m.until.Err() == nil && m.c.ctx.Err() == nil && m.owes()
 }
 
-// owes tells whether anything that has been handed out is not committed yet, or
-// the hook has still to finish with a partition.
+// owes reports whether an event handed out is not committed yet, or Leaving has not finished with a
+// partition.
 func (m *member) owes() (owes bool) {
 	m.c.each(func(p *inPartition) {
 		p.mu.Lock()
@@ -160,10 +160,10 @@ func (m *member) owes() (owes bool) {
 	return owes
 }
 
-// joining is how long a join may take. One who leaves and owes the group
-// offsets sees it through: half a join leaves the old generation and does not
-// say what the new one is, so that what has ended could no longer be committed.
-// One who owes nothing leaves at once, though others be awaited.
+// joining returns the context of a join. A member that leaves but has offsets to commit finishes
+// its join. After half a join it would have left the old generation without knowing the new one, so
+// it could no longer commit. A member without such offsets leaves at once, even if the join still
+// waits for others.
 func (m *member) joining(ctx context.Context) (context.Context, context.CancelFunc) {
 	whole, cancel := context.WithCancel(m.c.ctx)
 	stop := context.AfterFunc(ctx, func() {
@@ -179,7 +179,7 @@ func (m *member) joining(ctx context.Context) (context.Context, context.CancelFu
 
 var errForgotten = errors.New("the group has forgotten this member")
 
-// asMembership turns the codes that mean "you are no member" into one error.
+// asMembership turns the codes that mean "this is not a member" into one error.
 func asMembership(err error) error {
 	for _, code := range []kafka.Error{kafka.UnknownMemberId, kafka.IllegalGeneration, kafka.FencedInstanceID} {
 		if errors.Is(err, code) {
@@ -189,7 +189,7 @@ func asMembership(err error) error {
 	return err
 }
 
-// forgotten gives up everything: others may be reading it already.
+// forgotten gives up all partitions, because other members may read them already.
 func (m *member) forgotten() {
 	m.lost()
 	m.c.drop(func(*inPartition) bool { return true })
@@ -201,7 +201,7 @@ func (m *member) forgotten() {
 	m.mu.Unlock()
 }
 
-// steady goes on until the generation ends.
+// steady runs until the generation ends.
 func (m *member) steady(ctx context.Context, beat <-chan error) error {
 	commits := time.NewTicker(m.c.opt.CommitEvery)
 	defer commits.Stop()
@@ -241,16 +241,15 @@ func (m *member) steady(ctx context.Context, beat <-chan error) error {
 	}
 }
 
-// startOver makes the member join anew.
+// startOver makes the member join again.
 func (m *member) startOver() {
 	m.over.Store(true)
 	m.nudge()
 }
 
-// heart beats in its own goroutine, so that nothing that member does for long
-// costs it its membership. It says once what ends the generation. After a call
-// for a rebalance it goes on: whoever still looks for offsets, or waits for a
-// callback, lives.
+// heart sends heartbeats in its own goroutine, so that slow work of the member does not cost its
+// membership. It reports the end of the generation once. It goes on beating after a rebalance is
+// announced, because a member that still fetches offsets or waits for a callback is alive.
 func (m *member) heart(ctx context.Context, who identified) <-chan error {
 	ended := make(chan error, 1)
 	m.c.running.Go(func() {
@@ -261,7 +260,7 @@ func (m *member) heart(ctx context.Context, who identified) <-chan error {
 			if forgotten || errors.Is(err, kafka.RebalanceInProgress) {
 				select {
 				case ended <- err:
-				default: // said already
+				default: // reported already
 				}
 			}
 			if forgotten {
@@ -272,14 +271,14 @@ func (m *member) heart(ctx context.Context, who identified) <-chan error {
 	return ended
 }
 
-// identified is a member in one generation.
+// identified is a member's id in one generation.
 type identified struct {
 	id         string
 	generation int32
 }
 
-// beat sends one heartbeat. It waits for the answer no longer than leaves time
-// for another, or one lost answer would cost the membership.
+// beat sends one heartbeat. It waits for the answer only so long that time remains for another try:
+// one lost answer must not cost the membership.
 func (m *member) beat(ctx context.Context, who identified) error {
 	ctx, cancel := context.WithTimeout(ctx, m.c.opt.SessionTimeout/4)
 	defer cancel()
@@ -310,10 +309,10 @@ type placement struct {
 	Slot  int32    `json:"slot"`
 	Slots int32    `json:"slots"`
 	Fence []int32  `json:"fence,omitempty"`
-	Began []string `json:"began,omitempty"` // topics that the group read before this generation, for who starts at the latest
+	Began []string `json:"began,omitempty"` // topics that the group read before this generation, for groups that start at the latest event
 }
 
-// join joins the group and returns what is ours in the new generation.
+// join joins the group and returns this member's partitions in the new generation.
 func (m *member) join(ctx context.Context) ([]wire.TopicPartition, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*rebalanceTimeout)
 	defer cancel()
@@ -337,9 +336,8 @@ func (m *member) join(ctx context.Context) ([]wire.TopicPartition, error) {
 	return m.placed(ctx, res, &got.Assignment)
 }
 
-// sync waits for the leader's word, and beats meanwhile: a leader that has died
-// may keep it waiting for longer than a session, and kfake then takes those who
-// wait for dead.
+// sync waits for the leader's assignment and sends heartbeats meanwhile. A dead leader may delay it
+// for more than a session, and kfake then removes the waiting members.
 func (m *member) sync(ctx context.Context, req *kafka.SyncGroupRequest) (*kafka.SyncGroupResponse, error) {
 	hctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -354,7 +352,7 @@ func (m *member) sync(ctx context.Context, req *kafka.SyncGroupRequest) (*kafka.
 	return got, nil
 }
 
-// rejoin makes a rebalance that overtook another a passing error.
+// rejoin marks the error of a rebalance that was overtaken by another as passing.
 func rejoin(err error) error {
 	if errors.Is(err, kafka.RebalanceInProgress) {
 		return errors.Join(kafka.LeaderNotAvailable, err)
@@ -384,7 +382,7 @@ func (m *member) enter(ctx context.Context) (*kafka.JoinGroupResponse, error) {
 		if err == nil && errors.Is(res.Error, memberIDRequired) && req.MemberID == "" {
 			req.MemberID = res.MemberID
 			m.mu.Lock()
-			m.id = res.MemberID // whoever gives up waiting now must leave by this name
+			m.id = res.MemberID // a member that stops waiting must leave with this id
 			m.mu.Unlock()
 			continue
 		}
@@ -401,12 +399,12 @@ func (m *member) enter(ctx context.Context) (*kafka.JoinGroupResponse, error) {
 	}
 }
 
-// awaiting lets a member beat while it waits for the others to join. They may
-// take longer than a session, and kfake then takes those who wait for dead and
-// never answers them: who hears that waits no longer. That the generation has
-// ended is no such word, for it ends with the answer.
+// awaiting sends heartbeats while a member waits for the others to join. They may take longer than
+// a session. kfake then removes the waiting members and never answers them, so UnknownMemberId ends
+// the wait. The error that the generation has ended does not, because a generation ends with every
+// answer.
 func (m *member) awaiting(ctx context.Context) (context.Context, func()) {
-	if m.joined < 0 { // not known yet, and so not missed
+	if m.joined < 0 { // not in the group yet, so kfake cannot remove it
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -461,7 +459,7 @@ func (m *member) placed(ctx context.Context, res *kafka.JoinGroupResponse, got *
 	return mine, nil
 }
 
-// fence aborts what the former holder of a slot left open.
+// fence aborts the open transaction of a slot's former holder.
 func (m *member) fence(ctx context.Context, slot int32) {
 	id := m.c.b.names.Transactional(m.c.opt.Group, int(slot))
 	ctx, cancel := context.WithTimeout(ctx, m.c.b.transactionTimeout)

@@ -13,7 +13,7 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// noStream says it plainly when Kafka does not know a topic.
+// noStream turns Kafka's unknown topic into an error that names the command for a list of streams.
 func noStream(err error) error {
 	if errors.Is(err, kafka.UnknownTopicOrPartition) {
 		return fmt.Errorf("%w; `tidemill streams` lists those there are", ErrNoStream)
@@ -21,8 +21,8 @@ func noStream(err error) error {
 	return err
 }
 
-// offsetsAt asks each partition's leader, waiting out elections and restarts
-// as long as the context allows.
+// offsetsAt asks each partition's leader. It retries through elections and restarts until the
+// context ends.
 func (b *Broker) offsetsAt(ctx context.Context, queries []wire.OffsetQuery, committed bool) (map[wire.TopicPartition]int64, error) {
 	found := make(map[wire.TopicPartition]int64, len(queries))
 	var w backoff
@@ -32,7 +32,7 @@ func (b *Broker) offsetsAt(ctx context.Context, queries []wire.OffsetQuery, comm
 		if len(left) == 0 {
 			return found, nil
 		}
-		if reason != nil && ctx.Err() != nil { // a try that was cut off knows no reason
+		if reason != nil && ctx.Err() != nil { // a try cut off by the context does not know the reason
 			return nil, errors.Join(reason, context.Cause(ctx))
 		}
 		if !passing(err) {
@@ -46,8 +46,7 @@ func (b *Broker) offsetsAt(ctx context.Context, queries []wire.OffsetQuery, comm
 	}
 }
 
-// offsetsAtOnce fills found and returns the queries that got no answer, with
-// the gravest reason.
+// offsetsAtOnce fills found. It returns the queries without an answer, and the gravest reason.
 func (b *Broker) offsetsAtOnce(ctx context.Context, queries []wire.OffsetQuery, committed bool,
 	found map[wire.TopicPartition]int64, maxAge time.Duration) (left []wire.OffsetQuery, failure error) {
 	nodes := map[int32][]wire.OffsetQuery{}
@@ -87,7 +86,7 @@ func offsetIn(answers map[wire.TopicPartition]wire.OffsetAnswer, q wire.OffsetQu
 	switch {
 	case err != nil:
 	case !ok:
-		err = kafka.NetworkException // the answer does not name it
+		err = kafka.NetworkException // the answer does not contain it
 	case a.Error != 0:
 		err = kafka.Error(a.Error)
 	default:
@@ -96,7 +95,7 @@ func offsetIn(answers map[wire.TopicPartition]wire.OffsetAnswer, q wire.OffsetQu
 	return 0, fmt.Errorf("offsets of %s/%d: %w", q.Topic, q.Partition, err)
 }
 
-// leader is the server to ask about a partition.
+// leader returns the server that leads a partition.
 func (b *Broker) leader(ctx context.Context, p wire.TopicPartition, maxAge time.Duration) (int32, error) {
 	leaders, err := b.leaders(ctx, p.Topic, maxAge)
 	if err == nil && (int(p.Partition) >= len(leaders) || leaders[p.Partition] < 0) {
@@ -128,8 +127,7 @@ func (b *Broker) offsetsOf(ctx context.Context, node int32, queries []wire.Offse
 	return byPlace, nil
 }
 
-// logEnds returns where a partition's log starts and where a reader of
-// committed events would stop.
+// logEnds returns the start of a partition's log, and the end for a reader of committed events.
 func (b *Broker) logEnds(ctx context.Context, p wire.TopicPartition) (start, end int64, err error) {
 	ctx, cancel := b.within(ctx)
 	defer cancel()
@@ -141,7 +139,7 @@ func (b *Broker) logEnds(ctx context.Context, p wire.TopicPartition) (start, end
 	return starts[p], ends[p], err
 }
 
-// startOffsets finds where partitions begin that no group has an offset for.
+// startOffsets returns the first offset to read in partitions for which the group has none.
 func (b *Broker) startOffsets(ctx context.Context, parts []wire.TopicPartition, start Start) (map[wire.TopicPartition]origin, error) {
 	at := func(time int64) (map[wire.TopicPartition]int64, error) {
 		queries := make([]wire.OffsetQuery, len(parts))
@@ -162,8 +160,9 @@ func (b *Broker) startOffsets(ctx context.Context, parts []wire.TopicPartition, 
 		}
 		return places, err
 	}
-	// Where nothing is young enough for a time, reading starts at the end as it
-	// was before anyone looked, or what comes meanwhile would be passed over.
+	// If the log has no event since the given time, reading starts at the end. That end is read
+	// before the search for the time, because otherwise events that arrive in between would be
+	// skipped.
 	ends, err := at(wire.Latest)
 	young := map[wire.TopicPartition]int64{}
 	if err == nil && start.kind == atTime {
@@ -181,14 +180,13 @@ func (b *Broker) startOffsets(ctx context.Context, parts []wire.TopicPartition, 
 	return places, err
 }
 
-// committedOffsets asks a group's coordinator how far partitions have been
-// read, and waits until no open transaction could still move the answer.
+// committedOffsets asks the group's coordinator for the committed offsets. It waits until no open
+// transaction can still move them.
 func (b *Broker) committedOffsets(ctx context.Context, group string, parts []wire.TopicPartition) (map[wire.TopicPartition]wire.CommittedOffset, error) {
 	return b.groupOffsets(ctx, group, parts, true)
 }
 
-// groupOffsets is committedOffsets, with or without that wait. No partitions
-// asks for all.
+// groupOffsets is committedOffsets with or without this wait. No partitions means all.
 func (b *Broker) groupOffsets(ctx context.Context, group string, parts []wire.TopicPartition, stable bool) (map[wire.TopicPartition]wire.CommittedOffset, error) {
 	found, err := persist(ctx, func(ctx context.Context) (map[wire.TopicPartition]wire.CommittedOffset, error) {
 		return b.groupOffsetsOnce(ctx, group, parts, stable)
@@ -229,7 +227,7 @@ func (b *Broker) groupOffsetsOnce(ctx context.Context, group string, parts []wir
 	return found, nil
 }
 
-// coordinator finds the server that keeps a group.
+// coordinator finds the server that coordinates a group.
 func (b *Broker) coordinator(ctx context.Context, group string) (int32, error) {
 	res, err := b.client.FindCoordinator(ctx, &kafka.FindCoordinatorRequest{Key: group, KeyType: kafka.CoordinatorKeyTypeConsumer})
 	if err != nil {
@@ -241,8 +239,8 @@ func (b *Broker) coordinator(ctx context.Context, group string) (int32, error) {
 	return int32(res.Coordinator.NodeID), nil
 }
 
-// Places are where a reader without a group would begin to read each of a
-// stream's partitions.
+// Places returns the position in each of a stream's partitions at which a reader without a group
+// would start.
 func (b *Broker) Places(ctx context.Context, stream string, start Start) ([]Position, error) {
 	topic := b.names.Topic(stream)
 	leaders, err := b.leaders(ctx, topic, fresh)
@@ -265,15 +263,14 @@ func (b *Broker) Places(ctx context.Context, stream string, start Start) ([]Posi
 	return places, nil
 }
 
-// Ping asks Kafka for something small, around every cache, so that its answer
-// tells how Kafka is now.
+// Ping sends Kafka a small request without any cache, so the answer shows Kafka's present state.
 func (b *Broker) Ping(ctx context.Context) error {
 	_, err := b.metadata(ctx, b.names.Topic("events"))
 	return err
 }
 
-// Cluster is the id that Kafka has given itself. Installs of one name that share
-// a Redis and not a Kafka are told apart by it.
+// Cluster returns the id that Kafka gave itself. It distinguishes installs of one name that share a
+// Redis but not a Kafka.
 func (b *Broker) Cluster(ctx context.Context) (string, error) {
 	m, err := b.metadata(ctx, b.names.Topic("events"))
 	if err != nil {
@@ -282,9 +279,8 @@ func (b *Broker) Cluster(ctx context.Context) (string, error) {
 	return m.Cluster, nil
 }
 
-// Ends are the places behind the last committed event of each of a stream's
-// partitions. A reader that has come to all of them has read the stream as it
-// was.
+// Ends returns the position after the last committed event of each of a stream's partitions. A
+// reader that has reached all of them has read the whole stream as it was at the call.
 func (b *Broker) Ends(ctx context.Context, stream string) ([]Position, error) {
 	topic := b.names.Topic(stream)
 	leaders, err := b.leaders(ctx, topic, fresh)
@@ -307,20 +303,19 @@ func (b *Broker) Ends(ctx context.Context, stream string) ([]Position, error) {
 	return ends, nil
 }
 
-// Committed are how far a group has committed the places of some partitions: the
-// offsets of the given positions do not matter, and an offset of -1 says that
-// there is none. With each comes the note beside it. It waits until no open
-// transaction could still move them.
+// Committed returns the offsets that a group has committed for some partitions, with their notes.
+// The offsets in the argument are ignored. Offset -1 means that none is committed. It waits until
+// no open transaction can still move the offsets.
 func (b *Broker) Committed(ctx context.Context, group string, of []Position) ([]Position, error) {
 	if len(of) == 0 {
-		return nil, nil // to Kafka, none are all
+		return nil, nil // to Kafka, an empty list means all
 	}
 	parts := make([]wire.TopicPartition, len(of))
 	for i, p := range of {
 		parts[i] = wire.TopicPartition{Topic: b.names.Topic(p.Stream), Partition: p.Partition}
 	}
 	known, err := b.committedOffsets(ctx, b.names.Group(group), parts)
-	if err != nil && !errors.Is(err, kafka.GroupIdNotFound) { // who has committed nothing need not be there
+	if err != nil && !errors.Is(err, kafka.GroupIdNotFound) { // a group without any commit may not exist
 		return nil, err
 	}
 	places := slices.Clone(of)
@@ -334,9 +329,8 @@ func (b *Broker) Committed(ctx context.Context, group string, of []Position) ([]
 	return places, nil
 }
 
-// Positions are how far each partition has been read: the next offset that Poll
-// could return. Records that are no events, such as the markers of transactions,
-// count as read once Poll has come past them.
+// Positions returns for each partition the next offset that Poll could return. Records that are not
+// events, such as transaction markers, count as read once Poll has passed them.
 func (c *Consumer) Positions() []Position {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,24 +13,24 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// outTopic is a stream as a producer sees it.
+// outTopic is a stream for a producer.
 type outTopic struct {
 	stream string
 	name   string
 	parts  atomic.Pointer[[]*outPartition] // replaced as a whole when it grows
 
-	growing sync.Mutex // held by who replaces parts
+	growing sync.Mutex // held while parts is replaced
 
-	// Events without a key stay on one partition for a while, so that they
-	// share batches, and then move on, so that they spread.
-	keyless atomic.Int64 // bytes so far
+	// Events without a key stay on one partition for a while to share batches. Then they move on to
+	// the next partition, to spread.
+	keyless atomic.Int64 // total bytes of events without a key
 }
 
 const keylessRun = 16 << 10
 
-// batchesInTimeout is how many batches share the time that an event may be
-// tried. A batch is given up at its own age: one that stayed open all through
-// an outage would take events down with it that had only just come.
+// batchesInTimeout divides the publish timeout: a batch stays open for at most one such part. A
+// batch is given up at its own age. If it stayed open through a whole outage, events that had only
+// just arrived would be given up with it.
 const batchesInTimeout = 8
 
 func newOutTopic(p *Producer, stream string, leaders []int32) *outTopic {
@@ -42,8 +42,8 @@ func newOutTopic(p *Producer, stream string, leaders []int32) *outTopic {
 
 func (t *outTopic) all() []*outPartition { return *t.parts.Load() }
 
-// grow adds the partitions that are new. It never takes any away: a stream does
-// not shrink, and an answer that says so is older than one that we have.
+// grow adds new partitions. It never removes any: a stream does not shrink, so an answer with fewer
+// partitions is an old one.
 func (t *outTopic) grow(leaders []int32) {
 	t.growing.Lock()
 	defer t.growing.Unlock()
@@ -63,9 +63,9 @@ func (t *outTopic) pick(key []byte, size int) *outPartition {
 	return parts[int(run)%len(parts)]
 }
 
-// watch looks for partitions that streams are given while they are published
-// to. Without it a producer that runs for months would put a key elsewhere than
-// one that has just been started, and nothing where there is room.
+// watch looks for partitions that are added to streams while they are published to. Without it, a
+// producer that runs for months would put a key on another partition than one just started, and
+// would never use the new partitions.
 func (p *Producer) watch() {
 	every := time.NewTicker(growthEvery)
 	defer every.Stop()
@@ -87,20 +87,19 @@ func (p *Producer) grow(maxAge time.Duration) {
 		if known := len(t.all()); err == nil && len(leaders) > known {
 			t.grow(leaders)
 			p.b.log.Info("a stream has grown", "stream", t.stream, "what", "partitions", "from", known, "to", len(leaders))
-		} // else it is asked again at the next tick
+		} // otherwise the next tick asks again
 	}
 }
 
-// outPartition is the queue of batches to one partition. The order of the
-// queue is the order on the log: only its head is ever in flight, and a head
-// is removed only when its fate is known.
+// outPartition is the queue of batches to one partition. The order of the queue is the order on the
+// log: only its head is ever in flight, and a head is removed only after its result is known.
 //
-// A partition is in one place at a time, and whoever holds it there is the one
-// to move it on:
+// A partition is in one place at a time, and the goroutine that holds it there moves it on:
 //
 //	idle       its queue is empty
 //	listed     in the list of the sender of its leader
 //	in flight  in that sender's request
+//	homeless   with the resolver, which finds its leader and lists it again
 //	homeless   with the resolver, which finds its leader and lists it again
 type outPartition struct {
 	topic *outTopic
@@ -111,7 +110,7 @@ type outPartition struct {
 	queue    []*batch // the last one is open unless it is full or in flight
 	leader   int32
 	id       identity
-	sequence int32 // of the next batch
+	sequence int32 // sequence number of the next batch
 }
 
 type place int8
@@ -127,14 +126,14 @@ const (
 type batch struct {
 	wire.Builder
 	done       []func(Receipt, error)
-	bytes      int64 // of the budget
+	bytes      int64 // share of the buffer's budget
 	born       time.Time
 	bornMillis int64
 	sealed     bool
 	packed     bool
-	doubt      bool // it may stand on the log although no answer said so
+	doubt      bool // whether it may be on the log although no answer confirmed it
 	retries    backoff
-	gone       chan struct{} // closed when its events have been told; nil while nobody waits for that
+	gone       chan struct{} // closed after the callbacks of its events; nil if nothing waits for it
 }
 
 func (p *Producer) newBatch() *batch {
@@ -146,13 +145,13 @@ func (p *Producer) newBatch() *batch {
 	return b
 }
 
-// now is the time in milliseconds. It moves on from the batch's birth with the
-// monotonic clock, which costs half of asking for both clocks and keeps a
-// batch's times in order even where the wall clock is set back.
+// now returns the time in milliseconds: the batch's birth plus the monotonic time since. That costs
+// half of reading both clocks, and keeps the times in a batch in order even if the wall clock is
+// set back.
 func (b *batch) now() int64 { return b.bornMillis + time.Since(b.born).Milliseconds() }
 
-// append adds a record to the partition's open batch, stamps it with the time,
-// and sees to it that somebody will send it.
+// append adds a record to the partition's open batch with the present time. It makes sure that a
+// sender will send it.
 func (o *outPartition) append(p *Producer, r *wire.Record, size int, done func(Receipt, error)) {
 	o.mu.Lock()
 	b := o.open(p, size)
@@ -190,8 +189,7 @@ func (o *outPartition) open(p *Producer, size int) *batch {
 	return b
 }
 
-// due tells how long the head may still wait for company; not at all if there
-// is more behind it.
+// due returns how long the head may still wait for more events: zero if another batch follows it.
 func (o *outPartition) due(linger time.Duration, now time.Time) time.Duration {
 	head := o.queue[0]
 	if linger == 0 || len(o.queue) > 1 || head.sealed || head.Size() >= targetBatch {
@@ -200,15 +198,15 @@ func (o *outPartition) due(linger time.Duration, now time.Time) time.Duration {
 	return linger - now.Sub(head.born)
 }
 
-// queue0 does something with the head. The caller holds the partition in its
-// place; the lock is against those who append.
+// queue0 calls do with the head. The caller holds the partition in its place; the lock is against
+// concurrent appends.
 func (o *outPartition) queue0(do func(*batch)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	do(o.queue[0])
 }
 
-// pop removes the head, whose events have been told, and gives its memory back.
+// pop removes the head, after its callbacks, and returns its memory.
 func (o *outPartition) pop(p *Producer) {
 	o.mu.Lock()
 	b := o.queue[0]
@@ -224,8 +222,8 @@ func (o *outPartition) pop(p *Producer) {
 	}
 }
 
-// emptied returns what is closed when all that is queued now has been told, or
-// nil if nothing is.
+// emptied returns a channel that is closed after the callbacks of all queued events. It is nil if
+// none is queued.
 func (o *outPartition) emptied() chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -239,7 +237,7 @@ func (o *outPartition) emptied() chan struct{} {
 	return last.gone
 }
 
-// tell calls the callbacks of a batch. No lock is held: a callback may send.
+// tell calls the callbacks of a batch. No lock is held, because a callback may send.
 func (b *batch) tell(r Receipt, err error) {
 	for i, done := range b.done {
 		at := r
@@ -254,18 +252,17 @@ func (o *outPartition) receipt(offset int64) Receipt {
 	return Receipt{Stream: o.topic.stream, Partition: o.index, Offset: offset}
 }
 
-// fail gives up the head. If it may stand on the log all the same, the
-// partition takes a new identity, because the next sequence number is then
-// unknown too.
+// fail gives up the head. If the head may be on the log nevertheless, the partition takes a new
+// identity, because the next sequence number is then unknown too.
 //
-// The head may never have been sent and be open still: an event appended to it
-// while the others are told would never be told itself.
+// A head that was never sent may still be open. It is sealed first, because the callback of an
+// event that is appended later would never be called.
 func (o *outPartition) fail(p *Producer, err error) {
 	o.mu.Lock()
 	b := o.queue[0]
 	b.sealed = true
 	err = fmt.Errorf("publish to stream %s, partition %d: %w", o.topic.stream, o.index, err)
-	if b.doubt && p.tx == nil { // a transaction aborts, and nothing of it stands
+	if b.doubt && p.tx == nil { // a transaction aborts, so nothing of it is on the log
 		err = fmt.Errorf("%w: %w", ErrInDoubt, err)
 		p.ident.burn(o.id)
 		o.id = noIdentity
@@ -276,8 +273,8 @@ func (o *outPartition) fail(p *Producer, err error) {
 	o.pop(p)
 }
 
-// expire gives up heads that have been tried for too long, and tells whether
-// anything is left. Called by whoever holds the partition.
+// expire gives up heads that were tried for too long, and reports whether any are left. The caller
+// holds the partition.
 func (o *outPartition) expire(p *Producer, last error) bool {
 	for {
 		o.mu.Lock()
@@ -307,8 +304,8 @@ func (o *outPartition) abandon(p *Producer) {
 	}
 }
 
-// identity is a producer id and its epoch, under which the broker counts the
-// sequence of a partition's batches.
+// identity is a producer id and its epoch. The broker counts the sequence of a partition's batches
+// under it.
 type identity struct {
 	producer int64
 	epoch    int16
@@ -316,19 +313,18 @@ type identity struct {
 
 var noIdentity = identity{-1, -1}
 
-// identities hands out the producer's identity. A partition that has lost
-// track of its sequence asks for another, and only that partition changes:
-// the others keep theirs, and with it the broker's memory of what they have
-// sent, so that their retries stay free of duplicates.
+// identities hands out the producer's identity. A partition that has lost its sequence number asks
+// for a new identity, and only that partition changes. The others keep theirs: the broker still
+// knows their sequence numbers, so their retries cause no duplicates.
 type identities struct {
 	p      *Producer
-	asking sync.Mutex // held while Kafka is asked, so that one asks for all
-	mu     sync.Mutex // never held for long: burn is called under a partition's lock
+	asking sync.Mutex // held while Kafka is asked, so that one request serves all partitions
+	mu     sync.Mutex // never held for long, because burn is called under a partition's lock
 	now    identity
 	ok     bool
 }
 
-// get returns an identity that a partition has not used yet.
+// get returns an identity that the partition has not used yet.
 func (i *identities) get(ctx context.Context) (identity, error) {
 	if id, ok := i.known(); ok {
 		return id, nil
@@ -354,7 +350,7 @@ func (i *identities) known() (identity, bool) {
 	return i.now, i.ok
 }
 
-// burn makes the next get return a new identity, unless that has happened.
+// burn makes the next get return a new identity, unless it has changed already.
 func (i *identities) burn(used identity) {
 	i.mu.Lock()
 	if i.now == used {
@@ -363,8 +359,8 @@ func (i *identities) burn(used identity) {
 	i.mu.Unlock()
 }
 
-// initProducer asks for a producer id. With a transactional id it also fences
-// whoever used that id before and aborts what they left open.
+// initProducer asks for a producer id. With a transactional id it also fences the former user of
+// that id and aborts its open transaction.
 func (b *Broker) initProducer(ctx context.Context, transactional string, old identity) (identity, error) {
 	res, err := b.client.InitProducerID(ctx, &kafka.InitProducerIDRequest{
 		TransactionalID:      transactional,
