@@ -16,10 +16,10 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// Compression is how a producer packs its batches.
+// Compression is the codec with which a producer compresses its batches.
 type Compression string
 
-// What a producer can write. All of Kafka's codecs are read.
+// The compressions that a producer can write. A consumer reads all of Kafka's codecs.
 const (
 	Uncompressed Compression = "none"
 	LZ4          Compression = "lz4"
@@ -38,18 +38,17 @@ func (c Compression) codec() (wire.Codec, error) {
 	return 0, fmt.Errorf("compression %q: use none, lz4 or zstd", c)
 }
 
-// ProducerOptions tune a producer; the zero value is right for most. There is
-// no option for acks or idempotence: a producer always waits for all in-sync
-// replicas and is always idempotent.
+// ProducerOptions configure a producer; the zero value is right for most. There is no option for
+// acks or idempotence: a producer always waits for all in-sync replicas and is always idempotent.
 type ProducerOptions struct {
-	Linger      time.Duration // how long an event may wait for company; at most 5 ms
+	Linger      time.Duration // longest wait of an event for more events; at most 5 ms
 	Compression Compression
-	MaxBuffered int           // bytes of events not yet acknowledged; 64 MiB
-	MaxEvent    int           // bytes of one event; 1 MiB less the batch's head
-	Timeout     time.Duration // how long an event is tried; 2 minutes
-	// AsRead is for who passes on what was read. Readers bear with more than
-	// publishers may write, and what has come in must be able to go on: an event
-	// is sent as it is then, if it is Legible.
+	MaxBuffered int           // limit of bytes of events not yet acknowledged; 64 MiB
+	MaxEvent    int           // limit of bytes of one event; 1 MiB less the batch header
+	Timeout     time.Duration // time after which an event is given up; 2 minutes
+	// AsRead is for a producer that forwards events which were read. Readers accept more than
+	// publishers may write, and an event that was accepted must be forwardable. With AsRead an
+	// event is sent unchanged if it is Legible.
 	AsRead bool
 }
 
@@ -62,41 +61,39 @@ const (
 	targetRequest   = 8 << 20
 )
 
-// Receipt says where an event came to lie. Offset is -1 in the rare case that
-// the log holds the event but no longer says where.
+// Receipt is the place at which an event was stored. Offset is -1 in the rare case that the log has
+// the event but Kafka no longer knows its offset.
 type Receipt struct {
 	Stream    string
 	Partition int32
 	Offset    int64
 }
 
-// Position is the place that a receipt tells of.
+// Position returns the receipt as a position.
 func (r Receipt) Position() Position {
 	return Position{Stream: r.Stream, Partition: r.Partition, Offset: r.Offset}
 }
 
 // Errors that callers branch on.
 var (
-	// ErrTooLarge: the event exceeds what the stream carries.
+	// ErrTooLarge means that the event is larger than the stream allows.
 	ErrTooLarge = errors.New("event is too large")
-	// ErrNoStream: there is no such stream.
+	// ErrNoStream means that the stream does not exist.
 	ErrNoStream = errors.New("no such stream")
-	// ErrInDoubt: the event was sent, no answer came in time, and it may or
-	// may not stand on the stream. Publishing it again under the same id is
-	// safe: the first counts.
+	// ErrInDoubt means that the event was sent and no answer came in time. It may or may not be on
+	// the stream. Publishing it again under the same id is safe, because the first one counts.
 	ErrInDoubt = errors.New("outcome unknown")
-	// ErrClosed: the producer or consumer has been closed.
+	// ErrClosed means that the producer or consumer has been closed.
 	ErrClosed = errors.New("closed")
 )
 
-// Producer publishes events, idempotently and in order: what one goroutine
-// sends under one key stands on the stream once and in that order, or its
-// callback got an error. It is safe for concurrent use.
+// Producer publishes events, idempotently and in order. Events that one goroutine sends under one
+// key are on the stream once and in that order; for an event that is not, the callback gets an
+// error. A Producer is safe for concurrent use.
 //
-// Who owns what: a sender goroutine a server owns the requests to it; the
-// resolver owns partitions whose leader is in doubt; see outPartition for how
-// a partition passes between them; watch adds partitions that are new. Close
-// waits for all of them.
+// Each sender goroutine owns the requests to one server. The resolver owns the partitions whose
+// leader is not known; outPartition describes how a partition moves between them. watch looks for
+// added partitions. Close waits for all of them.
 type Producer struct {
 	b     *Broker
 	opt   ProducerOptions
@@ -116,12 +113,12 @@ type Producer struct {
 	counts   producerCounts
 	flushing atomic.Int32
 
-	ctx     context.Context // of the goroutines; ended by Close
+	ctx     context.Context // context of the goroutines; ended by Close
 	stop    context.CancelCauseFunc
 	running sync.WaitGroup
 }
 
-// Producer returns a producer of its own identity. Close it.
+// Producer returns a producer with its own producer id. The caller must close it.
 func (b *Broker) Producer(o ProducerOptions) (*Producer, error) {
 	codec, err := o.Compression.codec()
 	if err != nil {
@@ -178,22 +175,21 @@ func ofEvent(stream string, v *View, err error) error {
 	return fmt.Errorf("publish event %s to stream %s: %w", v.ID, stream, err)
 }
 
-// Send hands an event over and returns; it waits only while the buffer is
-// full, as long as the context allows. The event's bytes are copied. done is
-// called once, from another goroutine or this one, and must not block: it may
-// send on only with a context that ends, because the acknowledgements that make
-// room in a full buffer wait behind it.
+// Send queues an event and returns. It waits only while the buffer is full, until the context ends.
+// The event's bytes are copied. done is called once, by another goroutine or this one, and must not
+// block. It may send only with a context that ends, because the acknowledgements that make room in
+// a full buffer have to wait until it returns.
 func (p *Producer) Send(ctx context.Context, stream string, v *View, done func(Receipt, error)) {
 	p.sendTo(ctx, stream, anyPartition, v, done)
 }
 
-// SendTo is Send to a partition of the caller's choice: a place that the
-// event's key does not say. A partition that is not there is an error.
+// SendTo is Send to a partition that the caller chooses, whatever the event's key. A partition that
+// does not exist is an error.
 func (p *Producer) SendTo(ctx context.Context, stream string, partition int32, v *View, done func(Receipt, error)) {
 	p.sendTo(ctx, stream, partition, v, done)
 }
 
-// anyPartition leaves the choice to the event's key.
+// anyPartition means that the event's key chooses the partition.
 const anyPartition int32 = math.MinInt32
 
 func (p *Producer) sendTo(ctx context.Context, stream string, partition int32, v *View, done func(Receipt, error)) {
@@ -233,8 +229,8 @@ func (p *Producer) send(ctx context.Context, stream string, partition int32, v *
 	return nil
 }
 
-// partition is one of a stream's partitions by its number. One that is not
-// known may have been added a moment ago, so Kafka is asked before it is denied.
+// partition returns one of a stream's partitions by its number. An unknown one may have been added
+// a moment ago, so Kafka is asked before it is an error.
 func (p *Producer) partition(ctx context.Context, t *outTopic, index int32) (*outPartition, error) {
 	if parts := t.all(); index >= 0 && int(index) < len(parts) {
 		return parts[index], nil
@@ -250,7 +246,7 @@ func (p *Producer) partition(ctx context.Context, t *outTopic, index int32) (*ou
 	return nil, fmt.Errorf("partition %d is not there: the stream has %d", index, len(t.all()))
 }
 
-// topic finds a stream's partitions, asking Kafka the first time.
+// topic returns a stream's partitions. It asks Kafka the first time.
 func (p *Producer) topic(ctx context.Context, stream string) (*outTopic, error) {
 	if t := (*p.topics.Load())[stream]; t != nil {
 		return t, nil
@@ -281,9 +277,9 @@ func (p *Producer) topic(ctx context.Context, stream string) (*outTopic, error) 
 	return t, nil
 }
 
-// leadersOf waits out an election or a server that is starting, as long as the
-// event may be tried. A topic that Kafka does not know is no such stream: a
-// new one is known everywhere once it has been created through EnsureStreams.
+// leadersOf retries through an election or a server start until the timeout of an event. A topic
+// that Kafka does not know is ErrNoStream: after EnsureStreams has created a topic, every server
+// knows it.
 func (p *Producer) leadersOf(ctx context.Context, stream string) ([]int32, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer context.AfterFunc(p.ctx, func() { end(ErrClosed) })()
@@ -307,8 +303,8 @@ func (p *Producer) leadersOf(ctx context.Context, stream string) ([]int32, error
 	}
 }
 
-// Flush waits until every event sent so far has got its answer, whatever others
-// go on sending.
+// Flush waits until every event sent before the call has its answer. Events that are sent later do
+// not prolong it.
 func (p *Producer) Flush(ctx context.Context) error {
 	defer p.hurry()()
 	var waits []chan struct{}
@@ -329,7 +325,7 @@ func (p *Producer) Flush(ctx context.Context) error {
 	return nil
 }
 
-// hurry lets no event wait for company until the returned function is called.
+// hurry turns linger off until the returned function is called.
 func (p *Producer) hurry() (done func()) {
 	p.flushing.Add(1)
 	p.mu.Lock()
@@ -340,8 +336,8 @@ func (p *Producer) hurry() (done func()) {
 	return func() { p.flushing.Add(-1) }
 }
 
-// Close flushes, as long as the context allows, and ends the producer. Events
-// that have no answer by then get an error.
+// Close flushes until the context ends, and closes the producer. Events without an answer by then
+// get an error.
 func (p *Producer) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
@@ -351,16 +347,15 @@ func (p *Producer) Close(ctx context.Context) error {
 	err := p.budget.wait(ctx)
 	done()
 	p.mu.Lock()
-	p.stop(ErrClosed) // no sender starts from here on, so all are waited for
+	p.stop(ErrClosed) // no sender starts after this, so Wait waits for all
 	p.mu.Unlock()
 	p.running.Wait()
 	p.abandon()
 	return err
 }
 
-// abandon tells every event that is still here that it will not be sent. An
-// event that passed the closed door a moment ago may still be on its way into
-// a queue, so it looks until none is counted any more.
+// abandon calls the callbacks of all remaining events with an error. An event that passed the check
+// for closed a moment ago may not be in a queue yet, so abandon repeats until no event is counted.
 func (p *Producer) abandon() {
 	for !p.budget.none() {
 		for _, t := range *p.topics.Load() {
@@ -372,7 +367,7 @@ func (p *Producer) abandon() {
 	}
 }
 
-// scratch is what encoding one event needs and the next can use again.
+// scratch is the memory for encoding one event, reused by the next.
 type scratch struct {
 	record  wire.Record
 	encoder encoder
@@ -398,14 +393,14 @@ func (p *Producer) identity(ctx context.Context) (identity, error) {
 	return p.ident.get(ctx)
 }
 
-// partitionOf puts a key where Kafka's own clients put it, so that a foreign
-// producer's events of a key stand in one order with ours.
+// partitionOf chooses the same partition as Kafka's own clients, so that the events of a key from
+// foreign producers and ours share one order.
 func partitionOf(key []byte, partitions int) int32 {
 	return int32(int(murmur2(key)&0x7fffffff) % partitions)
 }
 
-// PartitionOf tells which partition of the stream the event's key has it go to;
-// -1 if it has no key, or Kafka has not been asked for the partitions yet.
+// PartitionOf returns the partition that the event's key chooses, or -1 if the event has no key or
+// Kafka has not been asked for the partitions yet.
 func (p *Producer) PartitionOf(stream string, v *View) int32 {
 	key, t := v.recordKey(), (*p.topics.Load())[stream]
 	if key == nil || t == nil {

@@ -13,14 +13,13 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// Read hands the committed events of one partition to fn, from a place on, as
-// far as some maxBytes of the log reach, and returns where it stopped: from where
-// the next call can go on. It waits for nothing to come, so a stop where it began
-// says that the log of committed events ends there. fn may stop it by returning
-// false; it must not keep the event.
+// Read calls fn with the committed events of one partition, from a position, for at most about
+// maxBytes of the log. It returns the position for the next call. It does not wait for new events:
+// if it returns the position where it began, the log of committed events ends there. fn may stop it
+// by returning false; it must not keep the event.
 //
-// It is for random access, a request each time. From below the log's start it
-// begins at the start; a record that is no event comes with its Err.
+// Read is for random access and makes one request a call. A position below the start of the log
+// means the start. A record that is not an event has its Err set.
 func (b *Broker) Read(ctx context.Context, from Position, maxBytes int, fn func(*Incoming) bool) (next int64, err error) {
 	p := &inPartition{c: b.reader, stream: from.Stream, tp: wire.TopicPartition{Topic: b.names.Topic(from.Stream), Partition: from.Partition}}
 	var w backoff
@@ -44,7 +43,7 @@ func (b *Broker) Read(ctx context.Context, from Position, maxBytes int, fn func(
 	}
 }
 
-// readable is the first place at an offset or behind it that the log has.
+// readable returns the first offset at or after the given one that the log has.
 func (b *Broker) readable(ctx context.Context, tp wire.TopicPartition, offset int64) (int64, error) {
 	start, end, err := b.logEnds(ctx, tp)
 	if err == nil && offset > end {
@@ -53,8 +52,7 @@ func (b *Broker) readable(ctx context.Context, tp wire.TopicPartition, offset in
 	return max(offset, start), err
 }
 
-// readOnce reads from the partition's leader as it is known. Events are handed
-// over only by the try that succeeds.
+// readOnce reads from the partition's known leader. Only the try that succeeds calls fn.
 func (b *Broker) readOnce(ctx context.Context, a fetchAsk, maxBytes int, maxAge time.Duration, fn func(*Incoming) bool) (next int64, err error) {
 	leader, err := b.leaderFor(ctx, a.p.tp, maxAge)
 	if err != nil {
@@ -65,7 +63,7 @@ func (b *Broker) readOnce(ctx context.Context, a fetchAsk, maxBytes int, maxAge 
 		return 0, err
 	}
 	defer buffer.drop()
-	err = kafka.NetworkException // unless the answer names the partition
+	err = kafka.NetworkException // unless the answer contains the partition
 	code, failed := wire.ReadFetched(buffer.bytes, func(part *wire.Fetched) { next, err = a.hand(part, buffer, fn) })
 	switch {
 	case failed != nil:
@@ -76,7 +74,7 @@ func (b *Broker) readOnce(ctx context.Context, a fetchAsk, maxBytes int, maxAge 
 	return next, err
 }
 
-// leaderFor is leader for who reads a partition that may not be there.
+// leaderFor is leader with a plain error for a partition that does not exist.
 func (b *Broker) leaderFor(ctx context.Context, tp wire.TopicPartition, maxAge time.Duration) (int32, error) {
 	leaders, err := b.leaders(ctx, tp.Topic, maxAge)
 	switch {
@@ -90,7 +88,7 @@ func (b *Broker) leaderFor(ctx context.Context, tp wire.TopicPartition, maxAge t
 	return leaders[tp.Partition], nil
 }
 
-// fetchOne asks for what lies behind one place, and does not wait for it to come.
+// fetchOne asks for the records from one position on, without waiting for new ones.
 func (b *Broker) fetchOne(ctx context.Context, leader int32, a fetchAsk, maxBytes int32) (*fetchBuffer, error) {
 	ctx, cancel := b.within(ctx)
 	defer cancel()
@@ -110,7 +108,7 @@ func (b *Broker) fetchOne(ctx context.Context, leader int32, a fetchAsk, maxByte
 	return buffer, nil
 }
 
-// hand decodes what was fetched and hands it over.
+// hand decodes an answer and calls fn with its events.
 func (a *fetchAsk) hand(part *wire.Fetched, buffer *fetchBuffer, fn func(*Incoming) bool) (next int64, err error) {
 	switch code := kafka.Error(part.Error); {
 	case code == kafka.TopicAuthorizationFailed:
@@ -138,18 +136,17 @@ func (a *fetchAsk) hand(part *wire.Fetched, buffer *fetchBuffer, fn func(*Incomi
 	return d.next, nil
 }
 
-// ReadBack hands the committed events of some partitions to fn, in each
-// partition's order, from the given places up to where the log ended when it
-// was called. It returns where it stopped, from where the next call can go on.
+// ReadBack calls fn with the committed events of some partitions, in the order of each partition,
+// from the given positions up to the end of the log at the time of the call. It returns the
+// positions for the next call.
 //
-// What was open then it waits for. Kafka tells a partition of a transaction's end
-// when it gets round to it, after the group's offsets perhaps: a reader of what is
-// committed just now would miss events whose inputs have been passed already.
-// So it must not be called inside a transaction that has sent to these partitions.
+// It waits for transactions that were open at the call. Kafka ends a transaction in each partition
+// at some moment, perhaps after the group's offsets: a reader of the events committed so far would
+// miss outputs whose inputs are already passed. So ReadBack must not be called inside a transaction
+// that has sent to these partitions.
 //
-// It is for whoever must know what its own group has already produced before
-// it goes on producing: ConsumerOptions.Assigned is the place to call it. fn
-// must not keep the event.
+// It is for a consumer that must know the earlier output of its own group before it produces more.
+// ConsumerOptions.Assigned is the place to call it. fn must not keep the event.
 func (b *Broker) ReadBack(ctx context.Context, from []Position, fn func(*Incoming)) ([]Position, error) {
 	if len(from) == 0 {
 		return nil, nil
@@ -178,8 +175,8 @@ func (b *Broker) ReadBack(ctx context.Context, from []Position, fn func(*Incomin
 	return stopped, nil
 }
 
-// stretch is where to read from and to. What lies below the log's start is gone
-// and cannot be read back.
+// stretch returns where to start and where to end. Records below the log's start are deleted and
+// cannot be read back.
 func (b *Broker) stretch(ctx context.Context, from []Position) (places map[wire.TopicPartition]origin, ends map[wire.TopicPartition]int64, err error) {
 	places = map[wire.TopicPartition]origin{}
 	var first, last []wire.OffsetQuery
@@ -203,7 +200,7 @@ func (b *Broker) stretch(ctx context.Context, from []Position) (places map[wire.
 	return places, ends, err
 }
 
-// readSome hands over the next delivery's events that lie before the ends.
+// readSome calls fn with the events of the next delivery that are before the ends.
 func (c *Consumer) readSome(ctx context.Context, ends map[wire.TopicPartition]int64, fn func(*Incoming)) error {
 	d, passed, arrived, err := c.next()
 	for _, p := range passed {
@@ -236,7 +233,7 @@ func (c *Consumer) readSome(ctx context.Context, ends map[wire.TopicPartition]in
 	return nil
 }
 
-// reached tells whether every partition has been read up to its end.
+// reached reports whether every partition has been read up to its end.
 func (c *Consumer) reached(ends map[wire.TopicPartition]int64) bool {
 	all := true
 	c.each(func(p *inPartition) {

@@ -13,7 +13,7 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// newDelivery is an empty delivery for a partition, with memory from the pool.
+// newDelivery returns an empty delivery for a partition, with memory from the pool.
 func (c *Consumer) newDelivery(a fetchAsk, buffer *fetchBuffer, next int64) *Delivery {
 	d := &Delivery{Stream: a.p.stream, Partition: a.p.tp.Partition, c: c, part: a.p, epoch: a.epoch, series: a.series, next: next, buffer: buffer,
 		contents: c.memory.Get().(*contents)}
@@ -24,7 +24,7 @@ func (c *Consumer) newDelivery(a fetchAsk, buffer *fetchBuffer, next int64) *Del
 	return d
 }
 
-// receive decodes what was fetched of a partition and offers it to Poll.
+// receive decodes one partition of an answer and queues it for Poll.
 func (c *Consumer) receive(a fetchAsk, part *wire.Fetched, buffer *fetchBuffer) {
 	if len(part.Records) == 0 {
 		return
@@ -39,7 +39,7 @@ func (c *Consumer) receive(a fetchAsk, part *wire.Fetched, buffer *fetchBuffer) 
 	if err != nil {
 		c.fail(fmt.Errorf("read stream %s, partition %d: %w", a.p.stream, a.p.tp.Partition, err))
 		a.p.mu.Lock()
-		a.p.notBefore = time.Now().Add(longPoll) // not again at once
+		a.p.notBefore = time.Now().Add(longPoll) // pause before the next try
 		a.p.mu.Unlock()
 	}
 	if !fits {
@@ -47,16 +47,15 @@ func (c *Consumer) receive(a fetchAsk, part *wire.Fetched, buffer *fetchBuffer) 
 	}
 }
 
-// A delivery ends at the batch that fills it, and the rest is fetched again:
-// batches may unpack to far more than was fetched, and records may be tiny.
+// A delivery ends at the batch that reaches one of these limits, and the rest is fetched again.
+// Batches may unpack to far more bytes than were fetched, and records may be tiny.
 const (
 	fullBytes  = 64 << 20
 	fullEvents = 1 << 16
 )
 
-// decode reads the batches of a fetched record set: those of aborted
-// transactions and the markers are left out, and so is what lies before the
-// position, because brokers send whole batches.
+// decode reads the batches of a fetched record set. It leaves out batches of aborted transactions
+// and markers. It also leaves out records before the position, because brokers send whole batches.
 func (d *Delivery) decode(a fetchAsk, part *wire.Fetched) error {
 	set := part.Records
 	aborted := abortedProducers{list: part.Aborted}
@@ -78,8 +77,8 @@ func (d *Delivery) decode(a fetchAsk, part *wire.Fetched) error {
 	return nil
 }
 
-// decodeBatch reads one batch. One that proves corrupt half way becomes a
-// letter for what could not be read of it.
+// decodeBatch reads one batch. If the batch proves corrupt half way, its unread offsets become a
+// dead letter.
 func (d *Delivery) decodeBatch(b *wire.Batch, aborted *abortedProducers, a fetchAsk) error {
 	skip, err := aborted.skip(b)
 	if err != nil {
@@ -107,8 +106,8 @@ func (d *Delivery) decodeRecords(b wire.Batch, a fetchAsk) error {
 	return records.Err()
 }
 
-// openBatch begins to read a batch. One that is compressed is unpacked into memory
-// of its own, which lives as long as the delivery.
+// openBatch starts to read a batch. A compressed batch is unpacked into a separate buffer, which
+// lives as long as the delivery.
 func (d *Delivery) openBatch(records *wire.Records, b wire.Batch) error {
 	if b.Codec == wire.None {
 		_, err := records.Open(b, nil)
@@ -124,10 +123,9 @@ func (d *Delivery) openBatch(records *wire.Records, b wire.Batch) error {
 	return err
 }
 
-// corrupt passes over a batch whose end is known and whose content is not, as
-// one dead letter. Where even its end is unknown, reading cannot go on. What a
-// corrupt head says is not believed beyond the log's end, or one flipped bit
-// would pass over what has yet to be written.
+// corrupt skips a batch with a known end and unreadable content, as one dead letter. If the end is
+// not known either, reading stops. An end beyond the end of the log is cut to it: otherwise one
+// flipped bit would skip records that are not written yet.
 func (d *Delivery) corrupt(err error, part *wire.Fetched) error {
 	var c *wire.CorruptError
 	if !errors.As(err, &c) || c.LastOffset < 0 {
@@ -142,8 +140,8 @@ func (d *Delivery) corrupt(err error, part *wire.Fetched) error {
 	return nil
 }
 
-// miss leaves word of offsets that could not be read: a dead letter, or, for a
-// consumer without a group, an event that says why.
+// miss records offsets that could not be read: as a dead letter or, for a consumer without a group,
+// as an event with its Err set.
 func (d *Delivery) miss(first, last int64, reason error) {
 	if d.c.letters != nil {
 		d.letters = append(d.letters, d.undecodable(first, last, nil, reason))
@@ -152,10 +150,9 @@ func (d *Delivery) miss(first, last int64, reason error) {
 	*d.slot() = Incoming{Offset: first, Err: reason}
 }
 
-// reached is the first offset of a batch that was not read before it proved
-// corrupt. The letter begins there: it must not pass events that it follows.
-// Where only bytes behind the last record are left over it shares that
-// record's offset.
+// reached returns the first unread offset of a batch that proved corrupt. The dead letter begins
+// there, because it must not pass the events before it. If only bytes after the last record are
+// unread, the dead letter shares that record's offset.
 func (d *Delivery) reached(b *wire.Batch, position int64) int64 {
 	first := max(b.BaseOffset, position)
 	if n := len(d.Events); n > 0 {
@@ -167,7 +164,7 @@ func (d *Delivery) reached(b *wire.Batch, position int64) int64 {
 	return min(first, b.LastOffset)
 }
 
-// add decodes a record into the delivery's next slot, whose slices are reused.
+// add decodes a record into the delivery's next event, whose slices are reused.
 func (d *Delivery) add(r *wire.Record) {
 	n := len(d.Events)
 	e := d.slot()
@@ -185,7 +182,7 @@ func (d *Delivery) add(r *wire.Record) {
 	e.Err = err
 }
 
-// slot is the next of the delivery's events, as its former use left it.
+// slot returns the delivery's next event with its former content, for reuse.
 func (d *Delivery) slot() *Incoming {
 	n := len(d.Events)
 	if n < cap(d.Events) {
@@ -196,8 +193,8 @@ func (d *Delivery) slot() *Incoming {
 	return &d.Events[n]
 }
 
-// abortedProducers filters what aborted transactions left on the log. The
-// broker lists them by their first offset; each ends at its abort marker.
+// abortedProducers filters out the records of aborted transactions. The broker lists these
+// transactions by their first offset; each ends at its abort marker.
 type abortedProducers struct {
 	list   []wire.Aborted
 	sorted bool
@@ -218,7 +215,7 @@ func (a *abortedProducers) skip(b *wire.Batch) (bool, error) {
 	return i >= 0, nil
 }
 
-// index is the producer's earliest aborted transaction that has begun by b.
+// index returns the producer's earliest aborted transaction that began at or before b.
 func (a *abortedProducers) index(b *wire.Batch) int {
 	if !a.sorted {
 		slices.SortFunc(a.list, func(x, y wire.Aborted) int { return int(x.First - y.First) })
@@ -235,16 +232,15 @@ func (a *abortedProducers) ended(b *wire.Batch) {
 	}
 }
 
-// letter is a place in a stream that could not be read as an event, on its way
-// to the dead letters.
+// letter is a dead letter to write, for a record or offsets that could not be read as an event.
 type letter struct {
 	stream    string
 	partition int32
 	offset    int64
-	last      int64 // where several offsets share one fate
-	mark      int64 // the last of them that reading passes
+	last      int64 // last of its offsets
+	mark      int64 // last of its offsets that reading passes
 	reason    error
-	gap       bool // the records themselves are gone
+	gap       bool // whether the records themselves were deleted
 	key       []byte
 	value     []byte
 	headers   []Header
@@ -254,7 +250,7 @@ type letter struct {
 	number uint64
 }
 
-// undecodable copies a record, because a letter outlives the fetched bytes.
+// undecodable copies a record, because a dead letter outlives the fetched bytes.
 func (d *Delivery) undecodable(first, last int64, r *wire.Record, reason error) letter {
 	l := letter{stream: d.Stream, partition: d.Partition, offset: first, last: last, mark: last, reason: reason}
 	if r == nil {
@@ -267,15 +263,15 @@ func (d *Delivery) undecodable(first, last int64, r *wire.Record, reason error) 
 	return l
 }
 
-// bind makes the letter count among the events of its partition. Called with
-// the partition's lock held.
+// bind counts the dead letter among the events of its partition. The caller holds the partition's
+// lock.
 func (l *letter) bind(p *inPartition, epoch uint64) {
 	l.part, l.epoch = p, epoch
 	l.number = p.mark.add(l.mark)
 	p.unwritten++
 }
 
-// delivered lets the partition's offset move past the letter.
+// delivered lets the partition's offset move past the dead letter.
 func (l *letter) delivered() {
 	p := l.part
 	p.mu.Lock()
@@ -290,33 +286,33 @@ func (l *letter) delivered() {
 	}
 }
 
-// DeadLetter is the data of tidemill.event.dead-lettered for what could not
-// even be read as an event.
+// DeadLetter is the data of tidemill.event.dead-lettered for records that could not be read as an
+// event.
 type DeadLetter struct {
 	Stream    string      `json:"stream"`
 	Partition int32       `json:"partition"`
 	Offset    int64       `json:"offset"`
-	Last      int64       `json:"lastOffset"` // the letter stands for offset to lastOffset
+	Last      int64       `json:"lastOffset"` // last offset that the dead letter covers
 	Group     string      `json:"group"`
 	Reason    string      `json:"reason"`
-	Record    *DeadRecord `json:"record,omitempty"` // absent where nothing is left of it
+	Record    *DeadRecord `json:"record,omitempty"` // absent if the record is lost
 }
 
-// DeadRecord is a record as it lay on the log; bytes are base64 in JSON.
+// DeadRecord is a record as on the log; its bytes are base64 in JSON.
 type DeadRecord struct {
 	Key     []byte   `json:"key"`
 	Value   []byte   `json:"value"`
 	Headers []Header `json:"headers,omitempty"`
 }
 
-// deadLetters writes letters. A partition's offset does not pass a letter
-// before it is written, so it tries until it succeeds or the consumer ends.
+// deadLetters writes dead letters. A partition's offset does not pass a dead letter before it is
+// written, so the writer retries until it succeeds or the consumer ends.
 type deadLetters struct {
 	c *Consumer
 	p *Producer
 }
 
-// A letter holds its record in base64, so it may be larger than any event.
+// A dead letter holds its record in base64, so it may be larger than any event.
 const maxLetter = 8 << 20
 
 func newDeadLetters(c *Consumer) (*deadLetters, error) {
@@ -337,13 +333,14 @@ func (d *deadLetters) send(l letter) {
 			d.c.counts.deadLetters.Add(1)
 			l.delivered()
 		case d.c.ctx.Err() != nil || errors.Is(err, ErrClosed):
-			// Its offset is not committed, so its successor writes it.
+			// The offset is not committed, so the next owner of the partition writes the dead
+			// letter.
 		case errors.Is(err, ErrTooLarge) && (l.key != nil || l.value != nil || l.headers != nil):
 			l.key, l.value, l.headers = nil, nil, nil
 			l.reason = fmt.Errorf("%w; the record itself is too large for the dead letters, read it where it lies", l.reason)
 			d.c.running.Go(func() { d.send(l) })
 		case errors.Is(err, ErrInDoubt):
-			d.c.running.Go(func() { d.send(l) }) // the id derives from the place, so twice is once
+			d.c.running.Go(func() { d.send(l) }) // the id derives from the offset, so a second copy is harmless
 		default:
 			d.c.fail(fmt.Errorf("stream %s, partition %d, offset %d cannot be passed without its dead letter: %w", l.stream, l.partition, l.offset, err))
 		}
@@ -374,8 +371,8 @@ func (d *deadLetters) event(l letter) (*View, error) {
 
 func (d *deadLetters) close(ctx context.Context) error { return d.p.Close(ctx) }
 
-// RecordOf is the record that an event is published as, so that a dead letter
-// can hold it whole. It points into the view.
+// RecordOf returns the record that an event is published as, for use in a dead letter. It points
+// into the view.
 func RecordOf(v *View) *DeadRecord {
 	var e encoder
 	r := &DeadRecord{}
@@ -383,7 +380,7 @@ func RecordOf(v *View) *DeadRecord {
 	return r
 }
 
-// View reads the event that the record carries. It points into the record.
+// View decodes the event in the record. The view points into the record.
 func (r *DeadRecord) View() (View, error) {
 	var v View
 	err := decodeRecord(&wire.Record{Key: r.Key, Value: r.Value, Headers: r.Headers}, &v)

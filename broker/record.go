@@ -11,26 +11,25 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// maxInterned bounds what an encoder remembers. Names of extensions come from
-// code and configuration, so few are ever seen; a publisher that invents them
-// pays an allocation each instead of filling memory.
+// maxInterned limits the names that an encoder remembers. Extension names come from code and
+// configuration, so there are few. A publisher that invents names pays one allocation each and does
+// not fill the memory.
 const maxInterned = 1024
 
 // encoder writes views as records in binary mode. It belongs to one producer
 // and is not safe for concurrent use.
 //
-// A header's key is ce_<name> and a view holds only the name, so an encoder
-// remembers the keys it has built. The alternative, a prefix beside the key in
-// [wire.Header], would need no memory, but makes each reader of a header join
-// two fields, and a forgotten prefix would be a silent loss of an attribute.
+// The key of a header is ce_<name>, but a view holds only the name, so an encoder remembers the
+// keys that it has built. The alternative, a field for the prefix in [wire.Header], needs no
+// memory. But then each reader of a header must join two fields, and a reader that forgets to loses
+// an attribute silently.
 type encoder struct {
 	keys   map[string]string // name → ce_<name>
-	recent []string          // key of the i-th extension of the last event: publishers repeat themselves
+	recent []string          // key of the i-th extension of the last event, because most events of a publisher have the same extensions
 }
 
-// encode appends the event's headers to dst, which may be reused from record to
-// record. Everything it returns points into v. It checks nothing: see
-// [View.Validate].
+// encode appends the event's headers to dst, which the caller may reuse for the next record. The
+// results point into v. encode does not check v: see [View.Validate].
 func (e *encoder) encode(v *View, dst []wire.Header) (key, value []byte, headers []wire.Header) {
 	dst = append(dst,
 		wire.Header{Key: "ce_specversion", Value: raw(specVersion)},
@@ -55,7 +54,7 @@ func appendOptional(dst []wire.Header, key, value string) []wire.Header {
 	return append(dst, wire.Header{Key: key, Value: raw(value)})
 }
 
-// key is ce_<name> for the i-th extension of an event.
+// key returns ce_<name> for the i-th extension of an event.
 func (e *encoder) key(i int, name string) string {
 	if i < len(e.recent) && e.recent[i][len(headerPrefix):] == name {
 		return e.recent[i]
@@ -71,7 +70,7 @@ func (e *encoder) remember(i int, name string) string {
 			e.keys = make(map[string]string)
 		}
 		if len(e.keys) < maxInterned {
-			e.keys[key[len(headerPrefix):]] = key // not name: it may point into fetched bytes
+			e.keys[key[len(headerPrefix):]] = key // not name, because it may point into fetched bytes
 		}
 	}
 	if i < len(e.recent) {
@@ -82,14 +81,12 @@ func (e *encoder) remember(i int, name string) string {
 	return key
 }
 
-// decodeRecord reads the event that a record carries into v, which it empties
-// first. Strings and data of v point into the record. A record in binary mode
-// allocates nothing once v's slices have grown.
+// decodeRecord reads the event of a record into v, and resets v first. Strings and data of v point
+// into the record. A record in binary mode causes no allocation once v's slices have grown.
 //
-// The checks are the structural ones that keep later code safe: required
-// attributes, UTF-8, names, limits, the outline of time. What a publisher must
-// keep beyond that is [View.Validate]'s; a reader that refused it would send
-// events to the dead letters which every other consumer can read.
+// It makes only the structural checks that keep later code safe: required attributes, UTF-8, names,
+// limits, the shape of time. [View.Validate] checks more, for publishers. If a reader checked as
+// much, it would send events to the dead letters that every other consumer can read.
 func decodeRecord(r *wire.Record, v *View) error {
 	v.reset()
 	if len(r.Headers) > maxHeaders {
@@ -102,7 +99,7 @@ func decodeRecord(r *wire.Record, v *View) error {
 	return v.decodeBinaryRecord(r, contentType, allPlain(r.Headers))
 }
 
-// contentTypeOf is the last content-type header: the mode is known only with it.
+// contentTypeOf returns the last content-type header, which determines the mode.
 func contentTypeOf(headers []wire.Header) string {
 	for i := len(headers) - 1; i >= 0; i-- {
 		if isContentType(headers[i].Key) {
@@ -112,8 +109,8 @@ func contentTypeOf(headers []wire.Header) string {
 	return ""
 }
 
-// decodeBinaryRecord is the hot loop: lower-case names and text. All else leaves
-// it for decodeOddHeader. plain is what allPlain found.
+// decodeBinaryRecord is the hot loop, for lower-case names and text. decodeOddHeader handles all
+// other headers. plain is the result of allPlain.
 func (v *View) decodeBinaryRecord(r *wire.Record, contentType string, plain bool) error {
 	version := ""
 	for i := range r.Headers {
@@ -155,8 +152,8 @@ func (v *View) decodedFault(version string) error {
 	return v.requiredFault()
 }
 
-// decodeOddHeader takes what the hot loop leaves: foreign headers, upper case,
-// faults. A null value is an unset attribute, as null is in the JSON format.
+// decodeOddHeader handles foreign headers, upper case and faults. A null value is an unset
+// attribute, like null in the JSON format.
 func (v *View) decodeOddHeader(h *wire.Header, version *string) error {
 	name, ok := attributeOf(h.Key)
 	switch {
@@ -174,15 +171,15 @@ func (v *View) decodeOddHeader(h *wire.Header, version *string) error {
 	return v.set(name, text(h.Value))
 }
 
-// carry keeps a header that is no attribute; content-type is one.
+// carry keeps a header that is not an attribute; content-type is an attribute.
 func (v *View) carry(h *wire.Header) {
 	if !isContentType(h.Key) {
 		v.Foreign = append(v.Foreign, *h)
 	}
 }
 
-// attributeOf is the attribute that a header carries. The binding is silent on
-// case, sdk-go ignores it, and so do we; only an upper-case name pays for it.
+// attributeOf returns the attribute that a header carries. The binding does not say whether case
+// matters; sdk-go ignores case, and so do we. Only an upper-case name costs an allocation.
 func attributeOf(key string) (name string, ok bool) {
 	if len(key) < len(headerPrefix) || key[0]|0x20 != 'c' || key[1]|0x20 != 'e' || key[2] != '_' {
 		return "", false
@@ -194,8 +191,8 @@ func attributeOf(key string) (name string, ok bool) {
 	return lower(name), true
 }
 
-// lower is ASCII's lower case and no more: Unicode's would make a 'k' of the
-// Kelvin sign, and so one attribute of two.
+// lower converts ASCII letters only. Unicode's lower case would turn the Kelvin sign into 'k', so
+// that two different names would become one attribute.
 func lower(name string) string {
 	for i := range len(name) {
 		if name[i] >= utf8.RuneSelf {
@@ -209,7 +206,7 @@ func isContentType(key string) bool {
 	return len(key) == len(headerContentType) && (key == headerContentType || strings.EqualFold(key, headerContentType))
 }
 
-// set puts a value that is known to be text where its name belongs.
+// set stores a value, which is known to be text, in the field or extension of its name.
 func (v *View) set(name, value string) error {
 	if field := v.core(name); field != nil {
 		*field = value
@@ -222,9 +219,8 @@ func (v *View) set(name, value string) error {
 	return nil
 }
 
-// allPlain reports whether all values are ASCII of bounded length, as nearly all
-// are. One look at all of them, eight bytes at a time, costs half of a call of
-// utf8.Valid for each.
+// allPlain reports whether all values are ASCII of limited length, as nearly all are. One pass over
+// all of them, eight bytes at a time, costs half of a call of utf8.Valid for each.
 func allPlain(headers []wire.Header) bool {
 	var bits uint64
 	for i := range headers {
@@ -249,10 +245,10 @@ func allPlain(headers []wire.Header) bool {
 	return bits&0x8080808080808080 == 0
 }
 
-// isText reports whether a value may be an attribute's: UTF-8 of bounded length.
+// isText reports whether a value may be an attribute: UTF-8 of limited length.
 func isText(b []byte) bool { return len(b) <= maxAttribute && utf8.Valid(b) }
 
-// textFault says why isText refused a value.
+// textFault returns the reason why isText refused a value.
 func textFault(b []byte) error {
 	if len(b) > maxAttribute {
 		return errLong
@@ -262,15 +258,15 @@ func textFault(b []byte) error {
 
 var errTime = errors.New("is no RFC 3339 time such as 2026-01-31T15:04:05Z")
 
-// looksLikeTime checks the outline of an RFC 3339 time, which is all that the
-// hot path can afford and enough to compare times as text.
+// looksLikeTime checks the shape of an RFC 3339 time. That is cheap enough for the hot path, and it
+// is enough for comparing times as text.
 func looksLikeTime(s string) bool {
 	return len(s) >= len("2006-01-02T15:04:05Z") &&
 		s[4] == '-' && s[7] == '-' && s[10]|0x20 == 't' && s[13] == ':' && s[16] == ':'
 }
 
-// decodeStructuredRecord reads the value as a JSON event. The binding allows
-// ce_ headers beside it; the value rules.
+// decodeStructuredRecord reads the value as a JSON event. The binding also allows ce_ headers; the
+// value takes precedence.
 func (v *View) decodeStructuredRecord(r *wire.Record, contentType string) error {
 	if err := formatFault(contentType); err != nil {
 		return err
@@ -287,8 +283,8 @@ func (v *View) decodeStructuredRecord(r *wire.Record, contentType string) error 
 	return nil
 }
 
-// formatFault refuses event formats other than JSON, and batches, which the
-// Kafka binding does not have.
+// formatFault refuses event formats other than JSON. It also refuses batches, which the Kafka
+// binding does not have.
 func formatFault(contentType string) error {
 	if hasPrefixFold(contentType, structuredBatch) {
 		return fmt.Errorf("content-type %s: a record carries one event, never a batch; publish each event as a record", clip(contentType))
@@ -300,7 +296,7 @@ func formatFault(contentType string) error {
 	return fmt.Errorf("content-type %s: of the structured formats only %s is read", clip(contentType), structuredJSON)
 }
 
-// mediaType is the type of a content type without its parameters, in lower case.
+// mediaType returns the type and the parameters of a content type. The type is in lower case.
 func mediaType(contentType string) (string, map[string]string) {
 	if contentType == "" || contentType == contentTypeJSON {
 		return contentTypeJSON, nil

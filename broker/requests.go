@@ -16,19 +16,16 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// anyNode sends a request over the control connection, to whichever server of
-// the cluster that is.
+// anyNode sends a request over the control connection, to any server of the cluster.
 const anyNode int32 = -1
 
-// exchange is one request of our own encoding and its answer, carried over a
-// connection of kafka-go's transport: the transport hands the connection to
-// RawExchange and neither side registers anything process-wide.
+// exchange is one request of our own encoding with its answer. kafka-go's transport gives its
+// connection to RawExchange, and nothing is registered process-wide.
 //
-// The race it guards against: the transport gives up waiting when the context
-// ends, while its connection goroutine may still be writing our request and
-// filling our answer. Whoever wins claim owns the buffers; a caller that lost
-// it waits for the goroutine to let go, which cutting the connection makes
-// prompt.
+// It guards against a race. The transport stops waiting when the context ends, while its connection
+// goroutine may still write our request or fill our answer. The side that wins claim owns the
+// buffers. A caller that loses claim waits until the goroutine is done with them; cutting the
+// connection makes that wait short.
 type exchange struct {
 	ctx    context.Context
 	node   int32
@@ -44,15 +41,15 @@ var (
 	_ protocol.RawExchanger  = (*exchange)(nil)
 )
 
-// ApiKey names the request to the transport.
+// ApiKey returns the kind of the request for the transport.
 func (x *exchange) ApiKey() protocol.ApiKey { return protocol.ApiKey(x.frame.Key) }
 
-// Broker routes the request; our own metadata has decided where to.
+// Broker returns the server that our own metadata has chosen.
 func (x *exchange) Broker(protocol.Cluster) (protocol.Broker, error) {
 	return protocol.Broker{ID: x.node}, nil
 }
 
-// Required makes the transport hand over the connection.
+// Required makes the transport call RawExchange with the connection.
 func (x *exchange) Required(map[protocol.ApiKey]int16) bool { return true }
 
 // RawExchange writes the request and reads the answer.
@@ -67,8 +64,8 @@ func (x *exchange) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
 	}
 	err := x.exchange(rw)
 	if !stop() && err == nil {
-		// The answer came, but the connection is being cut: it must not go
-		// back among the idle ones, where the cut would hit someone else.
+		// The answer came, but the connection is being cut. It must not be reused, because the cut
+		// would hit another request.
 		err = context.Cause(x.ctx)
 	}
 	if err != nil {
@@ -85,8 +82,8 @@ func (x *exchange) exchange(rw io.ReadWriter) (err error) {
 	return err
 }
 
-// call sends a frame to a node and returns the answer, which uses buf's memory
-// if that suffices. When call returns, nobody else touches frame or buf.
+// call sends a frame to a node and returns the answer, in buf's memory if that is large enough.
+// After call returns, no other goroutine touches frame or buf.
 func (b *Broker) call(ctx context.Context, node int32, frame *wire.Frame, buf []byte) ([]byte, error) {
 	x := &exchange{ctx: ctx, node: node, frame: frame, answer: buf, gone: make(chan struct{})}
 	err := b.roundTrip(ctx, x)
@@ -104,11 +101,11 @@ func (b *Broker) call(ctx context.Context, node int32, frame *wire.Frame, buf []
 	return nil, err
 }
 
-// errUnsent says that not a byte of a request has left.
+// errUnsent means that no byte of a request was sent.
 var errUnsent = errors.New("not sent")
 
-// roundTrip hands a request to the transport, unless the broker is closed: the
-// transport would open up again for it.
+// roundTrip passes a request to the transport, unless the broker is closed: the transport would
+// open new connections for it.
 func (b *Broker) roundTrip(ctx context.Context, request protocol.Message) error {
 	if b.life.Err() != nil {
 		return ErrClosed
@@ -117,16 +114,15 @@ func (b *Broker) roundTrip(ctx context.Context, request protocol.Message) error 
 	return err
 }
 
-// within bounds one request. A request that has no answer by then is in doubt,
-// and what follows from that is the caller's to know.
+// within limits the time of one request. A request without an answer by then is in doubt, and the
+// caller decides what follows from that.
 func (b *Broker) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, b.requestTimeout)
 }
 
-// routed carries one of kafka-go's own requests to a chosen server, past what
-// the transport would do with it: route it by a cache that may be seconds old,
-// and after a creation wait for topics to show in that cache, in which only one
-// topic ever shows.
+// routed sends one of kafka-go's own requests to a chosen server. The transport itself would route
+// it by a cache that may be seconds old. After a creation it would also wait for the topics to
+// appear in that cache, which only ever has one topic.
 type routed struct {
 	node    int32
 	client  string
@@ -140,22 +136,22 @@ var (
 	_ protocol.RawExchanger  = (*routed)(nil)
 )
 
-// ApiKey is the carried request's.
+// ApiKey returns the kind of the carried request.
 func (r *routed) ApiKey() protocol.ApiKey { return r.request.ApiKey() }
 
-// Broker routes to the server that was chosen.
+// Broker returns the chosen server.
 func (r *routed) Broker(protocol.Cluster) (protocol.Broker, error) {
 	return protocol.Broker{ID: r.node}, nil
 }
 
-// Required takes the version that the connection agreed on.
+// Required stores the version that the connection agreed on.
 func (r *routed) Required(versions map[protocol.ApiKey]int16) bool {
 	r.version = versions[r.ApiKey()]
 	return true
 }
 
-// RawExchange is the request and its answer on the wire. It returns itself,
-// because the transport acts on answers whose type it knows.
+// RawExchange writes the request and reads the answer. It returns r and not the answer, because the
+// transport acts on answers whose type it knows.
 func (r *routed) RawExchange(rw io.ReadWriter) (_ protocol.Message, err error) {
 	if err := protocol.WriteRequest(rw, r.version, 0, r.client, r.request); err != nil {
 		return nil, err
@@ -180,9 +176,9 @@ func ask[T protocol.Message](ctx context.Context, b *Broker, node int32, request
 	return answer, nil
 }
 
-// cluster knows which server leads which partition. kafka-go's transport keeps
-// such a cache too, but serves it stale for seconds after a leader has moved;
-// ours is asked anew as soon as an answer says that it is wrong.
+// cluster knows which server leads which partition. kafka-go's transport has such a cache too, but
+// it is stale for seconds after a leader has moved. Ours asks again as soon as an answer shows that
+// it is wrong.
 type cluster struct {
 	mu     sync.Mutex
 	topics map[string]*topicPlace
@@ -190,21 +186,20 @@ type cluster struct {
 }
 
 type topicPlace struct {
-	leaders []int32   // by partition; -1 while an election is on
-	asked   time.Time // before the question was sent, so that it is never younger than it looks
+	leaders []int32   // leader of each partition; -1 during an election
+	asked   time.Time // time before the request was sent, so that the entry is never older than it looks
 }
 
-// asking is one metadata request on its way; whoever wants the same topic
-// waits for it instead of asking again. Its fields are set before done is
-// closed.
+// asking is a metadata request without an answer yet. Other callers that want the same topic wait
+// for it instead of asking again. Its fields are set before done is closed.
 type asking struct {
 	done      chan struct{}
 	leaders   []int32
 	err       error
-	abandoned bool // whoever asked went away; that says nothing about the cluster
+	abandoned bool // whether the asking caller gave up, which means nothing about the cluster
 }
 
-// metadata asks the cluster now, around every cache. No topics asks for all.
+// metadata asks Kafka without any cache. No topics means all.
 func (b *Broker) metadata(ctx context.Context, topics ...string) (*wire.Metadata, error) {
 	asked := time.Now()
 	m, err := b.metadataFrom(ctx, anyNode, topics...)
@@ -216,7 +211,7 @@ func (b *Broker) metadata(ctx context.Context, topics ...string) (*wire.Metadata
 	return m, nil
 }
 
-// metadataFrom asks how one server sees the cluster.
+// metadataFrom asks one server for its view of the cluster.
 func (b *Broker) metadataFrom(ctx context.Context, node int32, topics ...string) (*wire.Metadata, error) {
 	ctx, cancel := b.within(ctx)
 	defer cancel()
@@ -233,8 +228,8 @@ func (b *Broker) metadataFrom(ctx context.Context, node int32, topics ...string)
 	return m, nil
 }
 
-// learn remembers where our streams live. A shared Kafka may have thousands of
-// other topics.
+// learn stores the leaders of our streams. It ignores other topics, of which a shared Kafka may
+// have thousands.
 func (b *Broker) learn(topics []wire.TopicMetadata, asked time.Time) {
 	c := &b.cluster
 	c.mu.Lock()
@@ -258,8 +253,8 @@ func leadersOf(t *wire.TopicMetadata) []int32 {
 	return leaders
 }
 
-// leaders returns the leader of each of a topic's partitions. What is older
-// than maxAge is asked anew.
+// leaders returns the leader of each partition of a topic. It asks again if the cached answer is
+// older than maxAge.
 func (b *Broker) leaders(ctx context.Context, topic string, maxAge time.Duration) ([]int32, error) {
 	for {
 		known, a, mine := b.cluster.look(topic, maxAge)
@@ -283,8 +278,8 @@ func (b *Broker) leaders(ctx context.Context, topic string, maxAge time.Duration
 	}
 }
 
-// look returns what is known, or the request that is on its way to find out;
-// mine if the caller is to make it.
+// look returns the cached leaders, or the request that is under way; mine means that the caller
+// must make it.
 func (c *cluster) look(topic string, maxAge time.Duration) (known []int32, a *asking, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,14 +29,13 @@ const (
 	mechanismScram512 = "SCRAM-SHA-512"
 )
 
-// Security is how the broker reaches Kafka: TLS with or without a client
-// certificate, and SASL PLAIN or SCRAM. It names files and holds no secret, so
-// printing it shows none. Every new connection reads the files again: a rotated
-// password or certificate needs no restart.
+// Security configures the connections to Kafka: TLS with or without a client certificate, and SASL
+// PLAIN or SCRAM. It names files and holds no secret, so printing it is safe. Every new connection
+// reads the files again, so a rotated password or certificate needs no restart.
 type Security struct {
-	TLS          bool   // speak TLS; implied by none of the fields below
-	CAFile       string // PEM with the CAs to trust; empty for the system's
-	CertFile     string // PEM with our certificate, where Kafka asks for one
+	TLS          bool   // speak TLS; none of the fields below implies it
+	CAFile       string // PEM with the CAs to trust; empty for the system's CAs
+	CertFile     string // PEM with our certificate, if Kafka asks for one
 	KeyFile      string // PEM with the certificate's key
 	ServerName   string // name in Kafka's certificate; empty for the host dialed
 	Mechanism    string // PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty for no SASL
@@ -44,7 +43,7 @@ type Security struct {
 	PasswordFile string
 }
 
-// check says which fields do not go together. It reads no file.
+// check returns an error if fields contradict each other. It reads no file.
 func (s Security) check() error {
 	if err := s.checkTLS(); err != nil {
 		return err
@@ -81,12 +80,12 @@ func (s Security) checkSASL() error {
 	return nil
 }
 
-// maxSecretFile bounds what is read as a secret, so that a path to something
-// else altogether is an error and not a full memory.
+// maxSecretFile limits the size of a secret, so that the path of a wrong file is an error and does
+// not fill the memory.
 const maxSecretFile = 64 << 10
 
-// readSecret reads a secret from its file, without the line end that editors
-// add. It is called at each use, and nothing keeps what it returns.
+// readSecret reads a secret from its file, without the line end that editors add. It is called at
+// each use, and its result is not stored.
 func readSecret(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -106,9 +105,8 @@ func readSecret(path string) ([]byte, error) {
 	return b, nil
 }
 
-// secretFileError names the file only where it can be a file: the commonest
-// mistake is to give the password itself in place of its file's path, and then
-// the path is the secret.
+// secretFileError names the file only if it looks like a path. The most common mistake is to give
+// the password in place of its file's path, and then the path is the secret.
 func secretFileError(path string, err error) error {
 	if cause := new(os.PathError); errors.As(err, &cause) {
 		err = cause.Err
@@ -127,9 +125,8 @@ func looksLikePath(path string) bool {
 	return err == nil && dir.IsDir()
 }
 
-// startTLS does the handshake here, rather than leave it to kafka-go, because
-// here the files are read anew for each connection, the context bounds it, and
-// what fails can be told with its next step.
+// startTLS does the handshake here and not in kafka-go. Here the files are read again for each
+// connection, the context limits the time, and the error can name the next step.
 func (s Security) startTLS(ctx context.Context, conn net.Conn, address string) (net.Conn, error) {
 	config, err := s.tlsConfig(address)
 	if err != nil {
@@ -179,7 +176,7 @@ func readCAs(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// tlsHint is the next step after a failed handshake, if one is known.
+// tlsHint returns the next step after a failed handshake, if one is known.
 func tlsHint(err error) string {
 	var (
 		unknown x509.UnknownAuthorityError
@@ -202,15 +199,14 @@ func tlsHint(err error) string {
 	return ""
 }
 
-// toldByPeer says whether an error is a TLS alert that the other side sent.
+// toldByPeer reports whether an error is a TLS alert from the other side.
 func toldByPeer(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "remote error"
 }
 
-// authenticate proves the user on a fresh connection. kafka-go would do it, but
-// without a deadline, and a broker that answers a wrong password by hanging up
-// would surface as "unexpected EOF".
+// authenticate authenticates the user on a new connection. kafka-go would do it without a deadline.
+// A broker that closes the connection after a wrong password would then appear as "unexpected EOF".
 func (s Security) authenticate(ctx context.Context, conn net.Conn, clientID, address string) error {
 	if err := s.refuseClearText(conn); err != nil {
 		return err
@@ -231,7 +227,7 @@ func (s Security) authenticate(ctx context.Context, conn net.Conn, clientID, add
 	return nil
 }
 
-// refuseClearText keeps a PLAIN password off a network where it could be read.
+// refuseClearText refuses to send a PLAIN password unencrypted over a network.
 func (s Security) refuseClearText(conn net.Conn) error {
 	if s.Mechanism != mechanismPlain || s.TLS {
 		return nil
@@ -258,7 +254,7 @@ func (s Security) mechanism() (sasl.Mechanism, error) {
 	}
 	m, err := scram.Mechanism(algorithm, s.User, string(password))
 	if err != nil {
-		// Not wrapped: what it says quotes the password.
+		// The error is not wrapped, because its text quotes the password.
 		return nil, fmt.Errorf("prepare user %q and the password in %s for %s: one holds a character that SASL forbids: remove control characters",
 			s.User, s.PasswordFile, s.Mechanism)
 	}
@@ -298,8 +294,8 @@ func saslExchange(ctx context.Context, pc *protocol.Conn, mechanism sasl.Mechani
 	return nil
 }
 
-// saslCause says what a failed exchange means. Some brokers answer a wrong
-// password, others hang up.
+// saslCause returns the meaning of a failed exchange. After a wrong password some brokers send an
+// error, others close the connection.
 func (s Security) saslCause(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:

@@ -13,9 +13,9 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// sender sends batches to one server, one request at a time: a partition's
-// batches then arrive in order, and what gathers while a request is on its way
-// becomes the next one, so batches grow with the load and not with a timer.
+// sender sends batches to one server, one request at a time. So the batches of a partition arrive
+// in order. The events that arrive while a request is under way form the next one, so batches grow
+// with the load and not with a timer.
 type sender struct {
 	p    *Producer
 	node int32
@@ -24,16 +24,16 @@ type sender struct {
 	mu    sync.Mutex
 	ready []*outPartition
 
-	taken []*outPartition // of the request in flight; nil where answered
-	next  int             // in taken, where the answer's next partition should be
+	taken []*outPartition // partitions of the request in flight; nil after their answer
+	next  int             // index in taken of the partition expected next in the answer
 	spare []*outPartition
 	frame wire.Frame
 	buf   []byte
 }
 
-// sender returns the sender to a server, started on first use. An event that
-// passed the closed door may still come to one that does not run: Close tells
-// what it was given, and nobody else touches that any more.
+// sender returns the sender to a server and starts it on first use. After Close has begun, an event
+// may still reach a sender that does not run. Close calls the callbacks of such events, and no
+// other goroutine touches them.
 func (p *Producer) sender(node int32) *sender {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,8 +84,8 @@ func (s *sender) run() {
 	}
 }
 
-// gather moves what is due from ready to taken, up to a request's size, and
-// returns how long until more is due.
+// gather moves due partitions from ready to taken, up to the size of a request. It returns the time
+// until more are due.
 func (s *sender) gather() time.Duration {
 	s.mu.Lock()
 	s.ready, s.spare = s.spare[:0], s.ready
@@ -121,7 +121,7 @@ func (s *sender) gather() time.Duration {
 	return wait
 }
 
-// byTopic puts partitions of one topic together: a request names a topic once.
+// byTopic sorts partitions of one topic together, because a request names each topic once.
 func byTopic(parts []*outPartition) {
 	cmp := func(a, b *outPartition) int { return strings.Compare(a.topic.name, b.topic.name) }
 	if !slices.IsSortedFunc(parts, cmp) {
@@ -129,7 +129,7 @@ func byTopic(parts []*outPartition) {
 	}
 }
 
-// take makes a partition part of the next request. Called with its lock held.
+// take adds a partition to the next request. The caller holds its lock.
 func (s *sender) take(o *outPartition) int {
 	o.place = inFlight
 	s.taken = append(s.taken, o)
@@ -138,8 +138,8 @@ func (s *sender) take(o *outPartition) int {
 	return head.Size()
 }
 
-// send sends the heads of the taken partitions and deals with the answers. It
-// owns the partitions meanwhile; others only append behind the heads.
+// send sends the heads of the taken partitions and handles the answers. It owns the partitions
+// meanwhile; other goroutines only append after the heads.
 func (s *sender) send() {
 	ctx, cancel := s.p.b.within(s.p.ctx)
 	defer cancel()
@@ -156,14 +156,14 @@ func (s *sender) send() {
 		err = wire.ReadProduced(answer, s.answered)
 	}
 	if err == nil {
-		// A partition that the answer does not name has no answer.
+		// A partition that is missing from the answer has no answer.
 		err = kafka.NetworkException
 	}
 	s.failed(err, !errors.Is(err, errUnsent))
 }
 
-// failed deals with the taken partitions that got no answer. In doubt are
-// those whose batch may have arrived.
+// failed handles the taken partitions without an answer. doubt means that their batches may have
+// arrived.
 func (s *sender) failed(err error, doubt bool) {
 	for _, o := range s.taken {
 		if o != nil {
@@ -175,9 +175,8 @@ func (s *sender) failed(err error, doubt bool) {
 	s.taken = s.taken[:0]
 }
 
-// stamp seals the heads and gives them their place in the sequence. A head
-// that was sent before is stamped as it was, which is what makes sending it
-// again safe.
+// stamp seals the heads and gives them their sequence numbers. A head that was sent before gets the
+// same number again, so sending it again is safe.
 func (s *sender) stamp(ctx context.Context) error {
 	for _, o := range s.taken {
 		o.mu.Lock()
@@ -227,7 +226,7 @@ func (s *sender) encode() {
 	s.frame.End()
 }
 
-// sameTopic counts how many partitions from i on are of one topic.
+// sameTopic returns the number of consecutive partitions of one topic, from index i on.
 func (s *sender) sameTopic(i int) int {
 	n := 1
 	for i+n < len(s.taken) && s.taken[i+n].topic == s.taken[i].topic {
@@ -248,8 +247,8 @@ func (s *sender) answered(a wire.Produced) {
 	}
 }
 
-// resolver holds partitions that could not be sent to where they were thought
-// to live, waits their backoff, finds their leader and lists them again.
+// resolver holds partitions that could not be sent to their supposed leader. It waits for their
+// backoff, finds their leader and lists them again.
 type resolver struct {
 	mu   sync.Mutex
 	list []lost
@@ -258,7 +257,7 @@ type resolver struct {
 
 type lost struct {
 	o    *outPartition
-	at   time.Time // when to try again
+	at   time.Time // time of the next try
 	last error
 }
 
@@ -313,13 +312,12 @@ func (r *resolver) due(now time.Time) (due []lost, wait time.Duration) {
 	return due, wait
 }
 
-// fresh is how old a leader may be that is asked for after a failure. The
-// backoff is longer on average, so what is served was asked after it.
+// fresh is the age up to which cached leaders may be used after a failure. The backoff is longer on
+// average, so the leaders were asked for after it.
 const fresh = 10 * time.Millisecond
 
-// resolveAll asks once for each topic. A cluster that does not even refuse
-// costs the whole wait each time, and a topic may have a thousand partitions
-// whose events are to be given up in time.
+// resolveAll asks once for each topic. If the cluster does not even refuse, each request lasts the
+// whole timeout; and a topic may have a thousand partitions whose events must be given up in time.
 func (r *resolver) resolveAll(p *Producer, due []lost) {
 	failed := map[*outTopic]error{}
 	for _, l := range due {
@@ -328,7 +326,7 @@ func (r *resolver) resolveAll(p *Producer, due []lost) {
 }
 
 func (r *resolver) resolve(p *Producer, l lost, failed map[*outTopic]error) {
-	if p.tx != nil && p.tx.faulty() != nil { // it aborts: nothing of it is sent any more
+	if p.tx != nil && p.tx.faulty() != nil { // it aborts, so none of its events are sent
 		l.o.fail(p, p.tx.faulty())
 		p.relist(l.o)
 		return
@@ -349,7 +347,7 @@ func (r *resolver) resolve(p *Producer, l lost, failed map[*outTopic]error) {
 		failed[l.o.topic] = err
 	}
 	if p.ctx.Err() != nil {
-		return // closing: Close tells the events
+		return // Close calls the callbacks
 	}
 	if err != nil || int(l.o.index) >= len(leaders) || leaders[l.o.index] < 0 {
 		if err == nil {

@@ -11,28 +11,28 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// verdict is what an answer to a batch means for it.
+// verdict is the meaning of an answer for its batch.
 type verdict int8
 
 const (
 	stored    verdict = iota
 	tryAgain          // as it is, under the same sequence number
-	mayStand          // likewise; it may be on the log already
-	relabel           // it is not on the log, and its sequence number is no good
-	takeApart         // one of its events is at fault; find it
-	refused           // trying again would not help
+	mayStand          // as tryAgain, but the batch may be on the log already
+	relabel           // the batch is not on the log, and its sequence number cannot be used
+	takeApart         // one of its events is the cause and must be found
+	refused           // another try would not help
 )
 
-// judge is the one place that knows what Kafka's codes mean for a batch.
+// judge maps Kafka's codes to verdicts. No other code knows what they mean for a batch.
 func judge(code kafka.Error, events int) verdict {
 	switch code {
 	case 0, kafka.DuplicateSequenceNumber:
 		return stored
 	case kafka.OutOfOrderSequenceNumber, kafka.UnknownProducerId,
 		kafka.InvalidProducerEpoch, kafka.InvalidProducerIDMapping:
-		// The broker has forgotten the producer or was forced to forget
-		// records. Had it stored this batch it would have said so: only one
-		// batch of a partition is ever on its way.
+		// The broker has forgotten the producer or had to drop records. If it had stored this
+		// batch, it would have answered so, because only one batch of a partition is ever in
+		// flight.
 		return relabel
 	case kafka.MessageSizeTooLarge, kafka.InvalidTimestamp, kafka.InvalidRecord, kafka.RecordListTooLarge:
 		if events > 1 {
@@ -45,16 +45,14 @@ func judge(code kafka.Error, events int) verdict {
 	case provesAbsence(code):
 		return tryAgain
 	}
-	// A leader that has appended the batch and then lost its office, its disk
-	// or the topic while its replicas caught up says so with the same codes as
-	// one that never had it.
+	// A leader may append the batch and then lose its leadership, its disk or the topic while the
+	// replicas catch up. It then answers with the same codes as a leader that never had the batch.
 	return mayStand
 }
 
-// provesAbsence tells whether a refusal says that the batch is not on the log.
-// After any other, UNKNOWN_SERVER_ERROR and NOT_LEADER_OR_FOLLOWER above all, it
-// may be, and the next batch under its sequence number would be taken for it and
-// dropped.
+// provesAbsence reports whether a refusal means that the batch is not on the log. After any other
+// refusal, above all UNKNOWN_SERVER_ERROR and NOT_LEADER_OR_FOLLOWER, it may be. Then Kafka would
+// take the next batch under its sequence number for a repetition and drop it.
 func provesAbsence(code kafka.Error) bool {
 	switch code {
 	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge, kafka.InvalidRecord, kafka.InvalidTimestamp,
@@ -67,14 +65,14 @@ func provesAbsence(code kafka.Error) bool {
 	return false
 }
 
-// settle deals with the answer to a partition's head.
+// settle handles the answer to a partition's head.
 func (p *Producer) settle(o *outPartition, a wire.Produced) {
 	code := kafka.Error(a.Error)
 	var head *batch
 	o.queue0(func(b *batch) { head = b })
 	v := judge(code, head.Len())
 	if p.tx != nil && (v == relabel || code == kafka.ProducerFenced) {
-		// In a transaction a new label would tear it; the transaction aborts.
+		// A new producer id would tear the transaction apart, so it aborts.
 		p.tx.poison(code)
 		v = refused
 	}
@@ -123,11 +121,11 @@ func (p *Producer) relabel(o *outPartition, head *batch, code kafka.Error) {
 	p.again(o, code)
 }
 
-// again hands a partition to the resolver, which tries it again when its
-// leader is known and the backoff is over.
+// again gives a partition to the resolver, which tries again when the leader is known and the
+// backoff is over.
 func (p *Producer) again(o *outPartition, err error) {
 	if p.ctx.Err() != nil {
-		return // closing: Close tells the events
+		return // Close calls the callbacks
 	}
 	if p.tx != nil && p.tx.faulty() != nil || !passing(err) && !relabelled(err) {
 		o.fail(p, err)
@@ -143,7 +141,7 @@ func relabelled(err error) bool {
 	return errors.As(err, &code) && judge(code, 1) == relabel
 }
 
-// relist puts a partition where it belongs after its head has gone.
+// relist moves a partition to its sender, or to idle, after its head was removed.
 func (p *Producer) relist(o *outPartition) {
 	o.mu.Lock()
 	more, leader := len(o.queue) > 0, o.leader
@@ -157,8 +155,8 @@ func (p *Producer) relist(o *outPartition) {
 	}
 }
 
-// takeApart replaces a refused batch by one batch for each of its events, so
-// that the event at fault fails alone.
+// takeApart replaces a refused batch by one batch for each of its events, so that only the event
+// that causes the refusal fails.
 func (p *Producer) takeApart(o *outPartition, head *batch, code kafka.Error) {
 	parts, err := p.split(head)
 	if err != nil {
@@ -167,7 +165,7 @@ func (p *Producer) takeApart(o *outPartition, head *batch, code kafka.Error) {
 		return
 	}
 	o.mu.Lock()
-	parts[len(parts)-1].gone = head.gone // the last to be told
+	parts[len(parts)-1].gone = head.gone // the last batch whose callbacks are called
 	o.queue = append(parts, o.queue[1:]...)
 	o.mu.Unlock()
 	p.batches.Put(head)
@@ -201,7 +199,7 @@ func (p *Producer) split(head *batch) ([]*batch, error) {
 	return parts, records.Err()
 }
 
-// refusal turns a code into an error that says what to do next.
+// refusal turns a code into an error that names the next step.
 func refusal(code kafka.Error, message string) error {
 	if message != "" {
 		message = " (" + message + ")"
@@ -211,23 +209,23 @@ func refusal(code kafka.Error, message string) error {
 		return fmt.Errorf("%w for what the stream allows%s; make it smaller or raise the topic's max.message.bytes", ErrTooLarge, message)
 	case kafka.TopicAuthorizationFailed, kafka.ClusterAuthorizationFailed, kafka.TransactionalIDAuthorizationFailed:
 		return fmt.Errorf("this user may not write to the topic%s; grant it write: %w", message, code)
-	case kafka.Unknown: // UNKNOWN_SERVER_ERROR: all the server says is that it failed
+	case kafka.Unknown: // UNKNOWN_SERVER_ERROR, which carries no reason
 		return fmt.Errorf("the write failed in Kafka%s, whose log says why (a full disk?): %w", message, code)
 	}
 	return fmt.Errorf("refused by Kafka%s: %w", message, code)
 }
 
-// budget bounds the bytes of events without an answer and counts those events,
-// both under one lock, because every event takes and gives both. Whoever finds
-// it spent waits until an acknowledgement gives some back: that is the
-// back-pressure. Close waits until no event is counted.
+// budget limits the bytes of events without an answer, and counts these events. Both are under one
+// lock, because every event takes and gives both. While the budget is spent, senders wait until
+// acknowledgements return some of it: that is the back-pressure. Close waits until no event is
+// counted.
 type budget struct {
 	mu      sync.Mutex
 	left    int64
 	events  int
 	closed  bool
 	waiting []waiter
-	idle    chan struct{} // closed when events falls to zero; nil while nobody waits for that
+	idle    chan struct{} // closed when events becomes zero; nil if Close does not wait
 }
 
 type waiter struct {
@@ -235,8 +233,8 @@ type waiter struct {
 	ready chan struct{}
 }
 
-// take takes n bytes for one event. An event larger than the whole budget
-// passes when nothing else is buffered, so that it is slow rather than stuck.
+// take takes n bytes for one event. An event larger than the whole budget passes as soon as budget
+// is left, so that it is slow and does not wait for ever.
 func (b *budget) take(ctx, closed context.Context, n int64) error {
 	b.mu.Lock()
 	if b.closed {
@@ -263,14 +261,13 @@ func (b *budget) take(ctx, closed context.Context, n int64) error {
 		err = context.Cause(closed)
 	}
 	if !b.forget(w) {
-		b.give(n, 1) // it became ready in the same moment
+		b.give(n, 1) // it became ready at the same moment
 	}
 	return err
 }
 
-// give returns the bytes of events that have their answer, and lets in who
-// waits, in order. Those are counted before anyone can find the budget idle, so
-// Close does not overlook them.
+// give returns the bytes of answered events and admits waiting events in order. It counts them
+// before it checks for idle, so that Close does not miss them.
 func (b *budget) give(n int64, events int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -301,14 +298,14 @@ func (b *budget) forget(w waiter) bool {
 	return false
 }
 
-// close lets nobody take any more. Who waits already still gets in.
+// close refuses new events. Events that wait already are still admitted.
 func (b *budget) close() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
 }
 
-// none tells whether every event has its answer.
+// none reports whether every event has its answer.
 func (b *budget) none() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
