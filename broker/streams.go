@@ -19,27 +19,27 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// StreamSpec is a stream as the config wants it.
+// StreamSpec is a stream as the config specifies it.
 type StreamSpec struct {
 	Name            string
 	Partitions      int
 	Retention       time.Duration // 0 keeps events for ever
-	KeyOrdered      bool          // some reader needs each key's order
-	Builtin         bool          // of Tidemill itself rather than of the user's file
-	MaxMessageBytes int           // 0 leaves it to Kafka
-	// Beside is the stream whose events wait here, each in the partition that it
-	// came from; empty is the one that the name tells, if any.
+	KeyOrdered      bool          // whether a reader needs the order of each key's events
+	Builtin         bool          // whether it belongs to Tidemill and not to the user's file
+	MaxMessageBytes int           // 0 leaves the limit to Kafka
+	// Beside is the stream whose events wait in this one, each in the partition that it came from.
+	// If it is empty, the name decides: <stream>.parked belongs to <stream>.
 	Beside string
 }
 
-// EnsureOptions say how far EnsureStreams may go.
+// EnsureOptions limit the changes that EnsureStreams may make.
 type EnsureOptions struct {
-	Reorder     bool // grow partitions even where keys then change partition
-	DryRun      bool // report what would change, and change nothing
-	Replication int  // 0: three where there are three brokers, else one
+	Reorder     bool // add partitions even if keys then move to another partition
+	DryRun      bool // report the changes and make none
+	Replication int  // 0 means three if there are three brokers, else one
 }
 
-// EnsureReport is what EnsureStreams did, and what it left alone.
+// EnsureReport lists the changes that EnsureStreams made, and the differences that it left.
 type EnsureReport struct {
 	Changes  []Change
 	Drift    []Drift
@@ -47,22 +47,21 @@ type EnsureReport struct {
 	Warnings []string
 }
 
-// Change is one thing that EnsureStreams did, or would do.
+// Change is one change that EnsureStreams made, or would make in a dry run.
 type Change struct {
 	Stream, What, From, To string
 }
 
-// Drift is one difference that EnsureStreams does not close.
+// Drift is one difference that EnsureStreams leaves.
 type Drift struct {
 	Stream, What, Want, Have string
 	Why, Next                string
 }
 
-// EnsureStreams creates the streams that are missing and alters those that
-// differ. It never shrinks and never deletes. It looks, decides, acts and looks
-// again until nothing is left to do, so that several processes may run it at
-// once: whoever creates a stream first, all end with the same one. Every
-// partition then has a leader.
+// EnsureStreams creates missing streams and alters those that differ. It never shrinks or deletes
+// one. It repeats the steps look, plan and apply until nothing is left to do. So several processes
+// may run it at once: whichever creates a stream first, all end with the same one. On success every
+// partition has a leader.
 func (b *Broker) EnsureStreams(ctx context.Context, specs []StreamSpec, o EnsureOptions) (EnsureReport, error) {
 	if err := checkSpecs(specs); err != nil {
 		return EnsureReport{}, err
@@ -102,23 +101,23 @@ func (b *Broker) EnsureStreams(ctx context.Context, specs []StreamSpec, o Ensure
 }
 
 const (
-	// ensurePatience is how long EnsureStreams waits for what may pass.
+	// ensurePatience is the time for which EnsureStreams retries passing errors.
 	ensurePatience = 90 * time.Second
-	// ensureRounds is how often a change is made that does not stay, and
-	// ensureSettles how long at least: a broker that has much to do tells of what
-	// it was just told many seconds later, and until then as it was before.
+	// ensureRounds and ensureSettles are how many rounds, and for how long at least, EnsureStreams
+	// repeats a change that does not show in Kafka's answers. A busy broker may return the old
+	// state for many seconds.
 	ensureRounds  = 12
 	ensureSettles = 45 * time.Second
 )
 
-// steadiness is since when, and for how many rounds, the same was left to do.
+// steadiness is since when, and for how many rounds, the same changes were left to do.
 type steadiness struct {
 	left   string
 	since  time.Time
 	rounds int
 }
 
-// still reports whether that has gone on for too long to pass.
+// still reports whether these changes were left for too long.
 func (s *steadiness) still(todo actions) bool {
 	if left := fmt.Sprint(todo.changes()); left != s.left {
 		*s = steadiness{left: left, since: time.Now()}
@@ -127,7 +126,7 @@ func (s *steadiness) still(todo actions) bool {
 	return s.rounds >= ensureRounds && time.Since(s.since) > ensureSettles
 }
 
-// unsettled says what kept the streams from being as they should.
+// unsettled returns the error that names the changes that were left.
 func unsettled(todo actions, err error) error {
 	if err != nil {
 		return fmt.Errorf("ensure streams: %w: is Kafka restarting? Run again", err)
@@ -156,8 +155,8 @@ func checkSpecs(specs []StreamSpec) error {
 	return nil
 }
 
-// remember adds the changes of one round to those before. A change that needed
-// two rounds to show is one change.
+// remember adds the changes of one round to those of earlier rounds. The same change in two rounds
+// counts once.
 func remember(before, now []Change) []Change {
 	for _, c := range now {
 		same := func(o Change) bool { return o.Stream == c.Stream && o.What == c.What }
@@ -168,13 +167,13 @@ func remember(before, now []Change) []Change {
 	return before
 }
 
-// adminTimeoutMs is how long Kafka may take over a creation before it answers
-// that it goes on in the background. It is less than we wait for an answer.
+// adminTimeoutMs is the time that Kafka has for a creation before it answers that the creation goes
+// on in the background. It is less than our timeout for the answer.
 const adminTimeoutMs = 5_000
 
-// applyPlan does what plan decided, and decides nothing. A step that another
-// process took first is no error. Every step is tried, whatever became of the
-// one before, and what is for good outweighs what may pass.
+// applyPlan makes the planned changes and decides nothing. A step that another process took first
+// is not an error. Every step is tried, even if the one before has failed. A permanent error is
+// returned before a passing one.
 func (b *Broker) applyPlan(ctx context.Context, node int32, a actions) error {
 	var gravest error
 	for _, err := range []error{
@@ -253,7 +252,7 @@ func (b *Broker) growStreams(ctx context.Context, node int32, all []grownStream)
 	var failed []error
 	for _, r := range res.Results {
 		err := codeError(r.ErrorCode, r.ErrorMessage)
-		// Too few partitions asked for: another process has grown it first.
+		// A count that is too small means that another process has added the partitions first.
 		if err != nil && !isCode(err, kafka.InvalidPartitionNumber) {
 			failed = append(failed, fmt.Errorf("add partitions to topic %s: %w%s", r.Name, err, aclHint(err)))
 		}
@@ -261,7 +260,7 @@ func (b *Broker) growStreams(ctx context.Context, node int32, all []grownStream)
 	return worst(failed)
 }
 
-// worst joins the errors that are for good; without one, those that may pass.
+// worst joins the permanent errors or, if there are none, the passing ones.
 func worst(failed []error) error {
 	if lasting := slices.DeleteFunc(slices.Clone(failed), passing); len(lasting) > 0 {
 		return errors.Join(lasting...)
@@ -269,9 +268,9 @@ func worst(failed []error) error {
 	return errors.Join(failed...)
 }
 
-// awaitLeaders waits until every server knows a leader for every partition of
-// the streams: until then a publisher, whichever server it asks, would only see
-// errors. A server that cannot be reached misleads nobody and is not asked.
+// awaitLeaders waits until every server knows a leader for every partition of the streams. Until
+// then a publisher may get errors from some servers. A server that cannot be reached is skipped,
+// because publishers cannot reach it either.
 func (b *Broker) awaitLeaders(ctx context.Context, servers []wire.BrokerNode, specs []StreamSpec) error {
 	if len(specs) == 0 {
 		return nil
@@ -291,7 +290,7 @@ func (b *Broker) awaitLeaders(ctx context.Context, servers []wire.BrokerNode, sp
 			switch md, err := b.metadataFrom(ctx, s.ID, topics...); {
 			case err == nil:
 				waiting = append(waiting, leaderless(md)...)
-			case isCode(err, kafka.BrokerNotAvailable): // kafka-go has not heard of it yet
+			case isCode(err, kafka.BrokerNotAvailable): // kafka-go does not know the server yet
 				return nil, err
 			}
 		}
@@ -307,7 +306,7 @@ func (b *Broker) awaitLeaders(ctx context.Context, servers []wire.BrokerNode, sp
 	return nil
 }
 
-// leaderless are the topics that are not, or not wholly, ready.
+// leaderless returns the topics that have a partition without a leader, or an error.
 func leaderless(md *wire.Metadata) []string {
 	var all []string
 	for _, t := range md.Topics {
@@ -323,17 +322,16 @@ func leaderless(md *wire.Metadata) []string {
 
 func isCode(err error, code kafka.Error) bool { return errors.Is(err, code) }
 
-// parkedRoom is what parking may add to an event: attributes of ours, and the
+// parkedRoom is the number of bytes that parking may add to an event: our attributes, and the
 // beginning of the last answer.
 const parkedRoom = 64 << 10
 
-// companion is the spec of a .parked stream as its source makes it, for the
-// source may not be as the config wants it. What waits is written to the
-// partition that it came from, so there are never fewer of them; and it is a
-// little larger than it was, so that must fit. Either may be more than is
-// needed: nothing shrinks.
+// companion adapts the spec of a .parked stream to its source in Kafka, which may differ from the
+// config. A parked event is written to the same partition number as in the source, so the companion
+// needs at least as many partitions. It is a little larger than the event, so the companion's size
+// limit must be larger too. Both values may exceed what is needed, because nothing shrinks.
 //
-// A source that this round creates or grows is found so in the next.
+// If this round creates or grows the source, the next round sees the result.
 func companion(s StreamSpec, found foundStreams) StreamSpec {
 	of, parked := s.Beside, true
 	if of == "" {
@@ -344,7 +342,7 @@ func companion(s StreamSpec, found foundStreams) StreamSpec {
 		return s
 	}
 	have := found.streams[s.Name]
-	s.KeyOrdered = false // no key chooses a partition there
+	s.KeyOrdered = false // keys do not choose the partition there
 	s.Partitions = max(source.partitions, have.partitions)
 	s.MaxMessageBytes = max(s.MaxMessageBytes, messageSize(source)+parkedRoom)
 	if have.settings[settingMessageSize].own {
@@ -353,12 +351,11 @@ func companion(s StreamSpec, found foundStreams) StreamSpec {
 	return s
 }
 
-// messageSize is the largest batch that a stream takes; less than there is if
-// Kafka does not say.
+// messageSize returns the largest batch that a stream takes, or 0 if Kafka does not say.
 func messageSize(s foundStream) int {
 	n, err := strconv.Atoi(s.settings[settingMessageSize].value)
 	if err != nil || n < 0 {
 		return 0
 	}
-	return min(n, math.MaxInt32-parkedRoom) // the setting is a number of 32 bits
+	return min(n, math.MaxInt32-parkedRoom) // Kafka's setting is a 32-bit number
 }

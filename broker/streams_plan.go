@@ -15,11 +15,11 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// foundStreams is what Kafka has.
+// foundStreams is the state of this install's streams in Kafka.
 type foundStreams struct {
 	brokers int
 	servers []wire.BrokerNode
-	steward int32 // whom to ask for changes
+	steward int32 // server to ask for changes
 	streams map[string]foundStream
 }
 
@@ -29,17 +29,17 @@ type foundStream struct {
 	settings    map[string]setting
 }
 
-// setting is a topic's config as it works; own if the topic itself has it, and
-// it is not inherited from a broker's default that may change.
+// setting is a topic's effective config value. own means that the topic itself sets it; otherwise
+// it comes from a broker default, which may change.
 type setting struct {
 	value string
 	own   bool
 }
 
-// wanted is a topic's config as it should be.
+// wanted is a config value that a topic should have.
 type wanted struct{ key, value string }
 
-// actions are the steps from what is found to what is specified.
+// actions are the steps from the found state to the specified one.
 type actions struct {
 	create []newStream
 	alter  []alteredStream
@@ -56,7 +56,7 @@ type newStream struct {
 type alteredStream struct {
 	name     string
 	settings []wanted
-	from     []string // the former values, by settings' order
+	from     []string // former values, in the order of settings
 }
 
 type grownStream struct {
@@ -83,7 +83,7 @@ func (a actions) changes() []Change {
 	return all
 }
 
-// plan decides, and does nothing. Its report has everything but the changes.
+// plan decides on the changes and makes none. Its report has everything but the changes.
 func plan(specs []StreamSpec, found foundStreams, o EnsureOptions) (actions, EnsureReport, error) {
 	replication, warnings, err := chooseReplication(found.brokers, o.Replication)
 	if err != nil {
@@ -94,7 +94,7 @@ func plan(specs []StreamSpec, found foundStreams, o EnsureOptions) (actions, Ens
 	for _, s := range specs {
 		s = companion(s, found)
 		delete(unknown, s.Name)
-		delete(unknown, tidemill.Parked(s.Name)) // what waited there waits, though no trigger reads the stream now
+		delete(unknown, tidemill.Parked(s.Name)) // its parked events stay, even if no trigger reads the stream now
 		have, ok := found.streams[s.Name]
 		if !ok {
 			todo.create = append(todo.create, newStream{s.Name, s.Partitions, replication, settingsOf(s, replication)})
@@ -112,8 +112,8 @@ func plan(specs []StreamSpec, found foundStreams, o EnsureOptions) (actions, Ens
 	return todo, report, nil
 }
 
-// chooseReplication is three where three brokers can hold it: two copies then
-// survive any one broker, and acknowledged means on two disks at least.
+// chooseReplication returns three if there are three brokers. Then two copies survive the loss of
+// any broker, and an acknowledged event is on at least two disks.
 func chooseReplication(brokers, asked int) (int, []string, error) {
 	n := asked
 	if n == 0 {
@@ -137,10 +137,10 @@ const (
 	settingMessageSize = "max.message.bytes"
 )
 
-// settingsOf are the configs that a stream's promises rest on. They are set on
-// the topic even where a broker's default agrees, because the default may
-// change: compact would drop events of one key, retention.bytes would drop what
-// never expires, an unclean election would drop what was acknowledged.
+// settingsOf returns the configs that the promises of a stream need. They are set on the topic even
+// if a broker default agrees, because the default may change. Compaction would drop events of one
+// key, retention.bytes would drop events that never expire, and an unclean election would drop
+// acknowledged events.
 func settingsOf(s StreamSpec, replication int) []wanted {
 	all := []wanted{
 		{"cleanup.policy", "delete"},
@@ -162,7 +162,7 @@ func retentionValue(d time.Duration) string {
 	return strconv.FormatInt(d.Milliseconds(), 10)
 }
 
-// minInsync of two needs three replicas: with two, one lost broker would stop
+// minInsync returns two only for three replicas. With two replicas, one lost broker would stop
 // every publisher.
 func minInsync(replication int) int {
 	if replication >= 3 {
@@ -184,15 +184,15 @@ func alterations(s StreamSpec, have foundStream) alteredStream {
 	return a
 }
 
-// stricter says whether somebody asks for more replicas in sync than we do, and
-// the topic can give them: that is theirs to decide.
+// stricter reports whether the topic asks for more in-sync replicas than we do and has that many.
+// Then we leave that choice alone.
 func stricter(is setting, want string, replication int) bool {
 	has, err := strconv.Atoi(is.value)
 	least, _ := strconv.Atoi(want)
 	return err == nil && is.own && has > least && has <= replication
 }
 
-// drift is what plan leaves as it is.
+// drift returns the differences that plan leaves.
 func drift(s StreamSpec, have foundStream, replication int, o EnsureOptions) []Drift {
 	var all []Drift
 	partitions := Drift{Stream: s.Name, What: "partitions", Want: strconv.Itoa(s.Partitions), Have: strconv.Itoa(have.partitions)}
@@ -221,13 +221,13 @@ func accept(s StreamSpec, partitions int) string {
 	return fmt.Sprintf("set partitions: %d for this stream in the config", partitions)
 }
 
-// resourceTopic is a topic among the resources of the config requests.
+// resourceTopic is the resource type of a topic in config requests.
 const resourceTopic = 2
 
-// sourceTopic marks a config that the topic itself has.
+// sourceTopic marks a config value that the topic itself sets.
 const sourceTopic = 1
 
-// findStreams reads what Kafka has of this install's streams.
+// findStreams reads the state of this install's streams from Kafka.
 func (b *Broker) findStreams(ctx context.Context) (foundStreams, error) {
 	md, err := b.metadata(ctx)
 	if err != nil {
@@ -253,8 +253,8 @@ func (b *Broker) findStreams(ctx context.Context) (foundStreams, error) {
 	return found, nil
 }
 
-// steward is the server to ask for changes and to look at them again: the
-// controller if it is named, which with ZooKeeper alone can make them.
+// steward returns the server to ask for changes and for their result. It is the controller if Kafka
+// names it; with ZooKeeper, only the controller can make changes.
 func steward(md *wire.Metadata) int32 {
 	for _, broker := range md.Brokers {
 		if broker.ID == md.Controller {
@@ -264,7 +264,7 @@ func steward(md *wire.Metadata) int32 {
 	return anyNode
 }
 
-// ours are the topics with this install's prefix.
+// ours returns the topics with this install's prefix.
 func (b *Broker) ours(md *wire.Metadata) ([]wire.TopicMetadata, error) {
 	var all []wire.TopicMetadata
 	for _, t := range md.Topics {
@@ -279,7 +279,7 @@ func (b *Broker) ours(md *wire.Metadata) ([]wire.TopicMetadata, error) {
 	return all, nil
 }
 
-// topicSettings are the configs that we care about, by topic and key.
+// topicSettings returns the configs that we set, by topic and key.
 func (b *Broker) topicSettings(ctx context.Context, node int32, topics []wire.TopicMetadata) (map[string]map[string]setting, error) {
 	if len(topics) == 0 {
 		return nil, nil
@@ -311,7 +311,7 @@ func (b *Broker) topicSettings(ctx context.Context, node int32, topics []wire.To
 	return all, nil
 }
 
-// aclHint is the next step where Kafka's access lists refuse us.
+// aclHint returns the next step if Kafka's access lists refuse us.
 func aclHint(err error) string {
 	for _, code := range []kafka.Error{kafka.TopicAuthorizationFailed, kafka.ClusterAuthorizationFailed, kafka.GroupAuthorizationFailed} {
 		if isCode(err, code) {

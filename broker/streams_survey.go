@@ -19,22 +19,22 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// rateSpan is the stretch of time that a stream's rate is taken over.
+// rateSpan is the time over which a stream's rate is measured.
 const rateSpan = time.Minute
 
 // StreamInfo is the state of one stream.
 type StreamInfo struct {
 	Name       string          `json:"name"`
 	Partitions []PartitionInfo `json:"partitions"`
-	Records    int64           `json:"records"`   // ends minus starts: counts the markers of transactions too
-	Bytes      int64           `json:"bytes"`     // on the leaders' disks; -1 where Kafka does not say
+	Records    int64           `json:"records"`   // end minus start of all partitions; includes transaction markers
+	Bytes      int64           `json:"bytes"`     // on the disks of the leaders; -1 if Kafka does not say
 	Rate       float64         `json:"rate"`      // records a second over the last minute
-	Retention  time.Duration   `json:"retention"` // 0 is for ever
+	Retention  time.Duration   `json:"retention"` // 0 means for ever
 	Groups     []GroupLag      `json:"groups"`
 }
 
-// MarshalJSON writes the retention as people read it, 168h0m0s or forever, and
-// a stream without groups as one with none rather than null.
+// MarshalJSON writes the retention as text, such as 168h0m0s or forever, and the missing groups of
+// a stream as an empty list and not as null.
 func (s StreamInfo) MarshalJSON() ([]byte, error) {
 	type plain StreamInfo
 	retention := "forever"
@@ -46,41 +46,40 @@ func (s StreamInfo) MarshalJSON() ([]byte, error) {
 	}
 	return json.Marshal(struct {
 		plain
-		Retention string `json:"retention"` // hides plain's
+		Retention string `json:"retention"` // hides the field of plain
 	}{plain(s), retention})
 }
 
 // PartitionInfo is the state of one partition.
 type PartitionInfo struct {
 	Partition int     `json:"partition"`
-	Start     int64   `json:"start"` // the first offset that is kept
-	End       int64   `json:"end"`   // the one after the last
+	Start     int64   `json:"start"` // first offset of the log
+	End       int64   `json:"end"`   // offset after the last record
 	Bytes     int64   `json:"bytes"`
 	Rate      float64 `json:"rate"`
 }
 
-// GroupLag is how far a consumer group of ours is behind on one stream.
+// GroupLag is the lag of one of our consumer groups on one stream.
 type GroupLag struct {
-	Group      string         `json:"group"` // by its short name, as Names.Group takes it
+	Group      string         `json:"group"` // short name, as for Names.Group
 	Lag        int64          `json:"lag"`
-	Lost       int64          `json:"lost"` // below the stream's start before the group has read them
+	Lost       int64          `json:"lost"` // events that retention deleted before the group read them
 	Partitions []PartitionLag `json:"partitions"`
 }
 
-// PartitionLag is GroupLag of one partition. A partition without a commit counts
-// whole.
+// PartitionLag is the lag on one partition. Without a commit, the whole partition counts.
 type PartitionLag struct {
 	Partition int   `json:"partition"`
-	Committed int64 `json:"committed"` // -1 if there is none
+	Committed int64 `json:"committed"` // -1 if there is no commit
 	Lag       int64 `json:"lag"`
 	Lost      int64 `json:"lost"`
 }
 
-// surveyPatience is how long Streams waits for what may pass.
+// surveyPatience is the time for which Streams retries passing errors.
 const surveyPatience = 15 * time.Second
 
-// Streams says how this install's streams are, by name. It costs a handful of
-// requests a server, however many partitions there are, and one a group.
+// Streams returns the state of this install's streams, sorted by name. It takes a few requests for
+// each server, independent of the number of partitions, and one request for each group.
 func (b *Broker) Streams(ctx context.Context) ([]StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, surveyPatience)
 	defer cancel()
@@ -91,12 +90,12 @@ func (b *Broker) Streams(ctx context.Context) ([]StreamInfo, error) {
 	return infos, nil
 }
 
-// survey is everything that Streams asks for, as it was answered.
+// survey holds the answers to all requests of Streams.
 type survey struct {
 	topics             []wire.TopicMetadata
 	settings           map[string]map[string]setting
 	start, end, recent map[wire.TopicPartition]int64
-	bytes              map[wire.TopicPartition]int64 // nil where Kafka does not say
+	bytes              map[wire.TopicPartition]int64 // nil if Kafka does not say
 	commits            map[string]commits
 }
 
@@ -111,8 +110,8 @@ func (b *Broker) surveyStreams(ctx context.Context) ([]StreamInfo, error) {
 	}
 	s := survey{topics: topics}
 	since := time.Now().Add(-rateSpan).UnixMilli()
-	// Each writes a field of its own. The ends are asked for after the commits,
-	// or a commit could be past the end.
+	// Each function writes its own field. The ends are fetched after the commits, because otherwise
+	// a commit could be beyond the end.
 	err = together(ctx,
 		func(ctx context.Context) (err error) {
 			s.start, err = b.offsetsOfAll(ctx, topics, wire.Earliest)
@@ -135,8 +134,8 @@ func (b *Broker) surveyStreams(ctx context.Context) ([]StreamInfo, error) {
 	return b.describe(s), nil
 }
 
-// offsetsOfAll finds the first offset at or after a time in every partition,
-// -1 where there is none. What an open transaction has written counts.
+// offsetsOfAll returns the first offset at or after a time in every partition, or -1 if there is
+// none. Records of open transactions count too.
 func (b *Broker) offsetsOfAll(ctx context.Context, topics []wire.TopicMetadata, at int64) (map[wire.TopicPartition]int64, error) {
 	var queries []wire.OffsetQuery
 	for _, t := range topics {
@@ -147,7 +146,7 @@ func (b *Broker) offsetsOfAll(ctx context.Context, topics []wire.TopicMetadata, 
 	return b.offsetsAt(ctx, queries, false)
 }
 
-// together runs all at once; the first error ends the rest.
+// together runs all functions at once. The first error cancels the others.
 func together(ctx context.Context, all ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -155,7 +154,7 @@ func together(ctx context.Context, all ...func(context.Context) error) error {
 	for _, f := range all {
 		running.Go(func() {
 			if err := f(ctx); err != nil {
-				cancel(err) // the first one counts
+				cancel(err) // only the first cause counts
 			}
 		})
 	}
@@ -191,7 +190,7 @@ func (s survey) partition(p wire.TopicPartition) PartitionInfo {
 	if s.bytes != nil {
 		one.Bytes = s.bytes[p]
 	}
-	if recent := s.recent[p]; recent >= 0 { // else nothing came in that time
+	if recent := s.recent[p]; recent >= 0 { // otherwise nothing was written in that time
 		one.Rate = float64(max(0, one.End-recent)) / rateSpan.Seconds()
 	}
 	return one
@@ -205,10 +204,10 @@ func retentionOf(settings map[string]setting) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// commits are a group's committed offsets.
+// commits are the committed offsets of one group.
 type commits = map[wire.TopicPartition]wire.CommittedOffset
 
-// lags are those of the groups that have committed on a topic, by name.
+// lags returns the lags of the groups that have committed on a topic, sorted by name.
 func (s survey) lags(stream, topic string, partitions []PartitionInfo, prefix string) []GroupLag {
 	var all []GroupLag
 	if tidemill.Bookmarked(stream) {
@@ -246,7 +245,7 @@ func lag(p PartitionInfo, committed int64) PartitionLag {
 	return one
 }
 
-// groupCommits are the committed offsets of this install's groups, by group.
+// groupCommits returns the committed offsets of each of this install's groups.
 func (b *Broker) groupCommits(ctx context.Context, brokers []wire.BrokerNode) (map[string]commits, error) {
 	groups, err := b.groups(ctx, brokers)
 	if err != nil {
@@ -264,7 +263,7 @@ func (b *Broker) groupCommits(ctx context.Context, brokers []wire.BrokerNode) (m
 	close(next)
 	read := func(ctx context.Context) error {
 		for group := range next {
-			// A lag is a look: it does not wait for a transaction to end.
+			// A lag may be slightly old, so this does not wait for open transactions.
 			of, err := b.groupOffsets(ctx, group, nil, false)
 			if isCode(err, kafka.GroupIdNotFound) {
 				continue // deleted since it was listed
@@ -281,8 +280,8 @@ func (b *Broker) groupCommits(ctx context.Context, brokers []wire.BrokerNode) (m
 	return all, together(ctx, slices.Repeat([]func(context.Context) error{read}, min(workers, len(groups)))...)
 }
 
-// groups are the names of this install's groups. Each broker knows those that
-// it coordinates.
+// groups returns the names of this install's groups. Each broker knows the groups that it
+// coordinates.
 func (b *Broker) groups(ctx context.Context, brokers []wire.BrokerNode) ([]string, error) {
 	var (
 		mu    sync.Mutex
@@ -320,9 +319,8 @@ func (b *Broker) groupsOn(ctx context.Context, broker int32) ([]string, error) {
 	return ours, nil
 }
 
-// logSizes are the bytes of each partition on its leader's disk. It is nil
-// where Kafka does not let us ask, which takes a right over the whole cluster
-// that a shared Kafka may not give.
+// logSizes returns the size of each partition on its leader's disk. It returns nil if Kafka refuses
+// the request, which needs a right on the whole cluster that a shared Kafka may not give.
 func (b *Broker) logSizes(ctx context.Context, topics []wire.TopicMetadata) (map[wire.TopicPartition]int64, error) {
 	var (
 		mu    sync.Mutex
@@ -345,7 +343,7 @@ func (b *Broker) logSizes(ctx context.Context, topics []wire.TopicMetadata) (map
 	return all, err
 }
 
-// byLeader are the partitions that each server leads.
+// byLeader returns the partitions that each server leads.
 func byLeader(topics []wire.TopicMetadata) map[int32][]wire.TopicPartition {
 	all := map[int32][]wire.TopicPartition{}
 	for _, t := range topics {
@@ -374,12 +372,12 @@ func (b *Broker) logSizesOn(ctx context.Context, node int32, partitions []wire.T
 }
 
 func sumLogs(dirs []wire.LogDir) (map[wire.TopicPartition]int64, error) {
-	if len(dirs) == 0 { // how this version says that we may not ask
+	if len(dirs) == 0 { // the answer of this version if we lack the right
 		return nil, fmt.Errorf("read the sizes of logs: %w", kafka.ClusterAuthorizationFailed)
 	}
 	all := map[wire.TopicPartition]int64{}
 	for _, d := range dirs {
-		if code := kafka.Error(d.Error); code != 0 && code != kafka.KafkaStorageError { // a dead disk leads nothing
+		if code := kafka.Error(d.Error); code != 0 && code != kafka.KafkaStorageError { // a failed disk holds no leader
 			return nil, fmt.Errorf("read the sizes of logs: %w", code)
 		}
 		for _, l := range d.Logs {

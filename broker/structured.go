@@ -20,8 +20,8 @@ var (
 	errNotScalar = errors.New("must be a JSON string, boolean or integer")
 )
 
-// UnmarshalStructured reads one event in the JSON event format into v, which it
-// empties first. Where no escape stands in the way v points into b.
+// UnmarshalStructured reads one event in the JSON event format into v, and resets v first. Strings
+// without escapes point into b.
 func UnmarshalStructured(b []byte, v *View) error {
 	if !jsonscan.Valid(b) {
 		v.reset()
@@ -30,7 +30,7 @@ func UnmarshalStructured(b []byte, v *View) error {
 	return unmarshalValid(b, v)
 }
 
-// unmarshalValid reads what is known to be JSON, which bounds its nesting too.
+// unmarshalValid reads a document that is known to be valid JSON, and so of limited nesting.
 func unmarshalValid(b []byte, v *View) error {
 	v.reset()
 	if !utf8.Valid(b) {
@@ -46,8 +46,8 @@ func unmarshalValid(b []byte, v *View) error {
 	return s.readData()
 }
 
-// structured collects what can be judged only when all members are known: data
-// depends on datacontenttype, which may stand behind it.
+// structured collects members that can be judged only after all are known: data depends on
+// datacontenttype, which may come later.
 type structured struct {
 	view       *View
 	version    string
@@ -56,8 +56,8 @@ type structured struct {
 	dataBase64 []byte // JSON
 }
 
-// member takes one member. A name given twice is refused: readers disagree on
-// which counts, and an event's id must not depend on who reads it.
+// member handles one member. A name that is given twice is refused. Readers disagree on which one
+// counts, and an event's id must not depend on the reader.
 func (s *structured) member(name string, value []byte) error {
 	if s.members++; s.members > maxHeaders {
 		return fmt.Errorf("structured event has more than %d members", maxHeaders)
@@ -81,7 +81,7 @@ func keepOnce(field *[]byte, name string, value []byte) error {
 
 func (s *structured) attribute(name string, value []byte) error {
 	if string(value) == "null" {
-		return nil // unset, says the JSON format
+		return nil // the JSON format treats null as unset
 	}
 	field := s.view.core(name)
 	if name == attrSpecVersion {
@@ -108,8 +108,8 @@ func coreFault(already string) error {
 	return errNotText
 }
 
-// extension takes an extension. Its name is read in any case, as sdk-go does;
-// core attributes are not.
+// extension stores an extension. Its name is read in any case, as sdk-go does; the names of core
+// attributes are not.
 func (s *structured) extension(name, value string) error {
 	if s.view.core(name) != nil || name == attrSpecVersion {
 		return attributeError(name, errors.New("must be written in lower case"))
@@ -120,8 +120,8 @@ func (s *structured) extension(name, value string) error {
 	return s.view.set(name, value)
 }
 
-// scalar is an attribute's value in canonical text form. The JSON format has
-// booleans, integers of 32 bits and strings for all other types.
+// scalar returns the canonical text of an attribute's value. The JSON format has booleans, 32-bit
+// integers and, for all other types, strings.
 func scalar(value []byte) (string, error) {
 	switch c := value[0]; {
 	case c == '"':
@@ -142,7 +142,7 @@ func scalar(value []byte) (string, error) {
 	return "", errNotScalar
 }
 
-// readData turns the data's JSON into the bytes that datacontenttype names.
+// readData converts the data member to bytes, according to datacontenttype.
 func (s *structured) readData() error {
 	switch {
 	case s.data != nil && s.dataBase64 != nil:
@@ -169,9 +169,9 @@ func (s *structured) readBase64() error {
 	return nil
 }
 
-// readPlain keeps JSON data as it stands, null included. Without a
-// datacontenttype data is JSON; that is made explicit, as the JSON format asks,
-// because the other formats do not imply it.
+// readPlain keeps JSON data unchanged, also null. Without a datacontenttype, data is JSON; then
+// datacontenttype is set to application/json, as the JSON format requires, because the other
+// formats do not imply it.
 func (s *structured) readPlain() error {
 	v := s.view
 	if v.DataContentType == "" {
@@ -192,22 +192,22 @@ func (s *structured) readPlain() error {
 	return nil
 }
 
-// isJSON follows the JSON format: */json and */*+json. (sdk-go knows
-// application/json and text/json only.)
+// isJSON follows the JSON format: */json and */*+json. (sdk-go accepts only application/json and
+// text/json.)
 func isJSON(media string) bool {
 	_, subtype, _ := strings.Cut(media, "/")
 	return subtype == "json" || strings.HasSuffix(subtype, "+json")
 }
 
-// MarshalStructured is the event in the JSON event format, on one line. JSON
-// data keeps its value but, where it has line breaks, not its layout.
-// Extensions are written as strings: their types do not survive a Kafka header.
+// MarshalStructured returns the event in the JSON event format, on one line. JSON data keeps its
+// value, but line breaks are removed. Extensions are written as strings, because their types do not
+// survive a Kafka header.
 func MarshalStructured(v *View) []byte {
-	const names = 200 // bytes, usually, of what stands around the values
+	const names = 200 // usual number of bytes around the values
 	return AppendStructured(make([]byte, 0, v.size()+names), v)
 }
 
-// AppendStructured is [MarshalStructured] at the end of dst.
+// AppendStructured appends the result of [MarshalStructured] to dst.
 func AppendStructured(dst []byte, v *View) []byte {
 	dst = append(dst, `{"specversion":"1.0"`...)
 	dst = appendMember(dst, "id", v.ID)
@@ -245,18 +245,18 @@ func appendData(dst []byte, v *View) []byte {
 	return dst
 }
 
-// appendOneLine keeps valid JSON as it is unless it has line breaks, which
-// readers of one event a line would take for the event's end.
+// appendOneLine appends valid JSON, and compacts it if it has line breaks. A reader of one event a
+// line would otherwise take a line break for the end of the event.
 func appendOneLine(dst, data []byte) []byte {
 	if bytes.IndexByte(data, '\n') < 0 && bytes.IndexByte(data, '\r') < 0 {
 		return append(dst, data...)
 	}
 	b := bytes.NewBuffer(dst)
-	_ = json.Compact(b, data) // fails on invalid JSON only, which dataForm has ruled out
+	_ = json.Compact(b, data) // fails only on invalid JSON, which dataForm has excluded
 	return b.Bytes()
 }
 
-// form is how the JSON event format carries data.
+// form is the way in which the JSON event format carries data.
 type form int
 
 const (
@@ -266,13 +266,13 @@ const (
 	formBinary
 )
 
-// wrapping is how deep, at most, an event may lie in what carries it, itself
-// counted. Data that is nested to the limit would make all of that unreadable, so
-// it travels as base64.
+// wrapping is the largest nesting depth of an event inside other JSON, including the event's own
+// level. Data whose own nesting would then exceed the limit is written as base64, because otherwise
+// the whole document could not be read.
 const wrapping = 16
 
-// dataForm decides by datacontenttype and believes it only as far as the bytes
-// agree: what claims to be JSON and is not travels as base64, unharmed.
+// dataForm follows datacontenttype only if the bytes agree. Data that claims to be JSON and is not
+// is written as base64, unchanged.
 func (v *View) dataForm() form {
 	if v.Data == nil {
 		return formNone
@@ -291,19 +291,18 @@ func isUTF8(charset string) bool {
 	return charset == "" || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "us-ascii")
 }
 
-// ErrTooMany: a batch has more events than the reader takes at once.
+// ErrTooMany means that a batch has more events than the reader takes at once.
 var ErrTooMany = errors.New("batch has too many events")
 
-// usualExtensions is how many extensions of an event memory is set aside for.
+// usualExtensions is the number of extensions of an event for which memory is reserved.
 const usualExtensions = 4
 
-// UnmarshalBatch reads the JSON batch format, an array of events, and calls
-// each with every element in its order. One that is no event does not spoil the
-// others: its err says why, and its view holds what was read until then. An
-// error of the whole, for what is no array or has more than limit elements, comes
-// before the first call.
+// UnmarshalBatch reads the JSON batch format, an array of events, and calls each with every element
+// in order. An invalid element does not affect the others: err is its fault, and v holds the part
+// that was read. If the batch is not an array, or has more than limit elements, UnmarshalBatch
+// returns an error before the first call.
 //
-// Every view is one of its own, to be kept as long as b is: they point into it.
+// Each view is separate and points into b, so it may be kept as long as b.
 func UnmarshalBatch(b []byte, limit int, each func(i int, v *View, err error)) error {
 	all, err := elements(b, limit)
 	if err != nil {
@@ -316,7 +315,7 @@ func UnmarshalBatch(b []byte, limit int, each func(i int, v *View, err error)) e
 		v.Extensions = spare[:0]
 		err := unmarshalValid(all[i], v)
 		if n := len(v.Extensions); n <= len(spare) {
-			v.Extensions = v.Extensions[:n:n] // an append must not reach the next event's
+			v.Extensions = v.Extensions[:n:n] // an append must not reach the extensions of the next event
 			spare = spare[n:]
 		}
 		each(i, v, err)

@@ -14,12 +14,12 @@ import (
 	"tidemill.dev/broker/retry"
 )
 
-// apply takes what is new and begins to drain what is no longer ours.
+// apply takes new partitions and begins to drain those that now belong to other members.
 func (m *member) apply(ctx context.Context, mine []wire.TopicPartition) error {
 	var added []wire.TopicPartition
 	var parting []*inPartition
 	now := time.Now()
-	m.c.drop(nil) // what a transaction has given up, or it would seem to be ours still
+	m.c.drop(nil) // otherwise partitions that a transaction gave up would count as ours
 	m.c.mu.Lock()
 	for tp, p := range m.c.parts {
 		keep := slices.Contains(mine, tp)
@@ -27,7 +27,7 @@ func (m *member) apply(ctx context.Context, mine []wire.TopicPartition) error {
 		switch {
 		case keep && p.parting == remaining:
 			p.keep()
-		case keep: // given back too late: it goes all the way, and is taken anew in the next generation
+		case keep: // given back too late: it is given up first, and taken again in the next generation
 		default:
 			p.drain(now.Add(m.c.opt.DrainTimeout))
 			if p.part() {
@@ -49,7 +49,7 @@ func (m *member) apply(ctx context.Context, mine []wire.TopicPartition) error {
 	return m.begin(ctx, added)
 }
 
-// begin reads partitions on from where their group has got to.
+// begin starts to read partitions at the group's committed offsets.
 func (m *member) begin(ctx context.Context, added []wire.TopicPartition) error {
 	if len(added) == 0 {
 		return nil
@@ -61,9 +61,8 @@ func (m *member) begin(ctx context.Context, added []wire.TopicPartition) error {
 	return m.c.take(ctx, places)
 }
 
-// places are where the group has got to. They are not waited for without end:
-// while they are, nothing is committed, and a stream may be gone for good, which
-// the next generation will know.
+// places returns where to start reading. It does not wait without limit: nothing is committed
+// meanwhile, and the stream may be deleted, which only the next generation would notice.
 func (m *member) places(ctx context.Context, added []wire.TopicPartition) (map[wire.TopicPartition]origin, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*rebalanceTimeout)
 	defer cancel()
@@ -89,7 +88,7 @@ func (m *member) places(ctx context.Context, added []wire.TopicPartition) (map[w
 	return places, err
 }
 
-// start adds where partitions begin that the group has no offset for.
+// start adds the first offsets to read in partitions for which the group has no offset.
 func (m *member) start(ctx context.Context, places map[wire.TopicPartition]origin, parts []wire.TopicPartition, from Start) error {
 	if len(parts) == 0 {
 		return nil
@@ -102,10 +101,9 @@ func (m *member) start(ctx context.Context, places map[wire.TopicPartition]origi
 	return err
 }
 
-// settleDown commits where a group begins before it reads on from there. If
-// the first reader of a partition died before its first commit, its successor
-// would look for the beginning anew, and behind the newest event that is
-// elsewhere by then.
+// settleDown commits the first offsets of a group before it reads from them. Without that, if the
+// first reader of a partition dies before its first commit, the next reader must search the start
+// again. For a start at the latest event, that start has moved by then.
 func (m *member) settleDown(ctx context.Context, starts map[wire.TopicPartition]origin) error {
 	topics := map[string][]kafka.OffsetCommit{}
 	for tp, from := range starts {
@@ -118,7 +116,7 @@ func (m *member) settleDown(ctx context.Context, starts map[wire.TopicPartition]
 	return rejoin(asMembership(err))
 }
 
-// leave asks the member's goroutine to drain, commit and leave, and waits.
+// leave asks the member's goroutine to drain, commit and leave, and waits for it.
 func (m *member) leave(ctx context.Context) error {
 	m.once.Do(func() {
 		m.until = ctx
@@ -132,10 +130,9 @@ func (m *member) leave(ctx context.Context) error {
 	}
 }
 
-// drained gives up the partitions that were taken away, once everything they
-// began has ended and is committed or their time is up. It tells whether there
-// were any and none is left: then it is time to join again, so that their new
-// owners may have them.
+// drained gives up partitions that were taken away, after their open events have ended and are
+// committed or their time is up. It reports whether all of them are given up now. Then the member
+// joins again, so that their new owners can read them.
 func (m *member) drained(ctx context.Context) (bool, error) {
 	now := time.Now()
 	_, ready := m.c.draining(now)
@@ -146,11 +143,11 @@ func (m *member) drained(ctx context.Context) (bool, error) {
 		if errors.Is(err, errForgotten) {
 			return false, err
 		}
-		// The others are tried again at the next tick. Whose time is up is given
-		// up all the same, or one offset that is refused would hold back them all.
+		// Partitions that cannot be committed are tried again at the next tick. Those whose time is
+		// up are given up nevertheless, because one refused offset must not hold back all of them.
 		ready = slices.DeleteFunc(ready, func(p *inPartition) bool { return !p.overdue(now) })
 	}
-	// More may have drained since: they are not committed, and are for later.
+	// More partitions may have drained since the commit; the next call handles them.
 	m.c.drop(func(p *inPartition) bool { return slices.Contains(ready, p) })
 	if len(ready) > 0 && m.nobodys.IsZero() {
 		m.nobodys = now
@@ -159,23 +156,22 @@ func (m *member) drained(ctx context.Context) (bool, error) {
 	return waiting == 0 && len(ready) == 0 || m.freed(now), nil
 }
 
-// freed tells whether partitions that were given up have waited for those that
-// still drain as long as may be: until the group is joined again nobody reads
-// them, and one slow event would hold them all up.
+// freed reports whether partitions that were given up have waited long enough for those that still
+// drain. No member reads them until the group is joined again, so one slow event must not hold up
+// all of them.
 func (m *member) freed(now time.Time) bool {
 	return !m.nobodys.IsZero() && now.Sub(m.nobodys) >= maxNobodys
 }
 
-// overdue tells whether a draining partition's time is up.
+// overdue reports whether a draining partition's time is up.
 func (p *inPartition) overdue(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return now.After(p.drainBy)
 }
 
-// awaitDrained waits until nothing is open, as long as the context allows. It
-// beats on meanwhile, also when a rebalance is called for, so that what ends
-// can still be committed.
+// awaitDrained waits until no event is open or the context ends. It sends heartbeats meanwhile,
+// also during a rebalance, so that ended events can still be committed.
 func (m *member) awaitDrained(ctx context.Context) {
 	every := time.NewTicker(m.c.opt.SessionTimeout / heartbeatsInLife)
 	defer every.Stop()
@@ -196,7 +192,7 @@ func (m *member) awaitDrained(ctx context.Context) {
 	}
 }
 
-// depart drains everything, commits and leaves.
+// depart drains all partitions, commits and leaves the group.
 func (m *member) depart(ctx context.Context) {
 	var parting []*inPartition
 	m.c.each(func(p *inPartition) {
@@ -209,7 +205,7 @@ func (m *member) depart(ctx context.Context) {
 	})
 	m.farewell(ctx, parting)
 	m.awaitDrained(ctx)
-	m.lost() // no more time for the hook
+	m.lost() // the time for Leaving ends here
 	if m.id == "" {
 		return
 	}
@@ -226,11 +222,11 @@ func (m *member) depart(ctx context.Context) {
 	}
 }
 
-// leaveTime is how long leaving goes on when Close has no more time.
+// leaveTime is the time for leaving after the context of Close has ended.
 const leaveTime = 2 * time.Second
 
-// lastMoments are for the last commit: as long as a request may take while Close
-// has time, since what is not committed will be done again.
+// lastMoments returns the context of the last commit. It lasts as long as a request may take while
+// Close has time, because uncommitted events will be repeated.
 func (m *member) lastMoments(ctx context.Context) (context.Context, func()) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.c.b.requestTimeout)
 	stop := context.AfterFunc(ctx, func() {
@@ -243,7 +239,7 @@ func (m *member) lastMoments(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// commitLast waits out a rebalance: what has ended must not come again.
+// commitLast retries through a rebalance, because ended events must not be delivered again.
 func (m *member) commitLast(ctx context.Context) error {
 	var w backoff
 	for {
@@ -254,26 +250,26 @@ func (m *member) commitLast(ctx context.Context) error {
 	}
 }
 
-// parting says how far a partition that is taken away has been told of.
+// parting is the state of the Leaving hook for a partition that is taken away.
 type parting int8
 
 const (
 	remaining parting = iota
 	leaving           // Leaving has been called and has not returned
-	left              // it has; nothing remains to be done but what is open
+	left              // Leaving has returned; only open events remain
 )
 
-// remains tells whether a partition is ours and not about to go.
+// remains reports whether a partition is read here and is not about to be given up.
 func (p *inPartition) remains() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.gone && p.parting == remaining
 }
 
-// farewell lets the hook finish with partitions that have begun to drain. It
-// has a goroutine of its own: what the hook waits for, a transaction perhaps,
-// must not hold up heartbeats, commits or other partitions. Its time ends with
-// the tenure too, since a member that is forgotten has nothing left to finish.
+// farewell calls the Leaving hook for partitions that have begun to drain, in its own goroutine.
+// The hook may wait, for a transaction perhaps, and must not delay heartbeats, commits or other
+// partitions. Its context also ends with the tenure, because a forgotten member has nothing left to
+// finish.
 func (m *member) farewell(ctx context.Context, parts []*inPartition) {
 	if len(parts) == 0 {
 		return
@@ -283,7 +279,7 @@ func (m *member) farewell(ctx context.Context, parts []*inPartition) {
 		ctx, cancel := context.WithTimeout(ctx, m.c.opt.DrainTimeout)
 		defer cancel()
 		defer context.AfterFunc(tenure, cancel)()
-		m.c.hooks.Lock() // an Assigned that is being asked comes first
+		m.c.hooks.Lock() // waits for a call of Assigned that is under way
 		at := firsts(parts)
 		m.c.hooks.Unlock()
 		m.c.opt.Leaving(ctx, at)
@@ -296,7 +292,7 @@ func (m *member) farewell(ctx context.Context, parts []*inPartition) {
 	})
 }
 
-// firsts are the places of the first events that have not ended, in order.
+// firsts returns the positions of the first events that have not ended, sorted.
 func firsts(parts []*inPartition) []Position {
 	all := make([]Position, 0, len(parts))
 	for _, p := range parts {
@@ -308,8 +304,8 @@ func firsts(parts []*inPartition) []Position {
 	return all
 }
 
-// part begins to drain a partition, and tells whether Leaving is to be called
-// for it. Called with the lock held.
+// part marks a draining partition as leaving, and reports whether Leaving must be called for it.
+// The caller holds the lock.
 func (p *inPartition) part() bool {
 	if p.gone || p.c.opt.Leaving == nil || p.parting != remaining {
 		return false
@@ -318,8 +314,8 @@ func (p *inPartition) part() bool {
 	return true
 }
 
-// giveUp gives up partitions at once, from whatever goroutine. The member's lets
-// go of them, and then they can be taken again.
+// giveUp gives up partitions at once. Any goroutine may call it. The member's goroutine drops them
+// later, and then they can be taken again.
 func (c *Consumer) giveUp(parts map[wire.TopicPartition]*inPartition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -328,11 +324,11 @@ func (c *Consumer) giveUp(parts map[wire.TopicPartition]*inPartition) {
 		p.forsake()
 		p.mu.Unlock()
 	}
-	c.announce() // Poll clears what is queued of them
+	c.announce() // Poll removes their deliveries from the queue
 }
 
-// forsake makes a partition nobody's: what is still open of it no longer counts.
-// Called with the lock held.
+// forsake marks a partition as given up, so that its open events no longer count. The caller holds
+// the lock.
 func (p *inPartition) forsake() {
 	if !p.gone {
 		p.gone = true
@@ -341,9 +337,9 @@ func (p *inPartition) forsake() {
 	}
 }
 
-// drop lets go of partitions, and of those that have been given up. Only the
-// member's goroutine drops and takes, so that Gone comes before Assigned. No
-// which leaves it at those that have been given up.
+// drop removes the partitions that were given up, and those that which selects; nil selects none.
+// Only the member's goroutine takes and drops partitions, so Gone is called before the next
+// Assigned.
 func (c *Consumer) drop(which func(*inPartition) bool) {
 	var gone []*inPartition
 	c.mu.Lock()
@@ -356,7 +352,7 @@ func (c *Consumer) drop(which func(*inPartition) bool) {
 		}
 		p.mu.Unlock()
 	}
-	c.announce() // Poll clears what is queued of them
+	c.announce() // Poll removes their deliveries from the queue
 	c.mu.Unlock()
 	if len(gone) == 0 || c.opt.Gone == nil {
 		return

@@ -12,11 +12,11 @@ import (
 	"tidemill.dev/broker/retry"
 )
 
-// defaultTransaction is Options.TransactionTimeout.
+// defaultTransaction is the default of Options.TransactionTimeout.
 const defaultTransaction = 10 * time.Second
 
-// transaction is the transactional half of a producer: its id, its identity,
-// and which partitions the open transaction has been told of.
+// transaction is the transactional part of a producer: its id, its identity, and the partitions
+// that were added to the open transaction.
 type transaction struct {
 	b  *Broker
 	id string
@@ -25,11 +25,11 @@ type transaction struct {
 	ident    identity
 	included map[*outPartition]bool
 	fault    error
-	settled  bool          // what was open has been ended, and a new epoch asked for
-	first    chan struct{} // closed when the open transaction has a partition; nil while nobody asks
+	settled  bool          // whether the open transaction has been ended and a new epoch requested
+	first    chan struct{} // closed when the open transaction has a partition; nil if nothing waits for that
 }
 
-// open fences whoever used the transactional id before and takes an identity.
+// open fences the former user of the transactional id and takes an identity.
 func (t *transaction) open(ctx context.Context) error {
 	var w backoff
 	for {
@@ -47,20 +47,20 @@ func (t *transaction) open(ctx context.Context) error {
 	}
 }
 
-// take begins anew under an identity.
+// take starts again with a new identity.
 func (t *transaction) take(id identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ident, t.included, t.fault, t.settled = id, map[*outPartition]bool{}, nil, false
 }
 
-// contested tells whether another took the same id in the same moment, as may
-// happen while a slot changes hands. Who asks again comes after them.
+// contested reports whether another process took the same id at the same moment, as may happen
+// while a slot changes hands. The process that asks again comes after it.
 func contested(err error) bool {
 	return errors.Is(err, kafka.ProducerFenced) || errors.Is(err, kafka.InvalidProducerEpoch) || errors.Is(err, kafka.InvalidProducerIDMapping)
 }
 
-// begin starts the next transaction of the same identity.
+// begin starts the next transaction with the same identity.
 func (t *transaction) begin() {
 	t.mu.Lock()
 	clear(t.included)
@@ -73,9 +73,8 @@ func (t *transaction) identity() (identity, error) {
 	return t.ident, t.fault
 }
 
-// poison makes every later step of the open transaction fail, so that it ends
-// in an abort. The first fault is the one to tell: each of a batch's events
-// comes with the same one.
+// poison makes every later step of the open transaction fail, so that it is aborted. Only the first
+// fault is kept, because each event of a batch reports the same one.
 func (t *transaction) poison(err error) {
 	t.mu.Lock()
 	if t.fault == nil {
@@ -90,15 +89,15 @@ func (t *transaction) faulty() error {
 	return t.fault
 }
 
-// touched tells whether the open transaction has any partition.
+// touched reports whether the open transaction has any partition.
 func (t *transaction) touched() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.included) > 0
 }
 
-// begun returns a channel that is closed when the coordinator knows of something
-// that is sent.
+// begun returns a channel that is closed when the coordinator knows a partition of the open
+// transaction.
 func (t *transaction) begun() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,7 +107,7 @@ func (t *transaction) begun() <-chan struct{} {
 	return first
 }
 
-// tellFirst is called with the lock held.
+// tellFirst closes the channel of begun if a partition has been added. The caller holds the lock.
 func (t *transaction) tellFirst() {
 	if t.first != nil && len(t.included) > 0 {
 		close(t.first)
@@ -116,8 +115,8 @@ func (t *transaction) tellFirst() {
 	}
 }
 
-// include tells the coordinator of partitions before anything is sent to them:
-// it could not abort what it does not know.
+// include adds partitions to the transaction before anything is sent to them. The coordinator could
+// not abort records in a partition that it does not know.
 func (t *transaction) include(ctx context.Context, parts []*outPartition) error {
 	id, err := t.identity()
 	if err != nil {
@@ -149,8 +148,7 @@ func (t *transaction) include(ctx context.Context, parts []*outPartition) error 
 	return nil
 }
 
-// add waits out the previous transaction, whose end Kafka may still be writing
-// down.
+// add waits for the end of the previous transaction, which Kafka may still be writing.
 func (t *transaction) add(ctx context.Context, id identity, topics map[string][]kafka.AddPartitionToTxn) error {
 	w := retry.Backoff{First: time.Millisecond, Cap: 20 * time.Millisecond}
 	for {
@@ -168,11 +166,11 @@ func (t *transaction) add(ctx context.Context, id identity, topics map[string][]
 	}
 }
 
-// notAttempted is what kafka-go calls BrokerAuthorizationFailed: the partition
-// would have been added, had another of the same request not been refused.
+// notAttempted is kafka-go's BrokerAuthorizationFailed. It means that the partition was not added
+// because another partition of the same request was refused.
 const notAttempted kafka.Error = 55
 
-// refusedPartitions names the partitions that are to blame, or what to wait for.
+// refusedPartitions returns an error that names the refused partitions, or the error to wait for.
 func refusedPartitions(topics map[string][]kafka.AddPartitionToTxnPartition) error {
 	var blamed, others error
 	for topic, answers := range topics {
@@ -193,7 +191,7 @@ func refusedPartitions(topics map[string][]kafka.AddPartitionToTxnPartition) err
 	return blamed
 }
 
-// offsets puts offsets into the transaction, a group's at a time.
+// offsets adds offsets to the transaction, one group at a time.
 func (t *transaction) offsets(ctx context.Context, groups ...groupCommit) error {
 	ctx, cancel := context.WithTimeout(ctx, t.b.transactionTimeout)
 	defer cancel()
@@ -208,7 +206,7 @@ func (t *transaction) offsets(ctx context.Context, groups ...groupCommit) error 
 	return nil
 }
 
-// commit ends the transaction for good.
+// commit commits the transaction.
 func (t *transaction) commit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, t.b.transactionTimeout)
 	defer cancel()
@@ -224,15 +222,14 @@ func (t *transaction) commit(ctx context.Context) error {
 	return err
 }
 
-// groupCommit is how a transaction commits the offsets of one group.
+// groupCommit commits the offsets of one group in a transaction.
 type groupCommit struct {
-	group  string // as Kafka knows it
+	group  string // name of the group in Kafka
 	commit func(context.Context) error
 }
 
-// mayHaveEnded tells whether a transaction whose end failed may be committed
-// all the same. A coordinator that has written the end down and then lost its
-// office says that it is none.
+// mayHaveEnded reports whether a transaction may be committed although its end failed. A
+// coordinator that wrote the end and then lost its role answers that it is not the coordinator.
 func mayHaveEnded(err error) bool {
 	var code kafka.Error
 	if !errors.As(err, &code) {
@@ -246,8 +243,8 @@ func mayHaveEnded(err error) bool {
 	return true
 }
 
-// retry tries until it succeeds, the error will not pass, or the time is up. A
-// rebalance passes too: what is kept over it can be committed after it.
+// retry repeats do until it succeeds, the error is permanent, or the context ends. A rebalance
+// counts as passing, because partitions that stay can be committed after it.
 func (t *transaction) retry(ctx context.Context, do func(context.Context) error) error {
 	var w backoff
 	for {
@@ -264,8 +261,7 @@ func (t *transaction) retry(ctx context.Context, do func(context.Context) error)
 	}
 }
 
-// addOffsets tells the coordinator of a group whose offsets the transaction
-// commits.
+// addOffsets tells the coordinator that the transaction will commit offsets of a group.
 func (t *transaction) addOffsets(ctx context.Context, group string) error {
 	id, err := t.identity()
 	if err != nil {
@@ -279,7 +275,7 @@ func (t *transaction) addOffsets(ctx context.Context, group string) error {
 	return named("add offsets to transaction", t.id, err)
 }
 
-// nobody commits offsets for a group that has no members.
+// nobody is the member for commits to a group without members.
 var nobody = identified{"", -1}
 
 // commitOffsets commits offsets of a group inside the transaction.
@@ -300,8 +296,7 @@ func (t *transaction) commitOffsets(ctx context.Context, group string, who ident
 	return named("commit offsets in transaction", t.id, err)
 }
 
-// end asks the coordinator to commit the transaction or to abort it. An abort
-// needs no sound transaction.
+// end asks the coordinator to commit or abort the transaction. An abort works after a fault too.
 func (t *transaction) end(ctx context.Context, commit bool) error {
 	id, err := t.identity()
 	if err != nil && commit {

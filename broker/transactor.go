@@ -11,26 +11,23 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// Transactor consumes, transforms and produces exactly once: what a
-// transaction sends and how far it has read become visible together or not at
-// all.
+// Transactor consumes, transforms and produces exactly once. The outputs of a transaction and the
+// offsets of its inputs become visible together or not at all.
 //
-// Two fences keep a zombie out. The transactional id belongs to the member's
-// slot in its group, so whoever holds the slot next aborts what was left open;
-// and offsets are committed in the name of the member and its generation, which
-// Kafka refuses once the group has moved on.
+// Two fences stop a zombie. The transactional id belongs to the member's slot in its group, so the
+// next holder of the slot aborts an open transaction. And offsets are committed with the member's
+// id and generation, which Kafka refuses after the group has moved on.
 type Transactor struct {
 	c *Consumer
 	p *Producer
 
-	turn   chan struct{} // one transaction at a time; who fills it has it
+	turn   chan struct{} // full while a transaction runs, so that there is one at a time
 	slot   int32
-	opened bool // the slot's transactional id is ours, and nothing is open under it
+	opened bool // whether we hold the slot's transactional id, with no transaction open
 }
 
-// Transactor returns a transactor for the consumer's events. Close it after
-// the last transaction: before the consumer, or behind it where
-// ConsumerOptions.Leaving runs one.
+// Transactor returns a transactor for the consumer's events. Close it after the last transaction
+// and before the consumer, or after the consumer if ConsumerOptions.Leaving runs a transaction.
 func (c *Consumer) Transactor(o ProducerOptions) (*Transactor, error) {
 	if c.member == nil {
 		return nil, errors.New("a transactor needs a consumer with a group")
@@ -48,9 +45,9 @@ func (c *Consumer) Transactor(o ProducerOptions) (*Transactor, error) {
 	return t, nil
 }
 
-// takeSlot takes the transactional id without waiting for the first
-// transaction: what the slot's former holder left open keeps Kafka from saying
-// where the group is, and so keeps the first events from coming.
+// takeSlot takes the transactional id without waiting for the first transaction. An open
+// transaction of the slot's former holder would delay Kafka's answer about the group's offsets, and
+// so the first events.
 func (t *Transactor) takeSlot() {
 	if t.await(t.c.ctx) != nil {
 		return
@@ -63,8 +60,7 @@ func (t *Transactor) takeSlot() {
 	}
 }
 
-// await waits for the turn, which whoever takes the slot may hold for as long as
-// Kafka is away.
+// await waits for its turn. takeSlot may hold the turn for as long as Kafka does not answer.
 func (t *Transactor) await(ctx context.Context) error {
 	select {
 	case t.turn <- struct{}{}:
@@ -76,22 +72,21 @@ func (t *Transactor) await(ctx context.Context) error {
 
 func (t *Transactor) leave() { <-t.turn }
 
-// Close ends the transactor's producer.
+// Close closes the transactor's producer.
 func (t *Transactor) Close(ctx context.Context) error { return t.p.Close(ctx) }
 
-// ErrAborted says that a transaction has left no trace. Its deliveries have
-// been taken back, and so have the homes of its marks and the partitions of its
-// notes: these are read anew from where the group is, Assigned having been asked,
-// and Poll returns what has not ended again, here or at their new reader. That
-// goes for all deliveries of such a partition; those that the transaction was not given are
-// still their caller's, to be ended for their memory's sake. So is every delivery
-// where the function failed before it had given any, or was not called; none is
-// taken back then.
+// ErrAborted means that a transaction had no effect. The partitions of its deliveries and notes,
+// and the homes of its marks, are read again from the group's committed offsets, after a call of
+// Assigned. Poll then returns the events that have not ended, here or at the partition's new
+// reader. This holds for all deliveries of such a partition. The caller must still end deliveries
+// that it did not give to the transaction, to free their memory. If the function was not called, or
+// failed before it gave any delivery, no partition is read again and the caller keeps its
+// deliveries.
 var ErrAborted = errors.New("transaction aborted")
 
-// Do runs one transaction. After an error nothing of it is visible to readers
-// of committed events, unless the error wraps ErrInDoubt as well; even then
-// this consumer reads on from where the log says that the group is.
+// Do runs one transaction. After an error nothing of it is visible to readers of committed events,
+// unless the error also wraps ErrInDoubt. In both cases this consumer continues from the offsets
+// that Kafka has.
 func (t *Transactor) Do(ctx context.Context, fn func(*Tx) error) error {
 	x := &Tx{t: t, outputs: outputsOf(t.p)}
 	if err := t.await(ctx); err != nil {
@@ -101,8 +96,8 @@ func (t *Transactor) Do(ctx context.Context, fn func(*Tx) error) error {
 	if err := t.begin(ctx); err != nil {
 		return t.abort(ctx, x, err)
 	}
-	// Should fn panic and its caller go on, the next transaction must not
-	// commit what this one has sent: it opens the id anew.
+	// If fn panics and the caller continues, the next transaction must not commit the events of
+	// this one. So it opens the id again.
 	t.opened = false
 	x.began = time.Now()
 	if err := fn(x); err != nil {
@@ -127,9 +122,9 @@ func (t *Transactor) Do(ctx context.Context, fn func(*Tx) error) error {
 	return nil
 }
 
-// prepare waits for the answers to what was sent, and meanwhile puts the offsets
-// into the transaction: neither counts before its end. What is sent comes first,
-// since the coordinator takes up one thing of a transaction at a time.
+// prepare waits for the answers to the sent events, and meanwhile adds the offsets to the
+// transaction: neither counts before its end. The first partition is added before the offsets,
+// because the coordinator handles only one change of a transaction at a time.
 func (t *Transactor) prepare(ctx context.Context, x *Tx, places map[wire.TopicPartition]*txPlace) error {
 	begun := t.p.tx.begun()
 	flushed := make(chan error, 1)
@@ -144,13 +139,13 @@ func (t *Transactor) prepare(ctx context.Context, x *Tx, places map[wire.TopicPa
 	}
 	err := t.commit(ctx, x, places)
 	if failed := <-flushed; failed != nil {
-		return failed // from which the other follows
+		return failed // the other error follows from this one
 	}
 	return err
 }
 
-// complete waits until all that the open transaction sends has got its answer,
-// and tells whether it may be committed.
+// complete waits until all events of the open transaction have their answers, and returns an error
+// if it must not be committed.
 func (p *Producer) complete(ctx context.Context) error {
 	if err := p.Flush(ctx); err != nil {
 		return err
@@ -168,8 +163,7 @@ func (t *Transactor) begin(ctx context.Context) error {
 		t.p.tx.begin()
 		return nil
 	}
-	// What an aborted transaction could not rid itself of in time must not
-	// become part of the next.
+	// Events of an aborted transaction that are still queued must not become part of the next one.
 	if err := t.p.Flush(ctx); err != nil {
 		return fmt.Errorf("end the former transaction: %w", err)
 	}
@@ -200,8 +194,7 @@ func (m *member) snapshot() (id string, generation, slot int32, ok bool) {
 	return m.id, m.generation, m.slot, m.generation >= 0
 }
 
-// relabelAll makes every partition begin anew under the new identity. Nothing
-// is queued at that point.
+// relabelAll makes every partition take the new identity. No events are queued at that point.
 func (p *Producer) relabelAll() {
 	for _, topic := range *p.topics.Load() {
 		for _, o := range topic.all() {
@@ -212,25 +205,24 @@ func (p *Producer) relabelAll() {
 	}
 }
 
-// Exclusive produces in transactions under one name, which one process holds at
-// a time: who opens it last. What fences the others is Kafka, so that nothing of
-// theirs becomes visible behind its back.
+// Exclusive produces in transactions under one name. One process at a time holds the name: the one
+// that opened it last. Kafka fences the others, so no output of theirs becomes visible later.
 type Exclusive struct {
 	p      *Producer
-	turn   chan struct{} // one transaction at a time; who fills it has it
-	opened bool          // the transactional id is ours, and nothing is open under it
-	lost   error         // why it is ours no more
+	turn   chan struct{} // full while a transaction runs, so that there is one at a time
+	opened bool          // whether we hold the transactional id, with no transaction open
+	lost   error         // reason why the name was lost
 }
 
-// ErrSuperseded says that another has opened the same exclusive name, for good:
-// nothing can be committed under it here any more. Kafka says the same of a
-// transaction that it has ended for taking longer than
-// Options.TransactionTimeout; who still ought to have the name opens it anew.
+// ErrSuperseded means that another process has opened the same exclusive name. It is final: nothing
+// can be committed under the name here. Kafka gives the same answer for a transaction that it ended
+// because it took longer than Options.TransactionTimeout. A process that should still have the name
+// opens it again.
 var ErrSuperseded = errors.New("superseded by another holder of the name")
 
-// Exclusive takes a name from whoever has it. What they have left open is
-// aborted before it returns. The name must not be that of a group with a
-// Transactor. Close it.
+// Exclusive takes a name from its present holder, and aborts the holder's open transaction before
+// it returns. The name must not be that of a group with a Transactor. The caller must close the
+// Exclusive.
 func (b *Broker) Exclusive(ctx context.Context, name string, o ProducerOptions) (*Exclusive, error) {
 	p, err := b.Producer(o)
 	if err != nil {
@@ -238,25 +230,25 @@ func (b *Broker) Exclusive(ctx context.Context, name string, o ProducerOptions) 
 	}
 	p.tx = &transaction{b: b, id: b.names.Transactional(name, 0), ident: noIdentity, included: map[*outPartition]bool{}}
 	if err := p.tx.open(ctx); err != nil {
-		_ = p.Close(ctx) // nothing has been sent
+		_ = p.Close(ctx) // no event was sent
 		return nil, err
 	}
 	return &Exclusive{p: p, turn: make(chan struct{}, 1), opened: true}, nil
 }
 
-// Close ends the producer. Whoever opens the name next need not wait for it.
+// Close closes the producer. The next process can open the name without waiting for it.
 func (e *Exclusive) Close(ctx context.Context) error { return e.p.Close(ctx) }
 
-// ExclusiveTx is one open transaction of an Exclusive. It is valid while the
-// function that Do was given runs.
+// ExclusiveTx is one open transaction of an Exclusive. It is valid while the function passed to Do
+// runs.
 type ExclusiveTx struct {
 	outputs
 	marks map[string]offsetsByTopic // by group
 }
 
-// Mark commits a place for a group inside the transaction, and its note beside it.
-// The group is one that nobody joins: no generation guards the place, the name
-// alone does. The last of several marks of one place counts.
+// Mark commits a position and its note for a group inside the transaction. The group must be one
+// that has no members: only the name protects its offsets, not a generation. Of several marks for
+// one partition the last one counts.
 func (x *ExclusiveTx) Mark(group string, p Position) {
 	group = x.p.b.names.Group(group)
 	if x.marks[group] == nil {
@@ -265,10 +257,10 @@ func (x *ExclusiveTx) Mark(group string, p Position) {
 	x.marks[group].add(wire.TopicPartition{Topic: x.p.b.names.Topic(p.Stream), Partition: p.Partition}, p.Offset, encodeBeside(p.Offset, p.Note, nil))
 }
 
-// Do runs one transaction. After an error nothing of it is visible to readers of
-// committed events, unless the error wraps ErrInDoubt as well; then Committed
-// says how it ended, if it marked anything. Once an error wraps ErrSuperseded,
-// so does every later one, and the function is not called.
+// Do runs one transaction. After an error nothing of it is visible to readers of committed events,
+// unless the error also wraps ErrInDoubt; then Committed shows whether its marks were committed.
+// After an error that wraps ErrSuperseded, every later call fails with ErrSuperseded and does not
+// call the function.
 func (e *Exclusive) Do(ctx context.Context, fn func(*ExclusiveTx) error) error {
 	select {
 	case e.turn <- struct{}{}:
@@ -279,8 +271,8 @@ func (e *Exclusive) Do(ctx context.Context, fn func(*ExclusiveTx) error) error {
 	if err := e.begin(ctx); err != nil {
 		return fmt.Errorf("%w: %w", ErrAborted, err)
 	}
-	// As in Transactor.Do: what a function has sent that panics must not be
-	// committed by the next.
+	// As in Transactor.Do: if fn panics, the next transaction must not commit the events of this
+	// one.
 	e.opened = false
 	x := &ExclusiveTx{outputs: outputsOf(e.p), marks: map[string]offsetsByTopic{}}
 	if err := e.run(ctx, x, fn); err != nil {
@@ -292,8 +284,8 @@ func (e *Exclusive) Do(ctx context.Context, fn func(*ExclusiveTx) error) error {
 }
 
 func (e *Exclusive) run(ctx context.Context, x *ExclusiveTx, fn func(*ExclusiveTx) error) error {
-	// It is given up while there is time to abort it: one that Kafka has ended for
-	// its age looks like another's.
+	// The time limit leaves time for an abort. Kafka's answer for a transaction that it has ended
+	// itself looks like a takeover by another process.
 	ctx, cancel := context.WithTimeout(ctx, e.p.b.transactionTimeout*4/5)
 	defer cancel()
 	if err := fn(x); err != nil {
@@ -311,7 +303,7 @@ func (e *Exclusive) run(ctx context.Context, x *ExclusiveTx, fn func(*ExclusiveT
 	return e.p.tx.commit(ctx)
 }
 
-// groups are the commits of what was marked.
+// groups returns the commits of the marked positions.
 func (x *ExclusiveTx) groups() (all []groupCommit) {
 	for group, offsets := range x.marks {
 		all = append(all, groupCommit{group, func(ctx context.Context) error {
@@ -321,8 +313,7 @@ func (x *ExclusiveTx) groups() (all []groupCommit) {
 	return all
 }
 
-// begin makes ready for a transaction. What another has taken is never taken
-// back.
+// begin prepares the next transaction. A name that another process has taken is never taken back.
 func (e *Exclusive) begin(ctx context.Context) error {
 	switch {
 	case e.lost != nil:
@@ -331,8 +322,7 @@ func (e *Exclusive) begin(ctx context.Context) error {
 		e.p.tx.begin()
 		return nil
 	}
-	// What an aborted transaction could not rid itself of in time must not
-	// become part of the next.
+	// Events of an aborted transaction that are still queued must not become part of the next one.
 	if err := e.p.Flush(ctx); err != nil {
 		return fmt.Errorf("end the former transaction: %w", err)
 	}
@@ -344,8 +334,8 @@ func (e *Exclusive) begin(ctx context.Context) error {
 	return nil
 }
 
-// abort gives up what the transaction has done: at once if it can be, so that
-// readers are not held up, or else when the next one begins.
+// abort aborts the transaction: at once if possible, so that readers do not wait, or else when the
+// next one begins.
 func (e *Exclusive) abort(ctx context.Context, cause error) error {
 	e.p.tx.poison(cause)
 	if cause = e.judge(cause); e.lost != nil {
@@ -360,27 +350,27 @@ func (e *Exclusive) abort(ctx context.Context, cause error) error {
 	return cause
 }
 
-// judge makes an error final that says that the name is another's.
+// judge makes an error final if it means that another process has the name.
 func (e *Exclusive) judge(err error) error {
 	if fenced(err) {
 		err = fmt.Errorf("%w: %w", ErrSuperseded, err)
-		e.lost = fmt.Errorf("%s: %w", e.p.tx.id, ErrSuperseded) // how this one ended is not how the next ones do
+		e.lost = fmt.Errorf("%s: %w", e.p.tx.id, ErrSuperseded) // the text of this error does not apply to later transactions
 	}
 	return err
 }
 
-// fenced tells whether Kafka knows of a later holder of a transactional id.
+// fenced reports whether Kafka knows a later holder of a transactional id.
 func fenced(err error) bool {
 	return errors.Is(err, kafka.ProducerFenced) || errors.Is(err, kafka.InvalidProducerEpoch)
 }
 
-// renew takes the next epoch of the same identity, if nobody has taken one since.
-// Kafka can tell only while no transaction is open, because it would fence that
-// itself; so the open one is ended first, and once that is settled it is not
-// asked again, since the epoch may have moved on with an answer that was lost.
+// renew takes the next epoch of the same identity, unless another process has taken one since.
+// Kafka can detect that only while no transaction is open, because otherwise it fences the open one
+// itself. So the open transaction is ended first. After that has succeeded once, it is not ended
+// again, because an answer with a new epoch may have been lost.
 //
-// Kafka refuses an epoch that is not the last (KIP-360). The embedded broker takes
-// an old one for a recovery and hands out the next but one, which tells as well.
+// Kafka refuses an epoch that is not the last one (KIP-360). The embedded broker accepts an old one
+// as a recovery and returns the epoch after the next; that difference shows the takeover too.
 func (t *transaction) renew(ctx context.Context) error {
 	if !t.settled {
 		err := t.retry(ctx, func(ctx context.Context) error { return t.end(ctx, false) })
@@ -391,7 +381,7 @@ func (t *transaction) renew(ctx context.Context) error {
 	}
 	old, _ := t.identity()
 	id, err := persist(ctx, func(ctx context.Context) (identity, error) { return t.b.initProducer(ctx, t.id, old) })
-	if errors.Is(err, kafka.InvalidProducerIDMapping) { // forgotten after a week without transactions, so nobody has it
+	if errors.Is(err, kafka.InvalidProducerIDMapping) { // Kafka forgot the id after a week without transactions, so no process holds it
 		return t.open(ctx)
 	}
 	if err == nil && id.producer == old.producer && id.epoch != old.epoch+1 {

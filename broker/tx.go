@@ -15,8 +15,7 @@ import (
 	"tidemill.dev/broker/retry"
 )
 
-// Tx is one open transaction. It is valid while the function that Do was given
-// runs.
+// Tx is one open transaction. It is valid while the function passed to Do runs.
 type Tx struct {
 	outputs
 	t     *Transactor
@@ -26,20 +25,17 @@ type Tx struct {
 	notes map[wire.TopicPartition]txNote
 }
 
-// Done makes a delivery part of the transaction: all its events end with it.
-// Deliveries of one partition are given in the order in which Poll returned
-// them, and none is left out whose events have not all ended; those that have
-// may be left out. Once given, a delivery is the transaction's, which ends it
-// whatever the outcome.
+// Done makes a delivery part of the transaction: all its events end with it. Deliveries of one
+// partition must be given in the order in which Poll returned them. A delivery may be left out only
+// if all its events have ended. The transaction ends the delivery, whatever the outcome.
 func (x *Tx) Done(d *Delivery) { x.done = append(x.done, d) }
 
-// Mark commits a place for the consumer's group inside the transaction: one in
-// the parked companion of a stream that is read, which the group itself need
-// not read. It belongs to the companion's home, the partition of the same number
-// of the stream itself. If the home is not this consumer's, or ceases to be
-// before the offsets are committed, the transaction fails; and if it fails, the
-// home is taken back as that of a delivery is. The last of several marks of one
-// place counts.
+// Mark commits a position for the consumer's group inside the transaction: one in the parked
+// companion of a stream that the group reads, while the group does not read the companion itself.
+// The mark belongs to its home, the partition of the same number in the stream. The transaction
+// fails if this consumer does not read the home, or loses it before the offsets are committed. If
+// the transaction fails, the home is read again from its committed offset, as for a delivery. Of
+// several marks for one partition the last one counts.
 func (x *Tx) Mark(p Position) {
 	m, err := x.t.c.mark(p)
 	if err != nil {
@@ -49,15 +45,14 @@ func (x *Tx) Mark(p Position) {
 	x.marks = append(slices.DeleteFunc(x.marks, func(o txMark) bool { return o.at == m.at }), m)
 }
 
-// Mine tells whether a place can be marked now: whether its home is read here. It
-// may not be yet while Assigned is being asked, and not any more before Gone is
-// called.
+// Mine reports whether a position can be marked now, because its home is read here. That may not be
+// so yet during Assigned, and no longer before Gone is called.
 func (x *Tx) Mine(p Position) bool {
 	_, err := x.t.c.mark(p)
 	return err == nil
 }
 
-// txMark is a place that a transaction commits without having read it.
+// txMark is a position that a transaction commits without having read it.
 type txMark struct {
 	at     wire.TopicPartition
 	offset int64
@@ -85,29 +80,28 @@ func (c *Consumer) mark(p Position) (txMark, error) {
 	return txMark{at: at, offset: p.Offset, home: home, epoch: home.epoch}, nil
 }
 
-// outputs are what a transaction sends.
+// outputs are the events that a transaction sends.
 type outputs struct {
 	p    *Producer
 	sent []*output
-	told func(Receipt, error) // p.sound
+	told func(Receipt, error) // the method value p.sound
 }
 
-// output is an event whose sender wants to know where it came to lie.
+// output is an event whose sender wants to know its offset.
 type output struct {
 	at   Receipt
 	done func(Receipt)
 }
 
-// Send publishes an event as part of the transaction. Its bytes are copied. An
-// event that cannot be sent makes the transaction fail.
+// Send publishes an event as part of the transaction. Its bytes are copied. An event that cannot be
+// sent makes the transaction fail.
 func (x *outputs) Send(ctx context.Context, stream string, v *View) {
 	x.p.Send(ctx, stream, v, x.told)
 }
 
-// SendTo is Send to a partition of the caller's choice. done, which may be nil,
-// is called with where the event lies: once the transaction is committed, before
-// Do returns and by its goroutine, in the order of the calls. If the transaction
-// fails it is not called.
+// SendTo is Send to a partition of the caller's choice. done may be nil. After the commit, done is
+// called with the event's receipt, before Do returns, by its goroutine and in the order of the
+// calls. If the transaction fails, done is not called.
 func (x *outputs) SendTo(ctx context.Context, stream string, partition int32, v *View, done func(Receipt)) {
 	if done == nil {
 		x.p.SendTo(ctx, stream, partition, v, x.told)
@@ -123,26 +117,26 @@ func (x *outputs) SendTo(ctx context.Context, stream string, partition int32, v 
 	})
 }
 
-// outputsOf makes them. The one function serves all events: a method's value is
-// made anew each time it is named.
+// outputsOf returns empty outputs. One method value serves all events, because each use of p.sound
+// would allocate a new one.
 func outputsOf(p *Producer) outputs { return outputs{p: p, told: p.sound} }
 
-// sound makes the transaction fail for an event that was not sent.
+// sound makes the transaction fail if an event was not sent.
 func (p *Producer) sound(_ Receipt, err error) {
 	if err != nil {
 		p.tx.poison(err)
 	}
 }
 
-// tell says where the events lie. The flush that came before it has made sure
-// that all answers are in.
+// tell calls the done functions with the receipts. The flush before the commit has waited for all
+// answers.
 func (x *outputs) tell() {
 	for _, o := range x.sent {
 		o.done(o.at)
 	}
 }
 
-// offsetsByTopic gathers offsets as Kafka wants them, one of a partition.
+// offsetsByTopic collects offsets in Kafka's form, one for each partition.
 type offsetsByTopic map[string][]kafka.TxnOffsetCommit
 
 func (o offsetsByTopic) add(tp wire.TopicPartition, offset int64, metadata string) {
@@ -150,25 +144,24 @@ func (o offsetsByTopic) add(tp wire.TopicPartition, offset int64, metadata strin
 	o[tp.Topic] = append(others, kafka.TxnOffsetCommit{Partition: int(tp.Partition), Offset: offset, Metadata: metadata})
 }
 
-// txPlace is how far a transaction moves a partition.
+// txPlace is the offset to which a transaction moves a partition.
 type txPlace struct {
 	p      *inPartition
 	epoch  uint64
 	first  uint64 // number of the first event
 	next   int64
-	beside string  // the metadata to commit beside it
-	note   *string // the caller's, if the transaction has one
+	beside string  // metadata to commit with the offset
+	note   *string // note of the transaction, if it has one
 	holes  []hole
 }
 
-// hole is what lies between two of a transaction's deliveries. Dead letters may,
-// and deliveries that have ended; one that was left out would be lost.
+// hole is a gap between two deliveries of a transaction. Dead letters and ended deliveries may be
+// in it. An open delivery there was left out, and committing past it would lose it.
 type hole struct{ from, to uint64 }
 
-// places finds the offsets that the transaction commits, once every dead
-// letter that lies before its events has been written. A delivery's memory may
-// be another's already, all its events having ended one by one; its numbers are
-// its own.
+// places returns the offsets that the transaction commits, after every dead letter before its
+// events was written. If all events of a delivery have ended one by one, its memory may belong to
+// another delivery by now; its numbers still are its own.
 func (t *Transactor) places(ctx context.Context, x *Tx) (map[wire.TopicPartition]*txPlace, error) {
 	all := map[wire.TopicPartition]*txPlace{}
 	expect := map[wire.TopicPartition]uint64{}
@@ -198,7 +191,7 @@ func (t *Transactor) places(ctx context.Context, x *Tx) (map[wire.TopicPartition
 	return all, x.annotate(all)
 }
 
-// whole tells whether everything between a place's deliveries has ended.
+// whole reports whether everything between a place's deliveries has ended.
 func (place *txPlace) whole() bool {
 	place.p.mu.Lock()
 	defer place.p.mu.Unlock()
@@ -210,10 +203,9 @@ func (place *txPlace) whole() bool {
 	return true
 }
 
-// awaitFirst waits until a place's first event is the partition's first open
-// one, and no dead letter is on its way that the place would pass. What can lie
-// before it are also deliveries that the caller has kept back, which would wait
-// until the context ends.
+// awaitFirst waits until a place's first event is the partition's first open one and no dead letter
+// waits to be written that the place would pass. If the caller has kept back an earlier delivery,
+// awaitFirst waits until the context ends.
 func (c *Consumer) awaitFirst(ctx context.Context, place *txPlace) error {
 	for {
 		place.p.mu.Lock()
@@ -234,10 +226,9 @@ func (c *Consumer) awaitFirst(ctx context.Context, place *txPlace) error {
 
 var errTakenAway = errors.New("the partition was taken away")
 
-// fix settles what is committed of a place, now that nothing else commits it:
-// as much as has ended by itself meanwhile, what has ended beyond that, and the
-// note. The note is the partition's from here on: if the transaction fails, the
-// partition's is what the log says.
+// fix sets what is committed of a place, after reserve has stopped other commits: the offset, at
+// least the watermark; the ended events beyond it; and the note. From here on the note belongs to
+// the partition. If the transaction fails, the partition gets the committed note back.
 func (place *txPlace) fix(bare bool) {
 	place.p.mu.Lock()
 	defer place.p.mu.Unlock()
@@ -248,7 +239,7 @@ func (place *txPlace) fix(bare bool) {
 	place.beside = place.p.beside(place.next, bare)
 }
 
-// commit puts the offsets into the transaction, if there are any.
+// commit adds the offsets to the transaction, if there are any.
 func (t *Transactor) commit(ctx context.Context, x *Tx, places map[wire.TopicPartition]*txPlace) error {
 	if len(places) == 0 && len(x.marks) == 0 {
 		return nil
@@ -265,11 +256,11 @@ func (t *Transactor) commit(ctx context.Context, x *Tx, places map[wire.TopicPar
 	}})
 }
 
-// offsets commits in the name of the member and its generation, which the group
-// refuses once others may read what was ours.
+// offsets commits for the member and its generation. The group refuses that as soon as other
+// members may read our partitions.
 func (t *Transactor) offsets(ctx context.Context, x *Tx, places map[wire.TopicPartition]*txPlace) error {
-	// Who is no member has no generation either, and Kafka takes offsets that
-	// name none from anyone.
+	// Without a membership there is no generation, and Kafka accepts offsets without one from any
+	// client.
 	member, generation, _, ok := t.c.member.snapshot()
 	if !ok {
 		return errTakenAway
@@ -290,7 +281,7 @@ func (t *Transactor) offsets(ctx context.Context, x *Tx, places map[wire.TopicPa
 	between := t.c.member.between.Load()
 	err := t.p.tx.commitOffsets(ctx, t.c.member.group, identified{member, generation}, all)
 	if errors.Is(err, kafka.IllegalGeneration) {
-		// It has just passed, or Kafka is done with it and has yet to tell us.
+		// The generation has just ended, or Kafka has ended it and the member does not know yet.
 		if _, now, _, _ := t.c.member.snapshot(); now != generation || between || t.c.member.between.Load() {
 			err = fmt.Errorf("%w: %w", kafka.RebalanceInProgress, err)
 		}
@@ -298,7 +289,7 @@ func (t *Transactor) offsets(ctx context.Context, x *Tx, places map[wire.TopicPa
 	return err
 }
 
-// stands tells whether a partition is still ours and has not been read anew.
+// stands reports whether a partition is still ours and has not been read again.
 func (p *inPartition) stands(epoch uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -318,21 +309,20 @@ func (t *Transactor) committed(x *Tx, places map[wire.TopicPartition]*txPlace) {
 	}
 }
 
-// abort gives up what the transaction has done. The next one opens the
-// transactional id anew, which makes Kafka abort this one; it happens at once,
-// so that readers are not held up.
+// abort aborts the transaction. The next begin opens the transactional id again, which makes Kafka
+// abort the open transaction. That happens at once, so that readers do not wait.
 func (t *Transactor) abort(ctx context.Context, x *Tx, cause error) error {
 	t.p.tx.poison(cause)
 	t.opened = false
 	if errors.Is(cause, kafka.UnknownMemberId) {
-		t.c.member.startOver() // the group has said it here first
+		t.c.member.startOver() // the transaction learned first that the group has forgotten the member
 	}
 	if took := time.Since(x.began); !x.began.IsZero() && took > t.c.b.transactionTimeout {
 		cause = fmt.Errorf("it took %s, and Kafka ends a transaction after %s; put less into one: %w", took.Round(time.Millisecond), t.c.b.transactionTimeout, cause)
 	}
 	err := fmt.Errorf("%w: %w", ErrAborted, cause)
-	// A caller whose time is up has still to be rid of the transaction, or its
-	// events would be nobody's; a consumer that closes need not be.
+	// The transaction must be aborted even if the caller's time is up, because its events would
+	// otherwise have no reader. A consumer that closes need not wait for that.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.c.b.transactionTimeout)
 	defer cancel()
 	defer context.AfterFunc(t.c.ctx, cancel)()
@@ -345,9 +335,9 @@ func (t *Transactor) abort(ctx context.Context, x *Tx, cause error) error {
 	return err
 }
 
-// takeBack makes the consumer read on from where the group is, which after an
-// outcome in doubt may be before or behind the transaction. What the consumer
-// has lost or taken back meanwhile is no longer the transaction's.
+// takeBack makes the consumer read on from the group's committed offsets. After an outcome in doubt
+// they may be before or after the transaction. It skips partitions that were lost or read again
+// meanwhile.
 func (t *Transactor) takeBack(ctx context.Context, x *Tx) {
 	parts := map[wire.TopicPartition]*inPartition{}
 	for _, d := range x.done {
@@ -373,9 +363,9 @@ func (t *Transactor) takeBack(ctx context.Context, x *Tx) {
 	}
 }
 
-// rewind reads partitions from where their group is. Where Kafka does not say
-// in time they are given up and the group is joined anew, which asks until it
-// knows: nothing may be read past what was taken back.
+// rewind reads partitions again from the group's committed offsets. If Kafka does not return these
+// in time, the partitions are given up and the member joins again, which retries until Kafka
+// answers. No event may be read beyond those that were taken back.
 func (t *Transactor) rewind(ctx context.Context, parts map[wire.TopicPartition]*inPartition) {
 	places, err := t.standing(ctx, parts)
 	if err == nil {
@@ -388,8 +378,7 @@ func (t *Transactor) rewind(ctx context.Context, parts map[wire.TopicPartition]*
 	}
 }
 
-// readAnew reads partitions from the given places, or from where the hook wants
-// them to be read.
+// readAnew reads partitions from the given places, or from where the hook Assigned moves them.
 func (c *Consumer) readAnew(ctx context.Context, parts map[wire.TopicPartition]*inPartition, known map[wire.TopicPartition]origin) error {
 	c.hooks.Lock()
 	defer c.hooks.Unlock()
@@ -405,14 +394,14 @@ func (c *Consumer) readAnew(ctx context.Context, parts map[wire.TopicPartition]*
 	for tp, p := range parts {
 		from, ok := asked[tp]
 		if !ok {
-			from = known[tp] // nothing will be read of it, and no more be committed than is known
+			from = known[tp] // nothing is read from it, and nothing beyond the known offset is committed
 		}
 		p.rewind(from.offset, known[tp])
 	}
 	return nil
 }
 
-// standing is where the group is, from where partitions are read on.
+// standing returns the offsets from which the group continues.
 func (t *Transactor) standing(ctx context.Context, parts map[wire.TopicPartition]*inPartition) (map[wire.TopicPartition]origin, error) {
 	known, err := t.c.b.committedOffsets(ctx, t.c.member.group, slices.Collect(maps.Keys(parts)))
 	if err != nil {
@@ -428,8 +417,8 @@ func (t *Transactor) standing(ctx context.Context, parts map[wire.TopicPartition
 	return places, nil
 }
 
-// beginning is where the partition is read from while its group has committed
-// nothing.
+// beginning returns the offset from which the partition is read while its group has no committed
+// offset.
 func (p *inPartition) beginning() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,11 +12,10 @@ import (
 	"unsafe"
 )
 
-// The CloudEvents Kafka protocol binding 1.0: an attribute is a header
-// ce_<name>, except for datacontenttype, which is the header content-type; the
-// record's value is the data. That is binary mode, which we write. We also read
-// structured mode, where content-type begins with application/cloudevents and
-// the value is the whole event as JSON.
+// The CloudEvents Kafka protocol binding 1.0: an attribute is a header ce_<name>, except
+// datacontenttype, which is the header content-type. The value of the record is the data. This is
+// binary mode, in which we write. We also read structured mode: content-type begins with
+// application/cloudevents, and the value is the whole event as JSON.
 const (
 	specVersion        = "1.0"
 	headerPrefix       = "ce_"
@@ -30,11 +29,11 @@ const (
 	memberData         = "data"
 	memberDataBase64   = "data_base64"
 	contentTypeJSON    = "application/json"
-	nameOfNoEventShown = 40 // letters of a hostile name or value that an error repeats
+	nameOfNoEventShown = 40 // bytes of an unchecked name or value that an error repeats
 )
 
-// What an event may hold, whoever wrote it: a record of a megabyte could carry a
-// hundred thousand headers, and finding duplicates among them would be quadratic.
+// The limits of every event. Without them a record of one megabyte could carry a hundred thousand
+// headers, and the search for duplicates among them would take quadratic time.
 const (
 	maxHeaders   = 256
 	maxName      = 128
@@ -47,7 +46,7 @@ var (
 	errLong    = fmt.Errorf("is longer than %d bytes", maxAttribute)
 )
 
-// clip quotes the beginning of text that nobody has checked.
+// clip quotes the beginning of unchecked text.
 func clip(s string) string {
 	if len(s) > nameOfNoEventShown {
 		return fmt.Sprintf("%q…", s[:nameOfNoEventShown])
@@ -55,8 +54,8 @@ func clip(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// versionFault refuses every version but ours. 0.3 is met in the wild, hence the
-// hint.
+// versionFault refuses every version but 1.0. Events of 0.3 exist, so the error names the next
+// step.
 func versionFault(version string) error {
 	switch version {
 	case specVersion:
@@ -74,7 +73,7 @@ var (
 	errReserved = errors.New("has the name that is reserved for the data itself")
 )
 
-// nameFault says what is wrong with an extension's name.
+// nameFault returns the fault of an extension's name.
 func nameFault(name string) error {
 	if name == "" {
 		return errNoName
@@ -93,7 +92,7 @@ func nameFault(name string) error {
 	return nil
 }
 
-// requiredFault finds a required attribute that is missing or blank.
+// requiredFault returns an error for a required attribute that is missing or blank.
 func (v *View) requiredFault() error {
 	switch {
 	case blank(v.ID):
@@ -117,21 +116,21 @@ func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
-// text and raw turn bytes into a string and back without a copy; they are the
-// only unsafe code of the binding. The string is as good as the bytes: whoever
-// reuses them ends the view's life. The bytes of a string must not be written.
+// text and raw convert between bytes and strings without a copy; they are the only unsafe code of
+// the binding. The string is valid only until its bytes are reused, and so is a view that holds it.
+// The bytes of a string must not be written.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 func raw(s string) []byte {
 	if s == "" {
-		return []byte{} // an empty header value; nil would be Kafka's null
+		return []byte{} // an empty header value, because nil is Kafka's null
 	}
 	return unsafe.Slice(unsafe.StringData(s), len(s))
 }
 
-// Validate holds the event against all of CloudEvents 1.0 and against what the
-// binding can carry. Publishers and edges call it; what passes is read back by
-// us and by others. A plain event costs no allocation.
+// Validate checks the event against all of CloudEvents 1.0 and against the limits of the binding.
+// Publishers and gateways call it. We and other readers can read back every event that passes. A
+// plain event causes no allocation.
 func (v *View) Validate() error {
 	if err := v.requiredFault(); err != nil {
 		return err
@@ -148,9 +147,8 @@ func (v *View) Validate() error {
 	return v.headersFault()
 }
 
-// Legible tells whether an event that was read, and has perhaps been given more
-// headers, could be read again if it were written as it is: see
-// [ProducerOptions.AsRead].
+// Legible checks whether an event that was read could be read again if it were written unchanged,
+// perhaps with further headers: see [ProducerOptions.AsRead].
 func (v *View) Legible() error {
 	if err := v.requiredFault(); err != nil {
 		return err
@@ -176,7 +174,7 @@ func (v *View) stringsFault() error {
 	return nil
 }
 
-// formFault checks the attributes that are more than text.
+// formFault checks the attributes that have a format, such as URIs and times.
 func (v *View) formFault() error {
 	if err := referenceFault(v.Source); err != nil {
 		return attributeError("source", err)
@@ -213,8 +211,8 @@ func (v *View) extensionsFault() error {
 	return nil
 }
 
-// headersFault keeps a carried-along header from posing as an attribute, and an
-// event from having more headers than a reader takes.
+// headersFault refuses a foreign header with the name of an attribute, and an event with more
+// headers than a reader accepts.
 func (v *View) headersFault() error {
 	const core = 8
 	if n := core + len(v.Extensions) + len(v.Foreign); n > maxHeaders {
@@ -229,8 +227,8 @@ func (v *View) headersFault() error {
 	return nil
 }
 
-// stringFault checks CloudEvents' String: Unicode without control characters
-// and noncharacters.
+// stringFault checks the type String of CloudEvents: Unicode without control characters and
+// noncharacters.
 func stringFault(s string) error {
 	if plainString(s) {
 		return nil
@@ -241,9 +239,9 @@ func stringFault(s string) error {
 	return unicodeFault(s)
 }
 
-// plainString reports whether all is ASCII without control characters, and of
-// bounded length. Eight bytes are judged at a time; the last eight overlap those
-// before, so that only a string of less than eight is walked.
+// plainString reports whether s is ASCII without control characters, and of limited length. It
+// checks eight bytes at a time. The last eight overlap the ones before, so only a string of less
+// than eight bytes is checked byte by byte.
 func plainString(s string) bool {
 	b := raw(s)
 	if len(b) < 8 {
@@ -265,9 +263,9 @@ func plainBytes(b []byte) bool {
 	return true
 }
 
-// oddBits asks three things of eight bytes at once, and sets a high bit if one
-// of them holds: is one beyond ASCII, is one DEL (one more carries into the high
-// bit), is one below space (32 less borrows from it).
+// oddBits checks eight bytes at once and sets the high bit of a byte if it is not ASCII, if it is
+// DEL (plus one carries into the high bit), or if it is below space (minus 32 borrows from the high
+// bit).
 func oddBits(x uint64) uint64 {
 	const ones, high, space = 0x0101010101010101, 0x8080808080808080, 0x2020202020202020
 	return x | (x + ones) | ^((x | high) - space)
@@ -293,8 +291,8 @@ var (
 	errAbsolute  = errors.New("is no absolute URI such as https://example.com/schema/1")
 )
 
-// referenceFault checks a URI-reference. Most sources are plain paths, for which
-// the letters decide; what has a scheme, an escape or brackets is parsed.
+// referenceFault checks a URI-reference. Most sources are plain paths, for which the characters
+// decide. One with a scheme, an escape or brackets is parsed.
 func referenceFault(s string) error {
 	parse := strings.HasPrefix(s, "//")
 	for i := range len(s) {
@@ -313,10 +311,10 @@ func referenceFault(s string) error {
 }
 
 func parsedFault(s string) error {
-	if u, err := url.Parse(s); err != nil || u.String() == "" { // "#" and "//" are lost in a url.URL, sdk-go's too
+	if u, err := url.Parse(s); err != nil || u.String() == "" { // "#" and "//" are lost in a url.URL, also in that of sdk-go
 		return errReference
 	}
-	for i := range len(s) { // url.Parse is lenient behind '?'
+	for i := range len(s) { // url.Parse is lenient after '?'
 		if s[i] == '%' && (i+2 >= len(s) || !isHex(s[i+1]) || !isHex(s[i+2])) {
 			return errReference
 		}
@@ -341,9 +339,8 @@ func absoluteFault(s string) error {
 	return nil
 }
 
-// contentTypeFault refuses what is no media type, and the types that would make
-// a reader take the record for a structured event. Space around one is lost on
-// its way through HTTP, so it hides nothing.
+// contentTypeFault refuses text that is not a media type, and the types that mark a structured
+// event. It ignores space around the type, because HTTP removes it.
 func contentTypeFault(s string) error {
 	if s == "" || s == contentTypeJSON {
 		return nil
@@ -358,10 +355,10 @@ func contentTypeFault(s string) error {
 	return nil
 }
 
-// plainTime reports whether s is an RFC 3339 time in UTC as almost every
-// publisher writes it: 2006-01-02T15:04:05Z with or without a fraction. It may
-// say no to a valid time, a leap day say, which package time then judges, but
-// never yes to an invalid one; it costs a fraction of that.
+// plainTime reports whether s is an RFC 3339 time in UTC as almost every publisher writes it:
+// 2006-01-02T15:04:05Z with or without a fraction. It may return false for a valid time, such as a
+// leap day, which package time then checks. It never returns true for an invalid time. It takes a
+// fraction of the time of package time.
 func plainTime(s string) bool {
 	const shape = "0000-00-00T00:00:00"
 	n := len(s) - 1
@@ -376,9 +373,9 @@ func plainTime(s string) bool {
 		pair(s, 11) < 24 && pair(s, 14) < 60 && pair(s, 17) < 60 && fraction(s[len(shape):n])
 }
 
-// anyTime reports whether s is an RFC 3339 time at all. Package time lets hours of
-// one digit pass, a comma before the fraction and zones a day away, which neither
-// our reader nor others' take.
+// anyTime reports whether s is any RFC 3339 time. Package time also accepts hours of one digit, a
+// comma before the fraction and zones of a day and more. Neither our reader nor others accept
+// these.
 func anyTime(s string) bool {
 	var t time.Time
 	if !looksLikeTime(s) || s[len("0000-00-00T00:00:00")] == ',' || t.UnmarshalText(raw(s)) != nil {
@@ -388,11 +385,11 @@ func anyTime(s string) bool {
 	return s[n-1] == 'Z' || pair(s, n-5) < 24 && pair(s, n-2) < 60
 }
 
-// daysOf each month in a common year.
+// daysOf holds the number of days of each month in a common year.
 const daysOf = "\x1f\x1c\x1f\x1e\x1f\x1e\x1f\x1f\x1e\x1f\x1e\x1f"
 
-// pair is the number of two digits, and beyond any that a time can have where
-// they are none.
+// pair returns the number that two digits form, or 100, which is too large for a time, if they are
+// not digits.
 func pair(s string, at int) uint {
 	tens, ones := uint(s[at]-'0'), uint(s[at+1]-'0')
 	if tens > 9 || ones > 9 {

@@ -17,19 +17,18 @@ import (
 // Header is a header of a Kafka record.
 type Header = wire.Header
 
-// Attribute is one extension attribute in CloudEvents' canonical text form:
-// whatever its type, it travels as text.
+// Attribute is one extension attribute in CloudEvents' canonical text form, whatever its type.
 type Attribute struct {
 	Name  string // a-z and 0-9
 	Value string
 }
 
-// View is one CloudEvent 1.0, flat. The hot path reads and publishes views;
-// [View.Event] and [FromEvent] lead to and from sdk-go's event at the edges.
+// View is one CloudEvent 1.0 as a flat struct. The hot path reads and publishes views; [View.Event]
+// and [FromEvent] convert to and from sdk-go's event.
 //
-// A view that was read points into the bytes it was read from and is valid as
-// long as they are: [View.Clone] what must live longer. An empty string is an
-// absent attribute; there is no field for specversion, as it is always 1.0.
+// A view that was read points into the bytes that it was read from, and is valid as long as they
+// are. Use [View.Clone] for a view that must live longer. An empty string is an absent attribute.
+// There is no field for specversion, which is always 1.0.
 type View struct {
 	ID              string
 	Source          string
@@ -40,16 +39,16 @@ type View struct {
 	Time            string // RFC 3339, as its publisher wrote it
 
 	Extensions []Attribute
-	Data       []byte // nil is no data
+	Data       []byte // nil means no data
 
-	// Key is the record's key. Where it is nil a published event is keyed by
-	// its partitionkey, else by its subject.
+	// Key is the record's key. If it is nil, the key of a published event is its partitionkey, else
+	// its subject.
 	Key []byte
-	// Foreign are headers that are no attributes. They are carried along.
+	// Foreign are the headers that are not attributes. They are published unchanged.
 	Foreign []Header
 }
 
-// Attribute looks an attribute up by its name, the core ones included.
+// Attribute returns the value of a core or extension attribute by its name.
 func (v *View) Attribute(name string) (string, bool) {
 	if name == attrSpecVersion {
 		return specVersion, true
@@ -63,9 +62,8 @@ func (v *View) Attribute(name string) (string, bool) {
 	return "", false
 }
 
-// Set sets an attribute by its name, the core ones included; an empty value
-// unsets those. The only specversion is 1.0. It checks the name, and [View.Validate]
-// the value.
+// Set sets a core or extension attribute by its name; an empty value unsets a core attribute.
+// specversion can only be 1.0. Set checks the name, and [View.Validate] checks the value.
 func (v *View) Set(name, value string) error {
 	if name == attrSpecVersion {
 		return versionFault(value)
@@ -73,8 +71,8 @@ func (v *View) Set(name, value string) error {
 	return v.set(name, value)
 }
 
-// core is the field that holds a core attribute, nil if the name is no core
-// attribute's. It is the one place that ties names to fields.
+// core returns the field that holds a core attribute, or nil for another name. Only this function
+// maps names to fields.
 func (v *View) core(name string) *string {
 	switch name {
 	case "id":
@@ -95,8 +93,8 @@ func (v *View) core(name string) *string {
 	return nil
 }
 
-// extension is the index of an extension, -1 if there is none of that name. A
-// view holds a handful, which a scan beats a map at.
+// extension returns the index of an extension, or -1 if there is none of that name. A view has only
+// a few, so a scan is faster than a map.
 func (v *View) extension(name string) int {
 	for i := range v.Extensions {
 		if v.Extensions[i].Name == name {
@@ -106,8 +104,8 @@ func (v *View) extension(name string) int {
 	return -1
 }
 
-// setExtension replaces, so that of two headers of one name the last counts, as
-// it does for sdk-go and for Kafka's own Headers.lastHeader.
+// setExtension replaces an earlier value, so that of two headers with one name the last one counts,
+// as in sdk-go and Kafka's Headers.lastHeader.
 func (v *View) setExtension(name, value string) {
 	if i := v.extension(name); i >= 0 {
 		v.Extensions[i].Value = value
@@ -121,8 +119,8 @@ func (v *View) reset() {
 	*v = View{Extensions: v.Extensions[:0], Foreign: v.Foreign[:0]}
 }
 
-// recordKey is the key to publish under: the view's own, else its partitionkey,
-// else its subject; nil where it has none of them.
+// recordKey returns the key for publishing: the view's Key, else its partitionkey, else its
+// subject, else nil.
 func (v *View) recordKey() []byte {
 	if v.Key != nil {
 		return v.Key
@@ -136,8 +134,8 @@ func (v *View) recordKey() []byte {
 	return nil
 }
 
-// Clone copies the view into memory of its own: three allocations at most,
-// however many attributes it has.
+// Clone copies the view into separate memory, with three allocations at most, however many
+// attributes it has.
 func (v *View) Clone() View {
 	a := make(arena, 0, v.size())
 	c := View{
@@ -172,8 +170,8 @@ func (v *View) size() int {
 	return n
 }
 
-// arena is one allocation that many copies share. It is made large enough for
-// all of them, so that no append moves what was handed out.
+// arena is one allocation that many copies share. Its size is enough for all of them, so that no
+// append moves the earlier copies.
 type arena []byte
 
 func (a *arena) text(s string) string {
@@ -185,8 +183,8 @@ func (a *arena) text(s string) string {
 	return text((*a)[start:])
 }
 
-// bytes caps what it returns, so that an append to it cannot reach its
-// neighbour. Nil stays nil: no data is not empty data.
+// bytes limits the capacity of its result, so that an append to it cannot overwrite the next copy.
+// Nil stays nil, because no data is not the same as empty data.
 func (a *arena) bytes(b []byte) []byte {
 	if b == nil {
 		return nil
@@ -196,17 +194,16 @@ func (a *arena) bytes(b []byte) []byte {
 	return (*a)[start:len(*a):len(*a)]
 }
 
-// AttributeError says which attribute of an event is at fault. Whoever answers
-// a publisher asks for the name alone, with [errors.As] and an interface that
-// has the method Attribute.
+// AttributeError names the invalid attribute of an event. Code that answers a publisher can get the
+// name alone, with [errors.As] and an interface with the method Attribute.
 type AttributeError struct {
-	Name string // as it was met, so it may be hostile
+	Name string // name as received, possibly hostile
 	Err  error
 }
 
 func attributeError(name string, err error) error { return &AttributeError{Name: name, Err: err} }
 
-// Error shows a name that no attribute can have quoted and cut.
+// Error quotes and shortens a name that no attribute can have.
 func (e *AttributeError) Error() string {
 	name := e.Name
 	if nameFault(name) != nil {
@@ -215,10 +212,10 @@ func (e *AttributeError) Error() string {
 	return "attribute " + name + ": " + e.Err.Error()
 }
 
-// Unwrap is what is wrong with it.
+// Unwrap returns the fault of the attribute.
 func (e *AttributeError) Unwrap() error { return e.Err }
 
-// Attribute is the name; of one that no attribute can have, the beginning.
+// Attribute returns the name, shortened if no attribute can have it.
 func (e *AttributeError) Attribute() string {
 	if nameFault(e.Name) == nil || len(e.Name) <= nameOfNoEventShown {
 		return strings.ToValidUTF8(e.Name, "\uFFFD")
@@ -226,16 +223,15 @@ func (e *AttributeError) Attribute() string {
 	return strings.ToValidUTF8(e.Name[:nameOfNoEventShown], "\uFFFD") + "…"
 }
 
-// FromEvent turns an sdk-go event into a view with memory of its own. What it
-// returns passes [View.Validate]. Extensions come in the order of their names,
-// and in text form whatever their type.
+// FromEvent converts an sdk-go event to a view with separate memory, and checks it with
+// [View.Validate]. Extensions are sorted by name and in text form.
 func FromEvent(e event.Event) (View, error) {
 	c, ok := e.Context.(*event.EventContextV1)
 	if !ok {
 		return View{}, contextFault(e.Context)
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.FieldErrors)) {
-		return View{}, attributeError(name, e.FieldErrors[name]) // a setter refused it
+		return View{}, attributeError(name, e.FieldErrors[name]) // error that the event's setter recorded
 	}
 	v := View{ID: c.ID, Source: c.Source.String(), Type: c.Type, Data: bytes.Clone(e.DataEncoded)}
 	if c.Subject != nil {
@@ -267,9 +263,8 @@ func contextFault(c event.EventContext) error {
 	return versionFault(c.GetSpecVersion())
 }
 
-// Event is the view as an sdk-go event, which outlives the bytes that the view
-// points into. Extensions are strings. The record's key and its foreign headers
-// have no place in it.
+// Event converts the view to an sdk-go event, which outlives the bytes that the view points into.
+// Extensions become strings. The record's key and the foreign headers are left out.
 func (v *View) Event() (event.Event, error) {
 	v = new(v.Clone())
 	source, err := url.Parse(v.Source)
@@ -292,8 +287,8 @@ func (v *View) Event() (event.Event, error) {
 	return event.Event{Context: c, DataEncoded: v.Data, DataBase64: v.needsBase64()}, nil
 }
 
-// needsBase64 tells sdk-go how to write the data as JSON, should it come to
-// that. It takes +json types for text, which base64 avoids.
+// needsBase64 tells sdk-go how to write the data as JSON. sdk-go treats +json types as text, which
+// base64 avoids.
 func (v *View) needsBase64() bool {
 	switch v.dataForm() {
 	case formBinary:
