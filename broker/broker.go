@@ -211,7 +211,7 @@ func passingCode(code kafka.Error) bool {
 // may still move the requested offset.
 const unstableOffsetCommit kafka.Error = 88
 
-// ProducerStats are a producer's counts since it was opened, and what it holds now.
+// ProducerStats are a producer's counts since it was opened, and its present load.
 type ProducerStats struct {
 	Events  uint64 // acknowledged by all in-sync replicas
 	Bytes   uint64 // size of the acknowledged events
@@ -272,7 +272,7 @@ func (c *producerCounts) gaveUp(events int, doubt bool) {
 	}
 }
 
-// ConsumerStats are a consumer's counts since it was opened, and what it holds now.
+// ConsumerStats are a consumer's counts since it was opened, and its present load.
 type ConsumerStats struct {
 	Events      uint64 // events that Poll has returned
 	Done        uint64 // returned events that have ended; the others are open

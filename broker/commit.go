@@ -82,7 +82,7 @@ func (m *member) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bare := m.bare // as at the time of these offsets
+	bare := m.bare // state at the time of these offsets
 	for _, c := range all {
 		if e := refused[c.p.tp]; e != nil {
 			e = m.refused(e, bare && c.with != "")

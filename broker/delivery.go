@@ -32,7 +32,7 @@ type Delivery struct {
 // end the events of another delivery.
 type contents struct {
 	events   []Incoming
-	ended    []bool   // by index in events; guarded by the partition's lock while an event is open
+	ended    []bool   // one for each event; guarded by the partition's lock while an event is open
 	unpack   [][]byte // one buffer for each compressed batch
 	batches  int      // number of buffers in unpack that are in use
 	unpacked int      // bytes in these buffers

@@ -245,7 +245,7 @@ func (d *dialer) userHint() string {
 func (d *dialer) probeHint(err error) string {
 	switch {
 	case toldByPeer(err):
-		return tlsHint(err) // with TLS 1.3, a refused client certificate shows only after the handshake
+		return tlsHint(err) // refused client certificate, which TLS 1.3 reports only after the handshake
 	case !d.security.TLS:
 		return ": is this Kafka? It may expect TLS: turn TLS on (--kafka-tls)"
 	}

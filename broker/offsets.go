@@ -308,7 +308,7 @@ func (b *Broker) Ends(ctx context.Context, stream string) ([]Position, error) {
 // no open transaction can still move the offsets.
 func (b *Broker) Committed(ctx context.Context, group string, of []Position) ([]Position, error) {
 	if len(of) == 0 {
-		return nil, nil // to Kafka, an empty list means all
+		return nil, nil // an empty list would mean all partitions
 	}
 	parts := make([]wire.TopicPartition, len(of))
 	for i, p := range of {

@@ -1,56 +1,52 @@
-// Package dedupe knows which events were published before, so that a
-// publisher who sends again what it had no answer for does not store it twice.
+// Package dedupe recognises events that were published before, so that an event which is sent again
+// after a missing answer is stored only once.
 //
 // # Design
 //
-// An event is known by its stream, source and id. Whoever wants to store one
-// asks first (Seen, or Ask for many at once) and, once all in-sync replicas
-// have it, marks it (Mark). Every gateway keeps the marks of a stream in its own
-// memory, its own and those of others, and so answers without asking anyone.
-// What it marks it writes to a Redis stream, some milliseconds of marks an
-// entry; from there the others read it, and so does a gateway that starts. One
-// that starts where Redis knows nothing has read the log instead (Recall).
+// An event is known by its stream, source and id. Before a gateway stores an event, it asks whether
+// the event is known: Seen, or Ask for many at once. After all in-sync replicas have the event, it
+// marks it (Mark). Every gateway keeps the marks of a stream in memory, its own and those of the
+// others, and so answers from memory. It writes its marks to a Redis stream; one entry holds the
+// marks of some milliseconds. From there the other gateways read them, and so does a gateway that
+// starts. A gateway that starts while Redis knows nothing of a stream has read the log instead
+// (Recall).
 //
-// Nothing is lost by it. A mark is made only for an event that is on the log,
-// so whoever is told "seen" has his event there: whoever makes a stream has all
-// earlier marks of its name forgotten (Forget), and only a topic that is deleted
-// and made anew with other tools takes events away that are still marked. The
-// other way round a repeat may slip through, and is stored twice: two requests
-// with one event ask before either has marked; a gateway has yet to read what
-// another marked some milliseconds ago; a gateway dies before it has written a
-// mark; Redis is away, was flushed, or forgot the oldest to stay within the
-// limit. Consumers are idempotent by source and id, so that costs room and no
-// more. The same reasoning decides every doubt here: not sure is not seen.
+// No event is lost by this. A mark is made only for an event that is on the log, so an event that
+// is reported as seen is there. A process that creates a stream makes all gateways forget the
+// earlier marks of its name (Forget). Only if other tools delete and create a topic again can a
+// marked event be gone.
 //
-// Who owns what: callers and run share the shelves under the one lock, for some
-// hundred nanoseconds. One goroutine, run, owns the connection. A trip writes
-// the marks that wait and reads what others wrote, of all streams that
-// somebody asked about or marked since.
+// A repeated event may be stored twice. That happens if two requests with one event ask before
+// either has marked it; if a gateway has not yet read a mark that another made some milliseconds
+// ago; if a gateway dies before it has written a mark; or if Redis is away, was flushed, or forgot
+// the oldest marks to stay within the limit. Consumers are idempotent by source and id, so a repeat
+// costs only space. Every doubt is decided in the same way: not sure means not seen.
 //
-// Who waits for whom: what a gateway knows of others may be older than
-// Options.Stale only where nobody has asked for longer than that. The first who
-// does waits for a trip, and the others with him; while they keep asking, run
-// makes a trip each half of that time and nobody waits. So a lone call sees
-// all that was marked before it, under load a trip carries hundreds of marks,
-// and an idle gateway asks Redis nothing. Nobody waits longer than
-// Options.Patience for a Redis that does not answer: a trip that fails opens
-// the circuit, and from then on a gateway goes by what it knows itself. run
-// alone tries again, less and less often, with the marks that were made
-// meanwhile; the shelf of a stream holds 65,536 of them, and beyond that the
-// oldest are dropped, and counted. Mark never waits.
+// Callers and run share the shelves under one lock, which is held for some hundred nanoseconds. The
+// goroutine run owns the connection. A trip is one exchange with Redis. It writes the waiting marks
+// and reads those of others, for all streams with a question or mark since the last trip.
 //
-// A gateway forgets in generations (known), and has Redis forget what is older
-// than its own oldest mark, so that there lies no more than in its memory. Since
-// the time stands beside each digest, the window is exact and is the asker's
-// own: one that changes in the config, or differs among gateways for a while,
-// needs nothing. Times are the gateways' clocks; one that is wrong by a second
-// makes windows wrong by a second. Keys expire by themselves, and have the
+// A gateway's knowledge of other gateways' marks may be older than Options.Stale only if no caller
+// has asked for longer than that. Then the next caller waits for a trip, and later callers wait for
+// the same trip. While callers keep asking, run makes a trip after each half of that time, and no
+// caller waits. So a single call sees all earlier marks, a trip under load carries hundreds of
+// marks, and an idle gateway sends Redis nothing.
+//
+// No caller waits longer than Options.Patience for Redis. A trip that fails opens the circuit. From
+// then on the gateway uses only its own knowledge, and run alone tries Redis again, with longer and
+// longer pauses, and with the marks made meanwhile. The shelf of a stream holds 65,536 of them;
+// beyond that the oldest are dropped and counted. Mark never waits.
+//
+// A gateway forgets in generations (known). It makes Redis forget marks older than its own oldest
+// one, so that Redis holds no more than its memory. The time is stored with each digest, so the
+// caller chooses the exact window. A window that changes in the config, or that differs between
+// gateways for a while, needs no special care. Times come from the gateways' clocks: a clock that
+// is wrong by a second makes windows wrong by a second. Keys expire by themselves. They have the
 // stream in braces, so that a Redis Cluster keeps a stream's keys together.
 //
-// A gateway could ask Redis about every event instead, and be sure of what
-// others marked a moment ago. It would cost half as much CPU again for every
-// event, and every event would wait for two more processes.
+// A gateway could ask Redis about every event instead, and would then know marks of the last
+// milliseconds too. That would cost half as much CPU again for every event, and every event would
+// wait for two more processes.
 //
-// Redis is asked for PING, EXISTS, XADD, XREAD, PEXPIRE and UNLINK, the latter within
-// MULTI and EXEC.
+// Redis must support PING, EXISTS, XADD, XREAD, PEXPIRE and UNLINK, the last within MULTI and EXEC.
 package dedupe

@@ -26,31 +26,30 @@ const (
 	defaultStale    = 10 * time.Millisecond
 )
 
-// layout is the version of what lies in Redis. A process of another version
-// does not see it, and remembers for itself.
+// layout is the version of the data in Redis. A process with another version does not see it and
+// keeps its own marks.
 const layout = "1"
 
-// Options say what to open.
+// Options configure Open.
 type Options struct {
-	// Redis says where Redis is; its connections are not used. Without one
-	// nothing is remembered.
+	// Redis names the server; the client's own connections are not used. Without it no event is
+	// remembered.
 	Redis *redis.Client
 	Names tidemill.Names
-	Kafka string // the id of the cluster that the streams are on
-	// Limit is how many events of a stream are remembered at most, a million
-	// if it is 0. At least half of it are. A full one takes some 50 MB.
+	Kafka string // id of the Kafka cluster that has the streams
+	// Limit is the largest number of events of a stream that are remembered; 0 means a million. At
+	// least half of the limit is remembered. A full stream takes about 50 MB.
 	Limit int
-	// Stale is how old may be what is known of other gateways' marks, 10 ms if
-	// it is 0. Below it nobody waits for Redis.
+	// Stale is the allowed age of the knowledge about other gateways' marks; 0 means 10 ms. While
+	// the knowledge is younger, no caller waits for Redis.
 	Stale time.Duration
-	// Patience is how long anyone waits for a Redis that does not answer, 100 ms
-	// if it is 0.
+	// Patience is the longest wait for a Redis that does not answer; 0 means 100 ms.
 	Patience   time.Duration
-	Registerer prometheus.Registerer // nil keeps the metrics to itself
-	Logger     *slog.Logger          // nil is silence
+	Registerer prometheus.Registerer // nil means that the metrics are not registered
+	Logger     *slog.Logger          // nil means no log
 }
 
-// Memory knows which events were here before. A nil Memory remembers nothing.
+// Memory knows which events were published before. A nil Memory remembers nothing.
 type Memory struct {
 	names    tidemill.Names
 	kafka    string
@@ -60,28 +59,28 @@ type Memory struct {
 	client   *redis.Client
 	log      *slog.Logger
 	metrics  *metrics
-	self     string // tells our entries from those of others
+	self     string // name that distinguishes our entries from those of others
 
 	mu      sync.Mutex
 	shelves map[string]*shelf // by stream
-	busy    []*shelf          // those that a trip is due for, next first
-	urgent  bool              // somebody waits for it
-	asleep  bool              // run waits for wake
-	away    bool              // the circuit is open
+	busy    []*shelf          // shelves that are due for a trip, next one first
+	urgent  bool              // whether a caller waits for the trip
+	asleep  bool              // whether run waits for wake
+	away    bool              // whether the circuit is open
 	closed  bool
 
 	wake    chan struct{}
 	closing chan struct{}
-	ended   chan struct{} // run has returned
+	ended   chan struct{} // closed after run has returned
 	ctx     context.Context
 	cancel  context.CancelFunc
 
-	failures int       // of run alone: since Redis last did any work
-	left     time.Time // of run alone: when the last trip began
+	failures int       // failures since Redis last answered a trip with work; used by run only
+	left     time.Time // time at which the last trip began; used by run only
 }
 
-// Open connects to nothing yet: a process that starts while Redis is away shall
-// start. It gives nil where there is no Redis.
+// Open makes no connection yet, so that a process can start while Redis is away. It returns nil if
+// there is no Redis.
 func Open(o Options) (*Memory, error) {
 	if o.Redis == nil {
 		return nil, nil
@@ -111,29 +110,29 @@ func Open(o Options) (*Memory, error) {
 	return m, nil
 }
 
-// impatient options make a client that gives up when its context ends, and that
-// leaves trying again to us.
+// impatient returns the options of a client that gives up when its context ends. Memory itself does
+// the retries.
 func impatient(options *redis.Options, patience time.Duration) *redis.Options {
 	o := *options
 	o.ContextTimeoutEnabled = true
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = patience, patience, patience, patience
 	o.DialerRetries = 1
-	o.MaxRetries, o.MinRetryBackoff, o.MaxRetryBackoff = 1, -1, -1 // one more for a connection that was cut while idle
+	o.MaxRetries, o.MinRetryBackoff, o.MaxRetryBackoff = 1, -1, -1 // one more try, for a connection that was cut while idle
 	o.PipelinePoolSize = -1
-	o.DisableIdentity, o.PushNotificationProcessor = true, nil // the other client's own
+	o.DisableIdentity, o.PushNotificationProcessor = true, nil // the processor belongs to the other client
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.ReadBufferSize, o.WriteBufferSize = 64<<10, 64<<10
 	return &o
 }
 
-// Seen says whether the event was marked on the stream within the window. It is
-// false whenever that is not known.
+// Seen reports whether the event was marked on the stream within the window. If that is not known,
+// it returns false.
 func (m *Memory) Seen(ctx context.Context, stream string, window time.Duration, source, id string) bool {
 	return m.Ask(stream, window, source, id).Seen(ctx)
 }
 
-// Ask asks without waiting, so that whoever has many events asks for all and
-// waits once.
+// Ask asks without waiting, so that a caller with many events can ask for all of them and wait
+// once.
 func (m *Memory) Ask(stream string, window time.Duration, source, id string) Question {
 	if m == nil || window <= 0 {
 		return Question{}
@@ -152,11 +151,11 @@ func (m *Memory) Ask(stream string, window time.Duration, source, id string) Que
 			m.metrics.unchecked.Inc()
 			return Question{}
 		}
-	case age >= m.stale: // the stream may have been made anew since
+	case age >= m.stale: // the stream may have been created again since then
 		q.page = s.wait()
 		m.list(s, true)
 	case age >= m.stale/2:
-		m.list(s, false) // so that nobody has to wait
+		m.list(s, false) // early, so that no caller has to wait
 	}
 	if seen || q.page != nil {
 		q.shelf = s
@@ -170,8 +169,8 @@ func (m *Memory) Mark(stream string, window time.Duration, source, id string) {
 	m.Recall(stream, window, source, id, time.Now())
 }
 
-// Recall remembers an event that came to the log a while ago, as if it had been
-// marked then. Those of a stream come in the order of time.
+// Recall remembers an event that reached the log at an earlier time, as if it had been marked then.
+// The events of a stream must come in the order of time.
 func (m *Memory) Recall(stream string, window time.Duration, source, id string, at time.Time) {
 	if m == nil || window <= 0 {
 		return
@@ -193,8 +192,8 @@ func (m *Memory) Recall(stream string, window time.Duration, source, id string, 
 	m.list(s, len(s.marks.waiting) >= tripMarks/2)
 }
 
-// Away tells whether Redis is taken to be away, so that what other gateways
-// stored is not recognised.
+// Away reports whether Redis counts as away, so that repeats of events from other gateways are not
+// recognised.
 func (m *Memory) Away() bool {
 	if m == nil {
 		return false
@@ -204,7 +203,7 @@ func (m *Memory) Away() bool {
 	return m.away
 }
 
-// Known asks Redis whether it knows of any event of a stream.
+// Known asks Redis whether it has marks of a stream.
 func (m *Memory) Known(ctx context.Context, stream string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.patience)
 	defer cancel()
@@ -215,7 +214,7 @@ func (m *Memory) Known(ctx context.Context, stream string) (bool, error) {
 	return n > 0, nil
 }
 
-// shelf finds a stream's shelf, or puts one up.
+// shelf returns a stream's shelf, and creates it if needed.
 func (m *Memory) shelf(stream string) *shelf {
 	s := m.shelves[stream]
 	if s == nil {
@@ -226,8 +225,8 @@ func (m *Memory) shelf(stream string) *shelf {
 	return s
 }
 
-// list tells run that a trip is due for a shelf: at once, or when the last one
-// is half as long ago as knowledge may be old.
+// list puts a shelf on the next trip. An urgent trip starts at once; others start when half of the
+// allowed staleness has passed since the last trip.
 func (m *Memory) list(s *shelf, urgent bool) {
 	news := urgent && !m.urgent || len(m.busy) == 0
 	if !s.listed {
@@ -237,12 +236,12 @@ func (m *Memory) list(s *shelf, urgent bool) {
 	m.urgent = m.urgent || urgent
 	if m.asleep && news {
 		m.asleep = false
-		m.wake <- struct{}{} // has room: run took the last one before it fell asleep
+		m.wake <- struct{}{} // has room, because run emptied it before it fell asleep
 	}
 }
 
-// Close writes the marks that wait, then ends. If the context ends before, or
-// Redis is away, they are dropped, and counted.
+// Close writes the waiting marks and ends. If the context ends first, or Redis is away, they are
+// dropped and counted.
 func (m *Memory) Close(ctx context.Context) error {
 	if m == nil {
 		return nil
@@ -266,8 +265,8 @@ func (m *Memory) Close(ctx context.Context) error {
 	return m.client.Close()
 }
 
-// metrics are what operators see. The only label is the stream, of which the
-// config has few.
+// metrics are the metrics for operators. The only label is the stream, and a config has few
+// streams.
 type metrics struct {
 	repeats   *prometheus.CounterVec
 	unchecked prometheus.Counter
@@ -303,32 +302,32 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// shelf is one stream: what is known of it, and what waits for the next trip.
-// All of it is under the lock of Memory, but for what is run's alone.
+// shelf holds the knowledge about one stream and its work for the next trip. The lock of Memory
+// guards it, except the fields for run only.
 type shelf struct {
 	stream  string
 	key     string
 	repeats prometheus.Counter
 
 	known  known
-	window time.Duration // the latest that anyone named
-	fresh  time.Time     // when the last trip began that brought what others marked
+	window time.Duration // window of the latest call
+	fresh  time.Time     // start of the last trip that read the marks of others
 
 	listed bool
 	marks  queue
-	page   *page // of those who wait for the next trip; nil is nobody
+	page   *page // waiters for the next trip; nil if there are none
 
-	after string // the last entry that was read; of run alone
+	after string // id of the last entry that was read; used by run only
 }
 
-// page is those who wait for one trip. Nothing changes after done is closed.
+// page is the group of callers that wait for one trip. It does not change after done is closed.
 type page struct {
 	done    chan struct{}
 	waiting int
-	failed  bool // the trip did
+	failed  bool // whether the trip failed
 }
 
-// wait puts somebody on the page of the next trip.
+// wait adds a caller to the page of the next trip.
 func (s *shelf) wait() *page {
 	if s.page == nil {
 		s.page = &page{done: make(chan struct{})}
@@ -337,7 +336,7 @@ func (s *shelf) wait() *page {
 	return s.page
 }
 
-// dismiss lets everyone go who waits, with what is known already.
+// dismiss lets all waiting callers continue with the present knowledge, and returns their number.
 func (s *shelf) dismiss() (questions int) {
 	p := s.page
 	if p == nil {
@@ -348,23 +347,22 @@ func (s *shelf) dismiss() (questions int) {
 	return p.waiting
 }
 
-// known is what a gateway remembers of one stream. New marks go to the young
-// generation. When that has half of the limit, or is older than the window, it
-// takes the place of the old one, which is forgotten whole: that is cheap where
-// taking out single ids is not, and two lookups find any. Since the time stands
-// beside each digest, the window is exact and is the asker's own.
+// known is the memory of one stream. New marks go to the young generation. When the young one has
+// half of the limit, or is older than the window, it replaces the old one, which is forgotten as a
+// whole. That is cheap, while the removal of single ids is not, and two lookups find any mark. The
+// time is stored with each digest, so the caller chooses the exact window.
 type known struct {
 	young, old generation
-	forgotten  int64 // no mark up to then counts
+	forgotten  int64 // time up to which no mark counts
 }
 
 type generation struct {
-	marks  map[digest]int64 // when each was made
+	marks  map[digest]int64 // time of each mark
 	born   int64
-	oldest int64 // of the marks
+	oldest int64 // time of the oldest mark
 }
 
-// seen says whether the event was marked within the window.
+// seen reports whether the event was marked within the window.
 func (k *known) seen(d digest, now time.Time, window time.Duration) bool {
 	at, here := k.young.marks[d]
 	if !here {
@@ -373,24 +371,23 @@ func (k *known) seen(d digest, now time.Time, window time.Duration) bool {
 	return here && at > k.forgotten && now.UnixMilli()-at < window.Milliseconds()
 }
 
-// add takes a mark in that was made now, and so is the latest of its event.
+// add stores a mark made now, which is the latest mark of its event.
 func (k *known) add(m mark, now time.Time, window time.Duration, limit int) {
 	k.turn(now.UnixMilli(), window.Milliseconds(), limit)
 	k.young.marks[m.digest] = m.at
 	k.young.oldest = min(m.at, k.young.oldest)
 }
 
-// learn takes in what another has marked. Of two marks of an event the later
-// one counts.
+// learn stores the mark of another gateway. Of two marks of an event the later one counts.
 func (k *known) learn(m mark, now time.Time, window time.Duration, limit int) {
 	if at, here := k.young.marks[m.digest]; !here || at < m.at {
 		k.add(m, now, window, limit)
 	}
 }
 
-// turn makes the young generation the old one if it is full, or so old that all
-// that is in the old one has outlived its window. A new map grows a little at a
-// time; one with room for all, or one that is cleared, would hold everybody up.
+// turn makes the young generation the old one if it is full, or if every mark of the old one is
+// past its window. The new map grows a little at a time. A map with room for all marks, or one that
+// must be cleared, would delay all callers.
 func (k *known) turn(now, window int64, limit int) {
 	if y := &k.young; y.marks == nil || len(y.marks) >= max(1, limit/2) || now-y.born >= window {
 		k.old = *y
@@ -398,7 +395,7 @@ func (k *known) turn(now, window int64, limit int) {
 	}
 }
 
-// since is when the oldest mark was made that is remembered.
+// since returns the time of the oldest mark that is remembered.
 func (k *known) since() int64 {
 	if k.old.marks != nil {
 		return min(k.old.oldest, k.young.oldest)
@@ -406,21 +403,21 @@ func (k *known) since() int64 {
 	return k.young.oldest
 }
 
-// maxWaiting is how many marks of a stream wait for Redis: 1.5 MiB.
+// maxWaiting is the largest number of a stream's marks that wait for Redis: 1.5 MiB.
 const maxWaiting = 1 << 16
 
-// maxSpare is the room that is kept for the next marks; what an outage took
-// beyond it is given back.
+// maxSpare is the capacity that is kept for later marks. A larger slice, as after an outage, is
+// freed.
 const maxSpare = 4096
 
-// queue holds marks in the order they were made. Two slices take turns, so that
-// none is made anew: one fills while a trip carries the other.
+// queue holds marks in the order in which they were made. It uses two slices in turn, to avoid
+// allocations: one fills while a trip carries the other.
 type queue struct {
 	waiting, spare []mark
 }
 
-// add appends a mark. A full queue forgets its oldest quarter, because what is
-// repeated is mostly young; it tells how many those were.
+// add appends a mark. A full queue drops its oldest quarter, because most repeats are of recent
+// events. add returns the number of dropped marks.
 func (q *queue) add(m mark) (dropped int) {
 	if len(q.waiting) >= maxWaiting {
 		dropped = maxWaiting / 4
@@ -430,7 +427,7 @@ func (q *queue) add(m mark) (dropped int) {
 	return dropped
 }
 
-// take hands out the oldest marks, until they are given to done or restore.
+// take removes and returns the oldest marks. The caller passes them to done or restore later.
 func (q *queue) take(most int) []mark {
 	if len(q.waiting) <= most {
 		taken := q.waiting
@@ -442,15 +439,14 @@ func (q *queue) take(most int) []mark {
 	return taken
 }
 
-// done gives back the room of marks that are in Redis.
+// done keeps the slice of marks that are now in Redis for reuse.
 func (q *queue) done(taken []mark) {
 	if cap(taken) <= maxSpare {
 		q.spare = taken[:0]
 	}
 }
 
-// restore puts marks back before those that came later, and tells how many
-// did not fit.
+// restore puts marks back before later ones, and returns the number that did not fit.
 func (q *queue) restore(taken []mark) (dropped int) {
 	all := append(taken, q.waiting...)
 	if dropped = len(all) - maxWaiting; dropped > 0 {
@@ -460,18 +456,16 @@ func (q *queue) restore(taken []mark) (dropped int) {
 	return max(dropped, 0)
 }
 
-// Question is about one event. The zero Question is about one that was never
-// here.
+// Question is a question about one event. The zero Question is about an event that was never seen.
 type Question struct {
 	memory *Memory
 	shelf  *shelf
-	page   *page // of the trip to wait for; nil where the answer is known
+	page   *page // page of the trip to wait for; nil if the answer is known
 	digest digest
 	window time.Duration
 }
 
-// Seen waits for the answer. It is false if there will be none, or the context
-// ends before.
+// Seen waits for the answer. It returns false if there is no answer, or if the context ends first.
 func (q Question) Seen(ctx context.Context) bool {
 	if q.shelf == nil {
 		return false
@@ -493,16 +487,15 @@ func (q Question) Seen(ctx context.Context) bool {
 	return true
 }
 
-// digest stands for a source and an id. A digest that two events share would
-// lose the second, so it must not be had by chance or by design: of a million
-// remembered events a stranger meets one with odds of 1 to 10^32, and whoever
-// chooses ids to meet somebody else's event has to try 2^108 of them. Two of
-// his own that meet (2^64 tries) lose one of his own. A faster hash would have
-// to be keyed, and every gateway would have to share the key and keep it.
+// digest represents a source and an id. If two events shared a digest, the second would be lost, so
+// that must not happen by chance or by intent. Of a million remembered events, a random one is hit
+// with odds of 1 to 10^32. An attacker who wants to hit the event of another publisher must try
+// 2^108 ids. Two of the attacker's own events that collide (2^64 tries) lose only one of these two.
+// A faster hash would need a secret key that all gateways share.
 type digest [16]byte
 
-// digestOf puts the length before the source, so that ("ab", "c") and
-// ("a", "bc") differ. What most events have fits one block of SHA-256.
+// digestOf puts the length before the source, so that ("ab", "c") and ("a", "bc") differ. The input
+// of most events fits one block of SHA-256.
 func digestOf(source, id string) digest {
 	var room [256]byte
 	b := binary.AppendUvarint(room[:0], uint64(len(source)))
@@ -512,14 +505,13 @@ func digestOf(source, id string) digest {
 	return digest(sum[:16])
 }
 
-// mark says that an event is on the log.
+// mark records that an event is on the log.
 type mark struct {
 	digest digest
 	at     int64 // milliseconds since 1970
 }
 
-// markBytes are a mark's in Redis: its digest, and its time with the big end
-// first.
+// markBytes is the length of a mark in Redis: its digest and its time in big-endian order.
 const markBytes = len(digest{}) + 8
 
 func encode(marks []mark) []byte {
@@ -531,8 +523,8 @@ func encode(marks []mark) []byte {
 	return b
 }
 
-// decode hands out the marks of an entry. What is no mark, because others write
-// to the same Redis, is left out.
+// decode calls each with the marks of an entry. It ignores an incomplete mark at the end, because
+// other programs may write to the same Redis.
 func decode(text string, each func(mark)) {
 	for ; len(text) >= markBytes; text = text[markBytes:] {
 		at := binary.BigEndian.Uint64([]byte(text[len(digest{}):markBytes]))
@@ -540,20 +532,19 @@ func decode(text string, each func(mark)) {
 	}
 }
 
-// longest is how long an event may be remembered, by any config.
+// longest is the longest time for which any config may remember an event.
 const longest = 24 * time.Hour
 
-// keyOf is where a stream's marks lie in Redis. It names the Kafka, lest two
-// installs of one name that share a Redis take each other's events for repeats.
+// keyOf returns the key of a stream's marks in Redis. It contains the Kafka cluster's id, so that
+// two installs of one name that share a Redis do not take each other's events for repeats.
 func keyOf(names tidemill.Names, kafka, stream string) string {
 	return names.Key("repeats", layout, kafka, "{"+stream+"}")
 }
 
-// Forget has all gateways forget what was marked on a stream up to now. It is
-// for one that has just been made: marks of an earlier stream of its name, or
-// from beside another Kafka, are of events that it does not hold. Gateways read
-// of it as they read of each other's marks, and each says it on with its own,
-// so that it is heard however much is written, and trimmed, behind it.
+// Forget makes all gateways forget the marks of a stream up to now. It is for a stream that has
+// just been created, because marks of an earlier stream of its name, or from another Kafka cluster,
+// are of events that it does not have. Gateways read this entry like each other's marks, and each
+// repeats it with its own marks. So they learn of it even after the entry itself was trimmed.
 func Forget(ctx context.Context, client *redis.Client, names tidemill.Names, kafka, stream string) error {
 	key := keyOf(names, kafka, stream)
 	_, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
@@ -568,8 +559,8 @@ func Forget(ctx context.Context, client *redis.Client, names tidemill.Names, kaf
 	return nil
 }
 
-// Forget drops what this gateway knows of a stream that has just been made,
-// whether or not Redis is there.
+// Forget drops this gateway's marks of a stream that has just been created, whether or not Redis
+// answers.
 func (m *Memory) Forget(stream string) {
 	if m == nil {
 		return
@@ -581,7 +572,7 @@ func (m *Memory) Forget(stream string) {
 	s.marks.waiting = nil
 }
 
-// forgets reads what an entry says of forgetting.
+// forgets returns the time up to which an entry says to forget.
 func forgets(entry *redis.XMessage) (upTo int64) {
 	text, _ := entry.Values[fieldForget].(string)
 	upTo, err := strconv.ParseInt(text, 10, 64)

@@ -13,14 +13,14 @@ import (
 	"tidemill.dev/broker/retry"
 )
 
-// While Redis is away it is tried after the first of these, then after twice as
-// long each time.
+// The pauses between tries while Redis is away: the first one, doubled after each failure, up to
+// the last one.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 5 * time.Second
 )
 
-// run makes the round trips, one after the other.
+// run makes the trips, one after the other.
 func (m *Memory) run() {
 	defer close(m.ended)
 	for m.due() {
@@ -35,8 +35,8 @@ func (m *Memory) run() {
 	m.forget()
 }
 
-// due waits until there is something to do: work or, while Redis is away, the
-// next try. It is false when Memory is closed and nothing can be done any more.
+// due waits until there is work or, while Redis is away, until the next try. It returns false after
+// Memory was closed and nothing is left to do.
 func (m *Memory) due() bool {
 	m.mu.Lock()
 	away := m.away
@@ -47,8 +47,8 @@ func (m *Memory) due() bool {
 	t := time.NewTimer(0)
 	defer t.Stop()
 	for {
-		// Whoever can run now may have something to say: under load a trip then
-		// carries more, and alone there is nobody to wait for.
+		// Other goroutines may run first, and may ask or mark: under load a trip then carries more.
+		// Without load this does not wait.
 		runtime.Gosched()
 		now := time.Now()
 		rest := m.left.Add(m.stale / 2).Sub(now)
@@ -67,8 +67,7 @@ func (m *Memory) due() bool {
 	}
 }
 
-// sleep waits for news, or for the timer. Whatever woke it, nothing is left in
-// wake afterwards.
+// sleep waits for news or for the timer. After it, wake is empty, whatever ended the wait.
 func (m *Memory) sleep(t *time.Timer) {
 	select {
 	case <-m.wake:
@@ -84,7 +83,8 @@ func (m *Memory) sleep(t *time.Timer) {
 	m.asleep = false
 }
 
-// pause waits until Redis is worth a try. A closed Memory has one try, at once.
+// pause waits until the next try of Redis. Close ends the wait for one last try; after that pause
+// returns false.
 func (m *Memory) pause() bool {
 	select {
 	case <-m.closing:
@@ -95,8 +95,8 @@ func (m *Memory) pause() bool {
 	return true
 }
 
-// arrive lets those go on who waited for a trip. A ping proves less than work
-// does, so after it the pauses go on growing if work fails all the same.
+// arrive lets the callers that waited for the trip continue. A ping proves less than real work, so
+// after a ping the pauses keep growing if the work fails again.
 func (m *Memory) arrive(stops []stop) {
 	m.mu.Lock()
 	for _, s := range stops {
@@ -120,9 +120,9 @@ func (m *Memory) arrive(stops []stop) {
 	}
 }
 
-// sendHome opens the circuit: who is on the trip, and who waits for the next,
-// goes with what is known here, and the marks stay for another try. What was
-// read may have been forgotten when Redis is back, so that it is read again.
+// sendHome opens the circuit. Callers on this trip and on the next one continue with the present
+// knowledge, and the marks stay for another try. Redis may have lost the entries that were read by
+// the time it is back, so all entries are read again.
 func (m *Memory) sendHome(stops []stop, err error) {
 	m.failures++
 	m.mu.Lock()
@@ -148,8 +148,8 @@ func (m *Memory) sendHome(stops []stop, err error) {
 	}
 }
 
-// release lets those go on who wait for a trip. It wakes them outside the lock,
-// which they want next.
+// release lets the callers of a trip continue. It does so outside the lock, because they need the
+// lock next.
 func release(stops []stop) (questions int) {
 	for _, s := range stops {
 		if s.page != nil {
@@ -175,8 +175,8 @@ func (m *Memory) forget() {
 	}
 }
 
-// A trip takes so many marks of a stream, and an answer so many entries. They
-// bound how long a trip lasts, and with it how long the next one's callers wait.
+// The limits of marks in a trip and of entries in an answer, for each stream. They limit the
+// duration of a trip, and so the wait of the next callers.
 const (
 	tripMarks   = 4096
 	tripEntries = 512
@@ -186,24 +186,24 @@ const (
 const (
 	fieldBy     = "by"
 	fieldMarks  = "marks"
-	fieldForget = "forget" // all that was marked up to then
+	fieldForget = "forget" // time up to which all marks are forgotten
 )
 
-// stop is what a trip does for one stream.
+// stop is the work of a trip for one stream.
 type stop struct {
 	shelf *shelf
-	page  *page // nil where nobody waits
+	page  *page // nil if no caller waits
 	marks []mark
-	since int64 // nothing older need be kept
-	upTo  int64 // nothing up to then counts
+	since int64 // time of the oldest mark that Redis must keep
+	upTo  int64 // time up to which no mark counts
 	keep  time.Duration
 
-	written bool // the marks are
-	unread  bool // there is more to read than there was time for
+	written bool // whether the marks are written
+	unread  bool // whether entries are left that there was no time to read
 }
 
-// gather takes what waits, of each stream. One that has more goes on the next
-// trip too.
+// gather takes the waiting work of each stream. A stream with more marks than fit is put on the
+// next trip too.
 func (m *Memory) gather() []stop {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -213,7 +213,7 @@ func (m *Memory) gather() []stop {
 	for _, s := range listed {
 		at := stop{shelf: s, page: s.page, marks: s.marks.take(tripMarks), keep: s.window, upTo: s.known.forgotten}
 		at.since = time.Now().Add(-s.window).UnixMilli()
-		if !s.fresh.IsZero() { // who has not read all that there is cannot say what is old
+		if !s.fresh.IsZero() { // before the first full read, the age of the oldest mark is not known
 			at.since = max(at.since, s.known.since())
 		}
 		s.page, s.listed = nil, false
@@ -225,9 +225,9 @@ func (m *Memory) gather() []stop {
 	return stops
 }
 
-// travel makes the round trip, with a ping if there is nothing to do. What is
-// read for the first time may be long, and is read in further trips, until
-// those who wait must not wait any longer.
+// travel makes the exchanges of a trip, or a ping if there is no work. The first read of a stream
+// may be long. It is done in several exchanges, for at most half of the patience; the rest is left
+// to the next trip.
 func (m *Memory) travel(stops []stop) error {
 	ctx, cancel := context.WithTimeout(m.ctx, m.patience)
 	defer cancel()
@@ -244,7 +244,7 @@ func (m *Memory) travel(stops []stop) error {
 	return nil
 }
 
-// exchange tells whether there is more to read.
+// exchange makes one exchange, and reports whether there is more to read.
 func (m *Memory) exchange(ctx context.Context, stops []stop) (more bool, err error) {
 	pipe := m.client.Pipeline()
 	answers := make([]*redis.XStreamSliceCmd, len(stops))
@@ -253,7 +253,7 @@ func (m *Memory) exchange(ctx context.Context, stops []stop) (more bool, err err
 	}
 	done, _ := pipe.Exec(ctx)
 	for _, c := range done {
-		if err := c.Err(); err != nil && !errors.Is(err, redis.Nil) { // which is an answer without entries
+		if err := c.Err(); err != nil && !errors.Is(err, redis.Nil) { // redis.Nil is an answer without entries
 			return false, err
 		}
 	}
@@ -265,7 +265,7 @@ func (m *Memory) exchange(ctx context.Context, stops []stop) (more bool, err err
 	return more, nil
 }
 
-// pack puts the marks before the question what others have marked.
+// pack adds the commands for one stream: write the marks, then read the marks of others.
 func (s *stop) pack(ctx context.Context, pipe redis.Pipeliner, self string) *redis.XStreamSliceCmd {
 	if len(s.marks) > 0 && !s.written {
 		pipe.XAdd(ctx, &redis.XAddArgs{Stream: s.shelf.key, MinID: strconv.FormatInt(s.since, 10),
@@ -275,7 +275,7 @@ func (s *stop) pack(ctx context.Context, pipe redis.Pipeliner, self string) *red
 	return pipe.XRead(ctx, &redis.XReadArgs{Streams: []string{s.shelf.key, s.shelf.after}, Count: tripEntries, Block: -1})
 }
 
-// unpack takes in what others have marked, and tells whether there may be more.
+// unpack stores the marks of others, and reports whether there may be more.
 func (m *Memory) unpack(s *shelf, answer []redis.XStream) (more bool) {
 	for _, a := range answer {
 		for i := range a.Messages {
