@@ -18,14 +18,14 @@ import (
 	"tidemill.dev/broker/retry"
 )
 
-// groupModel plays a group's members: what they are assigned, they own; what
-// is taken from them, they own until they join again.
+// groupModel simulates a group's members. They own partitions that are assigned to them, and keep
+// partitions that are taken away until they join again.
 type groupModel struct {
 	t          *testing.T
 	partitions map[string]int
 	members    map[string]*claimant
 	generation int32
-	fenced     []int32 // in the last round
+	fenced     []int32 // slots fenced in the last round
 }
 
 func newGroupModel(t *testing.T, partitions map[string]int, members int) *groupModel {
@@ -41,8 +41,8 @@ func (g *groupModel) join(id string) {
 	g.members[id] = &claimant{id: id, topics: topics, slot: -1, generation: -1}
 }
 
-// round is one generation. It checks what must hold in every one and tells
-// whether anything was taken away, so that another round is due.
+// round runs one generation and checks its invariants. It reports whether any partition was taken
+// away, so that another round is needed.
 func (g *groupModel) round() (again bool) {
 	g.t.Helper()
 	var claims []claimant
@@ -87,7 +87,7 @@ func (g *groupModel) round() (again bool) {
 	return again
 }
 
-// settle plays rounds until nothing moves, and checks the result.
+// settle runs rounds until no partition moves, and checks the result.
 func (g *groupModel) settle() (rounds int) {
 	g.t.Helper()
 	for rounds = 1; g.round(); rounds++ {
@@ -144,7 +144,7 @@ func TestAssignChurn(t *testing.T) {
 				g.join(id)
 			}
 			if rnd.IntN(3) == 0 {
-				g.round() // churn may also strike before a group has settled
+				g.round() // members may also change before the group has settled
 			} else {
 				worst = max(worst, g.settle())
 			}
@@ -225,7 +225,7 @@ func TestAssignConflictingClaims(t *testing.T) {
 	}
 }
 
-// Every slot that was ever held is held again or fenced, once.
+// Every slot that was ever held is either held again or fenced, once.
 func TestAssignFencesLeftSlots(t *testing.T) {
 	g := newGroupModel(t, map[string]int{"a": 4}, 4)
 	g.settle()
@@ -249,8 +249,7 @@ func TestAssignFencesLeftSlots(t *testing.T) {
 	g.settle() // checks that no slot is given twice
 }
 
-// A reader without a group notices partitions that are added, and misses none of
-// their events.
+// A reader without a group notices added partitions and misses none of their events.
 func TestReaderNoticesAddedPartitions(t *testing.T) {
 	h := newHostile(t, 1)
 	h.b.growthEvery = 20 * time.Millisecond
@@ -276,8 +275,8 @@ func TestReaderNoticesAddedPartitions(t *testing.T) {
 	h.must(c.Close(h.ctx()))
 }
 
-// Who reads a stream that is deleted is told so, with a group and without, and
-// also a member that has lost the last partition with it.
+// A reader of a stream that is deleted gets an error: with a group, without one, and also as a
+// member that has lost its last partition of the stream.
 func TestDeletedStreamEndsReading(t *testing.T) {
 	for _, group := range []string{"", "g"} {
 		t.Run("group "+group, func(t *testing.T) {

@@ -101,8 +101,8 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkSend is what an event costs its publisher: all of Send but the
-// sender's part, which a partition that is in flight never reaches.
+// BenchmarkSend measures the cost of an event for its publisher: all of Send except the sender's
+// part, which never gets a partition that is in flight.
 func BenchmarkSend(b *testing.B) {
 	names, err := tidemill.NewNames("")
 	if err != nil {
@@ -129,7 +129,7 @@ func BenchmarkSend(b *testing.B) {
 	}
 }
 
-// drop takes all batches back as if they had been acknowledged.
+// drop removes all batches as if they had been acknowledged.
 func drop(p *Producer, t *outTopic) {
 	for _, o := range t.all() {
 		for len(o.queue) > 0 {
@@ -138,8 +138,8 @@ func drop(p *Producer, t *outTopic) {
 	}
 }
 
-// BenchmarkReceive is what an event costs its reader from the fetched bytes to
-// Done: check, decode, number, end.
+// BenchmarkReceive measures the cost of an event for its reader, from the fetched bytes to Done:
+// check, decode, number, end.
 func BenchmarkReceive(b *testing.B) {
 	var batch wire.Builder
 	r := encodeRecord(plainEvent())

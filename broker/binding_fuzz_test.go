@@ -16,8 +16,8 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// FuzzDecodeRecord feeds hostile headers and values. Headers are written as
-// lines of key=value; a line without '=' is a header with a null value.
+// FuzzDecodeRecord decodes hostile headers and values. Headers are written as lines of key=value; a
+// line without '=' is a header with a null value.
 func FuzzDecodeRecord(f *testing.F) {
 	for _, r := range []*wire.Record{encodeRecord(plainEvent()), record("retry", "1", "CE_X", "y"), record("ce_time", "2026-01-31t15:04:05z"),
 		structuredRecord(string(MarshalStructured(plainEvent()))), bareRecord("content-type", "application/cloudevents-batch+json")} {
@@ -38,7 +38,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	})
 }
 
-// checkValid holds a valid event against our own writers and against sdk-go.
+// checkValid compares a valid event with the output of our own writers and of sdk-go.
 func checkValid(t *testing.T, v *View) {
 	t.Helper()
 	var back View
@@ -67,8 +67,8 @@ func checkValid(t *testing.T, v *View) {
 	}
 }
 
-// oracleDiffers names where we part from sdk-go on purpose: it trims
-// attributes, and takes the year 1 for no time.
+// oracleDiffers reports an intended difference to sdk-go: sdk-go trims attributes, and treats the
+// year 1 as no time.
 func oracleDiffers(v *View) bool {
 	for _, s := range []string{v.ID, v.Type, v.Subject, v.DataContentType} {
 		if strings.TrimSpace(s) != s {
@@ -98,8 +98,8 @@ func parseHeaders(lines string) (headers []wire.Header) {
 	return headers
 }
 
-// FuzzDifferentialBinary builds an event with sdk-go and sends it through each
-// pairing of the two bindings.
+// FuzzDifferentialBinary builds an event with sdk-go and sends it through each combination of the
+// two bindings.
 func FuzzDifferentialBinary(f *testing.F) {
 	f.Add("1", "s", "t", "subject", uint8(0), int64(0), "x", "y", uint8(0), []byte("{}"))
 	f.Add("ä", "a b", "t", "", uint8(0), int64(5), "", "", uint8(2), []byte(" 0 "))
@@ -121,8 +121,8 @@ func FuzzDifferentialBinary(f *testing.F) {
 	})
 }
 
-// compacted takes the white space from JSON: the JSON format keeps data's value,
-// not its layout.
+// compacted removes white space from JSON, because the JSON format keeps the value of data and not
+// its layout.
 func compacted(data []byte) []byte {
 	var b bytes.Buffer
 	if json.Compact(&b, data) != nil {
@@ -147,7 +147,7 @@ func typedValue(kind uint8, value string, nanos int64) any {
 	return legible(value)
 }
 
-// legible keeps what CloudEvents' String allows.
+// legible removes the characters that CloudEvents' String does not allow.
 func legible(s string) string {
 	if len(s) > 1000 {
 		s = s[:1000]
@@ -169,7 +169,7 @@ func letters(s string) string {
 	}, s)
 }
 
-// FuzzStructured feeds JSON: what we read and find valid, sdk-go reads alike.
+// FuzzStructured reads JSON. sdk-go must read the same event if we find it valid.
 func FuzzStructured(f *testing.F) {
 	f.Add(MarshalStructured(plainEvent()))
 	f.Add([]byte(`{"x":true,"y":-5,"n":null,"data":{"a":[1,"}"]},"type":"t","source":"/s","id":"1","specversion":"1.0"}`))

@@ -18,8 +18,8 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// The oracle: sdk-go's own binding machinery over our record, the way its Kafka
-// protocols use it, without the Kafka clients they bring along.
+// The oracle is sdk-go's own binding code on our record, used as its Kafka protocols use it, but
+// without their Kafka clients.
 
 var oracleSpecs = spec.WithPrefix(headerPrefix)
 
@@ -158,9 +158,9 @@ func encodeRecord(v *View) *wire.Record {
 	return r
 }
 
-// canonical is an event as text: two events are equal if their texts are. Types
-// of extensions are lost on Kafka, and so is the difference between no data and
-// empty data in sdk-go.
+// canonical returns an event as text: equal events have equal texts. It ignores the types of
+// extensions, which are lost on Kafka, and the difference between no data and empty data, which
+// sdk-go loses.
 func canonical(t testing.TB, e event.Event) string {
 	t.Helper()
 	all := map[string]string{"id": e.ID(), "source": e.Source(), "type": e.Type(), "subject": e.Subject(),

@@ -16,8 +16,8 @@ import (
 	"tidemill.dev/broker/jsonscan"
 )
 
-// record is a binary-mode record with the required attributes and more headers
-// as pairs of key and value.
+// record returns a binary-mode record with the required attributes and further headers, given as
+// pairs of key and value.
 func record(pairs ...string) *wire.Record {
 	pairs = append([]string{"ce_specversion", "1.0", "ce_id", "1", "ce_source", "/s", "ce_type", "t"}, pairs...)
 	return bareRecord(pairs...)
@@ -244,7 +244,7 @@ func TestFromEventRefuses(t *testing.T) {
 	}
 }
 
-// typed is an event with an extension of each type of sdk-go.
+// typed returns an event with an extension of each type of sdk-go.
 func typed() event.Event {
 	e := event.New()
 	e.SetID("1")
@@ -287,7 +287,7 @@ func TestAgreesWithOracle(t *testing.T) {
 	}
 }
 
-// agree sends an event through each pairing of our binding and sdk-go's.
+// agree sends an event through each combination of our binding and sdk-go's.
 func agree(t *testing.T, e event.Event) {
 	t.Helper()
 	want := canonical(t, e)
@@ -314,12 +314,12 @@ func agree(t *testing.T, e event.Event) {
 	checkDecode("ours → ours", encodeRecord(&ours))
 	check("ours → sdk-go", canonical(t, *must(oracleDecode(encodeRecord(&ours)))))
 	if e.DataContentType() == "" && e.Data() != nil {
-		return // JSON without a type gains its explicit type on the structured path
+		return // structured mode adds the content type that JSON implies
 	}
 	checkDecode("sdk-go's structured → ours", oracleEncode(t, e.Clone(), true))
 	checkDecode("our structured → ours", structuredRecord(string(MarshalStructured(&ours))))
 	if media, _ := mediaType(e.DataContentType()); isJSON(media) && media != contentTypeJSON {
-		return // sdk-go does not read +json data that is JSON
+		return // sdk-go cannot read +json data that is JSON
 	}
 	check("our structured → sdk-go", canonical(t, *must(oracleDecode(structuredRecord(string(MarshalStructured(&ours)))))))
 }
@@ -377,8 +377,8 @@ func TestPlainString(t *testing.T) {
 	}
 }
 
-// An event lies in a batch, or in a line of a tail, whose reader counts its own
-// levels too: one event must not keep him from all that stands behind it.
+// An event may be inside a batch or a line of a tail, whose reader counts these levels too. One
+// deeply nested event must not make the rest unreadable.
 func TestDeepDataIsReadBackFromWhatCarriesIt(t *testing.T) {
 	for _, depth := range []int{1, 1000, jsonscan.MaxDepth - wrapping, jsonscan.MaxDepth - wrapping + 1, jsonscan.MaxDepth - 1, jsonscan.MaxDepth} {
 		data := strings.Repeat("[", depth) + strings.Repeat("]", depth)

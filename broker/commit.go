@@ -200,8 +200,8 @@ const (
 )
 
 // endedBeyond lists the spans of ended events beyond the watermark. A dead letter may share the
-// offset of the event before it, if that event was followed by bytes that could not be decoded. An
-// offset has ended when everything at it has ended.
+// offset of the previous event, if undecodable bytes follow that event. An offset has ended when
+// everything at it has ended.
 func (w *watermark) endedBeyond(limit int) []span {
 	var all []span
 	last := int64(-1)

@@ -18,8 +18,7 @@ import (
 	"tidemill.dev/broker/retry"
 )
 
-// A member whose offsets are refused for good is told so, however much there
-// still is to read.
+// A member whose offsets are refused for good gets an error, even if many events are still unread.
 func TestRefusedCommitEndsReading(t *testing.T) {
 	h := newHostile(t, 1)
 	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: hostileSession, CommitEvery: 10 * time.Millisecond})
@@ -40,8 +39,8 @@ func TestRefusedCommitEndsReading(t *testing.T) {
 	}
 }
 
-// Whoever closes with time to spare commits what has ended, though Kafka takes its
-// own: it would be done again.
+// A Close with enough time waits for the last commit, even if Kafka is slow, because uncommitted
+// events would be repeated.
 func TestCloseWaitsForTheLastCommit(t *testing.T) {
 	h := newHostile(t, 1)
 	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: hostileSession, CommitEvery: time.Hour})
@@ -64,7 +63,7 @@ func TestCloseWaitsForTheLastCommit(t *testing.T) {
 	}
 }
 
-// A broker that takes less metadata than we have to say still takes the offset.
+// If Kafka allows less metadata than ours, the offset is committed without it.
 func TestCommitWithoutMetadataWhereItIsTooLarge(t *testing.T) {
 	h := newHostile(t, 1)
 	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, SessionTimeout: hostileSession, CommitEvery: 10 * time.Millisecond})
@@ -103,8 +102,8 @@ func TestCommitWithoutMetadataWhereItIsTooLarge(t *testing.T) {
 	h.must(c.Close(h.ctx()))
 }
 
-// A partition that is added to a stream is read from its beginning by a group
-// that started at the latest: nobody was there when its first events came.
+// A group that started at the latest event reads an added partition from its beginning, because the
+// group was not there when its first events came.
 func TestAddedPartitionIsReadFromItsBeginning(t *testing.T) {
 	h := newHostile(t, 1)
 	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: "g", Streams: []string{"events"}, Start: Latest(), CommitEvery: 10 * time.Millisecond})
@@ -119,7 +118,7 @@ func TestAddedPartitionIsReadFromItsBeginning(t *testing.T) {
 	h.b.cluster.mu.Unlock()
 	_, errs := h.publish(0, 40, ProducerOptions{})
 	h.must(errors.Join(errs...))
-	c.member.startOver() // as the leader does when it notices
+	c.member.startOver() // the leader does the same after it notices the partition
 	ctx, cancel := context.WithTimeout(h.ctx(), hostilePatience)
 	defer cancel()
 	for n := 0; n < 40; {
@@ -133,8 +132,7 @@ func TestAddedPartitionIsReadFromItsBeginning(t *testing.T) {
 	h.must(c.Close(h.ctx()))
 }
 
-// What is published while a reader looks for a time at which it starts is not
-// passed over.
+// Events that are published while a reader searches its start time are not skipped.
 func TestNothingIsPassedOverWhileTheStartIsFound(t *testing.T) {
 	h := newHostile(t, 1)
 	since := time.Now().Add(-time.Hour)
@@ -189,7 +187,7 @@ func TestForeignMetadataSaysNothing(t *testing.T) {
 	}
 }
 
-// A successor hands out exactly what had not ended.
+// The next reader gets exactly the events that have not ended.
 func TestEndedBeyondListsWhatEnded(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -214,7 +212,7 @@ func TestEndedBeyondListsWhatEnded(t *testing.T) {
 	}
 }
 
-// Of a span in whose midst a reader's last answer ended, the rest has ended still.
+// If reading stops within a span of ended events, the rest of the span stays ended.
 func TestEndedSpansAreKeptWhereReadingStopsWithinThem(t *testing.T) {
 	p := &inPartition{ended: []span{{2, 10}, {12, 14}}}
 	p.mark.begin(0)
@@ -224,13 +222,13 @@ func TestEndedSpansAreKeptWhereReadingStopsWithinThem(t *testing.T) {
 	}
 }
 
-// A letter that is written does not hide an open event at the same offset.
+// A written dead letter does not hide an open event at the same offset.
 func TestALetterDoesNotEndTheEventAtItsOffset(t *testing.T) {
 	var w watermark
 	w.begin(10)
 	w.add(10)
 	w.add(11)
-	w.end(w.add(11)) // the letter about what was left over behind the event
+	w.end(w.add(11)) // dead letter for bytes that were left after the event
 	w.end(w.add(12))
 	if got, want := w.endedBeyond(maxEnded), []span{{12, 13}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v have ended, want %v", got, want)
@@ -245,7 +243,8 @@ func TestALetterDoesNotEndTheEventAtItsOffset(t *testing.T) {
 	}
 }
 
-// A transaction's rewind that the Assigned hook moves reads all there is again.
+// If the hook Assigned moves a partition during a transaction's rewind, all its events are read
+// again.
 func TestRewindToAnotherPlaceForgetsWhatHadEnded(t *testing.T) {
 	c, p := bareReader(t, ConsumerOptions{}, nil)
 	for offset, want := range map[int64]int{7: 1, 3: 0} {
@@ -270,7 +269,7 @@ func TestNotesSurviveTheirEncoding(t *testing.T) {
 	}
 }
 
-// What was committed before there were notes, and what is not ours.
+// Metadata from before notes existed, and metadata of other clients.
 func TestMetadataWithoutANote(t *testing.T) {
 	for metadata, want := range map[string][]span{
 		encodeEnded(3, []span{{5, 9}}): {{5, 9}},
@@ -293,7 +292,7 @@ func TestNotesAndSpansFitTogether(t *testing.T) {
 	}
 }
 
-// beside is what a group has committed of the partition 0 of events.
+// beside returns the offset and metadata that a group has committed for partition 0 of events.
 func beside(t *testing.T, b *Broker) (offset int64, note string, spans []span) {
 	t.Helper()
 	tp := wire.TopicPartition{Topic: "prod.events"}
@@ -305,7 +304,7 @@ func beside(t *testing.T, b *Broker) (offset int64, note string, spans []span) {
 	return known[tp].Offset, note, spans
 }
 
-// awaitNote waits until it is committed.
+// awaitNote waits until the note is committed.
 func awaitNote(t *testing.T, b *Broker, want string) {
 	t.Helper()
 	for _, note, _ := beside(t, b); note != want; _, note, _ = beside(t, b) {
@@ -315,8 +314,7 @@ func awaitNote(t *testing.T, b *Broker, want string) {
 	}
 }
 
-// noteWhileOpen has three events polled, of which the last has ended, and commits
-// nothing by itself.
+// noteWhileOpen polls three events, of which the last has ended. It commits nothing itself.
 func noteWhileOpen(t *testing.T, every time.Duration) (*Broker, *kfake.Cluster, *Consumer, *Transactor, []*Delivery) {
 	t.Helper()
 	b, k := parkedFake(t)
@@ -344,8 +342,7 @@ func noteWhileOpen(t *testing.T, every time.Duration) (*Broker, *kfake.Cluster, 
 	return b, k, c, x, all
 }
 
-// A note shares what Kafka keeps with what has ended beyond the offset, and goes
-// before it.
+// A note and the ended events share the metadata that Kafka keeps. The note takes precedence.
 func TestNoteStaysWhereTheRestDoesNotFit(t *testing.T) {
 	tooLarge := func(length int) func(kmsg.Request) bool {
 		return func(r kmsg.Request) bool {
@@ -390,7 +387,7 @@ func TestNoteStaysWhereTheRestDoesNotFit(t *testing.T) {
 	})
 }
 
-// What ended beyond a note's offset is remembered with it.
+// The ended events beyond a note's offset are committed with the note.
 func TestNoteCarriesWhatEndedBeyond(t *testing.T) {
 	b, _, _, x, _ := noteWhileOpen(t, time.Hour)
 	if err := x.Do(t.Context(), func(tx *Tx) error { tx.Note("events", 0, "mine"); return nil }); err != nil {
@@ -430,8 +427,7 @@ func TestNoteWithoutAGroup(t *testing.T) {
 	}
 }
 
-// awaitHome waits until the partition 0 of events is read, which is a little after
-// the hook was asked.
+// awaitHome waits until partition 0 of events is read, which is shortly after the call of the hook.
 func awaitHome(t *testing.T, c *Consumer) {
 	t.Helper()
 	for _, err := c.mark(Position{Stream: "events.parked"}); err != nil; _, err = c.mark(Position{Stream: "events.parked"}) {
@@ -441,8 +437,8 @@ func awaitHome(t *testing.T, c *Consumer) {
 	}
 }
 
-// A partition that is given up between the note and the commit, and even taken
-// again, is not the note's any more.
+// A note fails if its partition is given up between the note and the commit, even if the partition
+// is taken again.
 func TestNoteWhosePartitionIsLost(t *testing.T) {
 	b, _ := parkedFake(t)
 	publishAll(t, b, "events", "a", "b")
@@ -474,8 +470,8 @@ func TestNoteWhosePartitionIsLost(t *testing.T) {
 	}
 }
 
-// A hook that moves a partition, or a transaction that fails, does not cost it
-// its note; what was not committed is forgotten.
+// A partition keeps its note if the hook moves it or a transaction fails. An uncommitted note is
+// forgotten.
 func TestNoteOutlivesAbortsAndMoves(t *testing.T) {
 	b, _ := parkedFake(t)
 	publishAll(t, b, "events", "a", "b", "c")
@@ -491,7 +487,7 @@ func TestNoteOutlivesAbortsAndMoves(t *testing.T) {
 	if err := x.Do(t.Context(), func(tx *Tx) error { tx.Note("events", 0, "kept"); tx.Done(d); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	publishAll(t, b, "events", "d") // or the hook would move the partition beyond its end, from where reading comes back
+	publishAll(t, b, "events", "d") // an event to which the hook can move the partition; reading beyond the end would start at the end
 	offset, _, _ := beside(t, b)
 	no := errors.New("no")
 	if err := x.Do(t.Context(), func(tx *Tx) error { tx.Note("events", 0, "lost"); return no }); !errors.Is(err, no) {
@@ -500,7 +496,7 @@ func TestNoteOutlivesAbortsAndMoves(t *testing.T) {
 	if at := <-asked; len(at) != 1 || at[0] != (Position{Stream: "events", Offset: offset, Note: "kept"}) {
 		t.Errorf("asked where to go on from %+v", at)
 	}
-	for at := int64(0); at != offset+1; { // as the hook has said
+	for at := int64(0); at != offset+1; { // offset that the hook returned
 		var note string
 		if at, note, _ = beside(t, b); note != "kept" {
 			t.Fatalf("beside %d stands %q", at, note)

@@ -86,7 +86,7 @@ type ConsumerOptions struct {
 	Assigned func(context.Context, []Position) ([]Position, error)
 
 	// Leaving, if set, is called before partitions are given up in order, because of a rebalance or
-	// Close. It is the last moment to commit a transaction for them. No more of their events are
+	// Close. It is the last moment to commit a transaction for them. Their further events are not
 	// handed out, and they cannot come back before Gone and Assigned. They are kept until Leaving
 	// has returned and all open events have ended, or until time is up: after DrainTimeout, or at
 	// Close when the context of Close ends, if that is earlier. Then, or when the partitions are

@@ -60,7 +60,7 @@ func (e *Incoming) Position() Position {
 	return Position{Stream: e.d.Stream, Partition: e.d.Partition, Offset: e.Offset}
 }
 
-// Done ends the event: it needs no more work. Events may end in any order and from any goroutine;
+// Done ends the event: all work for it is done. Events may end in any order and from any goroutine;
 // the group's offset moves past them in order.
 func (e *Incoming) Done() { e.d.end(e.at, 1) }
 
@@ -338,7 +338,7 @@ func (w *watermark) grow() {
 	w.after, w.ended, w.head = after, ended, 0
 }
 
-// skip records that the log was read up to an offset, and that no more events below it will come.
+// skip records that the log was read up to an offset, and that all events below it were handed out.
 func (w *watermark) skip(offset int64) {
 	w.read = max(w.read, offset)
 	if w.n == 0 {

@@ -8,7 +8,7 @@ import (
 
 func TestWatermark(t *testing.T) {
 	type step struct {
-		do string // add, end, skip, begin
+		do string // add, end, skip or begin
 		n  int64
 	}
 	cases := []struct {
@@ -53,11 +53,11 @@ func TestWatermark(t *testing.T) {
 	}
 }
 
-// naiveMark is the watermark's meaning without its economy.
+// naiveMark is a simple and slow version of the watermark.
 type naiveMark struct {
 	offsets []int64
 	ended   []bool
-	from    int // numbers below belong to what was given up
+	from    int // number below which events belong to an earlier begin
 	begun   int64
 	read    int64
 }
@@ -70,12 +70,11 @@ func (n *naiveMark) next() int64 {
 		}
 		next = n.offsets[i] + 1
 	}
-	n.begun, n.from = n.read, len(n.offsets) // nothing is open
+	n.begun, n.from = n.read, len(n.offsets) // no event is open
 	return n.begun
 }
 
-// Whatever the interleaving, the watermark says what the naive model says,
-// and never goes back.
+// In any interleaving, the watermark agrees with the naive model and never moves back.
 func TestWatermarkAgainstNaiveModel(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -115,7 +114,7 @@ func TestWatermarkAgainstNaiveModel(t *testing.T) {
 	}
 }
 
-// What a transaction took back is not current any more, and comes again.
+// After a failed transaction its delivery is not current any more, and its events come again.
 func TestCurrent(t *testing.T) {
 	_, b, x, d := openTransaction(t)
 	if !d.Current() {

@@ -11,8 +11,8 @@ import (
 	"tidemill.dev"
 )
 
-// Whoever gives the address of an HTTP server hears of it at once. It once took
-// a minute and gigabytes, and no signal ended it.
+// An HTTP server's address gives an error at once. An earlier version took a minute and gigabytes,
+// and ignored signals.
 func TestAnHTTPServerIsNoKafka(t *testing.T) {
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()

@@ -13,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Who has read all there is rests, and who is behind does not.
+// A reader at the end of the log pauses, and a reader that is behind does not.
 func TestRestUntil(t *testing.T) {
 	now := time.Unix(1, 0)
 	for name, c := range map[string]struct {
@@ -33,8 +33,8 @@ func TestRestUntil(t *testing.T) {
 	}
 }
 
-// readAlone reads eight partitions without a group, from two servers of which
-// the first leads them all.
+// readAlone reads eight partitions without a group, from two servers. The first server leads all
+// partitions.
 func readAlone(t *testing.T) (*Consumer, *Broker, *kfake.Cluster) {
 	t.Helper()
 	c := fakeCluster(t, kfake.NumBrokers(2))
@@ -81,7 +81,7 @@ func TestAPartitionIsReadWhileAnotherHasNoLeader(t *testing.T) {
 	d.Done()
 }
 
-// oneLed answers that the last of eight partitions alone has a leader.
+// oneLed returns metadata in which only the last of eight partitions has a leader.
 func oneLed(req *kmsg.MetadataRequest, addrs []string) kmsg.Response {
 	res := req.ResponseKind().(*kmsg.MetadataResponse)
 	for id, addr := range addrs {
@@ -143,8 +143,8 @@ func TestAMovedPartitionIsReadOnce(t *testing.T) {
 	}
 }
 
-// A fetch that is full before its last partition must not let the first ones
-// starve the others: none is read to its end before all have been begun.
+// If an answer is full before the last partition, the first partitions must not starve the others:
+// all are started before one is read to its end.
 func TestEveryPartitionGetsItsTurn(t *testing.T) {
 	const partitions, events, size = 8, 12, 256 << 10
 	b, _ := openFake(t, kfake.SeedTopics(partitions, "prod.events"))
@@ -183,7 +183,7 @@ func TestEveryPartitionGetsItsTurn(t *testing.T) {
 	}
 }
 
-// keyFor is a key that falls on a partition.
+// keyFor returns a key that belongs to the partition.
 func keyFor(partition int32, partitions int) []byte {
 	for i := 0; ; i++ {
 		if key := fmt.Append(nil, i); partitionOf(key, partitions) == partition {

@@ -19,7 +19,7 @@ import (
 	"tidemill.dev"
 )
 
-// hostile is a broker on a server that can be told to misbehave.
+// hostile is a broker on a server that can be made to misbehave.
 type hostile struct {
 	*testing.T
 	kafka *kfake.Cluster
@@ -28,8 +28,8 @@ type hostile struct {
 
 const hostilePatience = 2 * time.Minute
 
-// hostileSession is a session that a busy machine does not lose: what came to a
-// lost one comes again.
+// hostileSession is long enough that a busy machine does not lose its session. Events of a lost
+// session would come again.
 const hostileSession = 20 * time.Second
 
 func newHostile(t *testing.T, brokers int) *hostile {
@@ -49,8 +49,8 @@ func newHostile(t *testing.T, brokers int) *hostile {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What counts requests, or takes an answer for the answer, must not be asked
-	// again by a machine that is busy for a while.
+	// Tests count requests, or wait for a certain answer. A busy machine must not repeat a request
+	// because of a timeout.
 	b.requestTimeout = hostilePatience
 	b.client.Timeout = hostilePatience
 	t.Cleanup(func() { b.Close() })
@@ -74,9 +74,9 @@ func hostileEvent(n int) *View {
 	return &View{ID: fmt.Sprint(n), Source: "/hostile", Type: "hostile", Subject: fmt.Sprint("key-", n%4), Data: []byte("x")}
 }
 
-// publish sends events in portions, so that there is more than one batch, and
-// returns what became of each. With a linger a portion goes as a whole, however
-// long it takes to send it.
+// publish sends events in portions, so that there is more than one batch, and returns their
+// receipts and errors. With a linger, each portion is sent as a whole, however slowly it is
+// produced.
 func (h *hostile) publish(from, to int, o ProducerOptions) (all []Receipt, errs []error) {
 	h.Helper()
 	p, err := h.b.Producer(o)
@@ -102,8 +102,8 @@ func (h *hostile) publish(from, to int, o ProducerOptions) (all []Receipt, errs 
 	return all, errs
 }
 
-// wantEvents checks that n events are on the stream, each once and in the order
-// of their keys, as a group reads them.
+// wantEvents checks, with a group, that n events are on the stream, each once and in the order of
+// their keys.
 func (h *hostile) wantEvents(group string, n int) {
 	h.Helper()
 	c, err := h.b.Consumer(h.ctx(), ConsumerOptions{Group: group, Streams: []string{"events"}, SessionTimeout: hostileSession})
@@ -133,7 +133,7 @@ func (h *hostile) wantEvents(group string, n int) {
 	h.must(c.Close(h.ctx()))
 }
 
-// However a produce request fails, its events stand once and in order.
+// If a produce request fails in any way, its events are stored once and in order.
 func TestHostileProduce(t *testing.T) {
 	for _, e := range []*kerr.Error{kerr.NotLeaderForPartition, kerr.LeaderNotAvailable, kerr.RequestTimedOut, kerr.NotEnoughReplicas,
 		kerr.NotEnoughReplicasAfterAppend, kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch,
@@ -143,7 +143,7 @@ func TestHostileProduce(t *testing.T) {
 			h := newHostile(t, 1)
 			count := 2
 			if e == kerr.MessageTooLarge || e == kerr.RecordListTooLarge || e == kerr.InvalidRecord || e == kerr.InvalidTimestamp {
-				count = 1 // the batch is taken apart, and its events are let through
+				count = 1 // the batch is taken apart, and its events succeed
 			}
 			_, errs := h.publish(0, 20, ProducerOptions{})
 			fault := h.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "tidemill.events", Err: e, Count: count,
@@ -162,7 +162,7 @@ func TestHostileProduce(t *testing.T) {
 	}
 }
 
-// manyRecords tells whether every batch of a request has more than one record.
+// manyRecords reports whether every batch of a request has more than one record.
 func manyRecords(r kmsg.Request) bool {
 	for _, topic := range r.(*kmsg.ProduceRequest).Topics {
 		for _, p := range topic.Partitions {
@@ -175,7 +175,7 @@ func manyRecords(r kmsg.Request) bool {
 	return true
 }
 
-// What is refused for good fails, and only that.
+// After a permanent refusal the event fails, and only that event.
 func TestHostileProduceRefused(t *testing.T) {
 	for _, c := range []struct {
 		err  *kerr.Error
@@ -205,8 +205,8 @@ func TestHostileProduceRefused(t *testing.T) {
 	}
 }
 
-// UNKNOWN_SERVER_ERROR may come after the batch was stored: then the next event
-// must not be taken for it.
+// UNKNOWN_SERVER_ERROR may come after the batch was stored. Kafka must then not take the next event
+// for a repetition of it.
 func TestHostileProduceStoredAndDenied(t *testing.T) {
 	h := newHostile(t, 1)
 	h.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicasAfterAppend}) // stored, and then
@@ -226,7 +226,7 @@ func TestHostileProduceStoredAndDenied(t *testing.T) {
 	h.wantEvents("g", 2)
 }
 
-// The connection closes before the request is applied, and after.
+// The connection closes before or after the request is applied.
 func TestHostileProduceConnectionLost(t *testing.T) {
 	for _, applied := range []bool{false, true} {
 		t.Run(fmt.Sprint("applied ", applied), func(t *testing.T) {
@@ -249,7 +249,7 @@ func TestHostileProduceConnectionLost(t *testing.T) {
 	}
 }
 
-// A leader that moves under load costs no event and no order.
+// If a leader moves under load, no event is lost and the order stays.
 func TestHostileMovingLeader(t *testing.T) {
 	h := newHostile(t, 3)
 	done := make(chan struct{})
@@ -274,7 +274,7 @@ func TestHostileMovingLeader(t *testing.T) {
 	h.wantEvents("g", 3000)
 }
 
-// However a fetch fails, every event comes once.
+// If a fetch fails in any way, every event comes once.
 func TestHostileFetch(t *testing.T) {
 	for _, e := range []*kerr.Error{kerr.NotLeaderForPartition, kerr.OffsetNotAvailable, kerr.KafkaStorageError, kerr.CorruptMessage,
 		kerr.UnknownTopicOrPartition, kerr.FencedLeaderEpoch, kerr.OffsetOutOfRange, kerr.UnknownLeaderEpoch} {
@@ -288,8 +288,8 @@ func TestHostileFetch(t *testing.T) {
 	}
 }
 
-// However the group's coordinator fails, every event comes once to a lone
-// member that is in time.
+// If the group's coordinator fails in any way, every event comes once to a single member that keeps
+// its session.
 func TestHostileGroup(t *testing.T) {
 	for _, c := range []struct {
 		key kmsg.Key
@@ -313,7 +313,7 @@ func TestHostileGroup(t *testing.T) {
 	}
 }
 
-// A member that the group forgets joins anew and reads on from the commit.
+// A member that the group has forgotten joins again and reads on from the commit.
 func TestHostileForgotten(t *testing.T) {
 	for _, c := range []struct {
 		key kmsg.Key
@@ -334,7 +334,7 @@ func TestHostileForgotten(t *testing.T) {
 				}
 				if len(seen) == 20 && next == 20 {
 					f := h.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{c.key}, Err: c.err}, kfake.Fault{Keys: []kmsg.Key{c.key}, Err: c.err, TopLevel: true})
-					d.Done() // not before, or its commit may be over
+					d.Done() // not earlier, because the offset could be committed before the fault
 					_, errs := h.publish(20, 40, ProducerOptions{})
 					h.must(errors.Join(errs...))
 					h.must(f.Wait(h.ctx(), 1))
@@ -349,8 +349,7 @@ func TestHostileForgotten(t *testing.T) {
 	}
 }
 
-// The end of a transaction gets no answer. Whether it was applied or not, each
-// input has one output.
+// The end of a transaction gets no answer. Applied or not, each input has one output.
 func TestHostileEndTxnInDoubt(t *testing.T) {
 	for _, applied := range []bool{false, true} {
 		t.Run(fmt.Sprint("applied ", applied), func(t *testing.T) {
@@ -411,7 +410,7 @@ func TestHostileEndTxnInDoubt(t *testing.T) {
 	}
 }
 
-// committed is how many events a group has got past.
+// committed returns the number of events below the group's committed offset.
 func (h *hostile) committed(group string) (n int64) {
 	h.Helper()
 	all, err := h.b.committedOffsets(h.ctx(), h.b.names.Group(group), nil)
@@ -422,8 +421,8 @@ func (h *hostile) committed(group string) (n int64) {
 	return n
 }
 
-// wireCut is a broker's network, which can be cut: what its process sees of the
-// server then is what a killed process would.
+// wireCut is a broker's network, which can be cut. After that the broker can exchange as little with
+// the server as a killed process.
 type wireCut struct {
 	mu    sync.Mutex
 	cut   bool
@@ -456,7 +455,7 @@ func (c *wireCut) now() {
 	}
 }
 
-// A member dies with events open: they come to the one that takes over.
+// A member dies with open events: the member that takes over gets them.
 func TestHostileDeath(t *testing.T) {
 	h := newHostile(t, 1)
 	other, err := Open(h.ctx(), Options{Addr: h.kafka.ListenAddrs()[0], Names: h.b.names})

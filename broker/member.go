@@ -60,7 +60,7 @@ type member struct {
 const (
 	protocolName     = "tidemill"
 	protocolType     = "consumer"
-	rebalanceTimeout = 10 * time.Second // or two sessions if that is less, because kfake waits that long for a member that died while joining
+	rebalanceTimeout = 10 * time.Second // two sessions if that is less, because kfake waits that long for a member that died while joining
 	maxNobodys       = 500 * time.Millisecond
 	memberIDRequired = kafka.Error(79)
 )

@@ -17,8 +17,8 @@ import (
 	"tidemill.dev/broker/retry"
 )
 
-// A member learns from its heartbeat that another wants to join, and makes room
-// for it well before a session's time is over.
+// A member learns from its heartbeat that another wants to join, and makes room for it well before
+// the session ends.
 func TestMembersMakeRoom(t *testing.T) {
 	b, _ := openFake(t, kfake.SeedTopics(6, "prod.events", "prod.dead-letters"))
 	ctx, cancel := context.WithTimeout(t.Context(), hostilePatience)
@@ -51,22 +51,22 @@ func TestMembersMakeRoom(t *testing.T) {
 	}
 }
 
-// Who waits is watched for a quarter more than a session, which is long enough
-// for a machine that is busy with something else meanwhile.
+// A waiting member is watched for a quarter more than a session. The session is long enough for a
+// busy machine.
 const (
 	waitingSession = 4 * time.Second
 	beatsOfWaiting = heartbeatsInLife * 5 / 4
 )
 
-// Who waits for the leader's word shows that it lives: the word may come later
-// than a session is long.
+// A member sends heartbeats while it waits for the leader's assignment, which may take longer than
+// a session.
 func TestMemberBeatsWhileItWaits(t *testing.T) {
 	t.Parallel()
 	b, c := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.dead-letters"), kfake.GroupMinSessionTimeout(time.Second))
 	leader := &rawMember{t: t, addr: c.ListenAddrs()[0]}
 	leader.join()
 	leader.sync()
-	leaderID := leader.id // it keeps it
+	leaderID := leader.id // the leader keeps its id
 	var joins, beats atomic.Int32
 	enough := make(chan struct{})
 	c.Control(func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -104,13 +104,13 @@ func TestMemberBeatsWhileItWaits(t *testing.T) {
 	}
 }
 
-// Who waits for the others to join shows that it lives too: they may have died
-// in the middle of joining, and nobody may know for longer than a session.
+// A member sends heartbeats while it waits for others to join. These may have died while joining,
+// which can stay unknown for longer than a session.
 func TestMemberBeatsWhileItJoins(t *testing.T) {
 	t.Parallel()
 	b, c := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.dead-letters"), kfake.GroupMinSessionTimeout(time.Second))
 	var beats, joins atomic.Int32
-	var called atomic.Bool // for the rebalance that nobody else answers
+	var called atomic.Bool // set by the rebalance that no other member answers
 	enough := make(chan struct{})
 	c.Control(func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
@@ -131,7 +131,7 @@ func TestMemberBeatsWhileItJoins(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer member.Close(context.Background())
-	for g := c.GroupInfo("prod.g"); g == nil || g.State != "Stable"; g = c.GroupInfo("prod.g") { // or it would not lead
+	for g := c.GroupInfo("prod.g"); g == nil || g.State != "Stable"; g = c.GroupInfo("prod.g") { // otherwise it would not be the leader
 		if err := retry.Sleep(t.Context(), time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +158,7 @@ func TestMemberBeatsWhileItJoins(t *testing.T) {
 	}
 }
 
-// rawMember is a member that does only what it is told.
+// rawMember is a member that sends only the requests of the test.
 type rawMember struct {
 	t          *testing.T
 	addr       string
@@ -222,9 +222,9 @@ func (m *rawMember) ask(req kmsg.Request, resp kmsg.Response) {
 	}
 }
 
-// crowd is a stream of six partitions with events in each, and a first member
-// that has been handed all of them. It returns what it was handed of partition 0,
-// which is the first to be taken away; the rest has ended.
+// crowd creates a stream of six partitions with events in each, and a first member that gets all of
+// them. It returns the open delivery of partition 0, which is the first to be taken away; the other
+// events have ended.
 func crowd(t *testing.T, b *Broker, drain time.Duration) (first *Consumer, kept *Delivery) {
 	t.Helper()
 	p, err := b.Producer(ProducerOptions{})
@@ -265,7 +265,7 @@ func crowd(t *testing.T, b *Broker, drain time.Duration) (first *Consumer, kept 
 	return first, kept
 }
 
-// joins starts another member and returns how many partitions it takes first.
+// joins starts another member and returns the number of partitions in its first assignment.
 func joins(t *testing.T, b *Broker) int {
 	t.Helper()
 	taken := make(chan int, 10)
@@ -283,7 +283,7 @@ func joins(t *testing.T, b *Broker) int {
 	}
 }
 
-// One event that takes long holds up its own partition and no other.
+// A slow event delays only its own partition.
 func TestSlowEventHoldsUpItsPartitionAlone(t *testing.T) {
 	t.Parallel()
 	b, _ := openFake(t, kfake.SeedTopics(6, "prod.events", "prod.dead-letters"))
@@ -294,7 +294,7 @@ func TestSlowEventHoldsUpItsPartitionAlone(t *testing.T) {
 	kept.Done()
 }
 
-// A partition whose offset Kafka does not take is handed on when its time is up.
+// A partition whose offset Kafka refuses is given up when its time is up.
 func TestRefusedCommitDoesNotHoldPartitions(t *testing.T) {
 	t.Parallel()
 	b, cl := openFake(t, kfake.SeedTopics(6, "prod.events", "prod.dead-letters"))
@@ -308,8 +308,7 @@ func TestRefusedCommitDoesNotHoldPartitions(t *testing.T) {
 	}
 }
 
-// A callback that takes its time while the group calls for a rebalance does not
-// cost the membership.
+// A slow callback during a rebalance does not cost the membership.
 func TestMemberBeatsThroughARebalance(t *testing.T) {
 	h := newHostile(t, 1)
 	f := h.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Err: kerr.RebalanceInProgress, TopLevel: true, Count: 5})

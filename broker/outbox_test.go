@@ -14,8 +14,7 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// loneProducer is a producer whose partitions the test holds itself: nothing
-// runs that would send.
+// loneProducer returns a producer without goroutines, so that the test itself holds its partitions.
 func loneProducer(timeout time.Duration) (*Producer, *outPartition) {
 	p := &Producer{opt: ProducerOptions{Timeout: timeout}, senders: map[int32]*sender{}}
 	p.ctx, p.stop = context.WithCancelCause(context.Background())
@@ -26,7 +25,7 @@ func loneProducer(timeout time.Duration) (*Producer, *outPartition) {
 	return p, &outPartition{topic: topic, id: noIdentity, place: homeless}
 }
 
-// put appends an event, counted as Send counts it.
+// put appends an event and counts it as Send does.
 func (o *outPartition) put(t *testing.T, p *Producer, done func(Receipt, error)) {
 	t.Helper()
 	r := wire.Record{Value: []byte("x")}
@@ -35,8 +34,8 @@ func (o *outPartition) put(t *testing.T, p *Producer, done func(Receipt, error))
 	o.append(p, &r, size, done)
 }
 
-// An event that is sent while a batch is given up is told too: it must not
-// slip into that batch behind those that are being told.
+// The callback of an event is called even if its send coincides with the failure of a batch: the
+// event must not get into that batch after its callbacks began.
 func TestSendWhileABatchIsGivenUp(t *testing.T) {
 	p, o := loneProducer(time.Minute)
 	told := map[string]int{}
@@ -51,8 +50,8 @@ func TestSendWhileABatchIsGivenUp(t *testing.T) {
 	}
 }
 
-// An event that comes late in an outage has its time too, and does not fall
-// with those that came early.
+// An event that is sent late in an outage gets its full timeout, and does not fail together with
+// early events.
 func TestEachEventHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, o := loneProducer(time.Minute)
@@ -78,8 +77,8 @@ func TestEachEventHasItsTime(t *testing.T) {
 	})
 }
 
-// An event that passed the door just before Close is Close's to tell: no
-// sender may start for it, which would find the partition emptied.
+// Close calls the callback of an event that passed the check for closed just before. No sender may
+// start for it, because that sender would find the partition empty.
 func TestNoSenderStartsAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, o := loneProducer(time.Minute)
@@ -94,8 +93,7 @@ func TestNoSenderStartsAfterClose(t *testing.T) {
 	})
 }
 
-// A producer that has published to a stream before it grew puts a key where one
-// that has just been opened puts it.
+// After a stream has grown, an old producer chooses the same partition for a key as a new one.
 func TestProducerSeesNewPartitions(t *testing.T) {
 	b, _ := openFake(t, kfake.SeedTopics(1, "prod.events"))
 	p, err := b.Producer(ProducerOptions{})
@@ -122,15 +120,15 @@ func TestProducerSeesNewPartitions(t *testing.T) {
 	}
 }
 
-// Flush waits for what was sent before it, not for what is sent meanwhile: with
-// others that never pause it would not return.
+// Flush waits for earlier events and not for later ones: otherwise it would not return while others
+// keep sending.
 func TestFlushWhileOthersSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, o := loneProducer(time.Minute)
 		o.topic.parts.Store(&[]*outPartition{o})
 		p.topics.Store(&map[string]*outTopic{"events": o.topic})
 		o.put(t, p, func(Receipt, error) {})
-		o.queue[0].sealed = true // in flight
+		o.queue[0].sealed = true // state of a batch in flight
 		flushed := make(chan error, 1)
 		go func() { flushed <- p.Flush(t.Context()) }()
 		synctest.Wait()
@@ -154,7 +152,7 @@ func TestFlushWhileOthersSend(t *testing.T) {
 	})
 }
 
-// A batch that is taken apart is flushed when the last of its events is told.
+// Flush of a batch that is taken apart ends after the callback of its last event.
 func TestFlushOfABatchTakenApart(t *testing.T) {
 	p, o := loneProducer(time.Minute)
 	told := 0
@@ -180,8 +178,8 @@ func TestFlushOfABatchTakenApart(t *testing.T) {
 	<-gone
 }
 
-// Whoever burns an identity holds a partition's lock, on which those wait who
-// send: it must not wait for Kafka's answer to somebody's question.
+// burn is called under a partition's lock, for which senders wait. So it must not wait for Kafka's
+// answer to another partition's request.
 func TestBurnDoesNotWaitForKafka(t *testing.T) {
 	b, k := openFake(t, kfake.SeedTopics(1, "prod.events"))
 	asked, answer := make(chan struct{}), make(chan struct{})

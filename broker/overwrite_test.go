@@ -18,7 +18,7 @@ func TestOverwrite(t *testing.T) {
 	}
 }
 
-// Whoever keeps an event, or a word of one, is to find out in each test.
+// With the race detector, a kept event or a string of one is overwritten in every test.
 func TestWhatIsKeptOfAnEventIsSpoilt(t *testing.T) {
 	h := newHostile(t, 1)
 	p, err := h.b.Producer(ProducerOptions{})

@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Close ends a Send that waits for a stream's partitions, too.
+// Close also ends a Send that waits for a stream's partitions.
 func TestCloseEndsTheSearchForAStream(t *testing.T) {
 	b, k := openFake(t, kfake.SeedTopics(1, "prod.out"))
 	asked := make(chan struct{}, 1)
@@ -18,7 +18,7 @@ func TestCloseEndsTheSearchForAStream(t *testing.T) {
 		k.KeepControl()
 		topics := r.(*kmsg.MetadataRequest).Topics
 		if len(topics) != 1 || topics[0].Topic == nil || *topics[0].Topic != "prod.out" {
-			return nil, nil, false // the transport's own
+			return nil, nil, false // the transport's own requests
 		}
 		select {
 		case asked <- struct{}{}:
@@ -41,7 +41,7 @@ func TestCloseEndsTheSearchForAStream(t *testing.T) {
 	}
 }
 
-// What Kafka refuses is told with the event's id, its stream and its partition.
+// The error for a refused event names the event's id, its stream and its partition.
 func TestPublishNamesTheEvent(t *testing.T) {
 	b, k := openFake(t, kfake.SeedTopics(1, "prod.events"))
 	k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.PolicyViolation})
@@ -59,7 +59,7 @@ func TestPublishNamesTheEvent(t *testing.T) {
 	}
 }
 
-// The vectors of Kafka's own UtilsTest.testMurmur2.
+// The values are those of Kafka's own UtilsTest.testMurmur2.
 func TestMurmur2IsKafkas(t *testing.T) {
 	for key, want := range map[string]int32{
 		"21":                         -973932308,

@@ -29,8 +29,8 @@ func (h *hostile) readIDs(from int64) (ids []string, next int64) {
 	return ids, next
 }
 
-// A read costs one request where nothing is wrong, at the log's end too, and it
-// finds the leader where something is.
+// Without faults a read takes one request, also at the log's end. After a fault it finds the
+// leader.
 func TestRead(t *testing.T) {
 	h := newHostile(t, 3)
 	p, err := h.b.Producer(ProducerOptions{})
@@ -133,9 +133,8 @@ func readBack(t *testing.T, b *Broker, from Position) (ids []string, stopped Pos
 	return ids, all[0]
 }
 
-// Reading back sees what is committed, up to the end that the log had, also
-// where nothing but markers and aborted events lie before it; and goes on from
-// there.
+// ReadBack returns the committed events up to the end of the log at the call, also if only markers
+// and aborted events precede that end. The next call continues there.
 func TestReadBack(t *testing.T) {
 	b, _ := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.out", "prod.dead-letters"))
 	publishAll(t, b, "events", "a", "b")
@@ -174,8 +173,8 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// What is open when reading back begins is waited for: its inputs may be passed
-// before its outputs can be seen.
+// ReadBack waits for transactions that are open when it begins, because their inputs may be passed
+// before their outputs are visible.
 func TestReadBackWaitsForWhatIsOpen(t *testing.T) {
 	b, k := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.out", "prod.dead-letters"))
 	publishAll(t, b, "events", "a")
@@ -197,7 +196,7 @@ func TestReadBackWaitsForWhatIsOpen(t *testing.T) {
 			}
 			back <- ids
 		}()
-		return asked.Wait(t.Context(), 2) // for the start and for the end
+		return asked.Wait(t.Context(), 2) // requests for the start and for the end
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -225,8 +224,8 @@ func openTransactor(t *testing.T, b *Broker, assigned func(context.Context, []Po
 	return c, x
 }
 
-// The hook that knows what has been dealt with is asked again when a
-// transaction has failed, and what it skips the group is told.
+// After a failed transaction the hook Assigned is called again, and the events that it skips are
+// committed for the group.
 func TestAssignedAfterAbort(t *testing.T) {
 	b, _ := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.out", "prod.dead-letters"))
 	publishAll(t, b, "events", "a", "b", "c")

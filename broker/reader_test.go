@@ -11,8 +11,8 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// bareReader is a consumer of one partition that no server stands behind: what
-// is fetched is given to it by the test.
+// bareReader returns a consumer of one partition without a server. The test passes the fetched
+// bytes to it.
 func bareReader(t *testing.T, o ConsumerOptions, handler slog.Handler) (*Consumer, *inPartition) {
 	t.Helper()
 	names, err := tidemill.NewNames("")
@@ -34,7 +34,7 @@ func bareReader(t *testing.T, o ConsumerOptions, handler slog.Handler) (*Consume
 	return c, p
 }
 
-// oneEvent is a batch of one event at an offset.
+// oneEvent returns a batch of one event at an offset.
 func oneEvent(t *testing.T, offset int64) []byte {
 	t.Helper()
 	var b wire.Builder
@@ -63,8 +63,8 @@ func pollNow(t *testing.T, c *Consumer) *Delivery {
 	return d
 }
 
-// Without a group there are no dead letters: who reads is told of a corrupt
-// batch, and reads on behind it.
+// Without a group there are no dead letters: the reader gets an error for a corrupt batch, and
+// reads on after it.
 func TestReaderWithoutGroupIsToldOfCorruptBatches(t *testing.T) {
 	c, p := bareReader(t, ConsumerOptions{}, nil)
 	bad := oneEvent(t, 1)
@@ -80,7 +80,7 @@ func TestReaderWithoutGroupIsToldOfCorruptBatches(t *testing.T) {
 	}
 }
 
-// onRecord is a logger that calls back.
+// onRecord is a log handler that calls a function for each record.
 type onRecord func(slog.Record)
 
 func (onRecord) Enabled(context.Context, slog.Level) bool        { return true }
@@ -88,12 +88,12 @@ func (f onRecord) Handle(_ context.Context, r slog.Record) error { f(r); return 
 func (f onRecord) WithAttrs([]slog.Attr) slog.Handler            { return f }
 func (f onRecord) WithGroup(string) slog.Handler                 { return f }
 
-// The letter about a gap counts before the events behind the gap, however soon
-// those are fetched: else the group's offset passes a letter that nobody wrote.
+// The dead letter for a gap is counted before the events after the gap, however early these are
+// fetched. Otherwise the group's offset could pass a dead letter that is not written.
 func TestGapIsHandedOutBeforeWhatFollowsIt(t *testing.T) {
 	var c *Consumer
 	var p *inPartition
-	c, p = bareReader(t, ConsumerOptions{}, onRecord(func(slog.Record) { // the first moment at which anyone could fetch on
+	c, p = bareReader(t, ConsumerOptions{}, onRecord(func(slog.Record) { // first moment at which another fetch is possible
 		c.receive(fetchOf(p), &wire.Fetched{Records: oneEvent(t, 5), HighMark: 6}, nil)
 	}))
 	c.gap(fetchOf(p), 0, 5, context.DeadlineExceeded)
@@ -105,8 +105,8 @@ func TestGapIsHandedOutBeforeWhatFollowsIt(t *testing.T) {
 	}
 }
 
-// A delivery may be ended once more, by whoever makes sure of it, after its last
-// event has ended and its memory has gone to another.
+// A second Done after a delivery's last event ends no other event, even if the delivery's memory is
+// used again.
 func TestDoneAgainEndsNothingElse(t *testing.T) {
 	c, p := bareReader(t, ConsumerOptions{}, nil)
 	receive := func(offset int64) *Delivery {
@@ -114,7 +114,7 @@ func TestDoneAgainEndsNothingElse(t *testing.T) {
 		return pollNow(t, c)
 	}
 	var former []*Delivery
-	for offset := range int64(100) { // a pool may drop what it is given
+	for offset := range int64(100) { // a pool may drop an object
 		d := receive(offset)
 		for _, f := range former {
 			f.Done()
@@ -127,7 +127,7 @@ func TestDoneAgainEndsNothingElse(t *testing.T) {
 	}
 }
 
-// What a compressed batch unpacks to is held in memory and counts.
+// The unpacked bytes of a compressed batch count as bytes in flight.
 func TestUnpackedBytesAreInFlight(t *testing.T) {
 	const size = 1 << 20
 	c, p := bareReader(t, ConsumerOptions{MaxBytes: size}, nil)
@@ -150,7 +150,7 @@ func TestUnpackedBytesAreInFlight(t *testing.T) {
 	}
 }
 
-// A batch that never ends is an error, not a request that is repeated for ever.
+// A batch without an end is an error, and the request is not repeated for ever.
 func TestEndlessBatchEndsReading(t *testing.T) {
 	c, p := bareReader(t, ConsumerOptions{}, nil)
 	set := oneEvent(t, 0)

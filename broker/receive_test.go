@@ -7,8 +7,8 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// A few kilobytes of batches must not unpack into gigabytes held at once: a
-// delivery ends early, and what is left is fetched again.
+// A few kilobytes of batches must not unpack to gigabytes in memory. The delivery ends early, and
+// the rest is fetched again.
 func TestDeliveryHoldsABoundedAmountUnpacked(t *testing.T) {
 	const size = 20 << 20
 	var b wire.Builder

@@ -19,8 +19,8 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// cutConn is a connection whose user leaves while the request is written; the
-// answer comes all the same.
+// cutConn is a connection whose caller gives up while the request is written. The answer arrives
+// nevertheless.
 type cutConn struct {
 	net.Conn
 	leave  func()
@@ -70,7 +70,7 @@ func TestAClosedBrokerDoesNotOpenUpAgain(t *testing.T) {
 	}
 }
 
-// noticed tells when somebody begins to wait for a context's end.
+// noticed is a context that reports the first wait for its end.
 type noticed struct {
 	context.Context
 	once sync.Once
@@ -142,7 +142,7 @@ func TestMetadataOfAllSparesAskingForEach(t *testing.T) {
 	}
 }
 
-// three is a cluster of three servers, reached by the address of the first.
+// three returns a cluster of three servers and a broker that knows the first one's address.
 func three(t *testing.T) (*Broker, *kfake.Cluster) {
 	t.Helper()
 	c := fakeCluster(t, kfake.NumBrokers(3))
@@ -207,7 +207,7 @@ func TestTheServerWhoseAddressWasGivenMayStop(t *testing.T) {
 		conn.Close()
 		t.Fatal("the server has not stopped, so this test shows nothing")
 	}
-	b.transport.CloseIdleConnections() // kfake leaves those open that there are
+	b.transport.CloseIdleConnections() // kfake keeps existing connections open
 	publishOne(t, p)
 	commit(t, b, "prod.score", "prod.events", 0)
 	infos, err := b.Streams(t.Context())
@@ -257,7 +257,7 @@ func TestOffsetsSayWhichPartitionHasNoLeader(t *testing.T) {
 	c.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		if asksFor(req, "prod.facts") && asked.Add(1) == 3 {
-			cancel() // in the middle of the third try
+			cancel() // during the third try
 		}
 		return noLeader(req.(*kmsg.MetadataRequest)), nil, asksFor(req, "prod.facts")
 	})
@@ -269,7 +269,7 @@ func TestOffsetsSayWhichPartitionHasNoLeader(t *testing.T) {
 
 func TestOffsetsEndAtWhatWillNotPass(t *testing.T) {
 	b, c := three(t)
-	moveAll(t, c, 0) // so that one answer holds both
+	moveAll(t, c, 0) // one answer then covers both
 	c.ControlKey(int16(kmsg.ListOffsets), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		res := req.ResponseKind().(*kmsg.ListOffsetsResponse)

@@ -54,7 +54,7 @@ func options(t *testing.T, addr string, s Security) Options {
 	return Options{Addr: addr, Names: names, Security: s, TransactionTimeout: hostilePatience}
 }
 
-// mustReach opens a broker and has kafka-go's transport ask it something.
+// mustReach opens a broker and sends a request through kafka-go's transport.
 func mustReach(t *testing.T, addr string, s Security) {
 	t.Helper()
 	b, err := Open(t.Context(), options(t, addr, s))
@@ -67,8 +67,8 @@ func mustReach(t *testing.T, addr string, s Security) {
 	}
 }
 
-// mustRefuse opens a broker and wants an error that says all of says, soon and
-// without the secret.
+// mustRefuse opens a broker and wants an error soon that contains every text of says and not the
+// secret.
 func mustRefuse(t *testing.T, addr string, s Security, says ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hostilePatience)
@@ -174,7 +174,7 @@ func TestTLSToAPortWithoutIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	go func() { // as Apache Kafka does with a frame it finds too long
+	go func() { // Apache Kafka also closes after a frame that is too long
 		for {
 			conn, err := l.Accept()
 			if err != nil {
@@ -305,8 +305,8 @@ func TestOpenNamesWhatIsWrong(t *testing.T) {
 	mustReach(t, closed+","+fakeKafka(t), Security{}) // the first address is down
 }
 
-// closedAddr is one where nobody listens, and nobody can until the test ends: the
-// near end of a connection.
+// closedAddr returns an address that refuses connections until the test ends: the client's end of a
+// connection.
 func closedAddr(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -323,7 +323,7 @@ func closedAddr(t *testing.T) string {
 }
 
 func TestOpenEndsWithItsContext(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts by its backlog, and says nothing
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections in its backlog and never answers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +364,7 @@ func newAuthority(t *testing.T) authority {
 	return a
 }
 
-// issue writes a certificate for loopback, good until then, and its key.
+// issue writes a certificate for loopback, valid until the given time, and its key.
 func (a authority) issue(t *testing.T, name string, until time.Time) (certFile, keyFile string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -393,7 +393,7 @@ func (a authority) issueTo(t *testing.T, name string, until time.Time, certFile,
 	writePEM(t, keyFile, "PRIVATE KEY", der)
 }
 
-// server is a TLS config that serves a certificate of this authority.
+// server returns a TLS config with a server certificate of this authority.
 func (a authority) server(t *testing.T, until time.Time) *tls.Config {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(a.issue(t, "kafka", until))
@@ -403,7 +403,7 @@ func (a authority) server(t *testing.T, until time.Time) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{pair}}
 }
 
-// mutual is server, and asks clients for a certificate of this authority.
+// mutual is like server and asks clients for a certificate of this authority.
 func (a authority) mutual(t *testing.T) *tls.Config {
 	t.Helper()
 	config := a.server(t, time.Now().Add(time.Hour))

@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// While the cluster does not answer, a topic is asked for once and not once a
-// partition: the last ones would wait long past their events' time.
+// While the cluster does not answer, the resolver asks once for each topic and not once for each
+// partition. Otherwise the last partitions would wait far beyond their events' timeout.
 func TestResolverAsksOnceForATopic(t *testing.T) {
 	const partitions = 20
 	b, k := openFake(t, kfake.SeedTopics(partitions, "prod.out"))
@@ -20,7 +20,7 @@ func TestResolverAsksOnceForATopic(t *testing.T) {
 		k.KeepControl()
 		topics := r.(*kmsg.MetadataRequest).Topics
 		if len(topics) != 1 || topics[0].Topic == nil || *topics[0].Topic != "prod.out" {
-			return nil, nil, false // the transport's own
+			return nil, nil, false // the transport's own requests
 		}
 		asked.Add(1)
 		return nil, errors.New("closed"), true

@@ -54,7 +54,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A code that nobody knows proves nothing.
+// An unknown code proves nothing.
 func TestProvesAbsence(t *testing.T) {
 	for code, want := range map[kafka.Error]bool{
 		kafka.MessageSizeTooLarge: true, kafka.TopicAuthorizationFailed: true, kafka.PolicyViolation: true,
@@ -66,10 +66,9 @@ func TestProvesAbsence(t *testing.T) {
 	}
 }
 
-// A leader that loses its office before its replicas have a batch answers that
-// it is none, and the batch may come to stand all the same. Given up, it must
-// not leave its sequence number to the next one, which the broker would take
-// for it and drop.
+// A leader that loses its leadership before its replicas have a batch answers that it is not the
+// leader, but the batch may still be stored. If such a batch is given up, the next batch must not
+// get its sequence number, because Kafka would take it for a repetition and drop it.
 func TestGivenUpAfterALeaderMoved(t *testing.T) {
 	p, o := loneProducer(time.Minute)
 	p.ident.p = p
@@ -125,7 +124,7 @@ func TestBudgetLetsInInOrder(t *testing.T) {
 func TestBudgetGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{left: 1}
-		mustTake(t, b, t.Context(), 5) // larger than all: passes when anything is left
+		mustTake(t, b, t.Context(), 5) // larger than the whole budget: passes while anything is left
 		ctx, cancel := context.WithCancelCause(t.Context())
 		closed, shut := context.WithCancelCause(t.Context())
 		outcome := make(chan error, 2)

@@ -14,7 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// put writes n records with a time to one partition.
+// put writes n records with the given time to one partition.
 func put(t *testing.T, b *Broker, topic string, partition, n int, at time.Time) {
 	t.Helper()
 	var records []kafka.Record
@@ -92,8 +92,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// await waits until kafka-go's own cache has heard of a topic, as its Produce
-// needs.
+// await waits until kafka-go's own cache knows a topic, as its Produce needs.
 func await(t *testing.T, b *Broker, topic string) {
 	t.Helper()
 	b.transport.CloseIdleConnections()
@@ -134,7 +133,7 @@ func TestStreamsAsksEachLeaderOnce(t *testing.T) {
 		t.Fatal(len(infos), err)
 	}
 	t.Logf("2400 partitions took %v", time.Since(began))
-	if lists.Load() != 9 || sizes.Load() != 3 { // start, end and a minute ago, of three leaders
+	if lists.Load() != 9 || sizes.Load() != 3 { // start, end and a minute ago, from three leaders
 		t.Errorf("%d ListOffsets, %d DescribeLogDirs", lists.Load(), sizes.Load())
 	}
 }
@@ -171,8 +170,8 @@ func TestStreamsInJSON(t *testing.T) {
 	}
 }
 
-// An open transaction may still move a group's offsets. A reader waits for its
-// end; who looks at the lag does not.
+// An open transaction may still move a group's offsets. A consumer waits for its end, and Streams
+// does not.
 func TestLagDoesNotWaitForAnOpenTransaction(t *testing.T) {
 	b, _ := openFake(t)
 	ensure(t, b, EnsureOptions{}, StreamSpec{Name: "events", Partitions: 1})

@@ -123,7 +123,7 @@ func TestEnsureStreamsByManyAtOnce(t *testing.T) {
 
 func TestEnsureStreamsWaitsForLeaders(t *testing.T) {
 	b, c := openFake(t)
-	spec := StreamSpec{Name: "facts", Partitions: 1} // kafka-go asks for events by itself, whenever it likes
+	spec := StreamSpec{Name: "facts", Partitions: 1} // kafka-go asks for the stream events by itself at any time
 	ensure(t, b, EnsureOptions{}, spec)
 	var asked atomic.Int32
 	c.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -161,7 +161,7 @@ func TestEnsureStreamsEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// noLeader answers for each topic that its one partition has no leader.
+// noLeader answers that the one partition of each topic has no leader.
 func noLeader(req *kmsg.MetadataRequest) kmsg.Response {
 	res := req.ResponseKind().(*kmsg.MetadataResponse)
 	for _, rt := range req.Topics {
@@ -209,8 +209,8 @@ func TestEnsureStreamsChecksItsSpecs(t *testing.T) {
 	}
 }
 
-// What is left to do is given up when it has been the same for long, counted from
-// when it became that; what becomes less is not.
+// EnsureStreams gives up if the same changes stay to be done for long, counted from their first
+// appearance. It does not give up while they become fewer.
 func TestSteadiness(t *testing.T) {
 	const rounds, every = 4 * ensureRounds, ensureSettles / 10
 	left := func(streams ...string) actions {
@@ -248,7 +248,7 @@ func TestSteadiness(t *testing.T) {
 	})
 }
 
-// A parked companion follows its source as it is, not as the config wants it.
+// A parked companion follows its source as it is in Kafka, not as in the config.
 func TestPlanCompanions(t *testing.T) {
 	week := StreamSpec{Name: "messages", Partitions: 8, Retention: 7 * 24 * time.Hour, KeyOrdered: true}
 	free := week
@@ -305,7 +305,7 @@ func TestPlanCompanions(t *testing.T) {
 	}
 }
 
-// What has another name follows the stream that it says.
+// A stream with another name follows the stream in its field Beside.
 func TestPlanBeside(t *testing.T) {
 	source := StreamSpec{Name: "messages", Partitions: 8, Retention: time.Hour, KeyOrdered: true}
 	held := StreamSpec{Name: "scorer.intents.parked", Partitions: 8, Retention: time.Hour, KeyOrdered: true, Builtin: true, Beside: "messages"}
@@ -322,7 +322,7 @@ func TestPlanBeside(t *testing.T) {
 	}
 }
 
-// What a trigger left behind is not a stranger's.
+// The parked stream of a former trigger is not reported as unknown.
 func TestPlanKnowsCompanions(t *testing.T) {
 	s := StreamSpec{Name: "messages", Partitions: 8, Retention: time.Hour}
 	_, report, err := plan([]StreamSpec{s}, foundStreams{brokers: 3, streams: map[string]foundStream{
@@ -333,7 +333,7 @@ func TestPlanKnowsCompanions(t *testing.T) {
 	}
 }
 
-// has is a found stream that matches its spec but for what is given.
+// has returns a found stream that matches its spec, except for the given values.
 func has(s StreamSpec, partitions, replication int, other ...wanted) foundStream {
 	f := foundStream{partitions: partitions, replication: replication, settings: map[string]setting{}}
 	for _, w := range append(settingsOf(s, replication), other...) {

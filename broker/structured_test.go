@@ -14,7 +14,7 @@ func TestUnmarshalBatch(t *testing.T) {
 		return fmt.Sprintf(` { "specversion":"1.0","id":"%d","source":"/s","type":"t","a":"1"%s } `, i, more)
 	}
 	body := "[" + strings.Join([]string{
-		event(0, `,"b":"1","c":"1","d":"1","e":"1","f":"1"`), // more than memory was set aside for
+		event(0, `,"b":"1","c":"1","d":"1","e":"1","f":"1"`), // more extensions than memory was reserved for
 		`{"id":"1","specversion":"0.3"}`,
 		event(2, `,"data":{"a":["]",{}]}`),
 		`null`,
@@ -79,7 +79,7 @@ func TestUnmarshalBatchRefusesTheWhole(t *testing.T) {
 	}
 }
 
-// elements finds in one pass what encoding/json finds in several.
+// elements finds in one pass the same as encoding/json in several.
 func FuzzElements(f *testing.F) {
 	for _, s := range []string{"", " ", "[", "]", "[]", " [ ] ", "[] x", "[]]", "[,]", "[1,]", "[,1]", "[1 2]", "[1,2]", "[1,2", "[1,2] ,", "[[],{}]",
 		`["a,]",{"b":[1,"]"]}, null ]`, `{"a":[1]}`, "null", "1", `"x"`, "[1,2,3,4]", "[1,2,3,4] x", "[1,2,3,4", "[\"\\u12\"]", "[tru]", "[\"\n\"]", "\ufeff[]"} {
@@ -89,7 +89,7 @@ func FuzzElements(f *testing.F) {
 		const limit = 3
 		got, err := elements(b, limit)
 		var want []json.RawMessage
-		bad := json.Unmarshal(b, &want) != nil || want == nil // null is no array
+		bad := json.Unmarshal(b, &want) != nil || want == nil // null is not an array
 		switch {
 		case bad || len(want) > limit:
 			if err == nil || errors.Is(err, ErrTooMany) == bad {

@@ -17,8 +17,7 @@ import (
 	"tidemill.dev/broker/retry"
 )
 
-// diary notes what the hooks of a consumer are told, one line each, and can be
-// waited on.
+// diary records the calls of a consumer's hooks, one line each, and can wait for a call.
 type diary struct {
 	t     *testing.T
 	mu    sync.Mutex
@@ -40,9 +39,9 @@ func (d *diary) note(what string, all []Position) {
 	d.news = make(chan struct{})
 }
 
-// want waits for what is noted next: of all the partitions at once, or of some
-// after the other, since each goes when it is ready and a busy machine may find
-// them ready by and by.
+// want waits for the next lines. They may list all partitions at once or some after the others,
+// because a partition is given up when it is ready, and on a busy machine they are not ready
+// together.
 func (d *diary) want(line string) {
 	d.t.Helper()
 	left := strings.Fields(line)
@@ -57,7 +56,7 @@ func (d *diary) want(line string) {
 	}
 }
 
-// next waits for the next line, which begins as the wanted does.
+// next waits for the next line, which must begin like the wanted one.
 func (d *diary) next(want string) string {
 	d.t.Helper()
 	for patience := time.After(2 * time.Minute); ; {
@@ -88,7 +87,7 @@ func (d *diary) assigned(_ context.Context, all []Position) ([]Position, error) 
 
 func (d *diary) gone(all []Position) { d.note("gone", all) }
 
-// consumer is one that keeps a diary.
+// consumer returns a consumer whose hooks write to the diary.
 func (d *diary) consumer(b *Broker, o ConsumerOptions) *Consumer {
 	d.t.Helper()
 	o.Group, o.Streams, o.Assigned, o.Gone = "g", []string{"events"}, d.assigned, d.gone
@@ -100,15 +99,15 @@ func (d *diary) consumer(b *Broker, o ConsumerOptions) *Consumer {
 	return c
 }
 
-// six is a stream of six partitions.
+// six returns a stream of six partitions.
 func six(t *testing.T) (*Broker, *kfake.Cluster) {
 	t.Helper()
 	t.Parallel()
 	return openFake(t, kfake.GroupMinSessionTimeout(100*time.Millisecond), kfake.SeedTopics(6, "prod.events", "prod.dead-letters"))
 }
 
-// A transaction after whose abort Kafka does not say where the group is ends the
-// tenure, and the next begins behind it.
+// If Kafka does not return the group's offsets after an aborted transaction, the tenure ends, and
+// then the next one begins.
 func TestTenureEndsWithAFailedRewind(t *testing.T) {
 	b, k := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.dead-letters"))
 	publishAll(t, b, "events", "a")
@@ -139,7 +138,7 @@ func TestTenureEndsWithAFailedRewind(t *testing.T) {
 	d.want("gone 0")
 }
 
-// One that the group has forgotten is told that all is gone before it begins anew.
+// A consumer that the group has forgotten gets Gone for all partitions before the next Assigned.
 func TestTenureEndsWithTheSession(t *testing.T) {
 	b, k := six(t)
 	d := newDiary(t)
@@ -148,11 +147,11 @@ func TestTenureEndsWithTheSession(t *testing.T) {
 	k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Err: kerr.UnknownMemberID, TopLevel: true})
 	d.want("gone 0 1 2 3 4 5")
 	d.want("assigned 0 1 2 3 4 5")
-	c.opt.Leaving = nil // it closes politely
+	c.opt.Leaving = nil // it closes in order
 }
 
-// Whoever takes long to leave holds up what it leaves, and nothing else: what it
-// keeps flows on, and it beats all the while. When its time is up it is over.
+// A slow Leaving delays only the partitions that leave. The others are read on, and heartbeats
+// continue. When its time is up, it ends.
 func TestLeavingHoldsUpNothingElse(t *testing.T) {
 	b, _ := six(t)
 	d, e := newDiary(t), newDiary(t)
@@ -169,7 +168,7 @@ func TestLeavingHoldsUpNothingElse(t *testing.T) {
 	d.want("assigned 0 1 2 3 4 5")
 	second := e.consumer(b, ConsumerOptions{})
 	d.want("leaving 0 1 2")
-	for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} { // some are kept, surely
+	for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} { // some of these are in partitions that stay
 		v := &View{ID: key, Source: "/x", Type: "t", Subject: key}
 		p := producer(t, b)
 		if _, err := p.Publish(t.Context(), "events", v); err != nil {
@@ -197,7 +196,7 @@ func TestLeavingHoldsUpNothingElse(t *testing.T) {
 	}
 }
 
-// What is given back while it leaves goes all the way first.
+// A partition that is given back during Leaving is given up first.
 func TestGivenBackWhileItLeaves(t *testing.T) {
 	b, _ := six(t)
 	d, e := newDiary(t), newDiary(t)

@@ -19,7 +19,7 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// openTransaction is a transactor with the events a and b polled.
+// openTransaction returns a transactor and a delivery with the events a and b.
 func openTransaction(t *testing.T) (*kfake.Cluster, *Broker, *Transactor, *Delivery) {
 	t.Helper()
 	b, k := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.out", "prod.dead-letters"))
@@ -32,8 +32,8 @@ func openTransaction(t *testing.T) (*kfake.Cluster, *Broker, *Transactor, *Deliv
 	return k, b, x, d
 }
 
-// A member that the group has just forgotten has no generation to commit in,
-// and Kafka takes a transaction's offsets that name none from anyone.
+// A member that the group has just forgotten has no generation to commit in. It must not commit
+// without one, because Kafka accepts that from any client.
 func TestForgottenMemberCommitsNothing(t *testing.T) {
 	k, b, x, d := openTransaction(t)
 	sent := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Count: -1, Observe: true})
@@ -45,7 +45,7 @@ func TestForgottenMemberCommitsNothing(t *testing.T) {
 	d.Done()
 }
 
-// What a transaction has sent before it panicked is not part of the next.
+// Events that a transaction sent before a panic are not part of the next transaction.
 func TestTransactionThatPanics(t *testing.T) {
 	_, b, x, d := openTransaction(t)
 	func() {
@@ -75,7 +75,7 @@ func TestTransactionThatPanics(t *testing.T) {
 	}
 }
 
-// Who has no time does not wait for the slot's transactional id to be taken.
+// Do does not wait for the slot's transactional id longer than its context.
 func TestDoWaitsNoLongerThanItsContext(t *testing.T) {
 	b, k := openFake(t, kfake.SeedTopics(1, "prod.events", "prod.dead-letters"))
 	away := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.CoordinatorLoadInProgress, Count: -1, TopLevel: true,
@@ -99,8 +99,9 @@ func TestDoWaitsNoLongerThanItsContext(t *testing.T) {
 	away.Remove()
 }
 
-// However many events fail, and whether Kafka says of each that it was not
-// stored or not: the transaction is aborted for certain, and says why once.
+// If events of a transaction fail, the transaction is certainly aborted, and its error names the
+// reason once. That holds for any number of events, and whether or not Kafka says that they were
+// not stored.
 func TestTransactionWhoseEventsAreRefused(t *testing.T) {
 	k, _, x, d := openTransaction(t)
 	k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.UnknownServerError, Count: -1})
@@ -119,7 +120,7 @@ func TestTransactionWhoseEventsAreRefused(t *testing.T) {
 	}
 }
 
-// What Kafka is told is what was asked for, or else ten seconds.
+// Kafka gets the configured transaction timeout, or ten seconds.
 func TestTransactionTimeout(t *testing.T) {
 	b, k := openFake(t)
 	var told atomic.Int32
@@ -139,7 +140,7 @@ func TestTransactionTimeout(t *testing.T) {
 	}
 }
 
-// A transaction that took too long says so, whatever Kafka calls it.
+// The error of a transaction that took too long says so, whatever code Kafka returned.
 func TestTransactionThatTookTooLong(t *testing.T) {
 	_, _, x, d := openTransaction(t)
 	if err := x.await(t.Context()); err != nil {
@@ -175,7 +176,7 @@ func TestMayHaveEnded(t *testing.T) {
 	}
 }
 
-// Only the partition at fault is blamed, not those that Kafka left out for it.
+// The error names only the partition at fault, not those that Kafka skipped because of it.
 func TestRefusedPartitions(t *testing.T) {
 	answer := func(codes ...kafka.Error) map[string][]kafka.AddPartitionToTxnPartition {
 		all := map[string][]kafka.AddPartitionToTxnPartition{}
@@ -202,7 +203,7 @@ func TestRefusedPartitions(t *testing.T) {
 	}
 }
 
-// A delivery that the caller forgot must not be committed over.
+// A transaction must not commit past a delivery that the caller forgot.
 func TestTransactionThatLeavesADeliveryOut(t *testing.T) {
 	_, b, x, first := openTransaction(t)
 	poll := func(id string) *Delivery {
@@ -223,7 +224,7 @@ func TestTransactionThatLeavesADeliveryOut(t *testing.T) {
 		})
 	}
 	err := give(first, third)
-	second.Done() // in vain: its partition is read anew
+	second.Done() // has no effect, because its partition is read again
 	if !errors.Is(err, ErrAborted) || !strings.Contains(err.Error(), "left out") {
 		t.Fatalf("error is %v", err)
 	}
@@ -242,9 +243,8 @@ func TestTransactionThatLeavesADeliveryOut(t *testing.T) {
 	}
 }
 
-// Offsets that are committed in the middle of a rebalance, of which Kafka knows
-// the end and the member does not, wait until it does. Who is in no rebalance
-// has been left behind.
+// If Kafka has ended a rebalance and the member does not know it yet, a commit of offsets waits
+// until it does. Without a rebalance under way, the member has been fenced.
 func TestTransactionOutlivesARebalance(t *testing.T) {
 	for _, between := range []bool{true, false} {
 		c, _, tx, d := openTransaction(t)
@@ -285,7 +285,8 @@ func (h *hostile) ticked() int {
 	return int(max(0, all[0].Offset))
 }
 
-// wantTicks checks that as many are on the log as are marked, and that it goes on.
+// wantTicks checks that the log has as many events as are marked, and that the next transaction
+// succeeds.
 func (h *hostile) wantTicks(e *Exclusive, n int) {
 	h.Helper()
 	if at := h.ticked(); at != n {
@@ -299,8 +300,8 @@ func (h *hostile) wantTicks(e *Exclusive, n int) {
 	}
 }
 
-// Whatever step of a transaction is refused for once, it leaves no trace and the
-// next one runs, without taking the name anew from whoever might have it.
+// If any step of a transaction is refused once, nothing of it is visible and the next one succeeds.
+// The name is not opened again, because that could take it from another process.
 func TestExclusiveSurvivesFailures(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -331,7 +332,7 @@ func TestExclusiveSurvivesFailures(t *testing.T) {
 	}
 }
 
-// The id cannot be opened anew for a while: the next transaction does it.
+// If the id cannot be opened again for a while, the next transaction does it.
 func TestExclusiveOpensLater(t *testing.T) {
 	h := newHostile(t, 1)
 	e := h.exclusive()
@@ -343,7 +344,7 @@ func TestExclusiveOpensLater(t *testing.T) {
 	h.wantTicks(e, 0)
 }
 
-// An end that gets no answer is retried, and either way there is one tick.
+// An end without an answer is retried, and in every case there is one tick.
 func TestExclusiveInDoubt(t *testing.T) {
 	for lost := 1; lost <= 3; lost++ {
 		t.Run(fmt.Sprint(lost, " answers lost"), func(t *testing.T) {
@@ -363,8 +364,7 @@ func TestExclusiveInDoubt(t *testing.T) {
 	}
 }
 
-// A fence that Kafka tells of at any step is for good, and nothing is asked of
-// Kafka after that.
+// If Kafka reports a fence at any step, that is final, and no further request is sent.
 func TestExclusiveIsSuperseded(t *testing.T) {
 	for _, key := range []kmsg.Key{kmsg.AddPartitionsToTxn, kmsg.Produce, kmsg.AddOffsetsToTxn, kmsg.TxnOffsetCommit, kmsg.EndTxn} {
 		t.Run(key.Name(), func(t *testing.T) {
@@ -386,8 +386,8 @@ func TestExclusiveIsSuperseded(t *testing.T) {
 	}
 }
 
-// The end gets no answer, and then another has the name: how this one ended is
-// not known, and how the next ones do is.
+// The end gets no answer, and then another process has the name. The outcome of this transaction is
+// unknown, and later ones fail.
 func TestExclusiveIsSupersededInDoubt(t *testing.T) {
 	h := newHostile(t, 1)
 	e := h.exclusive()
@@ -408,8 +408,8 @@ func TestExclusiveIsSupersededInDoubt(t *testing.T) {
 	}
 }
 
-// Another takes the name between the end of a failed transaction and the renewal:
-// a server that does not refuse the old epoch still betrays it.
+// Another process takes the name between the end of a failed transaction and the renewal. It is
+// detected even on a server that does not refuse the old epoch.
 func TestRenewTellsOfATakeover(t *testing.T) {
 	h := newHostile(t, 1)
 	e := h.exclusive()

@@ -15,7 +15,7 @@ import (
 	"tidemill.dev/broker/retry"
 )
 
-// parkedFake has a stream of one partition and its companion.
+// parkedFake returns a stream of one partition and its companion.
 func parkedFake(t *testing.T) (*Broker, *kfake.Cluster) {
 	t.Helper()
 	return openFake(t, kfake.SeedTopics(1, "prod.events", "prod.events.parked", "prod.out", "prod.dead-letters"))
@@ -30,7 +30,7 @@ func pollOne(t *testing.T, c *Consumer) *Delivery {
 	return d
 }
 
-// stands is where a group stands in a partition 0.
+// standsAt returns the offset that the group has committed for partition 0.
 func standsAt(t *testing.T, b *Broker, stream string) int64 {
 	t.Helper()
 	all, err := b.Committed(t.Context(), "g", []Position{{Stream: stream}})
@@ -40,8 +40,8 @@ func standsAt(t *testing.T, b *Broker, stream string) int64 {
 	return all[0].Offset
 }
 
-// What guards a transaction against zombies is that its offsets come with member
-// and generation, those too that stand for nothing that was read.
+// All offsets of a transaction are sent with member and generation, which keeps zombies out. This
+// includes offsets of partitions that were not read.
 func TestMarkNamesMemberAndGeneration(t *testing.T) {
 	b, k := parkedFake(t)
 	publishAll(t, b, "events", "a")
@@ -62,8 +62,8 @@ func TestMarkNamesMemberAndGeneration(t *testing.T) {
 	}
 }
 
-// A home that is given up between the mark and the commit, and even taken again,
-// is not the mark's home any more.
+// A mark fails if its home is given up between the mark and the commit, even if the home is taken
+// again.
 func TestMarkWhoseHomeIsLost(t *testing.T) {
 	b, _ := parkedFake(t)
 	publishAll(t, b, "events", "a")
@@ -86,8 +86,8 @@ func TestMarkWhoseHomeIsLost(t *testing.T) {
 	}
 }
 
-// A delivery that has ended one by one, and whose memory is another's, may be
-// given all the same; and the group does not go back to it.
+// A delivery may be given to a transaction after its events have ended one by one and its memory
+// was reused. The group's offset does not move back.
 func TestTransactionOfWhatHasEnded(t *testing.T) {
 	b, _ := parkedFake(t)
 	publishAll(t, b, "events", "a", "b")
@@ -119,13 +119,13 @@ func TestTransactionOfWhatHasEnded(t *testing.T) {
 	if give(first); standsAt(t, b, "events") != 3 {
 		t.Errorf("the group has gone back to %d", standsAt(t, b, "events"))
 	}
-	if give(first, third); standsAt(t, b, "events") != 4 { // the second is left out, having ended
+	if give(first, third); standsAt(t, b, "events") != 4 { // the second is left out because it has ended
 		t.Errorf("the group stands at %d, want 4", standsAt(t, b, "events"))
 	}
 }
 
-// What has ended beyond a transaction's place goes along with it, and a successor
-// is handed only what has not. Kafka may take less metadata than that.
+// A transaction also commits the ended events beyond its offset, and the next reader gets only the
+// others. Kafka may allow less metadata than that.
 func TestTransactionCarriesWhatEndedBeyond(t *testing.T) {
 	for _, tooLarge := range []bool{false, true} {
 		t.Run(fmt.Sprint("too large ", tooLarge), func(t *testing.T) {
@@ -166,8 +166,7 @@ func TestTransactionCarriesWhatEndedBeyond(t *testing.T) {
 	}
 }
 
-// Where Kafka does not say where an event lies, whoever wants to know it is not
-// told a lie: there is no transaction then.
+// If Kafka does not return the offset of an event and the caller wants it, the transaction fails.
 func TestOutputWithoutAPlace(t *testing.T) {
 	b, k := parkedFake(t)
 	publishAll(t, b, "events", "a")

@@ -12,8 +12,8 @@ import (
 	"tidemill.dev/broker/internal/wire"
 )
 
-// FuzzPlainTime holds the short cut against package time: it may only say yes
-// where that does.
+// FuzzPlainTime compares plainTime with package time: plainTime may accept only times that package
+// time accepts.
 func FuzzPlainTime(f *testing.F) {
 	for _, s := range []string{"2026-01-31T15:04:05.123456789Z", "2026-01-28T15:04:05Z", "2026-01-28T23:59:59.1Z", "2026-02-28T00:00:00Z",
 		"2026-13-01T00:00:00Z", "2026-00-01T00:00:00Z", "2026-01-00T00:00:00Z", "2026-04-31T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01T00:60:00Z",
@@ -49,8 +49,8 @@ func TestPlainTimeTakesTheUsual(t *testing.T) {
 	}
 }
 
-// What package time lets pass and our own reader would not take is no time: an
-// event must not be stored that nobody can read.
+// A time that package time accepts and our reader refuses is not valid, because an unreadable event
+// must not be stored.
 func TestAnyTime(t *testing.T) {
 	for s, want := range map[string]bool{
 		"2028-02-29T15:04:05Z":        true,
@@ -72,7 +72,7 @@ func TestAnyTime(t *testing.T) {
 	}
 }
 
-// at is the attribute that an error tells, "" if it tells none.
+// at returns the attribute that an error names, or "" if it names none.
 func at(err error) string {
 	if e, ok := errors.AsType[interface {
 		error
@@ -108,7 +108,7 @@ func TestErrorsTellTheAttribute(t *testing.T) {
 	}
 }
 
-// A hostile name is told as far as a log or an answer can carry it.
+// An error shows a hostile name as far as a log or an answer can carry it.
 func TestErrorsTellHostileNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"a\xffb":                                "a\uFFFDb",
@@ -155,7 +155,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// What a reader bears with can be written again as it was read.
+// Anything that a reader accepts can be written again unchanged.
 func TestWhatWasReadIsCarriedOn(t *testing.T) {
 	for name, change := range map[string]func(*View){
 		"a time that is none":     func(v *View) { v.Time = "2026-99-99T99:99:99Z" },
@@ -185,7 +185,7 @@ func TestWhatWasReadIsCarriedOn(t *testing.T) {
 	}
 }
 
-// What could not be read again is not written.
+// An event that could not be read again is not written.
 func TestWhatCouldNotBeReadAgain(t *testing.T) {
 	for name, change := range map[string]func(*View){
 		"structured mode":  func(v *View) { v.DataContentType = "application/cloudevents+json" },

@@ -15,8 +15,8 @@ import (
 	"tidemill.dev/broker/dedupe"
 )
 
-// BenchmarkSeenAndMark is what the door does for an event, by 64 callers at
-// once. It tells the CPU of this process, the embedded Redis included.
+// BenchmarkSeenAndMark measures the work of the gateway for an event, with 64 concurrent callers.
+// Its CPU time is that of this process, including the embedded Redis.
 func BenchmarkSeenAndMark(b *testing.B) {
 	for _, callers := range []int{1, 64, 512} {
 		b.Run(strconv.Itoa(callers), func(b *testing.B) { seenAndMark(b, embeddedRedis(b), callers) })

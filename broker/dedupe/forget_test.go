@@ -9,16 +9,15 @@ import (
 	"tidemill.dev/broker/dedupe"
 )
 
-// knows asks when all trips have been made that are due. Time is virtual.
+// knows asks after all due trips have been made. Time is virtual.
 func knows(t *testing.T, m *dedupe.Memory, id string) bool {
 	t.Helper()
 	<-time.After(50 * time.Millisecond)
 	return m.Seen(t.Context(), "events", window, "/a", id)
 }
 
-// Whoever remembers marks of a stream that is no more hears of its end, however
-// long nobody asked him and however much was marked since; what is marked from
-// then on counts.
+// Every gateway with marks of a deleted stream learns of the deletion, however long it was idle and
+// however many marks were made since. Marks made after the deletion count.
 func TestForgottenByAll(t *testing.T) {
 	virtual(t, func(t *testing.T, w *wire) {
 		client := w.client(t)
@@ -48,7 +47,7 @@ func TestForgottenByAll(t *testing.T) {
 	})
 }
 
-// A gateway forgets its own knowledge also while Redis is away.
+// A gateway forgets its own marks even while Redis is away.
 func TestForgottenHere(t *testing.T) {
 	virtual(t, func(t *testing.T, w *wire) {
 		m := open(t, dedupe.Options{Redis: w.client(t), Patience: 100 * time.Millisecond})
@@ -69,8 +68,7 @@ func TestForgottenHere(t *testing.T) {
 	})
 }
 
-// A gateway that starts, and marks before it has read, leaves the marks of
-// others where they are.
+// A gateway that starts, and marks before it has read, does not remove the marks of others.
 func TestWhoHasNotReadForgetsNothing(t *testing.T) {
 	virtual(t, func(t *testing.T, w *wire) {
 		a := open(t, dedupe.Options{Redis: w.client(t)})
@@ -89,7 +87,7 @@ func TestWhoHasNotReadForgetsNothing(t *testing.T) {
 	})
 }
 
-// Two installs of one name share a Redis and not a Kafka.
+// Two installs of one name share a Redis but not a Kafka.
 func TestAnotherKafkasEventsAreNoRepeats(t *testing.T) {
 	virtual(t, func(t *testing.T, w *wire) {
 		here, there := open(t, dedupe.Options{Redis: w.client(t), Kafka: "here"}), open(t, dedupe.Options{Redis: w.client(t), Kafka: "there"})

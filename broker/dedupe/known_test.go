@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Whatever the order and however many, the youngest half of the limit is
-// remembered, and no more than the limit.
+// In any order and number of marks, the newest half of the limit is remembered, and never more than
+// the limit.
 func TestKnownForgetsTheOldest(t *testing.T) {
 	for _, limit := range []int{1, 2, 10, 1000} {
 		var k known
@@ -31,8 +31,8 @@ func TestKnownForgetsTheOldest(t *testing.T) {
 	}
 }
 
-// What a gateway reads when it starts is older than its first generation, and
-// has to stay in Redis for others that start.
+// The marks that a gateway reads at its start are older than its first generation. They must stay
+// in Redis for other gateways that start.
 func TestKnownTellsItsOldest(t *testing.T) {
 	var k known
 	now := time.UnixMilli(5000)

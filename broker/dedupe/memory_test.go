@@ -90,12 +90,11 @@ func TestSeenEndsWithItsContext(t *testing.T) {
 	m := open(t, dedupe.Options{Redis: dial(t, embeddedRedis(t))})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	m.Seen(ctx, "events", window, "/a", "1") // comes back, with or without the answer
+	m.Seen(ctx, "events", window, "/a", "1") // returns, with or without the answer
 }
 
-// Two gateways mark far more than the limit. The youngest are remembered, also
-// by a third that comes late, and no more lies in Redis than a gateway remembers
-// and two entries.
+// Two gateways make far more marks than the limit. The newest are remembered, also by a third
+// gateway that starts later. Redis holds no more than a gateway remembers, plus two entries.
 func TestLimit(t *testing.T) {
 	addr := embeddedRedis(t)
 	client := dial(t, addr)
@@ -124,14 +123,14 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// arrived waits until a gateway knows of a mark.
+// arrived waits until a gateway knows a mark.
 func arrived(t *testing.T, m *dedupe.Memory, stream, source, id string) {
 	t.Helper()
 	eventually(t, "the mark arrives", func() bool { return m.Seen(t.Context(), stream, window, source, id) })
 }
 
-// eventually waits until something is so, and leaves the processor to those who
-// bring it about.
+// eventually waits until the condition is true, and leaves the processor to other goroutines
+// meanwhile.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -158,15 +157,15 @@ func lies(t *testing.T, c *redis.Client, stream string) (marks int) {
 
 func remembered(t *testing.T, w *wire, stream string) int { return lies(t, w.client(t), stream) }
 
-// Whatever happens at once, and though Redis is flushed all the time, nothing
-// is seen that was not marked, and nobody waits for long.
+// With concurrent calls and a Redis that is flushed all the time, no unmarked event is seen and no
+// call takes long.
 func TestFlushInFullFlight(t *testing.T) {
 	client := dial(t, embeddedRedis(t))
 	m := watch(t, dedupe.Options{Redis: client, Limit: 1000})
 	ctx, stop := context.WithCancel(t.Context())
 	var flusher, all sync.WaitGroup
 	flusher.Go(func() {
-		for tick := time.NewTicker(time.Millisecond); ctx.Err() == nil; <-tick.C { // in between others have their turn
+		for tick := time.NewTicker(time.Millisecond); ctx.Err() == nil; <-tick.C { // other goroutines run in between
 			if err := client.FlushAll(t.Context()).Err(); err != nil {
 				t.Error(err)
 			}
@@ -195,8 +194,8 @@ func TestFlushInFullFlight(t *testing.T) {
 	}
 }
 
-// Against a model: seen is what was marked within the window and among the
-// youngest; what was not marked is never seen.
+// Comparison with a model: an event is seen if it was marked within the window and is among the
+// newest. An unmarked event is never seen.
 func TestNeverSeenWhatWasNeverMarked(t *testing.T) {
 	addr := embeddedRedis(t)
 	for seed := range uint64(3) {
@@ -208,7 +207,7 @@ func TestNeverSeenWhatWasNeverMarked(t *testing.T) {
 			gateways = append(gateways, open(t, dedupe.Options{Redis: client, Limit: limit, Stale: time.Nanosecond}))
 		}
 		r := rand.New(rand.NewPCG(seed, 0))
-		marked := map[[3]string]int{} // → how many marks its stream had
+		marked := map[[3]string]int{} // number of marks that its stream had
 		streams := map[string]int{}
 		for range 1000 {
 			e := [3]string{fmt.Sprint("s", r.IntN(2)), fmt.Sprint("/", r.IntN(3)), fmt.Sprint(r.IntN(150))}
@@ -253,7 +252,7 @@ func TestCloseWritesTheMarks(t *testing.T) {
 	}
 }
 
-// The metrics of two would be mixed up.
+// The metrics of two Memories would be mixed.
 func TestOneMemoryARegistry(t *testing.T) {
 	r, client := prometheus.NewRegistry(), dial(t, embeddedRedis(t))
 	open(t, dedupe.Options{Redis: client, Registerer: r})

@@ -10,11 +10,10 @@ import (
 
 const patience = 100 * time.Millisecond
 
-// soon is when what one gateway marks is known to the others.
+// soon is the time after which other gateways know a mark.
 const soon = 50 * time.Millisecond
 
-// took is how long the function takes in virtual time, where only waiting
-// takes any.
+// took returns the duration of the function in virtual time, in which only waiting takes time.
 func took(f func()) time.Duration {
 	began := time.Now()
 	f()
@@ -40,7 +39,7 @@ func TestWindowEndsExactly(t *testing.T) {
 	})
 }
 
-// Through many turns of the two hashes every mark lives as long as its window.
+// Through many turns of the two generations every mark is remembered for its window.
 func TestEveryMarkLivesItsWindow(t *testing.T) {
 	virtual(t, func(t *testing.T, w *wire) {
 		m := open(t, dedupe.Options{Redis: w.client(t)})
@@ -61,8 +60,8 @@ func TestEveryMarkLivesItsWindow(t *testing.T) {
 	})
 }
 
-// The window is the asker's, whatever the marker's was; what is longer than the
-// marker's may be forgotten.
+// The window of the question counts, not that of the mark. Beyond the mark's window, the event may
+// be forgotten.
 func TestWindowChanges(t *testing.T) {
 	virtual(t, func(t *testing.T, w *wire) {
 		m := open(t, dedupe.Options{Redis: w.client(t)})
@@ -73,7 +72,7 @@ func TestWindowChanges(t *testing.T) {
 				t.Errorf("within %v: seen %t", asked, seen)
 			}
 		}
-		other := open(t, dedupe.Options{Redis: w.client(t)}) // has the new file already
+		other := open(t, dedupe.Options{Redis: w.client(t)}) // it has the new config already
 		for i := range 50 {
 			m.Mark("events", time.Hour, "/a", fmt.Sprint("long", i))
 			other.Mark("events", 10*time.Second, "/a", fmt.Sprint("short", i))
@@ -86,8 +85,8 @@ func TestWindowChanges(t *testing.T) {
 	})
 }
 
-// While Redis is away a gateway goes by what it knows; when it is back, all
-// know of all.
+// While Redis is away a gateway uses its own marks. When Redis is back, all gateways know all
+// marks.
 func TestRedisAwayForFiveMinutes(t *testing.T) {
 	virtual(t, func(t *testing.T, w *wire) {
 		m, other := watch(t, dedupe.Options{Redis: w.client(t), Patience: patience}), open(t, dedupe.Options{Redis: w.client(t), Patience: patience})
@@ -111,7 +110,7 @@ func TestRedisAwayForFiveMinutes(t *testing.T) {
 		}
 		m.expect(t, "tidemill_dedupe_unavailable", 1)
 		w.refuse(false)
-		time.Sleep(7 * time.Second) // the longest pause, and the pool's own
+		time.Sleep(7 * time.Second) // longest pause, plus that of the connection pool
 		late := open(t, dedupe.Options{Redis: w.client(t), Patience: patience})
 		for _, id := range []string{"other's", "during0", "during150", "during299"} {
 			if !late.Seen(t.Context(), "events", window, "/a", id) {
@@ -122,7 +121,7 @@ func TestRedisAwayForFiveMinutes(t *testing.T) {
 			t.Error("a mark that waited is younger than it was made")
 		}
 		m.expect(t, "tidemill_dedupe_unavailable", 0)
-		m.expect(t, "tidemill_dedupe_unchecked_total", 299) // the first is still fresh
+		m.expect(t, "tidemill_dedupe_unchecked_total", 299) // one fewer, because the first is still fresh
 		m.expect(t, "tidemill_repeats_total", 301)
 		if m.logged("redis is away") != 1 || m.logged("redis is back") != 1 {
 			t.Errorf("log:\n%s", m.log)
@@ -165,7 +164,7 @@ func TestRedisHangs(t *testing.T) {
 	})
 }
 
-// While somebody goes on asking nobody waits, though Redis takes its time.
+// While a stream is asked about all the time no call waits, even if Redis is slow.
 func TestNobodyWaitsForAKnownStream(t *testing.T) {
 	virtual(t, func(t *testing.T, w *wire) {
 		m := open(t, dedupe.Options{Redis: w.client(t), Stale: 10 * time.Millisecond})
@@ -179,7 +178,7 @@ func TestNobodyWaitsForAKnownStream(t *testing.T) {
 	})
 }
 
-// Who has not been asked for a while knows what others marked meanwhile.
+// A gateway that was idle for a while knows the marks that others made meanwhile.
 func TestALoneCallerSeesWhatWasMarkedBefore(t *testing.T) {
 	virtual(t, func(t *testing.T, w *wire) {
 		a, b := open(t, dedupe.Options{Redis: w.client(t)}), open(t, dedupe.Options{Redis: w.client(t)})
@@ -193,7 +192,7 @@ func TestALoneCallerSeesWhatWasMarkedBefore(t *testing.T) {
 	})
 }
 
-// A Redis that answers with errors is away too, and the marks wait.
+// A Redis that answers with errors counts as away, and the marks wait.
 func TestRedisRefusesToWork(t *testing.T) {
 	virtual(t, func(t *testing.T, w *wire) {
 		m := watch(t, dedupe.Options{Redis: w.client(t), Patience: patience})
@@ -214,8 +213,7 @@ func TestRedisRefusesToWork(t *testing.T) {
 	})
 }
 
-// What a Redis forgot is not learnt, and nothing breaks: a flush, and an entry
-// that is none of ours.
+// A flush of Redis and a foreign entry do no harm: forgotten marks are not learnt.
 func TestForeignEntriesAndFlushes(t *testing.T) {
 	virtual(t, func(t *testing.T, w *wire) {
 		a, b := watch(t, dedupe.Options{Redis: w.client(t)}), open(t, dedupe.Options{Redis: w.client(t)})

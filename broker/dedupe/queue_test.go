@@ -37,7 +37,7 @@ func TestQueueKeepsOrder(t *testing.T) {
 		}
 		marks := q.take(7)
 		inOrder(t, marks, taken, len(marks))
-		q.add(numbered(next)) // while the marks are on their way
+		q.add(numbered(next)) // while a trip carries the marks
 		next++
 		inOrder(t, marks, taken, len(marks))
 		if round%5 == 0 {
@@ -89,7 +89,7 @@ func TestDigestsDiffer(t *testing.T) {
 	}
 }
 
-// What lies in Redis outlives a program; another layout needs another version.
+// The data in Redis outlives a program, so another layout needs another version.
 func TestLayout(t *testing.T) {
 	if d := digestOf("/shop", "1"); layout != "1" || string(d[:4]) != "\x50\xd9\x2b\xc3" {
 		t.Errorf("layout %s has digest %x", layout, d[:4])

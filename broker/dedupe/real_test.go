@@ -68,7 +68,7 @@ func TestRealRedisIsKilled(t *testing.T) {
 	m.expect(t, "tidemill_dedupe_unavailable", 0)
 }
 
-// A gateway that starts reads what lies there from the beginning.
+// A gateway that starts reads all entries from the beginning.
 func TestRealRedisTeachesWhoStarts(t *testing.T) {
 	client := dial(t, realRedis(t).Addr())
 	m := open(t, dedupe.Options{Redis: client})
@@ -94,7 +94,7 @@ func BenchmarkRealSeenAndMark(b *testing.B) {
 	}
 }
 
-// Turning a full hash of half a million must not make anyone wait.
+// The turn of a full generation of half a million marks must not delay a caller.
 func BenchmarkRealTurn(b *testing.B) {
 	client := redis.NewClient(&redis.Options{Addr: realRedis(b).Addr()})
 	defer client.Close()

@@ -19,13 +19,13 @@ import (
 	"tidemill.dev/broker/dedupe"
 )
 
-// wire leads to a Redis in memory, in virtual time, and can be cut.
+// wire connects to a Redis in memory, in virtual time, and can be cut.
 type wire struct {
 	redis *miniredis.Miniredis
 
 	mu      sync.Mutex
-	refuses bool // nobody listens
-	hangs   bool // connects, and never answers
+	refuses bool // refuses connections
+	hangs   bool // accepts connections and never answers
 	conns   []net.Conn
 }
 
@@ -81,8 +81,8 @@ func (w *wire) silent() bool {
 	return w.hangs
 }
 
-// eager takes what is written at once, as a kernel does, for net.Pipe has no
-// buffer and both ends would wait to write.
+// eager reads written bytes at once, as a kernel does. net.Pipe has no buffer, so both ends would
+// otherwise wait to write.
 type eager struct {
 	net.Conn
 	wire   *wire
@@ -131,7 +131,7 @@ type watched struct {
 	log      *lines
 }
 
-// lines are a log that can be read while it is written.
+// lines is a log that can be read while it is written.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -157,7 +157,7 @@ func watch(t testing.TB, o dedupe.Options) watched {
 	return w
 }
 
-// expect holds a counter or gauge, summed over its labels, against a value.
+// expect compares a counter or gauge, summed over its labels, with a value.
 func (w watched) expect(t *testing.T, name string, want float64) {
 	t.Helper()
 	families, err := w.registry.Gather()
@@ -178,5 +178,5 @@ func (w watched) expect(t *testing.T, name string, want float64) {
 	t.Errorf("there is no metric %s", name)
 }
 
-// logged counts the lines of the log that have the words.
+// logged counts the log lines that contain the words.
 func (w watched) logged(words string) int { return strings.Count(w.log.String(), words) }

@@ -21,8 +21,7 @@ func embeddedRedis(t testing.TB) string {
 	return s.Redis()
 }
 
-// open opens a Memory that waits for a Redis on a busy machine, unless the
-// options say how long.
+// open opens a Memory with a Patience that suffices on a busy machine, unless the options set one.
 func open(t testing.TB, o dedupe.Options) *dedupe.Memory {
 	t.Helper()
 	var err error
