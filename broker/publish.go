@@ -41,7 +41,7 @@ func (c Compression) codec() (wire.Codec, error) {
 // ProducerOptions configure a producer; the zero value is right for most. There is no option for
 // acks or idempotence: a producer always waits for all in-sync replicas and is always idempotent.
 type ProducerOptions struct {
-	Linger      time.Duration // longest wait of an event for more events; at most 5 ms
+	Linger      time.Duration // longest wait of an event for more events (at most 5 ms)
 	Compression Compression
 	MaxBuffered int           // limit of bytes of events not yet acknowledged; 64 MiB
 	MaxEvent    int           // limit of bytes of one event; 1 MiB less the batch header

@@ -16,8 +16,8 @@ type verdict int8
 
 const (
 	stored    verdict = iota
-	tryAgain          // as it is, under the same sequence number
-	mayStand          // as tryAgain, but the batch may be on the log already
+	tryAgain          // unchanged, under the same sequence number
+	mayStand          // unchanged; the batch may be on the log already
 	relabel           // the batch is not on the log, and its sequence number cannot be used
 	takeApart         // one of its events is the cause and must be found
 	refused           // another try would not help

@@ -27,7 +27,7 @@ type StreamInfo struct {
 	Name       string          `json:"name"`
 	Partitions []PartitionInfo `json:"partitions"`
 	Records    int64           `json:"records"`   // end minus start of all partitions; includes transaction markers
-	Bytes      int64           `json:"bytes"`     // on the disks of the leaders; -1 if Kafka does not say
+	Bytes      int64           `json:"bytes"`     // size on the disks of the leaders; -1 if Kafka does not say
 	Rate       float64         `json:"rate"`      // records a second over the last minute
 	Retention  time.Duration   `json:"retention"` // 0 means for ever
 	Groups     []GroupLag      `json:"groups"`
