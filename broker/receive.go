@@ -151,7 +151,7 @@ func (d *Delivery) miss(first, last int64, reason error) {
 }
 
 // reached returns the first unread offset of a batch that proved corrupt. The dead letter begins
-// there, because it must not pass the events before it. If only bytes after the last record are
+// there, because it must not pass earlier events. If only bytes after the last record are
 // unread, the dead letter shares that record's offset.
 func (d *Delivery) reached(b *wire.Batch, position int64) int64 {
 	first := max(b.BaseOffset, position)

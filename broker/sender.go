@@ -313,7 +313,7 @@ func (r *resolver) due(now time.Time) (due []lost, wait time.Duration) {
 }
 
 // fresh is the age up to which cached leaders may be used after a failure. The backoff is longer on
-// average, so the leaders were asked for after it.
+// average, so Kafka was asked after the failure.
 const fresh = 10 * time.Millisecond
 
 // resolveAll asks once for each topic. If the cluster does not even refuse, each request lasts the
