@@ -44,7 +44,7 @@ func TestDecodeRefuses(t *testing.T) {
 		record *wire.Record
 		want   string
 	}{
-		"no event":           {bareRecord("traceparent", "x"), "attribute specversion: is missing: this is no CloudEvent"},
+		"no event":           {bareRecord("traceparent", "x"), "attribute specversion: is missing: this is not a CloudEvent"},
 		"version 0.3":        {bareRecord("ce_specversion", "0.3", "ce_id", "1"), `attribute specversion: is "0.3"; only 1.0 is supported`},
 		"no id":              {bareRecord("ce_specversion", "1.0", "ce_source", "/s", "ce_type", "t"), "attribute id: is missing"},
 		"blank source":       {record("ce_source", " \t"), "attribute source: is missing"},
@@ -63,7 +63,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"array":              {structuredRecord(`[]`), "no JSON object"},
 		"cut":                {structuredRecord(core), "no JSON, byte 54"},
 		"JSON 0.3":           {structuredRecord(`{"specversion":"0.3"}`), "only 1.0"},
-		"JSON no version":    {structuredRecord(`{}`), "this is no CloudEvent"},
+		"JSON no version":    {structuredRecord(`{}`), "this is not a CloudEvent"},
 		"JSON id number":     {structuredRecord(`{"id":1}`), "attribute id: must be a JSON string"},
 		"JSON id null":       {structuredRecord(`{"specversion":"1.0","id":null,"source":"/s","type":"t"}`), "attribute id: is missing"},
 		"JSON id twice":      {structuredRecord(core + `,"id":"2"}`), "attribute id: is given twice"},
@@ -219,7 +219,7 @@ func TestValidateRefuses(t *testing.T) {
 		"attribute id: is no extension":                       func(v *View) { v.Extensions = []Attribute{{"id", ""}} },
 		"attribute x: is given twice":                         func(v *View) { v.Extensions = []Attribute{{"x", ""}, {"x", ""}} },
 		"attribute x: has the control":                        func(v *View) { v.Extensions = []Attribute{{"x", "\x00"}} },
-		`header "CE_x": stands for an attribute`:              func(v *View) { v.Foreign = []Header{{Key: "CE_x"}} },
+		`header "CE_x": has the name of an attribute`:         func(v *View) { v.Foreign = []Header{{Key: "CE_x"}} },
 		"at most 256 are carried":                             func(v *View) { v.Foreign = make([]Header, 256) },
 	} {
 		v := View{ID: "1", Source: "/s", Type: "t"}
@@ -237,7 +237,7 @@ func TestFromEventRefuses(t *testing.T) {
 	old := event.New("0.3")
 	bad := event.New()
 	bad.SetSource("%zz")
-	for want, e := range map[string]event.Event{"only 1.0 is supported": old, "this is no CloudEvent": {}, "attribute source": bad} {
+	for want, e := range map[string]event.Event{"only 1.0 is supported": old, "this is not a CloudEvent": {}, "attribute source": bad} {
 		if _, err := FromEvent(e); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v; want one with %q", err, want)
 		}

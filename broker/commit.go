@@ -354,14 +354,14 @@ func (p *inPartition) beside(offset int64, bare bool) string {
 }
 
 // errNoteTooLarge means that this Kafka keeps less metadata than Kafka's default.
-var errNoteTooLarge = errors.New("the note alone is more than Kafka keeps beside an offset; raise its offset.metadata.max.bytes")
+var errNoteTooLarge = errors.New("the note alone is larger than the metadata that Kafka keeps with an offset; raise its offset.metadata.max.bytes")
 
 func checkNote(text string) error {
 	switch {
 	case len(text) > MaxNote:
-		return fmt.Errorf("it has %d bytes, and may have %d: say less", len(text), MaxNote)
+		return fmt.Errorf("it has %d bytes, and %d are allowed: shorten it", len(text), MaxNote)
 	case !utf8.ValidString(text):
-		return errors.New("it is no UTF-8; encode it")
+		return errors.New("it is not valid UTF-8; encode it")
 	}
 	return nil
 }
@@ -382,7 +382,7 @@ func (c *Consumer) Note(stream string, partition int32, text string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone {
-		return fmt.Errorf("note beside %s/%d: %w", stream, partition, errTakenAway)
+		return fmt.Errorf("note of %s/%d: %w", stream, partition, errTakenAway)
 	}
 	p.note = text
 	return nil
@@ -392,16 +392,16 @@ func (c *Consumer) Note(stream string, partition int32, text string) error {
 func (c *Consumer) noted(stream string, partition int32, text string) (*inPartition, error) {
 	err := checkNote(text)
 	if c.member == nil {
-		err = errors.New("without a group there is nothing that it could stand beside")
+		err = errors.New("a consumer without a group commits no offset that could carry it")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("note beside %s/%d: %w", stream, partition, err)
+		return nil, fmt.Errorf("note of %s/%d: %w", stream, partition, err)
 	}
 	c.mu.Lock()
 	p := c.parts[wire.TopicPartition{Topic: c.b.names.Topic(stream), Partition: partition}]
 	c.mu.Unlock()
 	if p == nil {
-		return nil, fmt.Errorf("note beside %s/%d: %w", stream, partition, errTakenAway)
+		return nil, fmt.Errorf("note of %s/%d: %w", stream, partition, errTakenAway)
 	}
 	return p, nil
 }
@@ -429,7 +429,7 @@ func (x *Tx) Note(stream string, partition int32, text string) {
 	note, gone := txNote{p, p.epoch, text}, p.gone
 	p.mu.Unlock()
 	if gone {
-		x.p.tx.poison(fmt.Errorf("note beside %s/%d: %w", stream, partition, errTakenAway))
+		x.p.tx.poison(fmt.Errorf("note of %s/%d: %w", stream, partition, errTakenAway))
 		return
 	}
 	if x.notes == nil {
@@ -447,7 +447,7 @@ func (x *Tx) annotate(places map[wire.TopicPartition]*txPlace) error {
 		case place == nil:
 			places[tp] = &txPlace{p: n.p, epoch: n.epoch, note: &n.text}
 		case place.p != n.p || place.epoch != n.epoch:
-			return fmt.Errorf("note beside %s/%d: %w", n.p.stream, tp.Partition, errTakenAway)
+			return fmt.Errorf("note of %s/%d: %w", n.p.stream, tp.Partition, errTakenAway)
 		default:
 			place.note = &n.text
 		}

@@ -322,7 +322,7 @@ func (m *modest) begin() error {
 	}
 	size := int32(binary.BigEndian.Uint32(m.head[:]))
 	if size <= 0 || size > mostAtFirst {
-		return fmt.Errorf("%w: the answer %q… is none of Kafka's", io.ErrUnexpectedEOF, m.head[:])
+		return fmt.Errorf("%w: the answer %q… does not come from a Kafka", io.ErrUnexpectedEOF, m.head[:])
 	}
 	m.told, m.left = 0, int(size)
 	return nil

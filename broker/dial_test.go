@@ -48,7 +48,7 @@ func TestModestHandsOnWhatKafkaAnswers(t *testing.T) {
 		n, err = m.Read(b)
 		got = append(got, b[:n]...)
 	}
-	if string(got) != two || !strings.Contains(err.Error(), "none of Kafka's") {
+	if string(got) != two || !strings.Contains(err.Error(), "does not come from a Kafka") {
 		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -206,7 +206,7 @@ func refusal(code kafka.Error, message string) error {
 	}
 	switch code {
 	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge:
-		return fmt.Errorf("%w for what the stream allows%s; make it smaller or raise the topic's max.message.bytes", ErrTooLarge, message)
+		return fmt.Errorf("%w for the stream%s; make it smaller or raise the topic's max.message.bytes", ErrTooLarge, message)
 	case kafka.TopicAuthorizationFailed, kafka.ClusterAuthorizationFailed, kafka.TransactionalIDAuthorizationFailed:
 		return fmt.Errorf("this user may not write to the topic%s; grant it write: %w", message, code)
 	case kafka.Unknown: // UNKNOWN_SERVER_ERROR, which carries no reason

@@ -61,7 +61,7 @@ func versionFault(version string) error {
 	case specVersion:
 		return nil
 	case "":
-		return attributeError(attrSpecVersion, errors.New("is missing: this is no CloudEvent"))
+		return attributeError(attrSpecVersion, errors.New("is missing: this is not a CloudEvent"))
 	}
 	return attributeError(attrSpecVersion, fmt.Errorf("is %s; only 1.0 is supported: publish the event as CloudEvents 1.0", clip(version)))
 }
@@ -221,7 +221,7 @@ func (v *View) headersFault() error {
 	for i := range v.Foreign {
 		key := v.Foreign[i].Key
 		if _, ok := attributeOf(key); ok || isContentType(key) {
-			return fmt.Errorf("header %s: stands for an attribute; set the attribute instead", clip(key))
+			return fmt.Errorf("header %s: has the name of an attribute; set the attribute instead", clip(key))
 		}
 	}
 	return nil

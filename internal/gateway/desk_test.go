@@ -61,7 +61,7 @@ func (w *world) letter(trigger, key string, change func(*deadletters.Details)) s
 // undecodable writes a letter as the broker does.
 func (w *world) undecodable(key string) string {
 	w.Helper()
-	data := must1(json.Marshal(broker.DeadLetter{Stream: "events", Partition: 2, Offset: 7, Last: 7, Group: "tidemill.triggers.events", Reason: "attribute specversion: is missing: this is no CloudEvent",
+	data := must1(json.Marshal(broker.DeadLetter{Stream: "events", Partition: 2, Offset: 7, Last: 7, Group: "tidemill.triggers.events", Reason: "attribute specversion: is missing: this is not a CloudEvent",
 		Record: &broker.DeadRecord{Key: []byte(key), Value: []byte("hello"), Headers: []broker.Header{{Key: "x"}}}}))(w)
 	v := broker.View{ID: tidemill.ID("of the broker", key), Source: "/tidemill/tidemill/broker", Type: tidemill.TypeEventDeadLettered, Key: []byte(key), DataContentType: "application/json", Data: data}
 	must1(w.producer.Publish(w.Context(), tidemill.StreamDeadLetters, &v))(w)
