@@ -399,9 +399,9 @@ func (c *Consumer) missing(tp wire.TopicPartition, err error) {
 	}
 }
 
-// lookAfter checks that a member's streams still exist. The member may have no partition of a
+// checkStreams checks that a member's streams still exist. The member may have no partition of a
 // deleted stream, and so no failing fetch that would show it.
-func (m *member) lookAfter(ctx context.Context) {
+func (m *member) checkStreams(ctx context.Context) {
 	for _, s := range m.c.opt.Streams {
 		topic := m.c.b.names.Topic(s)
 		_, err := m.c.b.leaders(ctx, topic, m.c.b.growthEvery/2)

@@ -69,7 +69,7 @@ func (m *member) commit(ctx context.Context) error {
 	m.c.each(func(p *inPartition) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		with := p.beside(p.mark.next, m.bare)
+		with := p.metadataAt(p.mark.next, m.bare)
 		if !p.gone && !p.reserved && (p.mark.next > p.committed || with != p.metadata) {
 			all = append(all, moved{p, p.epoch, p.mark.next, with})
 			topics[p.tp.Topic] = append(topics[p.tp.Topic], kafka.OffsetCommit{Partition: int(p.tp.Partition), Offset: p.mark.next, Metadata: with})
@@ -175,21 +175,21 @@ func (p *inPartition) reserve(to bool) {
 	}
 }
 
-// bear drops the spans of ended events from the metadata, because Kafka allows less metadata than
-// we have.
-func (m *member) bear(places map[wire.TopicPartition]*txPlace) {
+// dropEnded drops the spans of ended events from the metadata, because Kafka allows less metadata
+// than we have.
+func (m *member) dropEnded(places map[wire.TopicPartition]*txPlace) {
 	m.committing.Lock()
 	m.bare = true
 	m.committing.Unlock()
 	for _, place := range places {
 		place.p.mu.Lock()
-		place.beside = place.p.beside(place.next, true)
+		place.metadata = place.p.metadataAt(place.next, true)
 		place.p.mu.Unlock()
 	}
 }
 
-// span is the offsets from first up to, but not including, behind.
-type span struct{ first, behind int64 }
+// span is the offsets from first up to, but not including, afterLast.
+type span struct{ first, afterLast int64 }
 
 // The ended events beyond the watermark are committed as metadata with the offset, so that the next
 // reader skips them. Kafka keeps 4,096 bytes of metadata. Events whose spans do not fit are handed
@@ -209,8 +209,8 @@ func (w *watermark) endedBeyond(limit int) []span {
 		at := w.at(i)
 		offset := w.after[at] - 1
 		if offset <= last || offset < w.next {
-			if n := len(all); !w.ended[at] && n > 0 && all[n-1].behind > offset {
-				all[n-1].behind = offset
+			if n := len(all); !w.ended[at] && n > 0 && all[n-1].afterLast > offset {
+				all[n-1].afterLast = offset
 			}
 			continue
 		}
@@ -218,8 +218,8 @@ func (w *watermark) endedBeyond(limit int) []span {
 		if !w.ended[at] {
 			continue
 		}
-		if n := len(all); n > 0 && all[n-1].behind == offset {
-			all[n-1].behind++
+		if n := len(all); n > 0 && all[n-1].afterLast == offset {
+			all[n-1].afterLast++
 			continue
 		}
 		if len(all) == limit {
@@ -227,7 +227,7 @@ func (w *watermark) endedBeyond(limit int) []span {
 		}
 		all = append(all, span{offset, offset + 1})
 	}
-	return slices.DeleteFunc(all, func(s span) bool { return s.first >= s.behind })
+	return slices.DeleteFunc(all, func(s span) bool { return s.first >= s.afterLast })
 }
 
 // encodeEnded writes spans relative to the committed offset.
@@ -238,11 +238,11 @@ func encodeEnded(offset int64, spans []span) string {
 	var b []byte
 	for _, s := range spans {
 		grown := binary.AppendUvarint(b, uint64(s.first-offset))
-		grown = binary.AppendUvarint(grown, uint64(s.behind-s.first))
+		grown = binary.AppendUvarint(grown, uint64(s.afterLast-s.first))
 		if base64.RawStdEncoding.EncodedLen(len(grown)) > maxEnded {
 			break
 		}
-		b, offset = grown, s.behind
+		b, offset = grown, s.afterLast
 	}
 	return endedPrefix + base64.RawStdEncoding.EncodeToString(b)
 }
@@ -275,7 +275,7 @@ func decodeEnded(offset int64, metadata string) []span {
 
 // covered reports whether an offset is in one of the sorted spans.
 func covered(spans []span, offset int64) bool {
-	i := sort.Search(len(spans), func(i int) bool { return spans[i].behind > offset })
+	i := sort.Search(len(spans), func(i int) bool { return spans[i].afterLast > offset })
 	return i < len(spans) && spans[i].first <= offset
 }
 
@@ -301,7 +301,7 @@ func (p *inPartition) endedFrom(offset int64) []span {
 func spansFrom(spans []span, from int64) []span {
 	var all []span
 	for _, s := range spans {
-		if s.first = max(s.first, from); s.first < s.behind {
+		if s.first = max(s.first, from); s.first < s.afterLast {
 			all = append(all, s)
 		}
 	}
@@ -321,8 +321,8 @@ const (
 	MaxNote = 2000
 )
 
-// encodeBeside writes the metadata that is committed with an offset.
-func encodeBeside(offset int64, note string, spans []span) string {
+// encodeMetadata writes the metadata that is committed with an offset.
+func encodeMetadata(offset int64, note string, spans []span) string {
 	ended := encodeEnded(offset, spans)
 	if note == "" {
 		return ended
@@ -330,9 +330,9 @@ func encodeBeside(offset int64, note string, spans []span) string {
 	return notePrefix + strconv.Itoa(len(note)) + ":" + note + ended
 }
 
-// decodeBeside reads the output of encodeBeside, or of encodeEnded as written before notes existed.
-// Metadata of another kind gives no note and no spans.
-func decodeBeside(offset int64, metadata string) (note string, spans []span) {
+// decodeMetadata reads the output of encodeMetadata, or of encodeEnded as written before notes
+// existed. Metadata of another kind gives no note and no spans.
+func decodeMetadata(offset int64, metadata string) (note string, spans []span) {
 	if text, noted := strings.CutPrefix(metadata, notePrefix); noted {
 		length, rest, _ := strings.Cut(text, ":")
 		n, err := strconv.Atoi(length)
@@ -344,13 +344,13 @@ func decodeBeside(offset int64, metadata string) (note string, spans []span) {
 	return note, decodeEnded(offset, metadata)
 }
 
-// beside returns the metadata to commit with an offset of the partition; bare leaves out the spans
-// of ended events. The caller holds the lock.
-func (p *inPartition) beside(offset int64, bare bool) string {
+// metadataAt returns the metadata to commit with an offset of the partition; bare leaves out the
+// spans of ended events. The caller holds the lock.
+func (p *inPartition) metadataAt(offset int64, bare bool) string {
 	if bare {
-		return encodeBeside(offset, p.note, nil)
+		return encodeMetadata(offset, p.note, nil)
 	}
-	return encodeBeside(offset, p.note, spansFrom(p.endedSpans(), offset))
+	return encodeMetadata(offset, p.note, spansFrom(p.endedSpans(), offset))
 }
 
 // errNoteTooLarge means that this Kafka keeps less metadata than Kafka's default.

@@ -261,7 +261,7 @@ func TestNotesSurviveTheirEncoding(t *testing.T) {
 	long := strings.Repeat("ü", MaxNote/2)
 	for _, note := range []string{"", "x", "a:b", "note1:3:", "ended:AAA", long} {
 		for _, spans := range [][]span{nil, {{5, 9}, {12, 13}}} {
-			got, ended := decodeBeside(3, encodeBeside(3, note, spans))
+			got, ended := decodeMetadata(3, encodeMetadata(3, note, spans))
 			if got != note || !reflect.DeepEqual(ended, spans) {
 				t.Errorf("%q with %v came back as %q with %v", note, spans, got, ended)
 			}
@@ -276,7 +276,7 @@ func TestMetadataWithoutANote(t *testing.T) {
 		"":                             nil, "x": nil, "note1": nil, "note1:": nil, "note1:3:ab": nil, "note1:-1:ab": nil, "note1:x:ab": nil, "note2:1:a": nil,
 		"note1:99999999999999999999:a": nil,
 	} {
-		if note, spans := decodeBeside(3, metadata); note != "" || !reflect.DeepEqual(spans, want) {
+		if note, spans := decodeMetadata(3, metadata); note != "" || !reflect.DeepEqual(spans, want) {
 			t.Errorf("%q was read as %q with %v", metadata, note, spans)
 		}
 	}
@@ -287,27 +287,28 @@ func TestNotesAndSpansFitTogether(t *testing.T) {
 	for i := range int64(10_000) {
 		spans = append(spans, span{2 * i, 2*i + 1})
 	}
-	if n := len(encodeBeside(0, strings.Repeat("x", MaxNote), spans)); n > 4096 {
-		t.Errorf("%d bytes stand beside an offset, of which Kafka keeps 4096", n)
+	if n := len(encodeMetadata(0, strings.Repeat("x", MaxNote), spans)); n > 4096 {
+		t.Errorf("an offset has %d bytes of metadata, of which Kafka keeps 4096", n)
 	}
 }
 
-// beside returns the offset and metadata that a group has committed for partition 0 of events.
-func beside(t *testing.T, b *Broker) (offset int64, note string, spans []span) {
+// committedMetadata returns the offset and metadata that a group has committed for partition 0 of
+// events.
+func committedMetadata(t *testing.T, b *Broker) (offset int64, note string, spans []span) {
 	t.Helper()
 	tp := wire.TopicPartition{Topic: "prod.events"}
 	known, err := b.committedOffsets(t.Context(), "prod.g", []wire.TopicPartition{tp})
 	if err != nil {
 		t.Fatal(err)
 	}
-	note, spans = decodeBeside(known[tp].Offset, known[tp].Metadata)
+	note, spans = decodeMetadata(known[tp].Offset, known[tp].Metadata)
 	return known[tp].Offset, note, spans
 }
 
 // awaitNote waits until the note is committed.
 func awaitNote(t *testing.T, b *Broker, want string) {
 	t.Helper()
-	for _, note, _ := beside(t, b); note != want; _, note, _ = beside(t, b) {
+	for _, note, _ := committedMetadata(t, b); note != want; _, note, _ = committedMetadata(t, b) {
 		if err := retry.Sleep(t.Context(), time.Millisecond); err != nil {
 			t.Fatalf("%q is committed, want %q: %v", note, want, err)
 		}
@@ -363,8 +364,8 @@ func TestNoteStaysWhereTheRestDoesNotFit(t *testing.T) {
 		if err := x.Do(t.Context(), func(tx *Tx) error { tx.Note("events", 0, "mine"); tx.Done(all[0]); return nil }); err != nil {
 			t.Fatal(err)
 		}
-		if offset, note, spans := beside(t, b); offset != 1 || note != "mine" || spans != nil {
-			t.Errorf("the group stands at %d with %q and %v", offset, note, spans)
+		if offset, note, spans := committedMetadata(t, b); offset != 1 || note != "mine" || spans != nil {
+			t.Errorf("the group is at %d with %q and %v", offset, note, spans)
 		}
 		err := x.Do(t.Context(), func(tx *Tx) error { tx.Note("events", 0, "more than that"); return nil })
 		if !errors.Is(err, ErrAborted) || !errors.Is(err, errNoteTooLarge) {
@@ -393,8 +394,8 @@ func TestNoteCarriesWhatEndedBeyond(t *testing.T) {
 	if err := x.Do(t.Context(), func(tx *Tx) error { tx.Note("events", 0, "mine"); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if offset, note, spans := beside(t, b); offset != 0 || note != "mine" || !reflect.DeepEqual(spans, []span{{2, 3}}) {
-		t.Errorf("the group stands at %d with %q and %v", offset, note, spans)
+	if offset, note, spans := committedMetadata(t, b); offset != 0 || note != "mine" || !reflect.DeepEqual(spans, []span{{2, 3}}) {
+		t.Errorf("the group is at %d with %q and %v", offset, note, spans)
 	}
 }
 
@@ -464,7 +465,7 @@ func TestNoteWhosePartitionIsLost(t *testing.T) {
 		if !errors.Is(err, ErrAborted) || !errors.Is(err, errTakenAway) {
 			t.Errorf("error is %v", err)
 		}
-		if _, note, _ := beside(t, b); note != "" {
+		if _, note, _ := committedMetadata(t, b); note != "" {
 			t.Errorf("%q is committed", note)
 		}
 	}
@@ -481,14 +482,14 @@ func TestNoteOutlivesAbortsAndMoves(t *testing.T) {
 		return []Position{{Stream: "events", Offset: at[0].Offset + 1}}, nil
 	})
 	if at := <-asked; at[0].Note != "" {
-		t.Errorf("a note stands where none was made: %+v", at)
+		t.Errorf("there is a note that was not made: %+v", at)
 	}
 	d := pollOne(t, c)
 	if err := x.Do(t.Context(), func(tx *Tx) error { tx.Note("events", 0, "kept"); tx.Done(d); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	publishAll(t, b, "events", "d") // an event to which the hook can move the partition; reading beyond the end would start at the end
-	offset, _, _ := beside(t, b)
+	offset, _, _ := committedMetadata(t, b)
 	no := errors.New("no")
 	if err := x.Do(t.Context(), func(tx *Tx) error { tx.Note("events", 0, "lost"); return no }); !errors.Is(err, no) {
 		t.Fatal(err)
@@ -498,8 +499,8 @@ func TestNoteOutlivesAbortsAndMoves(t *testing.T) {
 	}
 	for at := int64(0); at != offset+1; { // offset that the hook returned
 		var note string
-		if at, note, _ = beside(t, b); note != "kept" {
-			t.Fatalf("beside %d stands %q", at, note)
+		if at, note, _ = committedMetadata(t, b); note != "kept" {
+			t.Fatalf("offset %d has the note %q", at, note)
 		}
 		if err := retry.Sleep(t.Context(), time.Millisecond); err != nil {
 			t.Fatal(err)

@@ -260,7 +260,7 @@ func (c *Consumer) take(ctx context.Context, places map[wire.TopicPartition]orig
 	for tp, from := range places {
 		stream, _ := c.b.names.Stream(tp.Topic)
 		p := &inPartition{c: c, tp: tp, stream: stream, position: from.offset, committed: known[tp].offset, leader: unknownNode, metadata: from.metadata}
-		p.note, p.ended = decodeBeside(from.offset, from.metadata)
+		p.note, p.ended = decodeMetadata(from.offset, from.metadata)
 		p.mark.begin(from.offset)
 		c.parts[tp] = p
 	}
@@ -277,7 +277,7 @@ func (c *Consumer) askAssigned(ctx context.Context, places map[wire.TopicPartiti
 	var all []Position
 	for tp, from := range places {
 		stream, _ := c.b.names.Stream(tp.Topic)
-		note, _ := decodeBeside(from.offset, from.metadata)
+		note, _ := decodeMetadata(from.offset, from.metadata)
 		all = append(all, Position{Stream: stream, Partition: tp.Partition, Offset: from.offset, Note: note})
 	}
 	slices.SortFunc(all, comparePositions)
@@ -288,8 +288,8 @@ func (c *Consumer) askAssigned(ctx context.Context, places map[wire.TopicPartiti
 	for _, m := range moved {
 		tp := wire.TopicPartition{Topic: c.b.names.Topic(m.Stream), Partition: m.Partition}
 		if from, ours := places[tp]; ours && from.offset != m.Offset {
-			note, _ := decodeBeside(from.offset, from.metadata)
-			places[tp] = origin{m.Offset, encodeBeside(m.Offset, note, nil)}
+			note, _ := decodeMetadata(from.offset, from.metadata)
+			places[tp] = origin{m.Offset, encodeMetadata(m.Offset, note, nil)}
 		}
 	}
 	return nil

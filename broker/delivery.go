@@ -15,15 +15,15 @@ type Delivery struct {
 	Partition int32
 	Events    []Incoming
 
-	c      *Consumer
-	part   *inPartition
-	epoch  uint64
-	series uint64
-	first  uint64 // number of its first event
-	behind uint64 // number after its last event
-	next   int64  // offset after the last record that was read for the delivery
-	buffer *fetchBuffer
-	open   int // number of its open events; guarded by the partition's lock
+	c         *Consumer
+	part      *inPartition
+	epoch     uint64
+	series    uint64
+	first     uint64 // number of its first event
+	afterLast uint64 // number after its last event
+	next      int64  // offset after the last record that was read for the delivery
+	buffer    *fetchBuffer
+	open      int // number of its open events; guarded by the partition's lock
 	*contents
 }
 
@@ -128,7 +128,7 @@ func (d *Delivery) end(from, n int) {
 
 // Current reports whether the delivery's events still count. After its partition has been given up,
 // or is read again, they do not: the events will be handed out again.
-func (d *Delivery) Current() bool { return d.part.stands(d.epoch) }
+func (d *Delivery) Current() bool { return d.part.isCurrent(d.epoch) }
 
 // Next returns the offset after the last record that was read for the delivery. That record may be
 // an event, or a marker or a gap after the last event.
@@ -241,7 +241,7 @@ func (p *inPartition) register(d *Delivery) {
 		d.letters[l].bind(p, d.epoch)
 	}
 	if n := len(d.Events); n > 0 {
-		d.first, d.behind = d.Events[0].number, d.Events[n-1].number+1
+		d.first, d.afterLast = d.Events[0].number, d.Events[n-1].number+1
 	}
 	p.mark.skip(d.next)
 	d.ended = append(d.ended[:0], make([]bool, len(d.Events))...)
@@ -255,9 +255,9 @@ func (p *inPartition) rewind(offset int64, known origin) {
 	ended := p.endedFrom(known.offset)
 	p.restart(offset)
 	p.committed, p.metadata, p.ended = known.offset, known.metadata, ended
-	p.note, _ = decodeBeside(known.offset, known.metadata)
+	p.note, _ = decodeMetadata(known.offset, known.metadata)
 	if offset != known.offset { // moved on purpose, so the hook may want events that have ended
-		p.ended, p.metadata = nil, encodeBeside(offset, p.note, nil)
+		p.ended, p.metadata = nil, encodeMetadata(offset, p.note, nil)
 	}
 	p.mu.Unlock()
 	p.c.nudge(p)

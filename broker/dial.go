@@ -205,7 +205,7 @@ func (d *dialer) probeOne(ctx context.Context, address string) error {
 	}
 	defer conn.Close()
 	defer boundBy(ctx, conn)()
-	pc := protocol.NewConn(&modest{Conn: conn}, d.clientID)
+	pc := protocol.NewConn(&cautiousConn{Conn: conn}, d.clientID)
 	answer, err := pc.RoundTrip(new(apiversions.Request))
 	if err != nil {
 		return fmt.Errorf("ask Kafka at %s what it speaks: %w%s", address, err, d.probeHint(err))
@@ -244,7 +244,7 @@ func (d *dialer) userHint() string {
 
 func (d *dialer) probeHint(err error) string {
 	switch {
-	case toldByPeer(err):
+	case alertFromPeer(err):
 		return tlsHint(err) // refused client certificate, which TLS 1.3 reports only after the handshake
 	case !d.security.TLS:
 		return ": is this Kafka? It may expect TLS: turn TLS on (--kafka-tls)"
@@ -289,17 +289,17 @@ func codeError(code int16, message string) error {
 // mostAtFirst is more than the length of any Kafka answer to the first requests on a connection.
 const mostAtFirst = 1 << 20
 
-// modest is a connection to a server that may not be a Kafka. kafka-go trusts the lengths in an
-// answer: the text of an HTTP server, read as a length, would make it allocate gigabytes. So modest
-// refuses an answer that is longer than Kafka's.
-type modest struct {
+// cautiousConn is a connection to a server that may not be a Kafka. kafka-go trusts the lengths in
+// an answer: the text of an HTTP server, read as a length, would make it allocate gigabytes. So
+// modest refuses an answer that is longer than Kafka's.
+type cautiousConn struct {
 	net.Conn
 	head [4]byte // length of the answer, which Kafka sends first
 	told int     // number of bytes of head that were returned
 	left int     // number of bytes of the answer that follow
 }
 
-func (m *modest) Read(b []byte) (int, error) {
+func (m *cautiousConn) Read(b []byte) (int, error) {
 	if m.left == 0 {
 		if err := m.begin(); err != nil {
 			return 0, err
@@ -316,7 +316,7 @@ func (m *modest) Read(b []byte) (int, error) {
 }
 
 // begin reads the length of the next answer.
-func (m *modest) begin() error {
+func (m *cautiousConn) begin() error {
 	if _, err := io.ReadFull(m.Conn, m.head[:]); err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func TestModestHandsOnWhatKafkaAnswers(t *testing.T) {
 		_, _ = there.Write([]byte(two + "HTTP/1.1"))
 		there.Close()
 	}()
-	m := &modest{Conn: here}
+	m := &cautiousConn{Conn: here}
 	var got []byte
 	var err error
 	for b := make([]byte, 2); err == nil; {

@@ -351,9 +351,9 @@ func (c *Consumer) skipTo(a fetchAsk, from, to int64, reason error) bool {
 	return true
 }
 
-// triesUntold is the number of tries, about five seconds, after which the log says that a partition
-// cannot be read.
-const triesUntold = 15
+// triesBeforeWarning is the number of tries, about five seconds, after which the log says that a
+// partition cannot be read.
+const triesBeforeWarning = 15
 
 // reroute wakes the router, because a partition has no fetcher.
 func (c *Consumer) reroute() {
@@ -422,7 +422,7 @@ func (c *Consumer) routeOne(p *inPartition, first bool) time.Duration {
 	defer p.mu.Unlock()
 	wait := p.retries.next()
 	p.notBefore = time.Now().Add(wait)
-	if p.retries.failures == triesUntold {
+	if p.retries.failures == triesBeforeWarning {
 		c.b.log.Warn("a partition cannot be read yet", "stream", p.stream, "partition", p.tp.Partition, "reason", cmp.Or(err, error(kafka.LeaderNotAvailable)))
 	}
 	return wait

@@ -121,10 +121,10 @@ func (h *hostile) wantEvents(group string, n int) {
 			fmt.Sscan(id, &number)
 			subject := string([]byte(e.Subject))
 			if seen[id] {
-				h.Errorf("%s stands twice", id)
+				h.Errorf("%s is stored twice", id)
 			}
 			if before, ok := last[subject]; ok && before > number {
-				h.Errorf("%d stands behind %d", number, before)
+				h.Errorf("%d comes after %d", number, before)
 			}
 			seen[id], last[subject] = true, number
 		}
@@ -399,7 +399,7 @@ func TestHostileEndTxnInDoubt(t *testing.T) {
 				for i := range d.Events {
 					id := string([]byte(d.Events[i].ID))
 					if seen[id] {
-						t.Errorf("%s stands twice", id)
+						t.Errorf("%s is stored twice", id)
 					}
 					seen[id] = true
 				}

@@ -24,13 +24,13 @@ import (
 //
 // Partitions that stay are read and committed all the time.
 type member struct {
-	c     *Consumer
-	group string // name of the group in Kafka
-	wake  chan struct{}
-	leavy chan struct{} // closed when the member is to leave
-	gone  chan struct{} // closed after the member has left
-	once  sync.Once
-	until context.Context // context that limits the time for leaving; set before leavy is closed
+	c        *Consumer
+	group    string // name of the group in Kafka
+	wake     chan struct{}
+	leaveNow chan struct{} // closed when the member is to leave
+	gone     chan struct{} // closed after the member has left
+	once     sync.Once
+	until    context.Context // context that limits the time for leaving; set before leaveNow is closed
 
 	mu         sync.Mutex // guards what transactions read
 	id         string
@@ -39,15 +39,15 @@ type member struct {
 	slots      int32
 	transactor *Transactor // if there is one, slots are fenced
 
-	committing sync.Mutex  // held while offsets are committed outside a transaction
-	bare       bool        // whether Kafka allows less metadata than ours; guarded by committing
-	over       atomic.Bool // whether to join again
-	between    atomic.Bool // whether a join has begun and none has succeeded since
+	committing  sync.Mutex  // held while offsets are committed outside a transaction
+	bare        bool        // whether Kafka allows less metadata than ours; guarded by committing
+	rejoinAsked atomic.Bool // whether to join again
+	between     atomic.Bool // whether a join has begun and none has succeeded since
 
 	tenure context.Context // context that ends when the group has forgotten the member or the member has left; used by its goroutine only
 	lost   context.CancelFunc
 
-	nobodys time.Time // time since which partitions that this generation gave up have no reader
+	unownedSince time.Time // time since which partitions that this generation gave up have no reader
 
 	joined int32 // generation of the last join, successful or not; -1 before; used by the member's goroutine only
 
@@ -61,12 +61,12 @@ const (
 	protocolName     = "tidemill"
 	protocolType     = "consumer"
 	rebalanceTimeout = 10 * time.Second // two sessions if that is less, because kfake waits that long for a member that died while joining
-	maxNobodys       = 500 * time.Millisecond
+	maxUnowned       = 500 * time.Millisecond
 	memberIDRequired = kafka.Error(79)
 )
 
 func newMember(c *Consumer) *member {
-	m := &member{c: c, group: c.b.names.Group(c.opt.Group), wake: make(chan struct{}, 1), leavy: make(chan struct{}),
+	m := &member{c: c, group: c.b.names.Group(c.opt.Group), wake: make(chan struct{}, 1), leaveNow: make(chan struct{}),
 		gone: make(chan struct{}), generation: -1, slot: -1, joined: -1}
 	m.begins()
 	return m
@@ -88,7 +88,7 @@ func (m *member) run() {
 	defer cancel()
 	go func() { // a join may wait for other members; leaving must not
 		select {
-		case <-m.leavy:
+		case <-m.leaveNow:
 			cancel()
 		case <-ctx.Done():
 		}
@@ -115,7 +115,7 @@ func (m *member) run() {
 			_ = w.wait(ctx)
 		}
 	}
-	if isClosed(m.leavy) {
+	if isClosed(m.leaveNow) {
 		m.depart(m.until)
 	}
 	m.lost()
@@ -135,7 +135,7 @@ func (m *member) turn(ctx context.Context) (again bool, err error) {
 	m.between.Store(false)
 	hctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m.nobodys = time.Time{}
+	m.unownedSince = time.Time{}
 	beat := m.heart(hctx, identified{m.id, m.generation})
 	if err := m.apply(ctx, mine); err != nil {
 		return false, err
@@ -146,7 +146,7 @@ func (m *member) turn(ctx context.Context) (again bool, err error) {
 // overtaken reports whether a leaving member must join again to be able to commit, because another
 // rebalance overtook its last join.
 func (m *member) overtaken(err error) bool {
-	return isClosed(m.leavy) && err != nil && passing(err) && m.until.Err() == nil && m.c.ctx.Err() == nil && m.owes()
+	return isClosed(m.leaveNow) && err != nil && passing(err) && m.until.Err() == nil && m.c.ctx.Err() == nil && m.owes()
 }
 
 // owes reports whether an event handed out is not committed yet, or Leaving has not finished with a
@@ -229,12 +229,12 @@ func (m *member) steady(ctx context.Context, beat <-chan error) error {
 				m.c.b.log.Warn("offsets cannot be committed yet", "group", m.group, "reason", err)
 			}
 		case <-growth.C:
-			m.lookAfter(ctx)
+			m.checkStreams(ctx)
 			if m.grown(ctx) {
 				return nil
 			}
 		case <-m.wake:
-			if m.over.Swap(false) {
+			if m.rejoinAsked.Swap(false) {
 				return nil
 			}
 		}
@@ -243,7 +243,7 @@ func (m *member) steady(ctx context.Context, beat <-chan error) error {
 
 // startOver makes the member join again.
 func (m *member) startOver() {
-	m.over.Store(true)
+	m.rejoinAsked.Store(true)
 	m.nudge()
 }
 

@@ -323,7 +323,7 @@ func (b *Broker) Committed(ctx context.Context, group string, of []Position) ([]
 		places[i].Offset, places[i].Note = -1, ""
 		if o, ok := known[tp]; ok && o.Offset >= 0 {
 			places[i].Offset = o.Offset
-			places[i].Note, _ = decodeBeside(o.Offset, o.Metadata)
+			places[i].Note, _ = decodeMetadata(o.Offset, o.Metadata)
 		}
 	}
 	return places, nil

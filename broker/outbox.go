@@ -237,8 +237,8 @@ func (o *outPartition) emptied() chan struct{} {
 	return last.gone
 }
 
-// tell calls the callbacks of a batch. No lock is held, because a callback may send.
-func (b *batch) tell(r Receipt, err error) {
+// report calls the callbacks of a batch. No lock is held, because a callback may send.
+func (b *batch) report(r Receipt, err error) {
 	for i, done := range b.done {
 		at := r
 		if at.Offset >= 0 {
@@ -269,7 +269,7 @@ func (o *outPartition) fail(p *Producer, err error) {
 	}
 	o.mu.Unlock()
 	p.counts.gaveUp(len(b.done), b.doubt && p.tx == nil)
-	b.tell(o.receipt(-1), err)
+	b.report(o.receipt(-1), err)
 	o.pop(p)
 }
 

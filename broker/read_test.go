@@ -255,7 +255,7 @@ func TestAssignedAfterAbort(t *testing.T) {
 	defer cancel()
 	for group := committedBy(t, b); group != 2; group = committedBy(t, b) {
 		if err := retry.Sleep(ctx, 10*time.Millisecond); err != nil {
-			t.Fatalf("the group stands at %d and was told of 2", group)
+			t.Fatalf("the group is at %d and was told of 2", group)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func (c *Consumer) receive(a fetchAsk, part *wire.Fetched, buffer *fetchBuffer) 
 	d := c.newDelivery(a, buffer, a.position)
 	err := d.decode(a, part)
 	if err == nil && d.next == a.position { // a broker sends the first batch whole, however large it is
-		err = fmt.Errorf("no batch behind offset %d in %d bytes: its length must be corrupt", a.position, len(part.Records))
+		err = fmt.Errorf("no batch after offset %d in %d bytes: its length must be corrupt", a.position, len(part.Records))
 	}
 	d.hold()
 	fits := d.next > a.position && c.offer(d, a)

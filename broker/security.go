@@ -191,7 +191,7 @@ func tlsHint(err error) string {
 		return ": dial Kafka by a name in its certificate, or give that name as the server name"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return ": renew Kafka's certificate, or set this machine's clock"
-	case toldByPeer(err):
+	case alertFromPeer(err):
 		return ": Kafka refused us: give a client certificate and key that it trusts"
 	case errors.As(err, &record), hungUp(err), errors.Is(err, context.DeadlineExceeded):
 		return ": this port may not speak TLS: turn TLS off, or use Kafka's TLS port"
@@ -199,8 +199,8 @@ func tlsHint(err error) string {
 	return ""
 }
 
-// toldByPeer reports whether an error is a TLS alert from the other side.
-func toldByPeer(err error) bool {
+// alertFromPeer reports whether an error is a TLS alert from the other side.
+func alertFromPeer(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "remote error"
 }
@@ -216,7 +216,7 @@ func (s Security) authenticate(ctx context.Context, conn net.Conn, clientID, add
 		return err
 	}
 	defer boundBy(ctx, conn)()
-	pc := protocol.NewConn(&modest{Conn: conn}, clientID)
+	pc := protocol.NewConn(&cautiousConn{Conn: conn}, clientID)
 	pc.SetVersions(map[protocol.ApiKey]int16{protocol.SaslHandshake: 1, protocol.SaslAuthenticate: 1})
 	if err = saslHandshake(pc, s.Mechanism); err == nil {
 		err = saslExchange(ctx, pc, mechanism)
@@ -300,7 +300,7 @@ func (s Security) saslCause(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("no answer: %w", ctx.Err())
-	case toldByPeer(err):
+	case alertFromPeer(err):
 		return fmt.Errorf("%w%s", err, tlsHint(err))
 	case errors.Is(err, kafka.SASLAuthenticationFailed):
 		return fmt.Errorf("%w: check the user and the password in %s", err, s.PasswordFile)

@@ -15,12 +15,12 @@ import (
 type verdict int8
 
 const (
-	stored    verdict = iota
-	tryAgain          // unchanged, under the same sequence number
-	mayStand          // unchanged; the batch may be on the log already
-	relabel           // the batch is not on the log, and its sequence number cannot be used
-	takeApart         // one of its events is the cause and must be found
-	refused           // another try would not help
+	stored      verdict = iota
+	tryAgain            // unchanged, under the same sequence number
+	maybeStored         // unchanged; the batch may be on the log already
+	relabel             // the batch is not on the log, and its sequence number cannot be used
+	takeApart           // one of its events is the cause and must be found
+	refused             // another try would not help
 )
 
 // judge maps Kafka's codes to verdicts. No other code knows what they mean for a batch.
@@ -47,7 +47,7 @@ func judge(code kafka.Error, events int) verdict {
 	}
 	// A leader may append the batch and then lose its leadership, its disk or the topic while the
 	// replicas catch up. It then answers with the same codes as a leader that never had the batch.
-	return mayStand
+	return maybeStored
 }
 
 // provesAbsence reports whether a refusal means that the batch is not on the log. After any other
@@ -79,7 +79,7 @@ func (p *Producer) settle(o *outPartition, a wire.Produced) {
 	switch v {
 	case stored:
 		p.stored(o, head, a)
-	case mayStand:
+	case maybeStored:
 		head.doubt = true
 		p.again(o, code)
 	case tryAgain:
@@ -102,7 +102,7 @@ func (p *Producer) stored(o *outPartition, head *batch, a wire.Produced) {
 	}
 	n := int32(head.Len())
 	p.counts.stored(int(n), head.bytes)
-	head.tell(o.receipt(offset), nil)
+	head.report(o.receipt(offset), nil)
 	o.mu.Lock()
 	o.sequence = (o.sequence + n) & 0x7fffffff
 	o.mu.Unlock()

@@ -90,7 +90,7 @@ func (b *Broker) EnsureStreams(ctx context.Context, specs []StreamSpec, o Ensure
 		if todo.none() {
 			return report, b.awaitLeaders(ctx, found.servers, specs)
 		}
-		err = b.applyPlan(ctx, found.steward, todo)
+		err = b.applyPlan(ctx, found.adminNode, todo)
 		if err != nil && !passing(err) {
 			return report, err
 		}

@@ -17,10 +17,10 @@ import (
 
 // foundStreams is the state of this install's streams in Kafka.
 type foundStreams struct {
-	brokers int
-	servers []wire.BrokerNode
-	steward int32 // server to ask for changes
-	streams map[string]foundStream
+	brokers   int
+	servers   []wire.BrokerNode
+	adminNode int32 // server to ask for changes
+	streams   map[string]foundStream
 }
 
 type foundStream struct {
@@ -233,12 +233,12 @@ func (b *Broker) findStreams(ctx context.Context) (foundStreams, error) {
 	if err != nil {
 		return foundStreams{}, err
 	}
-	found := foundStreams{brokers: len(md.Brokers), servers: md.Brokers, steward: steward(md), streams: map[string]foundStream{}}
+	found := foundStreams{brokers: len(md.Brokers), servers: md.Brokers, adminNode: adminNode(md), streams: map[string]foundStream{}}
 	topics, err := b.ours(md)
 	if err != nil {
 		return foundStreams{}, err
 	}
-	settings, err := b.topicSettings(ctx, steward(md), topics)
+	settings, err := b.topicSettings(ctx, adminNode(md), topics)
 	if err != nil {
 		return foundStreams{}, err
 	}
@@ -253,9 +253,9 @@ func (b *Broker) findStreams(ctx context.Context) (foundStreams, error) {
 	return found, nil
 }
 
-// steward returns the server to ask for changes and for their result. It is the controller if Kafka
-// names it; with ZooKeeper, only the controller can make changes.
-func steward(md *wire.Metadata) int32 {
+// adminNode returns the server to ask for changes and for their result. It is the controller if
+// Kafka names it; with ZooKeeper, only the controller can make changes.
+func adminNode(md *wire.Metadata) int32 {
 	for _, broker := range md.Brokers {
 		if broker.ID == md.Controller {
 			return broker.ID

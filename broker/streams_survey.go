@@ -121,7 +121,7 @@ func (b *Broker) surveyStreams(ctx context.Context) ([]StreamInfo, error) {
 		func(ctx context.Context) (err error) { s.bytes, err = b.logSizes(ctx, topics); return },
 		func(ctx context.Context) (err error) { s.commits, err = b.groupCommits(ctx, md.Brokers); return },
 		func(ctx context.Context) (err error) {
-			s.settings, err = b.topicSettings(ctx, steward(md), topics)
+			s.settings, err = b.topicSettings(ctx, adminNode(md), topics)
 			return
 		},
 	)

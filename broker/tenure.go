@@ -42,7 +42,7 @@ func (m *member) apply(ctx context.Context, mine []wire.TopicPartition) error {
 		}
 	}
 	m.c.mu.Unlock()
-	m.farewell(m.tenure, parting)
+	m.callLeaving(m.tenure, parting)
 	m.c.counts.assigned.Store(int64(len(mine)))
 	m.c.counts.rebalances.Add(1)
 	m.c.b.log.Info("assigned", "group", m.group, "generation", m.generation, "partitions", len(mine), "new", len(added))
@@ -95,16 +95,16 @@ func (m *member) start(ctx context.Context, places map[wire.TopicPartition]origi
 	}
 	starts, err := m.c.b.startOffsets(ctx, parts, from)
 	if err == nil {
-		err = m.settleDown(ctx, starts)
+		err = m.commitStarts(ctx, starts)
 	}
 	maps.Copy(places, starts)
 	return err
 }
 
-// settleDown commits the first offsets of a group before it reads from them. Without that, if the
+// commitStarts commits the first offsets of a group before it reads from them. Without that, if the
 // first reader of a partition dies before its first commit, the next reader must search the start
 // again. For a start at the latest event, that start has moved by then.
-func (m *member) settleDown(ctx context.Context, starts map[wire.TopicPartition]origin) error {
+func (m *member) commitStarts(ctx context.Context, starts map[wire.TopicPartition]origin) error {
 	topics := map[string][]kafka.OffsetCommit{}
 	for tp, from := range starts {
 		topics[tp.Topic] = append(topics[tp.Topic], kafka.OffsetCommit{Partition: int(tp.Partition), Offset: from.offset})
@@ -120,7 +120,7 @@ func (m *member) settleDown(ctx context.Context, starts map[wire.TopicPartition]
 func (m *member) leave(ctx context.Context) error {
 	m.once.Do(func() {
 		m.until = ctx
-		close(m.leavy)
+		close(m.leaveNow)
 	})
 	select {
 	case <-m.gone:
@@ -149,8 +149,8 @@ func (m *member) drained(ctx context.Context) (bool, error) {
 	}
 	// More partitions may have drained since the commit; the next call handles them.
 	m.c.drop(func(p *inPartition) bool { return slices.Contains(ready, p) })
-	if len(ready) > 0 && m.nobodys.IsZero() {
-		m.nobodys = now
+	if len(ready) > 0 && m.unownedSince.IsZero() {
+		m.unownedSince = now
 	}
 	waiting, ready := m.c.draining(now)
 	return waiting == 0 && len(ready) == 0 || m.freed(now), nil
@@ -160,7 +160,7 @@ func (m *member) drained(ctx context.Context) (bool, error) {
 // drain. No member reads them until the group is joined again, so one slow event must not hold up
 // all of them.
 func (m *member) freed(now time.Time) bool {
-	return !m.nobodys.IsZero() && now.Sub(m.nobodys) >= maxNobodys
+	return !m.unownedSince.IsZero() && now.Sub(m.unownedSince) >= maxUnowned
 }
 
 // overdue reports whether a draining partition's time is up.
@@ -203,7 +203,7 @@ func (m *member) depart(ctx context.Context) {
 			parting = append(parting, p)
 		}
 	})
-	m.farewell(ctx, parting)
+	m.callLeaving(ctx, parting)
 	m.awaitDrained(ctx)
 	m.lost() // the time for Leaving ends here
 	if m.id == "" {
@@ -266,11 +266,11 @@ func (p *inPartition) remains() bool {
 	return !p.gone && p.parting == remaining
 }
 
-// farewell calls the Leaving hook for partitions that have begun to drain, in its own goroutine.
+// callLeaving calls the Leaving hook for partitions that have begun to drain, in its own goroutine.
 // The hook may wait, for a transaction perhaps, and must not delay heartbeats, commits or other
 // partitions. Its context also ends with the tenure, because a forgotten member has nothing left to
 // finish.
-func (m *member) farewell(ctx context.Context, parts []*inPartition) {
+func (m *member) callLeaving(ctx context.Context, parts []*inPartition) {
 	if len(parts) == 0 {
 		return
 	}
@@ -321,15 +321,15 @@ func (c *Consumer) giveUp(parts map[wire.TopicPartition]*inPartition) {
 	defer c.mu.Unlock()
 	for _, p := range parts {
 		p.mu.Lock()
-		p.forsake()
+		p.markGone()
 		p.mu.Unlock()
 	}
 	c.announce() // Poll removes their deliveries from the queue
 }
 
-// forsake marks a partition as given up, so that its open events no longer count. The caller holds
+// markGone marks a partition as given up, so that its open events no longer count. The caller holds
 // the lock.
-func (p *inPartition) forsake() {
+func (p *inPartition) markGone() {
 	if !p.gone {
 		p.gone = true
 		p.epoch++
@@ -346,7 +346,7 @@ func (c *Consumer) drop(which func(*inPartition) bool) {
 	for tp, p := range c.parts {
 		p.mu.Lock()
 		if p.gone || which != nil && which(p) {
-			p.forsake()
+			p.markGone()
 			delete(c.parts, tp)
 			gone = append(gone, p)
 		}

@@ -275,8 +275,8 @@ func (t *transaction) addOffsets(ctx context.Context, group string) error {
 	return named("add offsets to transaction", t.id, err)
 }
 
-// nobody is the member for commits to a group without members.
-var nobody = identified{"", -1}
+// noMember is the member for commits to a group without members.
+var noMember = identified{"", -1}
 
 // commitOffsets commits offsets of a group inside the transaction.
 func (t *transaction) commitOffsets(ctx context.Context, group string, who identified, topics map[string][]kafka.TxnOffsetCommit) error {

@@ -118,7 +118,7 @@ func (t *Transactor) Do(ctx context.Context, fn func(*Tx) error) error {
 		t.committed(x, places)
 	}
 	t.opened = true
-	x.tell()
+	x.report()
 	return nil
 }
 
@@ -254,7 +254,7 @@ func (x *ExclusiveTx) Mark(group string, p Position) {
 	if x.marks[group] == nil {
 		x.marks[group] = offsetsByTopic{}
 	}
-	x.marks[group].add(wire.TopicPartition{Topic: x.p.b.names.Topic(p.Stream), Partition: p.Partition}, p.Offset, encodeBeside(p.Offset, p.Note, nil))
+	x.marks[group].add(wire.TopicPartition{Topic: x.p.b.names.Topic(p.Stream), Partition: p.Partition}, p.Offset, encodeMetadata(p.Offset, p.Note, nil))
 }
 
 // Do runs one transaction. After an error nothing of it is visible to readers of committed events,
@@ -279,7 +279,7 @@ func (e *Exclusive) Do(ctx context.Context, fn func(*ExclusiveTx) error) error {
 		return fmt.Errorf("%w: %w", ErrAborted, e.abort(ctx, err))
 	}
 	e.opened = true
-	x.tell()
+	x.report()
 	return nil
 }
 
@@ -307,7 +307,7 @@ func (e *Exclusive) run(ctx context.Context, x *ExclusiveTx, fn func(*ExclusiveT
 func (x *ExclusiveTx) groups() (all []groupCommit) {
 	for group, offsets := range x.marks {
 		all = append(all, groupCommit{group, func(ctx context.Context) error {
-			return x.p.tx.commitOffsets(ctx, group, nobody, offsets)
+			return x.p.tx.commitOffsets(ctx, group, noMember, offsets)
 		}})
 	}
 	return all

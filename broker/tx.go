@@ -119,18 +119,18 @@ func (x *outputs) SendTo(ctx context.Context, stream string, partition int32, v 
 
 // outputsOf returns empty outputs. One method value serves all events, because each use of p.sound
 // would allocate a new one.
-func outputsOf(p *Producer) outputs { return outputs{p: p, told: p.sound} }
+func outputsOf(p *Producer) outputs { return outputs{p: p, told: p.failUnsent} }
 
-// sound makes the transaction fail if an event was not sent.
-func (p *Producer) sound(_ Receipt, err error) {
+// failUnsent makes the transaction fail if an event was not sent.
+func (p *Producer) failUnsent(_ Receipt, err error) {
 	if err != nil {
 		p.tx.poison(err)
 	}
 }
 
-// tell calls the done functions with the receipts. The flush before the commit has waited for all
+// report calls the done functions with the receipts. The flush before the commit has waited for all
 // answers.
-func (x *outputs) tell() {
+func (x *outputs) report() {
 	for _, o := range x.sent {
 		o.done(o.at)
 	}
@@ -146,13 +146,13 @@ func (o offsetsByTopic) add(tp wire.TopicPartition, offset int64, metadata strin
 
 // txPlace is the offset to which a transaction moves a partition.
 type txPlace struct {
-	p      *inPartition
-	epoch  uint64
-	first  uint64 // number of the first event
-	next   int64
-	beside string  // metadata to commit with the offset
-	note   *string // note of the transaction, if it has one
-	holes  []hole
+	p        *inPartition
+	epoch    uint64
+	first    uint64 // number of the first event
+	next     int64
+	metadata string  // metadata to commit with the offset
+	note     *string // note of the transaction, if it has one
+	holes    []hole
 }
 
 // hole is a gap between two deliveries of a transaction. Dead letters and ended deliveries may be
@@ -178,7 +178,7 @@ func (t *Transactor) places(ctx context.Context, x *Tx) (map[wire.TopicPartition
 			place.holes = append(place.holes, hole{expect[tp], d.first})
 		}
 		place.next = d.next
-		expect[tp] = d.behind
+		expect[tp] = d.afterLast
 	}
 	for _, place := range all {
 		if err := t.c.awaitFirst(ctx, place); err != nil {
@@ -236,7 +236,7 @@ func (place *txPlace) fix(bare bool) {
 	if place.note != nil {
 		place.p.note = *place.note
 	}
-	place.beside = place.p.beside(place.next, bare)
+	place.metadata = place.p.metadataAt(place.next, bare)
 }
 
 // commit adds the offsets to the transaction, if there are any.
@@ -247,7 +247,7 @@ func (t *Transactor) commit(ctx context.Context, x *Tx, places map[wire.TopicPar
 	return t.p.tx.offsets(ctx, groupCommit{t.c.member.group, func(ctx context.Context) error {
 		err := t.offsets(ctx, x, places)
 		if errors.Is(err, kafka.OffsetMetadataTooLarge) {
-			t.c.member.bear(places)
+			t.c.member.dropEnded(places)
 			if err = t.offsets(ctx, x, places); errors.Is(err, kafka.OffsetMetadataTooLarge) {
 				err = fmt.Errorf("%w: %w", errNoteTooLarge, err)
 			}
@@ -267,13 +267,13 @@ func (t *Transactor) offsets(ctx context.Context, x *Tx, places map[wire.TopicPa
 	}
 	all := offsetsByTopic{}
 	for tp, place := range places {
-		if !place.p.stands(place.epoch) {
+		if !place.p.isCurrent(place.epoch) {
 			return errTakenAway
 		}
-		all.add(tp, place.next, place.beside)
+		all.add(tp, place.next, place.metadata)
 	}
 	for _, m := range x.marks {
-		if !m.home.stands(m.epoch) {
+		if !m.home.isCurrent(m.epoch) {
 			return fmt.Errorf("mark %s/%d: %w", m.at.Topic, m.at.Partition, errTakenAway)
 		}
 		all.add(m.at, m.offset, "")
@@ -289,8 +289,8 @@ func (t *Transactor) offsets(ctx context.Context, x *Tx, places map[wire.TopicPa
 	return err
 }
 
-// stands reports whether a partition is still ours and has not been read again.
-func (p *inPartition) stands(epoch uint64) bool {
+// isCurrent reports whether a partition is still ours and has not been read again.
+func (p *inPartition) isCurrent(epoch uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.gone && p.epoch == epoch
@@ -300,7 +300,7 @@ func (t *Transactor) committed(x *Tx, places map[wire.TopicPartition]*txPlace) {
 	for _, place := range places {
 		place.p.mu.Lock()
 		if place.p.epoch == place.epoch {
-			place.p.committed, place.p.metadata = place.next, place.beside
+			place.p.committed, place.p.metadata = place.next, place.metadata
 		}
 		place.p.mu.Unlock()
 	}
@@ -341,17 +341,17 @@ func (t *Transactor) abort(ctx context.Context, x *Tx, cause error) error {
 func (t *Transactor) takeBack(ctx context.Context, x *Tx) {
 	parts := map[wire.TopicPartition]*inPartition{}
 	for _, d := range x.done {
-		if d.part.stands(d.epoch) {
+		if d.part.isCurrent(d.epoch) {
 			parts[d.part.tp] = d.part
 		}
 	}
 	for _, m := range x.marks {
-		if m.home.stands(m.epoch) {
+		if m.home.isCurrent(m.epoch) {
 			parts[m.home.tp] = m.home
 		}
 	}
 	for _, n := range x.notes {
-		if n.p.stands(n.epoch) {
+		if n.p.isCurrent(n.epoch) {
 			parts[n.p.tp] = n.p
 		}
 	}
@@ -367,9 +367,9 @@ func (t *Transactor) takeBack(ctx context.Context, x *Tx) {
 // in time, the partitions are given up and the member joins again, which retries until Kafka
 // answers. No event may be read beyond those that were taken back.
 func (t *Transactor) rewind(ctx context.Context, parts map[wire.TopicPartition]*inPartition) {
-	places, err := t.standing(ctx, parts)
+	places, err := t.groupPlaces(ctx, parts)
 	if err == nil {
-		err = t.c.readAnew(ctx, parts, places)
+		err = t.c.readAgain(ctx, parts, places)
 	}
 	if err != nil {
 		t.c.b.log.Warn("partitions are given up after an aborted transaction", "group", t.c.member.group, "partitions", len(parts), "reason", err)
@@ -378,8 +378,8 @@ func (t *Transactor) rewind(ctx context.Context, parts map[wire.TopicPartition]*
 	}
 }
 
-// readAnew reads partitions from the given places, or from where the hook Assigned moves them.
-func (c *Consumer) readAnew(ctx context.Context, parts map[wire.TopicPartition]*inPartition, known map[wire.TopicPartition]origin) error {
+// readAgain reads partitions from the given places, or from where the hook Assigned moves them.
+func (c *Consumer) readAgain(ctx context.Context, parts map[wire.TopicPartition]*inPartition, known map[wire.TopicPartition]origin) error {
 	c.hooks.Lock()
 	defer c.hooks.Unlock()
 	asked := map[wire.TopicPartition]origin{}
@@ -401,8 +401,8 @@ func (c *Consumer) readAnew(ctx context.Context, parts map[wire.TopicPartition]*
 	return nil
 }
 
-// standing returns the offsets from which the group continues.
-func (t *Transactor) standing(ctx context.Context, parts map[wire.TopicPartition]*inPartition) (map[wire.TopicPartition]origin, error) {
+// groupPlaces returns the offsets from which the group continues.
+func (t *Transactor) groupPlaces(ctx context.Context, parts map[wire.TopicPartition]*inPartition) (map[wire.TopicPartition]origin, error) {
 	known, err := t.c.b.committedOffsets(ctx, t.c.member.group, slices.Collect(maps.Keys(parts)))
 	if err != nil {
 		return nil, err

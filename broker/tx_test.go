@@ -58,7 +58,7 @@ func TestMarkNamesMemberAndGeneration(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !named.Load() || standsAt(t, b, "events.parked") != 3 {
-		t.Errorf("named: %v; the group stands at %d", named.Load(), standsAt(t, b, "events.parked"))
+		t.Errorf("named: %v; the group is at %d", named.Load(), standsAt(t, b, "events.parked"))
 	}
 }
 
@@ -82,7 +82,7 @@ func TestMarkWhoseHomeIsLost(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	if at := standsAt(t, b, "events.parked"); at != -1 {
-		t.Errorf("the group stands at %d", at)
+		t.Errorf("the group is at %d", at)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestTransactionOfWhatHasEnded(t *testing.T) {
 		t.Errorf("the group has gone back to %d", standsAt(t, b, "events"))
 	}
 	if give(first, third); standsAt(t, b, "events") != 4 { // the second is left out because it has ended
-		t.Errorf("the group stands at %d, want 4", standsAt(t, b, "events"))
+		t.Errorf("the group is at %d, want 4", standsAt(t, b, "events"))
 	}
 }
 
@@ -156,7 +156,7 @@ func TestTransactionCarriesWhatEndedBeyond(t *testing.T) {
 			}
 			at := known[wire.TopicPartition{Topic: "prod.events"}]
 			if spans := decodeEnded(at.Offset, at.Metadata); at.Offset != 1 || covered(spans, 2) == tooLarge || covered(spans, 1) {
-				t.Errorf("the group stands at %d, ended beyond that: %v", at.Offset, spans)
+				t.Errorf("the group is at %d, ended beyond that: %v", at.Offset, spans)
 			}
 			all[1].Done()
 			if err := errors.Join(x.Close(t.Context()), c.Close(t.Context())); err != nil {
