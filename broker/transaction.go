@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 
+	"tidemill.dev/broker/internal/wire"
 	"tidemill.dev/broker/retry"
 )
 
@@ -319,4 +321,257 @@ func named(what, id string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s %s: %w", what, id, err)
+}
+
+// outputs are the events that a transaction sends.
+type outputs struct {
+	p    *Producer
+	sent []*output
+	told func(Receipt, error) // the method value p.sound
+}
+
+// output is an event whose sender wants to know its offset.
+type output struct {
+	at   Receipt
+	done func(Receipt)
+}
+
+// Send publishes an event as part of the transaction. Its bytes are copied. An event that cannot be
+// sent makes the transaction fail.
+func (x *outputs) Send(ctx context.Context, stream string, v *View) {
+	x.p.Send(ctx, stream, v, x.told)
+}
+
+// SendTo is Send to a partition of the caller's choice. done may be nil. After the commit, done is
+// called with the event's receipt, before Do returns, by its goroutine and in the order of the
+// calls. If the transaction fails, done is not called.
+func (x *outputs) SendTo(ctx context.Context, stream string, partition int32, v *View, done func(Receipt)) {
+	if done == nil {
+		x.p.SendTo(ctx, stream, partition, v, x.told)
+		return
+	}
+	o := &output{done: done}
+	x.sent = append(x.sent, o)
+	x.p.SendTo(ctx, stream, partition, v, func(r Receipt, err error) {
+		if o.at = r; err == nil && r.Offset < 0 {
+			err = fmt.Errorf("stream %s, partition %d: Kafka does not say where an event lies", r.Stream, r.Partition)
+		}
+		x.told(r, err)
+	})
+}
+
+// outputsOf returns empty outputs. One method value serves all events, because each use of p.sound
+// would allocate a new one.
+func outputsOf(p *Producer) outputs { return outputs{p: p, told: p.failUnsent} }
+
+// failUnsent makes the transaction fail if an event was not sent.
+func (p *Producer) failUnsent(_ Receipt, err error) {
+	if err != nil {
+		p.tx.poison(err)
+	}
+}
+
+// report calls the done functions with the receipts. The flush before the commit has waited for all
+// answers.
+func (x *outputs) report() {
+	for _, o := range x.sent {
+		o.done(o.at)
+	}
+}
+
+// offsetsByTopic collects offsets in Kafka's form, one for each partition.
+type offsetsByTopic map[string][]kafka.TxnOffsetCommit
+
+func (o offsetsByTopic) add(tp wire.TopicPartition, offset int64, metadata string) {
+	others := slices.DeleteFunc(o[tp.Topic], func(c kafka.TxnOffsetCommit) bool { return c.Partition == int(tp.Partition) })
+	o[tp.Topic] = append(others, kafka.TxnOffsetCommit{Partition: int(tp.Partition), Offset: offset, Metadata: metadata})
+}
+
+// Exclusive produces in transactions under one name. One process at a time holds the name: the one
+// that opened it last. Kafka fences the others, so no output of theirs becomes visible later.
+type Exclusive struct {
+	p      *Producer
+	turn   chan struct{} // full while a transaction runs, so that there is one at a time
+	opened bool          // whether we hold the transactional id, with no transaction open
+	lost   error         // reason why the name was lost
+}
+
+// ErrSuperseded means that another process has opened the same exclusive name. It is final: nothing
+// can be committed under the name here. Kafka gives the same answer for a transaction that it ended
+// because it took longer than Options.TransactionTimeout. A process that should still have the name
+// opens it again.
+var ErrSuperseded = errors.New("superseded by another holder of the name")
+
+// Exclusive takes a name from its present holder, and aborts the holder's open transaction before
+// it returns. The name must not be that of a group with a Transactor. The caller must close the
+// Exclusive.
+func (b *Broker) Exclusive(ctx context.Context, name string, o ProducerOptions) (*Exclusive, error) {
+	p, err := b.Producer(o)
+	if err != nil {
+		return nil, err
+	}
+	p.tx = &transaction{b: b, id: b.names.Transactional(name, 0), ident: noIdentity, included: map[*outPartition]bool{}}
+	if err := p.tx.open(ctx); err != nil {
+		_ = p.Close(ctx) // no event was sent
+		return nil, err
+	}
+	return &Exclusive{p: p, turn: make(chan struct{}, 1), opened: true}, nil
+}
+
+// Close closes the producer. The next process can open the name without waiting for it.
+func (e *Exclusive) Close(ctx context.Context) error { return e.p.Close(ctx) }
+
+// ExclusiveTx is one open transaction of an Exclusive. It is valid while the function passed to Do
+// runs.
+type ExclusiveTx struct {
+	outputs
+	marks map[string]offsetsByTopic // by group
+}
+
+// Mark commits a position and its note for a group inside the transaction. The group must be one
+// that has no members: only the name protects its offsets, not a generation. Of several marks for
+// one partition the last one counts.
+func (x *ExclusiveTx) Mark(group string, p Position) {
+	group = x.p.b.names.Group(group)
+	if x.marks[group] == nil {
+		x.marks[group] = offsetsByTopic{}
+	}
+	x.marks[group].add(wire.TopicPartition{Topic: x.p.b.names.Topic(p.Stream), Partition: p.Partition}, p.Offset, encodeMetadata(p.Offset, p.Note, nil))
+}
+
+// Do runs one transaction. After an error nothing of it is visible to readers of committed events,
+// unless the error also wraps ErrInDoubt; then Committed shows whether its marks were committed.
+// After an error that wraps ErrSuperseded, every later call fails with ErrSuperseded and does not
+// call the function.
+func (e *Exclusive) Do(ctx context.Context, fn func(*ExclusiveTx) error) error {
+	select {
+	case e.turn <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: wait for the transaction before: %w", ErrAborted, context.Cause(ctx))
+	}
+	defer func() { <-e.turn }()
+	if err := e.begin(ctx); err != nil {
+		return fmt.Errorf("%w: %w", ErrAborted, err)
+	}
+	// As in Transactor.Do: if fn panics, the next transaction must not commit the events of this
+	// one.
+	e.opened = false
+	x := &ExclusiveTx{outputs: outputsOf(e.p), marks: map[string]offsetsByTopic{}}
+	if err := e.run(ctx, x, fn); err != nil {
+		return fmt.Errorf("%w: %w", ErrAborted, e.abort(ctx, err))
+	}
+	e.opened = true
+	x.report()
+	return nil
+}
+
+func (e *Exclusive) run(ctx context.Context, x *ExclusiveTx, fn func(*ExclusiveTx) error) error {
+	// The time limit leaves time for an abort. Kafka's answer for a transaction that it has ended
+	// itself looks like a takeover by another process.
+	ctx, cancel := context.WithTimeout(ctx, e.p.b.transactionTimeout*4/5)
+	defer cancel()
+	if err := fn(x); err != nil {
+		return err
+	}
+	if err := e.p.complete(ctx); err != nil {
+		return err
+	}
+	if len(x.marks) == 0 && !e.p.tx.touched() {
+		return nil
+	}
+	if err := e.p.tx.offsets(ctx, x.groups()...); err != nil {
+		return err
+	}
+	return e.p.tx.commit(ctx)
+}
+
+// groups returns the commits of the marked positions.
+func (x *ExclusiveTx) groups() (all []groupCommit) {
+	for group, offsets := range x.marks {
+		all = append(all, groupCommit{group, func(ctx context.Context) error {
+			return x.p.tx.commitOffsets(ctx, group, noMember, offsets)
+		}})
+	}
+	return all
+}
+
+// begin prepares the next transaction. A name that another process has taken is never taken back.
+func (e *Exclusive) begin(ctx context.Context) error {
+	switch {
+	case e.lost != nil:
+		return e.lost
+	case e.opened:
+		e.p.tx.begin()
+		return nil
+	}
+	// Events of an aborted transaction that are still queued must not become part of the next one.
+	if err := e.p.Flush(ctx); err != nil {
+		return fmt.Errorf("end the former transaction: %w", err)
+	}
+	if err := e.p.tx.renew(ctx); err != nil {
+		return e.judge(err)
+	}
+	e.p.relabelAll()
+	e.opened = true
+	return nil
+}
+
+// abort aborts the transaction: at once if possible, so that readers do not wait, or else when the
+// next one begins.
+func (e *Exclusive) abort(ctx context.Context, cause error) error {
+	e.p.tx.poison(cause)
+	if cause = e.judge(cause); e.lost != nil {
+		return cause
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.p.b.transactionTimeout)
+	defer cancel()
+	defer context.AfterFunc(e.p.ctx, cancel)()
+	if again := e.begin(ctx); again != nil {
+		return fmt.Errorf("%w; open it anew: %w", cause, again)
+	}
+	return cause
+}
+
+// judge makes an error final if it means that another process has the name.
+func (e *Exclusive) judge(err error) error {
+	if fenced(err) {
+		err = fmt.Errorf("%w: %w", ErrSuperseded, err)
+		e.lost = fmt.Errorf("%s: %w", e.p.tx.id, ErrSuperseded) // the text of this error does not apply to later transactions
+	}
+	return err
+}
+
+// fenced reports whether Kafka knows a later holder of a transactional id.
+func fenced(err error) bool {
+	return errors.Is(err, kafka.ProducerFenced) || errors.Is(err, kafka.InvalidProducerEpoch)
+}
+
+// renew takes the next epoch of the same identity, unless another process has taken one since.
+// Kafka can detect that only while no transaction is open, because otherwise it fences the open one
+// itself. So the open transaction is ended first. After that has succeeded once, it is not ended
+// again, because an answer with a new epoch may have been lost.
+//
+// Kafka refuses an epoch that is not the last one (KIP-360). The embedded broker accepts an old one
+// as a recovery and returns the epoch after the next; that difference shows the takeover too.
+func (t *transaction) renew(ctx context.Context) error {
+	if !t.settled {
+		err := t.retry(ctx, func(ctx context.Context) error { return t.end(ctx, false) })
+		if err != nil && !errors.Is(err, kafka.InvalidTransactionState) && !errors.Is(err, kafka.InvalidProducerIDMapping) {
+			return err
+		}
+		t.settled = true
+	}
+	old, _ := t.identity()
+	id, err := persist(ctx, func(ctx context.Context) (identity, error) { return t.b.initProducer(ctx, t.id, old) })
+	if errors.Is(err, kafka.InvalidProducerIDMapping) { // Kafka forgot the id after a week without transactions, so no process holds it
+		return t.open(ctx)
+	}
+	if err == nil && id.producer == old.producer && id.epoch != old.epoch+1 {
+		err = kafka.ProducerFenced
+	}
+	if err != nil {
+		return fmt.Errorf("open transactions as %s: %w", t.id, err)
+	}
+	t.take(id)
+	return nil
 }

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 
+	"tidemill.dev"
 	"tidemill.dev/broker/internal/wire"
+	"tidemill.dev/broker/retry"
 )
 
 // Transactor consumes, transforms and produces exactly once. The outputs of a transaction and the
@@ -205,191 +209,348 @@ func (p *Producer) relabelAll() {
 	}
 }
 
-// Exclusive produces in transactions under one name. One process at a time holds the name: the one
-// that opened it last. Kafka fences the others, so no output of theirs becomes visible later.
-type Exclusive struct {
-	p      *Producer
-	turn   chan struct{} // full while a transaction runs, so that there is one at a time
-	opened bool          // whether we hold the transactional id, with no transaction open
-	lost   error         // reason why the name was lost
-}
-
-// ErrSuperseded means that another process has opened the same exclusive name. It is final: nothing
-// can be committed under the name here. Kafka gives the same answer for a transaction that it ended
-// because it took longer than Options.TransactionTimeout. A process that should still have the name
-// opens it again.
-var ErrSuperseded = errors.New("superseded by another holder of the name")
-
-// Exclusive takes a name from its present holder, and aborts the holder's open transaction before
-// it returns. The name must not be that of a group with a Transactor. The caller must close the
-// Exclusive.
-func (b *Broker) Exclusive(ctx context.Context, name string, o ProducerOptions) (*Exclusive, error) {
-	p, err := b.Producer(o)
-	if err != nil {
-		return nil, err
-	}
-	p.tx = &transaction{b: b, id: b.names.Transactional(name, 0), ident: noIdentity, included: map[*outPartition]bool{}}
-	if err := p.tx.open(ctx); err != nil {
-		_ = p.Close(ctx) // no event was sent
-		return nil, err
-	}
-	return &Exclusive{p: p, turn: make(chan struct{}, 1), opened: true}, nil
-}
-
-// Close closes the producer. The next process can open the name without waiting for it.
-func (e *Exclusive) Close(ctx context.Context) error { return e.p.Close(ctx) }
-
-// ExclusiveTx is one open transaction of an Exclusive. It is valid while the function passed to Do
-// runs.
-type ExclusiveTx struct {
+// Tx is one open transaction. It is valid while the function passed to Do runs.
+type Tx struct {
 	outputs
-	marks map[string]offsetsByTopic // by group
+	t     *Transactor
+	began time.Time
+	done  []*Delivery
+	marks []txMark
+	notes map[wire.TopicPartition]txNote
 }
 
-// Mark commits a position and its note for a group inside the transaction. The group must be one
-// that has no members: only the name protects its offsets, not a generation. Of several marks for
-// one partition the last one counts.
-func (x *ExclusiveTx) Mark(group string, p Position) {
-	group = x.p.b.names.Group(group)
-	if x.marks[group] == nil {
-		x.marks[group] = offsetsByTopic{}
+// Done makes a delivery part of the transaction: all its events end with it. Deliveries of one
+// partition must be given in the order in which Poll returned them. A delivery may be left out only
+// if all its events have ended. The transaction ends the delivery, whatever the outcome.
+func (x *Tx) Done(d *Delivery) { x.done = append(x.done, d) }
+
+// Mark commits a position for the consumer's group inside the transaction: one in the parked
+// companion of a stream that the group reads, while the group does not read the companion itself.
+// The mark belongs to its home, the partition of the same number in the stream. The transaction
+// fails if this consumer does not read the home, or loses it before the offsets are committed. If
+// the transaction fails, the home is read again from its committed offset, as for a delivery. Of
+// several marks for one partition the last one counts.
+func (x *Tx) Mark(p Position) {
+	m, err := x.t.c.mark(p)
+	if err != nil {
+		x.p.tx.poison(fmt.Errorf("mark %s/%d: %w", p.Stream, p.Partition, err))
+		return
 	}
-	x.marks[group].add(wire.TopicPartition{Topic: x.p.b.names.Topic(p.Stream), Partition: p.Partition}, p.Offset, encodeMetadata(p.Offset, p.Note, nil))
+	x.marks = append(slices.DeleteFunc(x.marks, func(o txMark) bool { return o.at == m.at }), m)
 }
 
-// Do runs one transaction. After an error nothing of it is visible to readers of committed events,
-// unless the error also wraps ErrInDoubt; then Committed shows whether its marks were committed.
-// After an error that wraps ErrSuperseded, every later call fails with ErrSuperseded and does not
-// call the function.
-func (e *Exclusive) Do(ctx context.Context, fn func(*ExclusiveTx) error) error {
-	select {
-	case e.turn <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("%w: wait for the transaction before: %w", ErrAborted, context.Cause(ctx))
-	}
-	defer func() { <-e.turn }()
-	if err := e.begin(ctx); err != nil {
-		return fmt.Errorf("%w: %w", ErrAborted, err)
-	}
-	// As in Transactor.Do: if fn panics, the next transaction must not commit the events of this
-	// one.
-	e.opened = false
-	x := &ExclusiveTx{outputs: outputsOf(e.p), marks: map[string]offsetsByTopic{}}
-	if err := e.run(ctx, x, fn); err != nil {
-		return fmt.Errorf("%w: %w", ErrAborted, e.abort(ctx, err))
-	}
-	e.opened = true
-	x.report()
-	return nil
+// Mine reports whether a position can be marked now, because its home is read here. That may not be
+// so yet during Assigned, and no longer before Gone is called.
+func (x *Tx) Mine(p Position) bool {
+	_, err := x.t.c.mark(p)
+	return err == nil
 }
 
-func (e *Exclusive) run(ctx context.Context, x *ExclusiveTx, fn func(*ExclusiveTx) error) error {
-	// The time limit leaves time for an abort. Kafka's answer for a transaction that it has ended
-	// itself looks like a takeover by another process.
-	ctx, cancel := context.WithTimeout(ctx, e.p.b.transactionTimeout*4/5)
-	defer cancel()
-	if err := fn(x); err != nil {
-		return err
+// txMark is a position that a transaction commits without having read it.
+type txMark struct {
+	at     wire.TopicPartition
+	offset int64
+	home   *inPartition
+	epoch  uint64
+}
+
+func (c *Consumer) mark(p Position) (txMark, error) {
+	stream, parked := tidemill.CutParked(p.Stream)
+	if !parked || slices.Contains(c.opt.Streams, p.Stream) {
+		return txMark{}, errors.New("only a place in a parked companion can be marked, and only if the group does not read it; end deliveries instead")
 	}
-	if err := e.p.complete(ctx); err != nil {
-		return err
+	c.mu.Lock()
+	home := c.parts[wire.TopicPartition{Topic: c.b.names.Topic(stream), Partition: p.Partition}]
+	c.mu.Unlock()
+	if home == nil {
+		return txMark{}, errTakenAway
 	}
-	if len(x.marks) == 0 && !e.p.tx.touched() {
+	home.mu.Lock()
+	defer home.mu.Unlock()
+	if home.gone {
+		return txMark{}, errTakenAway
+	}
+	at := wire.TopicPartition{Topic: c.b.names.Topic(p.Stream), Partition: p.Partition}
+	return txMark{at: at, offset: p.Offset, home: home, epoch: home.epoch}, nil
+}
+
+// txPlace is the offset to which a transaction moves a partition.
+type txPlace struct {
+	p        *inPartition
+	epoch    uint64
+	first    uint64 // number of the first event
+	next     int64
+	metadata string  // metadata to commit with the offset
+	note     *string // note of the transaction, if it has one
+	holes    []hole
+}
+
+// hole is a gap between two deliveries of a transaction. Dead letters and ended deliveries may be
+// in it. An open delivery there was left out, and committing past it would lose it.
+type hole struct{ from, to uint64 }
+
+// places returns the offsets that the transaction commits, after every dead letter before its
+// events was written. If all events of a delivery have ended one by one, its memory may belong to
+// another delivery by now; its numbers still are its own.
+func (t *Transactor) places(ctx context.Context, x *Tx) (map[wire.TopicPartition]*txPlace, error) {
+	all := map[wire.TopicPartition]*txPlace{}
+	expect := map[wire.TopicPartition]uint64{}
+	for _, d := range x.done {
+		tp := d.part.tp
+		place := all[tp]
+		switch {
+		case place == nil:
+			place = &txPlace{p: d.part, epoch: d.epoch, first: d.first}
+			all[tp] = place
+		case d.epoch != place.epoch || d.part != place.p || d.first < expect[tp]:
+			return nil, fmt.Errorf("%s/%d: its deliveries are out of order", d.Stream, d.Partition)
+		case d.first > expect[tp]:
+			place.holes = append(place.holes, hole{expect[tp], d.first})
+		}
+		place.next = d.next
+		expect[tp] = d.afterLast
+	}
+	for _, place := range all {
+		if err := t.c.awaitFirst(ctx, place); err != nil {
+			return nil, err
+		}
+		if !place.whole() {
+			return nil, fmt.Errorf("%s/%d: a delivery was left out; give the transaction all that Poll returned before the last", place.p.stream, place.p.tp.Partition)
+		}
+	}
+	return all, x.annotate(all)
+}
+
+// whole reports whether everything between a place's deliveries has ended.
+func (place *txPlace) whole() bool {
+	place.p.mu.Lock()
+	defer place.p.mu.Unlock()
+	for _, h := range place.holes {
+		if !place.p.mark.all(h.from, h.to) {
+			return false
+		}
+	}
+	return true
+}
+
+// awaitFirst waits until a place's first event is the partition's first open one and no dead letter
+// waits to be written that the place would pass. If the caller has kept back an earlier delivery,
+// awaitFirst waits until the context ends.
+func (c *Consumer) awaitFirst(ctx context.Context, place *txPlace) error {
+	for {
+		place.p.mu.Lock()
+		stale, first := place.p.epoch != place.epoch, place.p.mark.first
+		written := place.p.unwritten == 0
+		place.p.mu.Unlock()
+		switch {
+		case stale:
+			return fmt.Errorf("%s/%d: %w", place.p.stream, place.p.tp.Partition, errTakenAway)
+		case written && first >= place.first:
+			return nil
+		}
+		if err := retry.Sleep(ctx, 2*time.Millisecond); err != nil {
+			return fmt.Errorf("%s/%d: earlier events have not ended: %w", place.p.stream, place.p.tp.Partition, err)
+		}
+	}
+}
+
+var errTakenAway = errors.New("the partition was taken away")
+
+// fix sets what is committed of a place, after reserve has stopped other commits: the offset, at
+// least the watermark; the ended events beyond it; and the note. From here on the note belongs to
+// the partition. If the transaction fails, the partition gets the committed note back.
+func (place *txPlace) fix(bare bool) {
+	place.p.mu.Lock()
+	defer place.p.mu.Unlock()
+	place.next = max(place.next, place.p.mark.next)
+	if place.note != nil {
+		place.p.note = *place.note
+	}
+	place.metadata = place.p.metadataAt(place.next, bare)
+}
+
+// commit adds the offsets to the transaction, if there are any.
+func (t *Transactor) commit(ctx context.Context, x *Tx, places map[wire.TopicPartition]*txPlace) error {
+	if len(places) == 0 && len(x.marks) == 0 {
 		return nil
 	}
-	if err := e.p.tx.offsets(ctx, x.groups()...); err != nil {
+	return t.p.tx.offsets(ctx, groupCommit{t.c.member.group, func(ctx context.Context) error {
+		err := t.offsets(ctx, x, places)
+		if errors.Is(err, kafka.OffsetMetadataTooLarge) {
+			t.c.member.dropEnded(places)
+			if err = t.offsets(ctx, x, places); errors.Is(err, kafka.OffsetMetadataTooLarge) {
+				err = fmt.Errorf("%w: %w", errNoteTooLarge, err)
+			}
+		}
 		return err
-	}
-	return e.p.tx.commit(ctx)
+	}})
 }
 
-// groups returns the commits of the marked positions.
-func (x *ExclusiveTx) groups() (all []groupCommit) {
-	for group, offsets := range x.marks {
-		all = append(all, groupCommit{group, func(ctx context.Context) error {
-			return x.p.tx.commitOffsets(ctx, group, noMember, offsets)
-		}})
+// offsets commits for the member and its generation. The group refuses that as soon as other
+// members may read our partitions.
+func (t *Transactor) offsets(ctx context.Context, x *Tx, places map[wire.TopicPartition]*txPlace) error {
+	// Without a membership there is no generation, and Kafka accepts offsets without one from any
+	// client.
+	member, generation, _, ok := t.c.member.snapshot()
+	if !ok {
+		return errTakenAway
 	}
-	return all
-}
-
-// begin prepares the next transaction. A name that another process has taken is never taken back.
-func (e *Exclusive) begin(ctx context.Context) error {
-	switch {
-	case e.lost != nil:
-		return e.lost
-	case e.opened:
-		e.p.tx.begin()
-		return nil
+	all := offsetsByTopic{}
+	for tp, place := range places {
+		if !place.p.isCurrent(place.epoch) {
+			return errTakenAway
+		}
+		all.add(tp, place.next, place.metadata)
 	}
-	// Events of an aborted transaction that are still queued must not become part of the next one.
-	if err := e.p.Flush(ctx); err != nil {
-		return fmt.Errorf("end the former transaction: %w", err)
+	for _, m := range x.marks {
+		if !m.home.isCurrent(m.epoch) {
+			return fmt.Errorf("mark %s/%d: %w", m.at.Topic, m.at.Partition, errTakenAway)
+		}
+		all.add(m.at, m.offset, "")
 	}
-	if err := e.p.tx.renew(ctx); err != nil {
-		return e.judge(err)
-	}
-	e.p.relabelAll()
-	e.opened = true
-	return nil
-}
-
-// abort aborts the transaction: at once if possible, so that readers do not wait, or else when the
-// next one begins.
-func (e *Exclusive) abort(ctx context.Context, cause error) error {
-	e.p.tx.poison(cause)
-	if cause = e.judge(cause); e.lost != nil {
-		return cause
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.p.b.transactionTimeout)
-	defer cancel()
-	defer context.AfterFunc(e.p.ctx, cancel)()
-	if again := e.begin(ctx); again != nil {
-		return fmt.Errorf("%w; open it anew: %w", cause, again)
-	}
-	return cause
-}
-
-// judge makes an error final if it means that another process has the name.
-func (e *Exclusive) judge(err error) error {
-	if fenced(err) {
-		err = fmt.Errorf("%w: %w", ErrSuperseded, err)
-		e.lost = fmt.Errorf("%s: %w", e.p.tx.id, ErrSuperseded) // the text of this error does not apply to later transactions
+	between := t.c.member.between.Load()
+	err := t.p.tx.commitOffsets(ctx, t.c.member.group, identified{member, generation}, all)
+	if errors.Is(err, kafka.IllegalGeneration) {
+		// The generation has just ended, or Kafka has ended it and the member does not know yet.
+		if _, now, _, _ := t.c.member.snapshot(); now != generation || between || t.c.member.between.Load() {
+			err = fmt.Errorf("%w: %w", kafka.RebalanceInProgress, err)
+		}
 	}
 	return err
 }
 
-// fenced reports whether Kafka knows a later holder of a transactional id.
-func fenced(err error) bool {
-	return errors.Is(err, kafka.ProducerFenced) || errors.Is(err, kafka.InvalidProducerEpoch)
+// isCurrent reports whether a partition is still ours and has not been read again.
+func (p *inPartition) isCurrent(epoch uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.gone && p.epoch == epoch
 }
 
-// renew takes the next epoch of the same identity, unless another process has taken one since.
-// Kafka can detect that only while no transaction is open, because otherwise it fences the open one
-// itself. So the open transaction is ended first. After that has succeeded once, it is not ended
-// again, because an answer with a new epoch may have been lost.
-//
-// Kafka refuses an epoch that is not the last one (KIP-360). The embedded broker accepts an old one
-// as a recovery and returns the epoch after the next; that difference shows the takeover too.
-func (t *transaction) renew(ctx context.Context) error {
-	if !t.settled {
-		err := t.retry(ctx, func(ctx context.Context) error { return t.end(ctx, false) })
-		if err != nil && !errors.Is(err, kafka.InvalidTransactionState) && !errors.Is(err, kafka.InvalidProducerIDMapping) {
-			return err
+func (t *Transactor) committed(x *Tx, places map[wire.TopicPartition]*txPlace) {
+	for _, place := range places {
+		place.p.mu.Lock()
+		if place.p.epoch == place.epoch {
+			place.p.committed, place.p.metadata = place.next, place.metadata
 		}
-		t.settled = true
+		place.p.mu.Unlock()
 	}
-	old, _ := t.identity()
-	id, err := persist(ctx, func(ctx context.Context) (identity, error) { return t.b.initProducer(ctx, t.id, old) })
-	if errors.Is(err, kafka.InvalidProducerIDMapping) { // Kafka forgot the id after a week without transactions, so no process holds it
-		return t.open(ctx)
+	for _, d := range x.done {
+		d.Done()
 	}
-	if err == nil && id.producer == old.producer && id.epoch != old.epoch+1 {
-		err = kafka.ProducerFenced
+}
+
+// abort aborts the transaction. The next begin opens the transactional id again, which makes Kafka
+// abort the open transaction. That happens at once, so that readers do not wait.
+func (t *Transactor) abort(ctx context.Context, x *Tx, cause error) error {
+	t.p.tx.poison(cause)
+	t.opened = false
+	if errors.Is(cause, kafka.UnknownMemberId) {
+		t.c.member.startOver() // the transaction learned first that the group has forgotten the member
+	}
+	if took := time.Since(x.began); !x.began.IsZero() && took > t.c.b.transactionTimeout {
+		cause = fmt.Errorf("it took %s, and Kafka ends a transaction after %s; put less into one: %w", took.Round(time.Millisecond), t.c.b.transactionTimeout, cause)
+	}
+	err := fmt.Errorf("%w: %w", ErrAborted, cause)
+	// The transaction must be aborted even if the caller's time is up, because its events would
+	// otherwise have no reader. A consumer that closes need not wait for that.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.c.b.transactionTimeout)
+	defer cancel()
+	defer context.AfterFunc(t.c.ctx, cancel)()
+	if t.p.tx.id != "" {
+		if open := t.begin(ctx); open != nil {
+			err = errors.Join(err, open)
+		}
+	}
+	t.takeBack(ctx, x)
+	return err
+}
+
+// takeBack makes the consumer read on from the group's committed offsets. After an outcome in doubt
+// they may be before or after the transaction. It skips partitions that were lost or read again
+// meanwhile.
+func (t *Transactor) takeBack(ctx context.Context, x *Tx) {
+	parts := map[wire.TopicPartition]*inPartition{}
+	for _, d := range x.done {
+		if d.part.isCurrent(d.epoch) {
+			parts[d.part.tp] = d.part
+		}
+	}
+	for _, m := range x.marks {
+		if m.home.isCurrent(m.epoch) {
+			parts[m.home.tp] = m.home
+		}
+	}
+	for _, n := range x.notes {
+		if n.p.isCurrent(n.epoch) {
+			parts[n.p.tp] = n.p
+		}
+	}
+	if len(parts) > 0 {
+		t.rewind(ctx, parts)
+	}
+	for _, d := range x.done {
+		d.Done()
+	}
+}
+
+// rewind reads partitions again from the group's committed offsets. If Kafka does not return these
+// in time, the partitions are given up and the member joins again, which retries until Kafka
+// answers. No event may be read beyond those that were taken back.
+func (t *Transactor) rewind(ctx context.Context, parts map[wire.TopicPartition]*inPartition) {
+	places, err := t.groupPlaces(ctx, parts)
+	if err == nil {
+		err = t.c.readAgain(ctx, parts, places)
 	}
 	if err != nil {
-		return fmt.Errorf("open transactions as %s: %w", t.id, err)
+		t.c.b.log.Warn("partitions are given up after an aborted transaction", "group", t.c.member.group, "partitions", len(parts), "reason", err)
+		t.c.giveUp(parts)
+		t.c.member.startOver()
 	}
-	t.take(id)
+}
+
+// readAgain reads partitions from the given places, or from where the hook Assigned moves them.
+func (c *Consumer) readAgain(ctx context.Context, parts map[wire.TopicPartition]*inPartition, known map[wire.TopicPartition]origin) error {
+	c.hooks.Lock()
+	defer c.hooks.Unlock()
+	asked := map[wire.TopicPartition]origin{}
+	for tp, p := range parts {
+		if p.remains() {
+			asked[tp] = known[tp]
+		}
+	}
+	if err := c.askAssigned(ctx, asked); err != nil {
+		return err
+	}
+	for tp, p := range parts {
+		from, ok := asked[tp]
+		if !ok {
+			from = known[tp] // nothing is read from it, and nothing beyond the known offset is committed
+		}
+		p.rewind(from.offset, known[tp])
+	}
 	return nil
+}
+
+// groupPlaces returns the offsets from which the group continues.
+func (t *Transactor) groupPlaces(ctx context.Context, parts map[wire.TopicPartition]*inPartition) (map[wire.TopicPartition]origin, error) {
+	known, err := t.c.b.committedOffsets(ctx, t.c.member.group, slices.Collect(maps.Keys(parts)))
+	if err != nil {
+		return nil, err
+	}
+	places := make(map[wire.TopicPartition]origin, len(parts))
+	for tp, p := range parts {
+		places[tp] = origin{offset: p.beginning()}
+		if o, ok := known[tp]; ok && o.Offset >= 0 {
+			places[tp] = origin{o.Offset, o.Metadata}
+		}
+	}
+	return places, nil
+}
+
+// beginning returns the offset from which the partition is read while its group has no committed
+// offset.
+func (p *inPartition) beginning() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.committed
 }

@@ -7,11 +7,13 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/cloudevents/sdk-go/v2/types"
 
 	"tidemill.dev/broker/internal/wire"
+	"tidemill.dev/broker/jsonscan"
 )
 
 // Header is a header of a Kafka record.
@@ -305,4 +307,39 @@ func optional(s string) *string {
 		return nil
 	}
 	return &s
+}
+
+// form is the way in which the JSON event format carries data.
+type form int
+
+const (
+	formNone form = iota
+	formJSON
+	formText
+	formBinary
+)
+
+// wrapping is the largest nesting depth of an event inside other JSON, including the event's own
+// level. Data whose own nesting would then exceed the limit is written as base64, because otherwise
+// the whole document could not be read.
+const wrapping = 16
+
+// dataForm follows datacontenttype only if the bytes agree. Data that claims to be JSON and is not
+// is written as base64, unchanged.
+func (v *View) dataForm() form {
+	if v.Data == nil {
+		return formNone
+	}
+	media, params := mediaType(v.DataContentType)
+	switch {
+	case isJSON(media) && utf8.Valid(v.Data) && jsonscan.ValidInside(v.Data, wrapping):
+		return formJSON
+	case strings.HasPrefix(media, "text/") && !isJSON(media) && isUTF8(params["charset"]) && utf8.Valid(v.Data):
+		return formText
+	}
+	return formBinary
+}
+
+func isUTF8(charset string) bool {
+	return charset == "" || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "us-ascii")
 }
