@@ -211,7 +211,7 @@ func (p *Producer) send(ctx context.Context, stream string, partition int32, v *
 	}
 	size := wire.RecordSize(&s.record)
 	if size > p.opt.MaxEvent {
-		return fmt.Errorf("%w: it has %d bytes, %d are allowed; keep the bulk in a store and publish where it lies", ErrTooLarge, size, p.opt.MaxEvent)
+		return fmt.Errorf("%w: it has %d bytes, %d are allowed; keep large data in a store and publish its address", ErrTooLarge, size, p.opt.MaxEvent)
 	}
 	var o *outPartition
 	if partition != anyPartition {

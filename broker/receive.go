@@ -337,7 +337,7 @@ func (d *deadLetters) send(l letter) {
 			// letter.
 		case errors.Is(err, ErrTooLarge) && (l.key != nil || l.value != nil || l.headers != nil):
 			l.key, l.value, l.headers = nil, nil, nil
-			l.reason = fmt.Errorf("%w; the record itself is too large for the dead letters, read it where it lies", l.reason)
+			l.reason = fmt.Errorf("%w; the record itself is too large for the dead letters: read it from the stream", l.reason)
 			d.c.running.Go(func() { d.send(l) })
 		case errors.Is(err, ErrInDoubt):
 			d.c.running.Go(func() { d.send(l) }) // the id derives from the offset, so a second copy is harmless

@@ -354,7 +354,7 @@ func (x *outputs) SendTo(ctx context.Context, stream string, partition int32, v 
 	x.sent = append(x.sent, o)
 	x.p.SendTo(ctx, stream, partition, v, func(r Receipt, err error) {
 		if o.at = r; err == nil && r.Offset < 0 {
-			err = fmt.Errorf("stream %s, partition %d: Kafka does not say where an event lies", r.Stream, r.Partition)
+			err = fmt.Errorf("stream %s, partition %d: Kafka did not return the offset of an event", r.Stream, r.Partition)
 		}
 		x.told(r, err)
 	})
@@ -527,7 +527,7 @@ func (e *Exclusive) abort(ctx context.Context, cause error) error {
 	defer cancel()
 	defer context.AfterFunc(e.p.ctx, cancel)()
 	if again := e.begin(ctx); again != nil {
-		return fmt.Errorf("%w; open it anew: %w", cause, again)
+		return fmt.Errorf("%w; open it again: %w", cause, again)
 	}
 	return cause
 }
