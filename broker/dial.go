@@ -291,7 +291,7 @@ const mostAtFirst = 1 << 20
 
 // cautiousConn is a connection to a server that may not be a Kafka. kafka-go trusts the lengths in
 // an answer: the text of an HTTP server, read as a length, would make it allocate gigabytes. So
-// modest refuses an answer that is longer than Kafka's.
+// cautiousConn refuses an answer that is longer than Kafka's.
 type cautiousConn struct {
 	net.Conn
 	head [4]byte // length of the answer, which Kafka sends first

@@ -104,9 +104,8 @@ func (b *Broker) EnsureStreams(ctx context.Context, specs []StreamSpec, o Ensure
 const (
 	// ensurePatience is the time for which EnsureStreams retries passing errors.
 	ensurePatience = 90 * time.Second
-	// ensureRounds and ensureSettles are how many rounds, and for how long at least, EnsureStreams
-	// repeats a change that does not show in Kafka's answers. A busy broker may return the old
-	// state for many seconds.
+	// EnsureStreams gives up after ensureRounds rounds and at least ensureSettles, if a change does
+	// not show in Kafka's answers. A busy broker may return the old state for many seconds.
 	ensureRounds  = 12
 	ensureSettles = 45 * time.Second
 )

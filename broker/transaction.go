@@ -327,7 +327,7 @@ func named(what, id string, err error) error {
 type outputs struct {
 	p    *Producer
 	sent []*output
-	told func(Receipt, error) // the method value p.sound
+	told func(Receipt, error) // method value of p.failUnsent
 }
 
 // output is an event whose sender wants to know its offset.
@@ -360,8 +360,8 @@ func (x *outputs) SendTo(ctx context.Context, stream string, partition int32, v 
 	})
 }
 
-// outputsOf returns empty outputs. One method value serves all events, because each use of p.sound
-// would allocate a new one.
+// outputsOf returns empty outputs. One method value serves all events, because each use of
+// p.failUnsent would allocate a new one.
 func outputsOf(p *Producer) outputs { return outputs{p: p, told: p.failUnsent} }
 
 // failUnsent makes the transaction fail if an event was not sent.
