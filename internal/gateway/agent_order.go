@@ -19,11 +19,11 @@ import (
 	"tidemill.dev/internal/runs/warmpods"
 )
 
-// beatSeconds is how often an agent is to say that it is there: five times
-// within the silence after which it is taken for lost.
+// beatSeconds is the interval between beats. Five beats fit into the silence after which an
+// agent counts as lost.
 const beatSeconds = 2
 
-// agentOrder tells an agent what to do.
+// agentOrder answers with an attempt's order: its plan, checkpoint and champion.
 func (g *Gateway) agentOrder(w http.ResponseWriter, r *request) *api.Problem {
 	run, number := r.attempt.run, r.attempt.number
 	o := api.Order{Run: run.ID, Recipe: run.Recipe, Key: run.Key, Attempt: number,
@@ -43,8 +43,8 @@ func (g *Gateway) agentOrder(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// championFor is what an attempt measures beside its own. It is the one that the
-// run began with: all of its attempts see the same.
+// championFor returns the champion that an attempt measures next to its own model. It is the
+// champion at the start of the run, so that all attempts of the run measure the same one.
 func (g *Gateway) championFor(ctx context.Context, run string, c *tidemill.Champion) (*api.TreeRef, *api.Problem) {
 	if c == nil {
 		return nil, nil
@@ -53,7 +53,7 @@ func (g *Gateway) championFor(ctx context.Context, run string, c *tidemill.Champ
 	defer cancel()
 	t, err := g.opt.Store.TreeRef(ctx, c.Artifact)
 	switch {
-	case errors.Is(err, store.ErrNotFound): // it does without, as a run does that begins now
+	case errors.Is(err, store.ErrNotFound): // the attempt runs without a champion, as a run that begins now would
 		g.log.Warn("the champion's files are lost, and an attempt is given none to measure", "run", run, "version", c.Version, "reason", err)
 		return nil, nil
 	case err != nil:
@@ -62,7 +62,7 @@ func (g *Gateway) championFor(ctx context.Context, run string, c *tidemill.Champ
 	return &t, nil
 }
 
-// orderedPlan is what the run does.
+// orderedPlan reads the plan of the attempt's run.
 func (g *Gateway) orderedPlan(r *request, to *tidemill.Plan) *api.Problem {
 	if err := json.Unmarshal(r.attempt.run.Plan, to); err != nil {
 		g.log.Error("the plan of a run cannot be read", "run", r.attempt.run.ID, "reason", err)
@@ -71,8 +71,8 @@ func (g *Gateway) orderedPlan(r *request, to *tidemill.Plan) *api.Problem {
 	return nil
 }
 
-// checkpointFor is what an attempt goes on from. A first attempt has nothing to
-// go on from, and most runs have no other: the store is not asked.
+// checkpointFor returns the checkpoint that an attempt resumes from. A first attempt has
+// none, and most runs have no second attempt, so the store is not asked.
 func (g *Gateway) checkpointFor(ctx context.Context, run string, number int) (*api.TreeRef, *api.Problem) {
 	if number == 1 {
 		return nil, nil
@@ -89,10 +89,9 @@ func (g *Gateway) checkpointFor(ctx context.Context, run string, number int) (*a
 	return &t, nil
 }
 
-// agentNext has the pod of an attempt that has ended wait for another, for as
-// long as its pool lets pods linger. What other it may do follows from the
-// attempt's plan, and not from what is said here: a command may read the token of
-// its attempt.
+// agentNext makes the pod of an ended attempt wait for another attempt, for at most the
+// linger time of its pool. The ended attempt's plan decides which attempts the pod may get,
+// not the request body, because a command can read the token of its attempt.
 func (g *Gateway) agentNext(w http.ResponseWriter, r *request) *api.Problem {
 	var said api.Idling
 	if p := g.readSaid(r, &said); p != nil {
@@ -116,8 +115,8 @@ func (g *Gateway) agentNext(w http.ResponseWriter, r *request) *api.Problem {
 
 const mostPodName = 253
 
-// lingering is the pod of an attempt, and how long it may linger; 0 is not at
-// all. A pod whose run was to end leaves.
+// lingering returns the pod of an attempt and how long it may linger; 0 means not at all. A
+// pod may linger only if its attempt succeeded or failed.
 func (g *Gateway) lingering(r *request, name string) (pod warmpods.Pod, most time.Duration, p *api.Problem) {
 	a, ok := attemptOf(r.attempt.run, r.attempt.number)
 	if g.opt.Warm == nil || !ok || a.Outcome != tidemill.OutcomeSucceeded && a.Outcome != tidemill.OutcomeFailed {
@@ -139,9 +138,9 @@ func (g *Gateway) lingering(r *request, name string) (pod warmpods.Pod, most tim
 	return warmpods.Pod{Name: name, Attempt: r.attempt.name, Pool: plan.Pool, Shape: shape, GPUs: plan.GPUs}, stillLingers(pool.Linger, a.Ended, time.Now()), nil
 }
 
-// stillLingers is how long the pod of an attempt may wait that ended then; below 0
-// it has gone by now. A token is known to whoever may read Jobs, also when nobody
-// uses it any more.
+// stillLingers returns how long the pod of an attempt that ended at that time may still wait.
+// A result below 0 means that the pod has gone. Without this bound, a reader of Jobs could
+// use the token long after the pod has gone.
 func stillLingers(linger time.Duration, ended, now time.Time) time.Duration {
 	if linger <= 0 {
 		return 0
@@ -149,8 +148,8 @@ func stillLingers(linger time.Duration, ended, now time.Time) time.Duration {
 	return min(linger, ended.Add(linger+nextSlack).Sub(now))
 }
 
-// hasBegun tells the book that an attempt speaks for itself. Without it the
-// attempt before would be told of it for a while, which its own pod may need.
+// hasBegun records in the book of warm pods that an attempt has begun. Until then, a pod that
+// asks again in the name of its previous attempt gets this attempt again.
 func (g *Gateway) hasBegun(r *request) {
 	if g.opt.Warm == nil {
 		return
@@ -162,7 +161,7 @@ func (g *Gateway) hasBegun(r *request) {
 	}
 }
 
-// wait waits for an attempt for a pod. A gateway that closes sends it to another.
+// wait makes a pod wait for an attempt. If the gateway closes, the pod must ask another one.
 func (g *Gateway) wait(w http.ResponseWriter, r *request, pod warmpods.Pod, d time.Duration) *api.Problem {
 	g.extend(r, d+nextSlack)
 	ctx, release := g.untilEnding(r.Context())
@@ -183,14 +182,14 @@ func (g *Gateway) wait(w http.ResponseWriter, r *request, pod warmpods.Pod, d ti
 	return nil
 }
 
-// nextSlack is behind the time that a pod waits: who was taken in the last moment
-// is about to be given something.
+// nextSlack is added to the time that a pod waits, because a pod that was taken at the last
+// moment is about to receive its attempt.
 const nextSlack = 30 * time.Second
 
-// awaitSight waits a little for what a controller has seen of an attempt that ends
-// sooner than its node has told of it: what has ended changes no more, and a
-// model whose image nobody knows could not be made again. An attempt that was
-// under way for more than a moment waits for nothing.
+// awaitSight waits a little for the image of an attempt that ended before its node reported
+// it. An ended attempt no longer changes, and a model whose image is unknown could not be
+// made again. The image of an attempt that ran for more than a moment is known, so there is
+// no wait.
 func (g *Gateway) awaitSight(ctx context.Context, r *request, said *api.Finish) {
 	if !said.Inside || said.Where.Image != "" {
 		return
@@ -201,7 +200,7 @@ func (g *Gateway) awaitSight(ctx context.Context, r *request, said *api.Finish) 
 		changed := g.opt.Ledger.Changed()
 		run, err := g.opt.Ledger.Run(ctx, r.attempt.run.ID)
 		if err != nil || !isUnderWay(run, r.attempt.number) {
-			return // the end is told all the same
+			return // the attempt's end is published anyway
 		}
 		if a, _ := attemptOf(run, r.attempt.number); a.Image != "" {
 			return
@@ -216,8 +215,8 @@ func (g *Gateway) awaitSight(ctx context.Context, r *request, said *api.Finish) 
 
 const linesType = "application/x-ndjson"
 
-// agentFiles lists a tree's files. Which tree is asked for by its digest, and
-// who knows that may have it.
+// agentFiles lists the files of a tree. The request names the tree by its digest; a caller
+// that knows the digest may have the tree.
 func (g *Gateway) agentFiles(w http.ResponseWriter, r *request) *api.Problem {
 	q, p := r.query([]string{"tree"})
 	if p != nil {
@@ -242,10 +241,9 @@ func (g *Gateway) agentFiles(w http.ResponseWriter, r *request) *api.Problem {
 	return o.end(ctx, err, p)
 }
 
-// agentEvents are the events that asked for the run, oldest first, one a line.
-// They are read from the facts that asked, of which the ledger keeps the
-// offsets; where those facts are gone, the newest event, which the ledger keeps
-// itself, is better than none.
+// agentEvents answers with the events that requested the run, oldest first, one per line.
+// They are read from the facts whose offsets the ledger keeps. If those facts are gone, the
+// answer is the newest event, which the ledger keeps itself.
 func (g *Gateway) agentEvents(w http.ResponseWriter, r *request) *api.Problem {
 	ctx, run := r.Context(), r.attempt.run
 	o := g.newOutpour(w, linesType)
@@ -266,13 +264,13 @@ func (g *Gateway) noEvents(ctx context.Context, run *tidemill.Run, err error) *a
 	return unavailable("the events that asked for the run cannot be read now; ask again a little later")
 }
 
-// eachEvent calls fn with each event that asked for a run and says how many
-// there were. No more is held than one read of Kafka brings.
+// eachEvent calls fn with each event that requested a run and returns their number. It holds
+// at most one read of Kafka in memory.
 func (g *Gateway) eachEvent(ctx context.Context, run *tidemill.Run, fn func(event []byte) error) (found int, err error) {
 	err = g.factsAt(ctx, run.Partition, run.Asked, func(in *broker.Incoming) error {
 		var d tidemill.RunRequested
 		if in.Err != nil || in.Type != tidemill.TypeRunRequested || in.Subject != run.Key || json.Unmarshal(in.Data, &d) != nil {
-			return nil // the fold has read it otherwise, so the log was made anew and it is another
+			return nil // not the fact that the ledger has read: the log was created again
 		}
 		for _, e := range d.Events {
 			found++
@@ -285,7 +283,7 @@ func (g *Gateway) eachEvent(ctx context.Context, run *tidemill.Run, fn func(even
 	return found, err
 }
 
-// oneLineOf is JSON without the space around its parts.
+// oneLineOf returns JSON without white space between its parts.
 func oneLineOf(text []byte) []byte {
 	var b bytes.Buffer
 	if json.Compact(&b, text) != nil {
@@ -294,11 +292,10 @@ func oneLineOf(text []byte) []byte {
 	return b.Bytes()
 }
 
-// agentBeat notes that an agent is there, and tells it whether it is to end. Of
-// several that work on an attempt the first worker is the attempt: that others
-// are there does not keep it from being lost.
+// agentBeat records that an agent is alive and reports whether it must end. If several
+// workers share an attempt, only the beats of the first one keep the attempt from being lost.
 func (g *Gateway) agentBeat(w http.ResponseWriter, r *request) *api.Problem {
-	hangUp(w, r) // a body has nothing to say here
+	hangUp(w, r) // the request needs no body
 	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Look)
 	defer cancel()
 	one, p := g.oneOf(r)
@@ -318,8 +315,8 @@ func (g *Gateway) agentBeat(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// whyCancelled is why a run is to end; empty if it is not. Who asked need not
-// have said why.
+// whyCancelled returns why a run must end; empty if it need not. A cancellation may have no
+// reason.
 func whyCancelled(run *tidemill.Run) string {
 	switch c := run.Cancel; {
 	case c == nil:
@@ -332,18 +329,18 @@ func whyCancelled(run *tidemill.Run) string {
 	return "somebody has asked for it"
 }
 
-// member is which of several that work on an attempt a request speaks for.
+// member is the worker or server of a shared attempt that sent a request.
 type member struct {
 	word rendezvous.Word
-	many int // that work on it; 0 if it is alone
+	many int // number of workers and servers of the attempt; 0 if it is not shared
 }
 
-// isFirst reports whether what it says is the attempt's own word.
+// isFirst reports whether the member speaks for the whole attempt.
 func (o *member) isFirst() bool { return o.many == 0 || o.word.Part == firstWorker }
 
 const firstWorker = "w0"
 
-// isPart reports whether a text names one of those that work on an attempt.
+// isPart reports whether a text names a worker or server of an attempt.
 func isPart(text string) bool {
 	number, ok := strings.CutPrefix(text, "ps")
 	if !ok {
@@ -355,7 +352,7 @@ func isPart(text string) bool {
 
 const mostParts = 100_000
 
-// oneOf reads it. That there is such a one the run's plan says.
+// oneOf reads the member from the query and checks it against the run's plan.
 func (g *Gateway) oneOf(r *request) (o member, p *api.Problem) {
 	q, p := r.query([]string{"part", "index", "ready", "over"})
 	if p != nil || !q.Has("part") {
@@ -381,7 +378,7 @@ func (g *Gateway) oneOf(r *request) (o member, p *api.Problem) {
 	return member{many: workers + servers, word: rendezvous.Word{Part: name + strconv.Itoa(index), Ready: q.Get("ready") == "true", Over: q.Get("over") == "true"}}, nil
 }
 
-// gather tells one of several what has become of the others.
+// gather adds the state of the other members to a beat's answer.
 func (g *Gateway) gather(ctx context.Context, r *request, o *member, to *api.Beat) *api.Problem {
 	if o.many == 0 {
 		return nil

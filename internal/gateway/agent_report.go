@@ -18,10 +18,10 @@ import (
 	"tidemill.dev/internal/data/ledger"
 )
 
-// agentProgress publishes how far an attempt has come, and notes the newest for
-// those who look. It is asked of the ledger a moment ago whether the attempt
-// counts: a step that a zombie tells within that moment is one more line in a
-// stream of a day, and names its attempt.
+// agentProgress publishes the progress of an attempt, and stores the newest step for readers.
+// It accepts the ledger's answer of up to a second ago that the attempt counts. A zombie's
+// step within that second does no harm: it is one more line in a stream that is kept for a
+// day, and it names its attempt.
 func (g *Gateway) agentProgress(w http.ResponseWriter, r *request) *api.Problem {
 	steps, p := g.readSteps(r)
 	if p != nil || len(steps) == 0 {
@@ -49,7 +49,7 @@ func (g *Gateway) agentProgress(w http.ResponseWriter, r *request) *api.Problem 
 	return g.taken(w, nil)
 }
 
-// taken is the answer to what has nothing to answer.
+// taken answers 204, or returns the problem.
 func (g *Gateway) taken(w http.ResponseWriter, p *api.Problem) *api.Problem {
 	if p == nil {
 		w.WriteHeader(http.StatusNoContent)
@@ -57,7 +57,7 @@ func (g *Gateway) taken(w http.ResponseWriter, p *api.Problem) *api.Problem {
 	return p
 }
 
-// readSteps reads a step a line.
+// readSteps reads one step per line.
 func (g *Gateway) readSteps(r *request) ([]api.Progress, *api.Problem) {
 	body, p := g.body(r, api.MaxSteps*api.MaxStep, tooManyLines)
 	if p != nil {
@@ -84,7 +84,7 @@ func tooManyLines() *api.Problem {
 	return tooLarge(fmt.Sprintf("progress is told in at most %d lines of %d bytes: send the newest", api.MaxSteps, api.MaxStep))
 }
 
-// readStep reads one. Which attempt tells it is not for the attempt to say.
+// readStep reads one step. Its attempt number comes from the token, not from the body.
 func readStep(line []byte, attempt int, now time.Time) (step api.Progress, err error) {
 	err = json.Unmarshal(line, &step)
 	if step.Time.IsZero() || step.Time.After(now) {
@@ -94,7 +94,7 @@ func readStep(line []byte, attempt int, now time.Time) (step api.Progress, err e
 	return step, err
 }
 
-// publishSteps waits until Kafka has all of them.
+// publishSteps waits until Kafka has acknowledged all steps.
 func (g *Gateway) publishSteps(ctx context.Context, b bearer, steps []api.Progress) error {
 	told := make(chan error, len(steps))
 	chain := chainOf(b.run)
@@ -117,8 +117,8 @@ func (g *Gateway) publishSteps(ctx context.Context, b bearer, steps []api.Progre
 	return errors.Join(failed...)
 }
 
-// stepEvent is a step as an event. Its id follows from what it tells, so that a
-// step that is told again, for the answer was lost, is known to be the same.
+// stepEvent returns a step as an event. Its id derives from its content, so a step that is
+// sent again because the answer was lost is recognised as a repeat.
 func (g *Gateway) stepEvent(b bearer, s *api.Progress, chain []broker.Attribute) (*broker.View, error) {
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -134,14 +134,14 @@ func (g *Gateway) stepEvent(b bearer, s *api.Progress, chain []broker.Attribute)
 		}, chain...)}, nil
 }
 
-// chainOf is what an event of a run inherits from its newest cause, as its facts
-// do.
+// chainOf returns the attributes that an event of a run inherits from its newest cause, as
+// the run's facts do.
 func chainOf(run *tidemill.Run) []broker.Attribute {
 	var of struct {
 		Correlation string `json:"correlationid"`
 		Trace       string `json:"traceparent"`
 	}
-	_ = json.Unmarshal(run.Event, &of) // what is no event has no chain
+	_ = json.Unmarshal(run.Event, &of) // a cause that is not an event has no chain
 	if of.Correlation == "" {
 		of.Correlation = run.Newest.ID
 	}
@@ -153,12 +153,11 @@ func chainOf(run *tidemill.Run) []broker.Attribute {
 	return chain
 }
 
-// agentLog takes a chunk of an attempt's log. The same chunk sent twice is there
-// once.
+// agentLog stores a chunk of an attempt's log. The same chunk sent twice is stored once.
 //
-// The ledger was asked before the body was read, so a chunk may come to lie in
-// the store an instant after its attempt was superseded. That harms nobody: the
-// log is that attempt's own, and says what it did.
+// The ledger was asked before the body was read, so a chunk may reach the store just after
+// its attempt was superseded. That does no harm: the log belongs to that attempt, and records
+// its actions.
 func (g *Gateway) agentLog(w http.ResponseWriter, r *request) *api.Problem {
 	q, p := r.query([]string{"seq", "part"})
 	if p != nil {
@@ -200,7 +199,7 @@ func (g *Gateway) agentLog(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// hasPart tells whether a plan has somebody of a name, who is not the first
+// hasPart reports whether a plan has a worker or server of that name, other than the first
 // worker.
 func hasPart(plan *tidemill.Plan, name string) bool {
 	servers := 0
@@ -219,11 +218,11 @@ func hasPart(plan *tidemill.Plan, name string) bool {
 	return false
 }
 
-// mostChunks bounds their number: even of a byte each they are a large log.
+// mostChunks bounds the number of chunks: even with one byte each they are a large log.
 const mostChunks = 1 << 20
 
-// mostLog is when the gateway stops an agent that does not itself: it may say
-// that the log was cut.
+// mostLog is the size at which the gateway refuses more log. It is above the agent's own
+// limit, so that the agent can add a note that the log was cut.
 func mostLog(p *tidemill.Plan) int64 {
 	const slack = api.MaxLogChunk
 	if p.MaxLog <= 0 {
@@ -232,12 +231,13 @@ func mostLog(p *tidemill.Plan) int64 {
 	return p.MaxLog + slack
 }
 
-// agentFinish takes an attempt's last word. What it made is a tree before the
-// log tells of it, and whether the word counts the log decides: of two who
-// finish an attempt, its agent and a controller that takes it for lost, the first on
-// the log is heard. So the ledger need not be asked again before, and an agent
-// that asks again, for it has not heard the answer, is told how its run stands
-// if it was its word that counted.
+// agentFinish records the end of an attempt. The output is stored as a tree before the fact
+// is published.
+//
+// The log decides whether the fact counts: an agent and a controller that takes the attempt
+// for lost may both report an end, and the first one on the log counts. So the ledger need
+// not be asked again before. An agent that lost the answer asks again; it gets the run's
+// state if its own report counted.
 func (g *Gateway) agentFinish(w http.ResponseWriter, r *request) *api.Problem {
 	var said api.Finish
 	if p := g.readSaid(r, &said); p != nil {
@@ -265,9 +265,9 @@ func (g *Gateway) agentFinish(w http.ResponseWriter, r *request) *api.Problem {
 	return g.finished(w, r, said.Outcome)
 }
 
-// finished answers according to what the log has of the attempt's end. That an
-// attempt is lost is what others say of it; all else are its own words, or what
-// they were worth: a success that made nothing for its dataset is a failure.
+// finished answers according to the outcome on the log. Only a controller reports an attempt
+// as lost while its agent reports another outcome. Every other outcome comes from the agent's
+// report: a success that made nothing for its dataset is a failure.
 func (g *Gateway) finished(w http.ResponseWriter, r *request, said tidemill.Outcome) *api.Problem {
 	a, ok := attemptOf(r.attempt.run, r.attempt.number)
 	if !ok || a.Ended.IsZero() || a.Outcome == tidemill.OutcomeLost && said != tidemill.OutcomeLost {
@@ -278,7 +278,7 @@ func (g *Gateway) finished(w http.ResponseWriter, r *request, said tidemill.Outc
 	return nil
 }
 
-// lastWord is the fact that an attempt's last word becomes.
+// lastWord returns the fact that reports the end of an attempt.
 func (g *Gateway) lastWord(ctx context.Context, r *request, said *api.Finish) (fact tidemill.RunFinished, p *api.Problem) {
 	if p := badFinish(said); p != nil {
 		return fact, p
@@ -297,8 +297,8 @@ func (g *Gateway) lastWord(ctx context.Context, r *request, said *api.Finish) (f
 	return fact, nil
 }
 
-// tooMuchSaid refuses what would be too large for a fact: the log would take it
-// from nobody, and the run would never end.
+// tooMuchSaid refuses a report that is too large for a fact: it could never be published, and
+// the run would never end.
 func tooMuchSaid(said *api.Finish) *api.Problem {
 	text, err := json.Marshal(struct {
 		tidemill.Where
@@ -318,7 +318,7 @@ const (
 	mostLastLines = 16 << 10
 )
 
-// badFinish is what is wrong with a last word, if anything is.
+// badFinish refuses an unknown outcome.
 func badFinish(said *api.Finish) *api.Problem {
 	switch said.Outcome {
 	case tidemill.OutcomeSucceeded, tidemill.OutcomeFailed, tidemill.OutcomeCancelled, tidemill.OutcomeLost, tidemill.OutcomeLeft:
@@ -327,7 +327,7 @@ func badFinish(said *api.Finish) *api.Problem {
 	return invalidRequest(fmt.Sprintf("outcome: %q is none; give succeeded, failed, cancelled, left or lost", clip(string(said.Outcome))))
 }
 
-// artifact is the tree of what an attempt made; none if it made nothing.
+// artifact makes the tree of an attempt's output; empty if it made nothing.
 func (g *Gateway) artifact(ctx context.Context, r *request, files []api.File) (tree api.TreeRef, p *api.Problem) {
 	var plan tidemill.Plan
 	if p := g.orderedPlan(r, &plan); p != nil || len(files) == 0 {
@@ -339,8 +339,7 @@ func (g *Gateway) artifact(ctx context.Context, r *request, files []api.File) (t
 	return tree, p
 }
 
-// beginningOf is a text of which at most so many bytes are kept, at its
-// beginning.
+// beginningOf returns at most that many bytes from the beginning of a text.
 func beginningOf(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -348,7 +347,7 @@ func beginningOf(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// endOf is a text of which at most so many bytes are kept, at its end.
+// endOf returns at most that many bytes from the end of a text.
 func endOf(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -360,15 +359,14 @@ func endOf(text string, most int) string {
 	return text[cut:]
 }
 
-// agentCheckpoint has the run go on from what its attempt has saved.
+// agentCheckpoint sets the checkpoint that the next attempt of the run resumes from.
 //
-// To make a tree of many files takes a while, so the ledger is asked again
-// before the run's checkpoint is set. What is left is the instant between that
-// answer and the store's: an attempt that is superseded in it may set a
-// checkpoint after its successor has read the one before. The successor then
-// goes on from an older one, as if the newer had come too late; and SetCheckpoint
-// knows the attempt, so that it never takes the place of one that the successor
-// has set.
+// Making a tree of many files takes a while, so the ledger is asked again before the
+// checkpoint is set. A race remains between that answer and the write to the store: a
+// superseded attempt may set a checkpoint after its successor has read the previous one. The
+// successor then resumes from an older checkpoint, as if the newer one had come too late.
+// SetCheckpoint knows the attempt, so the late checkpoint never replaces one that the
+// successor has set.
 func (g *Gateway) agentCheckpoint(w http.ResponseWriter, r *request) *api.Problem {
 	var taken api.CheckpointTaken
 	if p := g.readSaid(r, &taken); p != nil {
@@ -390,7 +388,7 @@ func (g *Gateway) agentCheckpoint(w http.ResponseWriter, r *request) *api.Proble
 	return nil
 }
 
-// treeOf makes the tree of files whose objects have been put.
+// treeOf makes a tree of files whose objects are already stored.
 func (g *Gateway) treeOf(ctx context.Context, r *request, files []api.File) (api.TreeRef, *api.Problem) {
 	tree, err := g.opt.Store.Tree(ctx, files)
 	if err != nil {
@@ -399,7 +397,7 @@ func (g *Gateway) treeOf(ctx context.Context, r *request, files []api.File) (api
 	return tree, nil
 }
 
-// stillUnderWay asks the ledger again.
+// stillUnderWay asks the ledger again whether the attempt counts.
 func (g *Gateway) stillUnderWay(ctx context.Context, r *request) *api.Problem {
 	run, p := g.runOf(ctx, r.attempt.run.ID)
 	if p != nil {
@@ -414,8 +412,8 @@ func (g *Gateway) stillUnderWay(ctx context.Context, r *request) *api.Problem {
 	return nil
 }
 
-// readSaid reads what an agent says. It is read leniently: an agent may be of a
-// later version than its gateway, and fields are only ever added.
+// readSaid reads the body of an agent's request. It ignores unknown fields: an agent may be
+// newer than its gateway, and fields are only ever added.
 func (g *Gateway) readSaid(r *request, to any) *api.Problem {
 	body, p := g.body(r, api.MaxFinish, func() *api.Problem {
 		return tooLarge(fmt.Sprintf("what an attempt says may have %d bytes: pack its files into fewer", api.MaxFinish))
@@ -423,7 +421,7 @@ func (g *Gateway) readSaid(r *request, to any) *api.Problem {
 	if p != nil {
 		return p
 	}
-	// What is read of it takes as much again.
+	// The decoded body takes as much memory again.
 	if p := g.charge(r, len(body)); p != nil {
 		return p
 	}
@@ -433,16 +431,16 @@ func (g *Gateway) readSaid(r *request, to any) *api.Problem {
 	return nil
 }
 
-// toTheEnd is a context for what has begun, and should not stay half done when
-// the caller goes away. The answer is given that much time too: the body may
-// have taken most of what net/http allows for both.
+// toTheEnd returns a context for work that must not stay half done when the caller goes away.
+// It extends the answer's deadline too, because reading the body may have used most of the
+// time that net/http allows for both.
 func (g *Gateway) toTheEnd(r *request) (context.Context, context.CancelFunc) {
 	g.extend(r, storeWithin)
 	return context.WithTimeout(context.WithoutCancel(r.Context()), storeWithin)
 }
 
-// extend gives an answer so much time from now on, and to be taken.
+// extend gives the answer that much time from now on, plus the time to send it.
 func (g *Gateway) extend(r *request, within time.Duration) {
 	control := http.NewResponseController(&r.answer)
-	_ = control.SetWriteDeadline(time.Now().Add(within + g.opt.Limits.Write)) // one that knows no deadline has gone
+	_ = control.SetWriteDeadline(time.Now().Add(within + g.opt.Limits.Write)) // it fails only if the connection has gone
 }

@@ -16,12 +16,12 @@ import (
 	"tidemill.dev/internal/gateway/access"
 )
 
-// bearer is the attempt that a request speaks for.
+// bearer is the attempt that sent a request.
 type bearer struct {
 	name   string
 	number int
-	run    *tidemill.Run // as the ledger has it, or had it a moment ago; not to be changed
-	lately bool          // a moment ago
+	run    *tidemill.Run // state in the ledger, or in memory up to a second old; read-only
+	lately bool          // run is from memory
 }
 
 // attemptOf finds an attempt of a run by its number.
@@ -34,19 +34,18 @@ func attemptOf(run *tidemill.Run, number int) (*tidemill.Attempt, bool) {
 	return nil, false
 }
 
-// isUnderWay tells whether an attempt is the one that counts.
+// isUnderWay reports whether an attempt is the current one of its run.
 func isUnderWay(run *tidemill.Run, number int) bool {
 	a := run.Attempt()
 	return a != nil && a.Number == number
 }
 
-// admitAttempt lets an attempt in by its token, which is good for as long as the
-// ledger names the attempt: whether it is still the one under way is told from
-// the ledger's word, and so is to be as fresh as the route asks for.
+// admitAttempt admits an attempt by its token. The token is valid for as long as the ledger
+// lists the attempt. The ledger's answer also says whether the attempt is still current, so
+// each route decides how fresh that answer must be.
 //
-// At a door without tokens of ours this one is asked for all the same: whoever
-// reaches the door may read and publish everything, but not end somebody's run
-// in another's name by a slip.
+// The token is required even if the gateway has no access tokens. Local callers may then read
+// and publish everything, but must not end another caller's run by mistake.
 func (g *Gateway) admitAttempt(w http.ResponseWriter, r *request, needed access.Role) *api.Problem {
 	if g.opt.Access == nil {
 		if p := g.admitOpen(r); p != nil {
@@ -82,7 +81,7 @@ func (g *Gateway) admitAttempt(w http.ResponseWriter, r *request, needed access.
 	return nil
 }
 
-// attemptToken is what the request bears.
+// attemptToken returns the bearer token of the request.
 func (g *Gateway) attemptToken(w http.ResponseWriter, r *request) (string, *api.Problem) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") && token != "" {
@@ -93,9 +92,9 @@ func (g *Gateway) attemptToken(w http.ResponseWriter, r *request) (string, *api.
 	return "", unauthenticated("this door takes the token of an attempt, as Authorization: Bearer …")
 }
 
-// bearerOf asks who the path names. Its run is nil where the ledger knows none:
-// the answer is then the same as to a wrong token, so that nobody learns here
-// what runs there are.
+// bearerOf looks up the attempt that the path names. Its run is nil if the ledger does not
+// know it. The answer is then the same as for a wrong token, so that a stranger cannot find
+// out which runs exist.
 func (g *Gateway) bearerOf(ctx context.Context, name string, needed access.Role) (bearer, *api.Problem) {
 	if g.opt.Ledger == nil || g.opt.Tokens == nil || g.opt.Store == nil || g.opt.Runs == nil {
 		return bearer{}, noRuns()
@@ -116,7 +115,7 @@ func (g *Gateway) bearerOf(ctx context.Context, name string, needed access.Role)
 	return b, p
 }
 
-// runOf asks the ledger for a run; nil is one that it does not name.
+// runOf asks the ledger for a run; nil if the ledger does not list it.
 func (g *Gateway) runOf(ctx context.Context, id string) (*tidemill.Run, *api.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
 	defer cancel()
@@ -130,21 +129,20 @@ func (g *Gateway) runOf(ctx context.Context, id string) (*tidemill.Run, *api.Pro
 	return run, nil
 }
 
-// superseded is the problem of an attempt that counts no more. What is
-// remembered of it is forgotten, so that the next who comes by its name costs a
-// question to the ledger and not the memory.
+// superseded returns the problem of an attempt that no longer counts. It also forgets the
+// attempt, so that the next request in its name asks the ledger and not the memory.
 func (g *Gateway) superseded(b bearer) *api.Problem {
 	g.attempts.forget(b.name)
 	g.metrics.refused.superseded.Inc()
 	return supersededBy(b)
 }
 
-// The roles of the agents' door. None is a caller's: only the token of the
-// attempt that the path names opens it, and that token opens nothing else.
+// The roles of the agents' routes. No caller has one: only the token of the attempt in the
+// path opens these routes, and it opens no others.
 const (
-	ofAttempt        access.Role = "attempt"         // the ledger is asked whether it is still under way
-	ofAttemptLately  access.Role = "attempt, lately" // what the ledger said a moment ago will do
-	ofAttemptForever access.Role = "attempt, ended"  // it may have ended
+	ofAttempt        access.Role = "attempt"         // the ledger is asked whether the attempt is current
+	ofAttemptLately  access.Role = "attempt, lately" // the ledger's answer of up to a second ago suffices
+	ofAttemptForever access.Role = "attempt, ended"  // the attempt may have ended
 )
 
 func isOfAttempt(r access.Role) bool {
@@ -153,10 +151,10 @@ func isOfAttempt(r access.Role) bool {
 
 const agentsDoor = "/agent/v1/attempts/{attempt}"
 
-// agentTable is what agents ask for. What an attempt leaves behind under its
-// run's name, its order among it, is asked for with ofAttempt; what only reads,
-// or puts objects that nothing names yet, with ofAttemptLately: a mistake of a
-// moment changes nothing there.
+// agentTable lists the routes of agents. The order, and each request that stores something
+// under the run's name, needs ofAttempt. A request that only reads, or stores objects that
+// nothing refers to yet, needs ofAttemptLately: an answer that is a second old does no harm
+// there.
 func (g *Gateway) agentTable() []route {
 	return []route{
 		{method: http.MethodGet, path: agentsDoor, role: ofAttempt, handle: g.agentOrder},
@@ -175,40 +173,39 @@ func (g *Gateway) agentTable() []route {
 	}
 }
 
-// attempts are those that ask much: what the ledger said of each a moment ago,
-// and how much it has told. It is a memory of this gateway alone: one that is
-// started anew, or another replica, begins with none, and so is no fence. The
-// fence is the ledger, which every request asks that leaves something behind
-// under the run's name.
+// attempts remembers the ledger's last answer about each attempt, and the amounts of progress
+// and log it has sent. The memory belongs to one gateway process: a restarted gateway, or
+// another replica, begins without it. So it is not a fence. The ledger is the fence: each
+// request that stores something under the run's name asks it.
 type attempts struct {
 	mu    sync.Mutex
 	of    map[string]*attempt
-	sweep int // how many there may be before those that have gone are looked for
+	sweep int // number of attempts at which old ones are removed
 }
 
-// attempt is what is remembered of one.
+// attempt is the memory about one attempt.
 type attempt struct {
-	run   *tidemill.Run // which nobody changes
-	asked time.Time     // when the ledger said so
+	run   *tidemill.Run // read-only
+	asked time.Time     // time of the ledger's answer
 	used  time.Time
 
-	steps   float64 // of progress that it may tell now
+	steps   float64 // lines of progress that it may send now
 	stepped time.Time
-	logged  int64 // bytes, as far as it came by here
+	logged  int64 // bytes of log that came through this gateway
 	chunks  []chunk
 }
 
-// chunk is one of a log, of which the newest few are remembered.
+// chunk is a chunk of a log. The newest few are remembered.
 type chunk struct{ seq, bytes int }
 
 const (
-	latelyFor    = time.Second // the ledger's word is good for so long where a mistake does no harm
-	attemptKept  = time.Minute // without a request
-	leastAttempt = 256         // are kept without looking
-	chunksKept   = 4           // an agent sends one after the other
+	latelyFor    = time.Second // maximum age of the ledger's answer where a mistake does no harm
+	attemptKept  = time.Minute // time without a request after which an attempt is forgotten
+	leastAttempt = 256         // number of attempts up to which none is removed
+	chunksKept   = 4           // number of remembered chunks; an agent sends one after the other
 )
 
-// lately is an attempt's run, if the ledger spoke of it a moment ago.
+// lately returns an attempt's run if the ledger's answer is at most a second old.
 func (s *attempts) lately(name string, now time.Time) *tidemill.Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +217,7 @@ func (s *attempts) lately(name string, now time.Time) *tidemill.Run {
 	return a.run
 }
 
-// keep remembers an attempt, and what the ledger has just said of it.
+// keep remembers the ledger's answer about an attempt.
 func (s *attempts) keep(name string, run *tidemill.Run, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,8 +235,8 @@ func (s *attempts) keep(name string, run *tidemill.Run, now time.Time) {
 	}
 }
 
-// clean forgets those that have not asked for long. It is called again only
-// when as many have come again as are left, so that each costs little.
+// clean forgets attempts without a recent request. It runs again only when the number of
+// attempts has doubled, so that each attempt costs little.
 func (s *attempts) clean(now time.Time) {
 	for name, a := range s.of {
 		if now.Sub(a.used) > attemptKept {
@@ -255,13 +252,13 @@ func (s *attempts) forget(name string) {
 	delete(s.of, name)
 }
 
-// step takes n lines of progress, if an attempt may tell so many now.
+// step counts n lines of progress, and reports whether the attempt may send so many now.
 func (s *attempts) step(name string, n int, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.of[name]
 	if a == nil {
-		return true // it has been forgotten meanwhile, so it has not told much
+		return true // it was forgotten meanwhile, so it has not sent much
 	}
 	a.steps = min(a.steps+now.Sub(a.stepped).Seconds()*api.StepsASec, api.MaxSteps)
 	a.stepped = now
@@ -272,10 +269,9 @@ func (s *attempts) step(name string, n int, now time.Time) bool {
 	return true
 }
 
-// log counts a chunk of the log, if that and those before are no more than most.
-// One of the newest that comes again is counted once, and by what it has grown;
-// any other counts: whoever chose the numbers could else have all counted as
-// repeats.
+// log counts a chunk of the log, unless the log would exceed most bytes. If one of the newest
+// chunks comes again, only its growth counts. Any other chunk counts in full: otherwise an
+// agent could reuse numbers to have all its chunks counted as repeats.
 func (s *attempts) log(name string, seq, bytes int, most int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -303,14 +299,13 @@ func (s *attempts) log(name string, seq, bytes int, most int64) bool {
 
 // The problems of attempts.
 
-// supersededBy says what became of an attempt, or of its run.
+// supersededBy is the problem of an attempt that no longer counts, with the reason.
 func supersededBy(b bearer) *api.Problem {
 	return problem(api.Superseded, http.StatusConflict, "the attempt counts no more",
 		fmt.Sprintf("attempt %s: %s; end its command and leave, nothing it says is taken any more", clip(b.name), whyNotUnderWay(b.run, b.number)))
 }
 
-// whyNotUnderWay tells from a run why one of its attempts is not the one under
-// way.
+// whyNotUnderWay says why an attempt is not the current one of its run.
 func whyNotUnderWay(run *tidemill.Run, number int) string {
 	text := "it has not begun"
 	if a, ok := attemptOf(run, number); ok && !a.Ended.IsZero() {

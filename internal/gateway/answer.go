@@ -15,7 +15,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// retryAfter is what a refusal that passes tells the caller to wait, in seconds.
+// retryAfter is the Retry-After header of a temporary refusal, in seconds.
 const retryAfter = "1"
 
 func writeProblem(w http.ResponseWriter, p *api.Problem) {
@@ -34,7 +34,7 @@ const jsonType = "application/json"
 // writeText writes a body that is JSON already.
 func writeText(w http.ResponseWriter, status int, media string, body []byte) {
 	writeHead(w, status, media)
-	_, _ = w.Write(body) // the caller has gone if it fails
+	_, _ = w.Write(body) // it fails only if the caller has gone
 }
 
 func writeHead(w http.ResponseWriter, status int, media string) {
@@ -49,11 +49,11 @@ func write(w http.ResponseWriter, status int, media string, body any) {
 	writeHead(w, status, media)
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(body) // the caller has gone if it fails
+	_ = e.Encode(body) // it fails only if the caller has gone
 }
 
-// query reads the parameters of an address. Another than those known is a slip,
-// and a slip that is passed over shows the wrong things.
+// query reads the query parameters. An unknown parameter is refused: it is a mistake, and
+// ignoring it would give the wrong result.
 func (r *request) query(known []string) (url.Values, *api.Problem) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -70,9 +70,9 @@ func (r *request) query(known []string) (url.Values, *api.Problem) {
 	return values, nil
 }
 
-// outpour sends an answer of which nobody knows how long it will be. What there
-// is of it is kept until there is a portion, so that a short answer goes out
-// whole and a fault that comes before a portion has gone is a problem.
+// outpour sends an answer of unknown length. It collects text until there is a portion to
+// send. So a short answer goes out whole, and a failure before the first portion becomes a
+// problem.
 type outpour struct {
 	w     http.ResponseWriter
 	media string
@@ -80,7 +80,7 @@ type outpour struct {
 
 	text  []byte
 	began bool
-	ended func() // bounds what is left to be sent
+	ended func() // limits the time for the rest of the answer
 }
 
 const outpourPortion = 64 << 10
@@ -89,13 +89,13 @@ func (g *Gateway) newOutpour(w http.ResponseWriter, media string) *outpour {
 	return &outpour{w: w, media: media, out: newPatientWriter(w, g.opt.Limits.Write)}
 }
 
-// line adds a line, without its end.
+// line adds b and a line break.
 func (o *outpour) line(ctx context.Context, b []byte) error {
 	o.text = append(append(o.text, b...), '\n')
 	return o.portion(ctx)
 }
 
-// portion sends what there is if it is enough to be worth it.
+// portion sends the collected text if it has the size of a portion.
 func (o *outpour) portion(ctx context.Context) error {
 	if len(o.text) < outpourPortion {
 		return nil
@@ -103,7 +103,7 @@ func (o *outpour) portion(ctx context.Context) error {
 	return o.flush(ctx)
 }
 
-// flush sends what there is, and at once.
+// flush sends the collected text at once.
 func (o *outpour) flush(ctx context.Context) error {
 	o.begin(ctx)
 	err := o.out.write(ctx, o.text)
@@ -111,29 +111,27 @@ func (o *outpour) flush(ctx context.Context) error {
 	return err
 }
 
-// begin sends the head. As with a tail, the limits of an answer that is whole
-// are undone: net/http would notice at the end of the time for reading that the
-// caller sends nothing, and end the request's context.
+// begin sends the head and removes the read deadline, as a tail does. At that deadline
+// net/http would notice that the caller sends nothing, and end the request's context.
 func (o *outpour) begin(ctx context.Context) {
 	if o.began {
 		return
 	}
 	o.began = true
 	o.ended = o.out.endWith(ctx)
-	_ = http.NewResponseController(o.w).SetReadDeadline(time.Time{}) // a connection that knows none has none
+	_ = http.NewResponseController(o.w).SetReadDeadline(time.Time{}) // a connection without deadlines needs no change
 	writeHead(o.w, http.StatusOK, o.media)
 }
 
-// end ends the answer, well or not. A problem is for the caller to return; where
-// it is too late for one the answer is cut off, so that nobody takes the half
-// for the whole.
+// end ends the answer. Before the first portion it returns the problem. Later it is too late
+// for a problem, so a failed answer is cut off, and the reader cannot take it for complete.
 func (o *outpour) end(ctx context.Context, err error, p *api.Problem) *api.Problem {
 	switch {
 	case !o.began && err != nil:
 		return p
 	case !o.began:
 		writeHead(o.w, http.StatusOK, o.media)
-		_, _ = o.w.Write(o.text) // the caller has gone if it fails
+		_, _ = o.w.Write(o.text) // it fails only if the caller has gone
 		return nil
 	case err == nil && len(o.text) > 0:
 		err = o.out.write(ctx, o.text)
@@ -145,25 +143,25 @@ func (o *outpour) end(ctx context.Context, err error, p *api.Problem) *api.Probl
 	return nil
 }
 
-// cut ends the connection, or the stream of HTTP/2, before the answer's end:
-// the chunk that would say so cannot be written any more.
+// cut ends the connection, or the HTTP/2 stream, before the answer's end: with a deadline in
+// the past, net/http cannot write the final chunk.
 func (o *outpour) cut() {
-	_ = http.NewResponseController(o.w).SetWriteDeadline(time.Unix(1, 0)) // one that knows no deadline has gone
+	_ = http.NewResponseController(o.w).SetWriteDeadline(time.Unix(1, 0)) // it fails only if the connection has gone
 }
 
 const (
-	writePiece = 16 << 10    // a reader that takes less within the limit is too slow
-	writeGrace = time.Second // the last bytes may take so long
+	writePiece = 16 << 10    // bytes of one write; a reader that takes less within the limit is too slow
+	writeGrace = time.Second // time for the last bytes
 )
 
-// patientWriter sends to a reader for as long as he takes something.
+// patientWriter sends to a reader for as long as the reader takes some bytes.
 type patientWriter struct {
 	w      http.ResponseWriter
-	within time.Duration // a piece has to be taken
+	within time.Duration // time within which a piece must be taken
 
 	mu   sync.Mutex
 	c    *http.ResponseController
-	over bool // the tail is to end, and deadlines stay as they are
+	over bool // the answer is ending, and deadlines must not change
 }
 
 var (
@@ -175,10 +173,9 @@ func newPatientWriter(w http.ResponseWriter, within time.Duration) *patientWrite
 	return &patientWriter{w: w, within: within, c: http.NewResponseController(w)}
 }
 
-// endWith bounds what is being written when the context ends, so that a slow
-// reader does not hold up the gateway's closing. Call what it returns when
-// nothing more is written, and last of all: it bounds the little that net/http
-// still sends, which has that time for itself, however long it took to come there.
+// endWith limits the current write when the context ends, so that a slow reader does not
+// delay the gateway's Close. The caller must call last after the last write: it gives the
+// bytes that net/http still sends writeGrace of time, however long the writes before took.
 func (p *patientWriter) endWith(ctx context.Context) (last func()) {
 	stop := context.AfterFunc(ctx, func() { p.hurry(false) })
 	return func() {
@@ -192,11 +189,11 @@ func (p *patientWriter) hurry(last bool) {
 	defer p.mu.Unlock()
 	if !p.over || last {
 		p.over = true
-		_ = p.c.SetWriteDeadline(time.Now().Add(writeGrace)) // a connection that knows none has gone
+		_ = p.c.SetWriteDeadline(time.Now().Add(writeGrace)) // it fails only if the connection has gone
 	}
 }
 
-// write sends all of b, and at once.
+// write sends all of b and flushes it.
 func (p *patientWriter) write(ctx context.Context, b []byte) error {
 	for len(b) > 0 {
 		n := min(len(b), writePiece)
@@ -212,8 +209,8 @@ func (p *patientWriter) write(ctx context.Context, b []byte) error {
 	return nil
 }
 
-// rest lets time pass until there is more to write: on HTTP/2 a deadline ends
-// what has nothing to write too.
+// rest removes the deadline until there is more to write, because on HTTP/2 a deadline ends
+// an idle stream too.
 func (p *patientWriter) rest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,8 +219,8 @@ func (p *patientWriter) rest() {
 	}
 }
 
-// piece gives a piece its time. That the time was up is told by the clock:
-// HTTP/2 only says that the stream is closed.
+// piece sends one piece within its time limit. It recognises a timeout by the clock, because
+// HTTP/2 reports only that the stream is closed.
 func (p *patientWriter) piece(ctx context.Context, send func() error) error {
 	began := time.Now()
 	if err := p.wait(ctx, began); err != nil {

@@ -17,8 +17,8 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// desk is what people work at: what they have asked for, and the dead letters.
-// Both are read when somebody asks for the first time, and followed from then on.
+// desk holds the commands so far and the dead letters. Each is read when the first caller
+// needs it, and followed from then on.
 type desk struct {
 	acts lazy[*commands.Follower]
 	book lazy[*deadletters.Book]
@@ -36,7 +36,7 @@ func (g *Gateway) openDesk() {
 	d.book.close = func(ctx context.Context, b *deadletters.Book) error { return b.Close(ctx) }
 }
 
-// names are the install's. A config that applies has a name that is one.
+// names returns the install's names. A config that applies always has a valid name.
 func (g *Gateway) names() tidemill.Names {
 	n, _ := g.opt.Config().Names()
 	return n
@@ -46,8 +46,8 @@ func (d *desk) close(ctx context.Context) error {
 	return errors.Join(d.acts.end(ctx), d.book.end(ctx))
 }
 
-// book is the open dead letters. The first who asks may find that reading them
-// takes longer than he can wait; it goes on without him.
+// book returns the open dead letters. Reading them may take longer than the first caller can
+// wait; the reading then continues without that caller.
 func (g *Gateway) book(ctx context.Context) (*deadletters.Book, *api.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
 	defer cancel()
@@ -58,7 +58,7 @@ func (g *Gateway) book(ctx context.Context) (*deadletters.Book, *api.Problem) {
 	return b, nil
 }
 
-// asked is what people have asked for.
+// asked returns the commands so far.
 func (g *Gateway) asked(ctx context.Context) (*commands.Follower, *api.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
 	defer cancel()
@@ -77,12 +77,12 @@ func (g *Gateway) unfollowed(ctx context.Context, err error, what string) *api.P
 	return unavailable(what + " cannot be read now; ask again a little later")
 }
 
-// author writes acts in the caller's name.
+// author writes commands in the caller's name.
 func (g *Gateway) author(r *request) commands.Author {
 	return commands.Author{Names: g.names(), By: r.name(), Now: time.Now()}
 }
 
-// publishAct writes an act and returns where it lies.
+// publishAct publishes a command and returns its position.
 func (g *Gateway) publishAct(r *request, v *broker.View) (broker.Position, *api.Problem) {
 	span := g.startSpan(r)
 	defer span.End()
@@ -98,7 +98,7 @@ func (g *Gateway) publishAct(r *request, v *broker.View) (broker.Position, *api.
 	return at, nil
 }
 
-// unwritten is the problem of an act or a receipt that Kafka did not take.
+// unwritten is the problem of a command or a receipt that Kafka did not take.
 func (g *Gateway) unwritten(v *broker.View, err error, after time.Duration) *api.Problem {
 	switch {
 	case errors.Is(err, broker.ErrInDoubt):
@@ -110,11 +110,11 @@ func (g *Gateway) unwritten(v *broker.View, err error, after time.Duration) *api
 	return unavailable("Kafka does not take what you ask for; ask again a little later: what was written already is not written twice")
 }
 
-// mostAsked is how long the body of a request may be that asks for something.
+// mostAsked is the largest body of a command, in bytes.
 const mostAsked = 2 << 20
 
-// readAsk reads a body of JSON strictly: a slip that is passed over would do
-// something else than was meant.
+// readAsk reads a JSON body strictly: with an unknown field ignored, the command would do
+// something that the caller did not mean.
 func (g *Gateway) readAsk(r *request, to any) *api.Problem {
 	body, p := g.body(r, min(mostAsked, g.opt.Limits.structured()), func() *api.Problem {
 		return tooLarge(fmt.Sprintf("what is asked for may have %d bytes: ask for it in parts", min(mostAsked, g.opt.Limits.structured())))
@@ -133,8 +133,8 @@ func (g *Gateway) readAsk(r *request, to any) *api.Problem {
 	return nil
 }
 
-// badRate bounds a rate as the config does: what goes on for years cannot be
-// taken back.
+// badRate bounds a rate as the config does, because a command that goes on for years cannot
+// be taken back.
 func badRate(rate float64) *api.Problem {
 	const least, most = 1.0 / 3600, 100_000
 	if rate == 0 || rate >= least && rate <= most {
@@ -147,8 +147,8 @@ func positionOf(p broker.Position) api.Position {
 	return api.Position{Stream: p.Stream, Partition: p.Partition, Offset: p.Offset}
 }
 
-// lazy opens something when it is first asked for: most gateways are never
-// asked for the dead letters, and need not hold them.
+// lazy opens a value when it is first needed. Most gateways never need the dead letters, and
+// do not have to hold them.
 type lazy[T any] struct {
 	open  func(context.Context) (T, error)
 	close func(context.Context, T) error
@@ -159,15 +159,15 @@ type lazy[T any] struct {
 	opening *opening[T]
 }
 
-// opening is one try. Its fields are set before done is closed.
+// opening is one attempt to open the value. Its fields are set before done is closed.
 type opening[T any] struct {
 	done chan struct{}
 	it   T
 	err  error
 }
 
-// get waits for it as long as the context allows. It is opened for all who ask,
-// so whoever goes away does not end that; an error is that of one try.
+// get waits for the value as long as the context allows. All callers share the opening, so it
+// continues when one of them leaves. After an error, the next caller tries again.
 func (l *lazy[T]) get(ctx context.Context) (it T, err error) {
 	o, err := l.begun()
 	if err != nil {
@@ -209,7 +209,7 @@ func (o *opening[T]) failed() bool {
 	}
 }
 
-// end closes what has been opened, and waits for it.
+// end stops the opening and closes the value.
 func (l *lazy[T]) end(ctx context.Context) error {
 	l.mu.Lock()
 	l.closed = true
@@ -221,7 +221,7 @@ func (l *lazy[T]) end(ctx context.Context) error {
 	stop()
 	<-o.done
 	if o.err != nil {
-		return nil // whoever asked was told
+		return nil // the callers got the error
 	}
 	return l.close(ctx, o.it)
 }

@@ -24,18 +24,17 @@ import (
 
 const (
 	mainBranch = "main"
-	pageFiles  = 1000   // of a page, unless it is asked for otherwise
-	mostFiles  = 10_000 // of any page
+	pageFiles  = 1000   // usual number of files on a page
+	mostFiles  = 10_000 // largest number of files on a page
 )
 
-// ownership is which keys datasets belong to, by the config that applied when it
-// was asked last.
+// ownership says which keys the datasets of one config belong to.
 type ownership struct {
 	config *config.Config
 	owners *config.Owners
 }
 
-// keysOf are the keys that a dataset belongs to: bot-42 of bots/bot-42.
+// keysOf returns the keys that a dataset belongs to, such as bot-42 for bots/bot-42.
 func (g *Gateway) keysOf(dataset string) []string {
 	c, is := g.opt.Config(), g.ownership.Load()
 	if is == nil || is.config != c {
@@ -45,13 +44,13 @@ func (g *Gateway) keysOf(dataset string) []string {
 	return is.owners.Of(dataset)
 }
 
-// touches reports whether a caller has a role for a dataset: for each key that it
-// belongs to, since what is done to it is done to all of them.
+// touches reports whether a caller has a role for a dataset. The caller needs the role for
+// each key of the dataset, because a change affects all of them.
 func (g *Gateway) touches(caller *access.Caller, role access.Role, dataset string) bool {
 	return caller.AllKeys(role) || !slices.ContainsFunc(g.keysOf(dataset), func(key string) bool { return !caller.MayTouch(role, key) })
 }
 
-// mayTouch refuses a dataset whose keys are not among the caller's.
+// mayTouch refuses a dataset unless the caller may touch all its keys.
 func (g *Gateway) mayTouch(r *request, role access.Role, dataset string) *api.Problem {
 	if g.touches(r.caller, role, dataset) {
 		return nil
@@ -80,8 +79,8 @@ func (g *Gateway) dataQuery(r *request, known ...string) (*store.Store, url.Valu
 	return s, values, g.mayTouch(r, access.Read, values.Get("dataset"))
 }
 
-// commitAt is the head of a branch, or a commit by its id or the beginning of it.
-// Empty is the head of main.
+// commitAt returns the head of a branch, or a commit by its id or the beginning of its id.
+// The default is the head of main.
 func (g *Gateway) commitAt(ctx context.Context, s *store.Store, dataset, at string) (api.Commit, *api.Problem) {
 	branch := at
 	if at == "" {
@@ -100,7 +99,7 @@ func (g *Gateway) commitAt(ctx context.Context, s *store.Store, dataset, at stri
 	return c, g.storeFault("look a commit up", err)
 }
 
-// limitOf reads how many a page may have.
+// limitOf reads the page size.
 func limitOf(values url.Values, most, otherwise int) (int, *api.Problem) {
 	text := values.Get("limit")
 	if text == "" {
@@ -183,7 +182,7 @@ func (g *Gateway) listFiles(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// diff answers with a page of what differs between two commits.
+// diff answers with a page of the differences between two commits.
 func (g *Gateway) diff(w http.ResponseWriter, r *request) *api.Problem {
 	s, values, p := g.dataQuery(r, "from", "to", "after", "limit")
 	if p != nil {
@@ -245,7 +244,7 @@ func (g *Gateway) listCommits(w http.ResponseWriter, r *request) *api.Problem {
 	page, begun := api.Log{Commits: []api.Commit{}}, after == ""
 	err := s.Log(r.Context(), dataset, branch, func(c api.Commit) bool {
 		switch {
-		case !begun: // a commit's number is that of its own branch, which another may have begun as
+		case !begun: // by id: numbers count per branch, and a branch may begin with commits of another
 			begun = c.ID == after
 		case len(page.Commits) == limit:
 			page.Next = page.Commits[limit-1].ID
@@ -263,18 +262,19 @@ func (g *Gateway) listCommits(w http.ResponseWriter, r *request) *api.Problem {
 }
 
 const (
-	mostChanges = 500_000   // of one commit
-	mostCommit  = 128 << 20 // bytes of its body
+	mostChanges = 500_000   // changes in one commit
+	mostCommit  = 128 << 20 // bytes of a commit's body
 )
 
-// commit commits changes to a branch. Each is a line, read as it comes.
+// commit commits changes to a branch. Each line of the body is a change, and is decoded as it
+// arrives.
 func (g *Gateway) commit(w http.ResponseWriter, r *request) *api.Problem {
 	s, p := g.objects()
 	if p != nil {
 		return p
 	}
 	if g.opt.Announce == nil {
-		return noStore() // a commit that nobody hears of is none
+		return noStore() // a commit without its event would wake no function
 	}
 	if r.ContentLength > mostCommit {
 		return tooManyChanges()
@@ -299,24 +299,22 @@ func (g *Gateway) commit(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// unheard is the problem of a commit that stands and whose event could not be
-// published.
+// unheard is the problem of a commit that is stored but whose event could not be published.
 func (g *Gateway) unheard(done api.Committed, err error) *api.Problem {
 	g.log.Warn("a commit stands, and its event is not published yet", "what", done.Dataset+"@"+done.ID, "reason", err)
 	return unavailable(fmt.Sprintf("commit %s stands, and its event could not be published; commit again under the same request, or wait until it has been published", done.ID))
 }
 
-// changes reads the body of a commit. What it comes to in memory is paid for as
-// it grows.
+// changes reads the body of a commit and charges the memory for it as it grows.
 type changes struct {
 	g       *Gateway
 	r       *request
 	f       *flow
-	free    int          // bytes that are paid for
-	problem *api.Problem // why no more could be paid
+	free    int          // charged bytes that are still unused
+	problem *api.Problem // reason why charging failed
 }
 
-// inMemory is what a byte of the body comes to, about.
+// inMemory is roughly how many bytes of memory a byte of the body needs.
 const inMemory = 2
 
 func (c *changes) Read(to []byte) (int, error) {
@@ -376,8 +374,7 @@ func (c *changes) fault(what string, err error) *api.Problem {
 	return invalidRequest(fmt.Sprintf("%s is not what is asked for here: %s; /api/v1/openapi.json says what is", what, clip(strings.TrimPrefix(err.Error(), "json: "))))
 }
 
-// badChange refuses a change that cannot be one. What a path may be is the
-// store's to say.
+// badChange refuses an impossible change. The store itself checks the path.
 func badChange(c *api.Change, line int) *api.Problem {
 	var p *api.Problem
 	switch {
@@ -399,13 +396,13 @@ func badChange(c *api.Change, line int) *api.Problem {
 	return p
 }
 
-// mostSaid is how long a commit's message and subject may be. An event that is too
-// large for Kafka could not be published, now or later, and the commit would stand
-// without one.
+// mostSaid is the maximum size of a commit's message and of its subject, in bytes. An event
+// that is too large for Kafka could never be published, and the commit would remain without
+// an event.
 const mostSaid = 16 << 10
 
-// check sees whether this caller may commit there, and whether the event could
-// be published: what is committed is announced until it has been.
+// check verifies that the caller may commit there, and that the event can be published: its
+// publication is retried until it succeeds.
 func (c *changes) check(asked *api.CommitAsked) *api.Problem {
 	if asked.Dataset == "" {
 		return badParameter("dataset", "name one, such as bots/bot-42")
@@ -440,7 +437,7 @@ func (c *changes) check(asked *api.CommitAsked) *api.Problem {
 	return nil
 }
 
-// branch makes a branch that begins with a commit.
+// branch creates a branch at a commit.
 func (g *Gateway) branch(w http.ResponseWriter, r *request) *api.Problem {
 	s, p := g.objects()
 	if p != nil {
@@ -467,8 +464,8 @@ func (g *Gateway) branch(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// branchAt leaves a branch alone that is there: it may have gone on since. One
-// that has not is what was asked for.
+// branchAt does not change an existing branch, because it may have new commits. If the
+// existing branch begins at the wanted commit and has no new ones, that counts as success.
 func (g *Gateway) branchAt(r *request, s *store.Store, asked api.BranchAsked) (done api.Branched, p *api.Problem) {
 	done.Branch = asked.Branch
 	from, p := g.commitAt(r.Context(), s, asked.Dataset, asked.From)

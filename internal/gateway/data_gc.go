@@ -16,8 +16,7 @@ import (
 	"tidemill.dev/internal/gateway/access"
 )
 
-// collect removes from the store what nothing reaches: no commit, no run that
-// the ledger names.
+// collect removes the objects from the store that no commit, run or model version uses.
 func (g *Gateway) collect(w http.ResponseWriter, r *request) *api.Problem {
 	c, p := g.collection(r)
 	if p != nil {
@@ -28,7 +27,7 @@ func (g *Gateway) collect(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	defer g.collecting.Unlock()
 	control := http.NewResponseController(&r.answer)
-	_, _ = control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{}) // it takes as long as it takes
+	_, _ = control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{}) // a collection has no time limit
 	if p := g.reached(r.Context(), &c); p != nil {
 		return p
 	}
@@ -42,8 +41,8 @@ func (g *Gateway) collect(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// collection is what is asked for, if the caller may and all can be known that
-// is in use.
+// collection reads the request. It is refused if the caller lacks the role for all keys, or
+// if the gateway has no ledger to find the objects in use.
 func (g *Gateway) collection(r *request) (c store.Collection, p *api.Problem) {
 	var asked api.CollectAsked
 	if p := g.readAsk(r, &asked); p != nil {
@@ -59,8 +58,8 @@ func (g *Gateway) collection(r *request) (c store.Collection, p *api.Problem) {
 	return c, nil
 }
 
-// reached names what runs reach: the inputs and champions of those that have not
-// ended, and what was made by any; and what the versions of models do.
+// reached lists the trees in use: inputs and champions of runs that have not ended, outputs
+// of all runs, and the trees of model versions.
 func (g *Gateway) reached(ctx context.Context, c *store.Collection) *api.Problem {
 	known := map[string]bool{}
 	for q := (ledger.Query{Limit: mostCommits}); ; {
@@ -80,8 +79,7 @@ func (g *Gateway) reached(ctx context.Context, c *store.Collection) *api.Problem
 	return g.keptVersions(ctx, c)
 }
 
-// keptVersions names what the versions that are kept reach: what was made, and
-// what was measured of it.
+// keptVersions lists the trees of all kept model versions: their artifacts and reports.
 func (g *Gateway) keptVersions(ctx context.Context, c *store.Collection) *api.Problem {
 	for q := (ledger.ModelQuery{Limit: mostCommits}); ; {
 		page, err := g.opt.Ledger.Models(ctx, q)
@@ -101,7 +99,7 @@ func (g *Gateway) keptVersions(ctx context.Context, c *store.Collection) *api.Pr
 	}
 }
 
-// unreached says that it cannot be known what is in use: nothing may be removed
+// unreached is the problem of a failed search for objects in use: nothing may be removed
 // then.
 func (g *Gateway) unreached(what string, err error) *api.Problem {
 	if errors.Is(err, ledger.ErrCatchingUp) {
@@ -111,7 +109,7 @@ func (g *Gateway) unreached(what string, err error) *api.Problem {
 	return unavailable(what + " cannot be found out now; ask again a little later")
 }
 
-// treesOf are the trees that a run reaches.
+// treesOf returns the trees that a run uses.
 func treesOf(r *tidemill.Run) (trees []string) {
 	add := func(tree string) {
 		if tree != "" {
@@ -128,7 +126,7 @@ func treesOf(r *tidemill.Run) (trees []string) {
 		add(a.ResumedFrom)
 	}
 	var plan tidemill.Plan
-	if json.Unmarshal(r.Plan, &plan) == nil { // one that has not begun has none
+	if json.Unmarshal(r.Plan, &plan) == nil { // a run that has not begun has no plan
 		for _, in := range plan.Inputs {
 			add(in.Tree)
 		}

@@ -25,14 +25,14 @@ import (
 
 const (
 	usualPage = 100
-	mostOnOne = 1000 // letters a page
+	mostOnOne = 1000 // dead letters on one page
 )
 
 func letterParameters() []string {
 	return []string{"cursor", "key", "limit", "reason", "since", "stream", "trigger", "type", "until"}
 }
 
-// listLetters answers with the open dead letters that are meant, newest first.
+// listLetters answers with a page of the open dead letters that match, newest first.
 func (g *Gateway) listLetters(w http.ResponseWriter, r *request) *api.Problem {
 	values, p := r.query(letterParameters())
 	if p != nil {
@@ -78,7 +78,8 @@ func pageOf(text string) (int, *api.Problem) {
 	return n, nil
 }
 
-// selection is what a caller means, less what he may not touch in a role.
+// selection converts the caller's selection, and restricts it to the keys that the role
+// covers.
 func (g *Gateway) selection(r *request, role access.Role, asked api.LetterSelection) (deadletters.Selection, *api.Problem) {
 	s := deadletters.Selection{IDs: asked.IDs, Trigger: asked.Trigger, Reason: asked.Reason, Type: asked.Type, Key: asked.Key, Stream: asked.Stream}
 	now := time.Now()
@@ -110,8 +111,7 @@ func deadLetterOf(e *deadletters.Entry) api.DeadLetter {
 	return l
 }
 
-// showLetter answers with all that is known of one dead letter, also of one that
-// is resolved.
+// showLetter answers with everything known about one dead letter, open or resolved.
 func (g *Gateway) showLetter(w http.ResponseWriter, r *request) *api.Problem {
 	book, p := g.book(r.Context())
 	if p != nil {
@@ -143,8 +143,8 @@ func findLetter(ctx context.Context, book *deadletters.Book, id string) (*api.Wh
 	return whole, readLetter(ctx, book, e.At, whole)
 }
 
-// resolvedLetter finds a letter by its receipt: of a resolved one the book knows
-// no more than where that lies.
+// resolvedLetter finds a resolved letter by its receipt, because the book knows only the
+// receipt's position.
 func resolvedLetter(ctx context.Context, book *deadletters.Book, at broker.Position, whole *api.WholeLetter) error {
 	var letter broker.Position
 	err := book.At(ctx, []broker.Position{at}, func(_ broker.Position, e *broker.Incoming) error {
@@ -166,7 +166,7 @@ func resolvedLetter(ctx context.Context, book *deadletters.Book, at broker.Posit
 	return nil
 }
 
-// readLetter reads the letter itself, where it lies.
+// readLetter reads the letter itself from its position.
 func readLetter(ctx context.Context, book *deadletters.Book, at broker.Position, whole *api.WholeLetter) error {
 	return book.At(ctx, []broker.Position{at}, func(_ broker.Position, e *broker.Incoming) error {
 		l, err := deadletters.Read(&e.View)
@@ -185,8 +185,8 @@ func readLetter(ctx context.Context, book *deadletters.Book, at broker.Position,
 	})
 }
 
-// showOriginal shows the event or, of what is none, the record. Of an event that
-// was too large for its letter, and of one that is lost, there is neither.
+// showOriginal shows the event, or the record if it is not an event. A letter has neither if
+// the event was too large for it or is lost.
 func showOriginal(l *deadletters.Letter, whole *api.WholeLetter) {
 	v, err := l.Original()
 	switch {
@@ -201,7 +201,7 @@ func showOriginal(l *deadletters.Letter, whole *api.WholeLetter) {
 	}
 }
 
-// timeOf is when an event says that it was written, else when the log had it.
+// timeOf returns the time of an event, or else of its record.
 func timeOf(e *broker.Incoming) time.Time {
 	if at, err := time.Parse(time.RFC3339Nano, e.View.Time); err == nil {
 		return at.UTC()
@@ -210,11 +210,11 @@ func timeOf(e *broker.Incoming) time.Time {
 }
 
 const (
-	mostLetters = 50_000 // that one request may ask for
-	someLetters = 20     // that a refusal names
+	mostLetters = 50_000 // dead letters that one request may change
+	someLetters = 20     // dead letters that a refusal lists
 )
 
-// readLetterAsk reads what is to be done with which letters.
+// readLetterAsk reads a request to replay or drop dead letters.
 func (g *Gateway) readLetterAsk(r *request) (a api.LetterAsk, s deadletters.Selection, p *api.Problem) {
 	if p = g.readAsk(r, &a); p != nil {
 		return a, s, p
@@ -228,7 +228,7 @@ func (g *Gateway) readLetterAsk(r *request) (a api.LetterAsk, s deadletters.Sele
 	return a, s, badRate(a.Rate)
 }
 
-// replayLetters asks that dead letters are delivered after all.
+// replayLetters requests the delivery of dead letters.
 func (g *Gateway) replayLetters(w http.ResponseWriter, r *request) *api.Problem {
 	ask, selection, p := g.readLetterAsk(r)
 	if p != nil {
@@ -251,9 +251,9 @@ func (g *Gateway) replayLetters(w http.ResponseWriter, r *request) *api.Problem 
 	return nil
 }
 
-// notReplayable says why letters of a trigger cannot be replayed, and what can
-// be done instead; empty if they can. It is asked for a million letters and
-// looks each trigger up once.
+// notReplayable returns a function that says why letters of a trigger cannot be replayed, and
+// which other way there is; empty if they can. It looks up each trigger only once, because it
+// is called for up to a million letters.
 func notReplayable(c *config.Config) func(trigger string) string {
 	reasons := map[string]string{
 		"": "no trigger's delivery failed: a scorer could not score the event, a record was no event, or it was gone before it could be read. Have its publisher mend it and publish it again, then drop the letter",
@@ -270,7 +270,7 @@ func notReplayable(c *config.Config) func(trigger string) string {
 	}
 }
 
-// sortOut tells the letters that something can be done with from the others.
+// sortOut separates the letters to replay or drop from the others.
 func sortOut(book *deadletters.Book, s deadletters.Selection, ask api.LetterAsk, why func(trigger string) string) (todo []deadletters.Entry, done api.LetterDone) {
 	done = api.LetterDone{Letters: []string{}, Refused: []api.RefusedGroup{}, Commands: []api.LetterCommand{}, DryRun: ask.DryRun}
 	absent := make(map[string]bool, len(s.IDs))
@@ -298,7 +298,7 @@ func sortOut(book *deadletters.Book, s deadletters.Selection, ask api.LetterAsk,
 	return todo, done
 }
 
-// whyAbsent is why a letter that was named is not among those that are meant.
+// whyAbsent returns why a letter named by the caller is not selected.
 func whyAbsent(book *deadletters.Book, id string) string {
 	_, over := book.Receipt(id)
 	switch {
@@ -323,9 +323,8 @@ func refuse(done *api.LetterDone, reason, id string) {
 	}
 }
 
-// askReplays writes an act for each trigger, or several where it has many
-// letters. What was written counts if a later one fails: whoever asks again asks
-// for the rest.
+// askReplays writes one command per trigger, or several if the trigger has many letters. If a
+// later command fails, the earlier ones count: the caller's next request asks for the rest.
 func (g *Gateway) askReplays(r *request, book *deadletters.Book, todo []deadletters.Entry, rate float64, done *api.LetterDone) *api.Problem {
 	refs := map[string][]tidemill.LetterRef{}
 	var triggers []string
@@ -349,7 +348,8 @@ func (g *Gateway) askReplays(r *request, book *deadletters.Book, todo []deadlett
 	return nil
 }
 
-// lettersAnAct is how many letters an act may name to fit an event.
+// lettersAnAct is the number of letters that one command can name and still fit into an
+// event.
 func (g *Gateway) lettersAnAct() int {
 	const oneTakes = 200 // bytes
 	return min(commands.MaxLetters, max(1, g.opt.Limits.Event/oneTakes-10))
@@ -370,7 +370,7 @@ func (g *Gateway) askReplay(r *request, book *deadletters.Book, act tidemill.Let
 	return nil
 }
 
-// placesOf are where letters lie.
+// placesOf returns the positions of letters.
 func placesOf(todo []deadletters.Entry) []broker.Position {
 	all := make([]broker.Position, len(todo))
 	for i := range todo {
@@ -379,12 +379,12 @@ func placesOf(todo []deadletters.Entry) []broker.Position {
 	return all
 }
 
-// mostReason is how long a drop's reason may be, in bytes. One request may write
-// as many receipts as it names letters.
+// mostReason is the maximum size of a drop's reason, in bytes. Each letter's receipt repeats
+// it.
 const mostReason = 1000
 
-// dropLetters resolves dead letters without a delivery. Their receipts are on
-// the log when it answers.
+// dropLetters resolves dead letters without a delivery. Their receipts are on the log before
+// it answers.
 func (g *Gateway) dropLetters(w http.ResponseWriter, r *request) *api.Problem {
 	ask, selection, p := g.readLetterAsk(r)
 	switch {
@@ -411,9 +411,8 @@ func (g *Gateway) dropLetters(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// drop reads each letter, because its receipt goes on with what it says of its
-// cause, and writes the receipts. What takes too long is left for the next
-// request.
+// drop reads each letter, because its receipt continues the letter's chain of causes, and
+// writes the receipts. If it takes too long, the rest is left for the next request.
 func (g *Gateway) drop(r *request, book *deadletters.Book, todo []deadletters.Entry, reason string, done *api.LetterDone) *api.Problem {
 	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Ack)
 	defer cancel()
@@ -439,7 +438,7 @@ func (g *Gateway) drop(r *request, book *deadletters.Book, todo []deadletters.En
 
 var errLate = errors.New("it takes too long")
 
-// dropping is one drop under way.
+// dropping is one drop in progress.
 type dropping struct {
 	g          *Gateway
 	ctx        context.Context
@@ -448,12 +447,12 @@ type dropping struct {
 	sent       sync.WaitGroup
 
 	mu     sync.Mutex
-	ids    []string // whose receipts are on the log
-	last   string   // the receipt that failed
+	ids    []string // letters whose receipts are on the log
+	last   string   // id of the receipt that failed
 	failed error
 }
 
-// send writes a letter's receipt to the letter's own partition.
+// send writes a letter's receipt to the partition of the letter.
 func (d *dropping) send(at broker.Position, e *broker.Incoming) error {
 	receipt := deadletters.Receipt{Letter: strings.Clone(e.ID), Partition: at.Partition, Offset: at.Offset,
 		Action: deadletters.Dropped, Outcome: deadletters.DroppedByAct, Reason: d.reason, By: d.by}

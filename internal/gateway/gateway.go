@@ -33,62 +33,62 @@ import (
 	"tidemill.dev/triggers/schedule"
 )
 
-// Options say where the door is and what stands behind it.
+// Options say where the gateway listens and which services it uses.
 type Options struct {
-	Listen            string // host:port; port 0 is a free one
-	CertFile, KeyFile string // PEM, looked at again when somebody comes; empty is plain HTTP
+	Listen            string // host:port; port 0 takes a free port
+	CertFile, KeyFile string // PEM files, checked again on new connections; empty means plain HTTP
 
-	Config   func() *config.Config // the one that applies now
+	Config   func() *config.Config // returns the config that applies now
 	Broker   *broker.Broker
-	Producer *broker.Producer // its Timeout below Limits.Ack, so that it knows first; its MaxBuffered above Limits.Unacked
-	Repeats  *dedupe.Memory   // nil remembers nothing
-	Standing *status.Board    // nil knows nothing of how triggers stand
-	Scorers  *status.Scorers  // nil knows nothing of how scorers stand
-	// Score has a scorer's champion answer for an event; nil is a gateway that
-	// scores nothing. Its error is an Unanswered, or asking again may help.
+	Producer *broker.Producer // its Timeout is below Limits.Ack, so that it decides first; its MaxBuffered is above Limits.Unacked
+	Repeats  *dedupe.Memory   // nil recognises no repeats
+	Standing *status.Board    // numbers of triggers; nil if unknown
+	Scorers  *status.Scorers  // numbers of scorers; nil if unknown
+	// Score returns the answer of a scorer's champion for an event; nil if this gateway does
+	// not score. A retry may help, unless its error is an Unanswered.
 	Score     func(ctx context.Context, c config.Scorer, v *broker.View) (api.ScoreDone, error)
-	Rescore   Rescore       // nil where Score is
-	Inference http.Handler  // the Open Inference Protocol's; nil is a gateway that scores nothing
-	Access    *access.Guard // nil is the open door, for loopback alone
+	Rescore   Rescore       // nil if Score is nil
+	Inference http.Handler  // handler of the Open Inference Protocol; nil if this gateway does not score
+	Access    *access.Guard // nil admits all local callers, on loopback only
 	Telemetry *telemetry.Telemetry
 
-	Warm   *warmpods.Book   // of pods that linger; nil sends each away at once
-	Muster *rendezvous.Roll // where the workers of an attempt gather; nil has none begin that is more than one
+	Warm   *warmpods.Book   // waiting pods; nil sends each pod away at once
+	Muster *rendezvous.Roll // rendezvous of the workers of an attempt; nil refuses attempts with several workers
 
-	Runs      *scheduler.Foreman // nil where there are none; then so are the six below
+	Runs      *scheduler.Foreman // nil if there are no runs; then the next six are nil too
 	Ledger    *ledger.Ledger
 	Models    *registry.Registrar
 	Store     *store.Store
-	Tokens    *scheduler.Tokens                       // of attempts
-	Forgetter *erase.Forgetter                        // of keys
+	Tokens    *scheduler.Tokens                       // tokens of attempts
+	Forgetter *erase.Forgetter                        // erases keys
 	Announce  func(context.Context, api.Commit) error // publishes a commit's event
-	GPUs      func() int                              // of the machine; nil where that is not known
-	Inside    net.Listener                            // where agents of this process come in, without TLS; nil is none
-	Slots     func(config.Pool) int                   // that a pool has; nil is as many as the config says
+	GPUs      func() int                              // number of GPUs of this machine; nil if unknown
+	Inside    net.Listener                            // listener for the agents of this process, without TLS; may be nil
+	Slots     func(config.Pool) int                   // number of slots of a pool; nil takes the config's number
 
-	Ready   func(context.Context) api.Readiness // what the process depends on
+	Ready   func(context.Context) api.Readiness // state of the process's dependencies
 	Limits  Limits
 	Logger  *slog.Logger
 	Version string
 }
 
-// Gateway is an open door. Serve lets callers in, Close shows them out.
+// Gateway is an open HTTP server. Serve answers requests until Close.
 type Gateway struct {
 	opt         Options
 	log         *slog.Logger
-	everyone    *access.Caller // of the open door
+	everyone    *access.Caller // caller of all requests if there are no tokens
 	crossOrigin http.CrossOriginProtection
 	certificate *certificate // nil without TLS
 	listener    *porch
 	server      *http.Server
-	inside      *http.Server // for agents of this process; nil without any
+	inside      *http.Server // server for the agents of this process; may be nil
 	routes      *routes
-	strangers   measure // of requests without a route
+	strangers   measure // metrics of requests without a route
 	metrics     *metrics
 	tracer      trace.Tracer
 	ofServer    trace.SpanStartOption
-	shown       http.Handler // the metrics
-	requests    sync.Pool    // of *request
+	shown       http.Handler // handler of the metrics
+	requests    sync.Pool    // values are *request
 
 	planned   atomic.Pointer[plan]
 	outlets   outlets
@@ -103,16 +103,16 @@ type Gateway struct {
 	attempts  attempts
 	ownership atomic.Pointer[ownership]
 
-	collecting sync.Mutex // one collection at a time
+	collecting sync.Mutex // held while a collection runs
 
-	draining atomic.Bool   // readiness says so, and answers close their connection
-	ending   chan struct{} // closed when what would go on for ever has to end
-	over     chan struct{} // closed when nobody can wait for Kafka any more
+	draining atomic.Bool   // readiness fails, and answers close their connection
+	ending   chan struct{} // closed when endless answers must end
+	over     chan struct{} // closed when it is too late to wait for Kafka
 	closing  sync.Once
 	closed   error
 }
 
-// Open listens; nobody is answered before Serve.
+// Open listens. Requests are answered once Serve runs.
 func Open(ctx context.Context, o Options) (*Gateway, error) {
 	if err := checkOpen(o.Listen, o.Access != nil); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 	return g, nil
 }
 
-// open listens last, so that nothing is left open after an error.
+// open listens last, so that an error leaves no open listener.
 func (g *Gateway) open(ctx context.Context) (err error) {
 	if g.opt.CertFile != "" || g.opt.KeyFile != "" {
 		if g.certificate, err = openCertificate(g.opt.CertFile, g.opt.KeyFile); err != nil {
@@ -184,7 +184,7 @@ func (g *Gateway) newServer() *http.Server {
 // Addr is the address that the gateway listens on.
 func (g *Gateway) Addr() string { return g.listener.Addr().String() }
 
-// Serve answers until Close. The context is what requests descend from.
+// Serve answers requests until Close. Their contexts derive from ctx.
 func (g *Gateway) Serve(ctx context.Context) error {
 	g.server.BaseContext = func(net.Listener) context.Context { return ctx }
 	serve := g.server.Serve
@@ -199,11 +199,11 @@ func (g *Gateway) Serve(ctx context.Context) error {
 	return <-inside
 }
 
-// Close drains: readiness fails, and who asks is still answered for the drain
-// delay, so that a balancer can turn to another replica; then nobody is let in
-// any more, and what is under way gets its answer. Where Kafka does not say in
-// time for the context's deadline, the answer is that it is in doubt: a caller
-// that is cut off without one knows less.
+// Close drains the gateway. Readiness fails at once, but requests are still answered for the
+// drain delay, so that a balancer can turn to another replica. Then no connection is
+// accepted, and the requests under way get their answers. If Kafka does not acknowledge an
+// event in time for ctx's deadline, the answer says so: a publisher that is cut off without
+// an answer knows less.
 func (g *Gateway) Close(ctx context.Context) error {
 	g.closing.Do(func() { g.closed = g.close(ctx) })
 	return g.closed
@@ -222,19 +222,18 @@ func (g *Gateway) close(ctx context.Context) error {
 	if err != nil {
 		err = fmt.Errorf("wait for what is under way: %w", errors.Join(err, g.server.Close()))
 	}
-	if e := g.listener.Close(); !errors.Is(e, net.ErrClosed) { // nobody may have served
+	if e := g.listener.Close(); !errors.Is(e, net.ErrClosed) { // Serve may never have run
 		err = errors.Join(err, e)
 	}
 	return errors.Join(err, g.closeInside(ctx), g.desk.close(ctx))
 }
 
-// answerWithin is the end of Close's time in which nobody waits for Kafka any
-// more: one who waits for room still may for a second (Limits.Room), and then
-// the answers are written and net/http, which looks twice a second, sees that
-// all have gone.
+// answerWithin is the part of Close's time that is reserved for answers: no request waits for
+// Kafka in it. A request may still wait for room for a second (Limits.Room). Then the answers
+// are written, and net/http, which looks twice a second, sees that the connections have gone.
 const answerWithin = 2 * time.Second
 
-// isOver tells whether it is too late to send anything to Kafka.
+// isOver reports whether it is too late to send anything to Kafka.
 func (g *Gateway) isOver() bool {
 	select {
 	case <-g.over:
@@ -244,11 +243,11 @@ func (g *Gateway) isOver() bool {
 	}
 }
 
-// agentRoutes is what all paths of agents begin with.
+// agentRoutes is the prefix of all paths of agents.
 const agentRoutes = "/agent/"
 
-// openInside prepares the way for the agents of this process: loopback, without
-// TLS, and nobody gets anything there but what the token of an attempt opens.
+// openInside prepares the server for the agents of this process. It listens on loopback
+// without TLS, and serves only paths that need the token of an attempt.
 func (g *Gateway) openInside() {
 	if g.opt.Inside == nil {
 		return
@@ -264,7 +263,7 @@ func (g *Gateway) openInside() {
 	})
 }
 
-// serveInside answers them until closeInside.
+// serveInside answers the agents of this process until closeInside.
 func (g *Gateway) serveInside() error {
 	if g.inside == nil {
 		return nil
@@ -285,11 +284,11 @@ func (g *Gateway) closeInside(ctx context.Context) error {
 	return nil
 }
 
-// route is one thing that a caller can ask for.
+// route is one method and path that the gateway answers.
 type route struct {
 	method string
-	path   string      // a segment in braces stands for any; its text is request.value
-	role   access.Role // that the caller must have
+	path   string      // pattern; the text that matches a segment in braces becomes request.value
+	role   access.Role // role that the caller must have
 	handle func(w http.ResponseWriter, r *request) *api.Problem
 
 	measure measure
@@ -300,7 +299,7 @@ const (
 	known  access.Role = "any" // any token will do
 )
 
-// table is everything that the gateway answers. openapi.json says the same.
+// table lists all routes of the gateway. openapi.json describes the same routes.
 func (g *Gateway) table() []route {
 	return slices.Concat([]route{
 		{method: http.MethodPost, path: "/events", role: access.Publish, handle: g.publish},
@@ -342,10 +341,10 @@ func (g *Gateway) table() []route {
 	}, g.modelTable(), g.scorerTable(), g.inferenceTable(), g.dataTable(), g.keysTable(), g.agentTable())
 }
 
-// routes find the route of a request.
+// routes finds the route of a request.
 type routes struct {
-	exact    map[string][]*route // by path
-	patterns [][]*route          // of one path each
+	exact    map[string][]*route // routes without braces, by path
+	patterns [][]*route          // routes with braces, grouped by path
 }
 
 func newRoutes(table []route, m *metrics) *routes {
@@ -370,7 +369,7 @@ func (rs *routes) add(r *route) {
 	rs.patterns[i] = append(rs.patterns[i], r)
 }
 
-// find returns the routes of a path, one a method, and what stood in its braces.
+// find returns the routes of a path, one per method, and the text that matches the braces.
 func (rs *routes) find(path string) (same []*route, value string) {
 	if same := rs.exact[path]; same != nil {
 		return same, ""
@@ -383,8 +382,8 @@ func (rs *routes) find(path string) (same []*route, value string) {
 	return nil, ""
 }
 
-// matchPath holds a path against a pattern with one segment in braces, which only
-// behind inferencePath may be several.
+// matchPath matches a path with a pattern that has one segment in braces. Only under
+// inferencePath may the braces match several segments.
 func matchPath(pattern, path string) (value string, ok bool) {
 	before, rest, _ := strings.Cut(pattern, "{")
 	_, after, _ := strings.Cut(rest, "}")
@@ -395,7 +394,7 @@ func matchPath(pattern, path string) (value string, ok bool) {
 	return value, before == inferencePath || !strings.Contains(value, "/")
 }
 
-// of is the route of one method.
+// of returns the route of one method; nil if there is none.
 func of(same []*route, method string) *route {
 	for _, r := range same {
 		if r.method == method {
@@ -405,7 +404,7 @@ func of(same []*route, method string) *route {
 	return nil
 }
 
-// allowed is the Allow header of a path.
+// allowed returns the Allow header of a path.
 func allowed(same []*route) string {
 	methods := []string{http.MethodOptions}
 	for _, r := range same {
@@ -414,7 +413,7 @@ func allowed(same []*route) string {
 	return strings.Join(methods, ", ")
 }
 
-// dataTable is what the gateway answers about data, below /api/v1/data.
+// dataTable lists the routes of data, below /api/v1/data.
 func (g *Gateway) dataTable() []route {
 	return []route{
 		{method: http.MethodPost, path: "/api/v1/data/objects/missing", role: access.Operate, handle: g.missingObjects},
@@ -432,8 +431,8 @@ func (g *Gateway) dataTable() []route {
 	}
 }
 
-// modelTable is what the gateway answers about models and their promotions. A
-// model's name has slashes, so that it is a parameter and no part of a path.
+// modelTable lists the routes of models and promotions. A model's name has slashes, so it is
+// a parameter and not part of the path.
 func (g *Gateway) modelTable() []route {
 	return []route{
 		{method: http.MethodGet, path: "/api/v1/models", role: access.Read, handle: g.listModels},
@@ -449,9 +448,8 @@ func (g *Gateway) modelTable() []route {
 	}
 }
 
-// scorerTable is what the gateway answers about scorers. Who may read may ask
-// them: an answer is what stands on the stream of their scores, and asking
-// publishes nothing.
+// scorerTable lists the routes of scorers. A caller that may read may also ask for scores:
+// the answer is the same as on the stream of scores, and nothing is published.
 func (g *Gateway) scorerTable() []route {
 	return []route{
 		{method: http.MethodGet, path: "/api/v1/scorers", role: access.Read, handle: g.listScorers},

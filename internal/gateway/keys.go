@@ -17,8 +17,8 @@ import (
 	"tidemill.dev/internal/runs/scheduler"
 )
 
-// keysTable is what the gateway answers about keys. A key may have any letter, a
-// slash too, so it stands in the body.
+// keysTable lists the routes of keys. A key may have any letter, even a slash, so it is in
+// the body and not in the path.
 func (g *Gateway) keysTable() []route {
 	return []route{
 		{method: http.MethodPost, path: "/api/v1/keys/forget", role: access.Operate, handle: g.forgetKey},
@@ -26,10 +26,10 @@ func (g *Gateway) keysTable() []route {
 	}
 }
 
-// lookAgain is how often it is looked whether a receipt has come.
+// lookAgain is the interval between checks for a receipt.
 const lookAgain = 100 * time.Millisecond
 
-// forgetKey asks that a key be forgotten, or says what that would take away.
+// forgetKey requests that a key be forgotten. A dry run lists the data that this would erase.
 func (g *Gateway) forgetKey(w http.ResponseWriter, r *request) *api.Problem {
 	var ask api.KeyAsked
 	if p := g.readAsk(r, &ask); p != nil {
@@ -78,8 +78,8 @@ func (g *Gateway) checkForget(r *request, ask *api.KeyAsked) *api.Problem {
 	return nil
 }
 
-// forgetting is the wish in the caller's name. Under the same Idempotency-Key it
-// is the same wish.
+// forgetting returns the request in the caller's name. With the same Idempotency-Key it is
+// the same request.
 func (g *Gateway) forgetting(r *request, ask *api.KeyAsked) erase.Ask {
 	named := tidemill.ID("key asked to be forgotten", r.name(), orElse(r.Header.Get(api.HeaderIdempotencyKey), rand.Text()))
 	var v broker.View
@@ -89,8 +89,8 @@ func (g *Gateway) forgetting(r *request, ask *api.KeyAsked) erase.Ask {
 		Cause: tidemill.Cause{Source: g.names().Source("gateway"), ID: named}}
 }
 
-// untilForgotten waits for the receipt. That it has not come yet is no problem:
-// whoever asked can look for it.
+// untilForgotten waits for the receipt. A missing receipt is not a problem: the caller can
+// look for it later.
 func (g *Gateway) untilForgotten(ctx context.Context, end *api.KeyEnd) bool {
 	look := time.NewTicker(lookAgain)
 	defer look.Stop()
@@ -109,7 +109,7 @@ func (g *Gateway) untilForgotten(ctx context.Context, end *api.KeyEnd) bool {
 	}
 }
 
-// forgottenKey answers with the receipt, or with how far its making has come.
+// forgottenKey answers with the receipt, or with the progress so far.
 func (g *Gateway) forgottenKey(w http.ResponseWriter, r *request) *api.Problem {
 	if g.opt.Forgetter == nil {
 		return noRuns()
@@ -128,8 +128,7 @@ func (g *Gateway) forgottenKey(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// unforgotten is the problem of what could not be found out, or be put on the
-// log.
+// unforgotten is the problem of a failed lookup or a failed publication.
 func (g *Gateway) unforgotten(ctx context.Context, what string, err error, began time.Time) *api.Problem {
 	if errors.Is(err, broker.ErrInDoubt) {
 		p := inDoubt(what, time.Since(began))

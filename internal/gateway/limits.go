@@ -16,44 +16,45 @@ import (
 	"tidemill.dev/internal/gateway/access"
 )
 
-// Limits bound what callers can take from the process. A zero is the default.
+// Limits bound the resources that callers can take from the process. A zero means the
+// default.
 type Limits struct {
 	Headers     int // bytes of a request's headers; 64 KiB
-	Event       int // bytes of one event, its attributes counted; 1 MiB
+	Event       int // bytes of one event with its attributes; 1 MiB
 	Batch       int // bytes of a batch's body; 16 MiB
 	BatchEvents int // events of a batch; 10,000
-	Connections int // open at once; 10,000
+	Connections int // open connections; 10,000
 
 	UnderWay int64 // bytes of all requests being answered; 256 MiB
-	Caller   int64 // of those, for one caller with a name; half
+	Caller   int64 // bytes of the requests of one named caller; half of UnderWay
 	Unacked  int64 // bytes of events that Kafka has yet to acknowledge; 48 MiB. Less than the producer's buffer
 
-	ReadHeader time.Duration // until a request's headers are here; 10 s
-	BodyGrace  time.Duration // until a body has to come at BodyRate; 10 s
-	BodyRate   int           // bytes a second, on average; 16 KiB
-	Room       time.Duration // an event may wait for room among the unacknowledged; 1 s
-	Ack        time.Duration // and for its acknowledgement; 30 s
-	Write      time.Duration // an answer may take to be taken; 10 s
-	Idle       time.Duration // a connection may be silent between requests; 2 minutes
+	ReadHeader time.Duration // time for a request's headers; 10 s
+	BodyGrace  time.Duration // time before a body must arrive at BodyRate; 10 s
+	BodyRate   int           // bytes of a body per second, on average; 16 KiB
+	Room       time.Duration // time that an event may wait for room among the unacknowledged; 1 s
+	Ack        time.Duration // time that an event may wait for its acknowledgement; 30 s
+	Write      time.Duration // time in which a caller must take an answer; 10 s
+	Idle       time.Duration // time that a connection may be idle between requests; 2 minutes
 
-	Runs int // that one request starts, cancels or retries; 50,000
+	Runs int // runs that one request starts, cancels or retries; 50,000
 
-	Look      time.Duration // Kafka may take to say how streams are; 5 s
-	Soon      time.Duration // and whoever knows what an answer can do without; 1 s
-	Sight     time.Duration // a node may take to tell of a container that has begun, and a controller to say so; 2 s
-	Tails     int           // open at once; 64
-	OwnTails  int           // of those, of one caller with a name; half
-	Keepalive time.Duration // a tail is silent for no longer; 15 s
+	Look      time.Duration // time for a lookup in Kafka, Redis or the store; 5 s
+	Soon      time.Duration // time for a lookup that an answer can do without; 1 s
+	Sight     time.Duration // time for a node and a controller to report the image of a new container; 2 s
+	Tails     int           // open tails; 64
+	OwnTails  int           // open tails of one named caller; half of Tails
+	Keepalive time.Duration // longest time without a sign of life on a tail; 15 s
 
-	DrainDelay time.Duration // Close goes on answering; none
+	DrainDelay time.Duration // time that Close goes on answering; none
 }
 
-// headerSlack is how far beyond Headers net/http itself refuses them, without a
-// problem. It is small: headers of four bytes take thirty times as much in
-// memory, before anybody knows who sends them.
+// headerSlack is how far above Headers net/http refuses headers itself, without a problem. It
+// is small, because headers of four bytes take thirty times as much memory, and the caller is
+// still unknown.
 const headerSlack = 32 << 10
 
-// http2Streams are the requests at once on one HTTP/2 connection.
+// http2Streams is the number of concurrent requests on one HTTP/2 connection.
 const http2Streams = 100
 
 func (l Limits) withDefaults() Limits {
@@ -88,23 +89,23 @@ func setDefault[T int | int64 | time.Duration](field *T, value T) {
 	}
 }
 
-// structured is how long the JSON of an event may be that Event allows: data in
-// base64 is longer by a third. The event itself is measured once it is read.
+// structured is the maximum size of an event's JSON. Base64 makes data a third longer. The
+// event itself is measured after reading.
 func (l *Limits) structured() int { return l.Event/3*4 + 64<<10 }
 
-// answer is how long a request may take once its body is here.
+// answer is the time for a request after its body has arrived.
 func (l *Limits) answer() time.Duration { return l.Room + l.Ack + l.Write }
 
-// soon is how long a look waits for what it can do without.
+// soon is the time for a lookup that an answer can do without.
 func (l *Limits) soon() time.Duration { return min(l.Soon, l.Look) }
 
-// body is when so many bytes of a body have to be here.
+// body is the time at which that many bytes of a body must have arrived.
 func (l *Limits) body(began time.Time, bytes int) time.Time {
 	return began.Add(l.BodyGrace + time.Duration(bytes)*time.Second/time.Duration(l.BodyRate))
 }
 
-// Check refuses of where a door is to be what Open would refuse, so that nothing
-// else need have been opened by then.
+// Check returns the error that Open would return for these addresses and certificates, so
+// that a caller need not open anything else before.
 func Check(listen, certFile, keyFile string, guarded bool) error {
 	if err := checkOpen(listen, guarded); err != nil {
 		return err
@@ -116,7 +117,7 @@ func Check(listen, certFile, keyFile string, guarded bool) error {
 	return err
 }
 
-// checkOpen refuses to open a door without tokens to anyone but this machine.
+// checkOpen refuses to listen without tokens on an address that other machines can reach.
 func checkOpen(listen string, guarded bool) error {
 	at, err := net.ResolveTCPAddr("tcp", listen)
 	if err != nil {
@@ -129,7 +130,7 @@ func checkOpen(listen string, guarded bool) error {
 		"make a token with `tidemill token new` and name its file with --access, or listen on 127.0.0.1", listen)
 }
 
-// admit finds out who asks and whether the route is for them.
+// admit identifies the caller and checks the role.
 func (g *Gateway) admit(w http.ResponseWriter, r *request, needed access.Role) *api.Problem {
 	if isOfAttempt(needed) {
 		return g.admitAttempt(w, r, needed)
@@ -151,11 +152,10 @@ func (g *Gateway) admit(w http.ResponseWriter, r *request, needed access.Role) *
 	return nil
 }
 
-// admitOpen lets everyone on this machine in. A page on the web could have its
-// own name point to this machine and a browser here ask us in its name; the
-// host is then that name. Or it could have the browser post to us under our own
-// name, and care nothing for the answer: to pause a trigger or to drop letters
-// takes no more than a form does. The browser says then where the page is from.
+// admitOpen admits every caller on this machine, but no page from the web that uses a browser
+// on this machine. Such a page may resolve its own name to this machine: then the Host header
+// is that name. Or it may post to our own name and ignore the answer: a plain form is enough
+// to pause a trigger or drop dead letters. Then the browser sends the origin of the page.
 func (g *Gateway) admitOpen(r *request) *api.Problem {
 	if !isLoopback(r.Host) {
 		g.metrics.refused.host.Inc()
@@ -183,10 +183,10 @@ func isLoopback(hostport string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// challenge is what a request without a good token is told to come with.
+// challenge is the WWW-Authenticate header for a request without a valid token.
 const challenge = `Bearer realm="tidemill"`
 
-// identify asks the guard who the caller is.
+// identify asks the guard for the caller of a request.
 func (g *Gateway) identify(w http.ResponseWriter, r *request) *api.Problem {
 	caller, err := g.opt.Access.Caller(r.Context(), r.Header.Get("Authorization"))
 	switch {
@@ -194,7 +194,8 @@ func (g *Gateway) identify(w http.ResponseWriter, r *request) *api.Problem {
 		r.caller = caller
 		return nil
 	case errors.Is(err, access.ErrIssuerAway):
-		// Why is for readers of /readyz: it names servers, and this caller may be anybody.
+		// The reason is only for readers of /readyz: it names servers, and this caller is
+		// unknown.
 		return unavailable(access.ErrIssuerAway.Error() + ": send it again a little later")
 	case errors.Is(err, access.ErrNoToken):
 		w.Header().Set("WWW-Authenticate", challenge)
@@ -204,33 +205,32 @@ func (g *Gateway) identify(w http.ResponseWriter, r *request) *api.Problem {
 	return unauthenticated(err.Error())
 }
 
-// window bounds the bytes of events that Kafka has yet to acknowledge, so that
-// the producer's buffer, which all streams share, is never full: a stream whose
-// partitions have no leader would take all of it, and nothing could be published
-// anywhere.
+// window bounds the bytes of events that Kafka has yet to acknowledge, so that the producer's
+// buffer is never full. All streams share that buffer: a stream whose partitions have no
+// leader would fill it, and then nothing could be published on any stream.
 //
-// A stream may hold as much as is free. One stalled stream so comes to hold a
-// half, two a third each, and however many stall there is room for the next. A
-// partition, in turn, may hold as much as its stream may still take: one without
-// a leader leaves room for those that have one.
+// A stream may hold as much as is still free. So one stalled stream holds a half, two hold a
+// third each, and there is always room for the next one. In the same way, a partition may
+// hold as much as its stream may still take: a partition without a leader leaves room for the
+// others.
 type window struct {
 	mu      sync.Mutex
 	free    int64
-	waiting int // turns of all tracks
+	waiting int // number of turns in all tracks
 	lanes   []*lane
 }
 
 // lane is one stream's part of the window.
 type lane struct {
 	held   int64
-	tracks []*track // that of partition n is n+1; the first is for whatever has no key
+	tracks []*track // track n+1 is for partition n; the first is for events without a key
 }
 
 // track is one partition's part of a lane.
 type track struct {
 	lane  *lane
 	held  int64
-	turns []turn // of those who wait, in order
+	turns []turn // waiting events, in order
 }
 
 type turn struct {
@@ -238,7 +238,7 @@ type turn struct {
 	ready chan struct{}
 }
 
-// open adds a stream's lane. It stays, as streams are few and come back.
+// open adds a stream's lane. Lanes are never removed, because streams are few and come back.
 func (w *window) open() *lane {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -247,7 +247,7 @@ func (w *window) open() *lane {
 	return l
 }
 
-// track finds a partition's part of a lane, made on first use.
+// track returns the track of a partition, and creates it on first use.
 func (l *lane) track(partition int32) *track {
 	for int(partition)+1 >= len(l.tracks) {
 		l.tracks = append(l.tracks, &track{lane: l})
@@ -255,8 +255,8 @@ func (l *lane) track(partition int32) *track {
 	return l.tracks[partition+1]
 }
 
-// take waits for n bytes, as long as the context allows, behind whoever waits
-// for the same partition already; -1 is that of whatever has no key.
+// take waits for n bytes as long as the context allows, after the events that already wait
+// for the same partition. Partition -1 is for events without a key.
 func (w *window) take(ctx context.Context, l *lane, partition int32, n int64) (*track, error) {
 	w.mu.Lock()
 	k := l.track(partition)
@@ -275,12 +275,12 @@ func (w *window) take(ctx context.Context, l *lane, partition int32, n int64) (*
 	case <-ctx.Done():
 	}
 	if !w.forget(k, t) {
-		w.give(k, n) // it became ready in the same moment
+		w.give(k, n) // it became ready at the same moment
 	}
 	return nil, context.Cause(ctx)
 }
 
-// admits tells whether a partition may take more.
+// admits reports whether a partition may take more.
 func (w *window) admits(k *track) bool { return k.held+k.lane.held < w.free }
 
 func (w *window) grant(k *track, n int64) {
@@ -289,7 +289,7 @@ func (w *window) grant(k *track, n int64) {
 	w.free -= n
 }
 
-// give returns what was taken. Whatever is free may let a turn of any track in.
+// give returns bytes, which may let in a turn of any track.
 func (w *window) give(k *track, n int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -304,7 +304,7 @@ func (w *window) give(k *track, n int64) {
 	}
 }
 
-// admit lets in who waits for a partition, as many as it may take.
+// admit lets in the waiting events of a partition, as many as it may take.
 func (w *window) admit(k *track) {
 	for len(k.turns) > 0 && w.admits(k) {
 		w.grant(k, k.turns[0].n)
@@ -314,7 +314,7 @@ func (w *window) admit(k *track) {
 	}
 }
 
-// bytes is how much is taken now.
+// bytes returns the number of bytes that are taken now.
 func (w *window) bytes() float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -325,7 +325,7 @@ func (w *window) bytes() float64 {
 	return float64(held)
 }
 
-// forget takes a turn back, unless it has come.
+// forget removes a turn, unless it is ready.
 func (w *window) forget(k *track, t turn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -338,28 +338,28 @@ func (w *window) forget(k *track, t turn) bool {
 	return true
 }
 
-// errNoRoom is the cause of a context of patience that has ended.
+// errNoRoom is the cause with which a context of patience ends.
 var errNoRoom = errors.New("no room among the events that Kafka has yet to acknowledge")
 
-// patience hands out contexts that end after a while. One serves all requests
-// of a tenth of that while: hardly any ever waits for it, and a context of its
-// own would cost each of them more than all else about the wait.
+// patience hands out contexts that end after a while. All requests of a tenth of that while
+// share one context. Hardly any request waits for it, and a context per request would cost
+// more than the rest of the wait.
 type patience struct {
 	while time.Duration
 
 	mu    sync.Mutex
 	now   context.Context
-	until time.Time // it is handed out
+	until time.Time // time until which now is handed out
 }
 
-// context ends after the while, or up to a tenth of it earlier.
+// context returns a context that ends after the while, or up to a tenth of it earlier.
 func (p *patience) context() context.Context {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now.After(p.until) {
 		ctx, end := context.WithTimeoutCause(context.Background(), p.while, errNoRoom)
-		context.AfterFunc(ctx, end) // not before: whoever waits, waits for all of it
+		context.AfterFunc(ctx, end) // end runs only after the timeout, because other requests may share the context
 		p.now, p.until = ctx, now.Add(p.while/10)
 	}
 	return p.now

@@ -22,7 +22,7 @@ func modelParameters() []string {
 	return []string{"after", "awaiting", "key", "limit", "pinned", "prefix", "recipe", "stale"}
 }
 
-// modelsThere is a problem where there are no models.
+// modelsThere returns a problem if this gateway has no models.
 func (g *Gateway) modelsThere() *api.Problem {
 	if g.opt.Ledger == nil || g.opt.Models == nil {
 		return noRuns()
@@ -30,7 +30,7 @@ func (g *Gateway) modelsThere() *api.Problem {
 	return nil
 }
 
-// listModels answers with models, by name; with stale ones, the stalest first.
+// listModels answers with models, by name; if only stale ones are wanted, the stalest first.
 func (g *Gateway) listModels(w http.ResponseWriter, r *request) *api.Problem {
 	values, p := r.query(modelParameters())
 	if p != nil {
@@ -64,7 +64,7 @@ func (g *Gateway) listModels(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// modelQuery reads what is looked for.
+// modelQuery reads the parameters of listModels.
 func modelQuery(values url.Values, now time.Time) (q ledger.ModelQuery, p *api.Problem) {
 	q = ledger.ModelQuery{Recipe: values.Get("recipe"), Key: values.Get("key"), Prefix: values.Get("prefix"), After: values.Get("after")}
 	if q.Awaiting, p = yesOf(values, "awaiting"); p != nil {
@@ -84,7 +84,7 @@ func modelQuery(values url.Values, now time.Time) (q ledger.ModelQuery, p *api.P
 	return q, p
 }
 
-// yesOf reads a parameter that is true or not there.
+// yesOf reads a parameter that is true, false or absent.
 func yesOf(values url.Values, name string) (bool, *api.Problem) {
 	switch text := values.Get(name); text {
 	case "true":
@@ -96,7 +96,7 @@ func yesOf(values url.Values, name string) (bool, *api.Problem) {
 	}
 }
 
-// seenBy says of which keys a caller may know models; nil is of all.
+// seenBy returns a filter for the keys whose models a caller may see; nil means all.
 func seenBy(caller *access.Caller, role access.Role) func(key string) bool {
 	if caller.AllKeys(role) {
 		return nil
@@ -104,8 +104,8 @@ func seenBy(caller *access.Caller, role access.Role) func(key string) bool {
 	return func(key string) bool { return caller.MayTouch(role, key) }
 }
 
-// shownModel is a model in a line. It says why it is stale where that was asked
-// for.
+// shownModel returns one entry of the list. It says why the model is stale if the caller
+// asked for stale ones.
 func shownModel(m *fold.Model, stale, now time.Time) api.ModelShown {
 	s := api.ModelShown{Name: m.Name, Key: m.Key, Recipe: m.Recipe, Champion: m.Champion, Newest: m.Last, Versions: len(m.Versions)}
 	if n := len(m.Versions); n > 0 {
@@ -152,7 +152,7 @@ func whyStale(s *api.ModelShown, now time.Time) string {
 	return strings.Join(why, ", and ")
 }
 
-// roughAge is a duration in its largest unit.
+// roughAge writes a duration in its largest unit.
 func roughAge(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -166,8 +166,8 @@ func roughAge(d time.Duration) string {
 	return number(int(d/time.Second)) + " seconds"
 }
 
-// showModel answers with a model and all its versions, or with one version and
-// what was measured of it.
+// showModel answers with a model and all its versions, or with one version and its
+// measurements.
 func (g *Gateway) showModel(w http.ResponseWriter, r *request) *api.Problem {
 	values, p := r.query([]string{"model", "version"})
 	if p != nil {
@@ -205,8 +205,8 @@ func (g *Gateway) showModel(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// findModel finds a model by its name. One that the caller may not touch is as
-// unknown as one that there is not.
+// findModel finds a model by its name. A model that the caller may not touch is answered like
+// an unknown one.
 func (g *Gateway) findModel(ctx context.Context, r *request, role access.Role, name string) (*fold.Model, *api.Problem) {
 	if name == "" {
 		return nil, badParameter("model", "name one; GET /api/v1/models lists them")
@@ -224,7 +224,7 @@ func (g *Gateway) findModel(ctx context.Context, r *request, role access.Role, n
 	return m, nil
 }
 
-// versionOf is the number of a version that somebody names.
+// versionOf returns the number of the version that a text names.
 func versionOf(m *fold.Model, which string) (int, *api.Problem) {
 	if _, _, err := tidemill.CutVersionName(m.Name + "@" + which); err != nil {
 		return 0, badParameter("version", err.Error())
@@ -236,7 +236,7 @@ func versionOf(m *fold.Model, which string) (int, *api.Problem) {
 	return n, nil
 }
 
-// shownVersion has what was measured where that is wanted: it lies in the store.
+// shownVersion adds the measurements from the store if they are wanted.
 func (g *Gateway) shownVersion(ctx context.Context, v *ledger.VersionRecord, measured bool) (api.ModelVersion, *api.Problem) {
 	shown := api.ModelVersion{Version: v.Version, State: v.State, Judgement: v.Judgement}
 	if !measured {
@@ -253,7 +253,7 @@ func (g *Gateway) shownVersion(ctx context.Context, v *ledger.VersionRecord, mea
 	return shown, nil
 }
 
-// showWhy answers with what a thing came from and what came of it.
+// showWhy answers with the causes and consequences of a thing.
 func (g *Gateway) showWhy(w http.ResponseWriter, r *request) *api.Problem {
 	values, p := r.query([]string{"of"})
 	if p != nil {
@@ -283,7 +283,7 @@ func (g *Gateway) whySources(caller *access.Caller) lineage.Sources {
 		MayReadData: func(dataset string) bool { return g.touches(caller, access.Read, dataset) }}
 }
 
-// untold is the problem of a why that could not be told.
+// untold is the problem of a failed lineage lookup.
 func (g *Gateway) untold(ctx context.Context, err error) *api.Problem {
 	switch {
 	case errors.Is(err, lineage.ErrRef), errors.Is(err, ledger.ErrAmbiguous), errors.Is(err, store.ErrInvalid):

@@ -26,17 +26,17 @@ func (g *Gateway) promoteModel(w http.ResponseWriter, r *request) *api.Problem {
 	return g.wish(w, r, tidemill.ActionPromote)
 }
 
-// rollbackModel makes an older one the champion again.
+// rollbackModel makes an older version the champion again.
 func (g *Gateway) rollbackModel(w http.ResponseWriter, r *request) *api.Problem {
 	return g.wish(w, r, tidemill.ActionRollback)
 }
 
-// pinModel holds the champion, or makes a version the champion and holds it.
+// pinModel pins the champion, or makes a version the champion and pins it.
 func (g *Gateway) pinModel(w http.ResponseWriter, r *request) *api.Problem {
 	return g.wish(w, r, tidemill.ActionPin)
 }
 
-// unpinModel ends that.
+// unpinModel ends the pin.
 func (g *Gateway) unpinModel(w http.ResponseWriter, r *request) *api.Problem {
 	return g.wish(w, r, tidemill.ActionUnpin)
 }
@@ -74,8 +74,8 @@ func (g *Gateway) wish(w http.ResponseWriter, r *request, action tidemill.Action
 	return nil
 }
 
-// wishKey names a wish: under the same Idempotency-Key the same caller wishes
-// the same, however often.
+// wishKey names a request: the same caller with the same Idempotency-Key repeats the same
+// request.
 func wishKey(r *request) string { return orElse(r.Header.Get(api.HeaderIdempotencyKey), rand.Text()) }
 
 func checkWish(ask *api.PromotionAsked, action tidemill.Action) *api.Problem {
@@ -94,7 +94,7 @@ func checkWish(ask *api.PromotionAsked, action tidemill.Action) *api.Problem {
 	return nil
 }
 
-// doneOfWish says what became of a wish, in words.
+// doneOfWish describes the result of a request in words.
 func doneOfWish(action tidemill.Action, got *registry.Answer, dry bool) api.PromotionDone {
 	done := api.PromotionDone{Model: got.Model.Name, Version: got.Version, Before: got.Before, Champion: got.Model.Champion}
 	if dry && action != tidemill.ActionUnpin {
@@ -125,7 +125,7 @@ func versionText(n int) string {
 	return "version " + number(n)
 }
 
-// rollbackModels has the champions of many models go back to those of a time.
+// rollbackModels rolls many models back to their champions at a given time.
 func (g *Gateway) rollbackModels(w http.ResponseWriter, r *request) *api.Problem {
 	var ask api.RollbackAsked
 	if p := g.readAsk(r, &ask); p != nil {
@@ -166,7 +166,7 @@ func checkRollback(ask *api.RollbackAsked, now time.Time) *api.Problem {
 	return nil
 }
 
-// rollback goes through the models that are meant, page by page.
+// rollback rolls back the selected models, page by page.
 func (b *bulk) rollback(ask *api.RollbackAsked, where *filter.Filter) (done api.PromotionsDone, p *api.Problem) {
 	done.Models = []api.PromotionDone{}
 	q := ledger.ModelQuery{Recipe: ask.Recipe, Key: ask.Key, Prefix: ask.Prefix, Seen: seenBy(b.r.caller, access.Approve), After: ask.After, Limit: runsAtATime}
@@ -202,15 +202,15 @@ func modelWanted(where *filter.Filter, m *fold.Model) bool {
 	return wanted(where, m.Recipe, m.Key, broker.Attribute{Name: tidemill.AttrModel, Value: m.Name})
 }
 
-// way is that of a model back to the champion of a time.
+// way is a model's way back to its champion at a given time.
 type way struct {
 	model *fold.Model
-	to    int    // version
-	not   string // why there is none
+	to    int    // version of the earlier champion
+	not   string // reason why there is no way back
 }
 
-// wayBack finds what was the champion before the first change since a time. A
-// model whose champion has not changed since, or is that one again, is not meant.
+// wayBack finds the champion before the first change since a given time. A model is left out
+// if its champion has not changed since, or is that one again.
 func wayBack(m *fold.Model, since time.Time) (w way, moved bool) {
 	w.model = m
 	for i, c := range m.Changes {
@@ -233,7 +233,7 @@ func wayBack(m *fold.Model, since time.Time) (w way, moved bool) {
 	return w, false
 }
 
-// back goes it, if the champion still is the one that was seen.
+// back rolls a model back, if its champion is still the one that was seen.
 func (b *bulk) back(w *way, reason string) (api.PromotionDone, error) {
 	m := w.model
 	done := api.PromotionDone{Model: m.Name, Version: w.to, Before: m.Champion, Champion: m.Champion, Done: w.not, Refused: w.not != ""}
@@ -272,12 +272,12 @@ func (g *Gateway) listFreezes(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// freezePromotions has no gate promote anything, of a recipe or of any.
+// freezePromotions stops the promotions of all gates, for one recipe or for all.
 func (g *Gateway) freezePromotions(w http.ResponseWriter, r *request) *api.Problem {
 	return g.freeze(w, r, true, commands.Author.FreezePromotions)
 }
 
-// thawPromotions ends that.
+// thawPromotions ends a freeze.
 func (g *Gateway) thawPromotions(w http.ResponseWriter, r *request) *api.Problem {
 	return g.freeze(w, r, false, commands.Author.ThawPromotions)
 }
@@ -319,8 +319,8 @@ func (g *Gateway) freeze(w http.ResponseWriter, r *request, freezes bool, act fu
 	return nil
 }
 
-// checkFreeze wants a recipe of the config, or one that was taken out of it while
-// its promotions were frozen.
+// checkFreeze accepts a recipe of the config, or one that was removed from it while its
+// promotions were frozen.
 func (g *Gateway) checkFreeze(ask *api.FreezeAsked, frozen bool) *api.Problem {
 	if _, known := g.opt.Config().Recipe(ask.Recipe); ask.Recipe != "" && ask.Recipe != tidemill.AllRecipes && !known && !frozen {
 		return unknownRecipe(ask.Recipe)

@@ -18,19 +18,19 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// The handlers of objects serve people below /api/v1/data and attempts below
-// their own base. Who asks has been settled before: a digest is a capability,
-// and whoever knows one may have its object.
+// The handlers of objects serve people below /api/v1/data and attempts below their own base
+// path. The caller has been admitted before. A digest is a capability: a caller that knows
+// one may have its object.
 
 const (
-	mostObjects   = 10_000  // that one request may ask after
-	mostMissing   = 2 << 20 // bytes of its body
-	directObject  = 1 << 20 // smaller ones are quicker through the gateway, many at once
-	putsAtOnce    = 8       // objects of a batch on their way into the store
+	mostObjects   = 10_000  // objects that one request may ask about
+	mostMissing   = 2 << 20 // bytes of that request's body
+	directObject  = 1 << 20 // size up to which objects go through the gateway, many at once, which is quicker
+	putsAtOnce    = 8       // objects of a batch that are stored at the same time
 	mostBatchBody = 16 << 20
 )
 
-// objects is the store, where there is one.
+// objects returns the store, or a problem if there is none.
 func (g *Gateway) objects() (*store.Store, *api.Problem) {
 	if g.opt.Store == nil {
 		return nil, noStore()
@@ -38,8 +38,7 @@ func (g *Gateway) objects() (*store.Store, *api.Problem) {
 	return g.opt.Store, nil
 }
 
-// missingObjects answers which of the objects that it is asked after are to be
-// put, and where.
+// missingObjects answers which of the listed objects must be put, and where to.
 func (g *Gateway) missingObjects(w http.ResponseWriter, r *request) *api.Problem {
 	s, p := g.objects()
 	if p != nil {
@@ -87,7 +86,7 @@ func (g *Gateway) readMissing(r *request) ([]api.Part, *api.Problem) {
 	return asked.Objects, nil
 }
 
-// signedPuts are where the large ones may be put directly; none if the store
+// signedPuts returns the URLs to which large objects may be put directly; none if the store
 // does not sign.
 func signedPuts(ctx context.Context, s *store.Store, lack []api.Part) (map[string]string, error) {
 	var puts map[string]string
@@ -107,7 +106,7 @@ func signedPuts(ctx context.Context, s *store.Store, lack []api.Part) (map[strin
 	return puts, nil
 }
 
-// badObject refuses what cannot name an object.
+// badObject refuses an invalid digest or size.
 func badObject(o api.Part) *api.Problem {
 	if p := badDigest(o.Digest); p != nil {
 		return p
@@ -140,7 +139,7 @@ func (r *request) objectOf() (api.Part, *api.Problem) {
 	return o, badObject(o)
 }
 
-// storeFault is the problem of what the store did not do.
+// storeFault is the problem of a failed operation of the store.
 func (g *Gateway) storeFault(what string, err error) *api.Problem {
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrMissing):
@@ -148,7 +147,7 @@ func (g *Gateway) storeFault(what string, err error) *api.Problem {
 	case errors.Is(err, store.ErrInvalid):
 		return invalidRequest(err.Error())
 	case errors.Is(err, context.Canceled):
-		return unavailable("the request was given up") // nobody hears of it
+		return unavailable("the request was given up") // the caller has gone
 	}
 	g.log.Warn("the store failed", "what", what, "reason", err)
 	return unavailable("the store cannot do that now (" + what + "); send it again a little later")
@@ -156,7 +155,7 @@ func (g *Gateway) storeFault(what string, err error) *api.Problem {
 
 const digestSize = sha256.Size
 
-// putObject takes the object that the request names, as it comes.
+// putObject stores the object that the request names, as it arrives.
 func (g *Gateway) putObject(w http.ResponseWriter, r *request) *api.Problem {
 	s, p := g.objects()
 	if p != nil {
@@ -175,20 +174,20 @@ func (g *Gateway) putObject(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	err := s.PutObject(r.Context(), o.Digest, o.Size, f)
 	if err == nil {
-		_, err = io.Copy(io.Discard, f) // of what was there already nothing need have been read
+		_, err = io.Copy(io.Discard, f) // the store reads no body if it has the object already
 	}
 	switch {
 	case f.err != nil:
 		return g.unread(r, f.err)
 	case err != nil:
-		r.answer.Header().Set("Connection", "close") // what is left of the body would be the next request
+		r.answer.Header().Set("Connection", "close") // the rest of the body would be taken for the next request
 		return g.storeFault("put an object", err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// putObjects takes small objects, many in one body.
+// putObjects stores small objects, many from one body.
 func (g *Gateway) putObjects(w http.ResponseWriter, r *request) *api.Problem {
 	s, p := g.objects()
 	if p != nil {
@@ -223,9 +222,8 @@ type framed struct {
 	bytes []byte
 }
 
-// splitObjects reads a batch. The bytes are held against their digests here,
-// before any of them is stored: one that is not right is a slip of the sender's,
-// who is told which it is.
+// splitObjects reads a batch. It checks all digests before any object is stored: a wrong
+// digest is a mistake of the sender, and the answer names the object.
 func splitObjects(body []byte) (all []framed, p *api.Problem) {
 	for at := 0; at < len(body); {
 		left := body[at:]
@@ -248,8 +246,8 @@ func splitObjects(body []byte) (all []framed, p *api.Problem) {
 	return all, nil
 }
 
-// putAll puts some at once: where the store is far away, one after the other
-// would take for ever.
+// putAll stores several objects at the same time, because one after the other would take too
+// long with a distant store.
 func (g *Gateway) putAll(ctx context.Context, s *store.Store, all []framed) *api.Problem {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -278,7 +276,7 @@ func (g *Gateway) putAll(ctx context.Context, s *store.Store, all []framed) *api
 	return nil
 }
 
-// getObject answers with an object, or with where it may be got directly.
+// getObject answers with an object, or redirects to a URL where it can be got directly.
 func (g *Gateway) getObject(w http.ResponseWriter, r *request) *api.Problem {
 	s, p := g.objects()
 	if p != nil {

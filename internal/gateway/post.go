@@ -21,14 +21,13 @@ const (
 	bufferKept = 1 << 20 // a larger one is not kept for the next request
 )
 
-// body reads the request's body of at most limit bytes; over is the refusal of
-// a longer one. It believes no
-// Content-Length: the buffer grows with what has come, twofold each time, and is
-// paid for as it grows.
+// body reads the request's body of at most limit bytes; over is the refusal of a longer one.
+// It does not rely on Content-Length: the buffer doubles as bytes arrive, and is charged as
+// it grows.
 //
-// Whoever is slow is given up, but not a big upload on a slow line: net/http's
-// ReadTimeout bounds what fits the small buffer, and then each time the buffer
-// has filled up, the time is set within which that much more has to come.
+// A slow caller is given up, but not a big upload on a slow line. Net/http's ReadTimeout
+// limits the time for the small buffer. Then, each time the buffer is full, a deadline is set
+// for the next bytes.
 func (g *Gateway) body(r *request, limit int, over func() *api.Problem) ([]byte, *api.Problem) {
 	if r.ContentLength > int64(limit) {
 		return nil, over()
@@ -63,11 +62,11 @@ func (g *Gateway) body(r *request, limit int, over func() *api.Problem) ([]byte,
 	return b, nil
 }
 
-// grow makes room for as much again as has come, but not for more than may.
+// grow doubles the buffer, up to the limit.
 func (g *Gateway) grow(r *request, b []byte, limit int, began time.Time) ([]byte, *api.Problem) {
 	size := max(2*cap(b), firstGrown)
 	if length := int(r.ContentLength); length >= len(b) {
-		size = min(size, length+1) // one more, to see the end without growing again
+		size = min(size, length+1) // one more, to see the end without another growth
 	}
 	size = min(size, limit+1)
 	if p := g.charge(r, size-cap(b)); p != nil {
@@ -75,15 +74,15 @@ func (g *Gateway) grow(r *request, b []byte, limit int, began time.Time) ([]byte
 	}
 	control := http.NewResponseController(&r.answer)
 	late := g.opt.Limits.body(began, size)
-	// Where the connection knows no deadline, net/http's own stays in force.
+	// If the connection has no deadlines, net/http's own stays in force.
 	_, _ = control.SetReadDeadline(late), control.SetWriteDeadline(late.Add(g.opt.Limits.answer()))
 	grown := make([]byte, len(b), size)
 	copy(grown, b)
 	return grown, nil
 }
 
-// unread tells why a body could not be read to its end. What is left of it
-// would be taken for the next request, so the connection ends.
+// unread is the problem of a body that could not be read to its end. The connection ends,
+// because the rest of the body would be taken for the next request.
 func (g *Gateway) unread(r *request, err error) *api.Problem {
 	r.answer.Header().Set("Connection", "close")
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -94,25 +93,24 @@ func (g *Gateway) unread(r *request, err error) *api.Problem {
 }
 
 const (
-	flowStep    = 1 << 20 // has to move within the time that a body of that size has
+	flowStep    = 1 << 20 // bytes that must move within the time for a body of that size
 	flowBuffer  = 128 << 10
-	storeWithin = 5 * time.Minute // the store may take over what has come
+	storeWithin = 5 * time.Minute // time for the store to take a complete body
 )
 
-// flow lets a request take as long as it likes while bytes move, and cuts it
-// when they do not: a part of a large file may be minutes on a slow line. It
-// sets the connection's deadlines anew each time that a step has moved.
+// flow lets a request take any time while bytes move, and cuts it when they do not: a part of
+// a large file may take minutes on a slow line. It extends the connection's deadlines after
+// each step.
 type flow struct {
 	g     *Gateway
 	c     *http.ResponseController
 	body  io.Reader
-	left  int64 // of the body; negative where nobody said
+	left  int64 // bytes of the body that are left; negative if unknown
 	moved int
-	err   error // that ended the body, but for its end
+	err   error // error that ended the body, except io.EOF
 }
 
-// flowing is the flow of a request. Its memory is the buffer that it moves
-// through.
+// flowing returns the flow of a request, and charges its buffer.
 func (g *Gateway) flowing(r *request) (*flow, *api.Problem) {
 	if p := g.charge(r, flowBuffer); p != nil {
 		return nil, p
@@ -130,11 +128,11 @@ func (f *flow) extend() {
 		step = min(step, f.left)
 	}
 	late := f.g.opt.Limits.body(time.Now(), int(step))
-	// Where the connection knows no deadline, net/http's own stays in force.
+	// If the connection has no deadlines, net/http's own stays in force.
 	_, _ = f.c.SetReadDeadline(late), f.c.SetWriteDeadline(late.Add(f.g.opt.Limits.answer()))
 }
 
-// Read reads the body.
+// Read reads from the body.
 func (f *flow) Read(to []byte) (int, error) {
 	n, err := f.body.Read(to)
 	if f.moved += n; f.moved >= flowStep {
@@ -148,23 +146,23 @@ func (f *flow) Read(to []byte) (int, error) {
 	return n, err
 }
 
-// rest is for when nothing moves for a good reason: all has come, and the store
-// takes it over. Net/http would end the request's context by the old deadline.
+// rest sets the deadlines for the time when the body is complete and the store takes it over.
+// With the old read deadline, net/http would end the request's context.
 func (f *flow) rest() {
 	_, _ = f.c.SetReadDeadline(time.Time{}), f.c.SetWriteDeadline(time.Now().Add(storeWithin+f.g.opt.Limits.Write))
 }
 
-// sendWithin gives an answer the time that a step of it has, whatever came before.
+// sendWithin gives the answer the time for one more step.
 func (f *flow) sendWithin() {
 	f.moved = 0
 	_ = f.c.SetWriteDeadline(f.g.opt.Limits.body(time.Now(), flowStep).Add(f.g.opt.Limits.Write))
 }
 
-// send writes what a reader has, the last of it only when the reader has said at
-// its end that the bytes are the right ones: an answer that is not is cut short.
-// The two errors are the reader's and the caller's.
+// send copies a reader to the answer. It holds back the last piece until the reader has
+// confirmed at its end that all bytes are right: otherwise the answer is cut short. read is
+// the reader's error, sent the caller's.
 func (f *flow) send(w io.Writer, from io.Reader) (read, sent error) {
-	_ = f.c.SetReadDeadline(time.Time{}) // it would end the context, though the caller has said all
+	_ = f.c.SetReadDeadline(time.Time{}) // it would end the context, although the request is complete
 	f.sendWithin()
 	now, next := make([]byte, 0, flowBuffer/2), make([]byte, flowBuffer/2)
 	for {
@@ -190,8 +188,8 @@ func (f *flow) write(w io.Writer, b []byte) error {
 	return err
 }
 
-// fill reads until the buffer is full or there is an error, which it tells as it
-// is: io.ReadFull takes an end for one that its reader told of.
+// fill reads until the buffer is full or there is an error, which it returns unchanged. With
+// io.ReadFull, a normal end would look like the reader's own io.ErrUnexpectedEOF.
 func fill(from io.Reader, to []byte) (n int, err error) {
 	for n < len(to) && err == nil {
 		var k int
@@ -201,9 +199,9 @@ func fill(from io.Reader, to []byte) (n int, err error) {
 	return n, err
 }
 
-// room bounds the memory of the requests under way, of all and of each caller.
-// Nobody waits for it: who is refused can come again, and who waited would hold
-// a connection.
+// room bounds the memory of the requests under way, of all callers and of each. A request
+// never waits for room: if refused, it can come again, and a waiting one would hold a
+// connection.
 type room struct {
 	limits *Limits
 
@@ -212,12 +210,12 @@ type room struct {
 	callers map[string]int64
 }
 
-// callersKept is how many callers without a request are remembered, so that
-// those who come again and again cost no allocation.
+// callersKept is how many callers without a request are remembered, so that frequent callers
+// cost no allocation.
 const callersKept = 1024
 
-// take takes n bytes for a caller. One without a name is everybody, and so has
-// no share of its own.
+// take takes n bytes for a caller. A request without a caller's name has no share, only the
+// common limit.
 func (o *room) take(caller string, n int64) *api.Problem {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -246,15 +244,14 @@ func (o *room) give(caller string, n int64) {
 	}
 }
 
-// bytes is how much is taken now.
+// bytes returns the number of bytes that are taken now.
 func (o *room) bytes() float64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return float64(o.taken)
 }
 
-// charge has a request pay for n bytes more. They are given back when it has
-// been answered.
+// charge takes n more bytes of room for a request. They are returned after its answer.
 func (g *Gateway) charge(r *request, n int) *api.Problem {
 	name := r.name()
 	if p := g.room.take(name, int64(n)); p != nil {
@@ -269,21 +266,21 @@ func (g *Gateway) charge(r *request, n int) *api.Problem {
 	return nil
 }
 
-// post is the events of one request on their way to the log. It is used again
-// and again, and so is all that hangs on it, but only if every event has been
-// told: until then the producer may still call it.
+// post holds the events of one request on their way to the log. It is used again with its
+// items, but only when the outcome of every event is known: until then the producer may still
+// call it.
 type post struct {
-	items []*item // those in use come first
+	items []*item // the first used ones are in use
 	used  int
 
-	done chan struct{} // gets one when the last event has been told
+	done chan struct{} // gets a value when the last outcome is known
 	late *time.Timer
 
 	mu     sync.Mutex
-	began  time.Time // to send
-	left   int       // events sent and not yet told
-	failed bool      // one of them, for a reason that others share
-	given  bool      // up: nobody waits any more
+	began  time.Time // time at which sending began
+	left   int       // number of sent events without an outcome
+	failed bool      // an event failed for a reason that others share
+	given  bool      // the wait was given up
 }
 
 // item is one event of a post.
@@ -291,27 +288,27 @@ type item struct {
 	g    *Gateway
 	post *post
 	own  broker.View
-	text []byte // scratch
+	text []byte // buffer for position
 
-	header [1]string // the value of the answer's position
+	header [1]string // value of the position header
 
-	view     *broker.View // own, or one that the reader of a batch made
+	view     *broker.View // own, or the view from a batch's reader
 	to       *target
 	size     int64
-	track    *track                      // where size is taken
+	track    *track                      // track from which size was taken
 	settle   func(broker.Receipt, error) // i.settled, bound once
-	problem  *api.Problem                // why it was not sent
-	repeated bool                        // it was here before
-	question dedupe.Question             // to the memory of what was here
-	first    *item                       // it is this one's repeat, of the same post
+	problem  *api.Problem                // reason why it was not sent
+	repeated bool                        // it is on the stream already
+	question dedupe.Question             // question to the memory of recent events
+	first    *item                       // the same event, earlier in the same post
 
-	told    bool // under post.mu
+	told    bool // the outcome is known; guarded by post.mu
 	receipt broker.Receipt
 	err     error
-	after   time.Duration // the error came
+	after   time.Duration // time from the begin of sending to the error
 }
 
-const itemsKept = 1024 // of a large batch's, for the next request
+const itemsKept = 1024 // items of a large batch that are kept for the next request
 
 func newPost() *post {
 	p := &post{done: make(chan struct{}, 1), late: time.NewTimer(time.Hour)}
@@ -346,16 +343,15 @@ func (p *post) clear() {
 	p.used, p.failed, p.given = 0, false, false
 }
 
-// expect says how many events are about to be sent.
+// expect sets the number of events that are about to be sent.
 func (p *post) expect(n int, now time.Time) {
 	p.mu.Lock()
 	p.left, p.began = n, now
 	p.mu.Unlock()
 }
 
-// wait waits until every event has been told, or as long as it may, or until
-// the gateway cannot wait any more. Then those without an answer are in doubt,
-// and the post is not to be used again.
+// wait waits until all outcomes are known, for at most d, or until over is closed. Then
+// events without an outcome are in doubt, and the post must not be used again.
 func (p *post) wait(d time.Duration, over <-chan struct{}) {
 	p.late.Reset(d)
 	defer p.late.Stop()
@@ -368,7 +364,7 @@ func (p *post) wait(d time.Duration, over <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.left == 0 {
-		<-p.done // the last one was told in the same moment
+		<-p.done // the last outcome came at the same moment
 		return
 	}
 	p.given = true
@@ -386,19 +382,19 @@ func (p *post) spoil() {
 	p.mu.Unlock()
 }
 
-// reusable tells whether nobody will call the post any more.
+// reusable reports whether the producer will no longer call the post.
 func (p *post) reusable() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.left == 0
 }
 
-// errBehind is why an event was not sent: one before it in its batch was not
-// stored. Who publishes the batch again then finds the events of a key in the
-// order that they have there.
+// errBehind is the reason why an event was not sent: an earlier event of its batch was not
+// stored. If the batch is published again, each key's events then still have the order of the
+// batch.
 var errBehind = errors.New("an event before it in the batch was not stored")
 
-// send sends the wanted items in their order, until one fails or it is late.
+// send sends the wanted items in their order, until one fails or the time is over.
 func (p *post) send(late time.Time) {
 	for n, i := range p.all() {
 		switch {
@@ -413,16 +409,15 @@ func (p *post) send(late time.Time) {
 	}
 }
 
-// stuck tells whether an item has failed already, for a reason that others
-// share.
+// stuck reports whether an item has failed for a reason that others share.
 func (p *post) stuck() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.failed
 }
 
-// send hands an item over to the producer, when there is room for it. One
-// before it may fail meanwhile.
+// send waits for room and hands an item to the producer. An earlier item may fail in that
+// time.
 func (i *item) send() {
 	ctx := i.g.patience.context()
 	to, producer := i.to, i.g.opt.Producer
@@ -439,10 +434,10 @@ func (i *item) send() {
 	producer.Send(ctx, to.stream, i.view, i.settle)
 }
 
-// settled is what the producer calls when it knows what became of the event,
-// whether or not its publisher still waits. The mark is made before the bytes
-// that the view points into can be used again, since it comes before tell; and
-// room is given only after, so that who gets in by it knows of a failure.
+// settled handles the outcome of an event. The producer calls it, even if the publisher no
+// longer waits. The mark must come before tell, because after tell the bytes of the view may
+// be used again. The window is freed after tell, so that an event that is let in by it sees a
+// failure.
 func (i *item) settled(r broker.Receipt, err error) {
 	window, track, size := &i.g.window, i.track, i.size
 	if err == nil {
@@ -471,8 +466,7 @@ func (i *item) tell(r broker.Receipt, err error) {
 	}
 }
 
-// store sends a request's events that nothing speaks against, in their order,
-// and waits for all of them at once.
+// store sends a request's acceptable events in their order, and then waits for all of them.
 func (g *Gateway) store(r *request) {
 	g.recognise(r)
 	n := 0
@@ -487,19 +481,19 @@ func (g *Gateway) store(r *request) {
 	began, limits := time.Now(), &g.opt.Limits
 	r.post.expect(n, began)
 	r.post.send(began.Add(limits.Ack))
-	// A batch that found room only bit by bit has less time left, or nobody would
-	// be there for its answer.
+	// A batch that waited for room has less time left, or its publisher would be gone before
+	// the answer.
 	r.post.wait(min(limits.Ack, time.Until(began.Add(limits.Room+limits.Ack))), g.over)
 	r.waiting = time.Since(began)
 	g.metrics.ack.Observe(r.waiting.Seconds())
 }
 
-// wanted tells whether the event is to be sent.
+// wanted reports whether the event must be sent.
 func (i *item) wanted() bool { return i.problem == nil && !i.repeated && i.first == nil }
 
-// sizeOf is what an event takes on its way, or a little more: its data and
-// attributes, and its key once again. The producer's buffer counts the same, so
-// what the window admits has room there.
+// sizeOf is the size of an event on its way, or a little more: its data, its attributes, and
+// its key again. The producer's buffer counts the same, so it has room for each event that
+// the window admits.
 func sizeOf(v *broker.View) int64 {
 	n := len(v.Data) + len(v.ID) + len(v.Source) + len(v.Type) + len(v.Subject) + len(v.DataContentType) + len(v.DataSchema) + len(v.Time)
 	key := len(v.Subject)
@@ -513,14 +507,14 @@ func sizeOf(v *broker.View) int64 {
 	return int64(n + key + eventHead)
 }
 
-// A record has besides: the names of headers, and lengths.
+// A record also has names of headers, and lengths.
 const (
 	eventHead     = 128
 	extensionHead = 8
 )
 
-// signed has an event say who published it, where that is known. Nobody may
-// sign for another.
+// signed sets an event's authid to its publisher, if known. A publisher may not sign for
+// another.
 func signed(v *broker.View, name string) *api.Problem {
 	if name == "" {
 		return nil
@@ -537,9 +531,8 @@ func signed(v *broker.View, name string) *api.Problem {
 	return nil
 }
 
-// recognise finds the events that were here before: on the stream, or earlier
-// in the same batch. The first counts, so all others are repeats whatever they
-// hold.
+// recognise finds the repeats: events that are on the stream already, or earlier in the same
+// batch. The first event counts, so all others are repeats, whatever they contain.
 func (g *Gateway) recognise(r *request) {
 	items := r.post.all()
 	if len(items) > 1 {
@@ -550,7 +543,7 @@ func (g *Gateway) recognise(r *request) {
 			i.question = g.opt.Repeats.Ask(i.to.stream, i.to.dedupe, i.view.Source, i.view.ID)
 		}
 	}
-	ctx := context.Background() // the memory is impatient, and a publisher that hangs up is not to have its repeats stored
+	ctx := context.Background() // the memory has a timeout, and a publisher that hangs up must not have its repeats stored
 	for _, i := range items {
 		if i.question != (dedupe.Question{}) && i.question.Seen(ctx) {
 			i.repeated = true

@@ -17,8 +17,7 @@ import (
 	"tidemill.dev/internal/models/registry"
 )
 
-// The problems are made here and nowhere else, so that one slug always has one
-// title and one status.
+// All problems are made here, so that one slug always has one title and one status.
 
 func problem(slug string, status int, title, detail string) *api.Problem {
 	return &api.Problem{Type: api.ProblemBase + slug, Title: title, Status: status, Detail: detail}
@@ -43,7 +42,7 @@ func headersTooLarge(limit int) *api.Problem {
 		fmt.Sprintf("more than %d bytes of headers: publish an event with large attributes in structured mode", limit))
 }
 
-// unreadable is the problem of what a reader of the binding refused.
+// unreadable is the problem of a request that is not a valid event.
 func unreadable(err error) *api.Problem {
 	if errors.As(err, new(*cehttp.UnsupportedError)) {
 		return problem(api.UnsupportedType, http.StatusUnsupportedMediaType, "the form of the body is not read here", err.Error())
@@ -53,7 +52,7 @@ func unreadable(err error) *api.Problem {
 	return p
 }
 
-// attributeOf is the attribute that an error is about, if it is about one.
+// attributeOf returns the attribute that an error is about; empty if there is none.
 func attributeOf(err error) string {
 	var fault interface {
 		error
@@ -86,7 +85,7 @@ func tooMany(limit int) *api.Problem {
 	return tooLarge(fmt.Sprintf("a batch may have %d events: publish it in parts", limit))
 }
 
-// unknownStream names the streams that there are for whoever asks.
+// unknownStream is the problem of publishing to a stream that is not in the config.
 func unknownStream(stream string, known []string) *api.Problem {
 	p := problem(api.UnknownStream, http.StatusNotFound, "there is no such stream",
 		fmt.Sprintf("stream %q is not in the config: use one of those listed, or add it there", clip(stream)))
@@ -94,7 +93,7 @@ func unknownStream(stream string, known []string) *api.Problem {
 	return p
 }
 
-// noSuchStream names the streams that there are for whoever looks.
+// noSuchStream is the problem of reading a stream that is not in Kafka.
 func noSuchStream(stream string, known []string) *api.Problem {
 	p := problem(api.UnknownStream, http.StatusNotFound, "there is no such stream",
 		fmt.Sprintf("stream %q is not in Kafka: use one of those listed", clip(stream)))
@@ -131,8 +130,8 @@ func unavailable(detail string) *api.Problem {
 	return problem(api.Unavailable, http.StatusServiceUnavailable, "not now", detail)
 }
 
-// inDoubt says how long it was waited for. That is not always the limit: the
-// producer may give up before it, and so may a gateway that closes.
+// inDoubt reports the time that was spent waiting. It may be shorter than the limit, because
+// the producer or a closing gateway may give up earlier.
 func inDoubt(id string, after time.Duration) *api.Problem {
 	return problem(api.InDoubt, http.StatusServiceUnavailable, "it is not known whether the event is stored",
 		fmt.Sprintf("event %q: Kafka did not say within %s; publish it again under the same id and source: the first counts", clip(id), roughly(after)))
@@ -178,7 +177,7 @@ func noStore() *api.Problem {
 		"this gateway has no object store, and so no data: ask one that has, or start this one with one")
 }
 
-// unknownData says what is not in the store.
+// unknownData is the problem of data that is not in the store.
 func unknownData(detail string) *api.Problem {
 	return problem(api.UnknownData, http.StatusNotFound, "that is not in the store", detail)
 }
@@ -187,7 +186,7 @@ func conflict(detail string) *api.Problem {
 	return problem(api.Conflict, http.StatusConflict, "it is there already", detail)
 }
 
-// The problems of who asks for what.
+// The problems of access.
 
 func unauthenticated(detail string) *api.Problem {
 	return problem(api.Unauthenticated, http.StatusUnauthorized, "who are you?", detail)
@@ -265,7 +264,7 @@ func catchingUp(behind int64) *api.Problem {
 	return unavailable(fmt.Sprintf("catching up with the facts: %s left; ask again a little later", strconv.FormatInt(behind, 10)))
 }
 
-// unled is the problem of what the ledger did not tell.
+// unled is the problem of a failed question to the ledger.
 func (g *Gateway) unled(ctx context.Context, err error) *api.Problem {
 	switch {
 	case errors.Is(err, ledger.ErrCatchingUp):
@@ -279,7 +278,7 @@ func (g *Gateway) unled(ctx context.Context, err error) *api.Problem {
 	return unavailable("how the runs stand cannot be told now: Redis or Kafka is away; ask again a little later")
 }
 
-// unasked is the problem of a wish that did not come onto the log.
+// unasked is the problem of a request for runs that could not be published.
 func (g *Gateway) unasked(ctx context.Context, run string, err error, began time.Time) *api.Problem {
 	if errors.Is(err, broker.ErrInDoubt) {
 		p := inDoubt(run, time.Since(began))
@@ -314,8 +313,8 @@ func championMoved(why string) *api.Problem {
 		why+", and ask once more if you still want it")
 }
 
-// unwished is the problem of a wish that has not come to be. Whoever asked knows
-// what, so that it is not said again.
+// unwished is the problem of a request for a model that failed. It removes the outermost
+// context of the error, which only repeats the request.
 func (g *Gateway) unwished(ctx context.Context, model string, err error, began time.Time) *api.Problem {
 	if inner := errors.Unwrap(err); inner != nil {
 		err = inner
@@ -349,7 +348,7 @@ func noScoring() *api.Problem {
 		"scoring needs a Redis and a store, and it was started without: start it with --redis and --store, or ask another gateway")
 }
 
-// unscored is the problem of an event that no champion has answered for.
+// unscored is the problem of an event that no champion has scored.
 func (g *Gateway) unscored(ctx context.Context, scorer string, err error) *api.Problem {
 	var u *Unanswered
 	switch {

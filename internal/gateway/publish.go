@@ -21,12 +21,12 @@ import (
 	"tidemill.dev/internal/ops/telemetry"
 )
 
-// publish takes events, each to the stream that claims its type.
+// publish stores events, each on the stream that claims its type.
 func (g *Gateway) publish(w http.ResponseWriter, r *request) *api.Problem {
 	return g.post(w, r, g.plan(), nil)
 }
 
-// publishTo takes events to the stream that the path names.
+// publishTo stores events on the stream that the path names.
 func (g *Gateway) publishTo(w http.ResponseWriter, r *request) *api.Problem {
 	p := g.plan()
 	to := p.streams[r.value]
@@ -39,8 +39,8 @@ func (g *Gateway) publishTo(w http.ResponseWriter, r *request) *api.Problem {
 	return unknownStream(r.value, p.names)
 }
 
-// post reads what was sent, in its mode. to is nil where an event's type
-// decides.
+// post reads the events in the request's mode. If to is nil, the type of each event decides
+// its stream.
 func (g *Gateway) post(w http.ResponseWriter, r *request, p *plan, to *target) *api.Problem {
 	defer g.startSpan(r).End()
 	mode, err := cehttp.ModeOf(r.Header)
@@ -63,8 +63,8 @@ func (g *Gateway) post(w http.ResponseWriter, r *request, p *plan, to *target) *
 	return g.postOne(w, r, i)
 }
 
-// startSpan begins the door's span, or none while traces are off. r.trace then
-// is what events without a trace of their own go on with.
+// startSpan begins the gateway's span, or none while traces are off. r.trace is then the
+// parent for events that bring no trace.
 func (g *Gateway) startSpan(r *request) (span trace.Span) {
 	r.trace = r.Context()
 	if r.Header[headerTraceParent] != nil {
@@ -74,7 +74,7 @@ func (g *Gateway) startSpan(r *request) (span trace.Span) {
 	return span
 }
 
-const headerTraceParent = "Traceparent" // as net/http writes it
+const headerTraceParent = "Traceparent" // canonical form of net/http
 
 // postOne stores a single event and answers.
 func (g *Gateway) postOne(w http.ResponseWriter, r *request, i *item) *api.Problem {
@@ -92,7 +92,7 @@ func (g *Gateway) postOne(w http.ResponseWriter, r *request, i *item) *api.Probl
 	return nil
 }
 
-// position is the header's value.
+// position returns the value of the position header.
 func (i *item) position() []string {
 	b := append(i.text[:0], i.receipt.Stream...)
 	b = strconv.AppendInt(append(b, '/'), int64(i.receipt.Partition), 10)
@@ -101,8 +101,8 @@ func (i *item) position() []string {
 	return i.header[:]
 }
 
-// judge decides whether an event may be stored, and where: i.to or i.problem.
-// err is what its reader said.
+// judge decides whether an event may be stored, and on which stream: it sets i.to or
+// i.problem. err is the reader's error.
 func (i *item) judge(r *request, p *plan, to *target, err error) {
 	i.to = to
 	i.problem = i.fault(r, p, err)
@@ -132,19 +132,19 @@ func (i *item) fault(r *request, p *plan, err error) *api.Problem {
 		return forbiddenEvent(err)
 	}
 	telemetry.Remember(r.trace, v)
-	i.size = sizeOf(v) // with what was added
+	i.size = sizeOf(v) // now with the added attributes
 	return nil
 }
 
-// A batch of ten thousand empty objects is small and its answer is not: every
-// event pays for what is kept about it, some at a time.
+// A batch of ten thousand empty objects is small, but its answer is not. So the request is
+// charged for the state of each event, in steps.
 const (
 	batchItem   = 1 << 10
 	itemsCharge = 64
 )
 
-// postBatch stores the events of a batch and answers for each. One that is
-// refused does not keep the others from being stored.
+// postBatch stores the events of a batch and answers for each. The others are stored even if
+// one is refused.
 func (g *Gateway) postBatch(w http.ResponseWriter, r *request, p *plan, to *target) *api.Problem {
 	body, problem := g.body(r, g.opt.Limits.Batch, g.batchTooLarge)
 	if problem != nil {
@@ -177,8 +177,8 @@ func (g *Gateway) postBatch(w http.ResponseWriter, r *request, p *plan, to *targ
 	return nil
 }
 
-// refusedOf is the problem of a batch of which an event was refused. Its status
-// tells whether to publish the batch again would mend anything.
+// refusedOf is the problem of a batch with refused events. Its status says whether publishing
+// the batch again can help.
 func refusedOf(items []*item) *api.Problem {
 	refused, status := 0, http.StatusBadRequest
 	answers := make([]api.Answer, len(items))
@@ -196,8 +196,8 @@ func refusedOf(items []*item) *api.Problem {
 	return refusedBatch(status, refused, answers)
 }
 
-// outcome is what became of an event: it is stored, or it was here before, or
-// there is a problem. What repeats an event of the same batch shares its fate.
+// outcome returns the result of an event: stored, repeated, or a problem. A repeat within a
+// batch has the result of the first event.
 func (i *item) outcome() (p *api.Problem, repeated bool) {
 	switch {
 	case i.problem != nil:
@@ -211,11 +211,11 @@ func (i *item) outcome() (p *api.Problem, repeated bool) {
 	return nil, i.repeated
 }
 
-// failed is the problem of an event that was not acknowledged. It is the one
-// place that knows which of Kafka's errors a publisher can do what about.
+// failed is the problem of an event that was not acknowledged. Only here an error of Kafka
+// becomes advice for the publisher.
 func (g *Gateway) failed(i *item) *api.Problem {
 	switch {
-	case errors.Is(i.err, broker.ErrInDoubt): // before all others, which it may wrap
+	case errors.Is(i.err, broker.ErrInDoubt): // first, because it may wrap the others
 		return inDoubt(i.view.ID, i.after)
 	case errors.Is(i.err, broker.ErrTooLarge):
 		return tooLarge(i.err.Error())
@@ -223,14 +223,15 @@ func (g *Gateway) failed(i *item) *api.Problem {
 		return unreadable(i.err)
 	case errors.Is(i.err, broker.ErrClosed):
 		return unavailable("this gateway is closing; publish it again, and another one or the next one takes it")
-	case errors.Is(i.err, broker.ErrNoStream): // the config has it, so it is Kafka that lost it
+	case errors.Is(i.err, broker.ErrNoStream): // the stream is in the config, so Kafka has lost it
 		return unavailable("stream " + i.to.stream + " is in the config but not in Kafka; /readyz says what is missing")
 	}
-	// What else it is, is in the log: it may name servers that a publisher has no business with.
+	// Only the log has other errors, because they may name servers that do not concern a
+	// publisher.
 	return unavailable("stream " + i.to.stream + " takes no more events now; this one is not stored; publish it again a little later")
 }
 
-// answer is what a batch's answer says of the event.
+// answer returns the entry for the event in the answer to a batch.
 func (i *item) answer() api.Answer {
 	a := api.Answer{ID: i.view.ID, Status: http.StatusAccepted}
 	switch problem, repeated := i.outcome(); {
@@ -244,13 +245,12 @@ func (i *item) answer() api.Answer {
 	return a
 }
 
-// answerRoom is what the answer for one event mostly takes.
+// answerRoom is the usual size of the answer for one event.
 const answerRoom = 128
 
-// appendAnswers writes the answers to a batch that is stored, as encoding/json
-// writes an api.Answers: there is one for each of thousands of events, and to
-// write them was a good part of what a batch cost. It gives up at an event that
-// was refused, for then the answer is a problem.
+// appendAnswers writes the answers to a stored batch as encoding/json writes an api.Answers.
+// It is written by hand, because encoding thousands of answers was a good part of a batch's
+// cost. It stops at a refused event, because then the answer is a problem.
 func appendAnswers(dst []byte, items []*item) (text []byte, stored bool) {
 	dst = append(dst, `{"events":[`...)
 	for n, i := range items {
@@ -278,8 +278,7 @@ func appendAnswers(dst []byte, items []*item) (text []byte, stored bool) {
 	return append(dst, "]}\n"...), true
 }
 
-// appendText writes a JSON string. What needs no escape, as most do not, is
-// copied.
+// appendText writes a JSON string. A text that needs no escapes, as usual, is copied.
 func appendText(dst []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -290,24 +289,24 @@ func appendText(dst []byte, s string) []byte {
 	return append(append(append(dst, '"'), s...), '"')
 }
 
-// plan is a config as publishing asks it: made once for each config that
-// applies, and read by every request.
+// plan is the part of a config that publishing needs. It is made once per config and read by
+// every request.
 type plan struct {
 	config  *config.Config
-	streams map[string]*target // that can be published to
-	types   map[string]*target // the streams that claim them
-	rest    *target            // home of every other type
-	names   []string           // of the streams, for who asks for another
+	streams map[string]*target // streams that callers may publish to
+	types   map[string]*target // streams by the types that they claim
+	rest    *target            // stream for all other types
+	names   []string           // names of the streams, for refusals
 }
 
 // target is a stream to publish to.
 type target struct {
 	*outlet
 	stream string
-	dedupe time.Duration // how long an event's repeats are recognised; 0 is not at all
+	dedupe time.Duration // time for which repeats are recognised; 0 means not at all
 }
 
-// plan is that of the config that applies now.
+// plan returns the plan of the config that applies now.
 func (g *Gateway) plan() *plan {
 	c := g.opt.Config()
 	if p := g.planned.Load(); p != nil && p.config == c {
@@ -330,7 +329,7 @@ func (g *Gateway) plan() *plan {
 	return p
 }
 
-// ownStream tells the streams that only Tidemill writes to.
+// ownStream reports whether only Tidemill writes to a stream.
 func ownStream(name string) bool {
 	switch name {
 	case tidemill.StreamFacts, tidemill.StreamProgress, tidemill.StreamDeadLetters, tidemill.StreamCommands, tidemill.StreamClock:
@@ -340,7 +339,7 @@ func ownStream(name string) bool {
 	return parked
 }
 
-// home is where events of a type go that name no stream.
+// home returns the stream for a type of events.
 func (p *plan) home(typ string) *target {
 	if t := p.types[typ]; t != nil {
 		return t
@@ -348,11 +347,11 @@ func (p *plan) home(typ string) *target {
 	return p.rest
 }
 
-// outlet is what the gateway keeps about a stream from one config to the next.
+// outlet is the state of a stream that stays when the config changes.
 type outlet struct {
 	*lane
-	stored, repeated, refused, failed prometheus.Counter // its events
-	quiet                             atomic.Int64       // no failure is logged until then, in Unix seconds
+	stored, repeated, refused, failed prometheus.Counter // counters of events
+	quiet                             atomic.Int64       // Unix time in seconds before which no failure is logged
 }
 
 // outlets are the outlets by stream.
@@ -361,7 +360,7 @@ type outlets struct {
 	of map[string]*outlet
 }
 
-// outlet returns a stream's, made on first use.
+// outlet returns the outlet of a stream, and creates it on first use.
 func (g *Gateway) outlet(stream string) *outlet {
 	g.outlets.mu.Lock()
 	defer g.outlets.mu.Unlock()
@@ -375,8 +374,8 @@ func (g *Gateway) outlet(stream string) *outlet {
 	return o
 }
 
-// refused counts an event that was not sent; to is nil where no stream could
-// be told.
+// refused counts an event that was refused before sending; to is nil if its stream is
+// unknown.
 func (g *Gateway) refused(to *target) {
 	if to == nil {
 		g.metrics.homeless.Inc()
@@ -387,8 +386,8 @@ func (g *Gateway) refused(to *target) {
 
 const quietSeconds = 30
 
-// told notes how Kafka answered an event. That a stream fails is logged now and
-// then, and not for every event of an outage.
+// told counts the outcome of an event. A failing stream is logged at most once per
+// quietSeconds, not for every event of an outage.
 func (t *target) told(log *slog.Logger, err error) {
 	switch {
 	case err == nil:
@@ -405,8 +404,8 @@ func (t *target) told(log *slog.Logger, err error) {
 	}
 }
 
-// ofTheEvent tells whether an event failed by what it is: no other does for
-// that, and trying it again would not help.
+// ofTheEvent reports whether an error is due to the event itself. Other events do not fail
+// for that reason, and a retry would not help.
 func ofTheEvent(err error) bool {
 	return errors.Is(err, broker.ErrTooLarge) || attributeOf(err) != ""
 }

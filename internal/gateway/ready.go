@@ -13,15 +13,15 @@ import (
 	"tidemill.dev/internal/gateway/access"
 )
 
-// health says that the process answers, whatever it depends on.
+// health answers while the process runs, in whatever state its dependencies are.
 func (g *Gateway) health(w http.ResponseWriter, _ *request) *api.Problem {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, "ok\n")
 	return nil
 }
 
-// ready says how everything is that the process depends on. Details name
-// servers and files, so a door that asks for tokens tells them to readers only.
+// ready answers with the state of everything that the process depends on. Details name
+// servers and files, so if tokens are required, only readers get them.
 func (g *Gateway) ready(w http.ResponseWriter, r *request) *api.Problem {
 	state := g.look()
 	if !g.mayRead(r) {
@@ -45,7 +45,7 @@ func (g *Gateway) mayRead(r *request) bool {
 	return err == nil && caller.Has(access.Read)
 }
 
-// look is what the process depends on, and what is the door's own.
+// look returns the state of the dependencies and of the gateway itself.
 func (g *Gateway) look() api.Readiness {
 	state := g.readiness.now(g.opt.Ready)
 	state.Checks = append(state.Checks, g.checkDoor())
@@ -70,8 +70,8 @@ func (g *Gateway) checkDoor() api.Check {
 	return api.Check{Name: "door", Status: api.OK, Detail: g.Addr()}
 }
 
-// readiness keeps what was found for a moment: anyone may ask, and each look is
-// a handful of questions to Kafka.
+// readiness keeps the last result for a moment, because every caller may ask, and each check
+// costs a handful of requests to Kafka.
 type readiness struct {
 	mu    sync.Mutex
 	until time.Time
@@ -83,8 +83,8 @@ const (
 	readyTimeout = 5 * time.Second
 )
 
-// now returns what was found a moment ago, or looks. Whoever comes meanwhile
-// waits for the same look. The answer is the caller's own.
+// now returns the last result if it is recent, or checks again. Concurrent callers wait for
+// the same check. The result belongs to the caller.
 func (o *readiness) now(look func(context.Context) api.Readiness) api.Readiness {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,8 +99,8 @@ func (o *readiness) now(look func(context.Context) api.Readiness) api.Readiness 
 	return state
 }
 
-// The document says to others what api says to us. A test holds it
-// against every answer of every route.
+// openAPIDocument describes the API for other clients, as package api does for ours. A test
+// checks it against every answer of every route.
 //
 //go:embed openapi.json
 var openAPIDocument []byte
@@ -109,7 +109,7 @@ var openAPIDocument []byte
 func (g *Gateway) openAPI(w http.ResponseWriter, _ *request) *api.Problem {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "no-store") // the next version may say more
+	h.Set("Cache-Control", "no-store") // a newer version may have more
 	h.Set("X-Content-Type-Options", "nosniff")
 	_, _ = w.Write(openAPIDocument)
 	return nil

@@ -44,7 +44,7 @@ func recipeOf(r *config.Recipe, n ledger.Counts, asked *commands.State) api.Reci
 	return shown
 }
 
-// madeBy is what a recipe makes, in words.
+// madeBy describes in words the product of a recipe.
 func madeBy(m *config.Makes) string {
 	switch {
 	case m.Model != "":
@@ -55,25 +55,25 @@ func madeBy(m *config.Makes) string {
 	return "nothing that is kept"
 }
 
-// pauseRecipe lets a recipe's runs wait.
+// pauseRecipe pauses a recipe, so that its runs wait.
 func (g *Gateway) pauseRecipe(w http.ResponseWriter, r *request) *api.Problem {
 	return g.restRecipe(w, r, true, commands.Author.PauseRecipe)
 }
 
-// resumeRecipe ends that.
+// resumeRecipe ends the pause.
 func (g *Gateway) resumeRecipe(w http.ResponseWriter, r *request) *api.Problem {
 	return g.restRecipe(w, r, false, commands.Author.ResumeRecipe)
 }
 
 func (g *Gateway) restRecipe(w http.ResponseWriter, r *request, rests bool, act func(commands.Author, string) broker.View) *api.Problem {
-	hangUp(w, r) // a body has nothing to say here
+	hangUp(w, r) // the request needs no body
 	if _, known := g.opt.Config().Recipe(r.value); !known {
 		return unknownRecipe(r.value)
 	}
 	return g.rest(w, r, "recipe", func(a *commands.State) bool { _, now := a.RecipePause(r.value); return now != rests }, act)
 }
 
-// rest writes a pause or a resume of what the path names, unless it is so already.
+// rest publishes a pause or a resume, unless that is the state already.
 func (g *Gateway) rest(w http.ResponseWriter, r *request, what string, changes func(*commands.State) bool, act func(commands.Author, string) broker.View) *api.Problem {
 	if p := g.runsThere(); p != nil {
 		return p
@@ -136,7 +136,7 @@ func (g *Gateway) listPools(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// idle is how those pools linger in which pods may.
+// idle returns the lingering pods of the pools that allow lingering.
 func (g *Gateway) idle(ctx context.Context, c *config.Config) (map[string]warmpods.Idle, *api.Problem) {
 	var names []string
 	for _, pool := range c.Pools {
@@ -161,18 +161,18 @@ func (g *Gateway) gpus() int {
 	return g.opt.GPUs()
 }
 
-// pausePool has no attempt begin in a pool.
+// pausePool pauses a pool, so that no attempt begins in it.
 func (g *Gateway) pausePool(w http.ResponseWriter, r *request) *api.Problem {
 	return g.restPool(w, r, true, commands.Author.PausePool)
 }
 
-// resumePool ends that.
+// resumePool ends the pause.
 func (g *Gateway) resumePool(w http.ResponseWriter, r *request) *api.Problem {
 	return g.restPool(w, r, false, commands.Author.ResumePool)
 }
 
 func (g *Gateway) restPool(w http.ResponseWriter, r *request, rests bool, act func(commands.Author, string) broker.View) *api.Problem {
-	hangUp(w, r) // a body has nothing to say here
+	hangUp(w, r) // the request needs no body
 	if _, known := g.opt.Config().Pool(r.value); !known {
 		return unknownPool(r.value)
 	}

@@ -20,8 +20,8 @@ import (
 	"tidemill.dev/triggers/filter"
 )
 
-// replayTrigger asks that a trigger gets a past range of its events again. The
-// range is offsets from now on, so that it means the same whenever it is read.
+// replayTrigger requests that a trigger get a past range of its events again. The command
+// gives the range in offsets, so that it means the same whenever it is read.
 func (g *Gateway) replayTrigger(w http.ResponseWriter, r *request) *api.Problem {
 	name, p := g.triggerToChange(r)
 	if p != nil {
@@ -82,8 +82,8 @@ func (g *Gateway) askReplayOf(r *request, replay tidemill.Replay, done *api.Repl
 	return nil
 }
 
-// underWay finds a replay of the same range that has not ended: whoever asks
-// again because he got no answer asks for that one.
+// underWay finds a replay of the same range that has not ended. A caller that got no answer
+// and asks again gets this replay.
 func underWay(f *commands.Follower, replay tidemill.Replay) *tidemill.Replay {
 	for _, r := range f.Now().Replays() {
 		if r.Trigger == replay.Trigger && slices.Equal(stretchesOf(r.Streams), stretchesOf(replay.Streams)) {
@@ -93,7 +93,7 @@ func underWay(f *commands.Follower, replay tidemill.Replay) *tidemill.Replay {
 	return nil
 }
 
-// rangesOf turns words into offsets.
+// rangesOf converts the words of a request into offsets.
 func (g *Gateway) rangesOf(ctx context.Context, streams []string, ask api.ReplayAsk) (map[string][]tidemill.Range, *api.Problem) {
 	now := time.Now()
 	if ask.From == "" {
@@ -122,8 +122,8 @@ func (g *Gateway) rangesOf(ctx context.Context, streams []string, ask api.Replay
 	return ranges, nil
 }
 
-// rangesIn leaves out partitions of which nothing is to be replayed. Nothing
-// lies below the log's start any more.
+// rangesIn returns the ranges of a stream, without empty partitions. A range begins at the
+// log's start or later.
 func (g *Gateway) rangesIn(ctx context.Context, stream string, from, to broker.Start) (ranges []tidemill.Range, err error) {
 	at := [3][]broker.Position{}
 	for i, start := range []broker.Start{broker.Earliest(), from, to} {
@@ -149,7 +149,7 @@ func recordsIn(ranges map[string][]tidemill.Range) (n int64) {
 	return n
 }
 
-// stretchesOf are ranges in the order of streams and partitions.
+// stretchesOf returns ranges, sorted by stream and partition.
 func stretchesOf(ranges map[string][]tidemill.Range) []api.Stretch {
 	all := []api.Stretch{}
 	for stream, of := range ranges {
@@ -165,10 +165,10 @@ func stretchesOf(ranges map[string][]tidemill.Range) []api.Stretch {
 
 const (
 	previewFirst = 5       // events that a preview shows
-	previewBytes = 2 << 20 // that it reads at a time
+	previewBytes = 2 << 20 // bytes that a preview reads at a time
 )
 
-// preview looks what a replay would deliver, for as long as there is time.
+// preview counts the events that a replay would deliver, as far as the time allows.
 func (g *Gateway) preview(ctx context.Context, c *config.Config, t config.Trigger, ranges map[string][]tidemill.Range) (*api.Preview, *api.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
 	defer cancel()
@@ -182,10 +182,10 @@ func (g *Gateway) preview(ctx context.Context, c *config.Config, t config.Trigge
 	return p.seen, nil
 }
 
-// preview counts what of some ranges a trigger matches.
+// preview counts the events in some ranges that a trigger matches.
 type preview struct {
 	ranges map[string][]tidemill.Range
-	rules  map[string]*filter.Index // by stream: a condition holds where its events live
+	rules  map[string]*filter.Index // rules by stream: a condition applies only to the streams of its types
 	seen   *api.Preview
 	found  []int
 }
@@ -238,7 +238,7 @@ func (p *preview) readRange(ctx context.Context, b *broker.Broker, stream string
 			return err
 		}
 		if next == at {
-			return nil // what is left are no events, and their end is the log's
+			return nil // the rest of the log has no events
 		}
 		at = next
 	}

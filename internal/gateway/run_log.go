@@ -15,9 +15,9 @@ import (
 	"tidemill.dev/internal/gateway/access"
 )
 
-// runLog sends what a run's command says, or has said. The log of a run that the
-// ledger names no more is in the store all the same; but whose it was is not
-// known then, so it is for those alone whom no keys limit.
+// runLog sends the log of a run's command. The store may still have the log of a run that the
+// ledger no longer has. The key of such a run is unknown, so only callers for all keys may
+// read its log.
 func (g *Gateway) runLog(w http.ResponseWriter, r *request) *api.Problem {
 	q, p := readLogQuery(r)
 	if p != nil {
@@ -45,13 +45,13 @@ func (g *Gateway) runLog(w http.ResponseWriter, r *request) *api.Problem {
 	return p
 }
 
-// logQuery says what to send of a log.
+// logQuery says which part of a log to send.
 type logQuery struct {
 	attempt    int    // 0 is the newest
-	part       string // of it alone; empty is the first worker's, and then the others'
+	part       string // one worker or server; empty is the first worker, and then the others
 	follow     bool
 	timestamps bool
-	skip       int64 // bytes that the reader has already
+	skip       int64 // bytes that the reader already has
 }
 
 func readLogQuery(r *request) (q logQuery, p *api.Problem) {
@@ -84,30 +84,30 @@ func readLogQuery(r *request) (q logQuery, p *api.Problem) {
 	return q, nil
 }
 
-// mostAttempts is beyond what any run has.
+// mostAttempts is more than any run has.
 const mostAttempts = 1000
 
-// logReader sends a log to one who reads it.
+// logReader sends a log to one reader.
 type logReader struct {
 	g      *Gateway
 	q      logQuery
 	id     string
-	key    string // empty where it is not known
+	key    string // empty if unknown
 	viewer *viewer
 	out    *outpour
 	text   logText
-	skip   int64 // bytes that are still to be left out
-	err    error // that ended it
+	skip   int64 // bytes that must still be left out
+	err    error // error that ended the answer
 
-	attempt int // whose log is being sent
-	next    int // chunk
+	attempt int // attempt whose log is being sent
+	next    int // number of the next chunk
 }
 
-// logLook is how often one who follows a log is looked after. Chunks come every
-// second or so, through any gateway.
+// logLook is the interval between checks for new chunks while a reader follows a log. Chunks
+// arrive about every second, through any gateway.
 const logLook = 500 * time.Millisecond
 
-// find finds the run and the attempt to begin with.
+// find finds the run and the first attempt to send.
 func (l *logReader) find(r *request) *api.Problem {
 	if p := l.g.runsThere(); p != nil {
 		return p
@@ -134,10 +134,10 @@ func (l *logReader) find(r *request) *api.Problem {
 	return nil
 }
 
-// findForgotten looks in the store for a run that the ledger does not name: for
-// its newest attempt that has said something.
+// findForgotten searches the store for a run that the ledger does not have. It chooses the
+// newest attempt with a log.
 func (l *logReader) findForgotten(ctx context.Context) *api.Problem {
-	const silent = 20 // attempts in a row; more are lost of no run
+	const silent = 20 // attempts in a row without a log; no run loses more
 	first, last := 1, mostAttempts
 	if l.q.attempt > 0 {
 		first, last = l.q.attempt, l.q.attempt
@@ -157,7 +157,7 @@ func (l *logReader) findForgotten(ctx context.Context) *api.Problem {
 	return nil
 }
 
-// send sends all that there is, or will be.
+// send sends the log so far or, for a follower, until its end.
 func (l *logReader) send(ctx context.Context, w http.ResponseWriter) *api.Problem {
 	l.out = l.g.newOutpour(w, "text/plain; charset=utf-8")
 	h := w.Header()
@@ -184,9 +184,9 @@ func (l *logReader) problem(ctx context.Context) *api.Problem {
 	return l.g.storeFault("read the log of run "+l.id, l.err)
 }
 
-// run sends until all there is has been sent or, for one who follows, until the
-// run has ended. How the run stands is asked before its log is read: what an
-// attempt says, it says before it ends, so what comes after its end is all.
+// run sends all chunks so far or, for a follower, all chunks until the run has ended. It
+// reads the state of the run before the log. An attempt writes its log before it ends, so a
+// log that is read after the end is complete.
 func (l *logReader) run(ctx context.Context) error {
 	for {
 		run, p := l.g.runOf(ctx, l.id)
@@ -213,8 +213,8 @@ func (l *logReader) run(ctx context.Context) error {
 	}
 }
 
-// logStands tells of an attempt whether it has said all, and which comes after
-// it; 0 if none will, or none has yet.
+// logStands reports whether an attempt's log is complete, and which attempt comes next; 0 if
+// there is none.
 func logStands(run *tidemill.Run, attempt int) (over bool, next int) {
 	if run == nil {
 		return true, 0
@@ -225,7 +225,7 @@ func logStands(run *tidemill.Run, attempt int) (over bool, next int) {
 	return run.State.Ended(), 0
 }
 
-// chunks sends what has come since.
+// chunks sends the chunks that have not been sent.
 func (l *logReader) chunks(ctx context.Context) error {
 	take := func(seq int, chunk []byte) error {
 		l.next = seq + 1
@@ -238,9 +238,9 @@ func (l *logReader) chunks(ctx context.Context) error {
 	return l.g.opt.Store.ReadLog(ctx, l.id, l.attempt, l.next, take)
 }
 
-// others ends the log of the first worker, and sends those of the others behind
-// it, each whole: who comes back for the rest finds it in the same order, and
-// what one has said is read in one piece.
+// others completes the first worker's log and then sends the logs of the other workers, each
+// in one piece. So a reader that comes back with skip gets the same order, and the lines of a
+// worker stay together.
 func (l *logReader) others(ctx context.Context) error {
 	l.add(l.text.end)
 	if l.q.part != "" {
@@ -264,7 +264,7 @@ func (l *logReader) others(ctx context.Context) error {
 	return nil
 }
 
-// beginOf begins the lines of one who is not the first worker.
+// beginOf returns the prefix of the lines of all workers except the first.
 func beginOf(part string) string {
 	if part == "" || part == firstWorker {
 		return ""
@@ -272,7 +272,7 @@ func beginOf(part string) string {
 	return "[" + part + "] "
 }
 
-// add adds text, but for what the reader has.
+// add adds text, except the part that the reader already has.
 func (l *logReader) add(text func(to []byte) []byte) {
 	at := len(l.out.text)
 	l.out.text = text(l.out.text)
@@ -281,14 +281,14 @@ func (l *logReader) add(text func(to []byte) []byte) {
 	l.out.text = append(l.out.text[:at], l.out.text[at+int(left):]...)
 }
 
-// turn goes on with the next attempt, and says so.
+// turn continues with the next attempt, and writes a line that says so.
 func (l *logReader) turn(attempt int) {
 	l.add(l.text.end)
 	l.add(func(to []byte) []byte { return fmt.Appendf(to, "--- attempt %d ---\n", attempt) })
 	l.attempt, l.next = attempt, 0
 }
 
-// rest sends what there is and waits a while, as long as the reader may read.
+// rest sends the collected text, waits a while, and checks that the reader may still read.
 func (l *logReader) rest(ctx context.Context) error {
 	if !l.out.began || len(l.out.text) > 0 {
 		if err := l.out.flush(ctx); err != nil {
@@ -307,12 +307,12 @@ func (l *logReader) rest(ctx context.Context) error {
 	return nil
 }
 
-// mayRead tells whether a caller may know of the run.
+// mayRead reports whether a caller may know of the run.
 func (l *logReader) mayRead(c *access.Caller) bool {
 	return c.AllKeys(access.Read) || l.key != "" && c.MayTouch(access.Read, l.key)
 }
 
-// whyEnded judges what ended one who follows.
+// whyEnded returns the reason why a followed log ended.
 func (l *logReader) whyEnded(ctx context.Context) string {
 	switch {
 	case l.err == nil:
@@ -332,25 +332,23 @@ func (l *logReader) whyEnded(ctx context.Context) string {
 	return tailFailed
 }
 
-// logText turns the lines of a log as it is stored into text for people. A line
-// is
+// logText converts the lines of a stored log into text for people. A line has the form
 //
 //	<time> <stdout|stderr> <F|P> <text>
 //
-// as container runtimes write it: F ends a line of the command's, P a part of
-// one. Text that is not so is shown as it is: a log is there to be read, even one
-// that somebody has made wrong.
+// of container runtimes: F marks the end of the command's line, P a part of it. A line of
+// another form is shown as it is, because even a broken log should be readable.
 type logText struct {
 	timestamps bool
-	begin      string // of each line: whose it is
-	left       []byte // of a line that goes on in the next chunk
-	open       string // the stream of which a part was the last that was shown
+	begin      string // prefix of each line: the name of its worker
+	left       []byte // beginning of a line that continues in the next chunk
+	open       string // stream of the last shown part, if its line has not ended
 }
 
 // mostLeft bounds a line: a longer one is shown as if it ended there.
 const mostLeft = 1 << 20
 
-// add appends what people read of a chunk.
+// add appends the readable text of a chunk.
 func (t *logText) add(to, chunk []byte) []byte {
 	for len(chunk) > 0 {
 		end := bytes.IndexByte(chunk, '\n')
@@ -372,7 +370,7 @@ func (t *logText) add(to, chunk []byte) []byte {
 	return to
 }
 
-// flush ends a line that does not go on.
+// flush ends a line that does not continue.
 func (t *logText) flush(to []byte) []byte {
 	if len(t.left) > 0 {
 		to = t.line(to, t.left)
@@ -381,13 +379,12 @@ func (t *logText) flush(to []byte) []byte {
 	return to
 }
 
-// end ends the text at the end of a line.
+// end completes the last line of the text.
 func (t *logText) end(to []byte) []byte {
 	return t.unless("", t.flush(to))
 }
 
-// unless breaks the line that a part has left open, unless it goes on in the
-// stream.
+// unless breaks the line that a part has left open, unless stream continues it.
 func (t *logText) unless(stream string, to []byte) []byte {
 	if t.open == "" || t.open == stream {
 		return to
@@ -396,8 +393,8 @@ func (t *logText) unless(stream string, to []byte) []byte {
 	return append(to, '\n')
 }
 
-// line shows one. Where the other stream comes in between the parts of a line,
-// that line is broken, so that neither is taken for the other.
+// line shows one line. If the other stream comes between the parts of a line, the line is
+// broken, so that the two streams are not mixed.
 func (t *logText) line(to, line []byte) []byte {
 	at, stream, part, text, ok := cutLogLine(line)
 	if !ok {

@@ -22,7 +22,7 @@ import (
 	"tidemill.dev/triggers/commands"
 )
 
-const mostLookedThrough = 20 // pages of the ledger, for one of those that a caller may see
+const mostLookedThrough = 20 // pages of the ledger that are searched for one visible run
 
 func runParameters() []string { return []string{"after", "key", "limit", "recipe", "since", "state"} }
 
@@ -53,7 +53,7 @@ func (g *Gateway) listRuns(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// runsThere is a problem where there are no runs.
+// runsThere returns a problem if this gateway has no runs.
 func (g *Gateway) runsThere() *api.Problem {
 	if g.opt.Runs == nil || g.opt.Ledger == nil {
 		return noRuns()
@@ -61,7 +61,7 @@ func (g *Gateway) runsThere() *api.Problem {
 	return nil
 }
 
-// runQuery reads what is looked for.
+// runQuery reads the parameters of listRuns.
 func runQuery(values url.Values, now time.Time) (q ledger.Query, p *api.Problem) {
 	q = ledger.Query{Recipe: values.Get("recipe"), Key: values.Get("key"), After: values.Get("after"), Limit: usualPage}
 	if text := values.Get("state"); text != "" {
@@ -89,8 +89,8 @@ func runQuery(values url.Values, now time.Time) (q ledger.Query, p *api.Problem)
 	return q, nil
 }
 
-// runsSeenBy is a page of those that a caller may see. It may be short where
-// others lie between them; its Next tells whether it is the last.
+// runsSeenBy returns a page of the runs that a caller may see. A page may be short, because
+// other runs are left out; an empty Next marks the last page.
 func (g *Gateway) runsSeenBy(ctx context.Context, caller *access.Caller, q ledger.Query) (page ledger.Page, err error) {
 	all := caller.AllKeys(access.Read)
 	for range mostLookedThrough {
@@ -122,12 +122,12 @@ func checkStates(name string, states []tidemill.RunState) *api.Problem {
 	return nil
 }
 
-// runLook is all that is known of what runs may wait for.
+// runLook holds the facts that explain why runs wait.
 type runLook struct {
 	now    time.Time
 	config *config.Config
 	acts   *commands.State
-	slots  map[string]int // that each pool of the config has; 0 is no bound
+	slots  map[string]int // number of slots of each pool; 0 means no bound
 	busy   ledger.Busy
 }
 
@@ -155,7 +155,7 @@ func (g *Gateway) slotsOf(pool config.Pool) int {
 	return g.opt.Slots(pool)
 }
 
-// showRuns has of each run also what it has told last and what it waits for.
+// showRuns adds to each run its newest progress and the reason why it waits.
 func (g *Gateway) showRuns(ctx context.Context, all []tidemill.Run) ([]api.RunShown, *api.Problem) {
 	shown := make([]api.RunShown, len(all))
 	var live []string
@@ -185,8 +185,7 @@ func (g *Gateway) showRuns(ctx context.Context, all []tidemill.Run) ([]api.RunSh
 	return shown, nil
 }
 
-// slim leaves out what only one who looks at a single run wants, and gets in
-// another form.
+// slim removes the parts that only the page of a single run shows, in another form.
 func slim(r tidemill.Run) tidemill.Run {
 	r.Event, r.Plan, r.Asked = nil, nil, r.Asked[max(0, len(r.Asked)-1):]
 	return r
@@ -214,8 +213,8 @@ func (g *Gateway) addProgress(ctx context.Context, shown []api.RunShown, live []
 	return nil
 }
 
-// addWaits asks the ledger which run is before one that waits only where nothing
-// else keeps that from beginning.
+// addWaits adds the reason why a run waits. It asks the ledger for an earlier run of the same
+// key only if there is no other reason.
 func (g *Gateway) addWaits(ctx context.Context, l *runLook, shown *api.RunShown) error {
 	shown.Waits = l.waits(&shown.Run)
 	if shown.State != tidemill.RunWaiting || l.keeps(&shown.Run) != "" {
@@ -231,8 +230,8 @@ func (g *Gateway) addWaits(ctx context.Context, l *runLook, shown *api.RunShown)
 	return nil
 }
 
-// waits is what a run waits for, in words; empty if for nothing. That another of
-// its key has to end first, only its making tells.
+// waits says in words why a run waits; empty if it does not. It does not know an earlier run
+// of the same key.
 func (l *runLook) waits(r *tidemill.Run) string {
 	switch r.State {
 	case tidemill.RunSettling:
@@ -255,7 +254,7 @@ func (l *runLook) waitsToEnd(r *tidemill.Run) string {
 	return "for its command to end: cancelled" + by(r.Cancel.By)
 }
 
-// keeps is why a run may not begin yet, whatever room there is.
+// keeps says why a run may not begin yet, whatever room there is.
 func (l *runLook) keeps(r *tidemill.Run) string {
 	if _, known := l.config.Recipe(r.Recipe); !known {
 		return "recipe " + r.Recipe + " is not in the config any more"
@@ -271,7 +270,7 @@ func (l *runLook) keeps(r *tidemill.Run) string {
 
 func (l *runLook) waitsForRoom(r *tidemill.Run) string {
 	recipe, _ := l.config.Recipe(r.Recipe)
-	name := recipe.Run.Pool // as it is now, also of one that has begun elsewhere
+	name := recipe.Run.Pool // the recipe's pool now, even if the run began in another
 	slots, known := l.slots[name]
 	if !known {
 		return "pool " + name + " is not in the config any more"
@@ -299,7 +298,7 @@ func by(name string) string {
 	return " by " + name
 }
 
-// clock is a time of this day, or of another.
+// clock writes a time, and the date if it is not today.
 func (l *runLook) clock(at time.Time) string {
 	at, now := at.UTC(), l.now.UTC()
 	if at.Year() == now.Year() && at.YearDay() == now.YearDay() {
@@ -308,10 +307,10 @@ func (l *runLook) clock(at time.Time) string {
 	return at.Format("2006-01-02 15:04:05") + " UTC"
 }
 
-// shortestID is how much of a run's id has to be given.
+// shortestID is the number of letters of a run's id that a caller must give.
 const shortestID = 6
 
-// showRun answers with all that is known of one run.
+// showRun answers with everything known about one run.
 func (g *Gateway) showRun(w http.ResponseWriter, r *request) *api.Problem {
 	if p := g.runsThere(); p != nil {
 		return p
@@ -334,8 +333,8 @@ func (g *Gateway) showRun(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// findRun finds a run by its id, or the beginning of it. One that the caller may
-// not touch is as unknown as one that there is not.
+// findRun finds a run by its id, or the beginning of its id. A run that the caller may not
+// touch is answered like an unknown one.
 func (g *Gateway) findRun(ctx context.Context, r *request, role access.Role, id string) (*tidemill.Run, *api.Problem) {
 	if len(id) < shortestID {
 		return nil, badParameter("run", "give the id of a run, or six letters or more of its beginning")
@@ -354,8 +353,8 @@ func (g *Gateway) findRun(ctx context.Context, r *request, role access.Role, id 
 	return run, nil
 }
 
-// recall reads from the log what the ledger does not keep: what asked for the
-// run and, once it has ended, what it was to do.
+// recall reads from the log the parts that the ledger does not keep: the events that
+// requested the run and, once it has ended, its plan.
 func (g *Gateway) recall(ctx context.Context, run *tidemill.Run, whole *api.RunWhole) (err error) {
 	asked, err := g.whatAsked(ctx, run, shownEvents)
 	if err != nil {
@@ -366,7 +365,7 @@ func (g *Gateway) recall(ctx context.Context, run *tidemill.Run, whole *api.RunW
 	return err
 }
 
-// planOf is what a run does; nil before it has begun.
+// planOf returns the plan of a run; nil before it has begun.
 func (g *Gateway) planOf(ctx context.Context, run *tidemill.Run) (*tidemill.Plan, error) {
 	switch {
 	case run.Plan != nil:
@@ -379,23 +378,23 @@ func (g *Gateway) planOf(ctx context.Context, run *tidemill.Run) (*tidemill.Plan
 }
 
 const (
-	mostFacts = 100      // that asked for a run, of which the events are read
-	factBytes = 16 << 10 // of the log that are read at a time
+	mostFacts = 100      // facts of one run whose events are read
+	factBytes = 16 << 10 // bytes of the log that are read at a time
 
-	shownEvents   = 4 << 20   // bytes of events that are shown of a run
-	retriedEvents = 512 << 10 // and that a retry takes along: they go into one fact
+	shownEvents   = 4 << 20   // bytes of events that are shown for a run
+	retriedEvents = 512 << 10 // bytes of events that a retry copies, because they go into one fact
 )
 
-// asking is what asked for a run, as the log tells it.
+// asking is a run's requests, as the log has them.
 type asking struct {
-	events      []json.RawMessage // oldest first; of many, the newest
-	correlation string            // of the newest fact
+	events      []json.RawMessage // the newest ones, oldest first
+	correlation string            // correlation id of the newest fact
 
 	most, bytes int
 }
 
-// whatAsked reads the facts that asked for a run, the newest of them, as far as
-// their events fit.
+// whatAsked reads the newest facts that requested a run, as far as their events fit into
+// bytes.
 func (g *Gateway) whatAsked(ctx context.Context, run *tidemill.Run, bytes int) (*asking, error) {
 	a := &asking{events: []json.RawMessage{}, most: bytes}
 	offsets := run.Asked[max(0, len(run.Asked)-mostFacts):]
@@ -432,8 +431,8 @@ func (g *Gateway) planAt(ctx context.Context, partition int32, offset int64) (pl
 	return plan, err
 }
 
-// factsAt hands the facts at some offsets of a partition to take, in order. Kafka
-// has a while for each read of them.
+// factsAt passes the facts at some offsets of a partition to take, in order. Each read has
+// its own timeout.
 func (g *Gateway) factsAt(ctx context.Context, partition int32, offsets []int64, take func(*broker.Incoming) error) error {
 	for len(offsets) > 0 {
 		var failed error
@@ -458,9 +457,9 @@ func (g *Gateway) factsAt(ctx context.Context, partition int32, offsets []int64,
 	return nil
 }
 
-// worthReading is how much of the log to read at once. Where more of the facts
-// lie near, what lies between is read too; else it is the batch that holds the
-// first, for all behind it would be read for nothing.
+// worthReading returns how many bytes of the log to read at once. If the next fact is near,
+// the read includes the records in between. Otherwise it returns 1, for which Kafka sends one
+// batch, because the records after that batch would be read for nothing.
 func worthReading(offsets []int64) int {
 	const near = 100
 	if len(offsets) > 1 && offsets[1]-offsets[0] < near {
@@ -469,7 +468,7 @@ func worthReading(offsets []int64) int {
 	return 1
 }
 
-// notBefore leaves out what lies before an offset.
+// notBefore removes the offsets before a given one.
 func notBefore(offsets []int64, at int64) []int64 {
 	for len(offsets) > 0 && offsets[0] < at {
 		offsets = offsets[1:]

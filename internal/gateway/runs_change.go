@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	runsAtATime  = 1000 // of many, before it is looked whether there is time for more
-	runsInFlight = 256  // facts on their way at once: they share the log's round trips
+	runsAtATime  = 1000 // runs per page; after each page, the time is checked
+	runsInFlight = 256  // facts that are published at once, so that they share the log's round trips
 )
 
 // bulk is a request that does the same to many runs.
@@ -33,15 +33,15 @@ type bulk struct {
 	ctx         context.Context
 	began       time.Time
 	by          string
-	named       string // what its causes derive from
+	named       string // id from which the ids of its causes derive
 	correlation string
 	trace       string
 	rate        float64
 	dryRun      bool
 }
 
-// newBulk begins one. Under the same Idempotency-Key the same caller asks for the
-// same runs, however often.
+// newBulk begins a bulk request. The same caller with the same Idempotency-Key repeats the
+// same request.
 func (g *Gateway) newBulk(r *request, rate float64, dryRun bool) (b *bulk, done func()) {
 	span := g.startSpan(r)
 	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Ack)
@@ -54,12 +54,12 @@ func (g *Gateway) newBulk(r *request, rate float64, dryRun bool) (b *bulk, done 
 	return b, func() { cancel(); span.End() }
 }
 
-// cause is the wish for one run.
+// cause returns the cause of one run.
 func (b *bulk) cause(parts ...string) tidemill.Cause {
 	return tidemill.Cause{Source: b.g.names().Source("gateway"), ID: tidemill.ID(append(parts, b.named)...)}
 }
 
-// delay is when the nth run is due.
+// delay returns the time after which the nth run is due.
 func (b *bulk) delay(n int) time.Duration {
 	if b.rate == 0 {
 		return 0
@@ -67,12 +67,13 @@ func (b *bulk) delay(n int) time.Duration {
 	return time.Duration(float64(n) / b.rate * float64(time.Second))
 }
 
-// enough tells that what is left is for another request: whoever asked waits.
+// enough reports that the rest is left for another request, because the caller waits for an
+// answer.
 func (b *bulk) enough(done int) bool {
 	return done+runsAtATime > b.g.opt.Limits.Runs || time.Since(b.began) > b.g.opt.Limits.Ack/2
 }
 
-// each does something n times, many at once, until one fails.
+// each calls do n times, many at once, until one call fails.
 func each(n int, do func(i int) error) error {
 	var (
 		next   atomic.Int64
@@ -99,7 +100,7 @@ func each(n int, do func(i int) error) error {
 	return nil
 }
 
-// answer tells what became of it.
+// answer answers with the result, and logs it.
 func (b *bulk) answer(w http.ResponseWriter, done api.RunsDone, what string) {
 	n := 0
 	for i := range done.Runs {
@@ -113,7 +114,7 @@ func (b *bulk) answer(w http.ResponseWriter, done api.RunsDone, what string) {
 	writeJSON(w, http.StatusOK, done)
 }
 
-// runFilter is a condition over runs; nil is none.
+// runFilter compiles a condition over runs; nil matches all.
 func runFilter(where string) (*filter.Filter, *api.Problem) {
 	if where == "" {
 		return nil, nil
@@ -125,8 +126,7 @@ func runFilter(where string) (*filter.Filter, *api.Problem) {
 	return f, nil
 }
 
-// wanted holds a key of a recipe against a condition; more are attributes that a
-// run has.
+// wanted matches a recipe and a key with a condition; more are further attributes of the run.
 func wanted(f *filter.Filter, recipe, key string, more ...broker.Attribute) bool {
 	if f == nil {
 		return true
@@ -136,7 +136,7 @@ func wanted(f *filter.Filter, recipe, key string, more ...broker.Attribute) bool
 	return f.Match(&v)
 }
 
-// recipeToAsk is a recipe of the config.
+// recipeToAsk returns a recipe of the config.
 func (g *Gateway) recipeToAsk(name string) (config.Recipe, *api.Problem) {
 	recipe, ok := g.opt.Config().Recipe(name)
 	if !ok {
@@ -145,8 +145,8 @@ func (g *Gateway) recipeToAsk(name string) (config.Recipe, *api.Problem) {
 	return recipe, nil
 }
 
-// readSelection reads what is to be done with which runs; usual are the states
-// that are meant where none are given.
+// readSelection reads a request about many runs; usual are the states that it selects if it
+// names none.
 func (g *Gateway) readSelection(r *request, usual ...tidemill.RunState) (ask api.RunsSelected, p *api.Problem) {
 	if p := g.readAsk(r, &ask); p != nil {
 		return ask, p
@@ -174,10 +174,10 @@ func (g *Gateway) readSelection(r *request, usual ...tidemill.RunState) (ask api
 	return ask, badRate(ask.Rate)
 }
 
-// one is what becomes of the nth run that is meant.
+// one handles the nth selected run.
 type one func(run *tidemill.Run, nth int) (api.RunDone, error)
 
-// do does the same to all runs that are meant, page by page.
+// do handles all selected runs, page by page.
 func (b *bulk) do(ask *api.RunsSelected, what one) (done api.RunsDone, p *api.Problem) {
 	done.Runs = []api.RunDone{}
 	if len(ask.Runs) > 0 {
@@ -226,7 +226,7 @@ func (b *bulk) means(where *filter.Filter, r *tidemill.Run) bool {
 		broker.Attribute{Name: "reason", Value: strings.ToValidUTF8(r.Reason, "")})
 }
 
-// doNamed does it to the runs that somebody names.
+// doNamed handles the runs with the given ids.
 func (b *bulk) doNamed(ids []string, what one, done *api.RunsDone) *api.Problem {
 	var all []tidemill.Run
 	for _, id := range unique(ids) {
@@ -243,7 +243,7 @@ func (b *bulk) doNamed(ids []string, what one, done *api.RunsDone) *api.Problem 
 	return b.doEach(all, 0, what, done)
 }
 
-// cancelRuns asks that runs end.
+// cancelRuns requests that runs end.
 func (g *Gateway) cancelRuns(w http.ResponseWriter, r *request) *api.Problem {
 	ask, p := g.readSelection(r, tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunResting)
 	switch {
@@ -280,14 +280,14 @@ func (b *bulk) cancel(run *tidemill.Run, reason string) (api.RunDone, error) {
 	case now.State == tidemill.RunCancelled:
 		done.Done = "cancelled"
 	case now.Cancel != nil && !now.State.Ended():
-		done.Done = "cancelling" // its agent is told, and tells of the end
+		done.Done = "cancelling" // its agent will stop the command and report the end
 	default:
 		done.Done, done.Refused = notCancelled(now), true
 	}
 	return done, nil
 }
 
-// notCancelled is why a run cannot be cancelled; empty if it can.
+// notCancelled returns why a run cannot be cancelled; empty if it can.
 func notCancelled(r *tidemill.Run) string {
 	switch {
 	case r.State.Ended():

@@ -16,9 +16,9 @@ import (
 	"tidemill.dev/internal/runs/scheduler"
 )
 
-const mostUrgent = 1000 // a priority, either way
+const mostUrgent = 1000 // largest priority, and the negative of the smallest
 
-// startRuns asks for runs of one recipe.
+// startRuns requests runs of one recipe.
 func (g *Gateway) startRuns(w http.ResponseWriter, r *request) *api.Problem {
 	var ask api.RunsAsked
 	if p := g.readAsk(r, &ask); p != nil {
@@ -89,9 +89,9 @@ func checkCause(event json.RawMessage) *api.Problem {
 	return nil
 }
 
-// signCause has an event that a caller gives as the cause say who gave it, as one
-// that is published does: templates and commands may go by that. And as there,
-// whoever is limited to some keys gives none of another's.
+// signCause sets the authid of an event that a caller gives as the cause, as for a published
+// event: templates and commands may rely on it. For the same reason, a caller with limited
+// keys cannot give an event of another key.
 func (g *Gateway) signCause(r *request, ask *api.RunsAsked) *api.Problem {
 	if ask.Event == nil || r.name() == "" {
 		return nil
@@ -110,8 +110,7 @@ func (g *Gateway) signCause(r *request, ask *api.RunsAsked) *api.Problem {
 	return nil
 }
 
-// keys are those that are meant, and that the caller may touch, in an order that
-// is the same for the next request.
+// keys returns the keys to start runs for, in an order that is the same for the next request.
 func (b *bulk) keys(ask *api.RunsAsked, recipe *config.Recipe) ([]string, *api.Problem) {
 	switch {
 	case recipe.Key == config.KeyNone:
@@ -148,8 +147,8 @@ func unique(keys []string) (once []string) {
 	return once
 }
 
-// start asks for a run of each key, from where the request before this one has
-// stopped. When a run is due follows from where its key stands among all.
+// start requests a run of each key, from the key at which the previous request stopped. A
+// run's due time depends on the position of its key among all keys.
 func (b *bulk) start(ask *api.RunsAsked, keys []string) (done api.RunsDone, p *api.Problem) {
 	first := 0
 	if ask.After != "" {
@@ -191,7 +190,7 @@ func (b *bulk) startOne(ask *api.RunsAsked, key string, nth int) (api.RunDone, e
 		Events: []json.RawMessage{b.wish(cause, ask, key)}, By: b.by, Correlation: b.correlation, Trace: b.trace})
 }
 
-// request asks for one run and says what became of it.
+// request requests one run and describes the result.
 func (b *bulk) request(done api.RunDone, r scheduler.Request) (api.RunDone, error) {
 	a, err := b.g.opt.Runs.Request(b.ctx, r)
 	if err != nil {
@@ -209,7 +208,7 @@ func (b *bulk) request(done api.RunDone, r scheduler.Request) (api.RunDone, erro
 	return done, nil
 }
 
-// wish is the event that a run sees as its cause where a person wants it.
+// wish returns the event that a run gets as its cause.
 func (b *bulk) wish(c tidemill.Cause, ask *api.RunsAsked, key string) json.RawMessage {
 	if ask.Event != nil {
 		return ask.Event
@@ -222,8 +221,7 @@ func (b *bulk) wish(c tidemill.Cause, ask *api.RunsAsked, key string) json.RawMe
 	return broker.MarshalStructured(&v)
 }
 
-// retryRuns asks anew for runs that have ended, with the events that had asked
-// for them.
+// retryRuns requests ended runs again, with the events that requested them the first time.
 func (g *Gateway) retryRuns(w http.ResponseWriter, r *request) *api.Problem {
 	ask, p := g.readSelection(r, tidemill.RunFailed, tidemill.RunCancelled)
 	switch {
@@ -246,8 +244,8 @@ func (g *Gateway) retryRuns(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// retry asks for a run again. One that was selected, and not named, is left alone
-// where its key has a newer one: that has seen what the old one saw.
+// retry requests a run again. A run that was selected, not named, is left alone if its key
+// has a newer run, because the newer run has seen the same data.
 func (b *bulk) retry(run *tidemill.Run, nth int, named bool) (api.RunDone, error) {
 	done := api.RunDone{Run: run.ID, Recipe: run.Recipe, Key: run.Key}
 	refused := func(why string) (api.RunDone, error) {
@@ -276,7 +274,7 @@ func (b *bulk) retry(run *tidemill.Run, nth int, named bool) (api.RunDone, error
 	return b.again(done, run, nth)
 }
 
-// newer says which run has come after one; empty if none has.
+// newer describes a newer run of the same key; empty if there is none.
 func newer(m *fold.Making, id string) string {
 	switch n := len(m.Ended); {
 	case m.Waiting != nil:

@@ -13,10 +13,10 @@ import (
 	"tidemill.dev/triggers/schedule"
 )
 
-// scheduleLook is all that is known of how schedules stand.
+// scheduleLook holds the state of the schedules.
 type scheduleLook struct {
 	acts *commands.State
-	book *schedule.Book // nil where it is not known when they ticked last
+	book *schedule.Book // nil if the times of the last ticks are unknown
 	now  time.Time
 }
 
@@ -34,18 +34,18 @@ func (g *Gateway) listSchedules(w http.ResponseWriter, r *request) *api.Problem 
 	return nil
 }
 
-// pauseSchedule lets a schedule rest.
+// pauseSchedule pauses a schedule.
 func (g *Gateway) pauseSchedule(w http.ResponseWriter, r *request) *api.Problem {
 	return g.setResting(w, r, true, commands.Author.PauseSchedule)
 }
 
-// resumeSchedule ends that.
+// resumeSchedule ends the pause.
 func (g *Gateway) resumeSchedule(w http.ResponseWriter, r *request) *api.Problem {
 	return g.setResting(w, r, false, commands.Author.ResumeSchedule)
 }
 
 func (g *Gateway) setResting(w http.ResponseWriter, r *request, rests bool, act func(commands.Author, string) broker.View) *api.Problem {
-	hangUp(w, r) // a body has nothing to say here
+	hangUp(w, r) // the request needs no body
 	s, ok := g.opt.Config().Schedule(r.value)
 	if !ok {
 		return unknownSchedule(r.value)
@@ -93,7 +93,7 @@ func (g *Gateway) lookAtSchedules(ctx context.Context) (*scheduleLook, *api.Prob
 	return look, nil
 }
 
-// of is one schedule as it stands.
+// of returns the state of one schedule.
 func (l *scheduleLook) of(s *config.Schedule) api.Schedule {
 	shown := api.Schedule{Name: s.Name, Cron: s.Cron, TimeZone: s.TimeZone, Missed: string(s.Missed), Keys: len(s.Keys), Each: s.Each,
 		SpreadSeconds: s.Spread.Seconds(), State: api.ScheduleActive}

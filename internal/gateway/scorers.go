@@ -20,12 +20,12 @@ import (
 	"tidemill.dev/internal/ops/status"
 )
 
-// scorerLook is a look at all that is known of how scorers stand. What cannot be
-// found out is unknown, and never taken for nothing.
+// scorerLook holds the state of the scorers. A failed lookup leaves a number unknown; it is
+// never shown as zero.
 type scorerLook struct {
-	known     bool // how they stand
+	known     bool // processes is known
 	processes []status.Process
-	streams   []broker.StreamInfo // nil where they are not known
+	streams   []broker.StreamInfo // nil if unknown
 }
 
 // listScorers answers with all scorers of the config.
@@ -43,8 +43,8 @@ func (g *Gateway) listScorers(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// showScorer answers with one scorer. Models are named after keys, so that whoever
-// may see some keys alone is told of none.
+// showScorer answers with one scorer. Models are named after keys, so a caller with limited
+// keys gets no names of models.
 func (g *Gateway) showScorer(w http.ResponseWriter, r *request) *api.Problem {
 	c, ok := g.opt.Config().Scorer(r.value)
 	if !ok {
@@ -64,7 +64,8 @@ func (g *Gateway) showScorer(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// lookAtScorers waits for nothing that it can do without.
+// lookAtScorers reads the state of the scorers. It does not wait long, because each part of
+// the answer can be left out.
 func (g *Gateway) lookAtScorers(ctx context.Context) *scorerLook {
 	look := &scorerLook{}
 	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.soon())
@@ -82,7 +83,7 @@ func (g *Gateway) lookAtScorers(ctx context.Context) *scorerLook {
 	return look
 }
 
-// of is a scorer as it stands, and what its processes say together.
+// of returns the state of a scorer, and the sum of its processes' numbers.
 func (l *scorerLook) of(c *config.Scorer, all bool) (api.Scorer, status.Scorer) {
 	shown := scorerOf(c)
 	shown.Lag = l.lag(c)
@@ -105,8 +106,8 @@ func (l *scorerLook) of(c *config.Scorer, all bool) (api.Scorer, status.Scorer) 
 	return shown, whole
 }
 
-// lag is what Kafka says of the scorer's group: it counts the partitions that no
-// process has, too. One that has committed nothing yet is not there.
+// lag returns the lag of the scorer's group in Kafka, which includes partitions that no
+// process has. It is nil if the group has committed nothing yet.
 func (l *scorerLook) lag(c *config.Scorer) *int64 {
 	for i := range l.streams {
 		if l.streams[i].Name != c.From {
@@ -121,8 +122,8 @@ func (l *scorerLook) lag(c *config.Scorer) *int64 {
 	return nil
 }
 
-// hitRate is how many of the uses of models found them in memory, at the
-// processes that have a scorer.
+// hitRate returns the share of model uses that found the model in memory, over all processes
+// of a scorer.
 func (l *scorerLook) hitRate(scorer string) float64 {
 	var hits, uses uint64
 	for _, p := range l.processes {
@@ -157,8 +158,8 @@ func (l *scorerLook) running(scorer string) []api.ScorerProcess {
 	return all
 }
 
-// versionsOf are the versions that score, of the models among the swaps, which
-// come newest first.
+// versionsOf returns the current version of each model among the swaps, which are sorted
+// newest first.
 func versionsOf(swaps []status.Swap) []api.ScorerVersion {
 	all := []api.ScorerVersion{}
 	for _, s := range swaps {
@@ -190,17 +191,15 @@ func numbersOf(s *status.Scorer) api.ScorerNumbers {
 		Skipped: s.Skipped, Held: s.Held, Aborted: s.Aborted, Rate: s.Rate, P50Seconds: seconds(s.P50), P99Seconds: seconds(s.P99), Models: s.Models}
 }
 
-// seconds has microseconds: nobody measures more.
+// seconds rounds to microseconds, because nothing is measured more exactly.
 func seconds(d time.Duration) float64 { return d.Round(time.Microsecond).Seconds() }
 
-// Rescore scores a part of a scorer's stream once more, for as long as one answer
-// may take, and tells how far it is. An error that wraps Unanswered says that it
-// cannot be done.
+// Rescore scores a part of a scorer's stream again, for as long as one answer may take, and
+// reports its progress. An error that wraps Unanswered says that it cannot be done.
 type Rescore func(ctx context.Context, c config.Scorer, ask api.RescoreAsk, ranges []tidemill.Range) (api.Rescored, error)
 
-// rescore begins one, or goes on with one that has been begun. It is done in parts:
-// a caller asks until nothing is left, and one who stops leaves what can be gone
-// on with.
+// rescore begins a rescore or continues one. It works in parts: a caller asks until nothing
+// is left. After a caller stops, another request can continue.
 func (g *Gateway) rescore(w http.ResponseWriter, r *request) *api.Problem {
 	c, ok := g.opt.Config().Scorer(r.value)
 	if !ok {
@@ -230,7 +229,7 @@ func (g *Gateway) rescore(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// rescoreRanges turns words into offsets, for one that is begun.
+// rescoreRanges converts the words of a new rescore into offsets.
 func (g *Gateway) rescoreRanges(ctx context.Context, c *config.Scorer, ask *api.RescoreAsk) ([]tidemill.Range, *api.Problem) {
 	if ask.Resume != "" {
 		if ask.From+ask.To+ask.Version+ask.ToStream != "" {
@@ -249,20 +248,20 @@ func (g *Gateway) rescoreRanges(ctx context.Context, c *config.Scorer, ask *api.
 	return ranges[c.From], nil
 }
 
-// Unanswered is why a champion does not answer for an event, where asking again
-// is of no use.
+// Unanswered is the reason why a champion does not answer for an event, if a retry is of no
+// use.
 type Unanswered struct {
-	NoChampion bool // the key has none, and nothing answers instead; else the event cannot be scored
+	NoChampion bool // the key has no champion and no substitute; otherwise the event cannot be scored
 	Err        error
 }
 
-// Error says it.
+// Error returns the text of Err.
 func (u *Unanswered) Error() string { return u.Err.Error() }
 
-// Unwrap gives what kept it.
+// Unwrap returns Err.
 func (u *Unanswered) Unwrap() error { return u.Err }
 
-// scoreOnce has a scorer's champion answer for one event, and publishes nothing.
+// scoreOnce answers with the champion's scores for one event, and publishes nothing.
 func (g *Gateway) scoreOnce(w http.ResponseWriter, r *request) *api.Problem {
 	values, p := r.query([]string{"key"})
 	if p != nil {
@@ -294,8 +293,8 @@ func (g *Gateway) scoreOnce(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// readScored reads an event in its mode, as it would be published, or JSON alone,
-// which is an event's data.
+// readScored reads an event in its mode, as for publishing. JSON without an event's
+// attributes is the data of an event.
 func (g *Gateway) readScored(r *request) (*broker.View, *api.Problem) {
 	mode, err := cehttp.ModeOf(r.Header)
 	if err != nil {
@@ -322,8 +321,8 @@ func (g *Gateway) readScored(r *request) (*broker.View, *api.Problem) {
 	return v, nil
 }
 
-// keyed has the key that was asked for be the event's. Whoever may see some keys
-// alone has to say one: what an event says of its own is theirs to write.
+// keyed replaces the event's key by the key in the query. A caller with limited keys must
+// give that key, because the key inside the event is the caller's own text.
 func keyed(caller *access.Caller, c *config.Scorer, v *broker.View, values url.Values) *api.Problem {
 	key := values.Get("key")
 	if key != "" && c.Key == config.KeyNone {
@@ -344,12 +343,12 @@ func keyed(caller *access.Caller, c *config.Scorer, v *broker.View, values url.V
 	return nil
 }
 
-// inferencePath begins the paths of models in the Open Inference Protocol. A
-// model's name has slashes, so that what is behind it is more than one segment.
+// inferencePath is the prefix of the paths of models in the Open Inference Protocol. A
+// model's name has slashes, so more than one segment may follow.
 const inferencePath = "/v2/models/"
 
-// inferenceTable is the Open Inference Protocol's. Its probes are for whoever
-// probes; who reads may ask models, as they may ask scorers.
+// inferenceTable lists the routes of the Open Inference Protocol. Its probes need no token. A
+// caller that may read may ask models, as it may ask scorers.
 func (g *Gateway) inferenceTable() []route {
 	return []route{
 		{method: http.MethodGet, path: "/v2", role: access.Read, handle: g.inference},
@@ -360,8 +359,8 @@ func (g *Gateway) inferenceTable() []route {
 	}
 }
 
-// askModel lets those ask who may see all keys: a model's name does not tell whose
-// it is.
+// askModel admits only callers that may see all keys, because a model's name does not show
+// its key.
 func (g *Gateway) askModel(w http.ResponseWriter, r *request) *api.Problem {
 	if !r.caller.AllKeys(access.Read) {
 		return forbidden("you may see some keys alone, and models are asked by their names here: POST /api/v1/scorers/{scorer}/score takes a key")
@@ -369,7 +368,7 @@ func (g *Gateway) askModel(w http.ResponseWriter, r *request) *api.Problem {
 	return g.inference(w, r)
 }
 
-// inference has the protocol's own handler answer.
+// inference passes the request to the handler of the protocol.
 func (g *Gateway) inference(w http.ResponseWriter, r *request) *api.Problem {
 	if g.opt.Inference == nil {
 		return noScoring()

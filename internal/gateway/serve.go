@@ -24,20 +24,20 @@ import (
 	"tidemill.dev/internal/gateway/access"
 )
 
-// porch is the listener. When too many are inside, who comes takes the place of
-// a connection on which nobody asks for anything; where there is none he is
-// turned away, at once and with an answer: who waited would learn nothing.
+// porch is the listener. When too many connections are open, a new one replaces an idle one.
+// If none is idle, the new one is refused with an immediate answer, because a client that has
+// to wait would learn nothing.
 type porch struct {
 	net.Listener
 	most   int64
-	answer string // to those who are turned away; empty where it could not be read, for want of TLS
+	answer string // answer to refused connections; empty with TLS, because they could not read it
 	turned prometheus.Counter
 	inside atomic.Int64
-	away   chan struct{} // one for each connection that is being turned away
+	away   chan struct{} // has one entry for each connection that is being refused
 	leave  sync.WaitGroup
 
 	mu   sync.Mutex
-	idle list.List // of *visitor, the longest idle first
+	idle list.List // values are *visitor, the longest idle first
 }
 
 func newPorch(l net.Listener, most int, plain bool, turned prometheus.Counter) *porch {
@@ -53,15 +53,15 @@ const (
 	turnedFor    = 500 * time.Millisecond
 )
 
-// turnedAnswer is what they read. It goes past net/http, whose handlers have no
-// part in it.
+// turnedAnswer returns the answer to refused connections. It does not pass through net/http
+// and its handlers.
 func turnedAnswer() string {
 	body, _ := json.Marshal(unavailable("too many connections are open: come again a little later")) // strings and numbers cannot fail
 	return fmt.Sprintf("HTTP/1.1 503 Service Unavailable\r\nContent-Type: %s\r\nRetry-After: %s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
 		api.ProblemType, retryAfter, len(body), body)
 }
 
-// Accept lets the next one in.
+// Accept waits for the next connection that is not refused.
 func (l *porch) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -77,15 +77,13 @@ func (l *porch) Accept() (net.Conn, error) {
 	}
 }
 
-// settled is how long a connection is idle before it may have to go. One that
-// was answered just now is likely to ask again, and its request, already on its
-// way, would be lost.
+// settled is how long a connection must be idle before it may be replaced. A client that was
+// just answered is likely to ask again, and its request on the way would be lost.
 const settled = time.Second
 
-// makeRoom closes the connection that has been idle for longest, if there is
-// one: ten thousand of one host that are kept open for nothing must not keep
-// others out. Its client opens another when it needs one, as it does when a
-// connection is idle for too long.
+// makeRoom closes the connection that has been idle for longest, if there is one: ten
+// thousand idle connections of one host must not keep others out. The client opens another
+// when it needs one, as it does after an idle timeout.
 func (l *porch) makeRoom() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +101,8 @@ func (l *porch) makeRoom() bool {
 	return true
 }
 
-// connState is what net/http calls when the state of a connection changes.
+// connState keeps the list of idle connections. Net/http calls it when a connection changes
+// its state.
 func connState(c net.Conn, state http.ConnState) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -124,14 +123,14 @@ func connState(c net.Conn, state http.ConnState) {
 	}
 }
 
-// turnAway answers and hangs up. What the caller has sent has to be read before
-// that, or the kernel takes our answer back; but only some of them are worth a
-// goroutine.
+// turnAway sends the answer and closes the connection. Before that it reads the client's
+// bytes, or the kernel would drop the answer. Only turnedAtOnce connections at a time get
+// this, because each needs a goroutine.
 func (l *porch) turnAway(c *net.TCPConn) {
 	select {
 	case l.away <- struct{}{}:
 	default:
-		_ = c.Close() // nobody hears of it
+		_ = c.Close() // without an answer
 		return
 	}
 	l.leave.Go(func() {
@@ -141,12 +140,12 @@ func (l *porch) turnAway(c *net.TCPConn) {
 			return
 		}
 		if _, err := io.WriteString(c, l.answer); err == nil && c.CloseWrite() == nil {
-			_, _ = io.Copy(io.Discard, io.LimitReader(c, smallBody)) // until it hangs up, or that long
+			_, _ = io.Copy(io.Discard, io.LimitReader(c, smallBody)) // ends when the client hangs up, at the limit or at the deadline
 		}
 	})
 }
 
-// Close stops listening and waits for those who are being turned away.
+// Close stops listening and waits for the connections that are being refused.
 func (l *porch) Close() error {
 	err := l.Listener.Close()
 	l.leave.Wait()
@@ -155,14 +154,14 @@ func (l *porch) Close() error {
 
 func (l *porch) count() float64 { return float64(l.inside.Load()) }
 
-// visitor is a connection that is inside.
+// visitor is an open connection.
 type visitor struct {
 	*net.TCPConn
 	porch *porch
 	left  atomic.Bool
 
-	idle  *list.Element // in the porch's list; under its mu, as is since
-	since time.Time     // it is idle
+	idle  *list.Element // entry in the list of idle connections; guarded by the porch's mu, like since
+	since time.Time     // time at which it became idle
 }
 
 // Close closes the connection and makes room for another.
@@ -173,18 +172,18 @@ func (v *visitor) Close() error {
 	return v.TCPConn.Close()
 }
 
-// certificate is the pair of files that the door shows. They are looked at when
-// somebody comes, at most once a second: that finds a ConfigMap's swapped link
-// and an editor's renamed file alike. A pair that does not fit together, for one
-// of its files is still being written perhaps, leaves the one before in use.
+// certificate is the gateway's TLS certificate and key. New connections check the two files,
+// at most once a second. This finds both the swapped link of a ConfigMap and the renamed file
+// of an editor. If the files do not match, for example while one is being written, the
+// previous pair stays in use.
 type certificate struct {
 	certFile, keyFile string
 
 	mu        sync.Mutex
 	looked    time.Time
-	cert, key []byte // as last read
+	cert, key []byte // contents of the files when last read
 	pair      *tls.Certificate
-	fault     error // why what is there now is not in use
+	fault     error // reason why the present files are not in use
 }
 
 const lookEvery = time.Second
@@ -210,7 +209,7 @@ func (c *certificate) config() *tls.Config {
 	}
 }
 
-// look reads the files again, unless that was a moment ago.
+// look reads the files again, unless they were read a moment ago.
 func (c *certificate) look(now time.Time) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -237,7 +236,7 @@ func (c *certificate) look(now time.Time) (*tls.Certificate, error) {
 	return c.pair, nil
 }
 
-// check is the certificate's part of readiness.
+// check returns the certificate's part of readiness.
 func (c *certificate) check(now time.Time) api.Check {
 	pair, fault := c.look(now)
 	until := pair.Leaf.NotAfter
@@ -250,7 +249,7 @@ func (c *certificate) check(now time.Time) api.Check {
 	return api.Check{Name: "door", Status: api.OK, Detail: "certificate until " + until.Format(time.RFC3339)}
 }
 
-// serveHTTP is the one place where requests come in and problems go out.
+// serveHTTP is the only place where requests arrive and problems are written.
 func (g *Gateway) serveHTTP(w http.ResponseWriter, hr *http.Request) {
 	began := time.Now()
 	r := g.begin(w, hr)
@@ -284,8 +283,8 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, hr *http.Request) {
 	}
 }
 
-// respond goes from what costs nothing to what costs more: whoever may not ask
-// is sent away before his body is read.
+// respond makes the cheap checks first, so that a caller without permission is refused before
+// its body is read.
 func (g *Gateway) respond(w http.ResponseWriter, r *request, same []*route, to *route) *api.Problem {
 	if limit := g.opt.Limits.Headers; headerSize(r.Request) > limit {
 		g.metrics.refused.headers.Inc()
@@ -293,7 +292,7 @@ func (g *Gateway) respond(w http.ResponseWriter, r *request, same []*route, to *
 		return headersTooLarge(limit)
 	}
 	options := r.Method == http.MethodOptions && same != nil
-	needed := known // whoever may ask for anything may learn what there is not
+	needed := known // a caller with any valid token may learn that a path does not exist
 	switch {
 	case to != nil:
 		needed = to.role
@@ -321,23 +320,21 @@ func (g *Gateway) respond(w http.ResponseWriter, r *request, same []*route, to *
 	return methodNotAllowed(r.Method, r.URL.Path, allowed(same))
 }
 
-// lingerFor is how long a body may keep a connection whose request was answered
-// without it.
+// lingerFor is how long an unread body may keep a connection open after the answer.
 const lingerFor = time.Second
 
-// hangUp ends the connection of a request with a body that nobody is going to
-// read. Net/http would wait for it, before it answers and for as long as a body
-// may take: whoever has no token could hold connections, and the headers that
-// are kept with them, by sending nothing.
+// hangUp ends the connection of a request whose body will not be read. Net/http would wait
+// for the body before it answers, for as long as a body may take. A client without a token
+// could then hold connections, and the memory of their headers, by sending nothing.
 func hangUp(w http.ResponseWriter, r *request) {
 	if r.ContentLength == 0 || r.ProtoMajor > 1 { // HTTP/2 resets the stream
 		return
 	}
 	w.Header().Set("Connection", "close")
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerFor)) // a connection that knows none has gone
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerFor)) // it fails only if the connection has gone
 }
 
-// headerSize is what a request's headers take, as they were sent.
+// headerSize is the size of a request's headers as they were sent.
 func headerSize(r *http.Request) int {
 	const line = len(": \r\n")
 	n := len(r.RequestURI) + len(r.Host)
@@ -349,9 +346,9 @@ func headerSize(r *http.Request) int {
 	return n
 }
 
-// handshake answers a sender that asks, as CloudEvents' webhooks have it,
-// whether it may send here. It may if it can say who it is when it does, so
-// there is nothing to ask it for; the rate is bounded by what is under way.
+// handshake answers the CloudEvents webhook handshake, in which a sender asks whether it may
+// send here. Any sender with a token may, so nothing more is checked; the bytes under way
+// bound its rate.
 func handshake(h http.Header, r *request, same []*route) {
 	origin := r.Header.Get("WebHook-Request-Origin")
 	if origin == "" || of(same, http.MethodPost) == nil {
@@ -361,8 +358,8 @@ func handshake(h http.Header, r *request, same []*route) {
 	h.Set("WebHook-Allowed-Rate", "*")
 }
 
-// panicked turns a fault of ours into an answer, if none has begun; else the
-// connection is to be cut, so that half an answer is not taken for a whole one.
+// panicked answers with a problem, if no answer has begun. Otherwise the connection must be
+// cut, so that half an answer is not taken for a whole one.
 func (g *Gateway) panicked(r *request, route string, cause any) (abort bool) {
 	if cause != http.ErrAbortHandler {
 		g.log.Error("a request's handler panicked", "route", route, "reason", cause, "stack", string(debug.Stack()))
@@ -371,30 +368,30 @@ func (g *Gateway) panicked(r *request, route string, cause any) (abort bool) {
 	if cause == http.ErrAbortHandler || r.answer.status != 0 {
 		return true
 	}
-	r.answer.Header().Set("Connection", "close") // of what is left of the body nothing is known
+	r.answer.Header().Set("Connection", "close") // the rest of the body is in an unknown state
 	writeProblem(&r.answer, internalFault())
 	return false
 }
 
-// request is one request on its way through the gateway. It is used again for
-// another, so nothing may keep it beyond its handler.
+// request is one request on its way through the gateway. It is used again, so nothing may
+// keep it after its handler has returned.
 type request struct {
 	*http.Request
 	answer answer
 	caller *access.Caller // nil where the route needs no role
-	value  string         // what stood in the route's braces
+	value  string         // text that matched the route's braces
 
-	attempt bearer // of the agents' door
+	attempt bearer // attempt that sent the request, on agents' routes
 
-	buffer  []byte // of the body
-	charged int64  // of the gateway's room
+	buffer  []byte // bytes of the body
+	charged int64  // bytes taken from the gateway's room
 	post    *post
-	trace   context.Context // of the door's span, for events that have none
-	reading time.Duration   // spent on the body
-	waiting time.Duration   // spent on Kafka
+	trace   context.Context // context of the gateway's span, for events without a trace
+	reading time.Duration   // time spent reading the body
+	waiting time.Duration   // time spent waiting for Kafka
 }
 
-// name is the caller's; empty where nobody was asked who he is.
+// name returns the caller's name; empty if the caller was not identified.
 func (r *request) name() string {
 	if r.attempt.run != nil {
 		return "attempt " + r.attempt.name // no token's name has a space
@@ -405,7 +402,7 @@ func (r *request) name() string {
 	return r.caller.Name()
 }
 
-// begin takes a request into use.
+// begin takes a request from the pool.
 func (g *Gateway) begin(w http.ResponseWriter, hr *http.Request) *request {
 	r := g.requests.Get().(*request)
 	r.Request = hr
@@ -413,7 +410,7 @@ func (g *Gateway) begin(w http.ResponseWriter, hr *http.Request) *request {
 	return r
 }
 
-// end gives it back, unless somebody may still call it.
+// end returns a request to the pool, unless the producer may still call it.
 func (g *Gateway) end(r *request) {
 	if r.charged > 0 {
 		g.room.give(r.name(), r.charged)
@@ -433,7 +430,7 @@ func (g *Gateway) end(r *request) {
 // answer remembers the status that was sent.
 type answer struct {
 	http.ResponseWriter
-	status int // 0 before it was
+	status int // 0 until it is sent
 }
 
 // WriteHeader sends the status; an informational one is not the answer.
@@ -444,7 +441,7 @@ func (a *answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// Write sends some of the body.
+// Write sends a part of the body.
 func (a *answer) Write(b []byte) (int, error) {
 	if a.status == 0 {
 		a.status = http.StatusOK
@@ -452,26 +449,26 @@ func (a *answer) Write(b []byte) (int, error) {
 	return a.ResponseWriter.Write(b)
 }
 
-// Unwrap is how http.ResponseController gets at deadlines and flushing.
+// Unwrap lets http.ResponseController set deadlines and flush.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// metrics are what the gateway counts and measures. docs/metrics.md lists them.
+// metrics are the gateway's metrics. docs/metrics.md lists them.
 type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	events   *prometheus.CounterVec
 	own, ack prometheus.Histogram
-	homeless prometheus.Counter // refused events of no stream
+	homeless prometheus.Counter // refused events without a stream
 	idle     *prometheus.CounterVec
 	refused  refusals
 }
 
-// refusals count callers that were sent away before they were heard.
+// refusals count the callers that were refused before their request was handled.
 type refusals struct {
 	token, role, host, headers, share, room, slow, connections, superseded prometheus.Counter
 }
 
-// ownBuckets are fine enough to tell whether 99 of 100 stay below a millisecond.
+// ownBuckets are fine enough to show whether 99 of 100 requests stay below a millisecond.
 func ownBuckets() []float64 {
 	return []float64{25e-6, 50e-6, 100e-6, 150e-6, 200e-6, 300e-6, 400e-6, 500e-6, 750e-6, 1e-3, 1.5e-3, 2.5e-3, 5e-3, 10e-3, 50e-3}
 }
@@ -527,7 +524,7 @@ func (g *Gateway) showMetrics(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// measure is what one route counts, looked up once and not with every request.
+// measure holds the metrics of one route, so that requests do not have to look them up.
 type measure struct {
 	route    string
 	requests *prometheus.CounterVec

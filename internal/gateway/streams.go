@@ -39,8 +39,8 @@ func (g *Gateway) showStream(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// unseen is the problem of a Kafka that does not say how the streams are. The
-// log has why: it names servers that a caller has no business with.
+// unseen is the problem of streams whose state Kafka does not return. Only the log has the
+// reason, because it names servers that do not concern a caller.
 func (g *Gateway) unseen(ctx context.Context, err error) *api.Problem {
 	if ctx.Err() == nil {
 		g.log.Warn("the streams cannot be looked at", "reason", err)
@@ -56,8 +56,8 @@ func namesOf(infos []broker.StreamInfo) []string {
 	return names
 }
 
-// StreamOf is a stream as the API tells of it. The commands tell the same where
-// they ask Kafka themselves.
+// StreamOf converts the state of a stream into its form in the API. The command line uses it
+// too, when it asks Kafka itself.
 func StreamOf(i *broker.StreamInfo) api.Stream {
 	s := api.Stream{Name: i.Name, Records: i.Records, Rate: i.Rate, Partitions: []api.Partition{}, Groups: []api.Group{}}
 	if i.Bytes >= 0 {
@@ -76,20 +76,20 @@ func StreamOf(i *broker.StreamInfo) api.Stream {
 	return s
 }
 
-// surveyAge is how long an answer is given again.
+// surveyAge is how long a result is used again.
 const surveyAge = time.Second
 
-// survey shares a look at something among all who ask: it costs Kafka a handful
-// of requests a server, and a page that many watch asks all the time.
+// survey shares one lookup among all callers. A lookup costs Kafka a handful of requests per
+// server, and a page that many people watch asks all the time.
 type survey[T any] struct {
 	look   func(context.Context) (T, error)
-	within time.Duration // it has to answer
+	within time.Duration // time limit of a lookup
 
 	mu   sync.Mutex
 	last *sight[T]
 }
 
-// sight is one look. Its fields are set before done is closed.
+// sight is one lookup. Its fields are set before done is closed.
 type sight[T any] struct {
 	done  chan struct{}
 	at    time.Time
@@ -97,8 +97,8 @@ type sight[T any] struct {
 	err   error
 }
 
-// now is how it is, or was a second ago. Whoever looks first looks for the
-// others too, so his going away does not end it.
+// now returns a result that is at most a second old. The first caller looks it up for the
+// others too, so the lookup continues if that caller leaves.
 func (s *survey[T]) now(ctx context.Context) (none T, err error) {
 	found, mine := s.sight()
 	if mine {
@@ -116,7 +116,7 @@ func (s *survey[T]) now(ctx context.Context) (none T, err error) {
 	}
 }
 
-// sight is the look to wait for; mine if the caller is to take it.
+// sight returns the lookup to wait for. If mine is true, the caller must make it.
 func (s *survey[T]) sight() (found *sight[T], mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	tailBytes   = 8 << 20   // that a tail holds, about
-	tailPortion = 256 << 10 // of text is sent before more is made
+	tailBytes   = 8 << 20   // approximate number of bytes that a tail holds
+	tailPortion = 256 << 10 // bytes of text after which it is sent
 )
 
 // tail sends a stream's events as they arrive, as server-sent events.
@@ -56,8 +56,8 @@ func (g *Gateway) tail(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// untilEnding is a context that ends with the request or when the gateway
-// closes, which waits for whoever is under way.
+// untilEnding returns a context that ends with the request, or when the gateway closes,
+// because Close waits for all requests.
 func (g *Gateway) untilEnding(ctx context.Context) (_ context.Context, release func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
@@ -85,7 +85,7 @@ func (g *Gateway) openTail(ctx context.Context, stream string, q tailQuery) (*fo
 // cannotTail is the problem of a stream that cannot be read.
 func (g *Gateway) cannotTail(ctx context.Context, stream string, err error) *api.Problem {
 	if errors.Is(err, broker.ErrNoStream) {
-		infos, _ := g.survey.now(ctx) // without it the answer says less
+		infos, _ := g.survey.now(ctx) // if this fails, the answer lists no streams
 		return noSuchStream(stream, namesOf(infos))
 	}
 	if ctx.Err() == nil {
@@ -94,20 +94,20 @@ func (g *Gateway) cannotTail(ctx context.Context, stream string, err error) *api
 	return unavailable("the stream cannot be read now; come back a little later")
 }
 
-// beginEvents sends the head of the answer. What it undoes are the limits of an
-// answer that is whole: reading on is how net/http notices that the caller has
-// gone, and its time would be up while the tail goes on.
+// beginEvents sends the head of the answer and removes the read deadline. Net/http keeps
+// reading to notice that the caller has gone, and would meet that deadline while the tail
+// continues.
 func beginEvents(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a connection that knows none has none
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a connection without deadlines needs no change
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("X-Accel-Buffering", "no") // nginx would keep events to itself until it has some
+	h.Set("X-Accel-Buffering", "no") // nginx would hold back events otherwise
 	w.WriteHeader(http.StatusOK)
 }
 
-// whyEnded judges what ended a tail, and logs what the operator should know.
+// whyEnded returns the reason why a tail ended, and logs it if an operator should know.
 func (g *Gateway) whyEnded(ctx context.Context, r *request, err error) string {
 	switch {
 	case err == nil:
@@ -127,27 +127,27 @@ func (g *Gateway) whyEnded(ctx context.Context, r *request, err error) string {
 	return tailFailed
 }
 
-// tailQuery is what a caller asks of a tail.
+// tailQuery holds the parameters of a tail.
 type tailQuery struct {
 	start  broker.Start
-	resume follow.Place   // nil without an id
-	where  *filter.Filter // nil is every event
+	resume follow.Place   // nil if the request has no id
+	where  *filter.Filter // nil matches every event
 	toEnd  bool
-	limit  int // of events that are sent; 0 is none
+	limit  int // number of events to send; 0 means no limit
 }
 
-// mostLooked is how many bytes a condition may look at for one event: a tenth of
-// a second's work, and far more than a condition that is meant needs. A reader
-// may have many tails, and each reads the worst event that anybody has published.
+// mostLooked is how many bytes a condition may look at for one event: a tenth of a second's
+// work, and far more than an honest condition needs. A reader may have many tails, and each
+// may meet the worst event that was ever published.
 const mostLooked = 64 << 20
 
 const lastEventID = "Last-Event-ID"
 
-// tailParameters are those that a tail knows.
+// tailParameters lists the parameters of a tail.
 func tailParameters() []string { return []string{"follow", "from", "lastEventId", "limit", "where"} }
 
-// readTailQuery reads the parameters. The id of the header is newer than that of
-// the query: a browser repeats the address and adds the header.
+// readTailQuery reads the parameters. The id in the header is newer than the one in the
+// query, because a browser repeats the address and adds the header.
 func readTailQuery(r *request, now time.Time) (q tailQuery, p *api.Problem) {
 	values, p := r.query(tailParameters())
 	if p != nil {
@@ -204,18 +204,18 @@ func orElse(text, otherwise string) string {
 	return text
 }
 
-// tails are those that are open. Each holds a connection to Kafka and some
-// megabytes, so they are bounded, and one caller does not get all of them.
+// tails counts the open tails. Each holds a connection to Kafka and some megabytes, so they
+// are limited, and one caller cannot get all of them.
 type tails struct {
 	limits *Limits
 	mu     sync.Mutex
 	open   int
-	of     map[string]int // callers with a name
+	of     map[string]int // number of tails by caller's name
 	ended  *prometheus.CounterVec
 	events prometheus.Counter
 }
 
-// Why a tail ended.
+// The reasons why a tail ends.
 const (
 	tailEnded   = "end"     // it was read to its end or its limit
 	tailGone    = "gone"    // the reader went away
@@ -251,8 +251,8 @@ func (t *tails) count() float64 {
 	return float64(t.open)
 }
 
-// enter lets a caller in, unless there are too many. One without a name is
-// everybody, and so has no share of its own.
+// enter admits a caller, unless too many tails are open. A caller without a name has no
+// share, only the common limit.
 func (t *tails) enter(caller string) *api.Problem {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -269,8 +269,7 @@ func (t *tails) enter(caller string) *api.Problem {
 	return nil
 }
 
-// leave makes room for another. Whoever gets in by that finds the one before
-// counted.
+// leave makes room for another tail. The ended tail is counted before the next one can enter.
 func (t *tails) leave(caller, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -281,24 +280,24 @@ func (t *tails) leave(caller, reason string) {
 	}
 }
 
-// follower sends what a reader reads to one caller.
+// follower sends the events of a reader to one caller.
 type follower struct {
 	reader *follow.Reader
 	viewer *viewer
-	where  *filter.Filter // nil is every event
-	limit  int            // of events; 0 is none
-	alive  time.Duration  // between two signs of life
+	where  *filter.Filter // nil matches every event
+	limit  int            // number of events to send; 0 means no limit
+	alive  time.Duration  // longest time without a sign of life
 	events prometheus.Counter
 	text   *eventText
 	out    *patientWriter
 
-	at   follow.Place // behind what was read
-	told follow.Place // what the caller goes on from, or a little before it
-	sent int          // events
-	last time.Time    // something was sent
+	at   follow.Place // position after the last event that was read
+	told follow.Place // position from which the caller would resume, or a little earlier
+	sent int          // number of events sent
+	last time.Time    // time of the last text sent
 }
 
-// run sends until the end, if there is to be one, or until something ends it.
+// run sends events until the end or the limit, or until an error.
 func (f *follower) run(ctx context.Context) error {
 	f.at = f.reader.Place()
 	f.told = slices.Clone(f.at)
@@ -335,8 +334,8 @@ func (f *follower) run(ctx context.Context) error {
 	}
 }
 
-// send sends what the caller may see and wants of a batch, and is done if that reaches
-// the limit.
+// send sends the events of a batch that the caller may see and wants. done means that the
+// limit is reached.
 func (f *follower) send(ctx context.Context, batch []follow.Event) (done bool, err error) {
 	before := f.sent
 	defer func() { f.events.Add(float64(f.sent - before)) }()
@@ -362,19 +361,19 @@ func (f *follower) send(ctx context.Context, batch []follow.Event) (done bool, e
 	return false, f.flush(ctx)
 }
 
-// wants judges an event. What is none matches no condition and is no reason for
-// silence either.
+// wants reports whether an event matches the condition. A record that is not an event is
+// always wanted, because no condition can apply to it.
 func (f *follower) wants(e *follow.Event) bool {
 	return f.where == nil || e.Err != nil || f.where.Match(&e.View)
 }
 
-// end tells the caller that this was all.
+// end sends the mark of the end.
 func (f *follower) end(ctx context.Context) error {
 	f.text.end(f.at)
 	return f.flush(ctx)
 }
 
-// flush sends what text there is.
+// flush sends the collected text.
 func (f *follower) flush(ctx context.Context) error {
 	b := f.text.taken()
 	if len(b) == 0 {
@@ -384,7 +383,7 @@ func (f *follower) flush(ctx context.Context) error {
 	return f.out.write(ctx, b)
 }
 
-// eventText makes the text of server-sent events, some at a time.
+// eventText collects the text of server-sent events.
 type eventText struct {
 	stream string
 	b      bytes.Buffer
@@ -398,23 +397,23 @@ func newEventText(stream string) *eventText {
 	return t
 }
 
-// taken is the text made so far. It is valid until more is made.
+// taken returns the text so far. It is valid until more is added.
 func (t *eventText) taken() []byte {
 	b := t.b.Bytes()
 	t.b.Reset()
 	return b
 }
 
-// begin tells a browser how soon to come back, and from where: one that is cut
-// off before the first event must not miss what comes meanwhile.
+// begin gives a browser the time after which to reconnect and the position to resume from: a
+// browser that is cut off before the first event must not miss the next ones.
 func (t *eventText) begin(at follow.Place) {
 	t.b.WriteString("retry: 1000\n")
 	t.id(at)
 	t.b.WriteByte('\n')
 }
 
-// alive keeps connections from being taken for dead. It tells the place if that
-// has moved over events that are not for this reader.
+// alive keeps a connection from being taken for dead. It includes the position if that has
+// moved past events that are not for this reader.
 func (t *eventText) alive(at follow.Place, moved bool) {
 	t.b.WriteString(": keepalive\n")
 	if moved {
@@ -423,15 +422,14 @@ func (t *eventText) alive(at follow.Place, moved bool) {
 	t.b.WriteByte('\n')
 }
 
-// end tells a reader that he has all he asked for. A browser would come back
-// otherwise.
+// end marks the end of the answer. Without it, a browser would reconnect.
 func (t *eventText) end(at follow.Place) {
 	t.b.WriteString("event: end\n")
 	t.id(at)
 	t.b.WriteString("data: {}\n\n")
 }
 
-// event is one event, with the place behind it.
+// event adds one event, with the position after it.
 func (t *eventText) event(e *follow.Event, at follow.Place) {
 	t.id(at)
 	t.data(tailed(e))
@@ -444,9 +442,9 @@ func (t *eventText) id(at follow.Place) {
 	t.b.WriteByte('\n')
 }
 
-// data writes one line: JSON has no line breaks but those that Encode adds. What
-// has no JSON is told as a record that is none, or it would end every tail that
-// comes to it.
+// data writes one line: JSON has no line breaks except the one that Encode adds. An event
+// that cannot be encoded is sent as a record with an error, or it would end every tail that
+// reaches it.
 func (t *eventText) data(line api.Tailed) {
 	begin := t.b.Len()
 	t.b.WriteString("data: ")
@@ -467,11 +465,11 @@ func tailed(e *follow.Event) api.Tailed {
 	return line
 }
 
-// viewer is who reads a tail. A tail may outlive what he was let in by: his
-// token is taken away or runs out, or his keys change. So he is asked for it
-// again before he is sent anything.
+// viewer is the reader of a tail. A tail may last longer than the reader's rights: the token
+// may be revoked or expire, or its keys may change. So the token is checked again before each
+// sending.
 type viewer struct {
-	guard         *access.Guard // nil at the open door
+	guard         *access.Guard // nil if there are no tokens
 	authorization string
 	caller        *access.Caller
 }
@@ -482,8 +480,8 @@ func (g *Gateway) viewer(r *request) *viewer {
 
 var errRefused = errors.New("the reader lost the right to read")
 
-// again finds out whether he may still read. Whoever was let in stays while his
-// issuer cannot be asked.
+// again checks that the reader may still read. A reader that was admitted stays while its
+// issuer cannot be reached.
 func (v *viewer) again(ctx context.Context) error {
 	if v.guard == nil {
 		return nil
@@ -501,10 +499,10 @@ func (v *viewer) again(ctx context.Context) error {
 	return nil
 }
 
-// may tells which events of a stream he may see: those of his keys. An event's
-// key is its subject, as a model's key is, or the record's where it has none.
-// What holds nothing of anybody, such as word of offsets that are gone, is for
-// everyone: who is not told believes he has seen all.
+// may reports whether the reader may see an event, by the event's key: its subject, as for a
+// model's key, or the record's key if it has no subject. A record without any data, such as a
+// note about lost offsets, is for every reader: a reader that misses it believes to have seen
+// all events.
 func (v *viewer) may(e *follow.Event) bool {
 	if v.caller.AllKeys(access.Read) {
 		return true

@@ -15,13 +15,13 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// triggerLook is a look at all that is known of how triggers stand. What cannot
-// be found out is unknown, and never taken for nothing.
+// triggerLook holds the state of the triggers. A failed lookup leaves a number unknown; it is
+// never shown as zero.
 type triggerLook struct {
 	config  *config.Config
 	acts    *commands.State
-	whole   *status.Whole  // nil where it is not known
-	letters map[string]int // open, by trigger; nil where it is not known
+	whole   *status.Whole  // nil if unknown
+	letters map[string]int // open dead letters by trigger; nil if unknown
 }
 
 // listTriggers answers with all triggers of the config.
@@ -76,7 +76,7 @@ func (g *Gateway) lookAtTriggers(ctx context.Context) (*triggerLook, *api.Proble
 	return look, nil
 }
 
-// of is one trigger as it stands.
+// of returns the state of one trigger.
 func (l *triggerLook) of(t *config.Trigger) api.Trigger {
 	shown := api.Trigger{Name: t.Name, When: []api.When{}, To: targetOf(t.To), Streams: append([]string{}, l.config.StreamsOf(*t)...),
 		Delivery: deliveryOf(&t.Delivery), State: api.TriggerActive, Replays: []api.TriggerReplay{}}
@@ -98,8 +98,8 @@ func (l *triggerLook) of(t *config.Trigger) api.Trigger {
 	return shown
 }
 
-// count fills in what the dispatchers say. One of which no dispatcher knows has
-// yet to be taken up, if there is one.
+// count adds the numbers of the dispatchers. A trigger is starting while dispatchers exist
+// but none knows it.
 func (l *triggerLook) count(name string, shown *api.Trigger) {
 	if l.whole == nil || l.whole.Dispatchers == 0 {
 		return
@@ -137,18 +137,18 @@ func deliveryOf(d *config.Delivery) api.Delivery {
 	return shown
 }
 
-// pauseTrigger lets a trigger's events wait.
+// pauseTrigger pauses a trigger, so that its events wait.
 func (g *Gateway) pauseTrigger(w http.ResponseWriter, r *request) *api.Problem {
 	return g.setPaused(w, r, true, commands.Author.PauseTrigger)
 }
 
-// resumeTrigger ends that.
+// resumeTrigger ends the pause.
 func (g *Gateway) resumeTrigger(w http.ResponseWriter, r *request) *api.Problem {
 	return g.setPaused(w, r, false, commands.Author.ResumeTrigger)
 }
 
 func (g *Gateway) setPaused(w http.ResponseWriter, r *request, paused bool, act func(commands.Author, string) broker.View) *api.Problem {
-	hangUp(w, r) // a body has nothing to say here
+	hangUp(w, r) // the request needs no body
 	t, p := g.triggerToChange(r)
 	if p != nil {
 		return p
@@ -171,14 +171,14 @@ func (g *Gateway) setPaused(w http.ResponseWriter, r *request, paused bool, act 
 	if p != nil {
 		return p
 	}
-	now, _ := look.config.Trigger(t) // if it has gone meanwhile, there is less to tell
+	now, _ := look.config.Trigger(t) // if it was removed meanwhile, the answer says less
 	done.Trigger = look.of(&now)
 	writeJSON(w, http.StatusOK, done)
 	return nil
 }
 
-// triggerToChange is the trigger of the path, if the caller may change what
-// becomes of events of every key.
+// triggerToChange returns the trigger in the path, if the caller may operate on all keys: a
+// change affects the events of every key.
 func (g *Gateway) triggerToChange(r *request) (string, *api.Problem) {
 	if _, ok := g.opt.Config().Trigger(r.value); !ok {
 		return "", unknownTrigger(r.value)
@@ -189,8 +189,8 @@ func (g *Gateway) triggerToChange(r *request) (string, *api.Problem) {
 	return r.value, nil
 }
 
-// untilRead waits a moment until an act that has been written has been read, so
-// that its author sees what he has done.
+// untilRead waits a moment until a published command has been read, so that its author sees
+// the effect.
 func (g *Gateway) untilRead(ctx context.Context, f *commands.Follower, at broker.Position) {
 	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
 	defer cancel()
