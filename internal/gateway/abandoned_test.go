@@ -13,8 +13,8 @@ import (
 	"tidemill.dev/broker"
 )
 
-// letter is an event of which everything follows from its id, so that no byte
-// of another's can hide in it.
+// letter is an event whose parts all derive from its id, so that bytes of another event would
+// show.
 type letter struct{ id, source, subject, note, data string }
 
 func letterOf(worker, n int) letter {
@@ -37,11 +37,11 @@ func (l letter) is(v *broker.View) bool {
 	return v.ID == l.id && v.Source == l.source && v.Subject == l.subject && string(v.Key) == l.subject && note == l.note && string(v.Data) == l.data && len(v.Extensions) == 1
 }
 
-// fates are what the publishers of letters were told.
+// fates are the answers that the publishers of letters got.
 type fates struct {
 	mu      sync.Mutex
 	letters map[string]letter
-	told    map[string]string // "202" or a slug, by id
+	told    map[string]string // "202" or a problem's slug, by id
 }
 
 func (f *fates) note(l letter, told string) {
@@ -56,9 +56,9 @@ func (f *fates) count() int {
 	return len(f.told)
 }
 
-// Publishers who were sent away while Kafka stood still leave events under way
-// behind them. What later stands on the stream, and what is remembered, is what
-// they sent, whatever has become of the memory it was sent in.
+// A publisher may be refused while Kafka stalls, with its events still under way. Later, the
+// stream and the memory of repeats must hold exactly the sent events, even if the request's
+// memory is in use again.
 func TestWhatAbandonedRequestsLeaveIsExact(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) {
@@ -71,7 +71,7 @@ func TestWhatAbandonedRequestsLeaveIsExact(t *testing.T) {
 		for worker := range 8 {
 			all.Go(func() { w.postLetters(f, worker, round*30, 30) })
 		}
-		if round%2 == 0 { // some are told yes, some no, and some nothing
+		if round%2 == 0 { // some get a success, some a refusal, and some neither
 			w.until("half of it has been told", func() bool { return f.count() > round*560+200 })
 			release()
 		}
@@ -125,7 +125,7 @@ func fateOf(a api.Answer) string {
 	return strings.TrimPrefix(a.Problem.Type, api.ProblemBase)
 }
 
-// judge holds the stream and the memory against what publishers were told.
+// judge compares the stream and the memory of repeats with the publishers' answers.
 func (w *world) judge(f *fates) {
 	w.Helper()
 	stands, sum := map[string]int{}, map[string]int{}

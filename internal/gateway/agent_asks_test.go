@@ -13,11 +13,11 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// attemptDoors are gateways that agents come to.
+// attemptDoors are gateways for the requests of agents.
 type attemptDoors struct {
 	*mill
 	open, guarded, narrow, slow, down, none string
-	now, then                               *tried // an attempt under way, and one that is not
+	now, then                               *tried // an attempt under way, and a superseded one
 }
 
 func openAttemptDoors(t testing.TB, d *doors) *attemptDoors {
@@ -60,8 +60,8 @@ func (d *doors) attemptAsks(long, stranger []string) (all []ask) {
 	type route struct {
 		of, body string
 		status   int
-		bad      string // another body that is none; or, with a question mark, another query
-		most     int    // bytes
+		bad      string // an invalid body, or an invalid query if it begins with a question mark
+		most     int    // maximum size of the body
 	}
 	routes := map[string]route{
 		"GET ":                  {"", "", 200, "", 0},
@@ -85,7 +85,7 @@ func (d *doors) attemptAsks(long, stranger []string) (all []ask) {
 			all = append(all, ask{a.open, method, now.path(r.of), r.body, now.bearer("Content-Type", "text/plain"), 415})
 		}
 		one := now
-		if r.of == "/finish" { // the others are asked before and after it
+		if r.of == "/finish" { // other requests come before and after this one, so it ends an attempt that they do not use
 			one = a.mill.attempt(a.wish("fit", "bot-2", "2"), 1)
 		}
 		all = append(all, ask{a.open, method, one.path(r.of), r.body, one.bearer(headers...), r.status},
@@ -110,7 +110,7 @@ func (d *doors) attemptAsks(long, stranger []string) (all []ask) {
 		if method == http.MethodPost && r.body != "" {
 			much := strings.Repeat(" ", 30<<10)
 			if r.of == "/object?digest="+object+"&size=5" {
-				much = r.body // it is moved through a buffer that is more than the share
+				much = r.body // it passes through a buffer that is larger than the share
 			}
 			all = append(all, ask{a.slow, method, now.path(r.of), "late!", now.bearer(headers...), 408},
 				ask{a.narrow, method, now.path(r.of), much, now.bearer(headers...), 429})
@@ -127,7 +127,7 @@ func (d *doors) attemptAsks(long, stranger []string) (all []ask) {
 	return append(all, a.logAsks(d, long, stranger)...)
 }
 
-// nextAsks get every documented answer to pods that would do another run.
+// nextAsks get every documented answer to pods that wait for another run.
 func (a *attemptDoors) nextAsks(long, stranger []string) []ask {
 	warm := "http://" + a.mill.open(func(o *Options) {
 		o.Runs, o.Ledger, o.Store, o.Tokens, o.Warm = a.foreman, a.ledger, a.store, a.tokens, a.warm

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What an attempt's requests cost: its order, which asks the ledger, and a
-// question about objects, which goes by what the ledger said a moment ago.
+// BenchmarkAttempt measures an attempt's requests: its order, which asks the ledger, and a
+// question about objects, which uses the ledger's previous answer.
 func BenchmarkAttempt(b *testing.B) {
 	m := newMill(b, nil)
 	a := m.begin("fit", "bot-1")

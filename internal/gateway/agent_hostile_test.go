@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// What is no attempt's own door is closed to it, whatever it says it is.
+// The routes of an attempt are closed to every other caller.
 func TestStrangersAtTheDoorOfAttempts(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -60,7 +60,7 @@ func TestStrangersAtTheDoorOfAttempts(t *testing.T) {
 	}
 }
 
-// The token of an attempt opens nothing but its own door.
+// The token of an attempt opens only that attempt's routes.
 func TestAnAttemptsTokenOpensNothingElse(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, func(o *Options) { o.Access = openGuard(t, contractAccess()) })
@@ -79,7 +79,7 @@ func TestAnAttemptsTokenOpensNothingElse(t *testing.T) {
 	}
 }
 
-// A page of anybody's gets no further with an attempt's token than without.
+// With an attempt's token, a page from the web gets no further than without.
 func TestPagesOfOthersAtTheDoorOfAttempts(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -91,7 +91,7 @@ func TestPagesOfOthersAtTheDoorOfAttempts(t *testing.T) {
 	}
 }
 
-// What an attempt says is held against what may be said.
+// The bodies of an attempt's requests are validated.
 func TestHostileWordsOfAnAttempt(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -160,12 +160,12 @@ func TestHostileWordsOfAnAttempt(t *testing.T) {
 	}
 }
 
-// Whoever names an endless log is stopped, and one chunk sent twice counts once.
+// The log of an attempt is limited, and one chunk sent twice counts once.
 func TestTheLogOfAnAttemptIsBounded(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
 	a := m.begin("fit", "bot-1")
-	chunk := strings.Repeat("x", api.MaxLogChunk-1) + "\n" // of two that the plan and the slack allow
+	chunk := strings.Repeat("x", api.MaxLogChunk-1) + "\n" // one of the two chunks that the plan and the slack allow
 	for _, c := range []struct{ seq, status int }{{0, 204}, {0, 204}, {1, 204}, {0, 204}, {1, 204}, {2, 413}, {1, 204}} {
 		if r := a.post("/log?seq="+itoa(c.seq), chunk); r.StatusCode != c.status {
 			t.Errorf("chunk %d: %d %s", c.seq, r.StatusCode, r.body)
@@ -173,7 +173,8 @@ func TestTheLogOfAnAttemptIsBounded(t *testing.T) {
 	}
 }
 
-// Nor does it help to count down, or to leave little first and much in its place.
+// The limit also holds if chunks are numbered downwards, or if a small chunk is replaced by a
+// large one.
 func TestTheLogOfAnAttemptIsBoundedHoweverItIsNumbered(t *testing.T) {
 	t.Parallel()
 	for name, numbers := range map[string]func(i int) (seq, bytes int){
@@ -200,8 +201,8 @@ func TestTheLogOfAnAttemptIsBoundedHoweverItIsNumbered(t *testing.T) {
 	}
 }
 
-// What becomes a fact is bounded, or the log would take it from nobody and the
-// run never end.
+// The report of an attempt's end is limited, or the log would refuse the fact, and the run
+// would never end.
 func TestALastWordFitsTheLog(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -227,7 +228,7 @@ func TestALastWordFitsTheLog(t *testing.T) {
 	}
 }
 
-// An attempt that sends slowly is given up, and holds nothing.
+// An attempt that sends slowly is given up, and holds no memory.
 func TestASlowAttemptIsGivenUp(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, func(o *Options) { o.Limits.ReadHeader, o.Limits.BodyGrace = 2*time.Second, 100*time.Millisecond })

@@ -17,7 +17,7 @@ import (
 	"tidemill.dev/internal/runs/warmpods"
 )
 
-// ended is an attempt in a container that has failed for good.
+// ended returns an attempt in a container that has failed for good.
 func (m *mill) ended(key string) *tried {
 	m.Helper()
 	a := m.begin("boxed", key)
@@ -26,8 +26,8 @@ func (m *mill) ended(key string) *tried {
 	return a
 }
 
-// gives gives the pod of an attempt another, as soon as it waits. What it returns
-// is for when the pod has it, or never will.
+// gives offers another attempt to the pod of an attempt when it waits. The returned function
+// stops the offer, and waits until it is over.
 func (m *mill) gives(to, next string) (wait func()) {
 	shape := warmpods.Shape(m.planOf("boxed"))
 	ctx, stop := context.WithCancel(m.Context())
@@ -38,7 +38,7 @@ func (m *mill) gives(to, next string) (wait func()) {
 		for {
 			select {
 			case <-ctx.Done():
-				return // the test tells that nothing was given
+				return // the test itself reports that no attempt was given
 			case <-look.C:
 			}
 			p, ok, err := m.warm.Take(context.Background(), shape)
@@ -57,7 +57,7 @@ func (m *mill) gives(to, next string) (wait func()) {
 	return func() { stop(); giving.Wait() }
 }
 
-// planOf is what the attempts of a recipe have been launched with.
+// planOf returns the plan with which the attempts of a recipe are launched.
 func (m *mill) planOf(recipe string) tidemill.Plan {
 	m.launched.mu.Lock()
 	defer m.launched.mu.Unlock()
@@ -70,8 +70,8 @@ func (m *mill) planOf(recipe string) tidemill.Plan {
 	return tidemill.Plan{}
 }
 
-// A pod whose run has ended waits, and is given another of its shape. What it
-// waited is counted, and told of its pool.
+// A pod whose run has ended waits, and gets another attempt of its shape. Its waiting time is
+// counted, and shown for its pool.
 func TestAPodLingers(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -90,8 +90,8 @@ func TestAPodLingers(t *testing.T) {
 	}
 }
 
-// Once the attempt that it was given has asked what it is to do, an attempt's token
-// is good for nothing more: not to hear of that one again, nor to wait in its place.
+// The token of an attempt is useless once the pod's next attempt has asked for its order: it
+// returns neither that attempt again, nor a place to wait.
 func TestATokenDoesNotOutliveItsPod(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -106,7 +106,7 @@ func TestATokenDoesNotOutliveItsPod(t *testing.T) {
 		t.Errorf("with the token of the one before: %d %s", r.StatusCode, r.body)
 	}
 	if r := a.post("/next", `{"pod":"pod-1","seconds":3600}`); !strings.Contains(r.body, next.name) {
-		t.Errorf("before the next has begun: %d %s", r.StatusCode, r.body) // its answer may have been lost
+		t.Errorf("before the next has begun: %d %s", r.StatusCode, r.body) // the first answer may have been lost
 	}
 	if r := m.do(http.MethodGet, next.path(""), "", "Authorization", "Bearer "+next.token); r.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", r.StatusCode, r.body)
@@ -129,7 +129,7 @@ func TestStillLingers(t *testing.T) {
 		{time.Minute, time.Minute, nextSlack},
 		{time.Minute, time.Minute + nextSlack, 0},
 		{time.Minute, time.Hour, time.Minute + nextSlack - time.Hour},
-		{time.Minute, -time.Hour, time.Minute}, // by a clock that is ahead
+		{time.Minute, -time.Hour, time.Minute}, // clock of another machine that is ahead
 		{0, 0, 0},
 	} {
 		if got := stillLingers(c.linger, now.Add(-c.ago), now); got != c.want {
@@ -159,7 +159,7 @@ func TestLingeringPodsAreShown(t *testing.T) {
 	asking.Wait()
 }
 
-// Who may not linger is sent away at once.
+// A pod that may not linger is sent away at once.
 func TestWhoMayNotLinger(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -192,7 +192,7 @@ func TestWhoMayNotLinger(t *testing.T) {
 	}
 }
 
-// A gateway that closes sends who waits to another, and is not kept open by it.
+// A gateway that closes sends a waiting pod to another gateway, and does not wait for it.
 func TestAGatewayClosesWhileAPodLingers(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)

@@ -24,7 +24,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// Who is not in the plan is not heard.
+// A worker that is not in the plan is refused.
 func TestStrangersAmongTheWorkers(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -35,8 +35,8 @@ func TestStrangersAmongTheWorkers(t *testing.T) {
 	}
 }
 
-// Several that work on an attempt gather through their beats, and each has a log.
-// Only the first worker's beats are the attempt's.
+// The workers of an attempt gather through their beats, and each has a log. Only the first
+// worker's beats count for the attempt.
 func TestSeveralAtTheDoor(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -68,8 +68,8 @@ func TestSeveralAtTheDoor(t *testing.T) {
 	}
 }
 
-// What others than the first worker say is in logs of their own, and is read
-// behind its log with their names, or alone.
+// The other workers have logs of their own besides the first worker's. They are shown after
+// its log with their names, or alone.
 func TestLogsOfSeveral(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)

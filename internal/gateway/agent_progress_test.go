@@ -11,14 +11,13 @@ import (
 	"tidemill.dev/api"
 )
 
-// Each line is an event of its run's key, in order, and the newest is told to
-// those who look.
+// Each line is an event of its run's key, in order, and the newest is shown with the run.
 func TestProgressIsPublished(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
 	a := m.begin("fit", "bot-1")
 	body := `{"time":"2026-01-31T15:04:05Z","attempt":7,"step":1,"total":3,"metrics":{"loss":0.7}}` + "\n\n" + `{"step":2,"later":"field"}` + "\n"
-	for range 2 { // the answer was lost
+	for range 2 { // twice, as if the answer was lost
 		if r := a.post("/progress", body); r.StatusCode != http.StatusNoContent {
 			t.Fatalf("%d %s", r.StatusCode, r.body)
 		}
@@ -51,8 +50,8 @@ func TestProgressIsPublished(t *testing.T) {
 	}
 }
 
-// Whoever tells too much is told to come again, and what was refused is not
-// published.
+// An attempt that sends too much progress is refused for a moment, and the refused lines are
+// not published.
 func TestProgressIsBounded(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)

@@ -8,8 +8,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// A run that is over before its node has told of its container keeps the digest
-// of its image: its end waits for the controller's word.
+// A run that ends before its node reports its container keeps the digest of its image: its
+// end waits for the controller's report.
 func TestAnEndWaitsForWhatTheControllerSees(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -30,7 +30,7 @@ func TestAnEndWaitsForWhatTheControllerSees(t *testing.T) {
 	}
 }
 
-// Where no controller sees anything, the end is told all the same.
+// Without a controller's report, the end is published anyway.
 func TestAnEndDoesNotWaitForEver(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, func(o *Options) { o.Limits.Sight = 100 * time.Millisecond })

@@ -22,7 +22,7 @@ func sumOf(text string) string {
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// An attempt from its order to its end, as its agent asks for it.
+// TestAnAttempt follows an attempt from its order to its end, by the requests of its agent.
 func TestAnAttempt(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -65,7 +65,7 @@ func TestAnAttempt(t *testing.T) {
 	}
 }
 
-// An answer that was lost is asked for again, and is the same.
+// If the answer was lost, the repeated request gets the same answer.
 func TestAFinishSaidTwiceIsSaidOnce(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -91,8 +91,8 @@ func factsOf(m *mill, typ string) (ids []string) {
 	return ids
 }
 
-// A success that made nothing for its dataset is a failure, and its agent hears
-// of it as of its own word.
+// A success that made nothing for its dataset is a failure, and its agent gets the same
+// answer as for its own report.
 func TestASuccessWithoutADatasetFails(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -113,16 +113,16 @@ func TestASuccessWithoutADatasetFails(t *testing.T) {
 	}
 }
 
-// A run that many events ask for is told of all of them, in their order, though
-// others' facts lie between.
+// A run that was requested by many events gets all of them in order, although facts of other
+// runs are in between.
 func TestTheEventsOfARun(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
-	first := m.begin("fit", "bot-1") // live, so that the others wait
+	first := m.begin("fit", "bot-1") // under way, so that the other requests wait
 	var run string
 	for i := 2; i < 42; i++ {
 		run = m.wish("fit", "bot-1", itoa(i))
-		m.wish("clean", "bot-1", itoa(i)) // on the same partition or not
+		m.wish("clean", "bot-1", itoa(i)) // sometimes on the same partition
 		m.wish("fit", "bot-2", itoa(i))
 	}
 	var done api.Finished
@@ -162,7 +162,7 @@ func TestCancelIsToldAtTheNextBeat(t *testing.T) {
 	}
 }
 
-// The second attempt goes on from where the first has got.
+// The second attempt resumes from the checkpoint of the first.
 func TestACheckpointIsGoneOnFrom(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -194,13 +194,13 @@ func TestACheckpointIsGoneOnFrom(t *testing.T) {
 	wantProblem(t, b.get("/files?tree="+sumOf("no tree")), http.StatusNotFound, api.UnknownData, "")
 }
 
-// Where the facts that asked are gone, the ledger's newest event is told.
+// If the facts with the events are gone, the answer is the ledger's newest event.
 func TestTheEventsOfARunWhoseFactsAreGone(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
 	a := m.begin("fit", "bot-1")
 	run := *m.runOf(a.run)
-	run.Asked = []int64{run.Attempts[0].Offset} // where another fact lies
+	run.Asked = []int64{run.Attempts[0].Offset} // offset of another fact
 	w := httptest.NewRecorder()
 	r := &request{Request: httptest.NewRequest(http.MethodGet, "/", nil), attempt: bearer{name: a.name, number: 1, run: &run}}
 	if p := m.gateway.agentEvents(w, r); p != nil || w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"id":"1"`) || len(linesOf(w.Body.String())) != 1 {

@@ -43,8 +43,7 @@ recipes:
     makes: {dataset: "clean/{key}"}
 `
 
-// launches is a launcher that starts nothing: what would be an agent is the
-// test's.
+// launches is a launcher that starts nothing: the test acts as the agent.
 type launches struct {
 	mu  sync.Mutex
 	all []scheduler.Attempt
@@ -74,7 +73,7 @@ func (l *launches) find(run string, number int) (scheduler.Attempt, bool) {
 	return scheduler.Attempt{}, false
 }
 
-// mill is a gateway with runs behind it.
+// mill is a gateway with a scheduler, a ledger and a store.
 type mill struct {
 	*world
 	ledger   *ledger.Ledger
@@ -120,7 +119,7 @@ func newMillOn(t testing.TB, servers embedded.Options, change func(*Options)) *m
 	return m
 }
 
-// wish asks for a run, by an event of that id.
+// wish requests a run, with an event of that id.
 func (m *mill) wish(recipe, key, id string) string {
 	m.Helper()
 	event := must1(json.Marshal(map[string]any{"specversion": "1.0", "id": id, "source": "/test", "type": "new-data", "subject": key,
@@ -133,7 +132,7 @@ func (m *mill) wish(recipe, key, id string) string {
 	return a.Run
 }
 
-// tried is an attempt as its agent would have it.
+// tried is an attempt as its agent sees it.
 type tried struct {
 	*mill
 	name, run, token string
@@ -153,7 +152,7 @@ func (m *mill) attempt(run string, number int) *tried {
 	return &tried{m, a.Name, a.Run, a.Token}
 }
 
-// begin asks for a run and has its first attempt.
+// begin requests a run and returns its first attempt.
 func (m *mill) begin(recipe, key string) *tried {
 	m.Helper()
 	return m.attempt(m.wish(recipe, key, "1"), 1)
@@ -164,7 +163,7 @@ func (m *mill) runOf(id string) *tidemill.Run {
 	return must1(m.ledger.Run(m.Context(), id))(m)
 }
 
-// lose has the controller say that an attempt is lost.
+// lose makes the controller report an attempt as lost.
 func (m *mill) lose(run string, number int) {
 	m.Helper()
 	must1(m.foreman.Finish(m.Context(), m.runOf(run), number, tidemill.RunFinished{Outcome: tidemill.OutcomeLost, Reason: "nobody heard of it"}))(m)
@@ -172,7 +171,7 @@ func (m *mill) lose(run string, number int) {
 
 func (a *tried) path(of string) string { return "/agent/v1/attempts/" + a.name + of }
 
-// ask asks below the attempt, as its agent.
+// ask sends a request below the attempt's path, as its agent.
 func (a *tried) ask(method, path, body string, headers ...string) reply {
 	a.Helper()
 	return a.do(method, a.path(path), body, append([]string{"Authorization", "Bearer " + a.token}, headers...)...)
@@ -181,7 +180,7 @@ func (a *tried) ask(method, path, body string, headers ...string) reply {
 func (a *tried) post(path, body string) reply { a.Helper(); return a.ask(http.MethodPost, path, body) }
 func (a *tried) get(path string) reply        { a.Helper(); return a.ask(http.MethodGet, path, "") }
 
-// tell posts JSON and reads the answer, which has to be a success.
+// tell posts JSON and decodes the answer, which must be a success.
 func (a *tried) tell(path string, body, answer any) {
 	a.Helper()
 	r := a.post(path, string(must1(json.Marshal(body))(a)))
@@ -191,7 +190,7 @@ func (a *tried) tell(path string, body, answer any) {
 	a.must(json.Unmarshal([]byte(r.body), answer))
 }
 
-// put puts an object, and is the file of it.
+// put puts an object and returns a file with its content.
 func (a *tried) put(path, content string) api.File {
 	a.Helper()
 	digest := sumOf(content)
@@ -202,10 +201,10 @@ func (a *tried) put(path, content string) api.File {
 	return api.File{Path: path, Digest: digest, Size: int64(len(content))}
 }
 
-// lines are those of a text, without their ends.
+// linesOf returns the lines of a text, without their ends.
 func linesOf(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
 }
 
-// recently is when something that a test looks at must have been.
+// recently reports whether a time is that of this test.
 func recently(at time.Time) bool { return time.Since(at) < 10*time.Minute }

@@ -13,8 +13,8 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// An attempt that was taken for lost and is not: whatever it says then is
-// refused, and nothing of it is seen.
+// An attempt that was taken for lost may still run: all its requests are refused, and none
+// has an effect.
 func TestAZombieIsRefused(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -59,14 +59,14 @@ func TestAZombieIsRefused(t *testing.T) {
 	}
 }
 
-// forgotten waits until the gateway does not go by what the ledger said of an
-// attempt before.
+// forgotten waits until the gateway no longer uses the ledger's previous answer about an
+// attempt.
 func (m *mill) forgotten(a *tried) {
 	m.Helper()
 	m.until("the attempt is asked after again", func() bool { return m.gateway.attempts.lately(a.name, time.Now()) == nil })
 }
 
-// untouched sees to it that nothing of a zombie's words is there.
+// untouched checks that a zombie's requests had no effect.
 func (m *mill) untouched(a *tried) {
 	m.Helper()
 	if text := m.do(http.MethodGet, "/api/v1/runs/"+a.run+"/log?attempt=1", "").body; text != "alive\n" {
@@ -87,8 +87,7 @@ func (m *mill) untouched(a *tried) {
 	}
 }
 
-// What leaves something behind is refused at once, whatever was remembered a
-// moment ago.
+// A request that stores something is refused at once, whatever the memory of attempts holds.
 func TestAZombieIsRefusedAtOnceWhereItMatters(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -100,7 +99,7 @@ func TestAZombieIsRefusedAtOnceWhereItMatters(t *testing.T) {
 	for path, body := range map[string]string{"/log?seq=0": "x", "/checkpoint": `{"files":[]}`, "/finish": finishOf(t, tidemill.OutcomeFailed, false), "/beat": ""} {
 		wantProblem(t, a.post(path, body), http.StatusConflict, api.Superseded, "")
 	}
-	wantProblem(t, a.post("/objects/missing", "{}"), http.StatusConflict, api.Superseded, "") // forgotten with the first refusal
+	wantProblem(t, a.post("/objects/missing", "{}"), http.StatusConflict, api.Superseded, "") // forgotten since the first refusal
 }
 
 // A run that ends while its agent's checkpoint is being made sets none.
@@ -110,7 +109,7 @@ func TestACheckpointAsksTheLedgerTwice(t *testing.T) {
 	a := m.begin("fit", "bot-1")
 	run := m.runOf(a.run)
 	m.lose(a.run, 1)
-	r := &request{attempt: bearer{name: a.name, number: 1, run: run}} // as it was admitted
+	r := &request{attempt: bearer{name: a.name, number: 1, run: run}} // the attempt as it was admitted
 	if p := m.gateway.stillUnderWay(t.Context(), r); p == nil || p.Type != api.ProblemBase+api.Superseded {
 		t.Errorf("%+v", p)
 	}
@@ -130,7 +129,7 @@ func TestWhyAnAttemptIsNotUnderWay(t *testing.T) {
 	}
 }
 
-// The memory of attempts is bounded by those that come, not by those that came.
+// The size of the memory of attempts depends on the present attempts, not on all past ones.
 func TestTheMemoryOfAttempts(t *testing.T) {
 	t.Parallel()
 	var s attempts

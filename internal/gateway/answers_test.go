@@ -10,7 +10,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// What is written by hand reads as what encoding/json would have written.
+// The answers that are written by hand equal those of encoding/json.
 func TestAnswersAreWrittenAsTheirTypeIs(t *testing.T) {
 	t.Parallel()
 	var items []*item

@@ -10,8 +10,8 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// modelsOfTests answers as internal/scoring/oip does, as far as these tests go; the
-// platform's tests ask real models.
+// modelsOfTests answers like internal/scoring/oip, as far as these tests need. The platform's
+// tests use real models.
 var modelsOfTests = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	status := http.StatusOK
 	switch {
@@ -34,14 +34,14 @@ var modelsOfTests = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request
 	_, _ = io.WriteString(w, `{"error":"`+r.URL.Path+`"}`)
 })
 
-// modelsAway is of a process that cannot answer.
+// modelsAway is the handler of a process that cannot answer.
 var modelsAway = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusServiceUnavailable)
 	_, _ = io.WriteString(w, `{"ready":false}`)
 })
 
-// A model's name has slashes, also where a client has written them as %2F.
+// A model's name has slashes, and a client may write them as %2F.
 func TestModelsAreAskedByTheirNames(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, testConfig, embedded.Options{}, func(o *Options) {
@@ -62,7 +62,7 @@ func TestModelsAreAskedByTheirNames(t *testing.T) {
 	wantProblem(t, w.do("GET", "/api/v1/schedules/a/b", "", as("all")...), http.StatusNotFound, api.NotFound, "/api/v1/schedules/a/b")
 }
 
-// inferenceAsks get every documented answer of the Open Inference Protocol's.
+// inferenceAsks get every documented answer of the Open Inference Protocol.
 func (d *doors) inferenceAsks(long, stranger []string) (all []ask) {
 	for path, role := range map[string][]string{"/v2": d.reader, "/v2/health/live": nil, "/v2/health/ready": nil, "/v2/models/intent/bot-1": d.reader} {
 		all = append(all, ask{d.open, "GET", path, "", nil, 200}, ask{d.open, "GET", path, "", stranger, 403},

@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// What is said of keys has the same fields in openapi.json.
+// The types about keys have the same fields in openapi.json.
 func TestDocumentHasEveryFieldOfKeys(t *testing.T) {
 	t.Parallel()
 	schemas := document(t).Components.Schemas
@@ -28,7 +28,7 @@ func TestDocumentHasEveryFieldOfKeys(t *testing.T) {
 	}
 }
 
-// keyAsks are requests that together get every documented answer about keys.
+// keyAsks get every documented answer about keys.
 func (d *doors) keyAsks(long, stranger []string) (all []ask) {
 	const forget, forgotten = "/api/v1/keys/forget", "/api/v1/keys/forgotten/"
 	known := "of-a-test"

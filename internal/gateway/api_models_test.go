@@ -63,7 +63,7 @@ func TestModelsAreListed(t *testing.T) {
 	}
 }
 
-// refuses wants a problem whose detail says something.
+// refuses expects a problem whose detail contains a text.
 func (w *runWorld) refuses(method, path, body string, status int, says string, headers ...string) {
 	w.Helper()
 	r := w.do(method, path, body, headers...)
@@ -135,7 +135,7 @@ func TestAModelIsPromotedRolledBackAndPinned(t *testing.T) {
 	w.refuses(http.MethodPost, "/api/v1/model/pin", `{`+one+`,"reason":"`+strings.Repeat("x", 1001)+`"}`, 400, "say it in 1000")
 }
 
-// A wish that is sent again under its name is one wish.
+// A request that is sent again with the same Idempotency-Key is one request.
 func TestAWishSentAgainIsOne(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)
@@ -263,7 +263,7 @@ func TestPromotionsAreFrozen(t *testing.T) {
 	w.refuses(http.MethodPost, "/api/v1/promotions/freeze", `{"reason":"`+strings.Repeat("x", 1001)+`"}`, 400, "say it in 1000")
 }
 
-// Who may approve for some keys sees and touches those alone.
+// A caller that may approve for some keys sees and changes only those.
 func TestModelsOfOtherKeysAreUnknown(t *testing.T) {
 	t.Parallel()
 	own, ownToken := token("own", "o", "role: approve, keys: [bot-1]")

@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/config"
 )
 
-// reseer tells of its ranges what it was asked to do.
+// reseer answers with the ranges and parameters that it got.
 func reseer(_ context.Context, c config.Scorer, ask api.RescoreAsk, ranges []tidemill.Range) (api.Rescored, error) {
 	switch ask.Resume {
 	case "lost":

@@ -17,7 +17,7 @@ func (m *mill) log(run, query string, headers ...string) reply {
 	return m.do(http.MethodGet, "/api/v1/runs/"+run+"/log"+query, "", headers...)
 }
 
-// say has an attempt say a line, as its nth chunk.
+// say sends a line of an attempt's log, as its nth chunk.
 func (a *tried) say(seq int, text string) {
 	a.Helper()
 	if r := a.post("/log?seq="+itoa(seq), outLine+text+"\n"); r.StatusCode != http.StatusNoContent {
@@ -61,8 +61,8 @@ func TestTheLogOfARun(t *testing.T) {
 	}
 }
 
-// One who follows sees what is said while it is said, the next attempt's words
-// too, and is let go when the run has ended.
+// A reader that follows a log gets each chunk while the run goes on, the next attempt's log
+// too, and is released when the run has ended.
 func TestALogIsFollowed(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -97,8 +97,8 @@ func TestALogIsFollowed(t *testing.T) {
 	}
 }
 
-// A gateway that closes cuts off those who follow, so that they know there is
-// more; nobody has to wait for them.
+// A gateway that closes cuts off its followers, so that they know that there is more. It does
+// not wait for them.
 func TestAClosingGatewayCutsLogsOff(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -118,7 +118,7 @@ func TestAClosingGatewayCutsLogsOff(t *testing.T) {
 	}
 }
 
-// Of a run that the ledger names no more the log is in the store.
+// The store has the log of a run that the ledger no longer has.
 func TestTheLogOfAForgottenRun(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, func(o *Options) {
@@ -144,7 +144,7 @@ func TestTheLogOfAForgottenRun(t *testing.T) {
 	wantProblem(t, m.log(a.run, ""), http.StatusUnauthorized, api.Unauthenticated, "")
 }
 
-// A log far larger than what is held of it at once.
+// The log is far larger than the part of it that is held in memory.
 func TestALargeLog(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)

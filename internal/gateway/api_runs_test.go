@@ -357,7 +357,7 @@ func TestRecipesAndPoolsRest(t *testing.T) {
 	}
 }
 
-// Nothing is told, and nothing decided, before the ledger knows all facts.
+// Before the ledger has read all facts, no request about runs is answered or accepted.
 func TestRunsWhileTheLedgerCatchesUp(t *testing.T) {
 	t.Parallel()
 	w := newRuns(t, nil)

@@ -24,7 +24,7 @@ const scorersOfTests = `scorers:
   all: {from: messages, to: scored, key: none, model: m, delivery: at-least-once, engine: go}
 `
 
-// seer answers as far as these tests go; the platform's tests ask real models.
+// seer answers as far as these tests need. The platform's tests use real models.
 func seer(_ context.Context, c config.Scorer, v *broker.View) (api.ScoreDone, error) {
 	switch v.Subject {
 	case "bot-none":
@@ -40,7 +40,7 @@ func seer(_ context.Context, c config.Scorer, v *broker.View) (api.ScoreDone, er
 		Scores: map[string]float64{"a": 0.75}, Values: []float64{1}}, nil
 }
 
-// standingScorers has processes tell how they stand.
+// standingScorers makes processes report the state of their scorers.
 func standingScorers(w *world, all ...status.Process) *status.Scorers {
 	w.Helper()
 	s := status.NewScorers(w.redis, must1(tidemill.NewNames(""))(w), "kafka-1")
@@ -98,7 +98,7 @@ func TestScorersAreListed(t *testing.T) {
 	wantProblem(t, w.do("GET", "/api/v1/scorers/no", ""), http.StatusNotFound, api.UnknownScorer, `"no"`)
 }
 
-// Kafka knows the lag also where nobody scores.
+// Kafka has the lag, even if no process scores.
 func TestALagIsKafkas(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, testConfig+scorersOfTests, embedded.Options{}, nil)
@@ -111,16 +111,16 @@ func TestALagIsKafkas(t *testing.T) {
 		read += len(d.Events)
 		d.Done()
 	}
-	w.must(c.Close(t.Context())) // which commits
+	w.must(c.Close(t.Context())) // and commits
 	w.want(w.post("/streams/messages", "{}", event("6", "ce-subject", "k")...), http.StatusAccepted)
-	waitFor(t, func() bool { // what was asked a moment ago is told again
+	waitFor(t, func() bool { // the previous answer is used again for a moment
 		var one api.ScorerShown
 		w.get("/api/v1/scorers/intents", &one)
 		return one.Lag != nil && *one.Lag == 1 && one.Processes == nil
 	})
 }
 
-// want is an answer of a status.
+// want checks the status of an answer.
 func (w *world) want(r reply, status int) {
 	w.Helper()
 	if r.StatusCode != status {
@@ -136,7 +136,7 @@ func (w *world) get(path string, to any) {
 	}
 }
 
-// An event is scored in whatever mode it comes, and its data alone.
+// An event is scored in any mode, and so is its data alone.
 func TestScoringOneEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, testConfig+scorersOfTests, embedded.Options{}, func(o *Options) { o.Score = seer })
@@ -164,7 +164,7 @@ func TestScoringOneEvent(t *testing.T) {
 	}
 }
 
-// Who may see some keys alone asks for those, and is told of no model.
+// A caller that may see some keys can ask only for those, and gets no model's name.
 func TestScoringForSomeKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, testConfig+scorersOfTests, embedded.Options{}, nil)

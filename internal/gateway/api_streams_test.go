@@ -43,8 +43,8 @@ func TestStreamsAreListed(t *testing.T) {
 	}
 }
 
-// All who ask at once share one look, and those who ask within a second of it
-// what it found, also where it found nothing.
+// Concurrent callers share one lookup. Callers within a second after it get its result, even
+// if that is an error.
 func TestSurveyIsShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestSurveyIsShared(t *testing.T) {
 		var failure error
 		s := survey[[]broker.StreamInfo]{within: time.Minute, look: func(context.Context) ([]broker.StreamInfo, error) {
 			looks++
-			time.Sleep(500 * time.Millisecond) // virtual
+			time.Sleep(500 * time.Millisecond) // virtual time
 			return []broker.StreamInfo{{Records: int64(looks)}}, failure
 		}}
 		ask := func(want int64, fails error) {
@@ -81,13 +81,13 @@ func TestSurveyIsShared(t *testing.T) {
 	})
 }
 
-// Who looks for all and goes away does not take the others' answer along, and
-// who waits may go.
+// If the caller that does the lookup leaves, the others still get the result. A waiting
+// caller may leave too.
 func TestSurveyOutlivesWhoAsked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := survey[[]broker.StreamInfo]{within: time.Minute, look: func(ctx context.Context) ([]broker.StreamInfo, error) {
-			time.Sleep(time.Second) // virtual
+			time.Sleep(time.Second) // virtual time
 			return nil, ctx.Err()
 		}}
 		gone, cancel := context.WithCancel(t.Context())

@@ -16,7 +16,7 @@ func (w *runWorld) why(of string, headers ...string) api.Graph {
 	return answered[api.Graph](w.world, http.MethodGet, "/api/v1/why?of="+url.QueryEscape(of), "", headers...)
 }
 
-// runsOf are the runs that were asked for, by key.
+// runsOf returns the requested runs, by key.
 func runsOf(done api.RunsDone) map[string]string {
 	ids := map[string]string{}
 	for _, d := range done.Runs {
@@ -34,7 +34,7 @@ func nodesOf(g api.Graph, kind api.GraphKind) (ids []string) {
 	return ids
 }
 
-// A caller is told of its own keys, and of others not even that they are there.
+// A caller gets answers about its own keys, and cannot learn whether others exist.
 func TestWhyIsToldByKey(t *testing.T) {
 	t.Parallel()
 	kept := must1(store.Open(t.Context(), store.Options{URL: t.TempDir()}))(t)
@@ -69,7 +69,7 @@ func TestWhyIsToldByKey(t *testing.T) {
 	}
 }
 
-// whyAsks get every documented answer.
+// whyAsks get every documented answer about causes.
 func (d *doors) whyAsks(run string, long, stranger []string) (all []ask) {
 	const base = "/api/v1/why?of="
 	path := base + "run/" + run

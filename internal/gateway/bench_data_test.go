@@ -16,8 +16,8 @@ import (
 	"tidemill.dev/internal/data/transfer"
 )
 
-// The bars of data: 50,000 files of 3 kB are put in 30 s, and one file more in a
-// dataset of 200,000 is committed in 50 ms.
+// The bars for data: 50,000 files of 3 kB are put in 30 s, and one more file in a dataset of
+// 200,000 is committed in 50 ms.
 
 func BenchmarkPutManyFiles(b *testing.B) {
 	const files, size = 50_000, 3000
@@ -30,7 +30,7 @@ func BenchmarkPutManyFiles(b *testing.B) {
 		must1(0, os.MkdirAll(at, 0o700))(b)
 		must1(0, os.WriteFile(filepath.Join(at, fmt.Sprint(i)), text, 0o600))(b)
 	}
-	bare := time.Since(began) // what the disk takes for files that nobody asks after
+	bare := time.Since(began) // time of the disk alone
 	for b.Loop() {
 		w := newWorld(b, withStore(b, &crier{}))
 		began = time.Now()

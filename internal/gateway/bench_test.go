@@ -18,7 +18,7 @@ import (
 // loadConnections is how many keep-alive connections a benchmark holds open.
 const loadConnections = 64
 
-// BenchmarkBare is the floor: net/http with nothing behind it.
+// BenchmarkBare is the floor: net/http with an empty handler.
 func BenchmarkBare(b *testing.B) {
 	l := must1(net.Listen("tcp", "127.0.0.1:0"))(b)
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -37,7 +37,7 @@ func BenchmarkSingle(b *testing.B) {
 	w.report(b)
 }
 
-// BenchmarkSingleWithoutRepeats tells what Redis costs.
+// BenchmarkSingleWithoutRepeats shows the cost of Redis.
 func BenchmarkSingleWithoutRepeats(b *testing.B) {
 	w := newWorld(b, func(o *Options) { o.Repeats = nil })
 	load(b, w.gateway.Addr(), single)
@@ -52,7 +52,7 @@ func BenchmarkBatch(b *testing.B) {
 
 const kib = 1024
 
-// message is a request with places where a number makes each event another.
+// message is a request with places for a number that makes each event different.
 type message struct {
 	text   []byte
 	places []int
@@ -94,8 +94,8 @@ func batchOf100() *message {
 	return newMessage(fmt.Sprintf("POST /events HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nContent-Type: application/cloudevents-batch+json\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
 }
 
-// load sends b.N requests over keep-alive connections, each after the answer to
-// the one before. The client is as lean as can be, since it shares the cores.
+// load sends b.N requests over keep-alive connections, each after the previous answer. The
+// client does little work itself, because it shares the cores with the gateway.
 func load(b *testing.B, addr string, what func() *message) {
 	var next atomic.Int64
 	var all sync.WaitGroup
@@ -125,7 +125,7 @@ func load(b *testing.B, addr string, what func() *message) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "req/s")
 }
 
-// accepted reads an answer and tells whether it is a 202.
+// accepted reads an answer and reports whether it is a 202.
 func accepted(b *testing.B, r *bufio.Reader) bool {
 	res, err := http.ReadResponse(r, nil)
 	if err != nil {
@@ -140,7 +140,7 @@ func accepted(b *testing.B, r *bufio.Reader) bool {
 	return true
 }
 
-// report tells the 99th percentile of the gateway's own time, as an upper bound.
+// report adds the 99th percentile of the gateway's own time, as an upper bound.
 func (w *world) report(b *testing.B) {
 	families := must1(w.tel.Registry().Gather())(b)
 	for _, f := range families {

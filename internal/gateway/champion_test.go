@@ -12,8 +12,7 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// An attempt is given the champion that its run began with, and may have its
-// files.
+// An attempt gets the champion at the start of its run, and may read its files.
 func TestAnAttemptIsGivenTheChampion(t *testing.T) {
 	t.Parallel()
 	m := newMill(t, nil)
@@ -31,7 +30,7 @@ func TestAnAttemptIsGivenTheChampion(t *testing.T) {
 	}
 }
 
-// judgedOf has a version with files of its own registered and judged.
+// judgedOf registers and judges version 1 of a model, with the given artifact.
 func (w *runWorld) judgedOf(of made, artifact string) {
 	w.Helper()
 	origin := tidemill.Origin{Run: of.run, Recipe: of.recipe, Key: of.key, Began: time.Unix(1, 0)}
@@ -39,8 +38,8 @@ func (w *runWorld) judgedOf(of made, artifact string) {
 	w.appendModel(tidemill.TypeModelPromotionProposed, "judged "+of.run, of, tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: 1, Run: of.run, Judgement: &tidemill.Judgement{Passed: true}})
 }
 
-// A collection leaves what versions of models are, and what was measured of them,
-// though no run is known any more that made them.
+// A collection keeps the artifacts and reports of model versions, even if the ledger no
+// longer has the runs that made them.
 func TestCollectLeavesVersions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

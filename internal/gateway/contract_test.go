@@ -10,7 +10,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// contractAccess has a caller for each case that the contract tells apart.
+// contractAccess has a caller for each case of the contract.
 func contractAccess() string {
 	return "version: 1\ntokens:\n" +
 		caller("all", "role: [publish, read]") +
@@ -18,7 +18,7 @@ func contractAccess() string {
 		caller("shop", "role: publish, types: [message, shop.*], sources: [/shop/*], keys: [shop-*]")
 }
 
-// asked is a request and what the contract says of its answer.
+// asked is a request and its expected answer.
 type asked struct {
 	name    string
 	method  string // POST if empty
@@ -27,7 +27,7 @@ type asked struct {
 	body    string
 
 	status    int
-	slug      string // of the problem; empty is none
+	slug      string // slug of the problem; empty means no problem
 	attribute string
 	detail    string // part of the problem's detail
 	header    []string
@@ -185,7 +185,7 @@ func (a asked) ask(t *testing.T, w *world) {
 	}
 }
 
-// hold holds a problem against the contract.
+// hold compares a problem with the expected one.
 func (a asked) hold(t *testing.T, r reply) {
 	t.Helper()
 	p := problemOf(t, r)
@@ -200,7 +200,7 @@ func (a asked) hold(t *testing.T, r reply) {
 	}
 }
 
-// problemOf reads a problem, and holds what is the same of all.
+// problemOf reads a problem, and checks the parts that all problems share.
 func problemOf(t testing.TB, r reply) api.Problem {
 	t.Helper()
 	var p api.Problem

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// processor is the time that this process has spent on all cores. It tells more
-// than a clock where others use the same cores.
+// processor is the time that this process has used on all cores. Where others use the same
+// cores, it says more than a clock.
 func processor(t testing.TB) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -12,7 +12,7 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// dataDoors are gateways with a store of every kind.
+// dataDoors are gateways with a store of each kind.
 type dataDoors struct{ open, guarded, narrow, slow, none, broken string }
 
 func openDataDoors(t testing.TB, d *doors) *dataDoors {
@@ -42,12 +42,12 @@ func openDataDoors(t testing.TB, d *doors) *dataDoors {
 		})}
 }
 
-// dataAsk is a request about data that works.
+// dataAsk is a successful request about data.
 type dataAsk struct {
 	method, path, body string
 	status             int
-	most               int  // bytes of its body
-	streams            bool // what is not bounded as a whole
+	most               int  // maximum bytes of its body
+	streams            bool // the body has no limit as a whole
 }
 
 // dataAsks get every documented answer about data.

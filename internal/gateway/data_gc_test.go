@@ -15,7 +15,7 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// A collection leaves what commits hold and what runs have made, and no more.
+// A collection keeps the objects of commits and of runs' outputs, and no others.
 func TestCollect(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -56,7 +56,7 @@ func TestCollect(t *testing.T) {
 	w.gateway.collecting.Unlock()
 }
 
-// age has all files of a folder have been written so long ago.
+// age sets back the time of all files in a folder.
 func age(dir string, by time.Duration) error {
 	then := time.Now().Add(-by)
 	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -67,8 +67,7 @@ func age(dir string, by time.Duration) error {
 	})
 }
 
-// What is in use is not known while the ledger cannot say, and nothing is
-// removed then.
+// If the ledger cannot answer, the objects in use are unknown, and none is removed.
 func TestNothingIsCollectedInTheDark(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -24,7 +24,7 @@ import (
 	"tidemill.dev/internal/data/transfer"
 )
 
-// crier hears the commits that are announced.
+// crier records the announced commits.
 type crier struct {
 	mu      sync.Mutex
 	heard   []api.Commit
@@ -40,7 +40,7 @@ func (c *crier) announce(_ context.Context, done api.Commit) error {
 	return c.refuses
 }
 
-// withStore gives a gateway a store in a folder.
+// withStore adds a store in a folder to a gateway.
 func withStore(t testing.TB, c *crier) func(*Options) {
 	t.Helper()
 	s := must1(store.Open(t.Context(), store.Options{URL: t.TempDir()}))(t)
@@ -53,7 +53,7 @@ func digestOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// framesOf is a batch of objects.
+// framesOf returns a batch of objects.
 func framesOf(texts ...string) string {
 	var b []byte
 	for _, t := range texts {
@@ -65,7 +65,7 @@ func framesOf(texts ...string) string {
 
 const dataPath = "/api/v1/data/"
 
-// commit puts files of a text each and commits them.
+// commit puts files with the given texts and commits them.
 func (w *world) commit(asked api.CommitAsked, files map[string]string, headers ...string) reply {
 	w.Helper()
 	var texts []string
@@ -90,7 +90,7 @@ func (w *world) committed(asked api.CommitAsked, files map[string]string) (done 
 	return done
 }
 
-// got is the answer to a GET about data.
+// got returns the answer to a GET about data.
 func got[T any](w *world, path string, pairs ...string) (answer T) {
 	w.Helper()
 	query := url.Values{}
@@ -216,7 +216,7 @@ func TestBranches(t *testing.T) {
 	}
 }
 
-// What cannot be committed is told as what it is, and nothing is.
+// An invalid commit is refused with the reason, and stores nothing.
 func TestBadCommits(t *testing.T) {
 	t.Parallel()
 	c := &crier{}
@@ -253,8 +253,8 @@ func TestBadCommits(t *testing.T) {
 	}
 }
 
-// A commit whose event cannot be published stands, and the same request
-// publishes it later.
+// A commit whose event cannot be published is stored, and the same request publishes the
+// event later.
 func TestACommitThatNobodyHears(t *testing.T) {
 	t.Parallel()
 	c := &crier{refuses: errors.New("Kafka is away")}
@@ -268,7 +268,7 @@ func TestACommitThatNobodyHears(t *testing.T) {
 	}
 }
 
-// A caller whose keys are limited sees and changes the datasets of those alone.
+// A caller with limited keys sees and changes only the datasets of those keys.
 func TestDataOfSomeKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) {
@@ -303,9 +303,9 @@ func TestDataOfSomeKeys(t *testing.T) {
 	}
 }
 
-// A key may have slashes, and a template more behind the key. Whose a dataset is
-// follows from what recipes name it for: a caller whose key is only how the name
-// ends does not get at it, and one whose key it is does.
+// A key may have slashes, and a template may continue after the key. The recipes that use a
+// dataset decide which key owns it: a caller whose key is only the end of the name has no
+// access, and a caller with the right key has.
 func TestDataOfKeysWithSlashes(t *testing.T) {
 	t.Parallel()
 	heard := &crier{}
@@ -365,7 +365,7 @@ func TestTreesOfRuns(t *testing.T) {
 	}
 }
 
-// What our own client carries comes out as it went in, large files too.
+// Files that our own client puts and gets stay the same, large ones too.
 func TestCarried(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withStore(t, &crier{}))
@@ -382,5 +382,5 @@ func TestCarried(t *testing.T) {
 	if back := must1(transfer.Scan(t.Context(), to, nil))(t); fmt.Sprint(back) != fmt.Sprint(all) {
 		t.Errorf("%v", back)
 	}
-	w.until("nothing is taken any more", func() bool { return w.gateway.room.bytes() == 0 }) // of an answer with a length the end comes before its handler's
+	w.until("nothing is taken any more", func() bool { return w.gateway.room.bytes() == 0 }) // the end of a sized answer arrives before its handler returns
 }

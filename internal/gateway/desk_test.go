@@ -20,8 +20,7 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// testTriggers is testConfig with a schedule and triggers, one of them on two
-// streams.
+// testTriggers is testConfig with a schedule and triggers. One trigger is on two streams.
 const testTriggers = testConfig + `schedules:
   nightly: {cron: "0 3 * * *"}
 triggers:
@@ -29,7 +28,7 @@ triggers:
   tell-erp: {when: [{type: message}, {type: bot-created}], to: {service: erp}, delivery: {order: none, replies: ignore}}
 `
 
-// boardOf is a board on a Redis of its own.
+// boardOf returns a board on a Redis that no other test uses.
 func boardOf(t testing.TB, kafka string) *status.Board {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), Protocol: 2, DisableIdentity: true})
@@ -42,8 +41,7 @@ func newDesk(t testing.TB, change func(*Options)) *world {
 	return newWorldOf(t, testTriggers, embedded.Options{}, change)
 }
 
-// letter writes a dead letter of a trigger's for an event of a key, and returns
-// its id.
+// letter writes a dead letter of a trigger, for an event of a key, and returns its id.
 func (w *world) letter(trigger, key string, change func(*deadletters.Details)) string {
 	w.Helper()
 	d := deadletters.Details{Trigger: trigger, Reason: "500 Internal Server Error", Tried: 3, Destination: "https://crm.example/hooks",
@@ -58,7 +56,7 @@ func (w *world) letter(trigger, key string, change func(*deadletters.Details)) s
 	return v.ID
 }
 
-// undecodable writes a letter as the broker does.
+// undecodable writes a letter in the way of the broker.
 func (w *world) undecodable(key string) string {
 	w.Helper()
 	data := must1(json.Marshal(broker.DeadLetter{Stream: "events", Partition: 2, Offset: 7, Last: 7, Group: "tidemill.triggers.events", Reason: "attribute specversion: is missing: this is not a CloudEvent",
@@ -68,11 +66,11 @@ func (w *world) undecodable(key string) string {
 	return v.ID
 }
 
-// answer asks, and reads the answer.
+// answered sends a request and decodes the answer.
 func answered[T any](w *world, method, path, body string, headers ...string) (to T) {
 	w.Helper()
 	var r reply
-	w.until("it is answered", func() bool { // in five seconds a busy machine may know nothing yet
+	w.until("it is answered", func() bool { // a busy machine may need more than five seconds
 		r = w.do(method, path, body, headers...)
 		return method != http.MethodGet || r.StatusCode != http.StatusServiceUnavailable
 	})
@@ -82,7 +80,7 @@ func answered[T any](w *world, method, path, body string, headers ...string) (to
 	return decoded[T](w, r)
 }
 
-// decoded is the body of an answer.
+// decoded returns the decoded body of an answer.
 func decoded[T any](w *world, r reply) (to T) {
 	w.Helper()
 	if r.StatusCode != http.StatusOK {
@@ -94,7 +92,7 @@ func decoded[T any](w *world, r reply) (to T) {
 	return to
 }
 
-// listed are the ids of the letters that the list has, once there are so many.
+// listed waits until the list has n letters, and returns their ids.
 func (w *world) listed(query string, n int) (all []string) {
 	w.Helper()
 	var list api.DeadLetters
@@ -212,7 +210,7 @@ func TestLettersAreReplayedOnce(t *testing.T) {
 
 func TestManyLettersAreSeveralActs(t *testing.T) {
 	t.Parallel()
-	w := newDesk(t, func(o *Options) { o.Limits.Event = 4 << 10 }) // ten letters an act
+	w := newDesk(t, func(o *Options) { o.Limits.Event = 4 << 10 }) // ten letters per command
 	for i := range 25 {
 		w.letter("tell-crm", fmt.Sprint("bot-", i), nil)
 	}
@@ -453,7 +451,7 @@ func TestATriggerGetsAPastRangeAgain(t *testing.T) {
 	wantProblem(t, w.post("/api/v1/triggers/no/replay", `{"from":"0"}`), http.StatusNotFound, api.UnknownTrigger, `"no"`)
 }
 
-// shared is the beginning of the ids of two letters.
+// shared returns a first character that the ids of two letters have in common.
 func (d *doors) shared() string {
 	d.Helper()
 	for i, seen := 0, map[byte]bool{}; ; i++ {

@@ -11,8 +11,8 @@ import (
 	"tidemill.dev"
 )
 
-// Many requests share a connection of HTTP/2. Those under way when the door
-// closes all get their answers, and the connection ends then.
+// Many requests share an HTTP/2 connection. When the gateway closes, the requests under way
+// all get their answers, and then the connection ends.
 func TestCloseWaitsForAllOfAConnection(t *testing.T) {
 	t.Parallel()
 	files := newPairFiles(t)

@@ -21,16 +21,15 @@ import (
 	"tidemill.dev/api"
 )
 
-// balancer passes requests on to the replicas that are ready, in turn, as the
-// one before a real pair would.
+// balancer passes requests to the ready replicas in turn, as a real balancer does.
 type balancer struct {
 	mu    sync.Mutex
 	ready []string       // base URLs
-	under map[string]int // requests on their way, by replica
+	under map[string]int // requests under way, by replica
 	turn  int
 }
 
-// watch asks a replica again and again whether it is ready, until it is gone.
+// watch repeatedly asks a replica whether it is ready, until it is gone.
 func (b *balancer) watch(ctx context.Context, replica string) {
 	often := time.NewTicker(10 * time.Millisecond)
 	defer often.Stop()
@@ -64,8 +63,8 @@ func (b *balancer) has(replica string) bool {
 	return slices.Contains(b.ready, replica)
 }
 
-// turned tells whether it has turned away from a replica, and nothing is on its
-// way there.
+// turned reports whether the balancer has turned away from a replica, and no request is on
+// its way there.
 func (b *balancer) turned(replica string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,7 +116,7 @@ func TestARestartBehindASecondReplica(t *testing.T) {
 	end := w.publishAll(proxy.URL)
 	for _, g := range []*Gateway{w.gateway, other} {
 		next := w.open(alone)
-		g.draining.Store(true) // Close does it first, and goes on when its delay is over: here, when that was long enough
+		g.draining.Store(true) // Close does this before its delay; here the delay is as long as the balancer needs
 		w.until("the balancer has turned away", func() bool { return b.turned("http://" + g.Addr()) })
 		w.must(g.Close(t.Context()))
 		join(next)
@@ -137,8 +136,8 @@ func TestARestartBehindASecondReplica(t *testing.T) {
 	}
 }
 
-// publishAll publishes from several sides at once until it is ended, and then
-// tells what was accepted. Whatever else is answered is an error.
+// publishAll publishes from several goroutines until the test ends it, and then returns the
+// accepted ids. Any other answer is an error.
 func (w *world) publishAll(to string) (end func() []string) {
 	ctx, stop := context.WithCancel(w.Context())
 	var publishers sync.WaitGroup
@@ -191,13 +190,13 @@ func TestDraining(t *testing.T) {
 		t.Error("whoever drains is alive")
 	}
 	w.must(w.gateway.Close(t.Context()))
-	if _, err := w.gateway.listener.Accept(); !errors.Is(err, net.ErrClosed) { // another may have its address by now
+	if _, err := w.gateway.listener.Accept(); !errors.Is(err, net.ErrClosed) { // another process may have the address by now
 		t.Errorf("who comes to a closed gateway meets %v", err)
 	}
 }
 
-// While it drains it goes on answering, and says that it is not ready: whoever
-// spreads requests has that long to notice.
+// While the gateway drains, it continues to answer, and says that it is not ready. A balancer
+// has that time to notice.
 func TestWhoComesWhileItDrainsIsAnswered(t *testing.T) {
 	const delay = time.Minute
 	o := Options{Limits: Limits{DrainDelay: delay}, Ready: readyOfTests}
@@ -225,10 +224,10 @@ func TestWhoComesWhileItDrainsIsAnswered(t *testing.T) {
 	})
 }
 
-// readyOfTests is of a process that depends on nothing.
+// readyOfTests is the check of a process without dependencies.
 func readyOfTests(context.Context) api.Readiness { return api.Readiness{Status: api.OK} }
 
-// What is under way when the door closes gets its answer.
+// When the gateway closes, requests under way get their answers.
 func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -246,18 +245,18 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 	w.must(<-closed)
 }
 
-// due says when it ends, and ends later: whoever goes by what it says is in time
-// on a busy machine too.
+// due reports a deadline earlier than its real one, so that work that obeys it is in time
+// even on a busy machine.
 type due struct {
 	context.Context
 	at time.Time
 }
 
-// Deadline is of Context.
+// Deadline returns the reported deadline.
 func (d due) Deadline() (time.Time, bool) { return d.at, true }
 
-// Kafka does not say before the time to close is over: whoever waits is told
-// that it is in doubt, and is not cut off.
+// If Kafka does not answer before the time to close is over, waiting publishers get the
+// answer in-doubt, and are not cut off.
 func TestCloseAnswersThoseWhoWaitForAStalledKafka(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -281,7 +280,7 @@ func TestCloseAnswersThoseWhoWaitForAStalledKafka(t *testing.T) {
 	}
 }
 
-// What comes when it is over is not sent, so that nobody has to be in doubt.
+// An event that arrives too late is not sent, so that its publisher is not left in doubt.
 func TestNothingIsSentWhenItIsOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

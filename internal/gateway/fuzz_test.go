@@ -12,9 +12,9 @@ import (
 	"tidemill.dev/api"
 )
 
-// FuzzConnection sends anything at all to the whole gateway. It has to live on,
-// and whatever it answers has to be HTTP: problems, but for what net/http says
-// before a handler runs.
+// FuzzConnection sends arbitrary bytes to the whole gateway. The gateway must survive, and
+// its answers must be HTTP: problems, except for the answers that net/http gives before a
+// handler runs.
 func FuzzConnection(f *testing.F) {
 	post := "POST /events HTTP/1.1\r\n" + head
 	for _, seed := range []string{
@@ -34,7 +34,7 @@ func FuzzConnection(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		answer := raw(t, addr, string(sent))
 		if bytes.Contains(sent, []byte("HEAD")) {
-			return // what it answers cannot be read without knowing that it was asked so
+			return // a HEAD answer cannot be parsed without knowing the method
 		}
 		for r := bufio.NewReader(bytes.NewReader(answer)); ; {
 			if _, err := r.Peek(1); errors.Is(err, io.EOF) {
@@ -45,7 +45,7 @@ func FuzzConnection(f *testing.F) {
 				t.Fatalf("%v in %q", err, answer)
 			}
 			body, err := io.ReadAll(res.Body)
-			if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) { // the connection was cut: the caller's bytes had not all been read
+			if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) { // the connection was cut, because some of the sent bytes were not read
 				t.Fatalf("%v in %q", err, answer)
 			}
 			got := reply{res, string(body)}

@@ -7,9 +7,8 @@ import (
 	"tidemill.dev"
 )
 
-// A page of anybody's can have a browser on this machine post to a door that is
-// open to it: a form needs nobody's leave, and what pauses a trigger or drops
-// letters is no more than one.
+// Without tokens, a page from the web could use a browser on this machine to post to the
+// gateway. A form needs no permission, and is enough to pause a trigger or to drop letters.
 func TestAnOpenDoorTakesNothingFromPagesOfOthers(t *testing.T) {
 	t.Parallel()
 	w := newDesk(t, nil)

@@ -26,32 +26,30 @@ import (
 	"tidemill.dev/internal/ops/telemetry"
 )
 
-// testConfig has a stream that claims a type, one that recognises no repeats
-// and the built-in ones.
+// testConfig has a stream that claims a type, a stream that recognises no repeats, and the
+// built-in streams.
 const testConfig = `version: 1
 streams:
   messages: {partitions: 4, types: [message]}
   scored: {partitions: 2, dedupe: off}
 `
 
-// patience bounds every wait of the tests. It is there to end a hang, not to
-// measure.
+// patienceOfTests bounds every wait of the tests. It ends a hang and measures nothing.
 const patienceOfTests = 2 * time.Minute
 
-// patientLimits are those of a gateway that gives up as late as the tests do: how
-// long a busy machine takes for anything is no matter of theirs. A test of a limit
-// sets it itself. What waits for Kafka's acknowledgement stays as it is: where Kafka
-// is away for good a test waits for that.
+// patientLimits are the limits of a gateway that gives up as late as the tests do, because a
+// busy machine may be slow. A test of a limit sets that limit itself. The wait for Kafka's
+// acknowledgement keeps its default, because tests with a lost Kafka must wait for it.
 func patientLimits() Limits {
 	return Limits{ReadHeader: patienceOfTests, BodyGrace: patienceOfTests, Room: patienceOfTests, Write: patienceOfTests,
 		Look: patienceOfTests, Soon: patienceOfTests, Sight: patienceOfTests}
 }
 
-// world is a gateway with everything behind it.
+// world is a gateway with all its servers.
 type world struct {
 	testing.TB
 	servers  *embedded.Servers
-	config   *config.Config // as the streams were made
+	config   *config.Config // config with which the streams were made
 	applied  atomic.Pointer[config.Config]
 	broker   *broker.Broker
 	redis    *redis.Client
@@ -62,7 +60,7 @@ type world struct {
 	url      string
 }
 
-// newWorld starts all of it. change may alter the options of the gateway.
+// newWorld starts a world. change may alter the options of the gateway.
 func newWorld(t testing.TB, change func(*Options)) *world {
 	t.Helper()
 	return newWorldOn(t, embedded.Options{}, change)
@@ -98,7 +96,7 @@ func (w *world) createStreams() {
 	must1(w.broker.EnsureStreams(w.Context(), specs, broker.EnsureOptions{}))(w)
 }
 
-// open opens another gateway onto the same servers, and serves.
+// open opens and serves another gateway on the same servers.
 func (w *world) open(change func(*Options)) *Gateway {
 	w.Helper()
 	names := must1(w.config.Names())(w)
@@ -133,8 +131,8 @@ func (w *world) open(change func(*Options)) *Gateway {
 	return g
 }
 
-// startAgain starts the servers where they were. While they were away a connection
-// of anybody's may have been given one of their ports, and keeps it for a while.
+// startAgain starts the servers on their old ports. While the servers were away, another
+// connection may have been given one of these ports, and keeps it for a while.
 func (w *world) startAgain(o embedded.Options) {
 	w.Helper()
 	w.until("the ports are free", func() bool {
@@ -154,7 +152,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// must1 unwraps a value that there must be.
+// must1 returns a function that fails the test on an error and otherwise returns the value.
 func must1[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -177,7 +175,7 @@ func openGuard(t testing.TB, text string) *access.Guard {
 	return g
 }
 
-// reply is an answer, read to its end.
+// reply is an answer that was read to its end.
 type reply struct {
 	*http.Response
 	body string
@@ -205,12 +203,12 @@ func (w *world) do(method, path, body string, headers ...string) reply {
 	return w.answer(req)
 }
 
-// answer sends a request and reads what is answered. Of a body that is refused unread
-// net/http takes no more half a second after it has answered: a busy machine may come
-// upon that before it comes upon the answer, and asks again.
+// answer sends a request and reads the answer. If net/http refuses a body, it reads nothing
+// more half a second after its answer. On a busy machine the client may see the closed
+// connection before the answer; then it sends the request again.
 func (w *world) answer(req *http.Request) (r reply) {
 	w.Helper()
-	const unread = 256 << 10 // of less it reads the rest
+	const unread = 256 << 10 // net/http reads the rest of a smaller body
 	w.until("it is answered", func() bool {
 		res, err := http.DefaultClient.Do(req)
 		if err == nil {
@@ -261,25 +259,25 @@ func event(id string, more ...string) []string {
 	return append([]string{"ce-specversion", "1.0", "ce-type", "test", "ce-source", "/test", "ce-id", id}, more...)
 }
 
-// tokenFor is the token of a caller in the tests.
+// tokenFor returns the token of a caller in the tests.
 func tokenFor(name string) string { return "tm_" + name }
 
-// caller is a caller's line in an access file.
+// caller returns the line of a caller in an access file.
 func caller(name, rights string) string {
 	sum := sha256.Sum256([]byte(tokenFor(name)))
 	return "  " + name + ": {hash: \"sha256:" + hex.EncodeToString(sum[:]) + "\", " + rights + "}\n"
 }
 
-// as is the header that says who asks.
+// as returns the header with a caller's token.
 func as(name string) []string { return []string{"Authorization", "Bearer " + tokenFor(name)} }
 
-// apply has another config apply, without making its streams.
+// apply makes another config apply, without creating its streams.
 func (w *world) apply(c *config.Config) { w.applied.Store(c) }
 
 // until waits for a condition.
 func (w *world) until(what string, ok func() bool) {
 	w.Helper()
-	tick := time.NewTicker(5 * time.Millisecond) // others need the processor for what is waited for
+	tick := time.NewTicker(5 * time.Millisecond) // the condition needs the processor too
 	defer tick.Stop()
 	for late := time.After(patienceOfTests); !ok(); {
 		select {

@@ -16,7 +16,7 @@ func TestOneOpensForAll(t *testing.T) {
 		l := lazy[int]{
 			open: func(ctx context.Context) (int, error) {
 				opened++
-				time.Sleep(time.Second) // virtual
+				time.Sleep(time.Second) // virtual time
 				return opened, ctx.Err()
 			},
 			close: func(_ context.Context, n int) error { closed += n; return nil },

@@ -16,18 +16,18 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// made is a version as a run has made it, for tests.
+// made is a version as a run would have made it.
 type made struct {
 	model, key, run string
 	recipe          string // intent if empty
 	began           time.Time
 	accuracy        float64
-	report          *tidemill.Report // nil is one that is not in the store
+	report          *tidemill.Report // nil means a report that is not in the store
 	passed          bool
 	hold            string
 }
 
-// appendModel puts a fact of a model on the log.
+// appendModel publishes a fact of a model.
 func (w *runWorld) appendModel(typ, id string, of made, data any) *fold.Model {
 	w.Helper()
 	recipe := orElse(of.recipe, "intent")
@@ -39,7 +39,7 @@ func (w *runWorld) appendModel(typ, id string, of made, data any) *fold.Model {
 	return m
 }
 
-// judged has a version registered and judged.
+// judged registers and judges a version.
 func (w *runWorld) judged(of made) *fold.Model {
 	w.Helper()
 	if of.began.IsZero() {
@@ -62,7 +62,7 @@ func (w *runWorld) judged(of made) *fold.Model {
 			Clauses: []tidemill.Clause{{Text: "metrics.accuracy >= 0.5", Passed: of.passed, Values: map[string]float64{"metrics.accuracy": of.accuracy}}}}, Origin: &origin})
 }
 
-// keep puts a file into the store, as a tree of its own.
+// keep puts a file into the store, as a tree with one file.
 func (w *runWorld) keep(name string, text []byte) (tree string) {
 	w.Helper()
 	sum := sha256.Sum256(text)
@@ -71,7 +71,7 @@ func (w *runWorld) keep(name string, text []byte) (tree string) {
 	return must1(w.store.Tree(w.Context(), []api.File{f}))(w).Tree
 }
 
-// champions has a model with so many versions, each promoted by its gate.
+// champions makes a model with n versions, each promoted by its gate.
 func (w *runWorld) champions(model, key string, n int) {
 	w.Helper()
 	for i := range n {
@@ -79,7 +79,7 @@ func (w *runWorld) champions(model, key string, n int) {
 	}
 }
 
-// reportOfTests has every field that there is.
+// reportOfTests has a value in every field.
 func reportOfTests() *tidemill.Report {
 	e := tidemill.Estimate{Value: 0.9, Low: 0.8, High: 0.95}
 	f := &tidemill.Figures{Examples: 2, Accuracy: e, MacroF1: e, Classes: []tidemill.Class{{Label: "a", Support: 2, Predicted: 1, Precision: e, Recall: e, F1: 0.9}}, Cells: []tidemill.Cell{{Count: 2}}}
@@ -92,7 +92,7 @@ func (w *runWorld) model(name string, headers ...string) api.ModelWhole {
 	return answered[api.ModelWhole](w.world, http.MethodGet, "/api/v1/model?model="+name, "", headers...)
 }
 
-// wishes asks something of a model.
+// wishes sends a request about a model.
 func (w *runWorld) wishes(action, body string, headers ...string) api.PromotionDone {
 	w.Helper()
 	return answered[api.PromotionDone](w.world, http.MethodPost, "/api/v1/model/"+action, body, headers...)

@@ -10,7 +10,7 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// An object of a bucket that signs is got from there.
+// An object in a bucket that signs URLs is read directly from there.
 func TestSignedObjects(t *testing.T) {
 	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "eu-1", "AWS_EC2_METADATA_DISABLED": "true"} {
 		t.Setenv(name, value)

@@ -85,7 +85,7 @@ func TestAGatewayWithoutAStore(t *testing.T) {
 	}
 }
 
-// Whoever reads an object whose bytes have rotted is not told that it is whole.
+// A reader of an object with rotten bytes must not take it for complete.
 func TestARottenObjectIsCutShort(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -102,7 +102,7 @@ func TestARottenObjectIsCutShort(t *testing.T) {
 	}
 }
 
-// rot changes the first byte of what a store's folder holds under a name.
+// rot changes the first byte of a file in a store's folder.
 func rot(t *testing.T, dir, name string) {
 	t.Helper()
 	found := false
@@ -123,8 +123,8 @@ func rot(t *testing.T, dir, name string) {
 	}
 }
 
-// An upload may be as slow as the limits have it, however long it takes then,
-// and one that stands still is cut.
+// An upload may be as slow as the limits allow, however long it takes. An upload that stops
+// is cut.
 func TestSlowUploads(t *testing.T) {
 	const size = 4 << 20
 	text := strings.Repeat("x", size)
@@ -132,7 +132,7 @@ func TestSlowUploads(t *testing.T) {
 	dir := t.TempDir()
 	for name, c := range map[string]struct {
 		pause  time.Duration // between pieces
-		stop   int           // pieces until nothing comes any more
+		stop   int           // number of pieces until the upload stops
 		status int
 	}{
 		"slow":   {2 * time.Second, size, http.StatusNoContent},
@@ -160,7 +160,7 @@ func TestSlowUploads(t *testing.T) {
 	}
 }
 
-// A reader who takes nothing is cut, one who takes his time is not.
+// A reader that takes nothing is cut off, but a slow reader is not.
 func TestSlowDownloads(t *testing.T) {
 	text := strings.Repeat("x", 8<<20)
 	s := must1(store.Open(t.Context(), store.Options{URL: t.TempDir()}))(t)

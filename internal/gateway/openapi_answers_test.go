@@ -22,15 +22,15 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// answers hold real answers against the document, and remember which statuses
-// of which operations have been seen.
+// answers compares real answers with the document, and remembers which statuses of which
+// operations it has seen.
 type answers struct {
 	testing.TB
 	doc  *openapi3.T
 	seen map[string]bool // operation and status
 }
 
-// doors are gateways of every kind, on one Kafka, and one whose Kafka is away.
+// doors are gateways of each kind, on one Kafka, and one gateway whose Kafka is away.
 type doors struct {
 	*world
 	runs                              *runWorld
@@ -68,7 +68,7 @@ func openDoors(t testing.TB) *doors {
 	lost.employ()
 	d.must(lost.store.PutNote(t.Context(), "forgetting-lost", []byte(`{"forgetting":"lost","receipt":{"partition":0,"offset":0}}`)))
 	d.down = "http://" + away.open(lost.with(func(o *Options) {
-		o.Producer = must1(o.Broker.Producer(broker.ProducerOptions{Timeout: time.Second}))(t) // what it cannot publish holds up nobody
+		o.Producer = must1(o.Broker.Producer(broker.ProducerOptions{Timeout: time.Second}))(t) // a producer without Kafka gives up soon and holds up no test
 		t.Cleanup(func() { _ = o.Producer.Close(context.Background()) })
 		o.Limits.Ack, o.Limits.Room, o.Limits.Look = 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond
 		o.Ready = func(context.Context) api.Readiness {
@@ -79,23 +79,23 @@ func openDoors(t testing.TB) *doors {
 	return d
 }
 
-// ask is one request to one door.
+// ask is one request to one gateway.
 type ask struct {
-	door, method, path string // the path as it is asked for
+	door, method, path string // path in the request
 	body               string
 	headers            []string
 	status             int
 }
 
-// direct is the status of an answer that sends elsewhere for an object. A folder
-// cannot sign where; the suite of real servers has a bucket that can.
+// direct is the status of a redirect to the store. A store in a folder cannot sign URLs; the
+// suite with real servers has a bucket that can.
 const direct = "307"
 
 func TestEveryAnswerIsAsDocumented(t *testing.T) {
 	t.Parallel()
 	d := openDoors(t)
 	a := &answers{TB: t, doc: document(t), seen: map[string]bool{}}
-	var late []func() // those that wait for a body until they are given up wait side by side, as many as a caller may
+	var late []func() // requests whose body never comes; they wait at the same time, as many as one caller may have
 	checkLate := func() {
 		for _, check := range late {
 			check()
@@ -122,7 +122,7 @@ func TestEveryAnswerIsAsDocumented(t *testing.T) {
 	}
 }
 
-// asks are requests that together get every documented answer.
+// asks returns requests that together get every documented answer.
 func (d *doors) asks() []ask {
 	long := []string{"X-Long", strings.Repeat("x", 9<<10)}
 	stranger := []string{"Host", "evil.example"}
@@ -197,11 +197,11 @@ func (d *doors) asks() []ask {
 	return append(all, ask{d.open, "GET", "/api/v1/streams/messages/events?from=beginning&follow=false", "", nil, 200})
 }
 
-// announced is how long a body is of which only the length is sent.
+// announced is the length of a body that is announced but never sent.
 const announced = 256 << 10
 
-// send sends a request. A body that is to be late does not come, nor does one
-// that is only to be refused for its length.
+// send sends a request. A body that must be late is not sent, nor is one that is refused for
+// its length.
 func (a *answers) send(q ask) reply {
 	a.Helper()
 	if q.status == http.StatusRequestTimeout || len(q.body) > announced {
@@ -228,8 +228,7 @@ func (a *answers) request(q ask, body io.Reader) *http.Request {
 	return req
 }
 
-// sendHead announces a body and sends none of it. What it returns waits for the
-// answer.
+// sendHead announces a body and does not send it. The returned function waits for the answer.
 func (a *answers) sendHead(req *http.Request, length int) func() reply {
 	a.Helper()
 	conn := must1(net.Dial("tcp", req.URL.Host))(a)
@@ -243,7 +242,7 @@ func (a *answers) sendHead(req *http.Request, length int) func() reply {
 	return func() reply { return read(a.TB, must1(http.ReadResponse(bufio.NewReader(conn), req))(a)) }
 }
 
-// check holds an answer against the document.
+// check compares an answer with the document.
 func (a *answers) check(q ask, r reply) {
 	a.Helper()
 	what := fmt.Sprintf("%s %s with %.60q and %.200q: %d %s", q.method, q.path, q.body, q.headers, r.StatusCode, r.body)
@@ -260,7 +259,7 @@ func (a *answers) check(q ask, r reply) {
 		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r.Request,
 			Route: &routers.Route{Spec: a.doc, Path: path, PathItem: item, Method: q.method, Operation: op}},
 		Status: r.StatusCode, Header: r.Header, Body: io.NopCloser(strings.NewReader(r.body)),
-		// An answer to one event has no body, and that to a batch has.
+		// The answer to one event has no body, and the answer to a batch has one.
 		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true, ExcludeResponseBody: stream || r.Header.Get("Content-Type") == linesType || r.StatusCode == 202 && r.body == ""},
 	}
 	if err := openapi3filter.ValidateResponse(a.Context(), input); err != nil {
@@ -285,12 +284,12 @@ func (a *answers) find(path string) (string, *openapi3.PathItem) {
 	return "", nil
 }
 
-// checkHeaders sees to it that headers of ours are documented.
+// checkHeaders checks that our own headers are documented.
 func (a *answers) checkHeaders(what string, op *openapi3.Operation, r reply) {
 	a.Helper()
 	response := op.Responses.Status(r.StatusCode)
 	if response == nil {
-		return // told already
+		return // reported already
 	}
 	for name := range r.Header {
 		switch name {
@@ -307,7 +306,7 @@ func (a *answers) checkHeaders(what string, op *openapi3.Operation, r reply) {
 	}
 }
 
-// checkEvents holds the data of server-sent events against the schema.
+// checkEvents compares the data of server-sent events with the schema.
 func (a *answers) checkEvents(body string) {
 	a.Helper()
 	schema := a.doc.Components.Schemas["Tailed"].Value
@@ -322,7 +321,7 @@ func (a *answers) checkEvents(body string) {
 	}
 }
 
-// A fault of ours is a problem too, where no answer has begun.
+// A fault of the gateway is answered by a problem too, if no answer has begun.
 func TestFaultIsAsDocumented(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.Ready = func(context.Context) api.Readiness { panic("a fault") } })

@@ -9,7 +9,7 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// A model and what belongs to it have the same fields in openapi.json.
+// The types about models have the same fields in openapi.json.
 func TestDocumentHasEveryFieldOfModels(t *testing.T) {
 	t.Parallel()
 	checkFields(t, map[string]any{"Models": api.Models{}, "ModelShown": api.ModelShown{}, "ModelWhole": api.ModelWhole{}, "ModelVersion": api.ModelVersion{},
@@ -21,7 +21,7 @@ func TestDocumentHasEveryFieldOfModels(t *testing.T) {
 		func(string, map[string]bool) {})
 }
 
-// The words for states and actions are those that there are.
+// The states and actions in the document are those of the code.
 func TestDocumentHasEveryStateOfVersions(t *testing.T) {
 	t.Parallel()
 	schemas := document(t).Components.Schemas

@@ -11,9 +11,8 @@ import (
 	"tidemill.dev/api"
 )
 
-// A run and what belongs to it have the same fields in openapi.json. Of a run
-// that is shown the event and the plan are left out; who looks at one run alone
-// gets them in another form.
+// The types about runs have the same fields in openapi.json. A shown run has no event and no
+// plan, because the page of a single run has them in another form.
 func TestDocumentHasEveryFieldOfRuns(t *testing.T) {
 	t.Parallel()
 	checkFields(t, map[string]any{"Runs": api.Runs{}, "RunShown": api.RunShown{}, "RunWhole": api.RunWhole{}, "Cause": tidemill.Cause{},
@@ -31,8 +30,8 @@ func TestDocumentHasEveryFieldOfRuns(t *testing.T) {
 	})
 }
 
-// checkFields holds structs against their schemas; leave takes out what is shown
-// otherwise.
+// checkFields compares structs with their schemas; leave removes the fields that are shown in
+// another form.
 func checkFields(t *testing.T, all map[string]any, leave func(name string, fields map[string]bool)) {
 	t.Helper()
 	schemas := document(t).Components.Schemas
@@ -57,8 +56,8 @@ func checkFields(t *testing.T, all map[string]any, leave func(name string, field
 	}
 }
 
-// fieldsOf are the fields of a struct's JSON, those of embedded structs too, and
-// whether each is always there.
+// fieldsOf returns the JSON fields of a struct, with those of embedded structs, and whether
+// each is always present.
 func fieldsOf(typ reflect.Type) map[string]bool {
 	fields := map[string]bool{}
 	for i := range typ.NumField() {

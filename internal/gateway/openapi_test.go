@@ -17,7 +17,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// document is openapi.json, checked as a document.
+// document returns openapi.json after checking its syntax.
 func document(t testing.TB) *openapi3.T {
 	t.Helper()
 	doc := must1(openapi3.NewLoader().LoadFromData(openAPIDocument))(t)
@@ -27,7 +27,7 @@ func document(t testing.TB) *openapi3.T {
 	return doc
 }
 
-// operations are the document's, by method and path.
+// operations returns the operations of a document, by method and path.
 func operations(doc *openapi3.T) map[string]*openapi3.Operation {
 	all := map[string]*openapi3.Operation{}
 	for path, item := range doc.Paths.Map() {
@@ -38,8 +38,8 @@ func operations(doc *openapi3.T) map[string]*openapi3.Operation {
 	return all
 }
 
-// Every route is in the document, and everything in the document is a route.
-// That every path answers OPTIONS, the document says once.
+// Every route is in the document, and every operation of the document is a route. The
+// document says only once that every path answers OPTIONS.
 func TestDocumentHasEveryRoute(t *testing.T) {
 	t.Parallel()
 	documented := operations(document(t))
@@ -63,7 +63,7 @@ func TestDocumentHasEveryRoute(t *testing.T) {
 	}
 }
 
-// What is in the document and nothing refers to is left over.
+// The document has no part that is never referred to.
 func TestDocumentHasNothingLeftOver(t *testing.T) {
 	t.Parallel()
 	doc := document(t)
@@ -81,7 +81,7 @@ func TestDocumentHasNothingLeftOver(t *testing.T) {
 	}
 }
 
-// The slugs of the document are those that there are.
+// The slugs in the document are those of the code.
 func TestDocumentHasEveryProblem(t *testing.T) {
 	t.Parallel()
 	var want []any
@@ -108,9 +108,8 @@ func TestDocumentHasEveryProblem(t *testing.T) {
 	}
 }
 
-// A struct of api and its schema have the same fields, and what is
-// never left out is required. The answers of the other test could all lack a
-// field that is left out when it is empty.
+// A struct of api and its schema have the same fields, and a field that is never omitted is
+// required. The other test's answers could all lack a field that is omitted when empty.
 func TestDocumentHasEveryField(t *testing.T) {
 	t.Parallel()
 	schemas := document(t).Components.Schemas
@@ -134,7 +133,7 @@ func TestDocumentHasEveryField(t *testing.T) {
 		var fields, always []string
 		for _, f := range reflect.VisibleFields(typ) {
 			if f.Anonymous {
-				continue // its fields stand for it
+				continue // its fields are listed in its place
 			}
 			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 			fields = append(fields, name)
@@ -154,8 +153,7 @@ func TestDocumentHasEveryField(t *testing.T) {
 	}
 }
 
-// The checks of this file and of the next are worth something only if a slip
-// would show.
+// The checks of this file and the next are useful only if they notice a mistake.
 func TestSchemasAreStrict(t *testing.T) {
 	t.Parallel()
 	schema := document(t).Components.Schemas["Position"].Value

@@ -66,8 +66,8 @@ func TestKafkaAwayAndBack(t *testing.T) {
 	}
 }
 
-// stall keeps Kafka from taking what is produced to a stream, or to some of its
-// partitions, until released.
+// stall makes Kafka refuse produced records of a stream, or of some of its partitions, until
+// released.
 func (w *world) stall(stream string, only ...int32) (release func()) {
 	w.Helper()
 	hold, cancel := context.WithCancel(context.Background())
@@ -88,7 +88,7 @@ func (w *world) stall(stream string, only ...int32) (release func()) {
 	return cancel
 }
 
-// refusal says that a server does not lead what is produced to it.
+// refusal answers a produce request with the error that this server is not the leader.
 func refusal(r *kmsg.ProduceRequest) kmsg.Response {
 	const notLeader = 6
 	answer := r.ResponseKind().(*kmsg.ProduceResponse)
@@ -110,7 +110,7 @@ func TestAStalledStreamBlocksNoOther(t *testing.T) {
 	w := newWorld(t, func(o *Options) {
 		o.Limits.Unacked, o.Limits.Ack, o.Limits.Room = 64<<10, 500*time.Millisecond, 50*time.Millisecond
 	})
-	w.accepted("/streams/messages", "", event("first")...) // whose stream Kafka had to be asked for
+	w.accepted("/streams/messages", "", event("first")...) // makes the producer ask Kafka for the stream's partitions
 	release := w.stall("messages")
 	data := strings.Repeat("x", 10<<10)
 	slugs := map[string]int{}
@@ -130,8 +130,8 @@ func TestAStalledStreamBlocksNoOther(t *testing.T) {
 	})
 }
 
-// accepted publishes until it is accepted: where the limits are a test's, a
-// machine that is busy may answer too late for them.
+// accepted publishes until the event is accepted: with the short limits of a test, a busy
+// machine may answer too late.
 func (w *world) accepted(path, data string, headers ...string) {
 	w.Helper()
 	w.until("it is accepted", func() bool {
@@ -143,7 +143,7 @@ func (w *world) accepted(path, data string, headers ...string) {
 	})
 }
 
-// keyOn finds a key whose events go to a partition.
+// keyOn returns a key whose events go to a partition.
 func (w *world) keyOn(stream string, partition int) string {
 	w.Helper()
 	for i := 0; ; i++ {
@@ -175,13 +175,13 @@ func TestAStalledPartitionBlocksNoOther(t *testing.T) {
 	w.until("nothing is under way", func() bool { return w.gateway.window.bytes() == 0 })
 }
 
-// A batch for which there is room only bit by bit is answered before net/http
-// would cut the answer off.
+// A batch that gets room only in small steps is answered before net/http would cut off the
+// answer.
 func TestABatchIsAnsweredInTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) {
 		o.Limits.Unacked, o.Limits.Ack, o.Limits.Room = 4<<10, 2*time.Second, time.Second
-		o.Limits.BodyGrace, o.Limits.Write = 4*time.Second, 3*time.Second // it is cut off after ten seconds, and with room for all would take twenty
+		o.Limits.BodyGrace, o.Limits.Write = 4*time.Second, 3*time.Second // net/http cuts it off after ten seconds, and all events together would need twenty
 	})
 	defer w.stall("messages")()
 	window, answered := &w.gateway.window, make(chan struct{})
@@ -211,8 +211,8 @@ func TestABatchIsAnsweredInTime(t *testing.T) {
 	}
 }
 
-// Who publishes the batch again finds the events of a key in its order only if
-// none is sent behind one that has failed.
+// The events of a key keep their order in a repeated batch only if no event is sent after one
+// that failed.
 func TestNothingIsSentBehindWhatFailed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) {
@@ -224,7 +224,7 @@ func TestNothingIsSentBehindWhatFailed(t *testing.T) {
 	w.keyOn("messages", 0)
 	window := &w.gateway.window
 	w.until("nothing is under way", func() bool { return window.bytes() == 0 })
-	must1(window.take(t.Context(), window.open(), -1, w.gateway.opt.Limits.Unacked-1))(t) // there is room for one at a time
+	must1(window.take(t.Context(), window.open(), -1, w.gateway.opt.Limits.Unacked-1))(t) // leaves room for one event at a time
 	defer w.stall("messages")()
 	var events []string
 	for i := range 4 {
@@ -238,8 +238,7 @@ func TestNothingIsSentBehindWhatFailed(t *testing.T) {
 	}
 }
 
-// An event whose publisher has been told that its fate is unknown is remembered
-// all the same when it turns out to be stored.
+// An event in doubt is remembered when it turns out later that it was stored.
 func TestALateAcknowledgementIsRemembered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.Limits.Ack = 200 * time.Millisecond })
@@ -287,8 +286,8 @@ func TestAClosedProducer(t *testing.T) {
 	}
 }
 
-// When a batch finds no more room, what is stored of a key is the beginning of
-// it: the rest, published again, then comes behind.
+// If a batch no longer finds room, the stored events of a key are its first ones. When the
+// batch is published again, the others come after them.
 func TestABatchThatFindsNoRoomKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) {
@@ -321,7 +320,7 @@ func TestABatchThatFindsNoRoomKeepsTheOrder(t *testing.T) {
 	w.until("all is stored", func() bool { return w.batch("/events", events...).StatusCode == http.StatusAccepted })
 	var got []string
 	for _, id := range ids(w.stored("messages")) {
-		if !slices.Contains(got, id) { // the first counts
+		if !slices.Contains(got, id) { // the first of repeated events counts
 			got = append(got, id)
 		}
 	}

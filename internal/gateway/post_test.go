@@ -12,10 +12,10 @@ import (
 	"tidemill.dev/broker"
 )
 
-// An event in doubt says how long Kafka has been waited for, whoever gave up.
+// An event in doubt reports how long the gateway waited for Kafka, whatever ended the wait.
 func TestInDoubtSaysHowLong(t *testing.T) {
 	t.Parallel()
-	const soon = 10 * time.Second // a producer's time, or a gateway's that closes
+	const soon = 10 * time.Second // time limit of a producer, or of a closing gateway
 	for says, end := range map[string]func(p *post, over chan struct{}){
 		"within 30s": func(*post, chan struct{}) {},
 		"within 10s;": func(p *post, _ chan struct{}) {

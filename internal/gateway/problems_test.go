@@ -2,7 +2,7 @@ package gateway
 
 import "tidemill.dev/api"
 
-// statusOf is 0 where there is no problem.
+// statusOf returns the status of a problem; 0 if there is none.
 func statusOf(p *api.Problem) int {
 	if p == nil {
 		return 0

@@ -74,7 +74,7 @@ func (w *world) batch(path string, events ...string) reply {
 
 func answersOf(t *testing.T, r reply) []api.Answer {
 	t.Helper()
-	var a api.Answers // a refused batch's problem has the same member
+	var a api.Answers // the problem of a refused batch has the same member
 	if err := json.Unmarshal([]byte(r.body), &a); err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestEventsAreCounted(t *testing.T) {
 	w.until("the repeat is recognised", func() bool { return w.post("/events", "", event("1")...).Header.Get(api.HeaderRepeated) != "" })
 	w.post("/events", "")
 	w.post("/streams/messages", "", "ce-specversion", "1.0")
-	w.until("nothing is under way", func() bool { return w.gateway.window.bytes() == 0 }) // room is given back behind the answer
+	w.until("nothing is under way", func() bool { return w.gateway.window.bytes() == 0 }) // the room is returned after the answer
 	shown := w.do(http.MethodGet, "/metrics", "").body
 	for _, line := range []string{
 		`tidemill_gateway_events_total{outcome="repeated",stream="events"} 1`,

@@ -18,8 +18,7 @@ import (
 	"tidemill.dev/api"
 )
 
-// raw sends bytes over a connection of its own, says that no more will come,
-// and returns what was answered.
+// raw sends bytes over a new connection, closes its writing side, and returns the answer.
 func (w *world) raw(text string) []byte {
 	w.Helper()
 	return raw(w.TB, w.gateway.Addr(), text)
@@ -30,7 +29,7 @@ func raw(t testing.TB, addr, text string) []byte {
 	c := dial(t, addr)
 	defer c.Close()
 	go func() {
-		_, _ = io.WriteString(c, text) // the gateway may hang up before the end
+		_, _ = io.WriteString(c, text) // the gateway may close the connection before the end
 		_ = c.CloseWrite()
 	}()
 	answer, err := io.ReadAll(c)
@@ -53,8 +52,7 @@ func dial(t testing.TB, addr string) *net.TCPConn {
 
 func hungUp(err error) bool { return strings.Contains(err.Error(), "reset") }
 
-// replies parses answers, one behind the other. That they can be is half of
-// the test.
+// replies parses consecutive answers. Half of the test is that they can be parsed.
 func replies(t *testing.T, answer []byte) []reply {
 	t.Helper()
 	var all []reply
@@ -70,9 +68,9 @@ func replies(t *testing.T, answer []byte) []reply {
 	}
 }
 
-// fromNetHTTP tells the answers that net/http gives before a handler runs: the
-// request cannot be told from what comes behind it, or was never one. They are
-// plain text, and their connection ends.
+// fromNetHTTP reports whether net/http gave the answer before a handler ran, because the end
+// of the request is unclear, or it is not a request. Such answers are plain text, and the
+// connection ends.
 func fromNetHTTP(r reply) bool {
 	early := []int{http.StatusBadRequest, http.StatusExpectationFailed, http.StatusRequestHeaderFieldsTooLarge,
 		http.StatusNotImplemented, http.StatusHTTPVersionNotSupported}
@@ -87,7 +85,7 @@ func TestHostileRequests(t *testing.T) {
 	post := "POST /events HTTP/1.1\r\n" + head
 	for _, c := range []struct {
 		name, text string
-		want       string // statuses; a star behind one is an answer of net/http's
+		want       string // statuses; a star marks an answer of net/http
 		stored     int
 	}{
 		{"one", post + "Content-Length: 2\r\n\r\nhi", "202", 1},
@@ -101,7 +99,7 @@ func TestHostileRequests(t *testing.T) {
 		{"a huge length", post + "Content-Length: 99999999999999999999\r\n\r\n", "400*", 0},
 		{"a large length", post + "Content-Length: 1099511627776\r\n\r\nhi", "413", 0},
 		{"a length that lies", post + "Content-Length: 20\r\n\r\nhi", "400", 0},
-		// RFC 9112, 6.1: chunked wins. What stands behind the last chunk is the next request.
+		// RFC 9112, 6.1: chunked wins. The bytes after the last chunk are the next request.
 		{"a length and chunks", post + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "202 200", 1},
 		{"two codings", post + "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n", "501*", 0},
 		{"a strange coding", post + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", "501*", 0},
@@ -197,7 +195,7 @@ func TestContinueIsSaidOnlyToWhoMaySend(t *testing.T) {
 func TestTooManyConnections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.Limits.Connections = 2 })
-	inside := []*net.TCPConn{w.dial(), w.dial()} // about to ask, so not idle
+	inside := []*net.TCPConn{w.dial(), w.dial()} // open but without a request, so not idle
 	w.until("both are inside", func() bool { return w.gateway.listener.count() == 2 })
 	turned := replies(t, w.raw("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"))
 	if len(turned) != 1 || turned[0].StatusCode != http.StatusServiceUnavailable || !turned[0].Close {
@@ -221,7 +219,7 @@ func (l *porch) resting() int {
 	return l.idle.Len()
 }
 
-// Connections that nobody uses keep nobody out, and the one used last stays.
+// Idle connections do not keep others out, and the one that was used last stays open.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	t.Parallel()
 	const ask = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -238,7 +236,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	w.must(asks(second))
 	w.must(asks(first))
 	w.until("both are idle", func() bool { return w.gateway.listener.resting() == 2 })
-	w.must(asks(second)) // now first is idle for longer
+	w.must(asks(second)) // makes first the longest idle one
 	w.until("there is room for one more", func() bool {
 		all := replies(t, w.raw(ask))
 		return len(all) == 1 && all[0].StatusCode == http.StatusOK

@@ -10,7 +10,7 @@ import (
 	"tidemill.dev/internal/ops/status"
 )
 
-// A recipe's trigger is one among the others, for all who look and ask.
+// For all callers, the trigger of a recipe is a trigger like any other.
 func TestARecipesTriggerAtTheDoor(t *testing.T) {
 	t.Parallel()
 	const name, path = "recipe.intent", "/api/v1/triggers/recipe.intent"

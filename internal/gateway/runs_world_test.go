@@ -25,8 +25,7 @@ import (
 	"tidemill.dev/triggers/deadletters"
 )
 
-// testRecipes is testConfig with recipes and pools: one slot is for those of
-// the pool small.
+// testRecipes is testConfig with recipes and pools. The pool small has one slot.
 const testRecipes = testConfig + recipesOfTests
 
 const recipesOfTests = `pools:
@@ -38,8 +37,7 @@ recipes:
   report: {key: none, when: [{type: bot-created}], run: {dir: ., command: [report], pool: large}, makes: {dataset: reports/all}}
 `
 
-// launched is a launcher that notes what it is told. Its attempts are at work
-// until they are ended.
+// launched is a launcher that records its calls. Its attempts run until the test ends them.
 type launched struct {
 	mu sync.Mutex
 	at map[string]scheduler.Attempt
@@ -79,7 +77,7 @@ type runWorld struct {
 	models    *registry.Registrar
 	forgetter *erase.Forgetter
 	launcher  *launched
-	asked     *commands.Follower // the foreman's
+	asked     *commands.Follower // commands that the foreman has read
 }
 
 func newRuns(t testing.TB, change func(*Options)) *runWorld {
@@ -91,12 +89,12 @@ func newRuns(t testing.TB, change func(*Options)) *runWorld {
 	return w
 }
 
-// employ has a foreman work on the world's servers.
+// employ starts a foreman on the world's servers.
 func (w *runWorld) employ() {
 	w.Helper()
 	names := must1(w.config.Names())(w)
 	producer := must1(w.broker.Producer(broker.ProducerOptions{}))(w)
-	w.Cleanup(func() { // what it cannot publish, because Kafka has gone, holds up nobody
+	w.Cleanup(func() { // bounded, because Kafka may be away with records unsent
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = producer.Close(ctx)
@@ -122,7 +120,7 @@ func (w *runWorld) employ() {
 	w.watch()
 }
 
-// watch has the foreman watch until the test ends.
+// watch makes the foreman watch until the test ends.
 func (w *runWorld) watch() {
 	w.Helper()
 	w.must(w.ledger.CaughtUp(w.Context()))
@@ -141,7 +139,7 @@ func (w *runWorld) with(change func(*Options)) func(*Options) {
 	}
 }
 
-// end has the attempt that is under way say its last word.
+// end reports the end of the attempt under way.
 func (w *runWorld) end(id string, o tidemill.Outcome, reason string) *tidemill.Run {
 	w.Helper()
 	run := must1(w.ledger.Run(w.Context(), id))(w)
@@ -151,7 +149,7 @@ func (w *runWorld) end(id string, o tidemill.Outcome, reason string) *tidemill.R
 		Result: tidemill.Result{Artifact: w.made(o), Metrics: map[string]float64{"accuracy": 0.9}, Stages: []tidemill.Stage{{Name: "run", Seconds: 1}}}}))(w)
 }
 
-// made is what a success has made.
+// made puts the output of a successful run and returns its tree.
 func (w *runWorld) made(o tidemill.Outcome) string {
 	w.Helper()
 	if o != tidemill.OutcomeSucceeded {
@@ -167,8 +165,8 @@ func (w *runWorld) asks(path, body string, headers ...string) api.RunsDone {
 	return answered[api.RunsDone](w.world, http.MethodPost, path, body, headers...)
 }
 
-// asksOn asks until it is answered, by a name or for what it would do: a busy
-// machine may not be done in time with all that is asked of it.
+// asksOn repeats a request until it is answered, because a busy machine may not finish it in
+// time. The request must be named or a dry run.
 func (w *runWorld) asksOn(path, body string, headers ...string) (done api.RunsDone) {
 	w.Helper()
 	w.until("it is answered", func() bool {
@@ -182,8 +180,8 @@ func (w *runWorld) asksOn(path, body string, headers ...string) (done api.RunsDo
 	return done
 }
 
-// pause pauses a recipe or a pool, and waits until the foreman has heard of it too:
-// who asked hears when his gateway has.
+// pause pauses a recipe or a pool, and waits until the foreman has read the command too. The
+// answer only means that the gateway has read it.
 func (w *runWorld) pause(path string, headers ...string) api.Rested {
 	w.Helper()
 	done := answered[api.Rested](w.world, http.MethodPost, path, "", headers...)
@@ -232,7 +230,7 @@ func keysOf(all []api.RunShown) (keys []string) {
 	return keys
 }
 
-// doneOf are the words for each key.
+// doneOf returns the result of each key, in words.
 func doneOf(all api.RunsDone) map[string]string {
 	done := map[string]string{}
 	for _, d := range all.Runs {

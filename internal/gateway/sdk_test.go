@@ -16,9 +16,8 @@ import (
 	oracle "github.com/cloudevents/sdk-go/v2/protocol/http"
 )
 
-// What sdk-go's client sends has to lie on the stream as it was made. Where the
-// two of us part on purpose stands in cehttp's oracle_test.go; the events here
-// keep clear of it.
+// An event that sdk-go's client sends must be stored unchanged. Package cehttp's
+// oracle_test.go lists the intended differences between the two; the events here avoid them.
 func TestWhatTheOracleSendsIsStored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -68,7 +67,7 @@ func randomEvent(r *rand.Rand, id string) sdk.Event {
 	if r.IntN(2) == 0 {
 		e.SetSubject(fmt.Sprintf("bot-%d", r.IntN(5)))
 	}
-	e.SetTime(time.Unix(r.Int64N(4e9), r.Int64N(1e9)).UTC()) // or the client does
+	e.SetTime(time.Unix(r.Int64N(4e9), r.Int64N(1e9)).UTC()) // otherwise the client sets it
 	if r.IntN(2) == 0 {
 		e.SetDataSchema("https://shop.example/schemas/1")
 	}
@@ -92,7 +91,7 @@ func randomEvent(r *rand.Rand, id string) sdk.Event {
 	return e
 }
 
-// shown is an event with its extensions as texts, as they travel.
+// shown returns an event as text, with its extensions in the form in which they travel.
 func shown(t *testing.T, e sdk.Event) string {
 	t.Helper()
 	e = e.Clone()

@@ -19,7 +19,7 @@ func TestACallersShare(t *testing.T) {
 	if p := problemOf(t, r); r.StatusCode != http.StatusTooManyRequests || p.Type != api.ProblemBase+api.TooManyRequests {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
-	for range 100 { // what was taken is given back
+	for range 100 { // only succeeds if the room is returned after each request
 		if r := w.post("/events", "small", with(as("all"), event("2"))...); r.StatusCode != http.StatusAccepted {
 			t.Fatalf("%d %s", r.StatusCode, r.body)
 		}
@@ -45,7 +45,7 @@ func TestRoomForAll(t *testing.T) {
 	}
 }
 
-// Net/http's own limits are for bodies; Kafka may take longer.
+// Net/http's own limits are for bodies. Kafka may take longer.
 func TestAnAnswerMayTakeLongerThanABody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.Limits.ReadHeader, o.Limits.BodyGrace = 2*time.Second, 2*time.Second })
@@ -64,7 +64,7 @@ func TestAnAnswerMayTakeLongerThanABody(t *testing.T) {
 	}
 }
 
-// Whoever may read anything could else keep everyone from reading.
+// Without a share for each caller, one reader could use up all tails.
 func TestACallersShareOfTails(t *testing.T) {
 	t.Parallel()
 	guard := openGuard(t, contractAccess())

@@ -8,8 +8,8 @@ import (
 	"tidemill.dev/broker"
 )
 
-// The window is smaller than the producer's buffer only if an event takes no
-// more of the buffer than of the window.
+// The window is smaller than the producer's buffer only if the window counts at least as many
+// bytes for an event as the buffer.
 func TestNoEventIsLargerThanItsSize(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -18,8 +18,7 @@ import (
 	"tidemill.dev/internal/ops/telemetry"
 )
 
-// pipes are a listener whose connections are net.Pipes: time can be moved for
-// them.
+// pipes is a listener whose connections are net.Pipes, because they work with virtual time.
 type pipes struct {
 	waiting chan net.Conn
 	closed  chan struct{}
@@ -43,7 +42,7 @@ func (p *pipes) dial() net.Conn {
 	return here
 }
 
-// inBubble serves a gateway with nothing behind it, where time is not real.
+// inBubble serves a gateway without servers, in virtual time.
 func inBubble(t *testing.T, o Options, test func(t *testing.T, g *Gateway, dial func() net.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
 		o.Listen, o.Config = "127.0.0.1:0", config.Default
@@ -59,7 +58,7 @@ func inBubble(t *testing.T, o Options, test func(t *testing.T, g *Gateway, dial 
 			}
 		}
 		<-served
-		<-time.After(time.Minute) // net/http lingers, and so do those who send
+		<-time.After(time.Minute) // net/http and the senders need a while to finish
 	})
 }
 
@@ -85,8 +84,8 @@ func TestASlowBodyIsGivenUp(t *testing.T) {
 	}
 }
 
-// Who is sent away, or asks for what takes no body, is answered at once and
-// holds nothing by a body that does not come.
+// If the caller is refused, or the route takes no body, the answer comes at once. A body that
+// does not arrive then holds no connection.
 func TestABodyThatNobodyReadsIsNotWaitedFor(t *testing.T) {
 	for name, sent := range map[string]string{
 		"a length": "POST /events HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 1000\r\n\r\n",
@@ -113,8 +112,7 @@ func TestABodyThatNobodyReadsIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// A megabyte on a line of 32 KiB a second takes longer than the grace, and
-// passes.
+// A megabyte on a line of 32 KiB per second takes longer than the grace, and is accepted.
 func TestABigUploadOnASlowLine(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, g *Gateway, dial func() net.Conn) {
 		const size = 1 << 20
@@ -135,7 +133,7 @@ func TestABigUploadOnASlowLine(t *testing.T) {
 	})
 }
 
-// A trickle keeps within the limit of every single read, not within the rate.
+// A trickle may stay within the time limit of every single read, but not within the rate.
 func TestATrickleIsGivenUp(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, g *Gateway, dial func() net.Conn) {
 		c := dial()
@@ -153,7 +151,7 @@ func TestATrickleIsGivenUp(t *testing.T) {
 	})
 }
 
-// Net/http hangs up on headers that do not come: there is nobody to answer yet.
+// If headers do not come, net/http closes the connection without an answer.
 func TestSlowHeadersAndIdleConnections(t *testing.T) {
 	for name, sent := range map[string]string{
 		"nothing": "", "half": "POST /events HTTP/1.1\r\nHost:", "idle": "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",

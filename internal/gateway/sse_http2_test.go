@@ -12,9 +12,8 @@ import (
 	"tidemill.dev/broker"
 )
 
-// Over TLS browsers speak HTTP/2, where many tails share a connection: one that
-// is not read is cut off, and neither it nor the end of the gateway holds up
-// another.
+// Over TLS, browsers use HTTP/2, where many tails share a connection. A tail that is not read
+// is cut off, and delays neither the other tails nor the gateway's Close.
 func TestTailOverHTTP2(t *testing.T) {
 	t.Parallel()
 	files := newPairFiles(t)
@@ -37,7 +36,7 @@ func TestTailOverHTTP2(t *testing.T) {
 		return newListener(t, res, cancel)
 	}
 	w.much()
-	follow("events/events?from=beginning") // and nothing of it is read
+	follow("events/events?from=beginning") // the test reads none of it
 	l := follow("events/events")
 	l.begin()
 	waitFor(t, func() bool { return testutil.ToFloat64(w.gateway.tails.ended.WithLabelValues(tailSlow)) == 1 })

@@ -21,7 +21,7 @@ type listener struct {
 	quit context.CancelFunc
 }
 
-// sse is one block of the stream, as its reader parses it.
+// sse is one parsed block of the stream.
 type sse struct{ id, event, data, comment, retry string }
 
 // listen opens a tail; headers are name, value, name, value…
@@ -62,7 +62,7 @@ func (l *listener) close() {
 	_ = l.res.Body.Close()
 }
 
-// block is the next block. An error means that the stream is over.
+// block returns the next block. An error means that the stream is over.
 func (l *listener) block() (b sse, err error) {
 	for lines := 0; ; lines++ {
 		line, err := l.in.ReadString('\n')
@@ -92,7 +92,7 @@ func (l *listener) block() (b sse, err error) {
 	}
 }
 
-// begin is the first block, which has an id and no event.
+// begin returns the id of the first block, which has no event.
 func (l *listener) begin() string {
 	l.Helper()
 	b, err := l.block()
@@ -102,7 +102,7 @@ func (l *listener) begin() string {
 	return b.id
 }
 
-// next is the next event.
+// next returns the next event.
 func (l *listener) next() (api.Tailed, string) {
 	l.Helper()
 	for {
@@ -126,7 +126,7 @@ func tailedOf(t testing.TB, b sse) (line api.Tailed) {
 	return line
 }
 
-// idOf is the id of the event in a line; empty if the record is none.
+// idOf returns the id of the event in a line; empty if the record is not an event.
 func idOf(t testing.TB, line api.Tailed) string {
 	t.Helper()
 	var e struct{ ID string }
@@ -138,8 +138,7 @@ func idOf(t testing.TB, line api.Tailed) string {
 	return e.ID
 }
 
-// all are the ids of the events until the tail says that it is at its end, and
-// the id of that.
+// all returns the ids of the events until the end of the tail, and the id of the end itself.
 func (l *listener) all() (events []string, end string) {
 	l.Helper()
 	for {
@@ -161,8 +160,8 @@ func (l *listener) all() (events []string, end string) {
 	}
 }
 
-// token is a line of an access file for a token of that text, and the header
-// that shows it.
+// token returns a line of an access file for a token with that text, and the header with that
+// token.
 func token(name, secret, rights string) (line string, header []string) {
 	return fmt.Sprintf("  %s: {hash: \"sha256:%x\", %s}\n", name, sha256.Sum256([]byte("tm_"+secret)), rights),
 		[]string{"Authorization", "Bearer tm_" + secret}

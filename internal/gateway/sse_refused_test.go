@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/internal/gateway/access"
 )
 
-// A tail lives for days; a token that is taken away must not.
+// A tail may last for days, but not after its token has been revoked.
 func TestATailEndsWithItsToken(t *testing.T) {
 	t.Parallel()
 	for name, then := range map[string]string{

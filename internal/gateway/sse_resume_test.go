@@ -16,7 +16,7 @@ import (
 	"tidemill.dev/config"
 )
 
-// durable is a world whose servers can be started again.
+// newDurableWorld returns a world whose servers can be restarted.
 func newDurableWorld(t testing.TB, change func(*Options)) (w *world, restart func(away func())) {
 	t.Helper()
 	o := embedded.Options{Dir: t.TempDir()}
@@ -39,10 +39,10 @@ func newDurableWorld(t testing.TB, change func(*Options)) (w *world, restart fun
 	}
 }
 
-// published is what is on a stream.
+// published holds the events of a stream.
 type published struct {
 	mu    sync.Mutex
-	there map[string]string // ids by place
+	there map[string]string // ids by position
 }
 
 func (p *published) send(w *world, to *broker.Producer, stream, name string, n int) {
@@ -63,9 +63,8 @@ func (p *published) send(w *world, to *broker.Producer, stream, name string, n i
 	all.Wait()
 }
 
-// The reader, the gateway and Kafka go away and come back at random while
-// events are published: whoever comes back with the last id he was given has
-// missed nothing and gets nothing twice.
+// The reader, the gateway and Kafka restart at random while events are published. A reader
+// that resumes from its last id misses no event and gets none twice.
 func TestTailGoesOnOverEveryRestart(t *testing.T) {
 	t.Parallel()
 	const portions, portion = 60, 20
@@ -75,7 +74,7 @@ func TestTailGoesOnOverEveryRestart(t *testing.T) {
 			w, restart := newDurableWorld(t, nil)
 			random := rand.New(rand.NewPCG(seed, 7))
 			p := &published{there: map[string]string{}}
-			producer := must1(w.broker.Producer(broker.ProducerOptions{}))(t) // which has more patience than a gateway's
+			producer := must1(w.broker.Producer(broker.ProducerOptions{}))(t) // gives up later than a gateway's producer
 			t.Cleanup(func() { _ = producer.Close(context.Background()) })
 			done := make(chan struct{})
 			go func() {
@@ -111,8 +110,8 @@ func TestTailGoesOnOverEveryRestart(t *testing.T) {
 	}
 }
 
-// readSome reads up to n events behind an id, until all have been seen, and
-// returns the last id it was given. Whoever is turned away comes back.
+// readSome reads up to n events after an id, until all have been seen, and returns its last
+// id. If it is refused, it tries again.
 func (w *world) readSome(id string, n, all int, seen map[string]string) string {
 	w.Helper()
 	path := "messages/events?from=beginning"
@@ -147,7 +146,7 @@ func (w *world) readSome(id string, n, all int, seen map[string]string) string {
 	return id
 }
 
-// While Kafka is away a tail shows signs of life, and goes on when it is back.
+// While Kafka is away a tail shows signs of life, and it continues when Kafka is back.
 func TestTailOutlivesKafka(t *testing.T) {
 	t.Parallel()
 	w, restart := newDurableWorld(t, func(o *Options) { o.Limits.Keepalive = 100 * time.Millisecond })

@@ -15,7 +15,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// takeNothing opens a tail and takes nothing of what comes on the connection.
+// takeNothing opens a tail and reads nothing from the connection.
 func (w *world) takeNothing(path string) net.Conn {
 	w.Helper()
 	conn := must1(net.Dial("tcp", strings.TrimPrefix(w.url, "http://")))(w)
@@ -26,8 +26,8 @@ func (w *world) takeNothing(path string) net.Conn {
 	return conn
 }
 
-// much publishes more than sockets hold, so that who takes nothing holds up
-// whoever writes to him.
+// much publishes more than sockets can hold, so that a reader that takes nothing blocks the
+// gateway's writes.
 func (w *world) much() (events int) {
 	w.Helper()
 	data := make([]byte, 900<<10)
@@ -63,7 +63,7 @@ func TestSlowReaderDoesNotHoldUpTheEnd(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Limits.Write = time.Hour })
 	w.much()
 	conn := w.takeNothing("/api/v1/streams/events/events?from=beginning")
-	must1(io.CopyN(io.Discard, conn, 64<<10))(t) // so it is being sent to; how many events at once is luck
+	must1(io.CopyN(io.Discard, conn, 64<<10))(t) // proves that the gateway is sending; the number of events is random
 	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
 	defer cancel()
 	if err := w.gateway.Close(ctx); err != nil {

@@ -37,7 +37,7 @@ func TestTailShowsWhatComes(t *testing.T) {
 	if id == "" || line.Offset < 0 || time.Since(line.Received) > time.Hour || line.Error != "" {
 		t.Errorf("%s: %+v", id, line)
 	}
-	w.post("/events", "\x00\xff", event("binary", "Content-Type", "application/octet-stream")...) // not before: of one millisecond on two partitions either may be the first
+	w.post("/events", "\x00\xff", event("binary", "Content-Type", "application/octet-stream")...) // only now, because two events of one millisecond on two partitions come in any order
 	line, _ = l.next()
 	var e struct {
 		Data []byte `json:"data_base64"`
@@ -47,13 +47,13 @@ func TestTailShowsWhatComes(t *testing.T) {
 	}
 }
 
-// A record that is no event is told where it lies, and ends nothing.
+// A record that is not an event is shown with its position, and does not end the tail.
 func TestTailShowsWhatIsNoEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	client := &kafka.Client{Addr: kafka.TCP(w.servers.Kafka()), Transport: &kafka.Transport{}}
 	topic := must1(w.config.Names())(t).Topic("scored")
-	waitFor(t, func() bool { // the client knows the topic
+	waitFor(t, func() bool { // the client must first learn of the topic
 		res, err := client.Produce(t.Context(), &kafka.ProduceRequest{Topic: topic, Partition: 1, RequiredAcks: kafka.RequireAll,
 			Records: kafka.NewRecordReader(kafka.Record{Key: kafka.NewBytes([]byte("k")), Value: kafka.NewBytes([]byte("no event\n"))})})
 		return err == nil && res.Error == nil
@@ -66,7 +66,7 @@ func TestTailShowsWhatIsNoEvent(t *testing.T) {
 	if again, _ := w.listen("scored/events", lastEventID, id).next(); !reflect.DeepEqual(again, other) {
 		t.Errorf("behind the first comes %+v, want %+v", again, other)
 	}
-	if bad.Error == "" { // in one millisecond either may be the first
+	if bad.Error == "" { // two records of one millisecond come in any order
 		bad, other = other, bad
 	}
 	if bad.Error == "" || bad.Event != nil || string(bad.Key) != "k" || string(bad.Data) != "no event\n" || bad.Partition != 1 {
@@ -112,8 +112,8 @@ func TestTailEnds(t *testing.T) {
 	}
 }
 
-// same tells whether two lists hold the same: events of one millisecond on two
-// partitions have no order.
+// same reports whether two lists have the same elements, because events of one millisecond on
+// two partitions have no order.
 func same(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
@@ -155,7 +155,7 @@ func wantProblem(t testing.TB, r reply, status int, slug, says string) api.Probl
 	return p
 }
 
-// waitFor asks until the answer is yes.
+// waitFor repeats a check until it succeeds.
 func waitFor(t testing.TB, yes func() bool) {
 	t.Helper()
 	tick, late := time.NewTicker(10*time.Millisecond), time.After(patienceOfTests)
@@ -186,8 +186,7 @@ func TestTailsAreBounded(t *testing.T) {
 	}
 }
 
-// The limits of an answer that is whole do not end one that goes on, and silence
-// has signs of life.
+// The time limits of ordinary answers do not end a tail. A silent tail shows signs of life.
 func TestTailOutlivesTheLimitsOfRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) {
@@ -195,12 +194,12 @@ func TestTailOutlivesTheLimitsOfRequests(t *testing.T) {
 		o.Limits.Write, o.Limits.Keepalive = 2*time.Second, 100*time.Millisecond
 	})
 	var l *listener
-	waitFor(t, func() (ok bool) { // a busy machine may not have opened it within the limits
+	waitFor(t, func() (ok bool) { // a busy machine may not open it within the limits
 		l = must1(w.tryListen("events/events"))(t)
 		return l.res.StatusCode == http.StatusOK
 	})
 	l.begin()
-	for range 4 { // a second each
+	for range 4 { // about a second each
 		if b, err := l.block(); err != nil || b.comment != "keepalive" || b.id != "" {
 			t.Fatalf("%+v, %v", b, err)
 		}
@@ -229,8 +228,8 @@ func TestTailEndsWithTheGateway(t *testing.T) {
 	}
 }
 
-// A caller with keys sees what is about them, and comes back behind what he was
-// not shown too.
+// A caller with limited keys sees only their events. When it resumes, it starts after the
+// events that it was not shown, too.
 func TestTailShowsTheCallersKeys(t *testing.T) {
 	t.Parallel()
 	all, root := token("root", "a", "role: approve")

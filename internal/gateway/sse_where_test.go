@@ -14,7 +14,7 @@ import (
 
 func where(condition string) string { return "&where=" + url.QueryEscape(condition) }
 
-// A limit counts what was sent, and an id leads behind what was passed over.
+// A limit counts the sent events, and an id is also past the events that were left out.
 func TestTailSendsWhatIsWanted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -41,9 +41,8 @@ func TestTailSendsWhatIsWanted(t *testing.T) {
 	}
 }
 
-// While nothing is wanted a sign of life tells how far the stream was read: who
-// comes back with it misses nothing, and gets nothing twice, even if he wants
-// everything now.
+// While no event matches, a sign of life has the current position. A reader that resumes from
+// it misses no event and gets none twice, even without a condition.
 func TestTailComesBackBehindWhatIsNotWanted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.Limits.Keepalive = 50 * time.Millisecond })
@@ -74,7 +73,7 @@ func TestTailComesBackBehindWhatIsNotWanted(t *testing.T) {
 	}
 }
 
-// A record that is no event matches no condition, and is told all the same.
+// A record that is not an event matches no condition, but is shown anyway.
 func TestTailTellsWhatIsNoEventWhateverIsWanted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -96,7 +95,7 @@ func TestTailTellsWhatIsNoEventWhateverIsWanted(t *testing.T) {
 	}
 }
 
-// Whoever may read must not keep the gateway busy with a single event.
+// A reader cannot keep the gateway busy with a single event.
 func TestTailRefusesAConditionThatTakesTooLong(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

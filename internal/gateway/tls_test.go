@@ -19,10 +19,10 @@ import (
 	"tidemill.dev/api"
 )
 
-// pairFiles are a certificate and a key in files.
+// pairFiles are the files of a certificate and its key.
 type pairFiles struct{ cert, key string }
 
-// write makes a pair of a serial number, for localhost and until then.
+// write makes a pair with a serial number, for localhost, that expires at that time.
 func (f pairFiles) write(t *testing.T, serial int64, until time.Time) *x509.CertPool {
 	t.Helper()
 	key := must1(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)

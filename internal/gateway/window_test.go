@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// fill takes as much as there is for a partition.
+// fill takes all the bytes that a partition can get, and returns their number.
 func (w *window) fill(t *testing.T, l *lane, partition int32) int64 {
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
