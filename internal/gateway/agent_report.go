@@ -16,6 +16,7 @@ import (
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/internal/data/ledger"
+	"tidemill.dev/internal/runs/warmpods"
 )
 
 // agentProgress publishes the progress of an attempt, and stores the newest step for readers.
@@ -443,4 +444,128 @@ func (g *Gateway) toTheEnd(r *request) (context.Context, context.CancelFunc) {
 func (g *Gateway) extend(r *request, within time.Duration) {
 	control := http.NewResponseController(&r.answer)
 	_ = control.SetWriteDeadline(time.Now().Add(within + g.opt.Limits.Write)) // it fails only if the connection has gone
+}
+
+// agentNext makes the pod of an ended attempt wait for another attempt, for at most the
+// linger time of its pool. The ended attempt's plan decides which attempts the pod may get,
+// not the request body, because a command can read the token of its attempt.
+func (g *Gateway) agentNext(w http.ResponseWriter, r *request) *api.Problem {
+	var said api.Idling
+	if p := g.readSaid(r, &said); p != nil {
+		return p
+	}
+	switch {
+	case said.Pod == "" || len(said.Pod) > mostPodName:
+		return invalidRequest(fmt.Sprintf("pod: give the pod's name, of up to %d letters", mostPodName))
+	case !(said.Seconds > 0):
+		return invalidRequest("seconds: give how long the pod waits")
+	case isUnderWay(r.attempt.run, r.attempt.number):
+		return problem(api.Conflict, http.StatusConflict, "the attempt has not ended",
+			"attempt "+clip(r.attempt.name)+" is still under way; say first how it has ended")
+	}
+	pod, most, p := g.lingering(r, said.Pod)
+	if p != nil || most <= 0 {
+		return g.taken(w, p)
+	}
+	return g.wait(w, r, pod, min(most, time.Duration(said.Seconds*float64(time.Second))))
+}
+
+const mostPodName = 253
+
+// lingering returns the pod of an attempt and how long it may linger; 0 means not at all. A
+// pod may linger only if its attempt succeeded or failed.
+func (g *Gateway) lingering(r *request, name string) (pod warmpods.Pod, most time.Duration, p *api.Problem) {
+	a, ok := attemptOf(r.attempt.run, r.attempt.number)
+	if g.opt.Warm == nil || !ok || a.Outcome != tidemill.OutcomeSucceeded && a.Outcome != tidemill.OutcomeFailed {
+		return pod, 0, nil
+	}
+	plan, err := g.planOf(r.Context(), r.attempt.run)
+	if err != nil {
+		g.log.Warn("the plan of a run cannot be read", "run", r.attempt.run.ID, "reason", err)
+		return pod, 0, unavailable("what the run did cannot be read now; ask again a little later")
+	}
+	if plan == nil {
+		return pod, 0, nil
+	}
+	pool, known := g.opt.Config().Pool(plan.Pool)
+	shape := warmpods.Shape(*plan)
+	if !known || shape == "" {
+		return pod, 0, nil
+	}
+	return warmpods.Pod{Name: name, Attempt: r.attempt.name, Pool: plan.Pool, Shape: shape, GPUs: plan.GPUs}, stillLingers(pool.Linger, a.Ended, time.Now()), nil
+}
+
+// stillLingers returns how long the pod of an attempt that ended at that time may still wait.
+// A result below 0 means that the pod has gone. Without this bound, a reader of Jobs could
+// use the token long after the pod has gone.
+func stillLingers(linger time.Duration, ended, now time.Time) time.Duration {
+	if linger <= 0 {
+		return 0
+	}
+	return min(linger, ended.Add(linger+nextSlack).Sub(now))
+}
+
+// hasBegun records in the book of warm pods that an attempt has begun. Until then, a pod that
+// asks again in the name of its previous attempt gets this attempt again.
+func (g *Gateway) hasBegun(r *request) {
+	if g.opt.Warm == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.opt.Limits.Look)
+	defer cancel()
+	if err := g.opt.Warm.Begun(ctx, r.attempt.name); err != nil {
+		g.log.Warn("gateway: noting a pod's assignment failed; the pod may get the same attempt again", "run", r.attempt.run.ID, "reason", err)
+	}
+}
+
+// wait makes a pod wait for an attempt. If the gateway closes, the pod must ask another one.
+func (g *Gateway) wait(w http.ResponseWriter, r *request, pod warmpods.Pod, d time.Duration) *api.Problem {
+	g.extend(r, d+nextSlack)
+	ctx, release := g.untilEnding(r.Context())
+	defer release()
+	from := time.Now()
+	offer, ok, err := g.opt.Warm.Wait(ctx, pod, d)
+	g.metrics.idle.WithLabelValues(pod.Pool).Add(float64(pod.GPUs) * time.Since(from).Seconds())
+	switch {
+	case errors.Is(context.Cause(ctx), errClosing):
+		return unavailable("the gateway closes; ask another")
+	case err != nil:
+		g.log.Warn("a pod cannot wait for another run", "run", r.attempt.run.ID, "reason", err)
+		return unavailable("Redis is away, and with it the book of pods that wait; ask again a little later")
+	case !ok || offer.Attempt == "":
+		return g.taken(w, nil)
+	}
+	writeJSON(w, http.StatusOK, api.Given{Attempt: offer.Attempt, Token: offer.Token})
+	return nil
+}
+
+// nextSlack is added to the time that a pod waits, because a pod that was taken at the last
+// moment is about to receive its attempt.
+const nextSlack = 30 * time.Second
+
+// awaitSight waits a little for the image of an attempt that ended before its node reported
+// it. An ended attempt no longer changes, and a model whose image is unknown could not be
+// made again. The image of an attempt that ran for more than a moment is known, so there is
+// no wait.
+func (g *Gateway) awaitSight(ctx context.Context, r *request, said *api.Finish) {
+	if !said.Inside || said.Where.Image != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Sight)
+	defer cancel()
+	for {
+		changed := g.opt.Ledger.Changed()
+		run, err := g.opt.Ledger.Run(ctx, r.attempt.run.ID)
+		if err != nil || !isUnderWay(run, r.attempt.number) {
+			return // the attempt's end is published anyway
+		}
+		if a, _ := attemptOf(run, r.attempt.number); a.Image != "" {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }

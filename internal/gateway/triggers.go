@@ -1,18 +1,25 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
+	"tidemill.dev/broker/follow"
 	"tidemill.dev/config"
 	"tidemill.dev/internal/gateway/access"
 	"tidemill.dev/internal/ops/status"
 	"tidemill.dev/triggers/commands"
 	"tidemill.dev/triggers/deadletters"
+	"tidemill.dev/triggers/filter"
 )
 
 // triggerLook holds the state of the triggers. A failed lookup leaves a number unknown; it is
@@ -204,5 +211,245 @@ func (g *Gateway) untilRead(ctx context.Context, f *commands.Follower, at broker
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// replayTrigger requests that a trigger get a past range of its events again. The command
+// gives the range in offsets, so that it means the same whenever it is read.
+func (g *Gateway) replayTrigger(w http.ResponseWriter, r *request) *api.Problem {
+	name, p := g.triggerToChange(r)
+	if p != nil {
+		return p
+	}
+	var ask api.ReplayAsk
+	if p := g.readAsk(r, &ask); p != nil {
+		return p
+	}
+	if p := badRate(ask.Rate); p != nil {
+		return p
+	}
+	c := g.opt.Config()
+	trigger, ok := c.Trigger(name)
+	if !ok {
+		return unknownTrigger(name)
+	}
+	ranges, p := g.rangesOf(r.Context(), c.StreamsOf(trigger), ask)
+	if p != nil {
+		return p
+	}
+	done := api.ReplayDone{Range: stretchesOf(ranges), Records: recordsIn(ranges), DryRun: ask.DryRun}
+	if ask.DryRun {
+		done.Preview, p = g.preview(r.Context(), c, trigger, ranges)
+	} else {
+		p = g.askReplayOf(r, tidemill.Replay{Trigger: name, Streams: ranges, Rate: ask.Rate, From: ask.From, To: orElse(ask.To, "end")}, &done)
+	}
+	if p != nil {
+		return p
+	}
+	writeJSON(w, http.StatusOK, done)
+	return nil
+}
+
+func (g *Gateway) askReplayOf(r *request, replay tidemill.Replay, done *api.ReplayDone) *api.Problem {
+	if done.Records == 0 {
+		return nil // there is nothing to ask for
+	}
+	f, p := g.asked(r.Context())
+	if p != nil {
+		return p
+	}
+	if same := underWay(f, replay); same != nil {
+		done.ID, done.Position = same.ID, &api.Position{Stream: tidemill.StreamCommands, Offset: same.Offset}
+		return nil
+	}
+	v, err := g.author(r).Replay(replay)
+	if err != nil {
+		g.log.Error("an act cannot be written", "trigger", replay.Trigger, "reason", err)
+		return internalFault()
+	}
+	at, p := g.publishAct(r, &v)
+	if p != nil {
+		return p
+	}
+	done.ID, done.Position = v.ID, new(positionOf(at))
+	g.untilRead(r.Context(), f, at)
+	return nil
+}
+
+// underWay finds a replay of the same range that has not ended. A caller that got no answer
+// and asks again gets this replay.
+func underWay(f *commands.Follower, replay tidemill.Replay) *tidemill.Replay {
+	for _, r := range f.Now().Replays() {
+		if r.Trigger == replay.Trigger && slices.Equal(stretchesOf(r.Streams), stretchesOf(replay.Streams)) {
+			return &r
+		}
+	}
+	return nil
+}
+
+// rangesOf converts the words of a request into offsets.
+func (g *Gateway) rangesOf(ctx context.Context, streams []string, ask api.ReplayAsk) (map[string][]tidemill.Range, *api.Problem) {
+	now := time.Now()
+	if ask.From == "" {
+		return nil, badParameter("from", "say from where: beginning, an offset, a time ago such as -1h, or a time such as 2026-01-31T15:04:05Z")
+	}
+	from, err := follow.ParseFrom(ask.From, now)
+	if err != nil {
+		return nil, badParameter("from", err.Error())
+	}
+	to, err := follow.ParseFrom(orElse(ask.To, "end"), now)
+	if err != nil {
+		return nil, badParameter("to", err.Error())
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
+	defer cancel()
+	ranges := map[string][]tidemill.Range{}
+	for _, stream := range streams {
+		found, err := g.rangesIn(ctx, stream, from, to)
+		if err != nil {
+			return nil, g.unseen(ctx, fmt.Errorf("find the range of a replay: %w", err))
+		}
+		if len(found) > 0 {
+			ranges[stream] = found
+		}
+	}
+	return ranges, nil
+}
+
+// rangesIn returns the ranges of a stream, without empty partitions. A range begins at the
+// log's start or later.
+func (g *Gateway) rangesIn(ctx context.Context, stream string, from, to broker.Start) (ranges []tidemill.Range, err error) {
+	at := [3][]broker.Position{}
+	for i, start := range []broker.Start{broker.Earliest(), from, to} {
+		if at[i], err = g.opt.Broker.Places(ctx, stream, start); err != nil {
+			return nil, err
+		}
+	}
+	for i := range min(len(at[0]), len(at[1]), len(at[2])) {
+		r := tidemill.Range{Partition: at[0][i].Partition, From: max(at[0][i].Offset, at[1][i].Offset), To: at[2][i].Offset}
+		if r.From < r.To {
+			ranges = append(ranges, r)
+		}
+	}
+	return ranges, nil
+}
+
+func recordsIn(ranges map[string][]tidemill.Range) (n int64) {
+	for _, all := range ranges {
+		for _, r := range all {
+			n += r.To - r.From
+		}
+	}
+	return n
+}
+
+// stretchesOf returns ranges, sorted by stream and partition.
+func stretchesOf(ranges map[string][]tidemill.Range) []api.Stretch {
+	all := []api.Stretch{}
+	for stream, of := range ranges {
+		for _, r := range of {
+			all = append(all, api.Stretch{Stream: stream, Partition: r.Partition, From: r.From, To: r.To})
+		}
+	}
+	slices.SortFunc(all, func(a, b api.Stretch) int {
+		return cmp.Or(cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Partition, b.Partition))
+	})
+	return all
+}
+
+const (
+	previewFirst = 5       // events that a preview shows
+	previewBytes = 2 << 20 // bytes that a preview reads at a time
+)
+
+// preview counts the events that a replay would deliver, as far as the time allows.
+func (g *Gateway) preview(ctx context.Context, c *config.Config, t config.Trigger, ranges map[string][]tidemill.Range) (*api.Preview, *api.Problem) {
+	ctx, cancel := context.WithTimeout(ctx, g.opt.Limits.Look)
+	defer cancel()
+	p, err := newPreview(c, t, ranges)
+	if err == nil {
+		err = p.read(ctx, g.opt.Broker)
+	}
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return nil, g.unseen(ctx, fmt.Errorf("preview a replay: %w", err))
+	}
+	return p.seen, nil
+}
+
+// preview counts the events in some ranges that a trigger matches.
+type preview struct {
+	ranges map[string][]tidemill.Range
+	rules  map[string]*filter.Index // rules by stream: a condition applies only to the streams of its types
+	seen   *api.Preview
+	found  []int
+}
+
+func newPreview(c *config.Config, t config.Trigger, ranges map[string][]tidemill.Range) (*preview, error) {
+	p := &preview{ranges: ranges, rules: map[string]*filter.Index{}, seen: &api.Preview{First: []api.Tailed{}}}
+	of := map[string][]filter.Rule{}
+	for _, w := range t.When {
+		rule := filter.Rule{Types: w.Types}
+		if w.Where != "" {
+			where, err := filter.Compile(w.Where)
+			if err != nil {
+				return nil, fmt.Errorf("trigger %s: %w", t.Name, err)
+			}
+			rule.Where = where
+		}
+		for _, stream := range c.StreamsOf(config.Trigger{When: []config.When{w}}) {
+			of[stream] = append(of[stream], rule)
+		}
+	}
+	for stream, rules := range of {
+		p.rules[stream] = filter.NewIndex(rules)
+	}
+	return p, nil
+}
+
+// read reads the ranges one after the other, for as long as there is time.
+func (p *preview) read(ctx context.Context, b *broker.Broker) error {
+	for _, stream := range slices.Sorted(maps.Keys(p.ranges)) {
+		for _, r := range p.ranges[stream] {
+			if err := p.readRange(ctx, b, stream, r); err != nil {
+				return err
+			}
+		}
+	}
+	p.seen.Complete = true
+	return nil
+}
+
+func (p *preview) readRange(ctx context.Context, b *broker.Broker, stream string, r tidemill.Range) error {
+	for at := r.From; at < r.To; {
+		from := broker.Position{Stream: stream, Partition: r.Partition, Offset: at}
+		next, err := b.Read(ctx, from, previewBytes, func(e *broker.Incoming) bool {
+			if e.Offset < r.To {
+				p.take(from, e)
+			}
+			return e.Offset < r.To
+		})
+		if err != nil {
+			return err
+		}
+		if next == at {
+			return nil // the rest of the log has no events
+		}
+		at = next
+	}
+	return nil
+}
+
+func (p *preview) take(at broker.Position, e *broker.Incoming) {
+	p.seen.Read++
+	if e.Err != nil {
+		return
+	}
+	p.found = p.rules[at.Stream].Match(&e.View, p.found[:0])
+	if len(p.found) == 0 {
+		return
+	}
+	p.seen.Matched++
+	if len(p.seen.First) < previewFirst {
+		p.seen.First = append(p.seen.First, api.Tailed{Partition: at.Partition, Offset: e.Offset, Received: e.Time.UTC(), Event: json.RawMessage(broker.MarshalStructured(&e.View))})
 	}
 }
