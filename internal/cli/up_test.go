@@ -233,7 +233,7 @@ func TestARefusedStartLeavesNothing(t *testing.T) {
 		"--listen 0.0.0.0:0":                        "make a token with `tidemill token new` and name its file with --access",
 		"--access " + bad:                           bad + ":2: tokens",
 		"--access " + dir + "/none":                 "no such file",
-		"--tls-cert " + cert + " --tls-key " + key:  "load the door's certificate " + cert,
+		"--tls-cert " + cert + " --tls-key " + key:  "load the gateway's certificate " + cert,
 		"--tls-cert " + cert + " --tls-key " + data: "no such file",
 	} {
 		o := call(t, "", upArgs(data, strings.Fields(flags))...)

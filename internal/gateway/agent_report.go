@@ -36,7 +36,7 @@ func (g *Gateway) agentProgress(w http.ResponseWriter, r *request) *api.Problem 
 	defer cancel()
 	if err := g.publishSteps(ctx, r.attempt, steps); err != nil {
 		if ctx.Err() == nil {
-			g.log.Warn("progress cannot be published", "run", r.attempt.run.ID, "reason", err)
+			g.log.Warn("gateway: publishing progress failed; the agent gets a 503", "run", r.attempt.run.ID, "reason", err)
 		}
 		return unavailable("the progress cannot be published now; send it again a little later, or the newest alone")
 	}
@@ -82,7 +82,7 @@ func (g *Gateway) readSteps(r *request) ([]api.Progress, *api.Problem) {
 }
 
 func tooManyLines() *api.Problem {
-	return tooLarge(fmt.Sprintf("progress is told in at most %d lines of %d bytes: send the newest", api.MaxSteps, api.MaxStep))
+	return tooLarge(fmt.Sprintf("progress may have at most %d lines of %d bytes: send the newest", api.MaxSteps, api.MaxStep))
 }
 
 // readStep reads one step. Its attempt number comes from the token, not from the body.
@@ -183,7 +183,7 @@ func (g *Gateway) agentLog(w http.ResponseWriter, r *request) *api.Problem {
 		return badParameter("part", fmt.Sprintf("%q is none of those that work on the attempt; give w1 or ps0, say, and nothing for the first worker", clip(part)))
 	}
 	if !g.attempts.log(r.attempt.name+part, seq, len(chunk), mostLog(&plan)) {
-		return tooLarge(fmt.Sprintf("the log of an attempt of this run may have %d bytes: say that the rest is left out, and send no more", plan.MaxLog))
+		return tooLarge(fmt.Sprintf("the log of an attempt of this run may have %d bytes: note that the rest is left out, and stop sending", plan.MaxLog))
 	}
 	ctx, cancel := g.toTheEnd(r)
 	defer cancel()
@@ -259,8 +259,8 @@ func (g *Gateway) agentFinish(w http.ResponseWriter, r *request) *api.Problem {
 	case errors.Is(err, ledger.ErrCatchingUp):
 		return g.unled(ctx, err)
 	case err != nil:
-		g.log.Warn("the end of an attempt cannot be told", "run", r.attempt.run.ID, "reason", err)
-		return unavailable("the end of the attempt cannot be told now; say it again a little later: said twice it counts once")
+		g.log.Warn("gateway: publishing the end of an attempt failed; its agent gets a 503", "run", r.attempt.run.ID, "reason", err)
+		return unavailable("the end of the attempt cannot be published now; report it again a little later: a repeated report counts once")
 	}
 	r.attempt.run = run
 	return g.finished(w, r, said.Outcome)
@@ -307,9 +307,9 @@ func tooMuchSaid(said *api.Finish) *api.Problem {
 	}{said.Where, said.Result})
 	switch {
 	case err != nil:
-		return invalidRequest("what the attempt says of its end cannot be written: " + clip(err.Error()))
+		return invalidRequest("the report of the end cannot be written as JSON: " + clip(err.Error()))
 	case len(text) > api.MaxResult:
-		return tooLarge(fmt.Sprintf("what an attempt says of its end may have %d bytes besides its files, and this has %d: tell fewer metrics", api.MaxResult, len(text)))
+		return tooLarge(fmt.Sprintf("the report of an end may have %d bytes besides its files, and this has %d: report fewer metrics", api.MaxResult, len(text)))
 	}
 	return nil
 }
@@ -417,7 +417,7 @@ func (g *Gateway) stillUnderWay(ctx context.Context, r *request) *api.Problem {
 // newer than its gateway, and fields are only ever added.
 func (g *Gateway) readSaid(r *request, to any) *api.Problem {
 	body, p := g.body(r, api.MaxFinish, func() *api.Problem {
-		return tooLarge(fmt.Sprintf("what an attempt says may have %d bytes: pack its files into fewer", api.MaxFinish))
+		return tooLarge(fmt.Sprintf("the body may have %d bytes: pack the files into fewer", api.MaxFinish))
 	})
 	if p != nil {
 		return p
@@ -427,7 +427,7 @@ func (g *Gateway) readSaid(r *request, to any) *api.Problem {
 		return p
 	}
 	if err := json.Unmarshal(body, to); err != nil {
-		return invalidRequest("the body is not what an agent says here: " + clip(err.Error()) + "; /api/v1/openapi.json says what is")
+		return invalidRequest("the body is not as it must be here: " + clip(err.Error()) + "; see /api/v1/openapi.json")
 	}
 	return nil
 }
@@ -481,8 +481,8 @@ func (g *Gateway) lingering(r *request, name string) (pod warmpods.Pod, most tim
 	}
 	plan, err := g.planOf(r.Context(), r.attempt.run)
 	if err != nil {
-		g.log.Warn("the plan of a run cannot be read", "run", r.attempt.run.ID, "reason", err)
-		return pod, 0, unavailable("what the run did cannot be read now; ask again a little later")
+		g.log.Warn("gateway: reading the plan of a run failed; its pod gets a 503", "run", r.attempt.run.ID, "reason", err)
+		return pod, 0, unavailable("the plan of the run cannot be read now; ask again a little later")
 	}
 	if plan == nil {
 		return pod, 0, nil
@@ -530,7 +530,7 @@ func (g *Gateway) wait(w http.ResponseWriter, r *request, pod warmpods.Pod, d ti
 	case errors.Is(context.Cause(ctx), errClosing):
 		return unavailable("the gateway closes; ask another")
 	case err != nil:
-		g.log.Warn("a pod cannot wait for another run", "run", r.attempt.run.ID, "reason", err)
+		g.log.Warn("gateway: waiting for another run failed; the pod gets a 503", "run", r.attempt.run.ID, "reason", err)
 		return unavailable("Redis is away, and with it the book of pods that wait; ask again a little later")
 	case !ok || offer.Attempt == "":
 		return g.taken(w, nil)

@@ -155,7 +155,7 @@ func TestCancelIsToldAtTheNextBeat(t *testing.T) {
 	for _, c := range []struct {
 		cancel *tidemill.Cancel
 		want   string
-	}{{nil, ""}, {&tidemill.Cancel{}, "somebody has asked for it"}, {&tidemill.Cancel{By: "ana"}, "ana has asked for it"}, {&tidemill.Cancel{By: "ana", Reason: "x"}, "x"}} {
+	}{{nil, ""}, {&tidemill.Cancel{}, "cancelled"}, {&tidemill.Cancel{By: "ana"}, "cancelled by ana"}, {&tidemill.Cancel{By: "ana", Reason: "x"}, "x"}} {
 		if got := whyCancelled(&tidemill.Run{Cancel: c.cancel}); got != c.want {
 			t.Errorf("%+v: %q", c.cancel, got)
 		}

@@ -95,7 +95,7 @@ func (g *Gateway) attemptToken(w http.ResponseWriter, r *request) (string, *api.
 	}
 	g.metrics.refused.token.Inc()
 	w.Header().Set("WWW-Authenticate", challenge)
-	return "", unauthenticated("this door takes the token of an attempt, as Authorization: Bearer …")
+	return "", unauthenticated("this path needs the token of an attempt, as Authorization: Bearer …")
 }
 
 // bearerOf looks up the attempt that the path names. Its run is nil if the ledger does not
@@ -307,8 +307,8 @@ func (s *attempts) log(name string, seq, bytes int, most int64) bool {
 
 // supersededBy is the problem of an attempt that no longer counts, with the reason.
 func supersededBy(b bearer) *api.Problem {
-	return problem(api.Superseded, http.StatusConflict, "the attempt counts no more",
-		fmt.Sprintf("attempt %s: %s; end its command and leave, nothing it says is taken any more", clip(b.name), whyNotUnderWay(b.run, b.number)))
+	return problem(api.Superseded, http.StatusConflict, "the attempt no longer counts",
+		fmt.Sprintf("attempt %s: %s; stop its command and leave: none of its requests is accepted any longer", clip(b.name), whyNotUnderWay(b.run, b.number)))
 }
 
 // whyNotUnderWay says why an attempt is not the current one of its run.
@@ -328,7 +328,7 @@ func whyNotUnderWay(run *tidemill.Run, number int) string {
 
 func tooManySteps() *api.Problem {
 	return problem(api.TooManyRequests, http.StatusTooManyRequests, "too much at once",
-		fmt.Sprintf("an attempt may tell %d lines of progress a second, and %d at once: keep the newest and send it again a little later", api.StepsASec, api.MaxSteps))
+		fmt.Sprintf("an attempt may send %d lines of progress a second, and %d at once: keep the newest and send it again a little later", api.StepsASec, api.MaxSteps))
 }
 
 // beatSeconds is the interval between beats. Five beats fit into the silence after which an
@@ -366,7 +366,7 @@ func (g *Gateway) championFor(ctx context.Context, run string, c *tidemill.Champ
 	t, err := g.opt.Store.TreeRef(ctx, c.Artifact)
 	switch {
 	case errors.Is(err, store.ErrNotFound): // the attempt runs without a champion, as a run that begins now would
-		g.log.Warn("the champion's files are lost, and an attempt is given none to measure", "run", run, "version", c.Version, "reason", err)
+		g.log.Warn("gateway: the champion's files are lost; the attempt measures no champion", "run", run, "version", c.Version, "reason", err)
 		return nil, nil
 	case err != nil:
 		return nil, g.storeFault(fmt.Sprintf("look up version %d, which the run is given to measure", c.Version), err)
@@ -377,7 +377,7 @@ func (g *Gateway) championFor(ctx context.Context, run string, c *tidemill.Champ
 // orderedPlan reads the plan of the attempt's run.
 func (g *Gateway) orderedPlan(r *request, to *tidemill.Plan) *api.Problem {
 	if err := json.Unmarshal(r.attempt.run.Plan, to); err != nil {
-		g.log.Error("the plan of a run cannot be read", "run", r.attempt.run.ID, "reason", err)
+		g.log.Error("gateway: reading the plan of a run failed; its attempt gets a 500", "run", r.attempt.run.ID, "reason", err)
 		return internalFault()
 	}
 	return nil
@@ -447,7 +447,7 @@ func (g *Gateway) agentEvents(w http.ResponseWriter, r *request) *api.Problem {
 
 func (g *Gateway) noEvents(ctx context.Context, run *tidemill.Run, err error) *api.Problem {
 	if ctx.Err() == nil {
-		g.log.Warn("the events that asked for a run cannot be read", "run", run.ID, "reason", err)
+		g.log.Warn("gateway: reading the events of a run failed; the request fails", "run", run.ID, "reason", err)
 	}
 	return unavailable("the events that asked for the run cannot be read now; ask again a little later")
 }
@@ -512,9 +512,9 @@ func whyCancelled(run *tidemill.Run) string {
 	case c.Reason != "":
 		return c.Reason
 	case c.By != "":
-		return c.By + " has asked for it"
+		return "cancelled by " + c.By
 	}
-	return "somebody has asked for it"
+	return "cancelled"
 }
 
 // member is the worker or server of a shared attempt that sent a request.

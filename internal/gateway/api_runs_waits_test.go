@@ -40,7 +40,7 @@ func TestWhatARunWaitsFor(t *testing.T) {
 		{run("gpu", tidemill.RunRunning, 0), ""},
 		{run("gpu", tidemill.RunSucceeded, 0), ""},
 		{cancelled, "for its command to end: cancelled by eve"},
-		{run("gpu", tidemill.RunSettling, 0), "for what it made to be put on its dataset"},
+		{run("gpu", tidemill.RunSettling, 0), "for its output to be committed to its dataset"},
 		{run("gone", tidemill.RunWaiting, time.Hour), "recipe gone is not in the config any more"},
 		{run("gone", tidemill.RunResting, 0), "recipe gone is not in the config any more"},
 		{run("resting", tidemill.RunWaiting, time.Hour), "recipe resting is paused by ada since 2026-11-19 11:00:00 UTC"},
@@ -80,7 +80,7 @@ func TestWhatCannotBeCancelled(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[tidemill.RunState]string{
 		tidemill.RunWaiting: "", tidemill.RunRunning: "", tidemill.RunResting: "",
-		tidemill.RunSettling:  "it has succeeded, and what it made is being put on its dataset",
+		tidemill.RunSettling:  "it has succeeded, and its output is being committed to its dataset",
 		tidemill.RunSucceeded: "it has ended: succeeded", tidemill.RunCancelled: "it has ended: cancelled",
 	} {
 		if got := notCancelled(&tidemill.Run{State: state}); got != want {

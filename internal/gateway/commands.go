@@ -64,7 +64,7 @@ func (g *Gateway) asked(ctx context.Context) (*commands.Follower, *api.Problem) 
 	defer cancel()
 	f, err := g.desk.acts.get(ctx)
 	if err != nil {
-		return nil, g.unfollowed(ctx, err, "what has been asked for")
+		return nil, g.unfollowed(ctx, err, "the commands")
 	}
 	return f, nil
 }
@@ -107,7 +107,7 @@ func (g *Gateway) unwritten(v *broker.View, err error, after time.Duration) *api
 		return tooLarge(err.Error())
 	}
 	g.log.Warn("gateway: writing a command failed", "type", v.Type, "event", v.ID, "reason", err)
-	return unavailable("Kafka does not take what you ask for; ask again a little later: what was written already is not written twice")
+	return unavailable("Kafka does not take the command now; ask again a little later: a command that is on the log already is not written twice")
 }
 
 // mostAsked is the largest body of a command, in bytes.
@@ -117,7 +117,7 @@ const mostAsked = 2 << 20
 // something that the caller did not mean.
 func (g *Gateway) readAsk(r *request, to any) *api.Problem {
 	body, p := g.body(r, min(mostAsked, g.opt.Limits.structured()), func() *api.Problem {
-		return tooLarge(fmt.Sprintf("what is asked for may have %d bytes: ask for it in parts", min(mostAsked, g.opt.Limits.structured())))
+		return tooLarge(fmt.Sprintf("the body may have %d bytes: ask in parts", min(mostAsked, g.opt.Limits.structured())))
 	})
 	if p != nil {
 		return p
@@ -125,10 +125,10 @@ func (g *Gateway) readAsk(r *request, to any) *api.Problem {
 	d := json.NewDecoder(strings.NewReader(string(body)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(to); err != nil {
-		return invalidRequest("the body is not what is asked for here: " + clip(strings.TrimPrefix(err.Error(), "json: ")) + "; /api/v1/openapi.json says what is")
+		return invalidRequest("the body is not as it must be here: " + clip(strings.TrimPrefix(err.Error(), "json: ")) + "; see /api/v1/openapi.json")
 	}
 	if d.More() {
-		return invalidRequest("the body has something behind the JSON; send one object")
+		return invalidRequest("the body has more text after the JSON; send one object")
 	}
 	return nil
 }

@@ -302,8 +302,8 @@ func (g *Gateway) commit(w http.ResponseWriter, r *request) *api.Problem {
 
 // unheard is the problem of a commit that is stored but whose event could not be published.
 func (g *Gateway) unheard(done api.Committed, err error) *api.Problem {
-	g.log.Warn("a commit stands, and its event is not published yet", "what", done.Dataset+"@"+done.ID, "reason", err)
-	return unavailable(fmt.Sprintf("commit %s stands, and its event could not be published; commit again under the same request, or wait until it has been published", done.ID))
+	g.log.Warn("gateway: publishing the event of a commit failed; the commit is stored and the event is published later", "what", done.Dataset+"@"+done.ID, "reason", err)
+	return unavailable(fmt.Sprintf("commit %s is stored, but its event could not be published; send the same request again, or wait until the event has been published", done.ID))
 }
 
 // changes reads the body of a commit and charges the memory for it as it grows.
@@ -372,7 +372,7 @@ func (c *changes) fault(what string, err error) *api.Problem {
 	case errors.Is(err, io.EOF):
 		return invalidRequest("the body is empty: send a line that says what to commit to, and a line a change")
 	}
-	return invalidRequest(fmt.Sprintf("%s is not what is asked for here: %s; /api/v1/openapi.json says what is", what, clip(strings.TrimPrefix(err.Error(), "json: "))))
+	return invalidRequest(fmt.Sprintf("%s is not as it must be here: %s; see /api/v1/openapi.json", what, clip(strings.TrimPrefix(err.Error(), "json: "))))
 }
 
 // badChange refuses an impossible change. The store itself checks the path.
@@ -423,7 +423,7 @@ func (c *changes) check(asked *api.CommitAsked) *api.Problem {
 	}
 	for name, text := range map[string]string{"subject": asked.Subject, "message": asked.Message} {
 		if len(text) > mostSaid {
-			return badParameter(name, fmt.Sprintf("it has %d bytes and may have %d: it stands in the commit's event", len(text), mostSaid))
+			return badParameter(name, fmt.Sprintf("it has %d bytes and may have %d: it is part of the commit's event", len(text), mostSaid))
 		}
 	}
 	v := broker.View{ID: "commit", Source: c.g.names().Source("gateway"), Type: "new-data", Subject: asked.Subject}
@@ -509,7 +509,7 @@ func (g *Gateway) collect(w http.ResponseWriter, r *request) *api.Problem {
 	if err != nil {
 		return g.storeFault("collect", err)
 	}
-	g.log.Info("the store was collected", "by", r.name(), "what", fmt.Sprintf("%d of %d objects, %d bytes", found.Removed, found.Objects, found.Freed))
+	g.log.Info("gateway: garbage collection ended", "by", r.name(), "what", fmt.Sprintf("%d of %d objects, %d bytes", found.Removed, found.Objects, found.Freed))
 	writeJSON(w, http.StatusOK, api.Collected{Objects: found.Objects, Kept: found.Kept, Removed: found.Removed,
 		Bytes: found.Bytes, Freed: found.Freed, DryRun: c.DryRun})
 	return nil

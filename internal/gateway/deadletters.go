@@ -358,7 +358,7 @@ func (g *Gateway) lettersAnAct() int {
 func (g *Gateway) askReplay(r *request, book *deadletters.Book, act tidemill.LetterReplayData, done *api.LetterDone) *api.Problem {
 	v, err := g.author(r).ReplayLetters(act)
 	if err != nil {
-		g.log.Error("an act cannot be written", "trigger", act.Trigger, "reason", err)
+		g.log.Error("gateway: encoding a command failed; the caller gets a 500", "trigger", act.Trigger, "reason", err)
 		return internalFault()
 	}
 	at, p := g.publishAct(r, &v)
@@ -432,7 +432,7 @@ func (g *Gateway) drop(r *request, book *deadletters.Book, todo []deadletters.En
 	if d.failed != nil {
 		return g.unwritten(&broker.View{ID: d.last, Type: tidemill.TypeEventResolved}, d.failed, time.Since(began))
 	}
-	g.log.Info("dead letters are dropped", "events", len(d.ids), "reason", reason, "by", r.name())
+	g.log.Info("gateway: dead letters dropped", "events", len(d.ids), "reason", reason, "by", r.name())
 	return nil
 }
 

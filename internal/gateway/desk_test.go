@@ -286,7 +286,7 @@ func TestWhatIsAskedMustBeMeant(t *testing.T) {
 		`{"selection":{}}`:                     "all",
 		`{"selection":{"all":true,"key":"a"}}`: "all",
 		`{"selection":{"colour":"red"}}`:       "colour",
-		`{"selection":{"all":true}} {}`:        "behind",
+		`{"selection":{"all":true}} {}`:        "after the JSON",
 		`{"selection":{"all":true},"rate":-1}`: "rate",
 		`{"selection":{"all":true},"rate":1e-300}`: "rate",
 		`{"selection":{"all":true},"rate":1e9}`:    "rate",

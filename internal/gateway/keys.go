@@ -53,7 +53,7 @@ func (g *Gateway) forgetKey(w http.ResponseWriter, r *request) *api.Problem {
 	if err != nil {
 		return g.unforgotten(r.Context(), ask.Key, err, began)
 	}
-	g.log.Info("a key shall be forgotten", "key", ask.Key, "by", r.name(), "reason", ask.Reason)
+	g.log.Info("gateway: command to forget a key", "key", ask.Key, "by", r.name(), "reason", ask.Reason)
 	end, status := api.KeyEnd{ID: id}, http.StatusAccepted
 	if ask.Wait && g.untilForgotten(ctx, &end) {
 		status = http.StatusOK
@@ -132,7 +132,7 @@ func (g *Gateway) forgottenKey(w http.ResponseWriter, r *request) *api.Problem {
 func (g *Gateway) unforgotten(ctx context.Context, what string, err error, began time.Time) *api.Problem {
 	if errors.Is(err, broker.ErrInDoubt) {
 		p := inDoubt(what, time.Since(began))
-		p.Detail = fmt.Sprintf("key %q: Kafka did not say within %s whether it has what you ask for; ask again, under the same %s where you gave one: it is forgotten once",
+		p.Detail = fmt.Sprintf("key %q: Kafka did not say within %s whether it has your request; ask again, under the same %s if you gave one: the key is forgotten once",
 			clip(what), roughly(time.Since(began)), api.HeaderIdempotencyKey)
 		return p
 	}

@@ -126,7 +126,7 @@ func checkOpen(listen string, guarded bool) error {
 	if guarded || at.IP.IsLoopback() {
 		return nil
 	}
-	return fmt.Errorf("listen for HTTP on %q: that is not a loopback address, and without tokens whoever reaches it can publish and read everything: "+
+	return fmt.Errorf("listen for HTTP on %q: that is not a loopback address, and without tokens every client that reaches it can publish and read everything: "+
 		"make a token with `tidemill token new` and name its file with --access, or listen on 127.0.0.1", listen)
 }
 

@@ -366,7 +366,7 @@ func checkWish(ask *api.PromotionAsked, action tidemill.Action) *api.Problem {
 	case action == tidemill.ActionPromote && ask.Version == 0:
 		return badParameter("version", "say which version to promote; GET /api/v1/model lists them")
 	case action == tidemill.ActionUnpin && ask.Version != 0:
-		return badParameter("version", "what is unpinned is the model: leave it out")
+		return badParameter("version", "unpin is for the whole model: leave it out")
 	case action != tidemill.ActionPromote && ask.Force:
 		return badParameter("force", "only a promotion is forced, of a version that was refused")
 	case len(ask.Reason) > mostReason:

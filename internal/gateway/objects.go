@@ -73,7 +73,7 @@ func (g *Gateway) readMissing(r *request) ([]api.Part, *api.Problem) {
 	}
 	var asked api.Missing
 	if err := json.Unmarshal(body, &asked); err != nil {
-		return nil, invalidRequest("the body is not what is asked for here: " + clip(err.Error()) + "; /api/v1/openapi.json says what is")
+		return nil, invalidRequest("the body is not as it must be here: " + clip(err.Error()) + "; see /api/v1/openapi.json")
 	}
 	if len(asked.Objects) > mostObjects {
 		return nil, over()
@@ -149,7 +149,7 @@ func (g *Gateway) storeFault(what string, err error) *api.Problem {
 	case errors.Is(err, context.Canceled):
 		return unavailable("the request was given up") // the caller has gone
 	}
-	g.log.Warn("the store failed", "what", what, "reason", err)
+	g.log.Warn("gateway: an operation of the store failed; the request fails", "what", what, "reason", err)
 	return unavailable("the store cannot do that now (" + what + "); send it again a little later")
 }
 
@@ -312,7 +312,7 @@ func (g *Gateway) getObject(w http.ResponseWriter, r *request) *api.Problem {
 	writeHead(w, http.StatusOK, "application/octet-stream")
 	// Net/http cuts the connection of an answer that is shorter than its length.
 	if read, _ := f.send(w, from); read != nil && r.Context().Err() == nil {
-		g.log.Error("an object cannot be read to its end", "file", digest, "reason", read)
+		g.log.Error("gateway: reading an object failed; the answer is cut short", "file", digest, "reason", read)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func TestBadObjects(t *testing.T) {
 	bad(w.post(dataPath+"objects", framesOf("abc")[:42], batch...), "is to have 3 bytes, and the body has 2 more")
 	bad(w.post(dataPath+"objects", framesOf("abc")[:42]+"d", batch...), "not those that the digest names")
 	bad(w.post(dataPath+"objects/missing", `{"objects":[{"digest":"x"}]}`), "digest: ")
-	bad(w.post(dataPath+"objects/missing", `[]`), "the body is not what")
+	bad(w.post(dataPath+"objects/missing", `[]`), "the body is not as it must be")
 	wantProblem(t, w.post(dataPath+"objects", "x"), http.StatusUnsupportedMediaType, api.UnsupportedType, api.ObjectsType)
 	wantProblem(t, w.post(dataPath+"objects", strings.Repeat("x", mostBatchBody+1), batch...), http.StatusRequestEntityTooLarge, api.TooLarge, "16777216")
 	many := `{"objects":[` + strings.Repeat(fmt.Sprintf(`{"digest":"%s"},`, digestOf("a")), mostObjects) + fmt.Sprintf(`{"digest":"%s"}]}`, digestOf("a"))

@@ -47,7 +47,7 @@ func unreadable(err error) *api.Problem {
 	if errors.As(err, new(*cehttp.UnsupportedError)) {
 		return problem(api.UnsupportedType, http.StatusUnsupportedMediaType, "the form of the body is not read here", err.Error())
 	}
-	p := problem(api.InvalidEvent, http.StatusBadRequest, "this is no CloudEvent that can be stored", err.Error())
+	p := problem(api.InvalidEvent, http.StatusBadRequest, "this is not a CloudEvent that can be stored", err.Error())
 	p.Attribute = attributeOf(err)
 	return p
 }
@@ -201,11 +201,11 @@ func missingRole(name string, needed access.Role) *api.Problem {
 }
 
 func strangeHost(host string) *api.Problem {
-	return forbidden(fmt.Sprintf("host %q: a door without tokens answers for localhost and loopback addresses only; start it with --access to have it answer for others", clip(host)))
+	return forbidden(fmt.Sprintf("host %q: a gateway without tokens answers for localhost and loopback addresses only; start it with --access to have it answer for others", clip(host)))
 }
 
 func strangeOrigin(origin string) *api.Problem {
-	return forbidden(fmt.Sprintf("a page of %q asks in a browser: a door without tokens takes nothing from pages of others; ask with --access and a token", clip(origin)))
+	return forbidden(fmt.Sprintf("a page of %q asks in a browser: a gateway without tokens refuses pages of other origins; start it with --access, and send a token", clip(origin)))
 }
 
 // forbiddenEvent is the problem of an event that its caller may not publish.
@@ -270,19 +270,19 @@ func (g *Gateway) unled(ctx context.Context, err error) *api.Problem {
 	case errors.Is(err, ledger.ErrCatchingUp):
 		return catchingUp(g.opt.Ledger.Status().Behind)
 	case errors.Is(err, ledger.ErrNoPlace):
-		return badParameter("after", "it is no place in the list; give a page's next, or leave it out")
+		return badParameter("after", "it is not a position in the list; give a page's next, or leave it out")
 	}
 	if ctx.Err() == nil {
-		g.log.Warn("it cannot be told how the runs stand", "reason", err)
+		g.log.Warn("gateway: reading the ledger failed; the request fails", "reason", err)
 	}
-	return unavailable("how the runs stand cannot be told now: Redis or Kafka is away; ask again a little later")
+	return unavailable("the state of the runs cannot be read now: Redis or Kafka is away; ask again a little later")
 }
 
 // unasked is the problem of a request for runs that could not be published.
 func (g *Gateway) unasked(ctx context.Context, run string, err error, began time.Time) *api.Problem {
 	if errors.Is(err, broker.ErrInDoubt) {
 		p := inDoubt(run, time.Since(began))
-		p.Detail = fmt.Sprintf("run %q: Kafka did not say within %s whether it has what you ask for; ask again, under the same %s where you gave one: what was written is not written twice",
+		p.Detail = fmt.Sprintf("run %q: Kafka did not say within %s whether it has your request; ask again, under the same %s if you gave one: a request that is on the log is not written twice",
 			clip(run), roughly(time.Since(began)), api.HeaderIdempotencyKey)
 		return p
 	}
@@ -305,12 +305,12 @@ func unknownVersion(name, which string) *api.Problem {
 
 func notPromoted(name, why string) *api.Problem {
 	return problem(api.NotPromoted, http.StatusConflict, "the log refuses it",
-		fmt.Sprintf("%s; GET /api/v1/model?model=%s shows how it stands", why, clip(name)))
+		fmt.Sprintf("%s; GET /api/v1/model?model=%s shows its state", why, clip(name)))
 }
 
 func championMoved(why string) *api.Problem {
 	return problem(api.ChampionMoved, http.StatusConflict, "the champion is not the one that you saw",
-		why+", and ask once more if you still want it")
+		why+"; ask again if you still want it")
 }
 
 // unwished is the problem of a request for a model that failed. It removes the outermost
@@ -329,7 +329,7 @@ func (g *Gateway) unwished(ctx context.Context, model string, err error, began t
 		return notPromoted(model, err.Error())
 	case errors.Is(err, broker.ErrInDoubt):
 		p := inDoubt(model, time.Since(began))
-		p.Detail = fmt.Sprintf("model %q: Kafka did not say within %s whether it has what you ask for; look at the model, or ask again under the same %s: what was written is not written twice",
+		p.Detail = fmt.Sprintf("model %q: Kafka did not say within %s whether it has your request; look at the model, or ask again under the same %s: a request that is on the log is not written twice",
 			clip(model), roughly(time.Since(began)), api.HeaderIdempotencyKey)
 		return p
 	}
@@ -359,7 +359,7 @@ func (g *Gateway) unscored(ctx context.Context, scorer string, err error) *api.P
 		return problem(api.Unscorable, http.StatusUnprocessableEntity, "the event cannot be scored", err.Error())
 	}
 	if ctx.Err() == nil {
-		g.log.Warn("a scorer that was asked does not answer", "scorer", scorer, "reason", err)
+		g.log.Warn("gateway: scoring failed; the caller gets a 503", "scorer", scorer, "reason", err)
 	}
 	return unavailable(fmt.Sprintf("scorer %q does not answer: %v; ask again a little later", clip(scorer), err))
 }

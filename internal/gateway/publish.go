@@ -228,7 +228,7 @@ func (g *Gateway) failed(i *item) *api.Problem {
 	}
 	// Only the log has other errors, because they may name servers that do not concern a
 	// publisher.
-	return unavailable("stream " + i.to.stream + " takes no more events now; this one is not stored; publish it again a little later")
+	return unavailable("stream " + i.to.stream + " takes no events now; this one is not stored; publish it again a little later")
 }
 
 // answer returns the entry for the event in the answer to a batch.

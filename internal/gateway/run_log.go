@@ -323,12 +323,12 @@ func (l *logReader) whyEnded(ctx context.Context) string {
 		l.g.log.Info("gateway: the reader of a log lost the right to read it; the answer ends", "run", l.id, "reason", l.err)
 		return tailRefused
 	case errors.Is(l.err, errSlow):
-		l.g.log.Info("a reader of a log was too slow and is cut off", "run", l.id)
+		l.g.log.Info("gateway: the reader of a log was too slow; the answer is cut off", "run", l.id)
 		return tailSlow
 	case ctx.Err() != nil || errors.Is(l.err, errUnsent):
 		return tailGone
 	}
-	l.g.log.Warn("a log is not sent to its end", "run", l.id, "reason", l.err)
+	l.g.log.Warn("gateway: sending a log failed; the answer is cut off", "run", l.id, "reason", l.err)
 	return tailFailed
 }
 

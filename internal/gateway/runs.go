@@ -235,7 +235,7 @@ func (g *Gateway) addWaits(ctx context.Context, l *runLook, shown *api.RunShown)
 func (l *runLook) waits(r *tidemill.Run) string {
 	switch r.State {
 	case tidemill.RunSettling:
-		return "for what it made to be put on its dataset"
+		return "for its output to be committed to its dataset"
 	case tidemill.RunRunning:
 		return l.waitsToEnd(r)
 	case tidemill.RunWaiting, tidemill.RunResting:

@@ -296,7 +296,7 @@ func notCancelled(r *tidemill.Run) string {
 	case r.State.Ended():
 		return "it has ended: " + string(r.State)
 	case r.State == tidemill.RunSettling:
-		return "it has succeeded, and what it made is being put on its dataset"
+		return "it has succeeded, and its output is being committed to its dataset"
 	case r.Cancel != nil:
 		return "it is being cancelled already"
 	}
@@ -440,7 +440,7 @@ func (b *bulk) start(ask *api.RunsAsked, keys []string) (done api.RunsDone, p *a
 	first := 0
 	if ask.After != "" {
 		if first = slices.Index(keys, ask.After) + 1; first == 0 {
-			return done, badParameter("after", "it is not among the keys any more: ask anew, under the same "+api.HeaderIdempotencyKey)
+			return done, badParameter("after", "it is not among the keys any more: ask from the beginning, under the same "+api.HeaderIdempotencyKey)
 		}
 	}
 	done.Runs = []api.RunDone{}

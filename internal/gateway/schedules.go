@@ -86,7 +86,7 @@ func (g *Gateway) lookAtSchedules(ctx context.Context) (*scheduleLook, *api.Prob
 	defer cancel()
 	book, err := g.marks.now(ctx)
 	if err != nil {
-		g.log.Warn("it is not known when the schedules ticked last", "reason", err)
+		g.log.Warn("gateway: reading the last ticks failed; the answer has none", "reason", err)
 		return look, nil
 	}
 	look.book = book

@@ -75,10 +75,10 @@ func (g *Gateway) lookAtScorers(ctx context.Context) *scorerLook {
 	case err == nil:
 		look.known, look.processes = true, processes
 	case !errors.Is(err, status.ErrNoRedis):
-		g.log.Debug("it is not known how the scorers stand", "reason", err)
+		g.log.Debug("gateway: reading the numbers of scorers failed; the answer has none", "reason", err)
 	}
 	if look.streams, err = g.survey.now(ctx); err != nil {
-		g.log.Debug("it is not known how far the scorers are behind", "reason", err)
+		g.log.Debug("gateway: reading the lag of scorers failed; the answer has none", "reason", err)
 	}
 	return look
 }

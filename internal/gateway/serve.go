@@ -220,7 +220,7 @@ func (c *certificate) look(now time.Time) (*tls.Certificate, error) {
 	cert, err := os.ReadFile(c.certFile)
 	key, keyErr := os.ReadFile(c.keyFile)
 	if err = errors.Join(err, keyErr); err != nil {
-		c.fault = fmt.Errorf("read the door's certificate: %w", err)
+		c.fault = fmt.Errorf("read the gateway's certificate: %w", err)
 		return c.pair, c.fault
 	}
 	if c.pair != nil && bytes.Equal(cert, c.cert) && bytes.Equal(key, c.key) {
@@ -229,7 +229,7 @@ func (c *certificate) look(now time.Time) (*tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		c.fault = fmt.Errorf("load the door's certificate %s with its key %s: %w", c.certFile, c.keyFile, err)
+		c.fault = fmt.Errorf("load the gateway's certificate %s with its key %s: %w", c.certFile, c.keyFile, err)
 		return c.pair, c.fault
 	}
 	c.cert, c.key, c.pair, c.fault = cert, key, &pair, nil
@@ -362,7 +362,7 @@ func handshake(h http.Header, r *request, same []*route) {
 // cut, so that half an answer is not taken for a whole one.
 func (g *Gateway) panicked(r *request, route string, cause any) (abort bool) {
 	if cause != http.ErrAbortHandler {
-		g.log.Error("a request's handler panicked", "route", route, "reason", cause, "stack", string(debug.Stack()))
+		g.log.Error("gateway: a handler panicked; its caller gets a 500 or is cut off", "route", route, "reason", cause, "stack", string(debug.Stack()))
 	}
 	r.post.spoil()
 	if cause == http.ErrAbortHandler || r.answer.status != 0 {

@@ -43,9 +43,9 @@ func (g *Gateway) showStream(w http.ResponseWriter, r *request) *api.Problem {
 // reason, because it names servers that do not concern a caller.
 func (g *Gateway) unseen(ctx context.Context, err error) *api.Problem {
 	if ctx.Err() == nil {
-		g.log.Warn("the streams cannot be looked at", "reason", err)
+		g.log.Warn("gateway: reading from Kafka failed; the caller gets a 503", "reason", err)
 	}
-	return unavailable("Kafka does not say how the streams are; ask again a little later")
+	return unavailable("the streams cannot be read from Kafka now; ask again a little later")
 }
 
 func namesOf(infos []broker.StreamInfo) []string {

@@ -89,7 +89,7 @@ func (g *Gateway) cannotTail(ctx context.Context, stream string, err error) *api
 		return noSuchStream(stream, namesOf(infos))
 	}
 	if ctx.Err() == nil {
-		g.log.Warn("a stream cannot be read", "stream", stream, "reason", err)
+		g.log.Warn("gateway: opening a stream failed; the caller gets a 503", "stream", stream, "reason", err)
 	}
 	return unavailable("the stream cannot be read now; come back a little later")
 }
@@ -118,12 +118,12 @@ func (g *Gateway) whyEnded(ctx context.Context, r *request, err error) string {
 		g.log.Info("gateway: the reader of a tail lost the right to read it; the tail ends", "stream", r.value, "reason", err)
 		return tailRefused
 	case errors.Is(err, errSlow):
-		g.log.Info("a reader was too slow and is cut off", "stream", r.value)
+		g.log.Info("gateway: the reader of a tail was too slow; the tail ends", "stream", r.value)
 		return tailSlow
 	case ctx.Err() != nil || errors.Is(err, errUnsent):
 		return tailGone
 	}
-	g.log.Warn("a tail ended", "stream", r.value, "reason", err)
+	g.log.Warn("gateway: reading a stream failed; the tail ends", "stream", r.value, "reason", err)
 	return tailFailed
 }
 

@@ -78,7 +78,7 @@ func (g *Gateway) lookAtTriggers(ctx context.Context) (*triggerLook, *api.Proble
 	case err == nil:
 		look.whole = &whole
 	case !errors.Is(err, status.ErrNoRedis):
-		g.log.Debug("it is not known how the triggers stand", "reason", err)
+		g.log.Debug("gateway: reading the numbers of triggers failed; the answer has none", "reason", err)
 	}
 	return look, nil
 }
@@ -264,7 +264,7 @@ func (g *Gateway) askReplayOf(r *request, replay tidemill.Replay, done *api.Repl
 	}
 	v, err := g.author(r).Replay(replay)
 	if err != nil {
-		g.log.Error("an act cannot be written", "trigger", replay.Trigger, "reason", err)
+		g.log.Error("gateway: encoding a command failed; the caller gets a 500", "trigger", replay.Trigger, "reason", err)
 		return internalFault()
 	}
 	at, p := g.publishAct(r, &v)
