@@ -45,7 +45,7 @@ func (g *Gateway) agentProgress(w http.ResponseWriter, r *request) *api.Problem 
 		err = g.opt.Ledger.Tell(ctx, r.attempt.run.ID, newest)
 	}
 	if err != nil {
-		return g.unled(ctx, err)
+		return g.ledgerProblem(ctx, err)
 	}
 	return g.taken(w, nil)
 }
@@ -241,7 +241,7 @@ func mostLog(p *tidemill.Plan) int64 {
 // state if its own report counted.
 func (g *Gateway) agentFinish(w http.ResponseWriter, r *request) *api.Problem {
 	var said api.Finish
-	if p := g.readSaid(r, &said); p != nil {
+	if p := g.readAgentBody(r, &said); p != nil {
 		return p
 	}
 	if !isUnderWay(r.attempt.run, r.attempt.number) {
@@ -249,7 +249,7 @@ func (g *Gateway) agentFinish(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	ctx, cancel := g.toTheEnd(r)
 	defer cancel()
-	fact, p := g.lastWord(ctx, r, &said)
+	fact, p := g.finishedFact(ctx, r, &said)
 	if p != nil {
 		return p
 	}
@@ -257,7 +257,7 @@ func (g *Gateway) agentFinish(w http.ResponseWriter, r *request) *api.Problem {
 	run, err := g.opt.Runs.Finish(ctx, r.attempt.run, r.attempt.number, fact)
 	switch {
 	case errors.Is(err, ledger.ErrCatchingUp):
-		return g.unled(ctx, err)
+		return g.ledgerProblem(ctx, err)
 	case err != nil:
 		g.log.Warn("gateway: publishing the end of an attempt failed; its agent gets a 503", "run", r.attempt.run.ID, "reason", err)
 		return unavailable("the end of the attempt cannot be published now; report it again a little later: a repeated report counts once")
@@ -279,13 +279,13 @@ func (g *Gateway) finished(w http.ResponseWriter, r *request, said tidemill.Outc
 	return nil
 }
 
-// lastWord returns the fact that reports the end of an attempt.
-func (g *Gateway) lastWord(ctx context.Context, r *request, said *api.Finish) (fact tidemill.RunFinished, p *api.Problem) {
+// finishedFact returns the fact that reports the end of an attempt.
+func (g *Gateway) finishedFact(ctx context.Context, r *request, said *api.Finish) (fact tidemill.RunFinished, p *api.Problem) {
 	if p := badFinish(said); p != nil {
 		return fact, p
 	}
 	said.Result.LastLines = endOf(said.Result.LastLines, mostLastLines)
-	if p := tooMuchSaid(said); p != nil {
+	if p := reportTooLarge(said); p != nil {
 		return fact, p
 	}
 	tree, p := g.artifact(ctx, r, said.Files)
@@ -298,9 +298,9 @@ func (g *Gateway) lastWord(ctx context.Context, r *request, said *api.Finish) (f
 	return fact, nil
 }
 
-// tooMuchSaid refuses a report that is too large for a fact: it could never be published, and
+// reportTooLarge refuses a report that is too large for a fact: it could never be published, and
 // the run would never end.
-func tooMuchSaid(said *api.Finish) *api.Problem {
+func reportTooLarge(said *api.Finish) *api.Problem {
 	text, err := json.Marshal(struct {
 		tidemill.Where
 		tidemill.Result
@@ -370,7 +370,7 @@ func endOf(text string, most int) string {
 // successor has set.
 func (g *Gateway) agentCheckpoint(w http.ResponseWriter, r *request) *api.Problem {
 	var taken api.CheckpointTaken
-	if p := g.readSaid(r, &taken); p != nil {
+	if p := g.readAgentBody(r, &taken); p != nil {
 		return p
 	}
 	ctx, cancel := g.toTheEnd(r)
@@ -413,9 +413,9 @@ func (g *Gateway) stillUnderWay(ctx context.Context, r *request) *api.Problem {
 	return nil
 }
 
-// readSaid reads the body of an agent's request. It ignores unknown fields: an agent may be
+// readAgentBody reads the body of an agent's request. It ignores unknown fields: an agent may be
 // newer than its gateway, and fields are only ever added.
-func (g *Gateway) readSaid(r *request, to any) *api.Problem {
+func (g *Gateway) readAgentBody(r *request, to any) *api.Problem {
 	body, p := g.body(r, api.MaxFinish, func() *api.Problem {
 		return tooLarge(fmt.Sprintf("the body may have %d bytes: pack the files into fewer", api.MaxFinish))
 	})
@@ -451,7 +451,7 @@ func (g *Gateway) extend(r *request, within time.Duration) {
 // not the request body, because a command can read the token of its attempt.
 func (g *Gateway) agentNext(w http.ResponseWriter, r *request) *api.Problem {
 	var said api.Idling
-	if p := g.readSaid(r, &said); p != nil {
+	if p := g.readAgentBody(r, &said); p != nil {
 		return p
 	}
 	switch {

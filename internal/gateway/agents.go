@@ -130,7 +130,7 @@ func (g *Gateway) runOf(ctx context.Context, id string) (*tidemill.Run, *api.Pro
 	case errors.Is(err, ledger.ErrUnknown):
 		return nil, nil
 	case err != nil:
-		return nil, g.unled(ctx, err)
+		return nil, g.ledgerProblem(ctx, err)
 	}
 	return run, nil
 }
@@ -155,7 +155,7 @@ func isOfAttempt(r access.Role) bool {
 	return r == ofAttempt || r == ofAttemptLately || r == ofAttemptForever
 }
 
-const agentsDoor = "/agent/v1/attempts/{attempt}"
+const attemptPath = "/agent/v1/attempts/{attempt}"
 
 // agentTable lists the routes of agents. The order, and each request that stores something
 // under the run's name, needs ofAttempt. A request that only reads, or stores objects that
@@ -163,19 +163,19 @@ const agentsDoor = "/agent/v1/attempts/{attempt}"
 // there.
 func (g *Gateway) agentTable() []route {
 	return []route{
-		{method: http.MethodGet, path: agentsDoor, role: ofAttempt, handle: g.agentOrder},
-		{method: http.MethodGet, path: agentsDoor + "/events", role: ofAttemptLately, handle: g.agentEvents},
-		{method: http.MethodGet, path: agentsDoor + "/files", role: ofAttemptLately, handle: g.agentFiles},
-		{method: http.MethodPost, path: agentsDoor + "/objects/missing", role: ofAttemptLately, handle: g.missingObjects},
-		{method: http.MethodPost, path: agentsDoor + "/objects", role: ofAttemptLately, handle: g.putObjects},
-		{method: http.MethodPost, path: agentsDoor + "/object", role: ofAttemptLately, handle: g.putObject},
-		{method: http.MethodGet, path: agentsDoor + "/object", role: ofAttemptLately, handle: g.getObject},
-		{method: http.MethodPost, path: agentsDoor + "/beat", role: ofAttempt, handle: g.agentBeat},
-		{method: http.MethodPost, path: agentsDoor + "/progress", role: ofAttemptLately, handle: g.agentProgress},
-		{method: http.MethodPost, path: agentsDoor + "/log", role: ofAttempt, handle: g.agentLog},
-		{method: http.MethodPost, path: agentsDoor + "/checkpoint", role: ofAttempt, handle: g.agentCheckpoint},
-		{method: http.MethodPost, path: agentsDoor + "/finish", role: ofAttemptForever, handle: g.agentFinish},
-		{method: http.MethodPost, path: agentsDoor + "/next", role: ofAttemptForever, handle: g.agentNext},
+		{method: http.MethodGet, path: attemptPath, role: ofAttempt, handle: g.agentOrder},
+		{method: http.MethodGet, path: attemptPath + "/events", role: ofAttemptLately, handle: g.agentEvents},
+		{method: http.MethodGet, path: attemptPath + "/files", role: ofAttemptLately, handle: g.agentFiles},
+		{method: http.MethodPost, path: attemptPath + "/objects/missing", role: ofAttemptLately, handle: g.missingObjects},
+		{method: http.MethodPost, path: attemptPath + "/objects", role: ofAttemptLately, handle: g.putObjects},
+		{method: http.MethodPost, path: attemptPath + "/object", role: ofAttemptLately, handle: g.putObject},
+		{method: http.MethodGet, path: attemptPath + "/object", role: ofAttemptLately, handle: g.getObject},
+		{method: http.MethodPost, path: attemptPath + "/beat", role: ofAttempt, handle: g.agentBeat},
+		{method: http.MethodPost, path: attemptPath + "/progress", role: ofAttemptLately, handle: g.agentProgress},
+		{method: http.MethodPost, path: attemptPath + "/log", role: ofAttempt, handle: g.agentLog},
+		{method: http.MethodPost, path: attemptPath + "/checkpoint", role: ofAttempt, handle: g.agentCheckpoint},
+		{method: http.MethodPost, path: attemptPath + "/finish", role: ofAttemptForever, handle: g.agentFinish},
+		{method: http.MethodPost, path: attemptPath + "/next", role: ofAttemptForever, handle: g.agentNext},
 	}
 }
 
@@ -492,7 +492,7 @@ func (g *Gateway) agentBeat(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	if one.isFirst() {
 		if err := g.opt.Ledger.Beat(ctx, r.attempt.run.ID, r.attempt.number, time.Now()); err != nil {
-			return g.unled(ctx, err)
+			return g.ledgerProblem(ctx, err)
 		}
 	}
 	b := api.Beat{Cancel: whyCancelled(r.attempt.run)}
@@ -577,7 +577,7 @@ func (g *Gateway) gather(ctx context.Context, r *request, o *member, to *api.Bea
 	}
 	h, err := g.opt.Muster.Say(ctx, r.attempt.name, o.many, o.word)
 	if err != nil {
-		return g.unled(ctx, err)
+		return g.ledgerProblem(ctx, err)
 	}
 	to.All, to.End, to.Alone = h.All, h.End, h.Alone
 	return nil

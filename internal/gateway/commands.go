@@ -53,7 +53,7 @@ func (g *Gateway) book(ctx context.Context) (*deadletters.Book, *api.Problem) {
 	defer cancel()
 	b, err := g.desk.book.get(ctx)
 	if err != nil {
-		return nil, g.unfollowed(ctx, err, "the dead letters")
+		return nil, g.followProblem(ctx, err, "the dead letters")
 	}
 	return b, nil
 }
@@ -64,12 +64,12 @@ func (g *Gateway) asked(ctx context.Context) (*commands.Follower, *api.Problem) 
 	defer cancel()
 	f, err := g.desk.acts.get(ctx)
 	if err != nil {
-		return nil, g.unfollowed(ctx, err, "the commands")
+		return nil, g.followProblem(ctx, err, "the commands")
 	}
 	return f, nil
 }
 
-func (g *Gateway) unfollowed(ctx context.Context, err error, what string) *api.Problem {
+func (g *Gateway) followProblem(ctx context.Context, err error, what string) *api.Problem {
 	if ctx.Err() != nil {
 		return unavailable(what + ": they are still being read, or Kafka is away; ask again a little later")
 	}
@@ -92,14 +92,14 @@ func (g *Gateway) publishAct(r *request, v *broker.View) (broker.Position, *api.
 	began := time.Now()
 	at, err := commands.Publish(ctx, g.opt.Producer, v)
 	if err != nil {
-		return at, g.unwritten(v, err, time.Since(began))
+		return at, g.commandProblem(v, err, time.Since(began))
 	}
 	g.log.Info("gateway: command", "type", v.Type, "event", v.ID, "key", v.Subject, "by", r.name())
 	return at, nil
 }
 
-// unwritten is the problem of a command or a receipt that Kafka did not take.
-func (g *Gateway) unwritten(v *broker.View, err error, after time.Duration) *api.Problem {
+// commandProblem is the problem of a command or a receipt that Kafka did not take.
+func (g *Gateway) commandProblem(v *broker.View, err error, after time.Duration) *api.Problem {
 	switch {
 	case errors.Is(err, broker.ErrInDoubt):
 		return inDoubt(v.ID, after)
@@ -110,14 +110,14 @@ func (g *Gateway) unwritten(v *broker.View, err error, after time.Duration) *api
 	return unavailable("Kafka does not take the command now; ask again a little later: a command that is on the log already is not written twice")
 }
 
-// mostAsked is the largest body of a command, in bytes.
-const mostAsked = 2 << 20
+// maxCommandBody is the largest body of a command, in bytes.
+const maxCommandBody = 2 << 20
 
-// readAsk reads a JSON body strictly: with an unknown field ignored, the command would do
+// readCommand reads a JSON body strictly: with an unknown field ignored, the command would do
 // something that the caller did not mean.
-func (g *Gateway) readAsk(r *request, to any) *api.Problem {
-	body, p := g.body(r, min(mostAsked, g.opt.Limits.structured()), func() *api.Problem {
-		return tooLarge(fmt.Sprintf("the body may have %d bytes: ask in parts", min(mostAsked, g.opt.Limits.structured())))
+func (g *Gateway) readCommand(r *request, to any) *api.Problem {
+	body, p := g.body(r, min(maxCommandBody, g.opt.Limits.structured()), func() *api.Problem {
+		return tooLarge(fmt.Sprintf("the body may have %d bytes: ask in parts", min(maxCommandBody, g.opt.Limits.structured())))
 	})
 	if p != nil {
 		return p

@@ -292,7 +292,7 @@ func (g *Gateway) commit(w http.ResponseWriter, r *request) *api.Problem {
 	done, err := s.Commit(r.Context(), store.CommitRequest{CommitAsked: asked, By: r.name(), Time: time.Now(), Announce: g.opt.Announce}, all)
 	switch {
 	case err != nil && done.ID != "":
-		return g.unheard(done, err)
+		return g.announceProblem(done, err)
 	case err != nil:
 		return g.storeFault("commit to dataset "+asked.Dataset, err)
 	}
@@ -300,8 +300,8 @@ func (g *Gateway) commit(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// unheard is the problem of a commit that is stored but whose event could not be published.
-func (g *Gateway) unheard(done api.Committed, err error) *api.Problem {
+// announceProblem is the problem of a commit that is stored but whose event could not be published.
+func (g *Gateway) announceProblem(done api.Committed, err error) *api.Problem {
 	g.log.Warn("gateway: publishing the event of a commit failed; the commit is stored and the event is published later", "what", done.Dataset+"@"+done.ID, "reason", err)
 	return unavailable(fmt.Sprintf("commit %s is stored, but its event could not be published; send the same request again, or wait until the event has been published", done.ID))
 }
@@ -368,7 +368,7 @@ func (c *changes) fault(what string, err error) *api.Problem {
 	case c.problem != nil:
 		return c.problem
 	case c.f.err != nil:
-		return c.g.unread(c.r, c.f.err)
+		return c.g.bodyProblem(c.r, c.f.err)
 	case errors.Is(err, io.EOF):
 		return invalidRequest("the body is empty: send a line that says what to commit to, and a line a change")
 	}
@@ -445,7 +445,7 @@ func (g *Gateway) branch(w http.ResponseWriter, r *request) *api.Problem {
 		return p
 	}
 	var asked api.BranchAsked
-	if p := g.readAsk(r, &asked); p != nil {
+	if p := g.readCommand(r, &asked); p != nil {
 		return p
 	}
 	switch {
@@ -519,7 +519,7 @@ func (g *Gateway) collect(w http.ResponseWriter, r *request) *api.Problem {
 // if the gateway has no ledger to find the objects in use.
 func (g *Gateway) collection(r *request) (c store.Collection, p *api.Problem) {
 	var asked api.CollectAsked
-	if p := g.readAsk(r, &asked); p != nil {
+	if p := g.readCommand(r, &asked); p != nil {
 		return c, p
 	}
 	c = store.Collection{DryRun: asked.DryRun, Older: time.Duration(asked.OlderSeconds * float64(time.Second))}
@@ -539,7 +539,7 @@ func (g *Gateway) reached(ctx context.Context, c *store.Collection) *api.Problem
 	for q := (ledger.Query{Limit: mostCommits}); ; {
 		page, err := g.opt.Ledger.Runs(ctx, q)
 		if err != nil {
-			return g.unreached("what runs use", err)
+			return g.collectProblem("what runs use", err)
 		}
 		for i := range page.Runs {
 			known[page.Runs[i].ID] = true
@@ -565,7 +565,7 @@ func (g *Gateway) keptVersions(ctx context.Context, c *store.Collection) *api.Pr
 			}
 		}
 		if err != nil {
-			return g.unreached("what models use", err)
+			return g.collectProblem("what models use", err)
 		}
 		if q.After = page.Next; q.After == "" {
 			return nil
@@ -573,9 +573,9 @@ func (g *Gateway) keptVersions(ctx context.Context, c *store.Collection) *api.Pr
 	}
 }
 
-// unreached is the problem of a failed search for objects in use: nothing may be removed
+// collectProblem is the problem of a failed search for objects in use: nothing may be removed
 // then.
-func (g *Gateway) unreached(what string, err error) *api.Problem {
+func (g *Gateway) collectProblem(what string, err error) *api.Problem {
 	if errors.Is(err, ledger.ErrCatchingUp) {
 		return unavailable("the ledger is catching up, and " + what + " is not known before it has; ask again a little later")
 	}

@@ -124,7 +124,7 @@ func (g *Gateway) showLetter(w http.ResponseWriter, r *request) *api.Problem {
 	case errors.Is(err, deadletters.ErrAmbiguous):
 		return badParameter("id", err.Error())
 	case err != nil:
-		return g.unfollowed(r.Context(), err, "the dead letter")
+		return g.followProblem(r.Context(), err, "the dead letter")
 	}
 	writeJSON(w, http.StatusOK, whole)
 	return nil
@@ -216,7 +216,7 @@ const (
 
 // readLetterAsk reads a request to replay or drop dead letters.
 func (g *Gateway) readLetterAsk(r *request) (a api.LetterAsk, s deadletters.Selection, p *api.Problem) {
-	if p = g.readAsk(r, &a); p != nil {
+	if p = g.readCommand(r, &a); p != nil {
 		return a, s, p
 	}
 	if s, p = g.selection(r, access.Operate, a.Selection); p != nil {
@@ -430,7 +430,7 @@ func (g *Gateway) drop(r *request, book *deadletters.Book, todo []deadletters.En
 		d.failed = errors.Join(d.failed, err)
 	}
 	if d.failed != nil {
-		return g.unwritten(&broker.View{ID: d.last, Type: tidemill.TypeEventResolved}, d.failed, time.Since(began))
+		return g.commandProblem(&broker.View{ID: d.last, Type: tidemill.TypeEventResolved}, d.failed, time.Since(began))
 	}
 	g.log.Info("gateway: dead letters dropped", "events", len(d.ids), "reason", reason, "by", r.name())
 	return nil

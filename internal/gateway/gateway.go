@@ -81,11 +81,11 @@ type Gateway struct {
 	everyone    *access.Caller // caller of all requests if there are no tokens
 	crossOrigin http.CrossOriginProtection
 	certificate *certificate // nil without TLS
-	listener    *porch
+	listener    *limitListener
 	server      *http.Server
 	inside      *http.Server // server for the agents of this process; may be nil
 	routes      *routes
-	strangers   measure // metrics of requests without a route
+	unrouted    measure // metrics of requests without a route
 	metrics     *metrics
 	tracer      trace.Tracer
 	ofServer    trace.SpanStartOption
@@ -149,7 +149,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	g.openDesk()
 	g.survey.look, g.survey.within = g.opt.Broker.Streams, g.opt.Limits.Look
 	g.marks.look, g.marks.within = func(ctx context.Context) (*schedule.Book, error) { return schedule.Read(ctx, g.opt.Broker) }, g.opt.Limits.Look
-	g.strangers = g.metrics.of("")
+	g.unrouted = g.metrics.of("")
 	g.ofServer = trace.WithSpanKind(trace.SpanKindServer)
 	g.tracer, g.shown = g.opt.Telemetry.Tracer(), g.opt.Telemetry.Metrics()
 	g.routes = newRoutes(g.table(), g.metrics)
@@ -160,7 +160,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("listen for HTTP: %w; give another address, or port 0 for a free one", err)
 	}
-	g.listener = newPorch(l, g.opt.Limits.Connections, g.certificate == nil, g.metrics.refused.connections)
+	g.listener = newLimitListener(l, g.opt.Limits.Connections, g.certificate == nil, g.metrics.refused.connections)
 	return nil
 }
 

@@ -32,7 +32,7 @@ const lookAgain = 100 * time.Millisecond
 // forgetKey requests that a key be forgotten. A dry run lists the data that this would erase.
 func (g *Gateway) forgetKey(w http.ResponseWriter, r *request) *api.Problem {
 	var ask api.KeyAsked
-	if p := g.readAsk(r, &ask); p != nil {
+	if p := g.readCommand(r, &ask); p != nil {
 		return p
 	}
 	if p := g.checkForget(r, &ask); p != nil {
@@ -44,14 +44,14 @@ func (g *Gateway) forgetKey(w http.ResponseWriter, r *request) *api.Problem {
 	if ask.DryRun {
 		receipt, err := g.opt.Forgetter.Preview(ctx, ask.Key)
 		if err != nil {
-			return g.unforgotten(r.Context(), ask.Key, err, began)
+			return g.forgetProblem(r.Context(), ask.Key, err, began)
 		}
 		writeJSON(w, http.StatusOK, api.KeyEnd{DryRun: true, Receipt: &receipt})
 		return nil
 	}
 	id, err := g.opt.Forgetter.Ask(ctx, g.forgetting(r, &ask))
 	if err != nil {
-		return g.unforgotten(r.Context(), ask.Key, err, began)
+		return g.forgetProblem(r.Context(), ask.Key, err, began)
 	}
 	g.log.Info("gateway: command to forget a key", "key", ask.Key, "by", r.name(), "reason", ask.Reason)
 	end, status := api.KeyEnd{ID: id}, http.StatusAccepted
@@ -122,19 +122,19 @@ func (g *Gateway) forgottenKey(w http.ResponseWriter, r *request) *api.Problem {
 		return problem(api.NotFound, http.StatusNotFound, "nothing is known of that forgetting",
 			fmt.Sprintf("no key's end goes under the id %q, or it has not begun, or you may not see it; it begins when a dispatcher has heard of it", clip(r.value)))
 	case err != nil:
-		return g.unforgotten(r.Context(), r.value, err, time.Now())
+		return g.forgetProblem(r.Context(), r.value, err, time.Now())
 	}
 	writeJSON(w, http.StatusOK, api.KeyEnd{ID: r.value, Done: s.Done, Receipt: &s.Receipt})
 	return nil
 }
 
-// unforgotten is the problem of a failed lookup or a failed publication.
-func (g *Gateway) unforgotten(ctx context.Context, what string, err error, began time.Time) *api.Problem {
+// forgetProblem is the problem of a failed lookup or a failed publication.
+func (g *Gateway) forgetProblem(ctx context.Context, what string, err error, began time.Time) *api.Problem {
 	if errors.Is(err, broker.ErrInDoubt) {
 		p := inDoubt(what, time.Since(began))
 		p.Detail = fmt.Sprintf("key %q: Kafka did not say within %s whether it has your request; ask again, under the same %s if you gave one: the key is forgotten once",
 			clip(what), roughly(time.Since(began)), api.HeaderIdempotencyKey)
 		return p
 	}
-	return g.unled(ctx, err)
+	return g.ledgerProblem(ctx, err)
 }

@@ -57,11 +57,11 @@ func (g *Gateway) listModels(w http.ResponseWriter, r *request) *api.Problem {
 	q.Seen = seenBy(r.caller, access.Read)
 	page, err := g.opt.Ledger.Models(ctx, q)
 	if err != nil {
-		return g.unled(r.Context(), err)
+		return g.ledgerProblem(r.Context(), err)
 	}
 	metrics, err := g.opt.Ledger.ChampionMetrics(ctx, page.Models)
 	if err != nil {
-		return g.unled(r.Context(), err)
+		return g.ledgerProblem(r.Context(), err)
 	}
 	shown := make([]api.ModelShown, len(page.Models))
 	for i := range page.Models {
@@ -201,7 +201,7 @@ func (g *Gateway) showModel(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	found, err := g.opt.Ledger.Versions(ctx, m.Name, numbers...)
 	if err != nil {
-		return g.unled(r.Context(), err)
+		return g.ledgerProblem(r.Context(), err)
 	}
 	whole := api.ModelWhole{Model: *m, All: make([]api.ModelVersion, len(found))}
 	for i := range found {
@@ -225,7 +225,7 @@ func (g *Gateway) findModel(ctx context.Context, r *request, role access.Role, n
 	m, err := g.opt.Ledger.Model(ctx, name)
 	switch {
 	case err != nil:
-		return nil, g.unled(r.Context(), err)
+		return nil, g.ledgerProblem(r.Context(), err)
 	case m.Next == 0, !r.caller.MayTouch(role, m.Key) && !r.caller.AllKeys(role):
 		return nil, unknownModel(name)
 	}
@@ -278,7 +278,7 @@ func (g *Gateway) showWhy(w http.ResponseWriter, r *request) *api.Problem {
 	defer cancel()
 	graph, err := lineage.Of(ctx, g.whySources(r.caller), of)
 	if err != nil {
-		return g.untold(r.Context(), err)
+		return g.lineageProblem(r.Context(), err)
 	}
 	writeJSON(w, http.StatusOK, graph)
 	return nil
@@ -291,15 +291,15 @@ func (g *Gateway) whySources(caller *access.Caller) lineage.Sources {
 		MayReadData: func(dataset string) bool { return g.touches(caller, access.Read, dataset) }}
 }
 
-// untold is the problem of a failed lineage lookup.
-func (g *Gateway) untold(ctx context.Context, err error) *api.Problem {
+// lineageProblem is the problem of a failed lineage lookup.
+func (g *Gateway) lineageProblem(ctx context.Context, err error) *api.Problem {
 	switch {
 	case errors.Is(err, lineage.ErrRef), errors.Is(err, ledger.ErrAmbiguous), errors.Is(err, store.ErrInvalid):
 		return badParameter("of", err.Error())
 	case errors.Is(err, lineage.ErrUnknown):
 		return problem(api.NotFound, http.StatusNotFound, "there is nothing here", err.Error())
 	}
-	return g.unled(ctx, err)
+	return g.ledgerProblem(ctx, err)
 }
 
 // promoteModel makes a version the champion.
@@ -324,7 +324,7 @@ func (g *Gateway) unpinModel(w http.ResponseWriter, r *request) *api.Problem {
 
 func (g *Gateway) wish(w http.ResponseWriter, r *request, action tidemill.Action) *api.Problem {
 	var ask api.PromotionAsked
-	if p := g.readAsk(r, &ask); p != nil {
+	if p := g.readCommand(r, &ask); p != nil {
 		return p
 	}
 	if p := g.modelsThere(); p != nil {
@@ -345,7 +345,7 @@ func (g *Gateway) wish(w http.ResponseWriter, r *request, action tidemill.Action
 	got, err := g.opt.Models.Wish(ctx, registry.Wish{Model: m.Name, Action: action, Version: ask.Version, Basis: ask.Basis, Force: ask.Force,
 		Reason: ask.Reason, By: r.name(), ID: tidemill.ID("promotion wished", r.name(), m.Name, wishKey(r)), DryRun: ask.DryRun})
 	if err != nil {
-		return g.unwished(r.Context(), m.Name, err, began)
+		return g.modelRequestProblem(r.Context(), m.Name, err, began)
 	}
 	done := doneOfWish(action, &got, ask.DryRun)
 	if !ask.DryRun {
@@ -409,7 +409,7 @@ func versionText(n int) string {
 // rollbackModels rolls many models back to their champions at a given time.
 func (g *Gateway) rollbackModels(w http.ResponseWriter, r *request) *api.Problem {
 	var ask api.RollbackAsked
-	if p := g.readAsk(r, &ask); p != nil {
+	if p := g.readCommand(r, &ask); p != nil {
 		return p
 	}
 	if p := g.modelsThere(); p != nil {
@@ -454,7 +454,7 @@ func (b *bulk) rollback(ask *api.RollbackAsked, where *filter.Filter) (done api.
 	for {
 		page, err := b.g.opt.Ledger.Models(b.ctx, q)
 		if err != nil {
-			return done, b.g.unled(b.r.Context(), err)
+			return done, b.g.ledgerProblem(b.r.Context(), err)
 		}
 		var meant []way
 		for i := range page.Models {
@@ -469,7 +469,7 @@ func (b *bulk) rollback(ask *api.RollbackAsked, where *filter.Filter) (done api.
 			return err
 		})
 		if err != nil {
-			return done, b.g.unwished(b.r.Context(), "", err, b.began)
+			return done, b.g.modelRequestProblem(b.r.Context(), "", err, b.began)
 		}
 		done.Models = append(done.Models, lines...)
 		if q.After = page.Next; page.Next == "" || b.enough(len(done.Models)) {
@@ -565,7 +565,7 @@ func (g *Gateway) thawPromotions(w http.ResponseWriter, r *request) *api.Problem
 
 func (g *Gateway) freeze(w http.ResponseWriter, r *request, freezes bool, act func(commands.Author, string, string) (broker.View, error)) *api.Problem {
 	var ask api.FreezeAsked
-	if p := g.readAsk(r, &ask); p != nil {
+	if p := g.readCommand(r, &ask); p != nil {
 		return p
 	}
 	if p := g.modelsThere(); p != nil {

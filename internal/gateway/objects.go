@@ -178,7 +178,7 @@ func (g *Gateway) putObject(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	switch {
 	case f.err != nil:
-		return g.unread(r, f.err)
+		return g.bodyProblem(r, f.err)
 	case err != nil:
 		r.answer.Header().Set("Connection", "close") // the rest of the body would be taken for the next request
 		return g.storeFault("put an object", err)

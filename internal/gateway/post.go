@@ -55,7 +55,7 @@ func (g *Gateway) body(r *request, limit int, over func() *api.Problem) ([]byte,
 	r.reading = time.Since(began)
 	switch {
 	case !errors.Is(err, io.EOF):
-		return nil, g.unread(r, err)
+		return nil, g.bodyProblem(r, err)
 	case len(b) > limit:
 		return nil, over()
 	}
@@ -81,9 +81,9 @@ func (g *Gateway) grow(r *request, b []byte, limit int, began time.Time) ([]byte
 	return grown, nil
 }
 
-// unread is the problem of a body that could not be read to its end. The connection ends,
+// bodyProblem is the problem of a body that could not be read to its end. The connection ends,
 // because the rest of the body would be taken for the next request.
-func (g *Gateway) unread(r *request, err error) *api.Problem {
+func (g *Gateway) bodyProblem(r *request, err error) *api.Problem {
 	r.answer.Header().Set("Connection", "close")
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		g.metrics.refused.slow.Inc()
@@ -523,7 +523,7 @@ func signed(v *broker.View, name string) *api.Problem {
 	switch {
 	case !given:
 		if err := v.Set(tidemill.AttrAuthID, name); err != nil {
-			return unreadable(err)
+			return invalidEvent(err)
 		}
 	case as != name:
 		return forgedSignature(as, name)

@@ -42,8 +42,8 @@ func headersTooLarge(limit int) *api.Problem {
 		fmt.Sprintf("more than %d bytes of headers: publish an event with large attributes in structured mode", limit))
 }
 
-// unreadable is the problem of a request that is not a valid event.
-func unreadable(err error) *api.Problem {
+// invalidEvent is the problem of a request that is not a valid event.
+func invalidEvent(err error) *api.Problem {
 	if errors.As(err, new(*cehttp.UnsupportedError)) {
 		return problem(api.UnsupportedType, http.StatusUnsupportedMediaType, "the form of the body is not read here", err.Error())
 	}
@@ -264,8 +264,8 @@ func catchingUp(behind int64) *api.Problem {
 	return unavailable(fmt.Sprintf("catching up with the facts: %s left; ask again a little later", strconv.FormatInt(behind, 10)))
 }
 
-// unled is the problem of a failed question to the ledger.
-func (g *Gateway) unled(ctx context.Context, err error) *api.Problem {
+// ledgerProblem is the problem of a failed question to the ledger.
+func (g *Gateway) ledgerProblem(ctx context.Context, err error) *api.Problem {
 	switch {
 	case errors.Is(err, ledger.ErrCatchingUp):
 		return catchingUp(g.opt.Ledger.Status().Behind)
@@ -278,15 +278,15 @@ func (g *Gateway) unled(ctx context.Context, err error) *api.Problem {
 	return unavailable("the state of the runs cannot be read now: Redis or Kafka is away; ask again a little later")
 }
 
-// unasked is the problem of a request for runs that could not be published.
-func (g *Gateway) unasked(ctx context.Context, run string, err error, began time.Time) *api.Problem {
+// runRequestProblem is the problem of a request for runs that could not be published.
+func (g *Gateway) runRequestProblem(ctx context.Context, run string, err error, began time.Time) *api.Problem {
 	if errors.Is(err, broker.ErrInDoubt) {
 		p := inDoubt(run, time.Since(began))
 		p.Detail = fmt.Sprintf("run %q: Kafka did not say within %s whether it has your request; ask again, under the same %s if you gave one: a request that is on the log is not written twice",
 			clip(run), roughly(time.Since(began)), api.HeaderIdempotencyKey)
 		return p
 	}
-	return g.unled(ctx, err)
+	return g.ledgerProblem(ctx, err)
 }
 
 // The problems of models and their promotions.
@@ -313,9 +313,9 @@ func championMoved(why string) *api.Problem {
 		why+"; ask again if you still want it")
 }
 
-// unwished is the problem of a request for a model that failed. It removes the outermost
+// modelRequestProblem is the problem of a request for a model that failed. It removes the outermost
 // context of the error, which only repeats the request.
-func (g *Gateway) unwished(ctx context.Context, model string, err error, began time.Time) *api.Problem {
+func (g *Gateway) modelRequestProblem(ctx context.Context, model string, err error, began time.Time) *api.Problem {
 	if inner := errors.Unwrap(err); inner != nil {
 		err = inner
 	}
@@ -333,7 +333,7 @@ func (g *Gateway) unwished(ctx context.Context, model string, err error, began t
 			clip(model), roughly(time.Since(began)), api.HeaderIdempotencyKey)
 		return p
 	}
-	return g.unled(ctx, err)
+	return g.ledgerProblem(ctx, err)
 }
 
 // The problems of scorers.
@@ -348,8 +348,8 @@ func noScoring() *api.Problem {
 		"scoring needs a Redis and a store, and it was started without: start it with --redis and --store, or ask another gateway")
 }
 
-// unscored is the problem of an event that no champion has scored.
-func (g *Gateway) unscored(ctx context.Context, scorer string, err error) *api.Problem {
+// scoreProblem is the problem of an event that no champion has scored.
+func (g *Gateway) scoreProblem(ctx context.Context, scorer string, err error) *api.Problem {
 	var u *Unanswered
 	switch {
 	case errors.As(err, &u) && u.NoChampion:

@@ -45,7 +45,7 @@ func (g *Gateway) post(w http.ResponseWriter, r *request, p *plan, to *target) *
 	defer g.startSpan(r).End()
 	mode, err := cehttp.ModeOf(r.Header)
 	if err != nil {
-		return unreadable(err)
+		return invalidEvent(err)
 	}
 	if mode == cehttp.Batch {
 		return g.postBatch(w, r, p, to)
@@ -114,7 +114,7 @@ func (i *item) judge(r *request, p *plan, to *target, err error) {
 func (i *item) fault(r *request, p *plan, err error) *api.Problem {
 	v := i.view
 	if err != nil {
-		return unreadable(err)
+		return invalidEvent(err)
 	}
 	if err := tidemill.Reserved(v.Type, v.Source); err != nil {
 		return reservedEvent(v, err)
@@ -166,7 +166,7 @@ func (g *Gateway) postBatch(w http.ResponseWriter, r *request, p *plan, to *targ
 	case errors.Is(err, broker.ErrTooMany):
 		return tooMany(g.opt.Limits.BatchEvents)
 	case err != nil:
-		return unreadable(err)
+		return invalidEvent(err)
 	}
 	g.store(r)
 	text, stored := appendAnswers(make([]byte, 0, answerRoom*(1+len(r.post.all()))), r.post.all())
@@ -220,7 +220,7 @@ func (g *Gateway) failed(i *item) *api.Problem {
 	case errors.Is(i.err, broker.ErrTooLarge):
 		return tooLarge(i.err.Error())
 	case attributeOf(i.err) != "":
-		return unreadable(i.err)
+		return invalidEvent(i.err)
 	case errors.Is(i.err, broker.ErrClosed):
 		return unavailable("this gateway is closing; publish it again, and another one or the next one takes it")
 	case errors.Is(i.err, broker.ErrNoStream): // the stream is in the config, so Kafka has lost it

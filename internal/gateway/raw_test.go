@@ -213,7 +213,7 @@ func TestTooManyConnections(t *testing.T) {
 	})
 }
 
-func (l *porch) resting() int {
+func (l *limitListener) resting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.idle.Len()

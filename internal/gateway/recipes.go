@@ -26,7 +26,7 @@ func (g *Gateway) listRecipes(w http.ResponseWriter, r *request) *api.Problem {
 	defer cancel()
 	counts, err := g.opt.Ledger.Counts(ctx)
 	if err != nil {
-		return g.unled(r.Context(), err)
+		return g.ledgerProblem(r.Context(), err)
 	}
 	all, asked := api.Recipes{Recipes: []api.Recipe{}}, f.Now()
 	for _, recipe := range g.opt.Config().Recipes {
@@ -112,7 +112,7 @@ func (g *Gateway) listPools(w http.ResponseWriter, r *request) *api.Problem {
 	defer cancel()
 	running, due, err := g.opt.Ledger.Used(ctx)
 	if err != nil {
-		return g.unled(r.Context(), err)
+		return g.ledgerProblem(r.Context(), err)
 	}
 	c, asked := g.opt.Config(), f.Now()
 	waiting := map[string]int{}
@@ -149,7 +149,7 @@ func (g *Gateway) idle(ctx context.Context, c *config.Config) (map[string]warmpo
 	}
 	all, err := g.opt.Warm.IdleOf(ctx, names)
 	if err != nil {
-		return nil, g.unled(ctx, err)
+		return nil, g.ledgerProblem(ctx, err)
 	}
 	return all, nil
 }

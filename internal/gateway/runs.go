@@ -43,7 +43,7 @@ func (g *Gateway) listRuns(w http.ResponseWriter, r *request) *api.Problem {
 	defer cancel()
 	page, err := g.runsSeenBy(ctx, r.caller, q)
 	if err != nil {
-		return g.unled(r.Context(), err)
+		return g.ledgerProblem(r.Context(), err)
 	}
 	shown, p := g.showRuns(ctx, page.Runs)
 	if p != nil {
@@ -142,7 +142,7 @@ func (g *Gateway) lookAtRuns(ctx context.Context) (*runLook, *api.Problem) {
 	}
 	busy, err := g.opt.Ledger.Busy(ctx)
 	if err != nil {
-		return nil, g.unled(ctx, err)
+		return nil, g.ledgerProblem(ctx, err)
 	}
 	l.busy = busy
 	return l, nil
@@ -168,7 +168,7 @@ func (g *Gateway) showRuns(ctx context.Context, all []tidemill.Run) ([]api.RunSh
 		}
 	}
 	if err := g.addProgress(ctx, shown, live); err != nil {
-		return nil, g.unled(ctx, err)
+		return nil, g.ledgerProblem(ctx, err)
 	}
 	if !idle {
 		return shown, nil
@@ -179,7 +179,7 @@ func (g *Gateway) showRuns(ctx context.Context, all []tidemill.Run) ([]api.RunSh
 	}
 	for i := range shown {
 		if err := g.addWaits(ctx, look, &shown[i]); err != nil {
-			return nil, g.unled(ctx, err)
+			return nil, g.ledgerProblem(ctx, err)
 		}
 	}
 	return shown, nil
@@ -327,7 +327,7 @@ func (g *Gateway) showRun(w http.ResponseWriter, r *request) *api.Problem {
 	}
 	whole := api.RunWhole{RunShown: shown[0]}
 	if err := g.recall(ctx, run, &whole); err != nil {
-		return g.unseen(r.Context(), err)
+		return g.kafkaProblem(r.Context(), err)
 	}
 	writeJSON(w, http.StatusOK, whole)
 	return nil
@@ -346,7 +346,7 @@ func (g *Gateway) findRun(ctx context.Context, r *request, role access.Role, id 
 	case errors.Is(err, ledger.ErrAmbiguous):
 		return nil, badParameter("run", err.Error())
 	case err != nil:
-		return nil, g.unled(r.Context(), err)
+		return nil, g.ledgerProblem(r.Context(), err)
 	case !r.caller.MayTouch(role, run.Key) && !r.caller.AllKeys(role):
 		return nil, unknownRun(id)
 	}

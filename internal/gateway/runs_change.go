@@ -151,7 +151,7 @@ func (g *Gateway) recipeToAsk(name string) (config.Recipe, *api.Problem) {
 // readSelection reads a request about many runs; usual are the states that it selects if it
 // names none.
 func (g *Gateway) readSelection(r *request, usual ...tidemill.RunState) (ask api.RunsSelected, p *api.Problem) {
-	if p := g.readAsk(r, &ask); p != nil {
+	if p := g.readCommand(r, &ask); p != nil {
 		return ask, p
 	}
 	if p := g.runsThere(); p != nil {
@@ -197,7 +197,7 @@ func (b *bulk) do(ask *api.RunsSelected, what one) (done api.RunsDone, p *api.Pr
 	for {
 		page, err := b.g.opt.Ledger.Runs(b.ctx, q)
 		if err != nil {
-			return done, b.g.unled(b.r.Context(), err)
+			return done, b.g.ledgerProblem(b.r.Context(), err)
 		}
 		meant := slices.DeleteFunc(page.Runs, func(r tidemill.Run) bool { return !b.means(where, &r) })
 		if p := b.doEach(meant, ask.First+len(done.Runs), what, &done); p != nil {
@@ -217,7 +217,7 @@ func (b *bulk) doEach(all []tidemill.Run, first int, what one, done *api.RunsDon
 		return err
 	})
 	if err != nil {
-		return b.g.unasked(b.r.Context(), "", err, b.began)
+		return b.g.runRequestProblem(b.r.Context(), "", err, b.began)
 	}
 	done.Runs = append(done.Runs, lines...)
 	return nil
@@ -308,7 +308,7 @@ const mostUrgent = 1000 // largest priority, and the negative of the smallest
 // startRuns requests runs of one recipe.
 func (g *Gateway) startRuns(w http.ResponseWriter, r *request) *api.Problem {
 	var ask api.RunsAsked
-	if p := g.readAsk(r, &ask); p != nil {
+	if p := g.readCommand(r, &ask); p != nil {
 		return p
 	}
 	if p := g.runsThere(); p != nil {
@@ -417,7 +417,7 @@ func (b *bulk) keys(ask *api.RunsAsked, recipe *config.Recipe) ([]string, *api.P
 		return true
 	})
 	if err != nil {
-		return nil, b.g.unled(b.r.Context(), err)
+		return nil, b.g.ledgerProblem(b.r.Context(), err)
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys), nil
@@ -451,7 +451,7 @@ func (b *bulk) start(ask *api.RunsAsked, keys []string) (done api.RunsDone, p *a
 			return err
 		})
 		if err != nil {
-			return done, b.g.unasked(b.r.Context(), "of "+ask.Recipe, err, b.began)
+			return done, b.g.runRequestProblem(b.r.Context(), "of "+ask.Recipe, err, b.began)
 		}
 		done.Runs, first = append(done.Runs, lines...), first+len(chunk)
 		if first < len(keys) && b.enough(len(done.Runs)) {

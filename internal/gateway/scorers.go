@@ -209,7 +209,7 @@ func (g *Gateway) rescore(w http.ResponseWriter, r *request) *api.Problem {
 		return forbidden("a scorer is for all keys, and you may operate on some: ask one who may on all")
 	}
 	var ask api.RescoreAsk
-	if p := g.readAsk(r, &ask); p != nil {
+	if p := g.readCommand(r, &ask); p != nil {
 		return p
 	}
 	ranges, p := g.rescoreRanges(r.Context(), &c, &ask)
@@ -223,7 +223,7 @@ func (g *Gateway) rescore(w http.ResponseWriter, r *request) *api.Problem {
 	defer cancel()
 	done, err := g.opt.Rescore(ctx, c, ask, ranges)
 	if err != nil {
-		return g.unscored(r.Context(), c.Name, err)
+		return g.scoreProblem(r.Context(), c.Name, err)
 	}
 	writeJSON(w, http.StatusOK, done)
 	return nil
@@ -286,7 +286,7 @@ func (g *Gateway) scoreOnce(w http.ResponseWriter, r *request) *api.Problem {
 	defer cancel()
 	done, err := g.opt.Score(ctx, c, v)
 	if err != nil {
-		return g.unscored(r.Context(), name, err)
+		return g.scoreProblem(r.Context(), name, err)
 	}
 	done.Scorer = name
 	writeJSON(w, http.StatusOK, done)
@@ -298,7 +298,7 @@ func (g *Gateway) scoreOnce(w http.ResponseWriter, r *request) *api.Problem {
 func (g *Gateway) readScored(r *request) (*broker.View, *api.Problem) {
 	mode, err := cehttp.ModeOf(r.Header)
 	if err != nil {
-		return nil, unreadable(err)
+		return nil, invalidEvent(err)
 	}
 	body, p := g.body(r, g.opt.Limits.structured(), g.eventTooLarge)
 	if p != nil {
@@ -316,7 +316,7 @@ func (g *Gateway) readScored(r *request) (*broker.View, *api.Problem) {
 		*v = broker.View{ID: tidemill.ID("score", r.name(), time.Now().String()), Source: "/score", Type: "score", DataContentType: "application/json", Data: body}
 	}
 	if err != nil {
-		return nil, unreadable(err)
+		return nil, invalidEvent(err)
 	}
 	return v, nil
 }

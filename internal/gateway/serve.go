@@ -24,10 +24,10 @@ import (
 	"tidemill.dev/internal/gateway/access"
 )
 
-// porch is the listener. When too many connections are open, a new one replaces an idle one.
-// If none is idle, the new one is refused with an immediate answer, because a client that has
-// to wait would learn nothing.
-type porch struct {
+// limitListener limits the number of open connections. When too many are open, a new one
+// replaces an idle one. If none is idle, the new one is refused with an immediate answer,
+// because a client that has to wait would learn nothing.
+type limitListener struct {
 	net.Listener
 	most   int64
 	answer string // answer to refused connections; empty with TLS, because they could not read it
@@ -37,43 +37,43 @@ type porch struct {
 	leave  sync.WaitGroup
 
 	mu   sync.Mutex
-	idle list.List // values are *visitor, the longest idle first
+	idle list.List // values are *limitedConn, the longest idle first
 }
 
-func newPorch(l net.Listener, most int, plain bool, turned prometheus.Counter) *porch {
-	p := &porch{Listener: l, most: int64(most), turned: turned, away: make(chan struct{}, turnedAtOnce)}
+func newLimitListener(l net.Listener, most int, plain bool, turned prometheus.Counter) *limitListener {
+	p := &limitListener{Listener: l, most: int64(most), turned: turned, away: make(chan struct{}, refusedAtOnce)}
 	if plain {
-		p.answer = turnedAnswer()
+		p.answer = refusalAnswer()
 	}
 	return p
 }
 
 const (
-	turnedAtOnce = 64
-	turnedFor    = 500 * time.Millisecond
+	refusedAtOnce = 64
+	refuseWithin  = 500 * time.Millisecond
 )
 
-// turnedAnswer returns the answer to refused connections. It does not pass through net/http
+// refusalAnswer returns the answer to refused connections. It does not pass through net/http
 // and its handlers.
-func turnedAnswer() string {
+func refusalAnswer() string {
 	body, _ := json.Marshal(unavailable("too many connections are open: come again a little later")) // strings and numbers cannot fail
 	return fmt.Sprintf("HTTP/1.1 503 Service Unavailable\r\nContent-Type: %s\r\nRetry-After: %s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
 		api.ProblemType, retryAfter, len(body), body)
 }
 
 // Accept waits for the next connection that is not refused.
-func (l *porch) Accept() (net.Conn, error) {
+func (l *limitListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
 		if l.inside.Add(1) <= l.most || l.makeRoom() {
-			return &visitor{TCPConn: c.(*net.TCPConn), porch: l}, nil
+			return &limitedConn{TCPConn: c.(*net.TCPConn), listener: l}, nil
 		}
 		l.inside.Add(-1)
 		l.turned.Inc()
-		l.turnAway(c.(*net.TCPConn))
+		l.refuse(c.(*net.TCPConn))
 	}
 }
 
@@ -84,14 +84,14 @@ const settled = time.Second
 // makeRoom closes the connection that has been idle for longest, if there is one: ten
 // thousand idle connections of one host must not keep others out. The client opens another
 // when it needs one, as it does after an idle timeout.
-func (l *porch) makeRoom() bool {
+func (l *limitListener) makeRoom() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first := l.idle.Front()
 	if first == nil {
 		return false
 	}
-	v := first.Value.(*visitor)
+	v := first.Value.(*limitedConn)
 	if time.Since(v.since) < settled {
 		return false
 	}
@@ -107,11 +107,11 @@ func connState(c net.Conn, state http.ConnState) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
 	}
-	v, ok := c.(*visitor)
+	v, ok := c.(*limitedConn)
 	if !ok {
 		return
 	}
-	l := v.porch
+	l := v.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if v.idle != nil {
@@ -123,10 +123,10 @@ func connState(c net.Conn, state http.ConnState) {
 	}
 }
 
-// turnAway sends the answer and closes the connection. Before that it reads the client's
-// bytes, or the kernel would drop the answer. Only turnedAtOnce connections at a time get
+// refuse sends the answer and closes the connection. Before that it reads the client's
+// bytes, or the kernel would drop the answer. Only refusedAtOnce connections at a time get
 // this, because each needs a goroutine.
-func (l *porch) turnAway(c *net.TCPConn) {
+func (l *limitListener) refuse(c *net.TCPConn) {
 	select {
 	case l.away <- struct{}{}:
 	default:
@@ -136,7 +136,7 @@ func (l *porch) turnAway(c *net.TCPConn) {
 	l.leave.Go(func() {
 		defer func() { <-l.away }()
 		defer c.Close()
-		if c.SetDeadline(time.Now().Add(turnedFor)) != nil || l.answer == "" {
+		if c.SetDeadline(time.Now().Add(refuseWithin)) != nil || l.answer == "" {
 			return
 		}
 		if _, err := io.WriteString(c, l.answer); err == nil && c.CloseWrite() == nil {
@@ -146,28 +146,28 @@ func (l *porch) turnAway(c *net.TCPConn) {
 }
 
 // Close stops listening and waits for the connections that are being refused.
-func (l *porch) Close() error {
+func (l *limitListener) Close() error {
 	err := l.Listener.Close()
 	l.leave.Wait()
 	return err
 }
 
-func (l *porch) count() float64 { return float64(l.inside.Load()) }
+func (l *limitListener) count() float64 { return float64(l.inside.Load()) }
 
-// visitor is an open connection.
-type visitor struct {
+// limitedConn is an open connection.
+type limitedConn struct {
 	*net.TCPConn
-	porch *porch
-	left  atomic.Bool
+	listener *limitListener
+	left     atomic.Bool
 
-	idle  *list.Element // entry in the list of idle connections; guarded by the porch's mu, like since
+	idle  *list.Element // entry in the list of idle connections; guarded by the listener's mu, like since
 	since time.Time     // time at which it became idle
 }
 
 // Close closes the connection and makes room for another.
-func (v *visitor) Close() error {
+func (v *limitedConn) Close() error {
 	if v.left.CompareAndSwap(false, true) {
-		v.porch.inside.Add(-1)
+		v.listener.inside.Add(-1)
 	}
 	return v.TCPConn.Close()
 }
@@ -255,7 +255,7 @@ func (g *Gateway) serveHTTP(w http.ResponseWriter, hr *http.Request) {
 	r := g.begin(w, hr)
 	same, value := g.routes.find(hr.URL.Path)
 	to := of(same, hr.Method)
-	measure := &g.strangers
+	measure := &g.unrouted
 	if to != nil {
 		measure = &to.measure
 	}

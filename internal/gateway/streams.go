@@ -15,7 +15,7 @@ import (
 func (g *Gateway) listStreams(w http.ResponseWriter, r *request) *api.Problem {
 	infos, err := g.survey.now(r.Context())
 	if err != nil {
-		return g.unseen(r.Context(), err)
+		return g.kafkaProblem(r.Context(), err)
 	}
 	all := api.Streams{Streams: []api.Stream{}}
 	for i := range infos {
@@ -29,7 +29,7 @@ func (g *Gateway) listStreams(w http.ResponseWriter, r *request) *api.Problem {
 func (g *Gateway) showStream(w http.ResponseWriter, r *request) *api.Problem {
 	infos, err := g.survey.now(r.Context())
 	if err != nil {
-		return g.unseen(r.Context(), err)
+		return g.kafkaProblem(r.Context(), err)
 	}
 	i := slices.IndexFunc(infos, func(i broker.StreamInfo) bool { return i.Name == r.value })
 	if i < 0 {
@@ -39,9 +39,9 @@ func (g *Gateway) showStream(w http.ResponseWriter, r *request) *api.Problem {
 	return nil
 }
 
-// unseen is the problem of streams whose state Kafka does not return. Only the log has the
+// kafkaProblem is the problem of streams whose state Kafka does not return. Only the log has the
 // reason, because it names servers that do not concern a caller.
-func (g *Gateway) unseen(ctx context.Context, err error) *api.Problem {
+func (g *Gateway) kafkaProblem(ctx context.Context, err error) *api.Problem {
 	if ctx.Err() == nil {
 		g.log.Warn("gateway: reading from Kafka failed; the caller gets a 503", "reason", err)
 	}

@@ -222,7 +222,7 @@ func (g *Gateway) replayTrigger(w http.ResponseWriter, r *request) *api.Problem 
 		return p
 	}
 	var ask api.ReplayAsk
-	if p := g.readAsk(r, &ask); p != nil {
+	if p := g.readCommand(r, &ask); p != nil {
 		return p
 	}
 	if p := badRate(ask.Rate); p != nil {
@@ -307,7 +307,7 @@ func (g *Gateway) rangesOf(ctx context.Context, streams []string, ask api.Replay
 	for _, stream := range streams {
 		found, err := g.rangesIn(ctx, stream, from, to)
 		if err != nil {
-			return nil, g.unseen(ctx, fmt.Errorf("find the range of a replay: %w", err))
+			return nil, g.kafkaProblem(ctx, fmt.Errorf("find the range of a replay: %w", err))
 		}
 		if len(found) > 0 {
 			ranges[stream] = found
@@ -371,7 +371,7 @@ func (g *Gateway) preview(ctx context.Context, c *config.Config, t config.Trigge
 		err = p.read(ctx, g.opt.Broker)
 	}
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return nil, g.unseen(ctx, fmt.Errorf("preview a replay: %w", err))
+		return nil, g.kafkaProblem(ctx, fmt.Errorf("preview a replay: %w", err))
 	}
 	return p.seen, nil
 }
