@@ -479,7 +479,7 @@ func secondsBuckets() []float64 {
 
 func (g *Gateway) newMetrics(to prometheus.Registerer) (*metrics, error) {
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_gateway_refused_total",
-		Help: "Callers sent away before they were heard, by reason."}, []string{"reason"})
+		Help: "Requests and connections refused before they were handled, by reason."}, []string{"reason"})
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemill_gateway_requests_total",
 			Help: "Requests answered, by route and status."}, []string{"route", "code"}),
@@ -489,7 +489,7 @@ func (g *Gateway) newMetrics(to prometheus.Registerer) (*metrics, error) {
 			Help: "Events published, by stream and outcome: stored, repeated, refused or failed. The stream is empty where none could be told."},
 			[]string{"stream", "outcome"}),
 		own: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tidemill_gateway_own_seconds",
-			Help: "Of a request that publishes, without reading its body and without waiting for Kafka.", Buckets: ownBuckets()}),
+			Help: "Time of a request that publishes, without reading its body and without waiting for Kafka.", Buckets: ownBuckets()}),
 		ack: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tidemill_gateway_ack_seconds",
 			Help: "From handing a request's events over until Kafka has acknowledged all of them.", Buckets: secondsBuckets()}),
 	}
