@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"tidemill.dev"
 	"tidemill.dev/api"
 	"tidemill.dev/broker"
 	"tidemill.dev/broker/follow"
