@@ -12,8 +12,8 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// bare is the process of a net/http server that reads the body, answers 202 and
-// has nothing behind it: what no door written with net/http can outrun.
+// bare runs a net/http server that reads the body and answers 202. It stores nothing, so no gateway
+// written with net/http can be faster.
 func bare(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
@@ -35,8 +35,8 @@ func bare(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	return err
 }
 
-// generate is the load generator's process: it says that it is warm, and what
-// it measured when it is told to.
+// generate runs the load generator's process. It reports when it is warm, and measures when its
+// parent sends a line.
 func generate(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) != 1 {
 		return errors.New("load: give one load as JSON")
@@ -52,7 +52,7 @@ func generate(ctx context.Context, args []string, stdin io.Reader, stdout io.Wri
 	fmt.Fprintln(stdout, "warm")
 	var told string
 	if _, err := fmt.Fscanln(stdin, &told); err != nil {
-		return errors.Join(fmt.Errorf("load: nobody said to begin: %w", err), g.Close())
+		return errors.Join(fmt.Errorf("load: no line to begin on standard input: %w", err), g.Close())
 	}
 	r, err := g.Measure(ctx)
 	if err == nil {

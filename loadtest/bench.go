@@ -12,11 +12,11 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// The bars. Latency's are beside a bare hop so that a slow machine shows.
+// The bars. Latency is printed next to a bare hop, so that a slow machine shows.
 const (
 	produceBar = 0.8
 	consumeBar = 0.6
-	allocBar   = 0.05 // per record; what a batch costs, spread over its records
+	allocBar   = 0.05 // allocations per record; a batch's allocations are spread over its records
 	medianBar  = 3 * time.Millisecond
 	tailBar    = 20 * time.Millisecond
 )
@@ -68,7 +68,7 @@ func measure(ctx context.Context, p plan, self, folder string, s *server, stdout
 	defer st.b.Close()
 	r := &runner{plan: p, streams: st, addr: s.addrs[0]}
 	t := newTable(stdout, p)
-	if p.wants("latency") { // first: what the others write keeps the disk busy for a while
+	if p.wants("latency") { // first, because the other parts write so much that the disk stays busy for a while
 		l, err := r.latency(ctx)
 		if err != nil {
 			return false, err
@@ -100,7 +100,7 @@ func measure(ctx context.Context, p plan, self, folder string, s *server, stdout
 	return t.missed, err
 }
 
-// duels are the comparisons of clients.
+// duels runs the comparisons of clients.
 func (r *runner) duels(ctx context.Context, self, folder string, t *table) (err error) {
 	if !r.wants(task.Produce) && !r.wants(task.Consume) {
 		return nil
@@ -140,7 +140,7 @@ func (r *runner) task(do, stream string) task.Task {
 	return task.Task{Do: do, Addr: r.addr, Topic: r.streams.names.Topic(stream), Warm: r.warm, Records: r.records, Reuse: r.reuse}
 }
 
-// rounds lets both clients do a task, each time the other one first.
+// rounds has both clients do a task. They take turns at being first.
 func (r *runner) rounds(ctx context.Context, d *duel, one func(ctx context.Context, program []string, profile string) (task.Result, error)) error {
 	turns := []struct {
 		program []string
@@ -174,8 +174,7 @@ func (r *runner) produce(ctx context.Context, linger time.Duration) (*duel, erro
 	})
 }
 
-// consume fills one stream, which both read from its beginning, in a fresh
-// group each time.
+// consume fills one stream. Both clients read it from its beginning, with a new group each time.
 func (r *runner) consume(ctx context.Context) (*duel, error) {
 	d := &duel{name: "consume", bar: consumeBar}
 	stream, err := r.streams.fresh(ctx)

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// What this program is told to be when it starts itself.
+// The roles in which this program starts itself.
 const (
 	roleServe   = "serve"
 	roleClient  = "client"
@@ -31,8 +31,7 @@ const (
 	roleCache  = "cache"
 )
 
-// child is a process that lives until its standard input closes and answers
-// what it is told, a line for a line.
+// child is a process that lives until its standard input closes. It answers each line with a line.
 type child struct {
 	what    string
 	cmd     *exec.Cmd
@@ -40,10 +39,9 @@ type child struct {
 	answers *bufio.Reader
 }
 
-// startChild returns the first line as well, with which the child says that it
-// is there. The broker and the generator have machines of their own in life; here
-// they get half of the cores each, or their idle threads, which spin, would cost
-// the servers that are measured more than their work does.
+// startChild also returns the child's first line, by which the child reports that it is ready. In
+// production the broker and the generator run on other machines. Here each gets half of the cores,
+// because its idle threads spin, and would cost the measured servers more than its work does.
 func startChild(ctx context.Context, program []string, args ...string) (*child, string, error) {
 	c := &child{what: program[len(program)-1], cmd: exec.CommandContext(ctx, program[0], append(program[1:], args...)...)}
 	c.cmd.Stderr = os.Stderr
@@ -83,7 +81,7 @@ func (c *child) ask(what string) (string, error) {
 // kill ends the process as a crash does.
 func (c *child) kill() error {
 	err := c.cmd.Process.Kill()
-	_ = c.cmd.Wait() // says that it was killed
+	_ = c.cmd.Wait() // its error only reports the kill
 	return err
 }
 

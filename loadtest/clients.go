@@ -19,7 +19,7 @@ type clients struct {
 	franz []string
 }
 
-// findClients is this program itself and franz-go's, built if it is not given.
+// findClients returns this program and franz-go's client, which it builds if no path is given.
 func findClients(ctx context.Context, self, given, folder string) (clients, error) {
 	c := clients{ours: []string{self, roleClient}, franz: []string{given}}
 	if given != "" {
@@ -32,8 +32,8 @@ func findClients(ctx context.Context, self, given, folder string) (clients, erro
 	return c, nil
 }
 
-// buildBeside builds a program of a folder below this one's. It needs the
-// sources, so they are found from the repository's root or from here.
+// buildBeside builds the program in a folder below this one. It needs the sources, which it finds
+// from the repository's root or from this folder.
 func buildBeside(ctx context.Context, name, out string) error {
 	source := besideFolder(name)
 	build := exec.CommandContext(ctx, "go", "build", "-C", source, "-o", out, ".")
@@ -44,7 +44,7 @@ func buildBeside(ctx context.Context, name, out string) error {
 	return nil
 }
 
-// besideFolder is a folder below this one's.
+// besideFolder returns the path of a folder below this one.
 func besideFolder(name string) string {
 	folder := filepath.Join("loadtest", name)
 	if _, err := os.Stat(folder); err != nil {
@@ -53,7 +53,7 @@ func besideFolder(name string) string {
 	return folder
 }
 
-// do runs a client in a process of its own.
+// do runs a client in its own process.
 func do(ctx context.Context, program []string, t task.Task) (task.Result, error) {
 	var r task.Result
 	arg, err := json.Marshal(t)

@@ -7,8 +7,8 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// consume is our side of the comparison: every event's attributes and data are
-// looked at, every event is Done, and the group commits.
+// consume is our side of the comparison: it looks at every event's attributes and data, calls Done
+// for every event, and the group commits.
 func consume(ctx context.Context, t task.Task) (task.Result, error) {
 	var r task.Result
 	b, stream, err := open(ctx, t)
@@ -33,7 +33,7 @@ func consume(ctx context.Context, t task.Task) (task.Result, error) {
 	if err != nil {
 		return r, err
 	}
-	t.Records = n // deliveries do not end where a count does
+	t.Records = n // a delivery may go beyond the wanted number
 	if r, err = m.Stop(t); err != nil {
 		return r, err
 	}

@@ -10,8 +10,8 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// copyOn is the ceiling of a scorer: what it reads and writes, without what it
-// thinks. An event is Done once its output is acknowledged.
+// copyOn is the ceiling of a scorer: it reads and writes like a scorer, without inference. It calls
+// Done for an event once its output is acknowledged.
 func copyOn(ctx context.Context, t task.Task) (task.Result, error) {
 	var r task.Result
 	b, stream, err := open(ctx, t)
@@ -58,7 +58,7 @@ type copier struct {
 	failed atomic.Pointer[error]
 }
 
-// copy copies at least n events, and waits for them.
+// copy copies at least n events, and waits until they are acknowledged.
 func (k *copier) copy(ctx context.Context, n int) (got int, err error) {
 	for got < n {
 		d, err := k.c.Poll(ctx)
@@ -104,7 +104,7 @@ func (k *copier) deliver(ctx context.Context, d *broker.Delivery) {
 	}
 }
 
-// positions are the ids of what is made of a delivery, one behind the other.
+// positions returns the ids of a delivery's outputs as one string.
 func (k *copier) positions(d *broker.Delivery) string {
 	k.ids, k.ends = k.ids[:0], k.ends[:0]
 	for i := range d.Events {

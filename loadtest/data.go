@@ -14,14 +14,14 @@ import (
 	"tidemill.dev/internal/gateway/client"
 )
 
-const smallFile = 3000 // bytes of each file that is put
+const smallFile = 3000 // bytes of each file
 
-// dataMeasured is how fast files get into a dataset.
+// dataMeasured is the speed at which files get into a dataset.
 type dataMeasured struct {
 	files, large int
-	copied       time.Duration // the floor: the same files copied from folder to folder
-	put          time.Duration // scanned, uploaded and committed through the door
-	commits      sample        // of one file more, on a dataset of many
+	copied       time.Duration // lower bound: the same files copied from folder to folder
+	put          time.Duration // files scanned, uploaded and committed through the gateway
+	commits      sample        // commits that add one file to a dataset with many
 }
 
 // data measures what `tidemill data put` does.
@@ -86,8 +86,8 @@ func changesOf(files []api.File) []api.Change {
 	return all
 }
 
-// addOne makes a dataset of many files, which share their bytes, for it is the
-// tree that is measured, and commits one more again and again.
+// addOne makes a dataset of many files, and then commits one more file n times. The files share
+// their bytes, because only the work on the tree is measured.
 func (l *laptopBench) addOne(ctx context.Context, door *client.Gateway, like api.File, n int) (sample, error) {
 	many := make([]api.File, n)
 	for i := range many {

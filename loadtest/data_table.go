@@ -8,7 +8,7 @@ import (
 // The bars of data.
 const (
 	putBar    = 30 * time.Second
-	commitBar = 50 * time.Millisecond // in the median
+	commitBar = 50 * time.Millisecond // median
 )
 
 func (t *table) data(m *dataMeasured) {

@@ -13,16 +13,16 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// dispatcherTask is what a dispatcher's process is told to be.
+// dispatcherTask is the argument of a dispatcher's process.
 type dispatcherTask struct {
 	Kafka   string
 	Config  string
-	Profile string // folder, if any
-	What    string // is going to be measured, for the profile's name
+	Profile string // folder for profiles; empty: none
+	What    string // name of the measurement, for the profile's file name
 }
 
-// dispatcher is the dispatcher's process, wired as `tidemill serve dispatcher`
-// is. It says so when its triggers are ready.
+// dispatcher runs the dispatcher's process, wired like `tidemill serve dispatcher`. It reports when
+// its triggers are ready.
 func dispatcher(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) (err error) {
 	var d dispatcherTask
 	if len(args) != 1 {

@@ -8,8 +8,8 @@ import (
 	"tidemill.dev/loadtest/internal/load"
 )
 
-// A batch of the measurement has so many events, and comes over so many
-// connections: a publisher that gathers needs few.
+// Size of a batch and number of connections for batches. A publisher that gathers events needs few
+// connections.
 const (
 	batchEvents      = 100
 	batchConnections = 16
@@ -19,20 +19,20 @@ const (
 type contender struct {
 	name    string
 	program []string
-	stores  bool // behind it is a stream
+	stores  bool // the server stores events on a stream
 
 	singles, batches, paced []stretch
 }
 
-// door is the measurement of the gateway beside a bare server.
+// door measures the gateway next to a bare server.
 type door struct {
 	*runner
 	broker *server
 	cache  *cache
 	self   string
-	run    int // numbers the stretches, whose events' ids must differ
+	run    int // number of the stretch; event ids of two stretches must differ
 
-	rate      float64 // of the paced stretches, requests a second
+	rate      float64 // requests per second of the paced stretches
 	bare, own *contender
 	all       []*contender
 }
@@ -52,7 +52,8 @@ func (r *runner) door(ctx context.Context, self string, broker *server) (*door, 
 	return d, errors.Join(d.rounds(ctx), c.stop())
 }
 
-// rounds measures throughput first: half of it is the pace of the rest.
+// rounds measures throughput first. Half of the measured rate is the pace of the other
+// measurements.
 func (d *door) rounds(ctx context.Context) error {
 	for range d.plan.rounds {
 		if err := d.round(ctx, d.saturate); err != nil {
@@ -68,7 +69,7 @@ func (d *door) rounds(ctx context.Context) error {
 	return nil
 }
 
-// round lets every contender have its turn, each time another one first.
+// round gives every contender a turn, each time in another order.
 func (d *door) round(ctx context.Context, turn func(context.Context, *contender) error) error {
 	for _, c := range d.all {
 		if err := turn(ctx, c); err != nil {

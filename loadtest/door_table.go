@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// The door's bars. Rates are compared within a round.
+// The bars of the gateway. Rates are compared within a round.
 const (
-	singleBar = 0.5 // of the bare server's requests
-	batchBar  = 5   // times the single events
+	singleBar = 0.5 // share of the bare server's requests
+	batchBar  = 5   // multiple of the rate of single events
 	ownBar    = time.Millisecond
 )
 
@@ -37,7 +37,7 @@ func (t *table) door(d *door) {
 	t.atHalfLoad(d)
 }
 
-// contenders in the table's order: rounds turn the list.
+// contenders returns the contenders in the table's order, because rounds turn the list.
 func (d *door) contenders() []*contender {
 	all := []*contender{d.bare, d.own}
 	for _, c := range d.all {
@@ -65,14 +65,14 @@ func speed(w io.Writer, name string, all []stretch) {
 		middle(all, func(s stretch) time.Duration { return s.load.P99 }))
 }
 
-// middle is the median round's time, for the table.
+// middle returns the median round's time, for the table.
 func middle(all []stretch, figure func(stretch) time.Duration) string {
 	m := spreadOf(figures(all, func(s stretch) float64 { return float64(figure(s)) })).median
 	return micros(time.Duration(m))
 }
 
-// ratio prints what rates say, and what CPU says: on a machine that has other
-// work the second is the better guess at what the first would be without.
+// ratio prints the ratio of rates and the ratio of CPU times. On a busy machine the second ratio is
+// the better guess at the first ratio of an idle machine.
 func (t *table) ratio(what string, rates, cpu []float64) spread {
 	r, c := spreadOf(rates), spreadOf(cpu)
 	fmt.Fprintf(t.w, "  %s %.2f (%.2f to %.2f); by the CPU of all processes %.2f (%.2f to %.2f)", what, r.median, r.min, r.max, c.median, c.min, c.max)
@@ -100,12 +100,12 @@ func (t *table) atHalfLoad(d *door) {
 	}
 	w.Flush()
 	own := d.own.within(ownSeconds, 0.99)
-	fmt.Fprintf(t.w, "  the generator's clock was up to %s late in 99 of 100 cases, which counts for nobody\n",
+	fmt.Fprintf(t.w, "  the generator's clock was up to %s late in 99 of 100 cases, which counts against no server\n",
 		middle(d.own.paced, func(s stretch) time.Duration { return s.load.Late }))
 	fmt.Fprintf(t.w, "  the door's own time p99 ≤ %s: %s\n\n", ownBar, t.verdict(own <= ownBar))
 }
 
-// within is the median round's quantile of one of the gateway's histograms.
+// within returns the median round's quantile of one of the gateway's histograms.
 func (c *contender) within(metric string, q float64) time.Duration {
 	m := spreadOf(figures(c.paced, func(s stretch) float64 { return float64(s.metrics[metric].quantile(q)) })).median
 	return time.Duration(m)

@@ -14,16 +14,16 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// gatewayTask is what a gateway's process is told to be.
+// gatewayTask is the argument of a gateway's process.
 type gatewayTask struct {
 	Kafka, Redis string
-	Stream       string // that it takes events to
+	Stream       string // stream on which it stores events
 	Dedupe       string
-	Profile      string // folder, if any
-	What         string // is going to be measured, for the profile's name
+	Profile      string // folder for profiles; empty: none
+	What         string // name of the measurement, for the profile's file name
 }
 
-// gateway is the gateway's process, wired as `tidemill serve gateway` is.
+// gateway runs the gateway's process, wired like `tidemill serve gateway`.
 func gateway(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) (err error) {
 	var g gatewayTask
 	if len(args) != 1 {
@@ -48,7 +48,7 @@ func gateway(ctx context.Context, args []string, stdin io.Reader, stdout io.Writ
 	}
 	watched, unwatch := context.WithCancel(ctx)
 	defer unwatch()
-	go gctune.Keep(watched, 32<<20) // as serve does for a gateway
+	go gctune.Keep(watched, 32<<20) // as `tidemill serve gateway` does
 	served := make(chan error, 1)
 	go func() { served <- door.Serve(ctx) }()
 	fmt.Fprintln(stdout, door.Addr())

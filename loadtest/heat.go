@@ -14,24 +14,23 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// What a lap is told, each with a duration.
+// The commands that a lap obeys, each with a duration.
 const (
 	lapPace  = "pace"  // publish at the rate of the latency measurement
 	lapHop   = "hop"   // post at that rate with a bare client instead
-	lapFlood = "flood" // publish so that something is always on its way
-	lapCount = "count" // what others post
+	lapFlood = "flood" // publish so that events are always under way
+	lapCount = "count" // count the posts of another process
 )
 
-// lapPatience is how long events may be on their way before they are taken for
-// lost.
+// lapPatience is how long an event may be under way before it counts as lost.
 const lapPatience = time.Minute
 
-// heat is one measurement at a pace: how long each event was on its way.
+// heat is one measurement at a pace: how long each event was under way.
 type heat struct {
-	first   int // the number of its first event
+	first   int // number of the first event
 	left    *stamps
 	took    []atomic.Int64
-	acked   []atomic.Int64 // 0 where a bare client posts
+	acked   []atomic.Int64 // zero where a bare client posts
 	missing atomic.Int64
 	done    chan struct{}
 }
@@ -42,7 +41,7 @@ func newHeat(first, n int) *heat {
 	return h
 }
 
-// arrived counts an event when it comes first.
+// arrived counts an event when it arrives for the first time.
 func (h *heat) arrived(number int) {
 	i := number - h.first
 	if i < 0 || i >= len(h.took) || !h.took[i].CompareAndSwap(0, int64(h.left.since(i))) {
@@ -53,15 +52,15 @@ func (h *heat) arrived(number int) {
 	}
 }
 
-// acknowledged says that Kafka has an event.
+// acknowledged notes that Kafka has an event.
 func (h *heat) acknowledged(number int) {
 	if i := number - h.first; i >= 0 && i < len(h.acked) {
 		h.acked[i].Store(int64(h.left.since(i)))
 	}
 }
 
-// arrivals are what a heat measured: until the function had the event and, of
-// that, until Kafka had it.
+// arrivals are the results of a heat: the time until the function had the event, and the part of it
+// until Kafka had the event.
 type arrivals struct{ Came, Acked load.Result }
 
 func (h *heat) result() arrivals { return arrivals{quantilesOf(h.took), quantilesOf(h.acked)} }
@@ -75,7 +74,7 @@ func quantilesOf(times []atomic.Int64) load.Result {
 	return load.Result{Events: len(all), P50: task.Quantile(all, 0.5), P99: task.Quantile(all, 0.99), Max: task.Quantile(all, 1)}
 }
 
-// obey does what it is told, a result for a line.
+// obey reads a command from each line and writes a result for each.
 func (l *lap) obey(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	for told := bufio.NewScanner(stdin); told.Scan(); {
 		var what, long string
@@ -111,7 +110,7 @@ func (l *lap) run(ctx context.Context, what string, last time.Duration) (any, er
 	return nil, errors.New("nobody knows how")
 }
 
-// paced sends events at set times and waits for all of them.
+// paced sends events at set times and waits until all have arrived.
 func (l *lap) paced(ctx context.Context, last time.Duration, send func(number int) error) (arrivals, error) {
 	n := int(last.Seconds() * latencyRate)
 	h := newHeat(l.numbers, n)
@@ -136,7 +135,7 @@ func (l *lap) paced(ctx context.Context, last time.Duration, send func(number in
 	}
 }
 
-// metered counts what comes while something is done.
+// metered counts the events that arrive while do runs.
 func (l *lap) metered(do func() error) (load.Result, error) {
 	var m task.Meter
 	if err := m.Start(task.Task{}); err != nil {
@@ -160,8 +159,8 @@ func (l *lap) idle(ctx context.Context, last time.Duration) error {
 	}
 }
 
-// flood publishes an event for each that comes. What is still on its way when
-// it ends comes before the next measurement begins, or counts there.
+// flood publishes a new event for each that arrives. Events that are still under way at its end
+// arrive before the next measurement begins, or are counted by it.
 func (l *lap) flood(ctx context.Context, last time.Duration) error {
 	l.fillCredits()
 	end := time.NewTimer(last)

@@ -9,9 +9,9 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// hop measures what a message of an event's size takes from write to read over
-// one loopback connection, at the same pace: the floor under every latency
-// here, and a sign of what else the machine is doing.
+// hop measures the time from write to read of a message of an event's size, over one loopback
+// connection and at the same pace. It is the lower bound for every latency here, and shows whether
+// the machine is busy with other work.
 func hop(ctx context.Context, n int) (sample, error) {
 	from, to, err := loopback(ctx)
 	if err != nil {

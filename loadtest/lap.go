@@ -17,33 +17,33 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// lapTask is what a lap's process is told to be.
+// lapTask is the argument of a lap's process.
 type lapTask struct {
 	Kafka, Stream string
-	Concurrency   int // of the bare client's requests
+	Concurrency   int // concurrency of the bare client
 }
 
-// lap is the process of the triggers' measurement that publishes events and is
-// their subscriber, so that one clock says when an event left and when it came.
+// lap is the process that publishes the events of the triggers' measurement and is their
+// subscriber. So one clock measures when an event left and when it arrived.
 type lap struct {
 	lapTask
 	events  []task.Event
-	p       *broker.Producer // of what is paced: at once
-	many    *broker.Producer // of floods: gathers a little, for how they are published is not what is measured
+	p       *broker.Producer // producer of paced events: sends at once
+	many    *broker.Producer // producer of floods: lingers a little, because their publishing is not measured
 	bare    *poster
-	numbers int // events published so far; no two have the same
+	numbers int // number of events published so far; each event has its own number
 
-	heat    atomic.Pointer[heat] // the measurement under way
-	came    atomic.Int64         // events, of whatever measurement
-	credits chan struct{}        // returned by each that comes
-	refused chan error           // of the producer, the first
+	heat    atomic.Pointer[heat] // current measurement
+	came    atomic.Int64         // number of arrived events, over all measurements
+	credits chan struct{}        // one credit for each event that may be under way
+	refused chan error           // first error of the producer
 }
 
-// inFlight is how many events of a flood have left and not come yet: enough to
-// keep every worker busy, and so few that none of them waits to be parked.
+// inFlight is how many events of a flood may be under way: enough to keep every worker busy, and so
+// few that no event waits long enough to be parked.
 const inFlight = 512
 
-// floodLinger is much less than what that many events take.
+// floodLinger is much shorter than the time that inFlight events take.
 const floodLinger = 2 * time.Millisecond
 
 func runLap(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
@@ -85,7 +85,7 @@ func runLap(ctx context.Context, args []string, stdin io.Reader, stdout io.Write
 	return err
 }
 
-// Where the subscribers are.
+// The paths of the subscribers.
 const (
 	pathEvents = "/events"
 	pathHang   = "/hang" // never answers
@@ -95,14 +95,14 @@ func (l *lap) handler() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("POST "+pathEvents, l.receive)
 	m.HandleFunc("POST "+pathHang, func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // a context ends only behind the body
+		_, _ = io.Copy(io.Discard, r.Body) // the server cancels the context only after the body is read
 		<-r.Context().Done()
 	})
 	return m
 }
 
-// receive is the function at the end of the way: its clock is read before
-// anything else but the count, which whoever has heard of all arrivals reads.
+// receive gets the events. It counts an event before it notes its arrival, because the count is
+// read after the last arrival. It does all other work later, since that would delay the clock.
 func (l *lap) receive(w http.ResponseWriter, r *http.Request) {
 	number, err := strconv.Atoi(r.Header.Get("Ce-Id"))
 	if err != nil {
@@ -118,7 +118,7 @@ func (l *lap) receive(w http.ResponseWriter, r *http.Request) {
 	}
 	select {
 	case l.credits <- struct{}{}:
-	default: // nobody counts, or it came twice
+	default: // no flood is counting, or the event arrived twice
 	}
 }
 

@@ -15,14 +15,14 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// laptopTask is what a laptop's process is told to be.
+// laptopTask is the argument of a laptop's process.
 type laptopTask struct {
-	Dir     string // its data
+	Dir     string // data folder
 	Config  string
-	Profile string // folder, if any
+	Profile string // folder for profiles; empty: none
 }
 
-// laptop is everything in one process, wired as `tidemill up` is.
+// laptop runs everything in one process, wired like `tidemill up`.
 func laptop(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) (err error) {
 	var l laptopTask
 	if len(args) != 1 {

@@ -10,9 +10,9 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// latencies are what an event takes at a moderate rate. Publisher and tail are
-// goroutines of one process, so that one clock says when an event left and when
-// it came; the broker is in its own.
+// latencies are the times that an event takes at a moderate rate. Publisher and tail are goroutines
+// of one process, so that one clock measures when an event left and when it arrived. The broker has
+// its own process.
 type latencies struct {
 	tail, ack, hop sample
 	lasted         time.Duration
@@ -51,7 +51,7 @@ type track struct {
 	acked sample
 }
 
-// openTrack reads from the end: the tail is there before the first event.
+// openTrack reads from the stream's end, so the tail is ready before the first event.
 func openTrack(ctx context.Context, b *broker.Broker, stream string, n int) (*track, error) {
 	p, err := b.Producer(broker.ProducerOptions{})
 	if err != nil {

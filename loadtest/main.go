@@ -1,16 +1,13 @@
-// Command loadtest is what `make bench` runs: it puts our client beside
-// franz-go's, our gateway beside a bare net/http server and our dispatcher
-// beside a bare net/http client, on the embedded broker, and measures how long an
-// event takes from publish to tail and to function, all in one run, and prints
-// one table with the bars beside what was measured. `loadtest score`, which `make
-// loadtest` runs, does the scenarios of scorers; see docs/loadtest.md.
+// Command loadtest is the program of `make bench`. On the embedded broker it compares our client
+// with franz-go's, our gateway with a bare net/http server, and our dispatcher with a bare net/http
+// client. It also measures how long an event takes from publish to tail and to function. One run
+// prints one table with the bars next to the measured values. `loadtest score` measures the
+// scenarios of scorers, for `make loadtest`; see docs/loadtest.md.
 //
-// The broker runs in a process of its own, and so does every client, server and
-// generator of load, so that the CPU time of a process is its own alone. Those
-// that are compared alternate round by round, and a ratio is taken within a
-// round: what else the machine does meanwhile hits both. What is equal between
-// the clients and what is not stands in franz/main.go; both HTTP servers get the
-// same requests over as many connections.
+// The broker, each client, each server and each load generator has its own process, so that its CPU
+// time can be measured alone. Compared programs alternate round by round, and a ratio is taken
+// within a round, because other work of the machine then slows both. franz/main.go lists how the
+// two Kafka clients differ. Both HTTP servers get the same requests over as many connections.
 package main
 
 import (
@@ -36,7 +33,7 @@ func main() {
 	}
 }
 
-// errMissed ends a full run that missed a bar, so that a script notices.
+// errMissed is the error of a full run that missed a bar, so that a script notices.
 var errMissed = errors.New("a bar was missed; see the table")
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
@@ -79,27 +76,27 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) 
 	return bench(ctx, p, stdout)
 }
 
-// plan is how much a run does.
+// plan is the amount of work of a run.
 type plan struct {
 	rounds  int
 	records int
 	warm    int
-	seconds int // of latency
+	seconds int // seconds of the latency measurement
 	franz   string
 	reuse   bool
 	profile string
 	only    string
 	smoke   bool
 
-	// Of the door's measurement.
+	// Settings of the gateway's measurement.
 	connections  int
 	settle, turn time.Duration
 	dedupe       string
 	beside       string
 
 	parked int // events of the triggers' measurement
-	bots   int // of the runs'
-	files  int // that are put
+	bots   int // bots of the runs' measurement
+	files  int // files of the data measurement
 }
 
 func parse(args []string) (plan, error) {
@@ -134,13 +131,13 @@ func parse(args []string) (plan, error) {
 	return p, nil
 }
 
-// score is the part of scorers in a bench: one scenario, the pace, and not the
-// rest, which `make loadtest` has.
+// score returns the bench's plan for scorers: one scenario and the latency. `make loadtest` runs
+// the others.
 func (p plan) score() scorePlan {
 	return scorePlan{only: "bots,latency", rounds: min(p.rounds, 3), smoke: p.smoke, profile: p.profile, franz: p.franz}
 }
 
-// work is a client's whole life: one task, one result.
+// work runs a client's process: one task, one result.
 func work(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) != 1 {
 		return errors.New("client: give one task as JSON")

@@ -12,13 +12,13 @@ import (
 // latencyRate is the events a second of the latency measurement.
 const latencyRate = 2000
 
-// sample is times, sorted once they are all there.
+// sample is a list of times, sorted once it is complete.
 type sample []time.Duration
 
 func (s sample) sorted() sample { slices.Sort(s); return s }
 
-// stamps are when each message left. They are atomic because only the network
-// orders who writes one and who reads it, which Go's memory model cannot see.
+// stamps are the times at which each message left. They are atomic because only the network orders
+// the writes before the reads, which Go's memory model cannot see.
 type stamps struct {
 	begun time.Time
 	at    []atomic.Int64
@@ -32,9 +32,9 @@ func (s *stamps) since(i int) time.Duration {
 	return time.Since(s.begun) - time.Duration(s.at[i].Load())
 }
 
-// pace calls do n times at the rate. The clock wakes this process about every
-// millisecond, so events come in twos; what is late is not left out but done at
-// once, and time counts from the call, on the one clock of this process.
+// pace calls do n times at the rate. The clock wakes this process about every millisecond, so calls
+// come in twos. Late calls are not left out but made at once. A message's time counts from its
+// call, on this process's clock.
 func pace(ctx context.Context, n int, do func(i int) error) error {
 	return paceAt(ctx, latencyRate, n, do)
 }

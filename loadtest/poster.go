@@ -13,15 +13,14 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// poster is a bare net/http client that posts the same events as a dispatcher
-// over keep-alive connections and does nothing else: what no dispatcher written
-// with net/http can outrun.
+// poster is a bare net/http client. It posts the same events as a dispatcher over keep-alive
+// connections and does nothing else, so no dispatcher written with net/http can be faster.
 type poster struct {
 	url     string
 	client  *http.Client
 	events  []task.Event
 	numbers chan int
-	failed  chan error // the first
+	failed  chan error // first error
 	workers int
 	begin   sync.Once
 }
@@ -51,7 +50,7 @@ func (p *poster) post(ctx context.Context, number int) error {
 	return err
 }
 
-// hand gives a number to whichever worker is free.
+// hand gives a number to a free worker.
 func (p *poster) hand(ctx context.Context, number int) error {
 	p.begin.Do(func() {
 		for range p.workers {
@@ -82,7 +81,7 @@ func (p *poster) fail(err error) {
 	}
 }
 
-// runPoster is the process of a bare client that posts without a pause.
+// runPoster runs a bare client's process, which posts without a pause.
 func runPoster(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) != 2 {
 		return errors.New("poster: give an address and how many requests at once")

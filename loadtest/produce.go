@@ -10,7 +10,7 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// produce is our side of the comparison: Send with a callback an event.
+// produce is our side of the comparison: Send with a callback for each event.
 func produce(ctx context.Context, t task.Task) (task.Result, error) {
 	var r task.Result
 	b, stream, err := open(ctx, t)
@@ -52,7 +52,7 @@ func open(ctx context.Context, t task.Task) (*broker.Broker, string, error) {
 	return b, stream, err
 }
 
-// writer sends events and keeps the first error that one of them got.
+// writer sends events and keeps the first error.
 type writer struct {
 	p      *broker.Producer
 	stream string
@@ -83,7 +83,7 @@ func (w *writer) write(ctx context.Context, n int) error {
 	return nil
 }
 
-// fill makes a view of an event, as a publisher does with what it was given.
+// fill makes a view of an event, as a publisher does with its own data.
 func fill(v *broker.View, e *task.Event) {
 	v.ID, v.Source, v.Type, v.Subject = e.ID, e.Source, e.Type, e.Subject
 	v.Time, v.DataContentType, v.Data = e.Time, e.ContentType, e.Data

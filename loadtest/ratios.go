@@ -4,7 +4,7 @@ import "time"
 
 func (s stretch) eventsPerSecond() float64 { return float64(s.load.Events) / s.load.Wall.Seconds() }
 
-// rates are events a second, round by round.
+// rates returns events per second, round by round.
 func rates(all []stretch) []float64 { return figures(all, stretch.eventsPerSecond) }
 
 func figures(all []stretch, figure func(stretch) float64) []float64 {
@@ -20,7 +20,7 @@ func faster(a, b []stretch) []float64 {
 	return within(a, b, func(a, b stretch) float64 { return a.eventsPerSecond() / b.eventsPerSecond() })
 }
 
-// cheaper compares what an event costs the machine within a round.
+// cheaper compares the whole machine's CPU time per event within a round.
 func cheaper(a, b []stretch) []float64 {
 	return within(a, b, func(a, b stretch) float64 { return b.allPerEvent() / a.allPerEvent() })
 }
@@ -33,12 +33,12 @@ func within(a, b []stretch, ratio func(a, b stretch) float64) []float64 {
 	return f
 }
 
-// perEvent is a process's CPU time an event, in microseconds.
+// perEvent returns a process's CPU time per event, in microseconds.
 func (s stretch) perEvent(cpu time.Duration) float64 {
 	return float64(cpu) / 1e3 / float64(max(1, s.load.Events))
 }
 
-// allPerEvent is what an event costs the machine.
+// allPerEvent returns the CPU time of all processes per event.
 func (s stretch) allPerEvent() float64 {
 	return s.perEvent(s.server.CPU + s.broker.CPU + s.cache.CPU + s.load.CPU)
 }

@@ -17,14 +17,14 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// cache is the Redis that the gateway remembers repeats in: the real one where
-// there is one, else the embedded one, each in a process of its own.
+// cache is the Redis in which the gateway remembers event ids. It is the real Redis if the machine
+// has one, else the embedded one, each in its own process.
 type cache struct {
 	name string
 	addr string
 	real *realservers.Redis
 	ours *server
-	last time.Duration // CPU at the last meter, of the real one
+	last time.Duration // CPU time of the real one at the last meter
 }
 
 func startCache(ctx context.Context, self []string) (*cache, error) {
@@ -65,7 +65,7 @@ func (c *cache) measured() (task.Result, error) {
 	return task.Result{CPU: now - c.last}, err
 }
 
-// askCPU asks a redis-server for the CPU time that it has taken.
+// askCPU asks a redis-server for its CPU time.
 func askCPU(addr string) (time.Duration, error) {
 	to, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -91,7 +91,7 @@ func askCPU(addr string) (time.Duration, error) {
 	return sumCPU(text)
 }
 
-// sumCPU adds user and system time of the process in INFO's answer.
+// sumCPU adds the process's user and system time in INFO's answer.
 func sumCPU(info []byte) (sum time.Duration, err error) {
 	found := 0
 	for line := range bytes.Lines(info) {

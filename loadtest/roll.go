@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// roll is who has begun, as the trainers say themselves.
+// roll records which keys' trainers have begun. The trainers report it over a socket.
 type roll struct {
 	path string
 	c    *net.UnixConn
 
 	mu    sync.Mutex
-	began map[string][]time.Time // by key
-	more  chan struct{}          // closed when somebody has come
+	began map[string][]time.Time // start times by key
+	more  chan struct{}          // closed when a trainer reports
 }
 
 func openRoll(folder string) (*roll, error) {
@@ -33,7 +33,7 @@ func openRoll(folder string) (*roll, error) {
 	return r, nil
 }
 
-// read ends with the socket.
+// read ends when the socket is closed.
 func (r *roll) read() {
 	b := make([]byte, 512)
 	for {
@@ -53,14 +53,14 @@ func (r *roll) read() {
 
 func (r *roll) close() { r.c.Close() }
 
-// of are the times at which a key's trainers began.
+// of returns the times at which a key's trainers began.
 func (r *roll) of(key string) []time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.began[key]
 }
 
-// until waits until as many keys have begun.
+// until waits until trainers of that many keys have begun.
 func (r *roll) until(ctx context.Context, keys int) error {
 	for {
 		r.mu.Lock()
@@ -77,8 +77,8 @@ func (r *roll) until(ctx context.Context, keys int) error {
 	}
 }
 
-// forkExec starts the same trainer n times, some at once, and nothing else: the
-// floor under runs a second.
+// forkExec starts the same trainer n times, some at once, and nothing else. Its rate is the upper
+// bound for runs per second.
 func forkExec(ctx context.Context, program, socket string, n, atOnce int) (time.Duration, error) {
 	began, next := time.Now(), make(chan int)
 	var all sync.WaitGroup

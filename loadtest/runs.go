@@ -18,20 +18,20 @@ import (
 
 const (
 	runSlots  = 8
-	runsPaced = 20 // events a second, so that each finds the machine at rest
+	runsPaced = 20 // events per second, so few that the machine is idle when each comes
 )
 
-// runsMeasured is how soon an event has its command started, and how many runs
-// a laptop does a second.
+// runsMeasured has the time from an event to the start of its command, and the number of runs per
+// second on a laptop.
 type runsMeasured struct {
 	paced         int
-	begin         sample        // event published until its command runs
-	hop, fork     sample        // the floors under that: a bare hop, a bare fork and exec
-	runs          int           // at once
-	took          time.Duration // until all had ended
-	bare          time.Duration // that as many bare processes take
-	doubled, lost int           // keys that had more than one run, or none
-	weighs        task.Result   // the laptop, after all of them
+	begin         sample        // time from an event's publishing to its command's start
+	hop, fork     sample        // lower bounds of begin: a bare hop, and a bare fork and exec
+	runs          int           // number of runs that were requested at once
+	took          time.Duration // time until all runs had ended
+	bare          time.Duration // time for as many bare processes
+	doubled, lost int           // number of keys that had more than one run, and that had none
+	weighs        task.Result   // memory of the laptop after all runs
 	data          dataMeasured
 }
 
@@ -110,19 +110,18 @@ func (l *laptopBench) measure(ctx context.Context, m *runsMeasured) (err error) 
 	return err
 }
 
-// forks measures a bare fork and exec until the trainer runs, at the pace of the
-// events.
+// forks measures a bare fork and exec until the trainer runs, at the pace of the events.
 func (l *laptopBench) forks(ctx context.Context, n int) (sample, error) {
 	return l.paced(ctx, n, "fork", func(key string) error { return trainer(ctx, l.trainer, l.roll.path, key) })
 }
 
-// begins measures an event's publishing until its command runs.
+// begins measures the time from an event's publishing to its command's start.
 func (l *laptopBench) begins(ctx context.Context, n int) (sample, error) {
 	return l.paced(ctx, n, "paced", func(key string) error { return l.publish(ctx, key) })
 }
 
-// paced does something for each key, at a pace, and measures until the key's
-// trainer says that it runs.
+// paced calls do for each key, at a pace, and measures until the key's trainer reports that it
+// runs.
 func (l *laptopBench) paced(ctx context.Context, n int, name string, do func(key string) error) (sample, error) {
 	before := len(l.roll.began)
 	sent := make([]time.Time, n)
@@ -179,8 +178,7 @@ const (
 
 func crowdKey(i int) string { return fmt.Sprintf("bot-%d", i) }
 
-// crowd publishes as many bots at once, and waits until all of their runs have
-// ended.
+// crowd publishes n bots at once, and waits until all of their runs have ended.
 func (l *laptopBench) crowd(ctx context.Context, n int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, crowdWithin)
 	defer cancel()
@@ -200,7 +198,7 @@ func (l *laptopBench) crowd(ctx context.Context, n int) (time.Duration, error) {
 	return time.Since(began), l.ended(ctx)
 }
 
-// ended waits until no run is under way any more.
+// ended waits until no run is waiting or under way.
 func (l *laptopBench) ended(ctx context.Context) error {
 	for {
 		var page struct{ Runs []json.RawMessage }

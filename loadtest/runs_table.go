@@ -8,11 +8,11 @@ import (
 
 // The bars of runs.
 const (
-	beginBar     = 20 * time.Millisecond  // published to started, in the median
-	beginLateBar = 100 * time.Millisecond // and in 99 of 100 cases
-	runsBar      = 150                    // a second
-	forkBar      = 0.3                    // of bare processes a second
-	laptopBar    = 400e6                  // bytes resident
+	beginBar     = 20 * time.Millisecond  // median from published to started
+	beginLateBar = 100 * time.Millisecond // 99th percentile of the same
+	runsBar      = 150                    // runs per second
+	forkBar      = 0.3                    // share of bare processes per second
+	laptopBar    = 400e6                  // resident bytes
 )
 
 func (t *table) runs(m *runsMeasured) {

@@ -16,7 +16,7 @@ import (
 	"tidemill.dev/loadtest/internal/scenario"
 )
 
-// scorePlan is what `loadtest score` was asked for.
+// scorePlan holds the flags of `loadtest score`.
 type scorePlan struct {
 	only    string
 	json    string
@@ -33,7 +33,7 @@ func parseScore(args []string) (scorePlan, error) {
 	var p scorePlan
 	f := flag.NewFlagSet("loadtest score", flag.ContinueOnError)
 	f.StringVar(&p.only, "scenario", "", "only these scenarios, by name, with commas")
-	f.StringVar(&p.json, "json", "", "file for what was measured, as JSON")
+	f.StringVar(&p.json, "json", "", "file for the measurements, as JSON")
 	f.StringVar(&p.svg, "svg", "", "file for a chart of it")
 	f.IntVar(&p.rounds, "rounds", 3, "rounds of each comparison")
 	f.BoolVar(&p.python, "python", false, "make the Python scorer's virtual environment if there is none yet")
@@ -52,7 +52,7 @@ func parseScore(args []string) (scorePlan, error) {
 	return p, nil
 }
 
-// scoreMain is `loadtest score`.
+// scoreMain runs `loadtest score`.
 func scoreMain(ctx context.Context, args []string, stdout io.Writer) error {
 	p, err := parseScore(args)
 	if err != nil {
@@ -78,7 +78,7 @@ func runScores(ctx context.Context, p scorePlan, stdout io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "Scorers beside their ceiling: copying in series with inference alone. The broker and each client is a process of its own;\n"+
+	fmt.Fprintf(stdout, "Scorers next to their ceiling: copying in series with inference alone. The broker and each client have their own process;\n"+
 		"medians of %d rounds, of which each has all of them. CPU is user + system, of the client's process and of the broker's.\n%s\n\n", p.rounds, built)
 	report := scoreReport{At: time.Now().UTC(), Machine: thisMachine(), Smoke: p.smoke, Rounds: p.rounds}
 	for i := range all {
@@ -92,7 +92,7 @@ func runScores(ctx context.Context, p scorePlan, stdout io.Writer) (err error) {
 	return errors.Join(report.write(p), report.verdict(p))
 }
 
-// verdict is an error where a budget was missed.
+// verdict returns an error if a budget was missed.
 func (r *scoreReport) verdict(p scorePlan) error {
 	for i := range r.Scenarios {
 		o := &r.Scenarios[i]
@@ -121,7 +121,7 @@ func (r *scoreReport) write(p scorePlan) error {
 	return errors.Join(err, r.draw(&drawn), os.WriteFile(p.svg, []byte(drawn.String()), 0o644))
 }
 
-// scenarios are those that were asked for, in the order of their files.
+// scenarios returns the chosen scenarios, in the order of their files.
 func (p scorePlan) scenarios() ([]scenario.Scenario, error) {
 	var all []scenario.Scenario
 	left := strings.FieldsFunc(p.only, func(r rune) bool { return r == ',' })

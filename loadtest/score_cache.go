@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/loadtest/internal/fleet"
 )
 
-// cacheTask is what the process is told that has nothing but models.
+// cacheTask is the argument of a process that has only a cache of models.
 type cacheTask struct {
 	Fleet  fleet.Fleet
 	Store  string
@@ -21,20 +21,20 @@ type cacheTask struct {
 	Hot    int
 }
 
-// cacheResult is what it measured, in milliseconds.
+// cacheResult is the measurement of that process, in milliseconds.
 type cacheResult struct {
 	WarmP50, WarmP99       float64
-	StoreP50, StoreP99     float64 // cold, from the store
-	DiskP50, DiskP99       float64 // cold, from the disk
-	Hits                   float64 // of the hot set while all are swept, percent
+	StoreP50, StoreP99     float64 // cold models, loaded from the store
+	DiskP50, DiskP99       float64 // cold models, loaded from the disk
+	Hits                   float64 // hits of the hot set while all models are swept, in percent
 	SweepSeconds           float64
-	Models                 int // in memory at the end
+	Models                 int // number of models in memory at the end
 	Bytes                  int64
 	Resident               uint64
 	Asked, Swept, Measured int
 }
 
-// measureCache asks models as the scorer does, in a process of their own.
+// measureCache uses models as the scorer does, in their own process.
 func (w *scoreWorld) measureCache(ctx context.Context, o *scoreOutcome) error {
 	memory, err := bytesIn(w.Memory)
 	if err != nil {
@@ -71,11 +71,11 @@ func (r *cacheResult) tell(o *scoreOutcome) {
 			r.Swept, r.SweepSeconds, r.Asked, r.Models, r.Bytes>>20, r.Resident>>20))
 }
 
-// refs name every model's first version.
+// refs returns a reference to every model's first version.
 func (w *scoreWorld) refs(ctx context.Context) ([]infer.Ref, error) {
 	all := make([]infer.Ref, w.Models)
 	return all, parallel(w.Models, func(key int) error {
-		tree, err := w.putVersion(ctx, key, 1) // is there
+		tree, err := w.putVersion(ctx, key, 1) // the version is in the store already; this returns its tree
 		all[key] = infer.Ref{Model: fleet.Model(key), Version: 1, Artifact: tree.Tree, Engine: infer.EngineAuto}
 		return err
 	})

@@ -18,7 +18,7 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// cacheAlone is that process.
+// cacheAlone runs the process of a cacheTask.
 func cacheAlone(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	var t cacheTask
 	if len(args) != 1 {
@@ -63,7 +63,7 @@ func fetchFile(ctx context.Context, s *store.Store, artifact, file string) (data
 	return data, errors.Join(err, r.Close())
 }
 
-// cacheBench asks models for one event at a time.
+// cacheBench uses models for one event at a time.
 type cacheBench struct {
 	t       cacheTask
 	cache   *infer.Cache
@@ -73,8 +73,7 @@ type cacheBench struct {
 	asked   int
 }
 
-// hotPerSwept is how many requests of the hot set come between two models of a
-// sweep.
+// hotPerSwept is the number of requests of the hot set between two models of a sweep.
 const hotPerSwept = 5
 
 func (b *cacheBench) measure(ctx context.Context) (r cacheResult, err error) {
@@ -92,7 +91,7 @@ func (b *cacheBench) measure(ctx context.Context) (r cacheResult, err error) {
 	if _, err := b.touch(ctx, b.refs[:b.t.Hot]); err != nil {
 		return r, err
 	}
-	if _, _, err := b.hot(ctx, keys, 20*b.t.Hot); err != nil { // so that it is known to be hot
+	if _, _, err := b.hot(ctx, keys, 20*b.t.Hot); err != nil { // until it is certainly hot
 		return r, err
 	}
 	warm, _, err := b.hot(ctx, keys, 100_000)
@@ -111,8 +110,8 @@ func (b *cacheBench) measure(ctx context.Context) (r cacheResult, err error) {
 	return r, nil
 }
 
-// cold asks for models that are in nobody's memory: from the store the first
-// time, and from the disk when they have been let go.
+// cold uses models that are not in memory. The cache loads them from the store the first time, and
+// from the disk once they have been evicted.
 func (b *cacheBench) cold(ctx context.Context, r *cacheResult) error {
 	first := b.refs[b.t.Hot:]
 	took, err := b.touch(ctx, first)
@@ -136,7 +135,7 @@ func (b *cacheBench) holds(ref *infer.Ref) bool {
 	return m != nil
 }
 
-// touch asks each model once.
+// touch uses each model once.
 func (b *cacheBench) touch(ctx context.Context, refs []infer.Ref) (sample, error) {
 	took := make(sample, len(refs))
 	for i := range refs {
@@ -149,7 +148,7 @@ func (b *cacheBench) touch(ctx context.Context, refs []infer.Ref) (sample, error
 	return took.sorted(), nil
 }
 
-// hot asks models of the hot set n times.
+// hot uses models of the hot set n times.
 func (b *cacheBench) hot(ctx context.Context, keys *fleet.Keys, n int) (took sample, hits int, err error) {
 	took = make(sample, n)
 	for i := range took {
@@ -167,7 +166,7 @@ func (b *cacheBench) hot(ctx context.Context, keys *fleet.Keys, n int) (took sam
 	return took.sorted(), hits, nil
 }
 
-// sweep asks every model once, while the hot set goes on being asked.
+// sweep uses every model once, while requests of the hot set continue.
 func (b *cacheBench) sweep(ctx context.Context, keys *fleet.Keys, r *cacheResult) error {
 	began, hits := time.Now(), 0
 	for i := range b.refs {
@@ -185,7 +184,7 @@ func (b *cacheBench) sweep(ctx context.Context, keys *fleet.Keys, r *cacheResult
 	return nil
 }
 
-// ask has a model answer one event, and tells whether it was in memory.
+// ask has a model answer one event, and reports whether it was in memory.
 func (b *cacheBench) ask(ctx context.Context, ref *infer.Ref) (hit bool, err error) {
 	m := b.cache.Use(ref)
 	if hit = m != nil; !hit {

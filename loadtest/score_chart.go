@@ -38,7 +38,7 @@ func (o *scoreOutcome) panel() chart.Panel {
 	return p
 }
 
-// milliseconds draws the figures that are times beside their bars.
+// milliseconds draws the figures that are times, next to their bars.
 func (o *scoreOutcome) milliseconds() chart.Panel {
 	p := chart.Panel{Title: o.Name + ": " + o.About, Unit: "ms"}
 	for _, v := range o.Budgets {

@@ -20,23 +20,23 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// scorerTask is what a scorer's process is told to be.
+// scorerTask is the argument of a scorer's process.
 type scorerTask struct {
 	Addresses config.Addresses
-	Config    string // with one scorer
-	Memory    int64  // for models; 0 is the default
-	Profile   string // folder, if any
-	What      string // is going to be measured, for the profile's name
-	Cores     int    // that it may use; 0 is all
+	Config    string // config with one scorer
+	Memory    int64  // memory for models; 0 is the default
+	Profile   string // folder for profiles; empty: none
+	What      string // name of the measurement, for the profile's file name
+	Cores     int    // number of cores that it may use; 0 is all
 }
 
-// What a scorer is told, besides what every server is.
+// The commands of a scorer's process, besides those of every server.
 const (
-	sayUntil   = "until"   // N: answer when so many events have been scored
+	sayUntil   = "until"   // argument N: answer when that many events have been scored
 	sayDrained = "drained" // answer when no event waits for its model
 )
 
-// scoring is the scorer's process, wired as `tidemill serve scorer` is.
+// scoring runs the scorer's process, wired like `tidemill serve scorer`.
 func scoring(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) (err error) {
 	var t scorerTask
 	if len(args) != 1 {
@@ -65,13 +65,13 @@ func scoring(ctx context.Context, args []string, stdin io.Reader, stdout io.Writ
 	return errors.Join(s.obey(ctx, stdin), p.Close(context.WithoutCancel(ctx)))
 }
 
-// scorerSays answers what the process is told.
+// scorerSays answers the parent's commands.
 type scorerSays struct {
 	p      *platform.Platform
 	stdout io.Writer
 	task   task.Task
 	meter  task.Meter
-	began  uint64 // events that had been scored when the meter was started
+	began  uint64 // number of events that had been scored when the meter was started
 }
 
 func (s *scorerSays) obey(ctx context.Context, stdin io.Reader) error {
@@ -117,10 +117,10 @@ func (s *scorerSays) standing() score.Standing {
 	return score.Standing{}
 }
 
-// untilEvery is how often it looks. The events that are scored meanwhile count.
+// untilEvery is the interval of the checks. Events that are scored until the next check count.
 const untilEvery = 5 * time.Millisecond
 
-// stuckAfter is how long nothing may be scored before something is wrong.
+// stuckAfter is the time without a scored event after which the scorer counts as stuck.
 const stuckAfter = time.Minute
 
 func (s *scorerSays) until(ctx context.Context, text string) (r task.Result, err error) {
@@ -131,7 +131,7 @@ func (s *scorerSays) until(ctx context.Context, text string) (r task.Result, err
 	return s.wait(ctx, func(now score.Standing) bool { return now.Scored+now.DeadLettered >= wanted })
 }
 
-// wait waits for something, as long as anything is scored.
+// wait polls until enough returns true, as long as events are being scored.
 func (s *scorerSays) wait(ctx context.Context, enough func(score.Standing) bool) (r task.Result, err error) {
 	var last uint64
 	tick := time.NewTicker(untilEvery)

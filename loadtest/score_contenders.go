@@ -19,15 +19,15 @@ import (
 type contenders struct {
 	ours, franz []string
 	plain       []string
-	python      []string // nil if its environment is not there
-	runtime     bool     // there is an ONNX Runtime
+	python      []string // nil if its virtual environment is missing
+	runtime     bool     // an ONNX Runtime is installed
 	texts       string   // program that trains the model of examples/intents
 	said        string
 }
 
 func (c contenders) String() string { return c.said }
 
-// buildContenders builds what is not this program itself.
+// buildContenders builds the programs other than this one.
 func buildContenders(ctx context.Context, p scorePlan, folder string) (contenders, error) {
 	found, err := findClients(ctx, p.self, p.franz, folder)
 	c := contenders{ours: found.ours, franz: found.franz, plain: []string{filepath.Join(folder, "plain")}, texts: filepath.Join(folder, "intents")}
@@ -56,7 +56,7 @@ func buildContenders(ctx context.Context, p scorePlan, folder string) (contender
 	return c, nil
 }
 
-// findPython is the interpreter that has what the Python scorer imports.
+// findPython returns the interpreter that has the Python scorer's packages.
 func findPython(ctx context.Context, make bool) ([]string, error) {
 	folder := besideFolder("python")
 	look := exec.CommandContext(ctx, filepath.Join(folder, "install"), "-n")
@@ -74,7 +74,7 @@ func findPython(ctx context.Context, make bool) ([]string, error) {
 	return nil, nil
 }
 
-// doAs runs a client in a process of its own, on so many cores; 0 is all.
+// doAs runs a client in its own process, on that many cores; 0 is all.
 func doAs(ctx context.Context, program []string, arg any, cores int) (r task.Result, err error) {
 	var env []string
 	if cores > 0 {
@@ -84,7 +84,7 @@ func doAs(ctx context.Context, program []string, arg any, cores int) (r task.Res
 	return r, err
 }
 
-// runChild gives a program its task as JSON, and reads what it says as JSON.
+// runChild gives a program its task as JSON, and reads its result as JSON.
 func runChild(ctx context.Context, program, env []string, arg, result any) error {
 	what := filepath.Base(program[len(program)-1])
 	text, err := json.Marshal(arg)

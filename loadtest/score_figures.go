@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// The names of figures, as budgets have them.
+// The names of figures, as budgets use them.
 const (
 	figureCeiling    = "ceiling"
 	figureLeast      = "at least once / ceiling"
@@ -24,8 +24,8 @@ const (
 	inferenceRuntime = "inference alone, ONNX Runtime"
 )
 
-// ceilings are what could be had at best, round by round: the faster copy in
-// series with the faster engine.
+// ceilings returns the best possible rate of each round: the faster copy in series with the faster
+// engine.
 func (c *comparison) ceilings() []float64 {
 	all := make([]float64, len(c.once))
 	for i := range all {
@@ -38,10 +38,10 @@ func (c *comparison) ceilings() []float64 {
 	return all
 }
 
-// series is how fast things go that have to pass two that are that fast.
+// series returns the rate of work that passes two stages with these rates one after the other.
 func series(a, b float64) float64 { return 1 / (1/a + 1/b) }
 
-// beside compares a figure of two within a round.
+// beside returns the median ratio of two figures within a round.
 func beside(a, b []float64) float64 {
 	all := make([]float64, min(len(a), len(b)))
 	for i := range all {
@@ -52,7 +52,7 @@ func beside(a, b []float64) float64 {
 
 func cpuOf(m measured) float64 { return cpuMicros(m.Result) }
 
-// tell makes the rows and figures.
+// tell fills the rows and figures.
 func (c *comparison) tell(o *scoreOutcome) {
 	o.Rows = c.rows()
 	ceilings, once, f := c.ceilings(), c.once.figures(measured.rate), o.Figures
@@ -77,7 +77,7 @@ func (c *comparison) tell(o *scoreOutcome) {
 		f[figureCeiling], f[figureParse], c.data))
 }
 
-// tell counts what must not be.
+// tell reports the counts that must be zero.
 func (a auditCounts) tell(o *scoreOutcome, first error) {
 	o.Figures[figureLost], o.Figures[figureTwice], o.Figures[figureWrong] = float64(a.lost), float64(a.twice), float64(a.wrong)
 	o.Notes = append(o.Notes, fmt.Sprintf("%d outputs read back, %d of them evaluated again", a.outputs, a.checked))
@@ -102,7 +102,7 @@ func (c *comparison) rows() []scoreRow {
 	return rows
 }
 
-// absent says why figures are not there.
+// absent returns the reasons for missing figures.
 func (c *comparison) absent() map[string]string {
 	if len(c.python) > 0 {
 		return nil

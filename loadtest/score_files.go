@@ -2,7 +2,7 @@ package main
 
 import "embed"
 
-// scenarioFiles are in the program, so that it runs anywhere.
+// scenarioFiles are embedded, so that the program runs from any folder.
 //
 //go:embed scenarios/*.yaml
 var scenarioFiles embed.FS

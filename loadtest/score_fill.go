@@ -11,17 +11,17 @@ import (
 	"tidemill.dev/loadtest/internal/fleet"
 )
 
-// inputType is what the events are.
+// inputType is the type of the events.
 const inputType = "message"
 
-// places are which event lies where on the stream, by partition and offset.
+// places records which event is at each partition and offset of the stream.
 type places struct {
 	mu     sync.Mutex
-	at     [partitions][]int32 // number of the event
+	at     [partitions][]int32 // event numbers
 	failed error
 }
 
-// feeder makes events one after the other.
+// feeder makes events one after another.
 type feeder struct {
 	view   broker.View
 	bodies []fleet.Body
@@ -34,7 +34,7 @@ func newFeeder(f *fleet.Fleet) *feeder {
 		view: broker.View{Source: "/shops/berlin/gateway", Type: inputType, Time: "2026-01-31T15:04:05.123456789Z", DataContentType: "application/json"}}
 }
 
-// next is the next event and its number. It is good until the next one.
+// next returns the next event and its number. The event is valid until the next call.
 func (f *feeder) next() (*broker.View, int) {
 	number := f.number
 	f.number++
@@ -44,7 +44,7 @@ func (f *feeder) next() (*broker.View, int) {
 	return &f.view, number
 }
 
-// fill writes events until there are n, and remembers where they lie.
+// fill writes events until there are n, and records their places.
 func (w *scoreWorld) fill(ctx context.Context, n int) error {
 	p, err := w.st.b.Producer(broker.ProducerOptions{})
 	if err != nil {
@@ -67,7 +67,7 @@ func (p *places) note(r broker.Receipt, number int, err error) {
 	defer p.mu.Unlock()
 	if err != nil || r.Offset < 0 {
 		if p.failed == nil {
-			p.failed = fmt.Errorf("event %d came to lie nowhere: %w", number, err)
+			p.failed = fmt.Errorf("event %d has no place on the stream: %w", number, err)
 		}
 		return
 	}
@@ -78,7 +78,7 @@ func (p *places) note(r broker.Receipt, number int, err error) {
 	(*at)[r.Offset] = int32(number)
 }
 
-// count is how many events there are.
+// count returns the number of events.
 func (p *places) count() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,7 +88,7 @@ func (p *places) count() (n int) {
 	return n
 }
 
-// check tells whether every offset has its event.
+// check returns an error unless every offset has its event.
 func (p *places) check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,7 +100,7 @@ func (p *places) check() error {
 	return p.failed
 }
 
-// find is the number of the event that lies somewhere.
+// find returns the number of the event at a place.
 func (p *places) find(partition int, offset int64) (number int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,11 +18,11 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// inferTask is what a process is told that does nothing but inference.
+// inferTask is the argument of a process that does nothing but inference.
 type inferTask struct {
 	Fleet   fleet.Fleet
-	Engine  string // native, onnxruntime; parse is reading the data alone
-	File    string `json:",omitempty"` // the model of all, where it is no network
+	Engine  string // native, onnxruntime, or parse: only read the data
+	File    string `json:",omitempty"` // file of the only model, if it is not a generated network
 	Batch   int
 	Warm    int
 	Records int
@@ -42,8 +42,8 @@ type program interface {
 	Run(in, out []tensor.Tensor) error
 }
 
-// inferAlone is the other half of a scorer's ceiling: the same models and
-// batches, the inputs lying ready.
+// inferAlone measures the other half of a scorer's ceiling: the same models and batches, with
+// inputs in memory.
 func inferAlone(_ context.Context, args []string, stdout io.Writer) error {
 	var t inferTask
 	if len(args) != 1 {
@@ -84,7 +84,7 @@ func measureInference(t inferTask) (r task.Result, err error) {
 	return m.Stop(meter)
 }
 
-// load makes all models ready.
+// load loads all models.
 func (t *inferTask) load() ([]program, error) {
 	load := func(data []byte) (program, error) { return native.Load(data) }
 	if t.Engine == engineORT {
@@ -120,7 +120,7 @@ type inferLoop struct {
 	keys   *fleet.Keys
 	batch  int
 	counts []int
-	floats []float32 // the rows of a batch
+	floats []float32 // rows of a batch
 	texts  []string
 	groups []inferGroup
 }

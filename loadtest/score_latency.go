@@ -11,15 +11,14 @@ import (
 	"tidemill.dev/broker"
 )
 
-// scoreTrack is a publisher at a pace, and a tail of what was scored. Both are
-// goroutines of one process, so that one clock says when an event left and when
-// what was made of it came.
+// scoreTrack is a publisher at a pace, and a tail of its outputs. Both are goroutines of one
+// process, so that one clock measures when an event left and when its output arrived.
 type scoreTrack struct {
 	w      *scoreWorld
 	p      *broker.Producer
 	c      *broker.Consumer
 	feeder *feeder
-	first  int // number of the first event that is measured
+	first  int // number of the first measured event
 	sent   *stamps
 	acked  sample
 	came   sample
@@ -45,7 +44,7 @@ func (w *scoreWorld) measureLatency(ctx context.Context, o *scoreOutcome) error 
 	if err != nil {
 		return err
 	}
-	a.counts.lost += w.Warm + w.Events - a.counts.outputs + a.counts.twice // nothing comes behind them
+	a.counts.lost += w.Warm + w.Events - a.counts.outputs + a.counts.twice // no output follows the last input
 	a.counts.tell(o, a.first)
 	o.Figures["p50"], o.Figures["p99"] = milliseconds(t.came.at(0.5)), milliseconds(t.came.at(0.99))
 	o.Notes = append(o.Notes, fmt.Sprintf("of that, until Kafka had the event: p50 %s, p99 %s; the longest of all took %s",
@@ -55,7 +54,7 @@ func (w *scoreWorld) measureLatency(ctx context.Context, o *scoreOutcome) error 
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// track warms the scorer up and follows the events that are measured.
+// track warms up the scorer, then publishes and follows the measured events.
 func (w *scoreWorld) track(ctx context.Context, s *scorerProcess) (t *scoreTrack, err error) {
 	t = &scoreTrack{w: w, feeder: newFeeder(&w.fleet), first: w.Warm, sent: newStamps(w.Events), acked: make(sample, w.Events), came: make(sample, w.Events)}
 	if t.p, err = w.st.b.Producer(broker.ProducerOptions{}); err != nil {
@@ -99,8 +98,7 @@ func (t *scoreTrack) run(ctx context.Context) error {
 	return errors.Join(<-arrived, t.c.Close(ctx))
 }
 
-// tail waits for as many outputs as there are inputs. What came twice is found
-// when all is read back.
+// tail waits for as many outputs as there are inputs. The audit finds double outputs later.
 func (t *scoreTrack) tail(ctx context.Context) error {
 	for left := len(t.came); left > 0; {
 		d, err := t.c.Poll(ctx)

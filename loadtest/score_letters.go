@@ -9,8 +9,8 @@ import (
 	"tidemill.dev/broker"
 )
 
-// readLetters blames the first dead letter that a scorer has left. There should
-// be none: every key has its model.
+// readLetters blames the scorer's first dead letter. There should be none, because every key has a
+// model.
 func (a *audit) readLetters(ctx context.Context) error {
 	from, err := a.w.st.b.Places(ctx, tidemill.StreamDeadLetters, broker.Earliest())
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// machine is what figures are to be read beside.
+// machine describes the machine on which the figures were measured.
 type machine struct {
 	System    string `json:"system"`
 	Processor string `json:"processor,omitempty"`
@@ -18,7 +18,7 @@ func thisMachine() machine {
 	return machine{System: runtime.GOOS + "/" + runtime.GOARCH, Processor: processor(), Cores: runtime.NumCPU(), Go: runtime.Version()}
 }
 
-// processor asks where Linux tells it.
+// processor returns the processor's name from /proc/cpuinfo, or an empty string.
 func processor() string {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

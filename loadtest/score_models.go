@@ -20,11 +20,10 @@ import (
 	"tidemill.dev/loadtest/internal/fleet"
 )
 
-// modelFile is what a version consists of.
+// modelFile is the path of the model in a version.
 const modelFile = "model.onnx"
 
-// registerAll puts the first version of every model into the store and makes it
-// the champion.
+// registerAll puts the first version of every model into the store and makes it the champion.
 func (w *scoreWorld) registerAll(ctx context.Context) error {
 	trees := make([]api.TreeRef, w.Models)
 	err := parallel(w.Models, func(key int) (err error) {
@@ -43,7 +42,7 @@ func (w *scoreWorld) registerAll(ctx context.Context) error {
 	return w.facts.Flush(ctx)
 }
 
-// parallel does something for each number, on all cores.
+// parallel calls do for each number, on all cores.
 func parallel(n int, do func(i int) error) error {
 	var next atomic.Int64
 	var running sync.WaitGroup
@@ -96,7 +95,7 @@ func (w *scoreWorld) modelData(key, version int) ([]byte, error) {
 	return w.Network.File(fleet.Seed(key, version)), nil
 }
 
-// loadVersion is a version of a model, and the facts about it.
+// loadVersion is a version of a model. Its methods return the facts about it.
 type loadVersion struct {
 	names  tidemill.Names
 	key    int
@@ -123,8 +122,7 @@ func (v loadVersion) registered() broker.View {
 		Judge: tidemill.Judge{On: tidemill.GateOnRecorded, Promote: tidemill.PromoteAuto, Keep: 1000}, Origin: v.origin()})
 }
 
-// proposed wants the version in the place of its predecessor, which became the
-// champion in the turn of its number.
+// proposed returns the proposal to replace the version basis. A version's turn is its number.
 func (v loadVersion) proposed(action tidemill.Action, basis int) broker.View {
 	origin := v.origin()
 	d := tidemill.PromotionProposed{Action: action, Version: v.number, Run: v.run(), Basis: basis, Turn: int64(basis), Artifact: v.tree.Tree, Origin: &origin}
@@ -146,7 +144,7 @@ func (v loadVersion) id(typ string) string {
 }
 
 func (v loadVersion) fact(typ string, data any) broker.View {
-	text, _ := json.Marshal(data) // of texts and numbers: cannot fail
+	text, _ := json.Marshal(data) // marshalling texts and numbers cannot fail
 	return broker.View{ID: v.id(typ), Source: v.names.Source("loadtest"), Type: typ, Subject: fleet.Key(v.key), Time: time.Now().UTC().Format(time.RFC3339Nano),
 		DataSchema: tidemill.Schema(typ), DataContentType: "application/json", Data: text, Key: []byte(tidemill.ModelKey(fleet.Model(v.key))),
 		Extensions: []broker.Attribute{{Name: tidemill.AttrModel, Value: fleet.Model(v.key)}, {Name: tidemill.AttrModelVersion, Value: fmt.Sprint(v.number)},
@@ -168,7 +166,7 @@ func (w *scoreWorld) say(ctx context.Context, facts ...broker.View) error {
 	}
 	select {
 	case err := <-refused:
-		return fmt.Errorf("tell of a model: %w", err)
+		return fmt.Errorf("write a fact of a model: %w", err)
 	default:
 		return nil
 	}

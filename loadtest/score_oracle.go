@@ -12,16 +12,16 @@ import (
 	"tidemill.dev/loadtest/internal/fleet"
 )
 
-// oracle evaluates events by itself: networks with plain arithmetic, the model of
-// texts with one text at a time.
+// oracle evaluates events itself: networks with plain arithmetic, the model of texts with one text
+// at a time.
 type oracle struct {
 	fleet  fleet.Fleet
 	bodies []fleet.Body
 	labels []string
-	text   *native.Program // of texts
+	text   *native.Program // model of texts
 }
 
-// near is how far figures may differ that were added up in another order.
+// near is the tolerance for sums that were added in another order.
 const near = 2e-4
 
 func (w *scoreWorld) newOracle() (*oracle, error) {

@@ -9,7 +9,7 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// scoreReport is all that a run has measured, as it is written for programs.
+// scoreReport is the JSON report of a run.
 type scoreReport struct {
 	At        time.Time      `json:"at"`
 	Machine   machine        `json:"machine"`
@@ -18,7 +18,7 @@ type scoreReport struct {
 	Scenarios []scoreOutcome `json:"scenarios"`
 }
 
-// scoreOutcome is what a scenario has come to.
+// scoreOutcome is the result of a scenario.
 type scoreOutcome struct {
 	Name    string             `json:"name"`
 	About   string             `json:"about"`
@@ -29,39 +29,39 @@ type scoreOutcome struct {
 	Notes   []string           `json:"notes,omitempty"`
 }
 
-// scoreRow is one of those who were compared. Figures are medians of the rounds.
+// scoreRow is one compared program. Figures are medians of the rounds.
 type scoreRow struct {
 	Name      string  `json:"name"`
 	PerSecond float64 `json:"perSecond"`
 	Least     float64 `json:"least"`
 	Most      float64 `json:"most"`
-	CPU       float64 `json:"cpuMicros"`    // of the client's process, an event
-	Broker    float64 `json:"brokerMicros"` // of the broker's
-	Mallocs   float64 `json:"allocations"`  // an event
+	CPU       float64 `json:"cpuMicros"`    // CPU time of the client's process per event
+	Broker    float64 `json:"brokerMicros"` // CPU time of the broker per event
+	Mallocs   float64 `json:"allocations"`  // allocations per event
 	Ours      bool    `json:"ours,omitempty"`
-	Part      bool    `json:"part,omitempty"` // of the ceiling that it would spoil the chart with
+	Part      bool    `json:"part,omitempty"` // a part of the ceiling, which is too large for the chart
 }
 
-// verdict is a budget and whether it was kept.
+// verdict is a budget and whether it was met.
 type verdict struct {
 	Figure string  `json:"figure"`
 	Bar    string  `json:"bar"`
 	Value  float64 `json:"value"`
 	Unit   string  `json:"unit,omitempty"`
 	Met    bool    `json:"met"`
-	Absent string  `json:"absent,omitempty"` // why it was not measured
+	Absent string  `json:"absent,omitempty"` // reason why it was not measured
 }
 
 // measured is one contender's turn.
 type measured struct {
 	task.Result
-	broker time.Duration // CPU
-	whole  int           // events that the broker's CPU was for
+	broker time.Duration // CPU time of the broker
+	whole  int           // number of events to which the broker's CPU time belongs
 }
 
 func (m measured) rate() float64 { return perSecond(m.Result) }
 
-// turns are one contender's, round by round.
+// turns are the turns of one contender, round by round.
 type turns []measured
 
 func (t turns) figures(of func(measured) float64) []float64 {
@@ -80,8 +80,8 @@ func (t turns) row(name string, ours bool) scoreRow {
 		Mallocs: spreadOf(t.figures(func(m measured) float64 { return mallocs(m.Result) })).median}
 }
 
-// judge holds the figures against the budgets. What was not measured and has no
-// reason not to be is a mistake in the scenario.
+// judge compares the figures with the budgets. A missing figure without a reason is a mistake in
+// the scenario.
 func (o *scoreOutcome) judge(budgets []scenario.Budget, absent map[string]string) error {
 	for _, b := range budgets {
 		v, ok := o.Figures[b.Figure]
@@ -94,18 +94,18 @@ func (o *scoreOutcome) judge(budgets []scenario.Budget, absent map[string]string
 	return nil
 }
 
-// missed reports whether a budget was, of those that were measured.
+// missed reports whether a measured budget was missed.
 func (o *scoreOutcome) missed() bool {
 	return slices.ContainsFunc(o.Budgets, func(v verdict) bool { return !v.Met && v.Absent == "" })
 }
 
-// broken reports whether events were lost, scored twice or wrongly, which no
-// short run excuses.
+// broken reports whether events were lost, or scored twice or wrongly. A short run fails on that
+// too.
 func (o *scoreOutcome) broken() bool {
 	return slices.ContainsFunc(o.Budgets, func(v verdict) bool { return v.Value != 0 && slices.Contains(mustBeNone, v.Figure) })
 }
 
-// The figures that count what must not be.
+// The figures that must be zero.
 const (
 	figureLost       = "lost"
 	figureTwice      = "twice"

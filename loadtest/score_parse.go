@@ -8,8 +8,7 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// measureParsing reads the events' data into tensors on one core, and nothing
-// else.
+// measureParsing reads the events' data into tensors on one core, and does nothing else.
 func measureParsing(t inferTask) (r task.Result, err error) {
 	spec := tensor.Spec{Name: "text", Type: tensor.String, Shape: []int{tensor.Any}}
 	if t.Fleet.Kind != fleet.KindText {

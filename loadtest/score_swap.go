@@ -10,30 +10,30 @@ import (
 	"tidemill.dev/broker"
 )
 
-// swapHot is how many models change in turn: those that most events are of, so
-// that a new version soon has one to score.
+// swapHot is the number of models that change in turn. Most events belong to these models, so that
+// a new version soon has an event to score.
 const swapHot = 10
 
-// How long champions change, and then do not, in turn.
+// The lengths of the alternating windows with and without changes of champions.
 const (
 	swapWindow = 2 * time.Second
 	restWindow = time.Second
 )
 
-// swaps measures a scorer at full load while a champion changes each second.
+// swaps measures a scorer at full load while one champion per second changes.
 type swaps struct {
 	*scoreWorld
-	versions [swapHot]int               // the newest of each model that is registered
-	promoted [swapHot]map[int]time.Time // by version, when that was proposed
-	first    [swapHot]map[int]time.Time // by version, when its first output was made
-	with     []float64                  // events a second
+	versions [swapHot]int               // newest registered version of each model
+	promoted [swapHot]map[int]time.Time // time of the proposal, by version
+	first    [swapHot]map[int]time.Time // time of the first output, by version
+	with     []float64                  // events per second
 	without  []float64
 	counts   auditCounts
 	noChamp  int
 	blamed   error
 	took     sample
 	next     int
-	dry      bool // the round has come to the stream's end
+	dry      bool // the round has read the stream to its end
 }
 
 func (w *scoreWorld) measureSwaps(ctx context.Context, o *scoreOutcome) error {
@@ -63,7 +63,7 @@ func (w *scoreWorld) measureSwaps(ctx context.Context, o *scoreOutcome) error {
 	return nil
 }
 
-// round has one scorer go through the stream.
+// round has one scorer read the stream.
 func (s *swaps) round(ctx context.Context) error {
 	s.with, s.without = nil, nil
 	before := s.versions
@@ -105,7 +105,7 @@ func (s *swaps) prepare(ctx context.Context) error {
 	return s.facts.Flush(ctx)
 }
 
-// alternate lets champions change for a while, and then not, and so on.
+// alternate has windows with and without changes of champions take turns.
 func (s *swaps) alternate(ctx context.Context, p *scorerProcess) error {
 	left := s.Seconds
 	for window := 0; left > 0; window++ {
@@ -147,7 +147,7 @@ func (s *swaps) promote(ctx context.Context, n int) error {
 		s.next++
 		s.versions[key]++
 		number := s.versions[key]
-		tree, err := s.putVersion(ctx, key, number) // is there, and so is found
+		tree, err := s.putVersion(ctx, key, number) // the version is in the store already; this returns its tree
 		if err != nil {
 			return err
 		}
@@ -171,8 +171,8 @@ func rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// audit reads the outputs of a round back: when each version scored its first,
-// and whether each was by a version that was the champion.
+// audit reads back a round's outputs. It notes when each version scored its first event, and checks
+// that each version was the champion.
 func (s *swaps) audit(ctx context.Context, stream string, before [swapHot]int) error {
 	a, err := s.newAudit()
 	if err != nil {
@@ -199,8 +199,8 @@ func (s *swaps) audit(ctx context.Context, stream string, before [swapHot]int) e
 	return s.collect(before)
 }
 
-// judge holds the version of an output against the promotions. A key's events are
-// on one partition, so its outputs come in their order.
+// judge compares an output's version with the promotions. A key's events are on one partition, so
+// its outputs are in order.
 func (s *swaps) judge(e *broker.Incoming, key, version int, newest *int) {
 	at, promoted := s.promoted[key][version]
 	switch {
@@ -221,14 +221,13 @@ func (s *swaps) by(err error) {
 	}
 }
 
-// collect notes how long it took from each promotion of the round to its first
-// event.
+// collect notes the time from each promotion of the round to the version's first output.
 func (s *swaps) collect(before [swapHot]int) error {
 	for key, last := range s.versions {
 		for version := before[key] + 1; version <= last; version++ {
 			first, ok := s.first[key][version]
 			if !ok && s.dry {
-				continue // there were no events left
+				continue // no events were left
 			}
 			if !ok {
 				return fmt.Errorf("version %d of model %d was promoted and has scored nothing", version, key)

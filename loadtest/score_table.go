@@ -8,7 +8,7 @@ import (
 	"tidemill.dev/loadtest/internal/chart"
 )
 
-// print is a scenario's part of the table.
+// print writes a scenario's part of the table.
 func (o *scoreOutcome) print(to io.Writer) {
 	fmt.Fprintf(to, "%s: %s\n", o.Name, o.About)
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)

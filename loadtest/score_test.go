@@ -21,8 +21,7 @@ func at(rate float64) measured {
 	return measured{Result: task.Result{Records: int(rate), Wall: time.Second, CPU: time.Second}}
 }
 
-// The ceiling is the faster copy in series with the faster engine, of the same
-// round.
+// The ceiling is the faster copy in series with the faster engine, of the same round.
 func TestCeilings(t *testing.T) {
 	c := comparison{once: turns{at(50), at(50)}, copied: turns{at(200), at(100)}, franz: turns{at(100), at(300)}, native: turns{at(200), at(300)}}
 	for i, want := range []float64{100, 150} {
@@ -81,7 +80,7 @@ func TestCutPosition(t *testing.T) {
 	}
 }
 
-// toyWorld has a stream of some events that all lie on one partition.
+// toyWorld has a stream whose events are all on one partition.
 func toyWorld(events int) *scoreWorld {
 	f := fleet.Fleet{Models: 3, Network: fleet.Network{8, 4, 3}, Kind: fleet.KindDigits, Spread: fleet.Evenly}
 	w := &scoreWorld{Scenario: &scenario.Scenario{Network: f.Network}, fleet: f, places: &places{}}
@@ -91,8 +90,7 @@ func toyWorld(events int) *scoreWorld {
 	return w
 }
 
-// scoredEvent is the output of an event by the version that was asked for, as it
-// should be.
+// scoredEvent returns the correct output of an event by a version.
 func scoredEvent(w *scoreWorld, number, version int) *broker.Incoming {
 	keys := w.fleet.Keys()
 	key := 0
@@ -233,7 +231,7 @@ func TestBytesIn(t *testing.T) {
 	}
 }
 
-// The report says every budget's verdict, and its chart can be drawn.
+// The report has every budget's verdict, and its chart can be drawn.
 func TestReport(t *testing.T) {
 	least := 0.8
 	o := scoreOutcome{Name: "bots", About: "many", Figures: map[string]float64{figureOnce: 0.5, figureCeiling: 100},

@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// The files that the example's trainer leaves.
+// The second file that the example's trainer writes.
 const cardFile = "model.yaml"
 
-// trainTexts has examples/intents train its model on one bot's messages, which
-// are the scenario's events as well.
+// trainTexts has examples/intents train its model on one bot's messages. These messages are also
+// the scenario's events.
 func (w *scoreWorld) trainTexts(ctx context.Context) (err error) {
 	source := filepath.Join(besideFolder(filepath.Join("..", "examples", "intents")), "data", "bot-shop")
 	out := filepath.Join(w.folder, "intents")

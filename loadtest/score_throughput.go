@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// measureScenario does all of one file, in a world of its own.
+// measureScenario measures everything in one scenario file, in its own world.
 func measureScenario(ctx context.Context, p scorePlan, s *scenario.Scenario, built contenders, folder string) (o *scoreOutcome, err error) {
 	w, err := openWorld(ctx, p, s, built, folder)
 	if err != nil {
@@ -45,23 +45,23 @@ func (w *scoreWorld) measure(ctx context.Context, o *scoreOutcome) (absent map[s
 	return w.measureThroughput(ctx, o)
 }
 
-// slack is how many more events there are than are measured, so that nobody is
-// measured running dry: clients read whole fetches.
+// slack is the share of extra events, so that no contender runs out of events while it is measured:
+// clients read whole fetches.
 const (
 	slack      = 0.3
 	slackLeast = 30_000
 )
 
-// comparison is the throughput of all who are compared.
+// comparison is the throughput of all contenders.
 type comparison struct {
 	*scoreWorld
-	once, least           turns // the scorer
+	once, least           turns // scorer, by its delivery
 	copied, franz         turns
 	native, runtime       turns // inference alone
 	parsed, plain, python turns
 	audit                 auditCounts
-	first                 error // that the audit found
-	data                  int   // bytes of an output
+	first                 error // first error that the audit found
+	data                  int   // bytes of data in an output
 }
 
 func (w *scoreWorld) measureThroughput(ctx context.Context, o *scoreOutcome) (absent map[string]string, err error) {
@@ -81,7 +81,7 @@ func (w *scoreWorld) measureThroughput(ctx context.Context, o *scoreOutcome) (ab
 	return c.absent(), nil
 }
 
-// wants reports whether somebody is to be measured beside.
+// wants reports whether the scenario wants this contender.
 func (w *scoreWorld) wants(name string) bool {
 	for _, b := range w.Beside {
 		if b == name {
@@ -91,8 +91,8 @@ func (w *scoreWorld) wants(name string) bool {
 	return false
 }
 
-// round has a turn of everybody. The scorer comes first: it tells how large its
-// outputs are, which copies write as well.
+// round gives every contender a turn. The scorer is first, because the copies write outputs of the
+// same size as the scorer's.
 func (c *comparison) round(ctx context.Context) error {
 	if err := c.scorers(ctx); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (c *comparison) round(ctx context.Context) error {
 		into    *turns
 		program []string
 		do      string
-		part    int // of the events, so that the slow do not take all the time
+		part    int // divisor of the number of events, so that slow contenders do not take all the time
 		skip    bool
 	}{{&c.copied, c.built.ours, task.Copy, 1, false}, {&c.franz, c.built.franz, task.Copy, 1, false},
 		{&c.plain, c.built.plain, "plain", 5, !c.wants("plain")}, {&c.python, c.built.python, "python", 10, !c.wants("python")}} {
@@ -126,7 +126,7 @@ func (c *comparison) client(ctx context.Context, program []string, do string, pa
 	t := task.Scoring{Task: task.Task{Do: do, Addr: c.server.addrs[0], Topic: topicOf(c.scoreWorld, inStream), Out: topicOf(c.scoreWorld, out),
 		Group: "beside-" + out, Warm: c.Warm / part, Records: c.Events / part, Data: c.data, Profile: c.profile}, Models: c.modelFolder(), Engine: c.engine(), Input: c.input()}
 	if &program[0] == &c.built.franz[0] {
-		t.Profile = "" // it would write over our own client's
+		t.Profile = "" // it would overwrite our own client's profile
 	}
 	return c.beside(ctx, out, program, t)
 }
@@ -158,7 +158,7 @@ func (w *scoreWorld) input() string {
 
 func (w *scoreWorld) modelFolder() string { return filepath.Join(w.folder, "models") }
 
-// layModels lays the models into a folder for those who have no store.
+// layModels writes the models into a folder for contenders that do not use the store.
 func (w *scoreWorld) layModels() error {
 	if !w.wants("plain") && !w.wants("python") {
 		return nil
@@ -175,7 +175,7 @@ func (w *scoreWorld) layModels() error {
 	})
 }
 
-// inference measures what the models take alone, and what reading the data takes.
+// inference measures the time of the models alone, and of reading the data.
 func (c *comparison) inference(ctx context.Context) error {
 	for _, turn := range []struct {
 		engine string

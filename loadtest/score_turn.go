@@ -9,13 +9,13 @@ import (
 	"tidemill.dev/broker"
 )
 
-// scorerProcess is a scorer that runs, and the output that is its own.
+// scorerProcess is a running scorer and its output stream.
 type scorerProcess struct {
 	*server
 	out string
 }
 
-// startScorer starts one that reads the stream from its beginning.
+// startScorer starts a scorer that reads the stream from its beginning.
 func (w *scoreWorld) startScorer(ctx context.Context, atLeastOnce bool, what string) (*scorerProcess, error) {
 	w.rounds++
 	t := scorerTask{Addresses: w.addresses(), Config: w.config(w.rounds, atLeastOnce), Profile: w.profile, What: what, Cores: w.Cores}
@@ -34,13 +34,13 @@ func (w *scoreWorld) startScorer(ctx context.Context, atLeastOnce bool, what str
 	return &scorerProcess{s, outStream(w.rounds)}, nil
 }
 
-// until waits until so many events have been scored.
+// until waits until n events have been scored.
 func (s *scorerProcess) until(n int) (int, error) {
 	r, err := s.result(fmt.Sprintf("%s %d", sayUntil, n))
 	return r.Records, err
 }
 
-// scorers has a turn of both deliveries.
+// scorers runs a turn of each delivery mode.
 func (c *comparison) scorers(ctx context.Context) error {
 	for _, turn := range []struct {
 		leastOnce bool
@@ -56,7 +56,7 @@ func (c *comparison) scorers(ctx context.Context) error {
 	return nil
 }
 
-// scorer lets the stream be scored, and reads back what came of it.
+// scorer has the stream scored, and audits the outputs.
 func (c *comparison) scorer(ctx context.Context, atLeastOnce bool, what string) (m measured, err error) {
 	s, err := c.startScorer(ctx, atLeastOnce, what)
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *comparison) turn(s *scorerProcess) (m measured, err error) {
 	if err := errors.Join(err, failed); err != nil {
 		return m, err
 	}
-	_, err = s.until(c.places.count()) // those that waited for their models too
+	_, err = s.until(c.places.count()) // includes the events that waited for their models
 	return m, err
 }
 
@@ -113,7 +113,7 @@ func (c *comparison) count(a *audit) {
 	}
 }
 
-// outputSize is how many bytes of data a scored event has.
+// outputSize returns the size of a scored event's data in bytes.
 func (w *scoreWorld) outputSize(ctx context.Context, stream string) (int, error) {
 	size, n := 0, 0
 	for p := range int32(partitions) {
@@ -131,7 +131,7 @@ func (w *scoreWorld) outputSize(ctx context.Context, stream string) (int, error)
 	return size / n, nil
 }
 
-// bytesIn is a size as the command line has it.
+// bytesIn parses a size in the syntax of the command line.
 func bytesIn(text string) (int64, error) {
 	if text == "" {
 		return 0, nil

@@ -13,23 +13,23 @@ import (
 	"tidemill.dev/loadtest/internal/fleet"
 )
 
-// audit is what the committed outputs of a scorer say: each input must be there
-// once, up to the last one that was scored, scored by its own model.
+// audit checks the committed outputs of a scorer: each input up to the last scored one must have
+// one output, by the key's own model.
 type audit struct {
 	w      *scoreWorld
-	keys   []int32 // of the events, by number
+	keys   []int32 // key of each event, by the event's number
 	oracle *oracle
 	seen   [partitions][]bool
 	counts auditCounts
-	first  error // what was wrong first
-	// scored is told of each output, where somebody wants to know more.
+	first  error // first fault
+	// scored, if not nil, is called with each output.
 	scored func(e *broker.Incoming, number, key, version int)
 }
 
-// auditCounts are what must be none, but for the first two.
+// auditCounts are the counts of an audit. All but the first two must be zero.
 type auditCounts struct{ outputs, checked, lost, twice, wrong int }
 
-// sampled is how many outputs there are to each that is evaluated again.
+// sampled is the interval of outputs that are evaluated again.
 const sampled = 499
 
 func (w *scoreWorld) newAudit() (*audit, error) {
@@ -45,7 +45,7 @@ func (w *scoreWorld) newAudit() (*audit, error) {
 	return a, err
 }
 
-// read reads a whole output stream.
+// read checks a whole output stream.
 func (a *audit) read(ctx context.Context, stream string) error {
 	from, err := a.w.st.b.Places(ctx, stream, broker.Earliest())
 	if err != nil {
@@ -84,7 +84,7 @@ func (a *audit) output(e *broker.Incoming) {
 	a.hold(e, number)
 }
 
-// hold holds an output against what it should be.
+// hold checks the model and version of an output, and for some outputs the answer.
 func (a *audit) hold(e *broker.Incoming, number int) {
 	key := int(a.keys[number])
 	model, _ := e.Attribute(tidemill.AttrModel)
@@ -124,7 +124,7 @@ func (a *audit) blame(err error) {
 	}
 }
 
-// findLost counts the inputs that were passed over.
+// findLost counts the inputs that were skipped.
 func (a *audit) findLost() {
 	for p, seen := range a.seen {
 		last := len(seen) - 1
@@ -140,7 +140,7 @@ func (a *audit) findLost() {
 	}
 }
 
-// cutPosition takes the id of a scored event apart.
+// cutPosition takes the position from the id of a scored event.
 func cutPosition(id string) (partition int, offset int64, err error) {
 	rest, ok := strings.CutPrefix(id, inStream+"/")
 	if !ok {

@@ -15,8 +15,8 @@ import (
 	"tidemill.dev/loadtest/internal/scenario"
 )
 
-// scoreWorld is what a scenario happens in: a broker in its own process, a store
-// with the models, facts that say who the champions are, and a stream of events.
+// scoreWorld is the environment of a scenario: a broker in its own process, a store with the
+// models, facts that name the champions, and a stream of events.
 type scoreWorld struct {
 	scorePlan
 	*scenario.Scenario
@@ -27,9 +27,9 @@ type scoreWorld struct {
 	st     *streams
 	store  *store.Store
 	facts  *broker.Producer
-	model  string // file of the only model, where it is no network
+	model  string // file of the only model, if it is not a generated network
 	places *places
-	rounds int // that were begun, for names
+	rounds int // number of rounds so far, for names
 }
 
 // The streams of the scenario.
@@ -65,7 +65,7 @@ func (w *scoreWorld) open(ctx context.Context) (err error) {
 	return err
 }
 
-// makeStreams has the platform make what an install has.
+// makeStreams has the platform create the streams of an install.
 func (w *scoreWorld) makeStreams(ctx context.Context) error {
 	conf, err := config.Parse("the load test's config", []byte(w.config(0, false)))
 	if err != nil {
@@ -84,7 +84,7 @@ func (w *scoreWorld) addresses() config.Addresses {
 	return config.Addresses{Kafka: w.server.addrs[0], Redis: w.server.addrs[1], Store: w.storeURL()}
 }
 
-// config has one scorer, of a round: a group and an output of its own.
+// config has one scorer, with the group and the output of one round.
 func (w *scoreWorld) config(round int, atLeastOnce bool) string {
 	delivery := "exactly-once"
 	if atLeastOnce {

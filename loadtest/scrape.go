@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// histogram is one of the gateway's, its series added up: how many observations
-// were at most so many seconds, by that bound.
+// histogram is one of the gateway's histograms, with its series added up. It has the number of
+// observations up to each bound, in seconds.
 type histogram map[float64]float64
 
-// metrics are the histograms of one look at /metrics.
+// metrics are the histograms of one scrape.
 type metrics map[string]histogram
 
 func scrape(ctx context.Context, addr string, names ...string) (metrics, error) {
@@ -64,7 +64,7 @@ func parseMetrics(r io.Reader, names []string) (metrics, error) {
 	return m, lines.Err()
 }
 
-// since is what was observed between two looks.
+// since returns the observations between two scrapes.
 func (h histogram) since(before histogram) histogram {
 	d := histogram{}
 	for bound, count := range h {
@@ -73,9 +73,8 @@ func (h histogram) since(before histogram) histogram {
 	return d
 }
 
-// quantile is where Prometheus would put it: within its bucket, as if what is
-// in there were spread evenly. Of what is above the last bound it is only known
-// that it is above.
+// quantile interpolates as Prometheus does: evenly within a bucket. A quantile above the last bound
+// is reported as that bound plus 1 ns.
 func (h histogram) quantile(q float64) time.Duration {
 	rank := q * h[math.Inf(1)]
 	below, lower := 0.0, 0.0

@@ -13,7 +13,7 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// serve is the broker's process. Its Redis is for a machine without one.
+// serve runs the broker's process. Its Redis is for a machine without redis-server.
 func serve(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) != 1 {
 		return errors.New("serve: give a folder, or nothing in its place for memory")
@@ -26,17 +26,16 @@ func serve(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer
 	return errors.Join(leash(stdin, stdout, task.Task{}), s.Close())
 }
 
-// What a server is told while it serves.
+// The commands that a server obeys while it serves.
 const (
-	sayStart = "start" // measuring
-	sayStop  = "stop"  // and say what was measured
-	sayWeigh = "weigh" // say how much memory is in use
+	sayStart = "start" // begin to measure
+	sayStop  = "stop"  // end the measurement and write it
+	sayWeigh = "weigh" // write the memory in use
 )
 
-// leash lives until standard input closes, which it does when the parent is
-// gone, however; until then it measures this process when it is told to. The
-// process says so itself because then its allocations are known too, and there
-// is one way for every system.
+// leash returns when standard input closes, because then the parent has ended for whatever reason.
+// Until then it measures this process on command. The process measures itself because it knows its
+// allocations, and because this works on every system.
 func leash(stdin io.Reader, stdout io.Writer, t task.Task) error {
 	var m task.Meter
 	for told := bufio.NewScanner(stdin); told.Scan(); {
@@ -62,10 +61,10 @@ func leash(stdin io.Reader, stdout io.Writer, t task.Task) error {
 	return nil
 }
 
-// server is such a process as its parent sees it.
+// server is such a process in its parent.
 type server struct {
 	*child
-	addrs []string // what it said first
+	addrs []string // addresses from its first line
 }
 
 func startServer(ctx context.Context, program []string, args ...string) (*server, error) {
@@ -82,10 +81,10 @@ func (s *server) meter() error {
 	return err
 }
 
-// measured is what the process took since meter.
+// measured returns the measurement since meter.
 func (s *server) measured() (task.Result, error) { return s.result(sayStop) }
 
-// weigh is how much memory the process uses.
+// weigh returns the memory that the process uses.
 func (s *server) weigh() (task.Result, error) { return s.result(sayWeigh) }
 
 func (s *server) result(what string) (task.Result, error) {

@@ -6,7 +6,7 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// spread is how a figure varies from round to round.
+// spread is the range of a figure over the rounds.
 type spread struct{ min, median, max float64 }
 
 func spreadOf(all []float64) spread {
@@ -31,7 +31,7 @@ func mallocs(r task.Result) float64      { return float64(r.Mallocs) / float64(r
 func bytesOf(r task.Result) float64      { return float64(r.Bytes) / float64(r.Records) }
 func perSecond(r task.Result) float64    { return float64(r.Records) / r.Wall.Seconds() }
 
-// ratios compares within a round: what else the machine does hits both.
+// ratios compares within a round, because other work of the machine then slows both.
 func (d *duel) ratios() []float64 {
 	all := make([]float64, len(d.ours))
 	for i := range d.ours {

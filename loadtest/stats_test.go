@@ -45,7 +45,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// Late messages are sent all the same.
+// Late messages are still sent.
 func TestPaceLeavesNothingOut(t *testing.T) {
 	next := 0
 	err := pace(context.Background(), 50, func(i int) error {

@@ -10,12 +10,11 @@ import (
 	"tidemill.dev/broker"
 )
 
-// partitions of every stream of the test.
+// partitions is the number of partitions of every stream of the test.
 const partitions = 8
 
-// streams makes and removes the streams of the test. Each client writes to a
-// fresh one, and what has been written is removed, so that no round runs on a
-// fuller disk than another.
+// streams makes and removes the streams of the test. Each client writes to a new one, which is
+// removed later, so that no round runs on a fuller disk than another.
 type streams struct {
 	b      *broker.Broker
 	client *kafka.Client

@@ -10,21 +10,21 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// The gateway's histograms: its own part of an answer's time, and the broker's.
+// The gateway's histograms of its own part of an answer's time, and of the broker's part.
 const (
 	ownSeconds = "tidemill_gateway_own_seconds"
 	ackSeconds = "tidemill_gateway_ack_seconds"
 )
 
-// stretch is what was measured while one generator posted to one server.
+// stretch is the measurement of one generator and one server.
 type stretch struct {
 	load                  load.Result
 	server, broker, cache task.Result
 	metrics               metrics
 }
 
-// stretch starts a server, posts to it, and looks on the stream for what it
-// said that it has stored.
+// stretch starts a server, posts to it, and checks that the stream has the events that it answered
+// for.
 func (d *door) stretch(ctx context.Context, c *contender, t load.Task) (stretch, error) {
 	d.run++
 	stream, err := d.streams.fresh(ctx)
@@ -61,7 +61,7 @@ func (d *door) post(ctx context.Context, c *contender, stream string, t load.Tas
 	return s, errors.Join(err, server.stop())
 }
 
-// what a load is, as a word for a profile's name.
+// what returns a word for a load, for a profile's name.
 func what(t load.Task) string {
 	switch {
 	case t.Batch > 0:
@@ -85,7 +85,7 @@ func (d *door) generate(ctx context.Context, to *server, stores bool, t load.Tas
 	return s, errors.Join(err, g.stop())
 }
 
-// measured measures everybody while the generator does.
+// measured measures all processes while the generator measures.
 func (d *door) measured(ctx context.Context, to *server, g *child, stores bool) (s stretch, err error) {
 	var before metrics
 	if stores {
@@ -115,7 +115,7 @@ func (d *door) measured(ctx context.Context, to *server, g *child, stores bool) 
 	return s, nil
 }
 
-// collect asks everybody what it took.
+// collect gets the measurements of all processes.
 func (d *door) collect(s *stretch, to *server) error {
 	var errs [3]error
 	s.server, errs[0] = to.measured()
@@ -124,8 +124,8 @@ func (d *door) collect(s *stretch, to *server) error {
 	return errors.Join(errs[:]...)
 }
 
-// onStream holds the server to its word. Ids do not repeat, so that every event
-// that was answered stands there once.
+// onStream checks that the stream has as many events as were answered. Ids do not repeat, so no
+// event is a duplicate.
 func (d *door) onStream(ctx context.Context, stream string, answered int) error {
 	ends, err := d.streams.b.Ends(ctx, stream)
 	if err != nil {

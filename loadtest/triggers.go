@@ -10,20 +10,19 @@ import (
 	"tidemill.dev"
 )
 
-// atOnce is how many requests are under way at a time, for a dispatcher and for
-// the bare client. It is a trigger's default.
+// atOnce is the number of concurrent requests, for a dispatcher and for the bare client. It is a
+// trigger's default.
 const atOnce = 32
 
-// triggers is the measurement of the dispatcher beside a bare client, and with
-// dead subscribers beside its living one.
+// triggers measures the dispatcher next to a bare client, and with dead subscribers next to its
+// living one.
 type triggers struct {
 	*runner
 	broker *server
 	self   string
 
 	matching matching
-	// Of each round: as fast as it goes, and at the pace of the latency
-	// measurement.
+	// Results of each round: at full speed, and at the pace of the latency measurement.
 	ours, bare         []stretch
 	hop, alone, beside []arrivals
 	parked             parkedEvents
@@ -77,7 +76,7 @@ func (t *triggers) withDead(ctx context.Context) error {
 	})
 }
 
-// lap starts a subscriber and a dispatcher for it on a stream of their own.
+// lap starts a subscriber and its dispatcher on a new stream.
 func (t *triggers) lap(ctx context.Context, dead bool, do func(l *child, d *server) error) error {
 	stream, err := t.streams.fresh(ctx)
 	if err != nil {
@@ -113,7 +112,7 @@ func (t *triggers) startDispatcher(ctx context.Context, what, config string) (*s
 	return startServer(ctx, []string{t.self, roleDispatcher}, string(arg))
 }
 
-// loadConfig is a dispatcher's file. Nobody listens at the port of the dead one
+// loadConfig returns a dispatcher's config. No server listens at the port of the dead subscriber
 // that refuses.
 func loadConfig(stream, addr string, dead bool) string {
 	text := fmt.Sprintf("version: 1\nstreams: {%s: {partitions: %d, types: [new-data]}}\ntriggers:\n", stream, partitions)
@@ -144,8 +143,8 @@ func (t *triggers) tell(l *child, what string, last time.Duration, result any) e
 	return json.Unmarshal([]byte(line), result)
 }
 
-// flood measures everybody while as much is posted as goes, after a while in
-// which it is not measured.
+// flood measures all processes while events are posted at full speed, after a while without
+// measurement.
 func (t *triggers) flood(l *child, by *server, what string) (s stretch, err error) {
 	if err := t.tell(l, what, t.settle, &s.load); err != nil {
 		return s, err
@@ -162,7 +161,7 @@ func (t *triggers) flood(l *child, by *server, what string) (s stretch, err erro
 	return s, errors.Join(errs[:]...)
 }
 
-// bareClient measures the client beside which the dispatcher is looked at.
+// bareClient measures the bare client, for comparison with the dispatcher.
 func (t *triggers) bareClient(ctx context.Context) error {
 	stream, err := t.streams.fresh(ctx)
 	if err != nil {

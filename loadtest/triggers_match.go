@@ -9,16 +9,16 @@ import (
 	"tidemill.dev/triggers/filter"
 )
 
-// matching is what it takes to find an event's triggers.
+// matching is the cost of finding an event's triggers.
 type matching struct {
-	filter, index   time.Duration // an event
+	filter, index   time.Duration // time per event
 	allocs, ofIndex float64
 	rules           int
 }
 
 const measuredFilter = "type = 'new-data' AND subject LIKE 'bot-%'"
 
-// measureMatching runs in this process: nothing else does meanwhile.
+// measureMatching runs in this process, which does nothing else at that time.
 func measureMatching(smoke bool) (m matching, err error) {
 	events, times := views(), 5_000_000
 	if smoke {
@@ -60,8 +60,7 @@ func views() []broker.View {
 	return all
 }
 
-// manyTriggers are all for one type, each with a filter of its own that is
-// asked.
+// manyTriggers returns triggers for one type. Each has its own filter, which must be evaluated.
 func manyTriggers(n int) (*filter.Index, error) {
 	rules := make([]filter.Rule, n)
 	for i := range rules {
@@ -74,7 +73,7 @@ func manyTriggers(n int) (*filter.Index, error) {
 	return filter.NewIndex(rules), nil
 }
 
-// timed gives the time and the allocations of one call.
+// timed returns the time and the allocations of one call.
 func timed(times int, do func(int)) (time.Duration, float64, error) {
 	for i := range times / 10 {
 		do(i)

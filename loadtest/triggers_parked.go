@@ -12,17 +12,16 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// parkedEvents is what a dispatcher needs for a million events whose subscriber
-// is dead.
+// parkedEvents is the cost of many parked events whose subscriber is dead, a million by default.
 type parkedEvents struct {
 	events, keys        int
-	empty, full, anew   task.Result   // what the process weighs
-	parking             time.Duration // until the stream's commits had passed all of them
-	begin, again, taken time.Duration // until it was ready: on nothing, with all of them, and with all of them after a kill
+	empty, full, anew   task.Result   // memory of the process
+	parking             time.Duration // time until the group had committed past all of them
+	begin, again, taken time.Duration // time until it was ready: without events, with all of them, and with all of them after a kill
 }
 
-// parkedOfKey is how many events each key has: they are a chain that waits for
-// its first.
+// parkedOfKey is the number of events per key. The events of a key form a chain that waits for its
+// first event.
 const parkedOfKey = 50
 
 func (t *triggers) park(ctx context.Context) (p parkedEvents, err error) {
@@ -54,7 +53,7 @@ func (t *triggers) park(ctx context.Context) (p parkedEvents, err error) {
 	return p, errors.Join(err, t.streams.remove(ctx, stream), t.streams.remove(ctx, tidemill.Parked(stream)))
 }
 
-// life is that of a dispatcher's process, from its start to its end.
+// life runs a dispatcher's process from its start to its end.
 func (t *triggers) life(ctx context.Context, conf string, ready *time.Duration, end func(*server) error, do func(*server) error) error {
 	began := time.Now()
 	d, err := t.startDispatcher(ctx, "parked", conf)
@@ -65,8 +64,8 @@ func (t *triggers) life(ctx context.Context, conf string, ready *time.Duration, 
 	return errors.Join(do(d), end(d))
 }
 
-// publishSmall publishes events with little data: what is weighed is what the
-// dispatcher keeps of each, which is none of it.
+// publishSmall publishes events with little data, because the dispatcher does not keep an event's
+// data in memory.
 func (t *triggers) publishSmall(ctx context.Context, stream string, n, keys int) error {
 	p, err := t.streams.b.Producer(broker.ProducerOptions{Linger: 5 * time.Millisecond})
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 const (
 	filterBar   = 60 * time.Nanosecond
 	indexBar    = 20 * time.Microsecond
-	arriveBar   = 3 * time.Millisecond  // publish to received, in the median
-	lateBar     = 20 * time.Millisecond // and in 99 of 100 cases
-	dispatchBar = 0.5                   // of the bare client's requests
-	besideBar   = 1.2                   // times the 99th percentile without the dead
+	arriveBar   = 3 * time.Millisecond  // median time from publish to arrival
+	lateBar     = 20 * time.Millisecond // 99th percentile of the same
+	dispatchBar = 0.5                   // share of the bare client's requests
+	besideBar   = 1.2                   // multiple of the 99th percentile without dead subscribers
 )
 
 func (t *table) triggers(g *triggers) {

@@ -29,8 +29,7 @@ func TestOnlyTheFirstArrivalCounts(t *testing.T) {
 	}
 }
 
-// The bare client's requests are what the subscriber takes, and each is counted
-// once.
+// The bare client's requests are accepted by the subscriber, and each is counted once.
 func TestTheBareClientPostsWhatTheSubscriberTakes(t *testing.T) {
 	l := &lap{credits: make(chan struct{}, inFlight), refused: make(chan error, 1)}
 	s := httptest.NewServer(l.handler())

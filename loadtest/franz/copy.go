@@ -9,9 +9,8 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// copyOn is what a scorer reads and writes, without what it thinks. What was
-// polled is committed whether its outputs are acknowledged or not, which is in
-// its favour.
+// copyOn reads and writes like a scorer, without inference. Polled records are committed whether
+// their outputs are acknowledged or not, which is in franz-go's favour.
 func copyOn(ctx context.Context, t task.Task) (task.Result, error) {
 	var r task.Result
 	c, err := client(t,
@@ -50,8 +49,7 @@ func copyOn(ctx context.Context, t task.Task) (task.Result, error) {
 	return r, c.CommitUncommittedOffsets(ctx)
 }
 
-// polled is how many records are taken at a time at most, so that what warms up
-// is not all there is.
+// polled is the maximum number of records per poll, so that the warm-up does not take all records.
 const polled = 8192
 
 type copier struct {
@@ -61,7 +59,7 @@ type copier struct {
 	failed atomic.Pointer[error]
 }
 
-// copy copies at least n records, and waits for them.
+// copy copies at least n records, and waits until they are acknowledged.
 func (k *copier) copy(ctx context.Context, n int) (got int, err error) {
 	acknowledged := func(_ *kgo.Record, err error) {
 		if err != nil {
@@ -87,7 +85,7 @@ func (k *copier) copy(ctx context.Context, n int) (got int, err error) {
 	return got, nil
 }
 
-// output has the headers of a scored event, at the input's partition.
+// output returns a record with the headers of a scored event, for the input's partition.
 func (k *copier) output(in *kgo.Record) *kgo.Record {
 	id := task.AppendPosition(nil, in.Topic, in.Partition, in.Offset)
 	headers := append(make([]kgo.RecordHeader, 0, 11),

@@ -1,16 +1,17 @@
-// Command franz is franz-go's client doing the load test's work. It is a module
-// of its own, so that no other part of Tidemill can come to depend on a second
-// Kafka client.
+// Command franz does the load test's work with franz-go's client. It is a separate module, so that
+// no other part of Tidemill can come to depend on a second Kafka client.
 //
-// Equal to ours: acks=all and idempotent, compression, linger, batch size,
-// buffered bytes, read committed, a group that commits as often. In franz-go's
-// favour: the bytes of a fetch, where it has what suits it best; up to five
-// produce requests in flight, where ours keeps one; its user builds records from
-// bytes that lie ready, and looks at headers as they are, where ours checks and
-// decodes a CloudEvent each; it commits what the last poll returned, where ours
-// keeps track of each event's end. In ours: a view is the caller's again when
-// Send returns, where a record is kept until it is acknowledged and so is made
-// anew for each event; -reuse pools them, which changes CPU little.
+// Both clients have the same settings for acks=all, idempotence, compression, linger, batch size,
+// buffered bytes, read committed, and the group's commit interval.
+//
+// In franz-go's favour: it uses the fetch size that suits it best, and up to five produce requests
+// in flight, where ours has one. Its user makes records from bytes that exist already and reads raw
+// headers, where ours checks and decodes a CloudEvent each. It commits the last poll's records,
+// where ours tracks the end of each event.
+//
+// In our favour: a caller may reuse a view when Send returns. A franz-go record is in use until it
+// is acknowledged, so each event needs a new one. -reuse pools the records, which changes CPU
+// little.
 package main
 
 import (

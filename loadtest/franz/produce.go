@@ -71,9 +71,9 @@ func (w *writer) write(ctx context.Context, n int) error {
 	return nil
 }
 
-// record makes a record of an event. The client keeps it until it is
-// acknowledged, so the next event needs another; with reuse they are pooled,
-// which a user can do, but few do.
+// record makes a record of an event. The client uses it until it is acknowledged, so the next event
+// needs another record. With reuse the records are pooled, which is possible for users, but few do
+// it.
 func (w *writer) record(e *task.Event) *kgo.Record {
 	if !w.reuse {
 		return &kgo.Record{Topic: w.topic, Key: e.Bytes.Subject, Value: e.Data, Headers: headers(nil, e)}
@@ -83,7 +83,7 @@ func (w *writer) record(e *task.Event) *kgo.Record {
 	return r
 }
 
-// headers are an event's in the CloudEvents Kafka binding.
+// headers returns an event's headers in the CloudEvents Kafka binding.
 func headers(dst []kgo.RecordHeader, e *task.Event) []kgo.RecordHeader {
 	if dst == nil {
 		dst = make([]kgo.RecordHeader, 0, 9)

@@ -17,7 +17,7 @@ const (
 	contentType = "content-type"
 )
 
-// message has the SDK read a record, as its own Kafka protocols do.
+// message lets the SDK read a record, as the SDK's own Kafka protocols do.
 type message struct {
 	record *kafka.Message
 	spec   spec.Version
@@ -60,7 +60,7 @@ func (m message) header(w binding.BinaryWriter, h *kafka.Header) error {
 	return nil
 }
 
-// GetAttribute is asked for nothing here that ReadBinary does not set.
+// GetAttribute is asked only for attributes that ReadBinary has set.
 func (m message) GetAttribute(k spec.Kind) (spec.Attribute, any) {
 	a := m.spec.AttributeFromKind(k)
 	return a, m.find(a.PrefixedName())

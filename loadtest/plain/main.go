@@ -1,11 +1,10 @@
-// Command plain scores events as a team would that writes its consumer itself, in
-// Go: kafka-go's Reader and Writer with settings that suit them, the SDK's events,
-// encoding/json, and ONNX Runtime for one event at a time. A goroutine a core, to
-// which events go by their partition, so that a key's stay in order.
+// Command plain scores events as a team's own Go consumer would: with kafka-go's Reader and Writer
+// and settings that suit them, the SDK's events, encoding/json, and ONNX Runtime for one event at a
+// time. There is one goroutine per core. Each gets the events of some partitions, so that the
+// events of a key stay in order.
 //
-// What is in its favour: it commits what was read whether it has been scored and
-// written or not, so it may lose events where ours may not, and nobody has to
-// swap its models.
+// In its favour: it commits records before they are scored and written, so it may lose events where
+// ours may not; and it never has to swap a model.
 package main
 
 import (

@@ -12,8 +12,7 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// score reads until it has scored as many events as it was told to, warms up
-// with the first of them, and measures the rest.
+// score warms up with the first events, then measures the task's number of events.
 func score(ctx context.Context, t task.Scoring) (task.Result, error) {
 	var r task.Result
 	shelf, err := openShelf(t)
@@ -30,7 +29,7 @@ func score(ctx context.Context, t task.Scoring) (task.Result, error) {
 	return r, errors.Join(err, writer.Close(), reader.Close())
 }
 
-// works are the goroutines that score.
+// works is the reader, the writer and the models of the scoring goroutines.
 type works struct {
 	reader *kafka.Reader
 	writer *kafka.Writer
@@ -52,7 +51,7 @@ func (w *works) measure(ctx context.Context) (r task.Result, err error) {
 	return m.Stop(w.task.Task)
 }
 
-// queued is how many events wait for each goroutine.
+// queued is the number of events that may wait for each goroutine.
 const queued = 256
 
 // pump scores n events.
@@ -79,7 +78,7 @@ func (w *works) pump(ctx context.Context, n int) error {
 	return errors.Join(append(failed, err)...)
 }
 
-// work goes on after an error, so that who feeds it does not wait for ever.
+// work goes on after an error, because otherwise the goroutine that feeds it would wait for ever.
 func (w *works) work(ctx context.Context, queue <-chan kafka.Message) (failed error) {
 	var s scorer
 	for m := range queue {

@@ -13,8 +13,8 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// An event that comes in the CloudEvents binding is scored by its subject's
-// model, and leaves in the binding.
+// An event in the CloudEvents binding is scored by its subject's model, and its output is in the
+// binding too.
 func TestScore(t *testing.T) {
 	f := fleet.Fleet{Models: 2, Network: fleet.Network{8, 4, 3}, Kind: fleet.KindDigits}
 	folder := t.TempDir()

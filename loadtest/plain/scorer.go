@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// scorer is what one goroutine uses again and again.
+// scorer holds the tensors that one goroutine reuses.
 type scorer struct{ in, out []tensor.Tensor }
 
 // answer is the data of a scored event.

@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// model is what answers.
+// model is a loaded model of either engine.
 type model interface {
 	Inputs() []tensor.Spec
 	Outputs() []tensor.Spec
@@ -22,11 +22,11 @@ type model interface {
 	Run(in, out []tensor.Tensor) error
 }
 
-// shelf has the models that were asked for.
+// shelf has the models that have been loaded.
 type shelf struct {
 	task    task.Scoring
-	runtime *ort.Runtime // nil: Go's engine
-	models  sync.Map     // of *labelled by subject
+	runtime *ort.Runtime // nil for Go's engine
+	models  sync.Map     // models by subject, as *labelled
 }
 
 // labelled is a model and the names of its classes.
@@ -45,7 +45,7 @@ func openShelf(t task.Scoring) (*shelf, error) {
 	return s, err
 }
 
-// find loads a model the first time.
+// find returns a subject's model, and loads it the first time.
 func (s *shelf) find(subject string) (*labelled, error) {
 	if m, ok := s.models.Load(subject); ok {
 		return m.(*labelled), nil
@@ -70,7 +70,7 @@ func (s *shelf) find(subject string) (*labelled, error) {
 	return l, nil
 }
 
-// labelsOf reads a list as JSON, or with commas.
+// labelsOf reads a list in JSON, or one with commas.
 func labelsOf(text string) (all []string, err error) {
 	if strings.HasPrefix(text, "[") {
 		err = json.Unmarshal([]byte(text), &all)
@@ -79,7 +79,7 @@ func labelsOf(text string) (all []string, err error) {
 	return strings.Split(text, ","), nil
 }
 
-// label is the name of a class.
+// label returns the name of a class.
 func (l *labelled) label(i int) string {
 	if i < len(l.labels) {
 		return l.labels[i]

@@ -1,10 +1,9 @@
-"""Scores events as a team would that writes its consumer in Python: confluent-kafka
-with settings that suit it, json, and ONNX Runtime for one event at a time. One
-process, as its interpreter takes one core.
+"""Scores events as a team's own Python consumer would: with confluent-kafka and
+settings that suit it, json, and ONNX Runtime for one event at a time. It is one
+process, because its interpreter uses one core.
 
-It commits what was read whether it has been written or not, which is in its
-favour. It is told its task as JSON in its only argument, and prints what it
-measured as JSON.
+It commits records before their outputs are written, which is in its favour. Its
+only argument is its task as JSON, and it prints its measurement as JSON.
 """
 
 import json
@@ -19,7 +18,7 @@ from confluent_kafka import Consumer, Producer
 
 
 class Shelf:
-    """The models that were asked for."""
+    """The models that have been loaded."""
 
     def __init__(self, folder):
         self.folder = folder

@@ -1,6 +1,6 @@
-// Command trainer is the trainer of the bench of runs: a process of a few
-// milliseconds that says for which key it has begun, and when, and is done. It is
-// small, because what a run costs beside its trainer is what is measured.
+// Command trainer is the trainer of the bench of runs. It is a process of a few milliseconds that
+// reports for which key it has begun, and when. It is small, because the bench measures the cost of
+// a run without its trainer.
 package main
 
 import (

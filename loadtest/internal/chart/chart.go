@@ -1,4 +1,4 @@
-// Package chart draws bars as SVG, a panel a comparison.
+// Package chart draws bar charts as SVG, with a panel for each comparison.
 package chart
 
 import (
@@ -10,32 +10,32 @@ import (
 	"strings"
 )
 
-// Chart is what is drawn.
+// Chart is a chart with its title and panels.
 type Chart struct {
 	Title  string
-	Below  string // smaller, under the title
+	Below  string // smaller text under the title
 	Panels []Panel
 }
 
-// Panel has an axis of its own, which begins at 0.
+// Panel has its own axis, which begins at 0.
 type Panel struct {
 	Title string
-	Unit  string // of the axis
+	Unit  string // unit of the axis
 	Bars  []Bar
 	Lines []Line
 }
 
-// Bar is a figure, and how far it has varied.
+// Bar is a figure and its range.
 type Bar struct {
 	Label      string
 	Value      float64
 	Least      float64
 	Most       float64
-	Subject    bool // it is what the panel is about, and stands out
+	Subject    bool // highlighted as the subject of the panel
 	Annotation string
 }
 
-// Line is something to compare all bars with.
+// Line is a value for comparison with all bars.
 type Line struct {
 	Label string
 	Value float64
@@ -44,16 +44,16 @@ type Line struct {
 // The sizes, in pixels.
 const (
 	width   = 860
-	labels  = 210 // where the axis begins
-	right   = 110 // behind its end
+	labels  = 210 // start of the axis
+	right   = 110 // space after the axis
 	barStep = 26
 	barHigh = 16
-	head    = 64 // of the chart
-	above   = 44 // of a panel, over its bars
-	below   = 52 // of a panel, under its bars
+	head    = 64 // height of the chart's title
+	above   = 44 // space above a panel's bars
+	below   = 52 // space below a panel's bars
 )
 
-// Write draws it.
+// Write writes the chart as SVG.
 func (c *Chart) Write(w io.Writer) error {
 	high := head
 	for i := range c.Panels {
@@ -133,8 +133,8 @@ func (p *Panel) most() float64 {
 	return most
 }
 
-// axis is a round step, and the end of an axis with four to ten of them that has
-// room for a figure.
+// axis returns a round step and the end of an axis. The axis has four to ten steps, and room for a
+// figure.
 func axis(most float64) (step, end float64) {
 	if most <= 0 || math.IsInf(most, 0) || math.IsNaN(most) {
 		return 1, 1
@@ -148,7 +148,7 @@ func axis(most float64) (step, end float64) {
 	return step, step * math.Ceil(most/step)
 }
 
-// Number is a figure with thousands apart and no more digits than tell something.
+// Number formats a figure with thousands separators and without needless digits.
 func Number(v float64) string {
 	if math.Abs(v) < 100 {
 		return strings.TrimSuffix(strings.TrimRight(strconv.FormatFloat(v, 'f', 2, 64), "0"), ".")

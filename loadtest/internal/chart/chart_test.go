@@ -28,8 +28,7 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// The chart is well-formed, says every figure and label, and keeps within its
-// bounds.
+// The chart is well-formed, contains every figure and label, and stays within its bounds.
 func TestChart(t *testing.T) {
 	c := Chart{Title: "Scorers <&>", Below: "below", Panels: []Panel{
 		{Title: "bots", Unit: "events/s", Bars: []Bar{{Label: "exactly once", Value: 140_000, Least: 120_000, Most: 150_000, Subject: true}, {Label: "plain Go", Value: 31_000, Annotation: "28 µs"}},

@@ -5,28 +5,27 @@ import (
 	"strconv"
 )
 
-// Kind is what the events' data consists of.
+// Kind is the kind of data in the events.
 type Kind string
 
 // The kinds.
 const (
-	KindDigits Kind = "digits" // {"x":[0,3,1,…]}, how often each hashed word occurs
-	KindFloats Kind = "floats" // {"x":[0.7372549,…]}, the points of a picture
+	KindDigits Kind = "digits" // {"x":[0,3,1,…]}: counts of hashed words
+	KindFloats Kind = "floats" // {"x":[0.7372549,…]}: pixels of a picture
 	KindText   Kind = "text"   // {"text":"hello there"}
 )
 
-// bodies are how many different data there are; events take them in turn.
+// bodies is the number of different data. Events use them in turn.
 const bodies = 1009
 
-// Body is the data of an event and what is in it.
+// Body is an event's data, as bytes and as the model's input.
 type Body struct {
 	Data []byte
 	Row  []float32 // nil for a text
 	Text string
 }
 
-// Bodies are the data of the events: event number i has number i modulo their
-// count.
+// Bodies returns the data of the events. Event number i has number i modulo their count.
 func (f *Fleet) Bodies() []Body {
 	all := make([]Body, bodies)
 	r := source(42)
@@ -43,7 +42,7 @@ func (f *Fleet) Bodies() []Body {
 	return all
 }
 
-// digit is a count: mostly none, as a message has few of all words.
+// digit draws a count, mostly 0, because a message contains few of all words.
 func digit(r *random) float32 {
 	if n := r.next() % 40; n < 10 {
 		return float32(n)
@@ -65,6 +64,6 @@ func tableBody(n int, draw func() float32) Body {
 }
 
 func textBody(text string) Body {
-	quoted, _ := json.Marshal(text) // of a text: cannot fail
+	quoted, _ := json.Marshal(text) // marshalling a text cannot fail
 	return Body{Data: append(append([]byte(`{"text":`), quoted...), '}'), Text: text}
 }

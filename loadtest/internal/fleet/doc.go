@@ -1,6 +1,5 @@
-// Package fleet makes what scorers are measured with: many small models as ONNX
-// files, events whose keys are drawn as those of real bots would be, and an own
-// slow evaluation of the models that answers are held against. All of it follows
-// from numbers, so that every process that needs a model or an event makes the
-// same one for itself.
+// Package fleet makes the input of scorer measurements: many small models as ONNX files, and events
+// whose keys are distributed like those of real bots. It also has a slow evaluation of the models,
+// with which answers are compared. Everything is computed from seeds, so that every process can
+// make the same models and events itself.
 package fleet

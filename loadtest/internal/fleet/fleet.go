@@ -11,10 +11,10 @@ type Fleet struct {
 	Network Network
 	Kind    Kind
 	Spread  Spread
-	Texts   []string `json:",omitempty"` // of KindText, the messages
+	Texts   []string `json:",omitempty"` // messages of KindText
 }
 
-// Spread is how events are spread over the keys.
+// Spread is the distribution of events over the keys.
 type Spread string
 
 // The spreads.
@@ -23,18 +23,18 @@ const (
 	Evenly Spread = "evenly"
 )
 
-// zipfSkew gives the first of 1,000 keys a sixth of the events, and the last a
-// thousandth of that.
+// zipfSkew gives the first of 1,000 keys a sixth of the events, and the last key a thousandth of
+// that.
 const zipfSkew = 1.1
 
-// Keys are whose events come, one after the other.
+// Keys is the sequence of the events' keys.
 type Keys struct {
 	zipf *rand.Zipf
 	even *rand.Rand
 	n    int
 }
 
-// Keys begins the sequence, which is always the same.
+// Keys starts the sequence, which is always the same.
 func (f *Fleet) Keys() *Keys {
 	r := rand.New(rand.NewPCG(7, uint64(f.Models)))
 	k := &Keys{even: r, n: f.Models}
@@ -44,7 +44,7 @@ func (f *Fleet) Keys() *Keys {
 	return k
 }
 
-// Next is the next event's key, by number.
+// Next returns the next event's key, by number.
 func (k *Keys) Next() int {
 	switch {
 	case k.n == 1:
@@ -61,5 +61,5 @@ func Key(n int) string { return fmt.Sprintf("bot-%d", n) }
 // Model is the name of a key's model.
 func Model(n int) string { return "load/" + Key(n) }
 
-// Seed is what the weights of a key's version follow from.
+// Seed returns the seed of the weights of a key's version.
 func Seed(key, version int) uint64 { return uint64(key)<<20 | uint64(version) }

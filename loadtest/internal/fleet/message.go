@@ -2,7 +2,7 @@ package fleet
 
 import "encoding/binary"
 
-// message is one of protocol buffers, as it is written.
+// message is an encoded protocol buffer message.
 type message []byte
 
 func (m *message) number(field, v int) *message {
@@ -35,7 +35,7 @@ func weights(name string, raw []byte, dims ...int) message {
 	return *m.number(2, typeFloat).text(8, name).bytes(9, raw)
 }
 
-// port is a table of numbers with any number of rows.
+// port describes a table of numbers with any number of rows.
 func port(name string, columns int) message {
 	var rows, cols, shape, tensor, typ, m message
 	rows.text(2, "rows")

@@ -7,18 +7,16 @@ import (
 	"strings"
 )
 
-// Input is the name of what a network wants, and of the member of an event's data
-// that has it.
+// Input is the name of a network's input, and of the member with the input in an event's data.
 const Input = "x"
 
-// Output is the name of what it answers.
+// Output is the name of a network's output.
 const Output = "probabilities"
 
-// Network is the shape of a classifier: Gemm and Relu from each size to the next,
-// and Softmax at the end.
+// Network is the shape of a classifier: Gemm and Relu between the sizes, and Softmax at the end.
 type Network []int
 
-// Labels are the classes.
+// Labels returns the names of the classes.
 func (n Network) Labels() []string {
 	all := make([]string, n[len(n)-1])
 	for i := range all {
@@ -27,7 +25,7 @@ func (n Network) Labels() []string {
 	return all
 }
 
-// File is the network as an ONNX file, with weights that follow from the seed.
+// File returns the network as an ONNX file, with weights computed from the seed.
 func (n Network) File(seed uint64) []byte {
 	var graph, opset, labels, model message
 	r := source(seed)
@@ -50,11 +48,11 @@ func (n Network) File(seed uint64) []byte {
 	return *model.bytes(14, labels)
 }
 
-// scale keeps what comes out of a layer about as large as what went in.
+// scale keeps a layer's output about as large as its input.
 func (n Network) scale(layer int) float32 { return float32(math.Sqrt(6 / float64(n[layer]))) }
 
-// Answers is how likely each class is for a row, computed as slowly and plainly
-// as can be.
+// Answers returns the probability of each class for a row, computed in the slowest and plainest
+// way.
 func (n Network) Answers(seed uint64, row []float32) []float64 {
 	r := source(seed)
 	x := make([]float64, len(row))
@@ -93,7 +91,7 @@ func softmax(x []float64) []float64 {
 	return x
 }
 
-// random is a splitmix64: quick, as millions of weights are drawn from it.
+// random is a splitmix64, which is fast, because millions of weights are drawn from it.
 type random struct{ state uint64 }
 
 func source(seed uint64) *random { return &random{state: seed*0x9e3779b97f4a7c15 + 1} }
@@ -106,7 +104,7 @@ func (r *random) next() uint64 {
 	return z ^ z>>31
 }
 
-// unit is evenly spread from 0 to 1.
+// unit draws evenly from 0 to 1.
 func (r *random) unit() float32 { return float32(r.next()>>40) / (1 << 24) }
 
 func (r *random) floats(n int, scale float32) []float32 {

@@ -9,15 +9,15 @@ import (
 	"strconv"
 )
 
-// answer is as much of an HTTP answer as the generator looks at.
+// answer is the part of an HTTP answer that the generator reads.
 type answer struct {
 	status  int
-	length  int // of the body, -1 where it comes in chunks
+	length  int // length of the body; -1 if it is chunked
 	closing bool
 }
 
-// readAnswer reads one answer to its end. It is an error unless it is a 202
-// after which the connection goes on.
+// readAnswer reads one answer to its end. It fails unless the answer is a 202 and the connection
+// stays open.
 func readAnswer(r *bufio.Reader) error {
 	a, err := readHead(r)
 	if err != nil {
@@ -67,8 +67,8 @@ func (a *answer) header(line []byte) (err error) {
 	return err
 }
 
-// skipBody reads the body, so that the next answer begins where it is looked
-// for. What was stored is counted on the stream, not here.
+// skipBody reads the body, so that the next answer begins at the reader's position. Stored events
+// are counted on the stream, not here.
 func (a *answer) skipBody(r *bufio.Reader) error {
 	if a.length >= 0 {
 		_, err := r.Discard(a.length)
@@ -89,7 +89,7 @@ func (a *answer) skipBody(r *bufio.Reader) error {
 	}
 }
 
-// readLine is a line without its end, valid until the next read.
+// readLine returns a line without its end, valid until the next read.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadSlice('\n')
 	if errors.Is(err, io.EOF) {

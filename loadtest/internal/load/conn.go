@@ -10,12 +10,12 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// variants are the requests a connection sends in turn: other keys, so that
-// events spread over the partitions.
+// variants is the number of different requests that a connection sends in turn. Their keys differ,
+// so that events spread over the partitions.
 const variants = 16
 
-// conn is one keep-alive connection with one request under way at most, and its
-// own requests, so that connections share nothing.
+// conn is one keep-alive connection with at most one request under way. It has its own requests, so
+// that connections share nothing.
 type conn struct {
 	net.Conn
 	answers  *bufio.Reader
@@ -59,8 +59,8 @@ func (c *conn) post() error {
 	return nil
 }
 
-// saturate posts one request after the other, and at least one: of nothing
-// nothing can be told.
+// saturate posts one request after another. It posts at least one, because an empty result has no
+// figures.
 func (c *conn) saturate(until time.Time) error {
 	for began := time.Now(); ; began = time.Now() {
 		if err := c.post(); err != nil {
@@ -73,9 +73,9 @@ func (c *conn) saturate(until time.Time) error {
 	}
 }
 
-// keepPace posts at set times. What the server keeps waiting counts from when
-// it was due, or a server that stalls would be asked less and look well. What
-// only our clock kept waiting counts from when it left.
+// keepPace posts at set times. If the server was slow, a request's time counts from its due time;
+// otherwise a stalled server would get fewer requests and seem fast. If only our clock was late,
+// the time counts from the sending.
 func (c *conn) keepPace(due, until time.Time, every time.Duration) error {
 	for ; due.Before(until); due = due.Add(every) {
 		from := due

@@ -11,11 +11,10 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// grace is how much longer than it should a run may take, so that a server that
-// hangs ends the measurement.
+// grace is the extra time of a run, so that a server that hangs ends the measurement.
 const grace = 30 * time.Second
 
-// Generator is open connections to one server.
+// Generator is a set of open connections to one server.
 type Generator struct {
 	task  Task
 	conns []*conn
@@ -77,7 +76,7 @@ func (g *Generator) Measure(ctx context.Context) (Result, error) {
 	return r, nil
 }
 
-// post lets all connections post for a while; the first error ends all.
+// post lets all connections post for a while. The first error ends all.
 func (g *Generator) post(ctx context.Context, last time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

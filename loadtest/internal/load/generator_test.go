@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// counting is a server that keeps the ids it was sent.
+// counting is a server that counts the ids that it gets.
 type counting struct {
 	mu  sync.Mutex
 	ids map[string]int

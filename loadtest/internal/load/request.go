@@ -6,14 +6,14 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// idDigits end every id, after Task.Run: the event's number in hexadecimal, of
-// a fixed width so that it can be written where the last one stood.
+// idDigits is the number of digits at the end of every id, after Task.Run. They are the event's
+// number in hexadecimal, with a fixed width so that the next number can overwrite them.
 const idDigits = 16
 
-// request is a POST that is ready but for its events' ids.
+// request is a POST that is complete except for its events' ids.
 type request struct {
 	bytes []byte
-	ids   []int // where each event's digits stand
+	ids   []int // positions of the events' digits
 }
 
 // number gives the events their ids, beginning with first.
@@ -27,14 +27,14 @@ func (r *request) number(first uint64) {
 	}
 }
 
-// holdID appends an id whose digits are yet to come.
+// holdID appends an id with zeros for its digits.
 func (r *request) holdID(run string) {
 	r.bytes = append(r.bytes, run...)
 	r.ids = append(r.ids, len(r.bytes))
 	r.bytes = append(r.bytes, "0000000000000000"...)
 }
 
-// single is one event in binary mode, with header names as Go's clients write
+// single returns a request with one event in binary mode, with header names as Go's clients write
 // them.
 func single(t Task, e *task.Event) *request {
 	r := &request{bytes: head(t, e.ContentType, len(e.Data))}
@@ -46,7 +46,7 @@ func single(t Task, e *task.Event) *request {
 	return r
 }
 
-// batch is many events in one request.
+// batch returns a request with many events.
 func batch(t Task, events []task.Event) *request {
 	body := &request{}
 	for i := range events {

@@ -13,7 +13,7 @@ import (
 	"tidemill.dev/loadtest/internal/task"
 )
 
-// parsed is what a server makes of a request.
+// parsed returns the request as a server parses it.
 func parsed(t *testing.T, r *request) (*http.Request, []byte) {
 	t.Helper()
 	got, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(r.bytes)))

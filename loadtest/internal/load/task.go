@@ -1,8 +1,7 @@
-// Package load is the load generator of the door's measurement: it posts events
-// over keep-alive connections, looks at every answer and measures how long it
-// took. Requests are built beforehand and answers are read by hand, because on
-// a machine that both share, what the generator costs hides what the server
-// does: net/http's client alone costs as much as its server.
+// Package load is the load generator of the gateway's measurement. It posts events over keep-alive
+// connections, checks every answer and measures its time. The generator and the server share a
+// machine, so an expensive generator would hide the server's cost: net/http's client alone costs as
+// much as its server. Therefore requests are built beforehand and answers are parsed by hand.
 package load
 
 import (
@@ -12,30 +11,30 @@ import (
 	"time"
 )
 
-// Task is what a generator does. It travels as JSON in its arguments.
+// Task is the work of a generator, passed as JSON in its arguments.
 type Task struct {
-	Addr        string // of the server, host:port
-	Path        string // that is posted to
+	Addr        string // host:port of the server
+	Path        string // path of the requests
 	Connections int
-	Batch       int     // events in a request, structured; 0 is one in binary mode
-	Rate        float64 // requests a second; 0 is as many as are answered
+	Batch       int     // number of events in a structured request; 0 is one event in binary mode
+	Rate        float64 // requests per second; 0 is as many as are answered
 	Warm        time.Duration
-	Last        time.Duration // how long it measures after the warm-up
-	Run         string        // begins the id of every event: no other run may have the same
+	Last        time.Duration // duration of the measurement after the warm-up
+	Run         string        // prefix of every event's id, unique among runs
 }
 
-// Result is what was answered with 202. Whatever else is answered is an error.
+// Result counts the answers with 202. Any other answer is an error.
 type Result struct {
-	Requests int // measured
-	Events   int // in those
-	Answered int // events in all, the warm-up's among them
+	Requests int // number of measured requests
+	Events   int // number of events in the measured requests
+	Answered int // number of all events, including the warm-up's
 	Wall     time.Duration
-	CPU      time.Duration // of the generator
+	CPU      time.Duration // CPU time of the generator
 
-	// How long answers took.
+	// Times until the answer.
 	P50, P99, Max time.Duration
-	// Late is how much later than it wanted an idle connection was woken, in 99
-	// of 100 cases. That is the machine's doing and is not part of the times above.
+	// Late is the 99th percentile of how late the machine woke an idle connection. It is not part
+	// of the times above.
 	Late time.Duration
 }
 
@@ -48,8 +47,8 @@ func Parse(arg string) (Task, error) {
 	return t, nil
 }
 
-// events of one request.
+// events returns the number of events in a request.
 func (t Task) events() int { return max(1, t.Batch) }
 
-// Write tells the result to the parent.
+// Write writes the result for the parent.
 func (r Result) Write(w io.Writer) error { return json.NewEncoder(w).Encode(r) }

@@ -1,5 +1,5 @@
-// Package scenario reads what the load test of scorers does, and what it must
-// come to: a file a scenario.
+// Package scenario reads the scenarios of the load test of scorers, with their budgets: one file
+// per scenario.
 package scenario
 
 import (
@@ -14,14 +14,14 @@ import (
 	"tidemill.dev/loadtest/internal/fleet"
 )
 
-// Measure is what is measured.
+// Measure is the kind of measurement.
 type Measure string
 
 // The measures.
 const (
-	Throughput Measure = "throughput" // a full stream, as fast as it goes, beside its ceiling
+	Throughput Measure = "throughput" // a full stream at full speed, next to its ceiling
 	Swap       Measure = "swap"       // the same while champions change
-	Latency    Measure = "latency"    // at a pace
+	Latency    Measure = "latency"    // scoring at a fixed rate
 	Cache      Measure = "cache"      // more models than memory has room for
 )
 
@@ -31,27 +31,27 @@ type Scenario struct {
 	About   string        `yaml:"about"`
 	Measure Measure       `yaml:"measure"`
 	Models  int           `yaml:"models"`
-	Network fleet.Network `yaml:"network"` // none is the model of examples/intents
+	Network fleet.Network `yaml:"network"` // empty: the model of examples/intents
 	Data    fleet.Kind    `yaml:"data"`
 	Keys    fleet.Spread  `yaml:"keys"`
 
-	Events int    `yaml:"events"` // that are measured in a round; of latency in all
-	Warm   int    `yaml:"warm"`   // before them
-	Batch  int    `yaml:"batch"`  // of the scorer, and of the ceiling
-	Memory string `yaml:"memory"` // for models; empty is the scorer's default
-	Cores  int    `yaml:"cores"`  // that the scorer may use; 0 is all
+	Events int    `yaml:"events"` // number of measured events in a round; for latency, in all rounds
+	Warm   int    `yaml:"warm"`   // number of events before the measured ones
+	Batch  int    `yaml:"batch"`  // batch size of the scorer, and of the ceiling
+	Memory string `yaml:"memory"` // memory for models; empty is the scorer's default
+	Cores  int    `yaml:"cores"`  // number of cores that the scorer may use; 0 is all
 
-	Rate    int `yaml:"rate"`    // of latency: events a second
-	Seconds int `yaml:"seconds"` // of swap: how long champions change
-	Hot     int `yaml:"hot"`     // of cache: models that are asked for again and again
+	Rate    int `yaml:"rate"`    // for latency: events per second
+	Seconds int `yaml:"seconds"` // for swap: seconds in which champions change
+	Hot     int `yaml:"hot"`     // for cache: number of models that are used again and again
 
-	Beside  []string `yaml:"beside"` // plain, python
+	Beside  []string `yaml:"beside"` // contenders: plain, python
 	Smoke   Smoke    `yaml:"smoke"`
 	Quotes  []Quote  `yaml:"quotes"`
 	Budgets []Budget `yaml:"budgets"`
 }
 
-// Smoke is what is less in a short run.
+// Smoke has the smaller numbers of a short run.
 type Smoke struct {
 	Models  int  `yaml:"models"`
 	Events  int  `yaml:"events"`
@@ -64,12 +64,12 @@ type Smoke struct {
 // Quote is a figure that others have published, for comparison.
 type Quote struct {
 	What   string  `yaml:"what"`
-	Least  float64 `yaml:"least"` // events a second
+	Least  float64 `yaml:"least"` // events per second
 	Most   float64 `yaml:"most"`
 	Source string  `yaml:"source"`
 }
 
-// Budget is a bar: a figure must not be below the least or above the most.
+// Budget is a bar: a figure must be at least Least and at most Most.
 type Budget struct {
 	Figure string   `yaml:"figure"`
 	Least  *float64 `yaml:"least"`
@@ -77,12 +77,12 @@ type Budget struct {
 	Unit   string   `yaml:"unit"`
 }
 
-// Met tells whether a figure keeps within it.
+// Met reports whether a figure is within the budget.
 func (b Budget) Met(v float64) bool {
 	return v == v && (b.Least == nil || v >= *b.Least) && (b.Most == nil || v <= *b.Most)
 }
 
-// String is the bar in words.
+// String returns the bar in words.
 func (b Budget) String() string {
 	switch {
 	case b.Least == nil:
@@ -93,7 +93,7 @@ func (b Budget) String() string {
 	return fmt.Sprintf("%g to %g%s", *b.Least, *b.Most, b.Unit)
 }
 
-// Read reads a file. What it does not know is an error.
+// Read reads a file. An unknown member is an error.
 func Read(file string, data []byte) (*Scenario, error) {
 	var s Scenario
 	d := yaml.NewDecoder(bytes.NewReader(data))
@@ -150,7 +150,7 @@ func (s *Scenario) checkBudgets() error {
 	return nil
 }
 
-// Short is what a short run does of it.
+// Short returns the scenario with the numbers of a short run.
 func (s Scenario) Short() Scenario {
 	s.Models, s.Events, s.Warm = less(s.Models, s.Smoke.Models), less(s.Events, s.Smoke.Events), less(s.Warm, s.Smoke.Warm)
 	s.Seconds, s.Hot = less(s.Seconds, s.Smoke.Seconds), less(s.Hot, s.Smoke.Hot)
@@ -164,7 +164,7 @@ func less(full, short int) int {
 	return short
 }
 
-// Fleet is what it is measured with.
+// Fleet returns the models and events of the scenario.
 func (s *Scenario) Fleet() fleet.Fleet {
 	return fleet.Fleet{Models: s.Models, Network: s.Network, Kind: s.Data, Spread: s.Keys}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The files that are there are read, and their names are theirs.
+// All scenario files can be read, and each has the name of its scenario.
 func TestTheScenariosAreSound(t *testing.T) {
 	files, err := filepath.Glob("../../scenarios/*.yaml")
 	if err != nil || len(files) < 8 {

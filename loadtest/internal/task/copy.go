@@ -5,10 +5,10 @@ import (
 	"strconv"
 )
 
-// CopyLinger is how long what is copied may wait for company.
+// CopyLinger is how long a copied event may wait for a batch.
 const CopyLinger = 5e6 // nanoseconds
 
-// What outputs of Copy say beside their inputs' positions: as much as a scorer's.
+// Attributes of Copy's outputs. Together with the input's position they are as large as a scorer's.
 const (
 	CopySource  = "/tidemill/tidemill/scorer/load"
 	CopyType    = "tidemill.scored"
@@ -22,7 +22,7 @@ func (t Task) Filler() []byte {
 	return append(append([]byte(`"`), bytes.Repeat([]byte("x"), max(0, t.Data-2))...), '"')
 }
 
-// AppendPosition is where an event stands, as the id of what was made of it.
+// AppendPosition appends an event's position, which is the id of its output.
 func AppendPosition(dst []byte, stream string, partition int32, offset int64) []byte {
 	dst = append(append(dst, stream...), '/')
 	dst = append(strconv.AppendInt(dst, int64(partition), 10), '/')

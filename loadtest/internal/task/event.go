@@ -5,9 +5,8 @@ import (
 	"fmt"
 )
 
-// Event is what is written: nine headers and a kibibyte of data. Attributes
-// stand as text and as bytes, so that no client pays for turning one into the
-// other.
+// Event is an event to write: nine headers and a kibibyte of data. It has its attributes as text
+// and as bytes, so that no client has to convert them.
 type Event struct {
 	ID, Source, Type, Subject, Time, ContentType, Dataset, Branch string
 
@@ -20,8 +19,8 @@ const DataBytes = 1024
 
 const keys = 1000
 
-// Events are the events that clients write in turn: different ids and keys.
-// They are made beforehand: making them is not what is measured.
+// Events returns the events that clients write in turn, with different ids and keys. They are made
+// beforehand, because making them is not measured.
 func Events() []Event {
 	all := make([]Event, keys)
 	data := append(append([]byte(`"`), bytes.Repeat([]byte("x"), DataBytes-2)...), '"')

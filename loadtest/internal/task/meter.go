@@ -20,8 +20,8 @@ type Meter struct {
 	profile *os.File
 }
 
-// Start begins to measure. Garbage of the warm-up is collected first, so that
-// nobody pays for another's.
+// Start begins to measure. It first collects the warm-up's garbage, so that no client pays for
+// another's.
 func (m *Meter) Start(t Task) error {
 	runtime.GC()
 	if t.Profile != "" {
@@ -62,10 +62,10 @@ func (m *Meter) writeProfiles(t Task) error {
 	return errors.Join(writeAllocs(t, ""), m.profile.Close())
 }
 
-// writeAllocs writes what has been allocated since the process began. What was
-// before the meter was started is a file of its own, for pprof's -base.
+// writeAllocs writes all allocations since the process began. The allocations before the meter's
+// start go into another file, for pprof's -base.
 func writeAllocs(t Task, when string) error {
-	runtime.GC() // until which no allocation is in the profile
+	runtime.GC() // allocations are in the profile only after a collection
 	f, err := os.Create(filepath.Join(t.Profile, t.Do+when+".alloc.prof"))
 	if err == nil {
 		err = errors.Join(pprof.Lookup("allocs").WriteTo(f, 0), f.Close())
@@ -76,7 +76,7 @@ func writeAllocs(t Task, when string) error {
 	return nil
 }
 
-// processTime is the CPU time of this process, its own and the kernel's for it.
+// processTime returns the CPU time of this process, in user mode and in the kernel.
 func processTime() (user, system time.Duration) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -2,7 +2,7 @@ package task
 
 import "time"
 
-// Quantile of sorted times.
+// Quantile returns a quantile of sorted times.
 func Quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// Scoring is the work of those who score beside ours: they read Topic and write
-// Out.
+// Scoring is the work of a scorer of another kind than ours. It reads Topic and writes Out.
 type Scoring struct {
 	Task
 	Models string // folder with the file <subject>.onnx for each subject
@@ -14,7 +13,7 @@ type Scoring struct {
 	Input  string // member of the data that has the model's input
 }
 
-// ParseScoring reads it from the only argument.
+// ParseScoring reads the work from the only argument.
 func ParseScoring(arg string) (Scoring, error) {
 	var s Scoring
 	if err := json.Unmarshal([]byte(arg), &s); err != nil {

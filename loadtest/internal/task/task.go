@@ -1,6 +1,5 @@
-// Package task is what the load test's clients have in common: the work they
-// are given, the events they write, and the meter that they are measured with.
-// One package for both keeps the comparison fair where it is easiest to lose.
+// Package task is the common part of the load test's clients: their task, the events that they
+// write, and the meter. Both clients use this one package, so that the comparison is fair.
 package task
 
 import (
@@ -10,30 +9,29 @@ import (
 	"time"
 )
 
-// What a client can be told to do.
+// The tasks of a client.
 const (
 	Produce = "produce"
 	Consume = "consume"
 	Copy    = "copy" // fetch, and produce as much as a scorer would, without scoring
 )
 
-// Task is one client's work. It travels as JSON in the client's arguments.
+// Task is one client's work, passed as JSON in the client's arguments.
 type Task struct {
 	Do      string
 	Addr    string
 	Topic   string
 	Group   string        `json:",omitempty"`
-	Out     string        `json:",omitempty"` // topic that Copy and who scores write to
-	Data    int           `json:",omitempty"` // bytes of an output of Copy
+	Out     string        `json:",omitempty"` // topic to which Copy and scorers write
+	Data    int           `json:",omitempty"` // size in bytes of an output of Copy
 	Linger  time.Duration `json:",omitempty"`
-	Warm    int           // records before the meter starts: connections, pools, metadata
-	Records int           // records that are measured
+	Warm    int           // number of records before the meter starts: connections, pools, metadata
+	Records int           // number of measured records
 	Reuse   bool          `json:",omitempty"` // franz-go's client: pool the records of produce
 	Profile string        `json:",omitempty"` // folder for pprof files
 }
 
-// Bounds that both clients are given, so that neither wins by a larger buffer
-// or a longer wait.
+// Bounds for both clients, so that neither wins by a larger buffer or a longer wait.
 const (
 	Compression   = "none"
 	BatchBytes    = 1_000_000
@@ -41,27 +39,26 @@ const (
 	CommitEvery   = 200 * time.Millisecond
 )
 
-// What franz-go's client fetches at a time, which is what suits it best of what
-// was tried: with ours, 2 MiB and 1 MiB a partition, it takes half as much CPU
-// again. Ours fixes its own.
+// Sizes of franz-go's fetches. They are the best of those that were tried: with our sizes, 2 MiB
+// and 1 MiB per partition, it takes one and a half times the CPU. Our client has fixed sizes.
 const (
 	FetchBytes     = 50 << 20
 	PartitionBytes = 4 << 20
 )
 
-// Result is what the meter saw, as JSON on the client's standard output.
+// Result is a measurement, written as JSON to the client's standard output.
 type Result struct {
 	Records int
 	Wall    time.Duration
 	CPU     time.Duration // user and system, of the whole process
-	System  time.Duration // the system's part of it
+	System  time.Duration // the kernel's part of CPU
 	Mallocs uint64
-	Bytes   uint64 // allocated
-	Sum     uint64 // of what was read, so that reading cannot be skipped
+	Bytes   uint64 // allocated bytes
+	Sum     uint64 // checksum of the records, so that reading them cannot be optimised away
 
-	// Of a process that was weighed.
-	Heap     uint64 `json:",omitempty"` // live
-	Resident uint64 `json:",omitempty"` // 0 where the system does not say
+	// Memory of a process that was asked to weigh itself.
+	Heap     uint64 `json:",omitempty"` // live bytes
+	Resident uint64 `json:",omitempty"` // resident bytes; 0 if the system does not report them
 }
 
 // Parse reads a task from a client's only argument.
@@ -73,5 +70,5 @@ func Parse(arg string) (Task, error) {
 	return t, nil
 }
 
-// Write tells the result to the parent.
+// Write writes the result for the parent.
 func (r Result) Write(w io.Writer) error { return json.NewEncoder(w).Encode(r) }

@@ -7,16 +7,15 @@ import (
 	"runtime/debug"
 )
 
-// Weigh is how much memory this process uses when it has thrown its garbage
-// away.
+// Weigh returns the memory that this process uses after a garbage collection.
 func Weigh() Result {
-	debug.FreeOSMemory() // collects first
+	debug.FreeOSMemory() // collects garbage first
 	var now runtime.MemStats
 	runtime.ReadMemStats(&now)
 	return Result{Heap: now.HeapAlloc, Resident: resident()}
 }
 
-// resident asks where Linux tells it.
+// resident reads the resident memory from /proc/self/statm.
 func resident() uint64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	var size, pages uint64
