@@ -15,19 +15,18 @@ import (
 	"tidemill.dev/image/archive"
 )
 
-// owner is the user in whose name the image runs: the number by which others'
-// images call their nobody, too.
+// owner is the user as which the image runs. Other images use the same number for their user
+// nobody.
 const owner = 65532
 
-// What the layers are called, in the order in which they lie on each other. What
-// a new build changes is the last one alone.
+// The names of the layers, in their order. A new build changes only the last one.
 const (
 	layerBase     = "base"
 	layerRuntime  = "onnxruntime"
 	layerPrograms = "programs"
 )
 
-// assemble gathers all that the image holds.
+// assemble gathers the contents of the image.
 func assemble(ctx context.Context, name string) (archive.Image, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -52,7 +51,7 @@ func assemble(ctx context.Context, name string) (archive.Image, error) {
 	}, nil
 }
 
-// config is how the image runs. The Dockerfile says the same.
+// config is the image's run configuration. The Dockerfile has the same.
 func config(made provenance, packages []deb) v1.Config {
 	var versions []string
 	for _, p := range packages {
@@ -73,8 +72,7 @@ func config(made provenance, packages []deb) v1.Config {
 	}
 }
 
-// save writes the image, reads back what has been written, and only then gives
-// it its place.
+// save writes the image to a temporary file, reads it back, and only then renames it.
 func save(path string, im archive.Image) (archive.Content, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return archive.Content{}, err

@@ -15,16 +15,16 @@ import (
 	"tidemill.dev/image/archive"
 )
 
-// certificates is where programs look for those of authorities.
+// certificates is the path at which programs expect the authorities' certificates.
 const certificates = "etc/ssl/certs/ca-certificates.crt"
 
-// packages are Debian's, of which a few files each are taken.
+// packages are the Debian packages from which the image takes a few files each.
 func packages() []string {
 	return []string{"base-files", "ca-certificates", "libc6", "libgcc-s1", "libstdc++6"}
 }
 
-// debian is the layer below all others: the C library and its loader, the
-// certificates of authorities, users, and each one's licence.
+// debian returns the lowest layer: the C library and its loader, the authorities' certificates,
+// users, and the licence of each package.
 func debian(ctx context.Context, cache string) ([]archive.File, []deb, error) {
 	taken, err := fetch(ctx, cache, packages()...)
 	if err != nil {
@@ -56,7 +56,7 @@ func debian(ctx context.Context, cache string) ([]archive.File, []deb, error) {
 	return slices.Concat(files, controls, []archive.File{archive.Regular(certificates, bundle(authorities))}), taken, err
 }
 
-// withPackage adds the package in which another's licence is, once.
+// withPackage adds, once, the package that contains another package's licence.
 func withPackage(ctx context.Context, cache string, taken []deb, name string) ([]deb, error) {
 	if slices.ContainsFunc(taken, func(p deb) bool { return p.name == name }) {
 		return taken, nil
@@ -65,7 +65,7 @@ func withPackage(ctx context.Context, cache string, taken []deb, name string) ([
 	return append(taken, more...), err
 }
 
-// describe says what was taken, where scanners for known holes look for it.
+// describe lists the packages in the place where scanners for known vulnerabilities look.
 func describe(ctx context.Context, taken []deb) ([]archive.File, error) {
 	var files []archive.File
 	for _, p := range taken {
@@ -78,8 +78,8 @@ func describe(ctx context.Context, taken []deb) ([]archive.File, error) {
 	return files, nil
 }
 
-// ours are the files that no package has. Folders that Debian keeps below /usr
-// are links there, as on every Debian.
+// ours are the files that are in no package. As on every Debian, /lib and similar folders are links
+// to folders below /usr.
 func ours() []archive.File {
 	return []archive.File{
 		archive.Link("lib", "usr/lib"), archive.Link("lib64", "usr/lib64"), archive.Folder("usr/lib64"),
@@ -90,18 +90,18 @@ func ours() []archive.File {
 	}
 }
 
-// use is what becomes of a package's file.
+// use is what the image does with a package's file.
 type use int
 
 const (
 	left use = iota
 	kept
 	authority // a certificate that goes into the bundle
-	elsewhere // a folder of licences that is another package's
+	elsewhere // a folder of licences that belongs to another package
 )
 
-// libraries are what ONNX Runtime and our own program are linked against, and
-// what those are.
+// libraries are the libraries that ONNX Runtime and tidemill are linked against, and the
+// dependencies of these.
 func libraries() []string {
 	return []string{"ld-linux-*.so.*", "libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0", "libgcc_s.so.1", "libstdc++.so.6*"}
 }
@@ -135,7 +135,7 @@ func isLibrary(name string) bool {
 	})
 }
 
-// bundle is all certificates in one file, as programs look for them.
+// bundle returns all certificates in one file, as programs expect them.
 func bundle(authorities []archive.File) []byte {
 	slices.SortFunc(authorities, func(a, b archive.File) int { return strings.Compare(a.Path, b.Path) })
 	var all bytes.Buffer
@@ -146,7 +146,7 @@ func bundle(authorities []archive.File) []byte {
 	return all.Bytes()
 }
 
-// files are all of the package's, but folders, where they are in a merged /usr.
+// files returns all files of the package, without folders, at their paths in a merged /usr.
 func (p deb) files(ctx context.Context) ([]archive.File, error) {
 	raw, err := command(ctx, "", "dpkg-deb", "--fsys-tarfile", p.path)
 	if err != nil {
@@ -175,7 +175,7 @@ func (p deb) files(ctx context.Context) ([]archive.File, error) {
 	}
 }
 
-// merged is where a file of a package belongs when /lib is a link to /usr/lib.
+// merged returns the path of a package's file when /lib is a link to /usr/lib.
 func merged(name string) string {
 	name = path.Clean(strings.TrimPrefix(name, "./"))
 	first, _, _ := strings.Cut(name, "/")

@@ -13,18 +13,18 @@ import (
 	"strings"
 )
 
-// deb is a package of Debian's, downloaded and not installed.
+// deb is a Debian package that is downloaded and not installed.
 type deb struct {
 	name, version, path string
 }
 
-// offered is what apt says of a package that it would download.
+// offered is a package that apt offers to download.
 type offered struct {
 	name, version, file, sum string
 }
 
-// fetch gets packages as this machine's apt knows them, each file once. What it
-// knows may be nothing yet, or of a day whose files are gone from the mirror.
+// fetch downloads packages in the versions that this machine's apt knows, each file once. apt's
+// lists may be empty, or so old that the mirror no longer has the files; root then updates them.
 func fetch(ctx context.Context, cache string, names ...string) ([]deb, error) {
 	got, err := fetchOnce(ctx, cache, names)
 	if err == nil || os.Getuid() != 0 || errors.Is(err, exec.ErrNotFound) {
@@ -37,7 +37,7 @@ func fetch(ctx context.Context, cache string, names ...string) ([]deb, error) {
 }
 
 func fetchOnce(ctx context.Context, cache string, names []string) ([]deb, error) {
-	// apt offers nothing that lies in its folder already, so that this one stays empty.
+	// apt offers no file that is already in its folder, so this folder stays empty.
 	empty := filepath.Join(cache, "empty")
 	if err := os.MkdirAll(empty, 0o755); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func fetchOnce(ctx context.Context, cache string, names []string) ([]deb, error)
 	return got, nil
 }
 
-// parseOffers reads lines of apt's: 'URL' file size SHA256:sum.
+// parseOffers reads apt's lines: 'URL' file size SHA256:sum.
 func parseOffers(said string) ([]offered, error) {
 	var all []offered
 	for line := range strings.Lines(said) {
@@ -80,13 +80,13 @@ func parseOffers(said string) ([]offered, error) {
 		if len(parts) != 3 || !is {
 			return nil, fmt.Errorf("apt offers %s with %s, not name_version_architecture.deb with a SHA-256", fields[1], fields[3])
 		}
-		// A colon stands as %3a in a file's name.
+		// apt writes a colon in a file's name as %3a.
 		all = append(all, offered{parts[0], strings.ReplaceAll(parts[1], "%3a", ":"), fields[1], sum})
 	}
 	return all, nil
 }
 
-// get downloads the package unless the very same lies in the cache.
+// get downloads the package unless the cache has the same file.
 func (o offered) get(ctx context.Context, cache string) (string, error) {
 	path := filepath.Join(cache, o.file)
 	if sumOf(path) == o.sum {
@@ -96,7 +96,7 @@ func (o offered) get(ctx context.Context, cache string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// apt downloads as a user of its own where it can.
+	// apt downloads as a separate user where it can.
 	err = os.Chmod(tmp, 0o777)
 	if err == nil {
 		_, err = command(ctx, tmp, "apt-get", "download", "-qq", o.name+"="+o.version)
@@ -113,7 +113,8 @@ func (o offered) get(ctx context.Context, cache string) (string, error) {
 	return path, nil
 }
 
-// sumOf is empty for a file that cannot be read: it is got anew then.
+// sumOf returns an empty string for a file that cannot be read, so that the file is downloaded
+// again.
 func sumOf(path string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {

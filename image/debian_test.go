@@ -73,7 +73,7 @@ func TestCertificatesAreOneFile(t *testing.T) {
 	}
 }
 
-// Nothing in the image can be written to by the user that it runs as, but /tmp.
+// The user as which the image runs can write to nothing in the image except /tmp.
 func TestOurOwnFilesOfTheBase(t *testing.T) {
 	for _, f := range ours() {
 		if f.Owner != 0 {

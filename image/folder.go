@@ -9,7 +9,7 @@ import (
 	"tidemill.dev/image/archive"
 )
 
-// unpack writes each layer as a folder of its name, for the Dockerfile to copy.
+// unpack writes each layer as a folder with the layer's name, for the Dockerfile to copy.
 func unpack(folder string, layers []archive.Layer) error {
 	var all error
 	for _, l := range layers {
@@ -26,7 +26,7 @@ func place(path string, f archive.File) error {
 	}
 	switch f.Mode.Type() {
 	case fs.ModeDir:
-		// The mode is set by itself, since the process' mask counts for what is made.
+		// The mode is set separately, because the process's umask applies to new files.
 		return errors.Join(os.MkdirAll(path, 0o755), os.Chmod(path, f.Mode))
 	case fs.ModeSymlink:
 		return os.Symlink(f.Link, path)

@@ -30,7 +30,7 @@ func TestWhatAnImageSaysItIs(t *testing.T) {
 	}
 }
 
-// The Dockerfile's image is run as ours, and holds our layers.
+// The Dockerfile's image has our image's run configuration and our layers.
 func TestTheDockerfileMeansTheSame(t *testing.T) {
 	data, err := os.ReadFile("Dockerfile")
 	if err != nil {
@@ -61,7 +61,7 @@ func TestTheDockerfileMeansTheSame(t *testing.T) {
 	}
 }
 
-// What make build leaves out and strips, the image leaves out and strips.
+// The image's programs are built with the same tags and linker flags as in make build.
 func TestProgramsAreBuiltAsMakeBuildDoes(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("..", "Makefile"))
 	if err != nil {
@@ -112,7 +112,7 @@ func TestLayersAsFolders(t *testing.T) {
 	}
 }
 
-// What cannot be written leaves nothing behind, and an image that is there stays.
+// A failed save leaves no file, and does not change an existing image.
 func TestAnImageThatCannotBeSaved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "image.tar")
 	if err := os.WriteFile(path, []byte("the one before"), 0o600); err != nil {

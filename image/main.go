@@ -16,8 +16,8 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// go run -C image starts the program in its own folder. The paths that it is
-	// given, and those that it reads, start at the repository's root.
+	// go run -C image starts the program in its own folder. Its paths are relative to the
+	// repository's root.
 	err := os.Chdir("..")
 	if err == nil {
 		err = run(ctx, os.Args[1:], os.Stdout)

@@ -12,11 +12,11 @@ import (
 	"tidemill.dev/image/archive"
 )
 
-// library is where ONNX Runtime is in the image.
+// library is the path of ONNX Runtime in the image.
 const library = "usr/lib/libonnxruntime.so"
 
-// onnxRuntime is the layer of ONNX Runtime and its licences, which lie beside it
-// in the cache.
+// onnxRuntime returns the layer of ONNX Runtime and its licences, which are next to it in the
+// cache.
 func onnxRuntime(ctx context.Context) ([]archive.File, error) {
 	cmd := exec.CommandContext(ctx, "./.ci/onnxruntime-install")
 	cmd.Stderr = os.Stderr

@@ -13,32 +13,32 @@ import (
 	"tidemill.dev/image/archive"
 )
 
-// provenance is what the toolchain noted in the programs.
+// provenance is the toolchain's note in the programs.
 type provenance struct {
 	version, revision string
 	created           time.Time
 }
 
-// program is what the image is for, and where it has it.
+// program is a program of the image and its path.
 type program struct{ name, path string }
 
-// programs are all built alike. None of them is /tidemill: pods have folders
-// below that.
+// programs are all built alike. None of them is /tidemill, because pods have folders below that
+// path.
 func programs() []program {
 	return []program{{"tidemill", strings.TrimPrefix(entrypoint, "/")}, {"tidemill-agent", "tidemill-agent"}}
 }
 
-// entrypoint is where programs are looked for by their names.
+// entrypoint is in a folder of the usual PATH.
 const entrypoint = "/usr/local/bin/tidemill"
 
-// buildCommand is how a program is built: as make build does, and with the commit
-// noted in it, whatever GOFLAGS says.
+// buildCommand returns the command for a program. It has the flags of make build, and notes the
+// commit, whatever GOFLAGS contains.
 func buildCommand(folder, name string) []string {
 	return []string{"go", "build", "-trimpath", "-buildvcs=auto", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", filepath.Join(folder, name), "./cmd/" + name}
 }
 
-// buildAll builds the programs into a folder that stays, so that one that has not
-// changed is not linked again.
+// buildAll builds the programs into a permanent folder, so that an unchanged program is not linked
+// again.
 func buildAll(ctx context.Context, folder string) ([]archive.File, provenance, error) {
 	var (
 		files []archive.File
@@ -82,9 +82,8 @@ func provenanceOf(program string) (provenance, error) {
 	return provenanceFrom(info.Main.Version, settings)
 }
 
-// provenanceFrom takes the commit's time as the image's, since that of the build
-// would make each another image. Without a repository there is none, and the
-// oldest of times says so.
+// provenanceFrom uses the commit's time as the image's time, because the build's time would make
+// each image different. Without a repository it uses the Unix epoch.
 func provenanceFrom(version string, settings map[string]string) (provenance, error) {
 	made := provenance{version: version, revision: settings["vcs.revision"], created: time.Unix(0, 0).UTC()}
 	if made.version == "" {

@@ -22,7 +22,7 @@ import (
 	"tidemill.dev/internal/scoring/infer/tensor"
 )
 
-// inside is set where this test program is run in the image.
+// inside is set when this test program runs in the image.
 const inside = "TIDEMILL_TEST_INSIDE_THE_IMAGE"
 
 func TestMain(m *testing.M) {
@@ -73,8 +73,8 @@ func TestRealImage(t *testing.T) {
 	ranInside(t, root, c.Config)
 }
 
-// What calls methods by names that are made up as it runs has the linker keep
-// every method of every type: a quarter of the program, and of its memory.
+// If a program calls methods by names that are computed at run time, the linker keeps every method
+// of every type. That is a quarter of the program and of its memory.
 func leavesMethodsOut(t *testing.T, program string) {
 	t.Helper()
 	data, err := os.ReadFile(program)
@@ -100,7 +100,7 @@ func extract(t *testing.T, root string, raw []byte) {
 	}
 }
 
-// The Dockerfile's folders, laid on each other, are the image.
+// The Dockerfile's folders, one over another, are equal to the image.
 func sameAsFolders(t *testing.T, root string) {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "image")
@@ -118,8 +118,8 @@ func sameAsFolders(t *testing.T, root string) {
 	}
 }
 
-// ranInside runs the image's programs, and this one, which asks ONNX Runtime, as
-// the image's user and with its variables.
+// ranInside runs the image's programs and this test program as the image's user and with its
+// variables. This program calls ONNX Runtime.
 func ranInside(t *testing.T, root string, c v1.Config) {
 	t.Helper()
 	self, err := os.ReadFile("/proc/self/exe")
@@ -129,7 +129,7 @@ func ranInside(t *testing.T, root string, c v1.Config) {
 	if err := os.WriteFile(filepath.Join(root, "asks"), self, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// The folders of a test are for nobody else.
+	// Only the test's user may read a test's folders.
 	for dir := root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -155,7 +155,7 @@ func ranInside(t *testing.T, root string, c v1.Config) {
 	}
 }
 
-// infer has the library that the environment names add two numbers.
+// infer adds two numbers with the ONNX Runtime that the environment names.
 func infer(w io.Writer) error {
 	r, err := ort.Open("")
 	if err != nil {
@@ -177,7 +177,7 @@ func infer(w io.Writer) error {
 
 // addition is a model that adds a quarter to each of two numbers.
 func addition() []byte {
-	value := func(name string) []byte { // of type float, two of them
+	value := func(name string) []byte { // two floats
 		shape := field(1, number(1, 2))
 		return append(text(1, name), field(2, field(1, append(number(1, 1), field(2, shape)...)))...)
 	}

@@ -10,33 +10,33 @@ import (
 	"time"
 )
 
-// File is one entry of a layer: a regular file, a folder or a symbolic link, as
-// the type bits of its mode say.
+// File is one entry of a layer. The type bits of its mode make it a regular file, a folder or a
+// symbolic link.
 type File struct {
 	// Path begins without a slash: etc/passwd.
 	Path string
 	Mode fs.FileMode
 	// Owner is both the user and the group.
 	Owner int
-	// Data is what a regular file holds.
+	// Data is the content of a regular file.
 	Data []byte
-	// Link is where a symbolic link leads.
+	// Link is the target of a symbolic link.
 	Link string
 }
 
-// Folder is a folder that everybody may read.
+// Folder returns a folder that all users may read.
 func Folder(path string) File { return File{Path: path, Mode: fs.ModeDir | 0o755} }
 
-// Link is a symbolic link.
+// Link returns a symbolic link.
 func Link(path, to string) File { return File{Path: path, Mode: fs.ModeSymlink | 0o777, Link: to} }
 
-// Regular is a file that everybody may read.
+// Regular returns a file that all users may read.
 func Regular(path string, data []byte) File { return File{Path: path, Mode: 0o644, Data: data} }
 
-// Program is a file that everybody may run.
+// Program returns a file that all users may run.
 func Program(path string, data []byte) File { return File{Path: path, Mode: 0o755, Data: data} }
 
-// header is the entry's, of which nothing depends on who writes it or when.
+// header returns the entry's header, which does not depend on the current user or time.
 func (f File) header() (*tar.Header, error) {
 	h := &tar.Header{Name: f.Path, Mode: int64(f.Mode.Perm()), Uid: f.Owner, Gid: f.Owner, ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
 	if f.Mode&fs.ModeSticky != 0 {
@@ -55,8 +55,7 @@ func (f File) header() (*tar.Header, error) {
 	return h, nil
 }
 
-// arrange sorts a layer's files and gives each the folders that it stands in,
-// unless the layer says them itself.
+// arrange sorts a layer's files and adds their parent folders, unless the layer has them itself.
 func arrange(files []File) ([]File, error) {
 	known := map[string]File{}
 	for _, f := range files {
@@ -72,7 +71,7 @@ func arrange(files []File) ([]File, error) {
 		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
 			above, said := known[dir]
 			if said && !above.Mode.IsDir() {
-				return nil, fmt.Errorf("%s stands in %s, which is no folder", f.Path, dir)
+				return nil, fmt.Errorf("%s is below %s, which is not a folder", f.Path, dir)
 			}
 			if !said {
 				known[dir] = Folder(dir)
@@ -83,7 +82,7 @@ func arrange(files []File) ([]File, error) {
 	for _, f := range known {
 		all = append(all, f)
 	}
-	// A folder comes before what is in it, as its path is shorter.
+	// A folder comes before its contents, because its path is shorter.
 	slices.SortFunc(all, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
 	return all, nil
 }

@@ -28,14 +28,14 @@ type Packed struct {
 	Note   string
 	Digest string
 	DiffID string
-	// Size is the number of bytes that are transferred.
+	// Size is the size of the transferred layer in bytes.
 	Size int64
 	// Tar is the unpacked layer.
 	Tar []byte
 }
 
-// Read reads an image that Write wrote. It checks every digest and size, and
-// that both tables of contents mean this image.
+// Read reads an image that Write wrote. It checks every digest and size, and that both tables of
+// contents describe this image.
 func Read(r io.Reader) (Content, error) {
 	files, err := readTar(r)
 	if err != nil {
@@ -145,13 +145,13 @@ func unpacked(image v1.Image) ([]Packed, error) {
 	return packed, nil
 }
 
-// stored is an image in the tar file, as go-containerregistry asks for it.
+// stored is an image in the tar file, with the methods that go-containerregistry needs.
 type stored struct {
 	files contents
 	top   v1.Descriptor
 }
 
-// MediaType is that of every image that Write writes.
+// MediaType returns the type of every image that Write writes.
 func (s stored) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
 
 // RawManifest returns the manifest.

@@ -15,7 +15,7 @@ import (
 func octal(n int64) string { return strconv.FormatInt(n, 8) }
 func decimal(n int) string { return strconv.Itoa(n) }
 
-// Whatever is changed in a file, or missing from it, is noticed.
+// Read refuses an image in which a file is changed or missing.
 func TestADamagedImageIsNotRead(t *testing.T) {
 	whole, _ := write(t, sample())
 	files := names(t, whole)
@@ -24,7 +24,7 @@ func TestADamagedImageIsNotRead(t *testing.T) {
 	}
 	for _, name := range files {
 		if name == "oci-layout" {
-			continue // says nothing of this image
+			continue // does not describe this image
 		}
 		for what, change := range map[string]func([]byte) []byte{
 			"changed": func(data []byte) []byte { data[len(data)/2] ^= 1; return data },
@@ -55,8 +55,8 @@ func names(t *testing.T, whole []byte) (all []string) {
 	return all
 }
 
-// with is the file with one of its entries changed, or gone where nothing is
-// left of it.
+// with returns the tar file with one of its entries changed, or without the entry if change returns
+// nil.
 func with(t *testing.T, whole []byte, name string, change func([]byte) []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer

@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Layer is a part of an image that is transferred and stored as one. Files that
-// change often belong into the last layer.
+// Layer is a part of an image that is transferred and stored separately. Files that change often
+// belong in the last layer.
 type Layer struct {
 	// Note describes the layer in the image's history.
 	Note  string
@@ -30,14 +30,13 @@ type Layer struct {
 type Image struct {
 	// Name is the whole name, with its tag: dev.local/tidemill:v1.
 	Name string
-	// Architecture is Go's name for it. The operating system is always Linux.
+	// Architecture is Go's name for the architecture. The operating system is always Linux.
 	Architecture string
 	// Created is the time of the image's contents, not of the writing.
 	Created time.Time
 	Config  v1.Config
 	Layers  []Layer
-	// Plain leaves layers uncompressed, which is quicker for an image that
-	// stays on the machine.
+	// Plain leaves layers uncompressed, which is faster for an image that stays on the machine.
 	Plain bool
 }
 
@@ -97,7 +96,7 @@ func (im Image) build() (v1.Image, error) {
 	return built, nil
 }
 
-// pack makes the layer as it is transferred.
+// pack makes the layer in its transferred form.
 func (l Layer) pack(plain bool) (v1.Layer, error) {
 	var raw bytes.Buffer
 	if err := writeTar(&raw, l.Files); err != nil {
@@ -110,7 +109,7 @@ func (l Layer) pack(plain bool) (v1.Layer, error) {
 	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.DefaultCompression), tarball.WithCompressedCaching)
 }
 
-// tables are the two tables of contents: OCI's, and that of docker load.
+// tables returns the two tables of contents: OCI's, and that of docker load.
 func tables(built v1.Image, name string) ([]File, error) {
 	base, tag, err := cutName(name)
 	if err != nil {
@@ -142,8 +141,7 @@ func tables(built v1.Image, name string) ([]File, error) {
 	return []File{Regular("index.json", index), Regular("manifest.json", data)}, nil
 }
 
-// appendBlobs adds the manifest, the config and the layers. Two equal layers are
-// one blob.
+// appendBlobs adds the manifest, the config and the layers. Two equal layers become one blob.
 func appendBlobs(files []File, built v1.Image) ([]File, error) {
 	m, err := built.Manifest()
 	if err != nil {

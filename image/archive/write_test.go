@@ -59,7 +59,7 @@ func TestAnImageIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// A layer's entries are what other programs see of an image.
+// Other programs see the entries of a layer.
 func TestWhatALayerHolds(t *testing.T) {
 	data, _ := write(t, sample())
 	c, err := archive.Read(bytes.NewReader(data))
@@ -143,7 +143,7 @@ func TestWhatCannotBeWritten(t *testing.T) {
 		"no path in an image":          func(im *archive.Image) { im.Layers[0].Files[0].Path = "/lib" },
 		`"../lib" is no path`:          func(im *archive.Image) { im.Layers[0].Files[0].Path = "../lib" },
 		"tmp is twice in a layer":      func(im *archive.Image) { im.Layers[0].Files[0].Path = "tmp" },
-		"which is no folder":           func(im *archive.Image) { im.Layers[0].Files[1].Path = "lib/libc.so" },
+		"which is not a folder":        func(im *archive.Image) { im.Layers[0].Files[1].Path = "lib/libc.so" },
 		"neither a file, a folder nor": func(im *archive.Image) { im.Layers[0].Files[1].Mode = fs.ModeNamedPipe },
 	} {
 		im := sample()
