@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// serve is the broker's process. It notes how long opening its folder took.
+// serve runs the broker's process. It notes how long opening its folder took.
 func (c *child) serve(ctx context.Context) error {
 	data := filepath.Join(c.dir, "data")
 	size := folderSize(data)
@@ -29,7 +29,7 @@ func (c *child) serve(ctx context.Context) error {
 	return s.Close()
 }
 
-// logFile is where the broker's own log goes: the child's.
+// logFile writes the broker's log to the child's log.
 type logFile struct{ c *child }
 
 func (l logFile) Write(p []byte) (int, error) {

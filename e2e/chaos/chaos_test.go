@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// TestChaos plays rounds and judges them. Ten suffice to see that nothing is
-// badly wrong; what is rare needs a thousand.
+// TestChaos plays rounds and judges them. Ten rounds find common faults; rare ones need a thousand.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	rounds, first := seeds(t, 10, 4)
@@ -100,7 +99,7 @@ func (r *round) count(verb string) int {
 
 const shownFaults = 20
 
-// report says all that helps to find the cause, and keeps the rest.
+// report logs the data that helps to find the cause, and keeps the round's folder.
 func report(t *testing.T, r *round, found faults, timeline []string) {
 	t.Helper()
 	var blows []string

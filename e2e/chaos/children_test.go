@@ -18,10 +18,10 @@ import (
 	"tidemill.dev/broker"
 )
 
-// What the parent tells a child.
+// The environment variables of a child.
 const (
 	envName = "TIDEMILL_CHAOS_CHILD" // role-index
-	envLife = "TIDEMILL_CHAOS_LIFE"  // how often it was started before
+	envLife = "TIDEMILL_CHAOS_LIFE"  // number of earlier starts
 	envDir  = "TIDEMILL_CHAOS_DIR"
 	envAddr = "TIDEMILL_CHAOS_ADDR"
 	envRand = "TIDEMILL_CHAOS_RAND"
@@ -35,7 +35,7 @@ const (
 	partitions = 6
 )
 
-// TestMain lets the test binary be its own children.
+// TestMain lets the test binary start itself as its children.
 func TestMain(m *testing.M) {
 	if name := os.Getenv(envName); name != "" {
 		os.Exit(runChild(name))
@@ -58,7 +58,7 @@ type child struct {
 func runChild(name string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	go func() { // the parent died: so do we
+	go func() { // ends this process when the parent has died
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(4)
 	}()
@@ -103,10 +103,10 @@ func (c *child) roles() map[string]func(context.Context) error {
 	}
 }
 
-// errEarly says that a child was told to end before it had begun.
+// errEarly means that a child was told to end before it had begun.
 var errEarly = errors.New("ended before the broker answered")
 
-// open opens the broker, which may be down just now.
+// open opens the broker, and retries while it is down.
 func (c *child) open(ctx context.Context) (*broker.Broker, error) {
 	return openBroker(ctx, c.addr, c.log)
 }
@@ -127,8 +127,7 @@ func openBroker(ctx context.Context, addr string, log *slog.Logger) (*broker.Bro
 	}
 }
 
-// consumer opens a consumer. The broker, which answered just now, may be down
-// again.
+// consumer opens a consumer. It retries, because the broker may be down again.
 func (c *child) consumer(ctx context.Context, b *broker.Broker, o broker.ConsumerOptions) (*broker.Consumer, error) {
 	for {
 		from, err := b.Consumer(ctx, o)

@@ -22,10 +22,10 @@ schedules:
   laid: {cron: "*/2 * * * * *", missed: all, keys: [a, b, c, d, e, f, g, h], spread: 2s}
 `
 
-// leaseFor is short, so that controllers take over while a round lasts.
+// leaseFor is short, so that controllers take over during a round.
 const leaseFor = time.Second
 
-// controller is a controller's process.
+// controller runs a controller's process.
 func (c *child) controller(ctx context.Context) error {
 	conf, err := config.Parse("chaos", []byte(clockConfig))
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *child) controller(ctx context.Context) error {
 	return k.Close(until)
 }
 
-// firing is a tick as it stands on the stream.
+// firing is a tick on the stream.
 type firing struct {
 	schedule, key, id string
 	at                time.Time
@@ -63,7 +63,7 @@ type firing struct {
 	offset            int64
 }
 
-// readTicks reads the ticks as any reader of committed events sees them.
+// readTicks reads the ticks, as any reader of committed events would.
 func readTicks(ctx context.Context, b *broker.Broker) (all []firing, err error) {
 	for i := range int32(partitions) {
 		_, err := b.ReadBack(ctx, []broker.Position{{Stream: tidemill.StreamEvents, Partition: i}}, func(e *broker.Incoming) {

@@ -9,15 +9,15 @@ import (
 
 const controllers = 2
 
-// What a round of the clock is about.
+// The kinds of rounds of the clock.
 const (
-	clockStorm  profile = "clock storm"  // controllers, broker and Redis, SIGKILL mostly
-	clockHammer profile = "clock hammer" // the broker alone, by SIGKILL again and again: transactions may tear
-	clockKill   profile = "clock kill"   // controllers by SIGKILL; the broker stands
-	clockAlone  profile = "clock alone"  // no Redis at all: controllers take the clock from each other
+	clockStorm  profile = "clock storm"  // controllers, broker and Redis end, mostly by SIGKILL
+	clockHammer profile = "clock hammer" // only the broker is killed, again and again: transactions may be torn
+	clockKill   profile = "clock kill"   // controllers are killed; the broker stays up
+	clockAlone  profile = "clock alone"  // there is no Redis: controllers take the clock from each other
 )
 
-// clockPlanOf is a round's schedule. It depends on the seed alone.
+// clockPlanOf returns a round's schedule, which depends only on the seed.
 func clockPlanOf(seed uint64) plan {
 	r := rand.New(rand.NewPCG(seed, 0xc10c))
 	p := plan{seed: seed, profile: []profile{clockStorm, clockHammer, clockKill, clockAlone}[seed%4], length: ms(r, 4500, 5500)}

@@ -16,9 +16,9 @@ import (
 	"tidemill.dev/broker"
 )
 
-// TestChaosOfTheClock kills controllers, broker and Redis while two schedules tick
-// every second: each tick stands on the stream once, and a key's in their
-// order. It takes its settings as TestChaos does.
+// TestChaosOfTheClock kills controllers, broker and Redis while two schedules tick every second.
+// Each tick must be on the stream once, and the ticks of a key in order. The settings are those of
+// TestChaos.
 func TestChaosOfTheClock(t *testing.T) {
 	t.Parallel()
 	rounds, first := seeds(t, 4, 4)
@@ -122,9 +122,9 @@ func (r *clockRound) awaitTicks(ctx context.Context, b *broker.Broker, at time.T
 	}
 }
 
-const clockLanes = 6 + 8 // the keys of both schedules
+const clockLanes = 6 + 8 // number of keys of both schedules
 
-// lanesOf are the ticks of each key of each schedule.
+// lanesOf returns the ticks of each key of each schedule.
 func lanesOf(ticks []firing) map[string][]firing {
 	lanes := map[string][]firing{}
 	for _, t := range ticks {
@@ -134,8 +134,8 @@ func lanesOf(ticks []firing) map[string][]firing {
 	return lanes
 }
 
-// judge: from each key's first tick to its last there is one for each time of
-// its schedule, and on its partition they stand in order.
+// judge checks that there is one tick for each time of the schedule, from each key's first tick to
+// its last, and that they are in order on their partition.
 func (r *clockRound) judge() faults {
 	var f faults
 	lanes := lanesOf(r.ticks)

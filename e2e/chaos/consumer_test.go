@@ -10,8 +10,8 @@ import (
 	"tidemill.dev/broker"
 )
 
-// consume handles events as a member of a group, each for a random while, so
-// that they end in another order than they began.
+// consume handles events as a member of a group. Each event takes a random time, so that events end
+// in another order than they began.
 func (c *child) consume(ctx context.Context) error {
 	b, err := c.open(ctx)
 	if err != nil {
@@ -50,15 +50,15 @@ func (c *child) handleAll(ctx context.Context, from *broker.Consumer) error {
 			}
 			return err
 		}
-		events, n := d.Events, len(d.Events) // d is given away with its last event
+		events, n := d.Events, len(d.Events) // d may be reused after its last event is done
 		for i := range n {
 			c.handle(&open, d.Partition, &events[i], handlingTime(r))
 		}
 	}
 }
 
-// handle ends an event after a while. That it has ended is written down before
-// it is said: a kill in between leaves a line too many, never one too few.
+// handle ends an event after a while. It writes the end to the journal before it calls Done, so
+// that a kill in between leaves a line too many, never one too few.
 func (c *child) handle(open *sync.WaitGroup, partition int32, e *broker.Incoming, takes time.Duration) {
 	offset := e.Offset
 	c.j.note("begin", partition, offset, time.Since(e.Time).Milliseconds())

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// judgeDoor holds a round of the door to what a 202 promises.
+// judgeDoor checks the promises of a 202 in a round of the gateway.
 func (r *round) judgeDoor() faults {
 	var f faults
 	at, posts := map[string][]string{}, map[string]int{}
@@ -43,8 +43,8 @@ func (r *round) judgeDoor() faults {
 	return f
 }
 
-// judgeReceipt: what was answered with 202 is on the stream, where the answer
-// said; and only what was posted before is called a repeat.
+// judgeReceipt checks that an event answered with 202 is on the stream at the answer's position,
+// and that only an event that was posted before is called a repeat.
 func judgeReceipt(f *faults, e entry, places []string, posts int) {
 	id, at, repeated := e.words[0], strings.TrimSuffix(e.words[1], "|"), e.words[2] == "true"
 	switch {
@@ -57,7 +57,7 @@ func judgeReceipt(f *faults, e entry, places []string, posts int) {
 	}
 }
 
-// judgeAnswer: nothing is refused that need not be.
+// judgeAnswer checks that no request is refused without need.
 func (r *round) judgeAnswer(f *faults, e entry) {
 	status := int(number(e.words[0]))
 	if status == http.StatusAccepted || status == http.StatusServiceUnavailable && r.plan.profile == doorStorm {
@@ -66,7 +66,7 @@ func (r *round) judgeAnswer(f *faults, e entry) {
 	f.add("%s.%d was answered %v in a round of %s", e.name, e.life, e.words, r.plan.profile)
 }
 
-// judgeContent: an event stands as it was posted, with nothing of another's.
+// judgeContent checks that an event is stored as it was posted.
 func judgeContent(f *faults, e record) {
 	var who string
 	var life, lane, n int
@@ -79,14 +79,14 @@ func judgeContent(f *faults, e record) {
 	}
 }
 
-// judgeSilence: a gateway that stands answers whom it let in.
+// judgeSilence checks that a running gateway answers every request.
 func (r *round) judgeSilence(f *faults, e entry) {
 	if r.plan.profile == doorRedis {
 		f.add("%s.%d was not answered in a round of %s: %v", e.name, e.life, r.plan.profile, e.words)
 	}
 }
 
-// judgeLanes: a lane's events stand in its order, by where each stands first.
+// judgeLanes checks that a lane's events are in order, by the first occurrence of each.
 func (r *round) judgeLanes(f *faults) {
 	seen, last := map[string]bool{}, map[string]record{}
 	for _, e := range r.in {

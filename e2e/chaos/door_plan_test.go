@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// How many there are of each role in a round of the door.
+// Numbers of processes in a round of the gateway.
 const (
 	gateways = 2
 	senders  = 2
@@ -15,16 +15,16 @@ const (
 
 const redisName = "redis-0"
 
-// What a round of the door is about. Each but the storm leaves something
-// standing, so that more can be asked of the rest.
+// The kinds of rounds of the gateway. In each except the storm some processes stay up, so that the
+// judge can demand more.
 const (
-	doorStorm   profile = "door storm"   // gateways, broker and Redis, SIGKILL mostly
-	doorRedis   profile = "door redis"   // Redis alone: nothing may be refused
-	doorKill    profile = "door kill"    // gateways by SIGKILL: what answers, answers well
-	doorRestart profile = "door restart" // gateways by SIGTERM, in turn: not one 5xx
+	doorStorm   profile = "door storm"   // gateways, broker and Redis end, mostly by SIGKILL
+	doorRedis   profile = "door redis"   // only Redis ends: nothing may be refused
+	doorKill    profile = "door kill"    // gateways are killed: the others' answers must be right
+	doorRestart profile = "door restart" // gateways end by SIGTERM, in turn: not one 5xx
 )
 
-// doorPlanOf is a round's schedule. It depends on the seed alone.
+// doorPlanOf returns a round's schedule, which depends only on the seed.
 func doorPlanOf(seed uint64) plan {
 	r := rand.New(rand.NewPCG(seed, 0xd008))
 	p := plan{seed: seed, profile: []profile{doorStorm, doorRedis, doorStorm, doorKill, doorRestart}[seed%5], length: ms(r, 5000, 6500)}

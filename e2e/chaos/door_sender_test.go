@@ -22,12 +22,12 @@ import (
 const (
 	lanes      = 8
 	batchLimit = 20
-	postWithin = time.Minute // longer than a gateway takes to give up
+	postWithin = time.Minute // longer than the time after which a gateway gives up
 )
 
-// send posts on several lanes until it is told to stop. A lane has one key and
-// waits for each answer, as whoever wants order does; what is not answered with
-// 202 it posts again, under the same ids, here or at the other gateway.
+// send posts on several lanes until it is told to stop. A lane has one key and waits for each
+// answer, as a publisher must that needs order. It posts everything without a 202 again, under the
+// same ids, to the same or the other gateway.
 func (c *child) sendHTTP(ctx context.Context) error {
 	s := &sender{c: c, client: &http.Client{Timeout: postWithin, Transport: &http.Transport{MaxIdleConnsPerHost: lanes}}}
 	for _, addr := range strings.Split(os.Getenv(envGateways), ",") {
@@ -65,7 +65,7 @@ func (s *sender) lane(ctx context.Context, lane int) {
 	}
 }
 
-// parcel is what is posted, time and again.
+// parcel is a request, which may be posted many times.
 type parcel struct {
 	ids    []string
 	header http.Header
@@ -98,15 +98,15 @@ func (s *sender) compose(r *rand.Rand, lane, n, events int) parcel {
 	return p
 }
 
-// dataOf is an event's data. It follows from the id, so that the judge knows it
-// and no other event's can be taken for it.
+// dataOf returns an event's data. It is computed from the id, so that the judge can tell it from
+// every other event's data.
 func dataOf(id string) string {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(id)) // never fails
 	return strings.Repeat("<"+id+">", int(sum.Sum32()%64))
 }
 
-// post is true when all is acknowledged.
+// post returns whether all events are acknowledged.
 func (s *sender) post(r *rand.Rand, p parcel, attempt int) bool {
 	for _, id := range p.ids {
 		s.c.j.note("post", id, attempt)
@@ -136,7 +136,7 @@ func (s *sender) post(r *rand.Rand, p parcel, attempt int) bool {
 	return true
 }
 
-// oneWord is a text as one word of a journal's line.
+// oneWord makes a text one word of a journal's line.
 func oneWord(text string) string { return strings.Join(strings.Fields(text), "_") }
 
 // unheard tells a gateway that is not there from one that went away halfway.

@@ -15,10 +15,10 @@ import (
 	"tidemill.dev/internal/platform"
 )
 
-// What the parent tells the children of a round of the door.
+// The environment variables of the children in a round of the gateway.
 const (
 	envRedis    = "TIDEMILL_CHAOS_REDIS"
-	envGateways = "TIDEMILL_CHAOS_GATEWAYS" // addresses, with commas
+	envGateways = "TIDEMILL_CHAOS_GATEWAYS" // addresses, separated by commas
 )
 
 const doorConfig = `version: 1
@@ -27,8 +27,7 @@ streams:
   in: {partitions: 6}
 `
 
-// redis is Redis's process. The server comes with a Kafka of its own, which
-// nobody asks anything.
+// redis runs Redis's process. The embedded server also has a Kafka, which is not used.
 func (c *child) redis(ctx context.Context) error {
 	s, err := embedded.Start(ctx, embedded.Options{Redis: os.Getenv(envRedis)})
 	if err != nil && ctx.Err() != nil {
@@ -41,12 +40,12 @@ func (c *child) redis(ctx context.Context) error {
 	return s.Close()
 }
 
-// drainFor is how long a gateway that was told to end still answers: long
-// enough for whoever holds an idle connection to hear of it.
+// drainFor is how long a gateway still answers after SIGTERM: long enough for clients with idle
+// connections to notice.
 const drainFor = 400 * time.Millisecond
 
-// gateway is a gateway's process, wired as `tidemill serve gateway` wires it. It
-// starts when Kafka is there.
+// gateway runs a gateway's process, wired like `tidemill serve gateway`. It starts when Kafka is
+// there.
 func (c *child) gateway(ctx context.Context) error {
 	conf, err := config.Parse("chaos", []byte(doorConfig))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestChaosOfTheDoor kills gateways, broker and Redis while others publish over
-// HTTP: every 202 is on the stream. It takes its settings as TestChaos does.
+// TestChaosOfTheDoor kills gateways, broker and Redis while senders publish over HTTP. Every event
+// with a 202 must be on the stream. The settings are those of TestChaos.
 func TestChaosOfTheDoor(t *testing.T) {
 	t.Parallel()
 	rounds, first := seeds(t, 10, 2)
@@ -61,7 +61,7 @@ func playDoor(t *testing.T, p plan, sum *figures) {
 	}
 }
 
-// playDoor runs the plan to its end and reads what it has left.
+// playDoor runs the plan to its end and reads the streams.
 func (r *round) playDoor(ctx context.Context) error {
 	addrs, err := freeAddrs(2 + gateways)
 	if err != nil {
@@ -124,7 +124,7 @@ func (s *figures) addDoor(r *round) {
 	}
 }
 
-// answers sums a round's answers up.
+// answers sums up a round's answers.
 func (r *round) answers() string {
 	one := &figures{counts: map[string]int{}}
 	one.addDoor(r)

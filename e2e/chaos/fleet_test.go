@@ -12,12 +12,11 @@ import (
 	"time"
 )
 
-// fleet is a round's children. A process that ends without having been told to
-// is a failure of the round.
+// fleet is a round's children. If a process ends without having been told to, the round has failed.
 type fleet struct {
 	dir  string
 	addr string
-	env  []string // beside what every child is told
+	env  []string // environment besides that of every child
 	seed uint64
 
 	mu       sync.Mutex
@@ -42,7 +41,7 @@ type proc struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
 	log   *os.File
-	told  bool          // to end
+	told  bool          // it was told to end
 	gone  chan struct{} // closed when it has ended
 }
 
@@ -94,7 +93,7 @@ func (f *fleet) watch(p *proc) {
 	close(p.gone)
 }
 
-// signal tells a process to end and returns what tells that it has.
+// signal sends a process a signal, and returns a channel that is closed when the process has ended.
 func (f *fleet) signal(name string, s syscall.Signal) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,7 +112,7 @@ func (f *fleet) signal(name string, s syscall.Signal) <-chan struct{} {
 	return p.gone
 }
 
-// pids are the processes of a role that run.
+// pids are the running processes of a role.
 func (f *fleet) pids(role string) (all []int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -147,7 +146,7 @@ func (f *fleet) hits(role string) []hit {
 	return all
 }
 
-// endure ends a process as a blow says and starts it again.
+// endure ends a process as the blow says and starts it again.
 func (f *fleet) endure(b blow) error {
 	s := syscall.SIGKILL
 	if b.polite {
@@ -165,7 +164,7 @@ func (f *fleet) endure(b blow) error {
 	return f.start(b.target)
 }
 
-// stuck has a process that does not end write down where it hangs.
+// stuck has a process that does not end write its goroutines to its log.
 func (f *fleet) stuck(name string) error {
 	f.dump(name)
 	return fmt.Errorf("%s does not end after SIGTERM; its log says where it hangs", name)
@@ -179,10 +178,10 @@ func (f *fleet) dump(name string) {
 	}
 }
 
-// stopLimit is how long any process may take to end politely.
+// stopLimit is the longest time that a process may take to end after SIGTERM.
 const stopLimit = 2 * time.Minute
 
-// stop ends processes politely and waits for them.
+// stop ends processes with SIGTERM and waits for them.
 func (f *fleet) stop(names ...string) error {
 	var all []<-chan struct{}
 	for _, name := range names {
@@ -199,7 +198,7 @@ func (f *fleet) stop(names ...string) error {
 	return nil
 }
 
-// killAll leaves no process behind.
+// killAll kills all processes.
 func (f *fleet) killAll() {
 	f.mu.Lock()
 	var all []*proc
@@ -214,7 +213,7 @@ func (f *fleet) killAll() {
 	}
 }
 
-// story is what happened to the processes so far, and what was wrong with it.
+// story returns the timeline of the processes and their failures.
 func (f *fleet) story() (timeline []string, failures []error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// journal is what a child has done, a line each: nanoseconds, a verb, words. A
-// line is one write, so it is whole or, at the very end, torn.
+// journal is a log of a child's actions, one per line: nanoseconds, a verb, words. A line is one
+// write, so it is whole; only the last one may be torn.
 type journal struct{ f *os.File }
 
 func openJournal(dir, name string) (*journal, error) {
@@ -34,14 +34,13 @@ func (j *journal) note(verb string, words ...any) {
 // entry is one line of a journal.
 type entry struct {
 	at    time.Time
-	name  string // whose
+	name  string // name of the child
 	life  int
 	verb  string
 	words []string
 }
 
-// readJournals reads those whose name begins with a prefix. Names are
-// role-index.life.
+// readJournals reads the journals whose name begins with a prefix. Names are role-index.life.
 func readJournals(dir, prefix string) ([]entry, error) {
 	files, err := filepath.Glob(filepath.Join(dir, prefix+"*.journal"))
 	var all []entry

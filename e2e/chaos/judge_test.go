@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// faults are what a judge found, one line each.
+// faults are the judge's findings, one line each.
 type faults []string
 
 func (f *faults) add(format string, words ...any) { *f = append(*f, fmt.Sprintf(format, words...)) }
 
-// judge holds the round to what must always hold.
+// judge checks the rules that every round must keep.
 func (r *round) judge() faults {
 	var f faults
 	r.judgeAcks(&f)
@@ -22,7 +22,7 @@ func (r *round) judge() faults {
 	return f
 }
 
-// number reads a word that a child wrote as a number.
+// number parses a number from a journal.
 func number(word string) int64 {
 	n, err := strconv.ParseInt(word, 10, 64)
 	if err != nil {
@@ -33,8 +33,8 @@ func number(word string) int64 {
 
 func (e entry) place() input { return input{int32(number(e.words[0])), number(e.words[1])} }
 
-// judgeAcks: what was acknowledged stands where the acknowledgement said, and
-// nothing stands twice or unsent.
+// judgeAcks checks that each acknowledged event is at the acknowledged position, and that no event
+// is there twice or was never sent.
 func (r *round) judgeAcks(f *faults) {
 	at := map[string][]input{}
 	for _, e := range r.in {
@@ -65,8 +65,8 @@ func (r *round) judgeAcks(f *faults) {
 	}
 }
 
-// judgeOrder: what one life of a publisher sent under one key stands in the
-// order in which it was sent. A partition's records are in order of offset.
+// judgeOrder checks that the events that one life of a publisher sent under one key are in the
+// order of sending. A partition's records are in order of offset.
 func (r *round) judgeOrder(f *faults) {
 	last := map[string]record{}
 	for _, e := range r.in {
@@ -80,8 +80,8 @@ func (r *round) judgeOrder(f *faults) {
 	}
 }
 
-// judgeHandled: every event has been handled to its end by some reader, and no
-// offset was committed past one that was not.
+// judgeHandled checks that some reader has handled every event to its end, and that no offset was
+// committed past an event that was not handled.
 func (r *round) judgeHandled(f *faults) {
 	done := map[input]bool{}
 	for _, e := range r.journal {
@@ -108,7 +108,7 @@ func (r *round) judgeHandled(f *faults) {
 	}
 }
 
-// judgeCopies: read committed, each input has its output once, in its order.
+// judgeCopies checks that, among committed events, each input has its output once and in order.
 func (r *round) judgeCopies(f *faults) {
 	copies := map[input][]int64{}
 	last := map[int32]int64{}

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// figures gather over rounds. They are printed and never asserted: a busy
-// machine must not fail the test.
+// figures are collected over rounds. They are printed and never asserted, because a busy machine
+// must not fail the test.
 type figures struct {
 	mu       sync.Mutex
-	takeover []time.Duration // SIGKILL of a reader until its partition is read again
-	stall    []time.Duration // longest wait of an event while members came or went politely
+	takeover []time.Duration // time from a reader's SIGKILL until its partition is read again
+	stall    []time.Duration // longest wait of an event while members came or went by SIGTERM
 	drain    []time.Duration
 	reopen   []time.Duration
-	folder   int64 // the largest reopened
+	folder   int64 // size of the largest reopened folder
 	counts   map[string]int
 }
 
@@ -45,7 +45,7 @@ func (f *figures) add(r *round) {
 	}
 }
 
-// begins are the beginnings of handling, in order of time.
+// begins returns the beginnings of handling, in order of time.
 func (r *round) begins() []entry {
 	var all []entry
 	for _, e := range r.journal {
@@ -57,13 +57,12 @@ func (r *round) begins() []entry {
 	return all
 }
 
-// takeovers are, for each partition of a killed reader, how long until another
-// life read on.
+// takeovers returns, for each partition of a killed reader, the time until another life read on.
 func (r *round) takeovers() []time.Duration {
 	begins := r.begins()
 	var all []time.Duration
 	for _, hit := range r.fleet.hits("consumer") {
-		holder := map[int32]entry{} // who read last, before the kill
+		holder := map[int32]entry{} // last reader of each partition before the kill
 		after := map[int32]time.Duration{}
 		for _, e := range begins {
 			p := e.place().partition
@@ -82,12 +81,11 @@ func (r *round) takeovers() []time.Duration {
 	return all
 }
 
-// stallWindow is how long after a coming or going its effects are looked for.
+// stallWindow is the time after a joining or leaving in which events may wait because of it.
 const stallWindow = 2 * time.Second
 
-// stalls are, for each coming and going in a calm round and each partition, the
-// longest that an event waited to be handled. Publishers that are killed make
-// no event wait.
+// stalls returns, for each joining and leaving in a calm round and each partition, the longest wait
+// of an event. A killed publisher makes no event wait.
 func (r *round) stalls() []time.Duration {
 	begins := r.begins()
 	var all []time.Duration

@@ -17,17 +17,16 @@ const (
 	extOffset    = "inoffset"
 )
 
-// copier copies in to out, each event once. Its outputs keep their key and so
-// their partition number, which is why one partition of out tells all about
-// one of in.
+// copier copies in to out, each event once. An output has its input's key and so the same partition
+// number. Therefore one partition of out shows all copies of one partition of in.
 type copier struct {
 	c    *child
 	b    *broker.Broker
 	r    *rand.Rand
 	t    *broker.Transactor
 	from *broker.Consumer
-	// Both are used by whoever calls Assigned, which is never two at once for
-	// one partition; the lock of seen is for the maps.
+	// seen is used in Assigned, which never runs twice at once for one partition. Its lock protects
+	// its maps.
 	seen *seen
 }
 
@@ -69,8 +68,8 @@ func (p *copier) copyAll(ctx context.Context) error {
 	}
 }
 
-// gather takes one delivery and, now and then, what comes with it, so that
-// transactions span partitions.
+// gather takes one delivery and, sometimes, further ones that are ready, so that transactions span
+// partitions.
 func (p *copier) gather(ctx context.Context) ([]*broker.Delivery, error) {
 	d, err := p.from.Poll(ctx)
 	if err != nil {
@@ -82,15 +81,15 @@ func (p *copier) gather(ctx context.Context) ([]*broker.Delivery, error) {
 		d, err := p.from.Poll(soon)
 		cancel()
 		if err != nil {
-			break // the next gather meets it again
+			break // the next gather gets the same error
 		}
 		batch = append(batch, d)
 	}
 	return batch, nil
 }
 
-// copyBatch copies deliveries in one transaction. One that could not even begin
-// is tried again; an aborted one has been taken back.
+// copyBatch copies deliveries in one transaction. A transaction that could not begin is tried
+// again. An aborted one is not, because its deliveries come again.
 func (p *copier) copyBatch(batch []*broker.Delivery) error {
 	until, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

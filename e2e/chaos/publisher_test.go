@@ -16,8 +16,8 @@ const (
 	burst     = 8
 )
 
-// publish sends bursts until it is told to stop. Its ids are of its life alone:
-// whoever comes back does not know what its predecessor got through.
+// publish sends bursts until it is told to stop. Its ids contain its life, because a restarted
+// publisher does not know which events its predecessor has sent.
 func (c *child) publish(ctx context.Context) error {
 	b, err := c.open(ctx)
 	if err != nil {

@@ -6,5 +6,5 @@ import "time"
 
 const raceDetector = false
 
-// session is short, so that a round is: who is killed is missed after it.
+// session is short, so that a round is short: the group notices a killed member only after it.
 const session = 1500 * time.Millisecond

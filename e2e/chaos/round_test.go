@@ -20,17 +20,17 @@ type round struct {
 	fleet   *fleet
 	journal []entry
 	in, out []record
-	groups  map[string]map[int32]int64 // committed, by group and partition of in
+	groups  map[string]map[int32]int64 // committed offsets, by group and partition of in
 	drained time.Duration
 }
 
-// record is an event as it stands on a stream.
+// record is an event on a stream.
 type record struct {
 	partition int32
 	offset    int64
 	id, key   string
 	data      string
-	ofInput   input // of a copy
+	ofInput   input // input of a copy
 }
 
 type input struct {
@@ -38,11 +38,10 @@ type input struct {
 	offset    int64
 }
 
-// drainLimit is generous: a session may have to time out, and a machine may be
-// busy.
+// drainLimit is long, because a session may have to time out, and a machine may be busy.
 const drainLimit = 2 * time.Minute
 
-// play runs the plan to its end and reads what it has left.
+// play runs the plan to its end and reads the streams.
 func (r *round) play(ctx context.Context) error {
 	addrs, err := freeAddrs(1)
 	if err != nil {
@@ -71,11 +70,10 @@ func (r *round) play(ctx context.Context) error {
 	return r.fleet.stop(brokerName)
 }
 
-// freeAddrs are addresses where nobody listens, and which stay free while who
-// listens there is dead: on 127.0.0.1 the next test of any package may be given the
-// port, and who dials it may meet itself. So they are of a loopback address that is
-// the caller's own, where a system has more than one, and of ports that no program
-// is given for its own connections.
+// freeAddrs returns free addresses that stay free while their server is dead. On 127.0.0.1 another
+// package's test may get the same port, and a client that dials its own port may connect to itself.
+// Therefore the caller gets its own loopback address, where the system has more than one. The ports
+// are outside of the range for outgoing connections.
 func freeAddrs(n int) (all []string, err error) {
 	const first, many = 20_000, 10_000
 	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
@@ -85,7 +83,7 @@ func freeAddrs(n int) (all []string, err error) {
 			host = "127.0.0.1"
 			continue
 		}
-		defer l.Close() // when all are found, so that they differ
+		defer l.Close() // later, so that the addresses differ
 		if all = append(all, l.Addr().String()); len(all) == n {
 			return all, nil
 		}
@@ -114,8 +112,8 @@ func workers() []string {
 	return append(names("consumer", consumers), names("processor", processors)...)
 }
 
-// strike starts who works and deals the blows. Blows at one target come one
-// after another: it is hit only when it is up.
+// strike starts the processes and deals the blows. Blows at one target come one after another,
+// because it is hit only when it is up.
 func (r *round) strike(start []string) error {
 	for _, name := range start {
 		if err := r.fleet.start(name); err != nil {
@@ -153,8 +151,8 @@ func (f *fleet) endureAll(began time.Time, blows []blow) error {
 	return nil
 }
 
-// drain stops the publishers, waits until nothing lags, stops the rest and
-// reads the streams.
+// drain stops the publishers, waits until there is no lag, stops the other processes and reads the
+// streams.
 func (r *round) drain(ctx context.Context, b *broker.Broker) error {
 	began := time.Now()
 	if err := r.fleet.stop(names("publisher", publishers)...); err != nil {
@@ -204,7 +202,7 @@ func (r *round) lags(ctx context.Context, b *broker.Broker) (map[string]int64, e
 	return lags, nil
 }
 
-// read reads everything that can be judged.
+// read reads the data for the judge.
 func (r *round) read(ctx context.Context, b *broker.Broker) error {
 	_, err := r.lags(ctx, b)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// How many there are of each role.
+// Numbers of processes by role.
 const (
 	publishers = 2
 	consumers  = 3
@@ -18,18 +18,18 @@ const (
 
 const brokerName = "broker-0"
 
-// profile is what a round is about. Figures need rounds in which little else
-// happens; faults are found where everything happens at once.
+// profile is the kind of a round. Figures need rounds with few disturbances; faults are found in
+// rounds with many.
 type profile string
 
 const (
-	storm    profile = "storm"    // anything, SIGKILL mostly, the broker among them
-	takeover profile = "takeover" // one consumer by SIGKILL; the broker stands
-	hammer   profile = "hammer"   // the broker alone, by SIGKILL again and again
-	calm     profile = "calm"     // consumers come and go politely; the broker stands
+	storm    profile = "storm"    // any process ends, the broker too, mostly by SIGKILL
+	takeover profile = "takeover" // one consumer is killed; the broker stays up
+	hammer   profile = "hammer"   // only the broker is killed, again and again
+	calm     profile = "calm"     // consumers come and go by SIGTERM; the broker stays up
 )
 
-// blow ends a process and says after how long it is started again.
+// blow ends a process, and starts it again after a while.
 type blow struct {
 	at     time.Duration
 	target string
@@ -45,7 +45,7 @@ func (b blow) String() string {
 	return fmt.Sprintf("%5.2fs %s %s, back after %s", b.at.Seconds(), signal, b.target, b.back)
 }
 
-// plan is a round's schedule. It depends on the seed alone.
+// plan is a round's schedule, which depends only on the seed.
 type plan struct {
 	seed    uint64
 	profile profile
@@ -53,7 +53,7 @@ type plan struct {
 	blows   []blow
 }
 
-// warmUp lets groups form, so that there is something to disturb.
+// warmUp is the time in which groups form before the first blow.
 const warmUp = 1500 * time.Millisecond
 
 func planOf(seed uint64) plan {
@@ -84,8 +84,8 @@ func planOf(seed uint64) plan {
 	return p
 }
 
-// stormBlows draws 6 to 10, of which one to three hit the broker; sometimes it
-// is hit again while it is hardly back.
+// stormBlows draws 6 to 10 blows, of which one to three hit the broker. Sometimes the broker is hit
+// again right after its start.
 func (p *plan) stormBlows(r *rand.Rand) {
 	for range 1 + r.IntN(2) {
 		b := blow{ms(r, 800, int(p.length.Milliseconds())-500), brokerName, r.IntN(6) == 0, ms(r, 50, 1000)}
@@ -106,7 +106,7 @@ func (p *plan) stormBlows(r *rand.Rand) {
 	}
 }
 
-// others are blows that leave the broker and the consumers alone.
+// others draws blows that spare the broker and the consumers.
 func (p *plan) others(r *rand.Rand, n int) {
 	for range n {
 		target := pick(r, "processor", processors)

@@ -18,18 +18,18 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// models are those of a round, as their only author knows them.
+// models are the models of a round. Only the test changes them, so it knows their state.
 type models struct {
 	rnd    *rand.Rand
 	store  *store.Store
 	facts  *broker.Producer
-	broken bool // some versions are
+	broken bool // some versions cannot be loaded
 	keep   int
 	all    map[string]*model
-	n      int // facts so far
+	n      int // number of facts so far
 }
 
-// model is one, and which of its versions were champions, in their order.
+// model is one model, with its versions that were champions, in order.
 type model struct {
 	*fold.Model
 	unfit  map[int]bool
@@ -63,7 +63,7 @@ func (m *models) beginLate(ctx context.Context) error {
 	return nil
 }
 
-// change changes some champion, or tries to.
+// change changes a random champion, or tries to.
 func (m *models) change(ctx context.Context) error {
 	key := fmt.Sprint("bot-", m.rnd.IntN(scoredKeys))
 	of := m.all[key]
@@ -81,7 +81,7 @@ func (m *models) change(ctx context.Context) error {
 	return m.promoteNew(ctx, key, !m.broken || of.unfit[of.Champion] || m.rnd.IntN(12) > 0)
 }
 
-// former is a version that was champion and can be loaded.
+// former returns a version that was champion and can be loaded.
 func (m *models) former(of *model) int {
 	for {
 		if v := of.reigns[m.rnd.IntN(len(of.reigns))]; !of.unfit[v] {
@@ -90,8 +90,8 @@ func (m *models) former(of *model) int {
 	}
 }
 
-// settle makes a version the champion of every model that can be loaded, so that
-// in the end each answers by its champion.
+// settle makes a loadable version the champion of every model, so that in the end each model
+// answers by its champion.
 func (m *models) settle(ctx context.Context) error {
 	for _, key := range m.keys() {
 		of := m.all[key]
@@ -118,8 +118,7 @@ func (m *models) keys() []string {
 	return all
 }
 
-// promoteNew registers another version and makes it the champion, unless that is
-// pinned.
+// promoteNew registers another version and makes it the champion, unless the champion is pinned.
 func (m *models) promoteNew(ctx context.Context, key string, fit bool) error {
 	of := m.all[key]
 	number := 1

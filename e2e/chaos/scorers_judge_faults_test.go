@@ -8,9 +8,9 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// goodScores is a round in which nothing is wrong: a key with two champions that
-// reigned three times, one whose champion came late, one without, an event that
-// cannot be mapped, and one that nobody asked for.
+// goodScores is a round without faults. It has a key with two champions in three reigns, a key
+// whose champion came late, and a key without one. It also has an event that cannot be mapped and
+// one whose type the scorer does not read.
 func goodScores() (*scoredStory, *models) {
 	of := &models{all: map[string]*model{
 		"bot-0":  {Model: &fold.Model{Champion: 1}, unfit: map[int]bool{3: true}, reigns: []int{1, 2, 3, 1}},
@@ -45,7 +45,7 @@ func goodScores() (*scoredStory, *models) {
 	return s, of
 }
 
-// A judge that never finds a fault is worth nothing.
+// Each broken round must make the judge find its fault.
 func TestTheJudgeOfScorersFindsFaults(t *testing.T) {
 	s, of := goodScores()
 	if found := s.judge(of); len(found) > 0 {
@@ -91,13 +91,13 @@ func TestTheJudgeOfScorersFindsFaults(t *testing.T) {
 	}
 }
 
-// answer makes an output another version's.
+// answer makes an output the answer of another version.
 func (s *scoredStory) answer(at, version int) {
 	o := &s.out[at]
 	o.version, o.label = version, labelOf(o.model, version)
 }
 
-// Of a torn transaction a letter and its swap may stand twice, or not at all.
+// After a torn transaction, a dead letter and its swap may be there twice, or not at all.
 func TestTheJudgeOfScorersBearsWithTornTransactions(t *testing.T) {
 	s, of := goodScores()
 	s.torn = true
@@ -109,7 +109,7 @@ func TestTheJudgeOfScorersBearsWithTornTransactions(t *testing.T) {
 	}
 }
 
-// Whose last output is not its champion's has not caught up.
+// A key is outdated if its last output is not by its champion.
 func TestOutdated(t *testing.T) {
 	s, of := goodScores()
 	if what := s.outdated(of); what != "" {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// judge holds a round to what scorers promise.
+// judge checks the promises of scorers.
 func (s *scoredStory) judge(of *models) faults {
 	var f faults
 	if s.judgePublished(&f); len(f) > 0 {
@@ -20,7 +20,7 @@ func (s *scoredStory) judge(of *models) faults {
 	return f
 }
 
-// judgePublished: the rest of the judgement stands on each event being there once.
+// judgePublished checks that each event is there once, because the other checks rely on it.
 func (s *scoredStory) judgePublished(f *faults) {
 	seen := map[string]bool{}
 	for _, e := range s.in {
@@ -31,8 +31,8 @@ func (s *scoredStory) judgePublished(f *faults) {
 	}
 }
 
-// judgeOutputs: what stands on the output follows from what came, lies where it
-// should, and is what its version answers.
+// judgeOutputs checks that each output has an input, is on the right partition, and has its
+// version's answer.
 func (s *scoredStory) judgeOutputs(f *faults) {
 	came := map[string]record{}
 	for _, e := range s.in {
@@ -57,7 +57,7 @@ func (s *scoredStory) judgeOutputs(f *faults) {
 	}
 }
 
-// judgePassed: only what has no model goes on as it came.
+// judgePassed checks that only events without a model are passed on unchanged.
 func (s *scoredStory) judgePassed(f *faults, o output) {
 	late, never := modelled(o.key)
 	if !s.pass || !late && !never {
@@ -65,11 +65,11 @@ func (s *scoredStory) judgePassed(f *faults, o output) {
 	}
 }
 
-// judgeOnce: every event comes to one end. The embedded Kafka ends a transaction
-// one partition after another and its offsets last; killed between, it leaves a
-// letter whose event is read again. Whoever writes that letter again gives it the
-// same id; and if the model of its key has come meanwhile the event is scored. What
-// was scored is read back, and so stands once even then.
+// judgeOnce checks that every event has exactly one end. The embedded Kafka ends a transaction
+// partition by partition, and its offsets last. If it is killed in between, a dead letter may be
+// visible whose event is read again. The second dead letter has the same id. If the key's model has
+// come meanwhile, the event is scored instead. Scored outputs are read back, so they are there once
+// even then.
 func (s *scoredStory) judgeOnce(f *faults) {
 	ends := map[string][]string{}
 	for _, o := range s.out {
@@ -97,7 +97,7 @@ func (s *scoredStory) judgeOnce(f *faults) {
 	}
 }
 
-// judgeLetters: given up is only what cannot be scored.
+// judgeLetters checks that only events that cannot be scored became dead letters.
 func (s *scoredStory) judgeLetters(f *faults, of *models) {
 	at := map[string]record{}
 	for _, e := range s.in {
@@ -126,7 +126,7 @@ func (s *scoredStory) judgeLetters(f *faults, of *models) {
 	}
 }
 
-// firsts are the offsets of each key's first event that was scored.
+// firsts returns the offset of each key's first scored event.
 func (s *scoredStory) firsts() map[string]int64 {
 	first := map[string]int64{}
 	for _, o := range s.out {
@@ -137,7 +137,7 @@ func (s *scoredStory) firsts() map[string]int64 {
 	return first
 }
 
-// judgeOrder: the outputs of a key stand in the order of its events.
+// judgeOrder checks that a key's outputs are in the order of its events.
 func (s *scoredStory) judgeOrder(f *faults) {
 	at := map[string]int64{}
 	for _, e := range s.in {
@@ -152,10 +152,9 @@ func (s *scoredStory) judgeOrder(f *faults) {
 	}
 }
 
-// judgeVersions: the versions of a key's outputs are some of those that reigned,
-// in the order in which they did.
+// judgeVersions checks that the versions of a key's outputs were champions, in that order.
 func (s *scoredStory) judgeVersions(f *faults, of *models) {
-	reign := map[string]int{} // by key: which one answers
+	reign := map[string]int{} // index of the reign that answers, by key
 	for _, o := range s.out {
 		if o.model == "" {
 			continue
@@ -180,9 +179,9 @@ func (s *scoredStory) judgeVersions(f *faults, of *models) {
 	}
 }
 
-// judgeSwaps: of each version it is said where it scored a partition's event for
-// the first time. Where a transaction was torn (see judgeOnce) that word may be
-// lost while the outputs stay; but it is never wrong.
+// judgeSwaps checks the reported offset of each version's first event on a partition. If a
+// transaction was torn (see judgeOnce), the report may be lost while the outputs are there. But it
+// is never wrong.
 func (s *scoredStory) judgeSwaps(f *faults) {
 	said, is := map[swapped]int64{}, map[swapped]int64{}
 	least := func(of map[swapped]int64, w swapped) {
@@ -212,7 +211,7 @@ func (s *scoredStory) judgeSwaps(f *faults) {
 	}
 }
 
-// outdated says whose last output is not its champion's.
+// outdated names a key whose last output is not by its champion.
 func (s *scoredStory) outdated(of *models) string {
 	last := map[string]output{}
 	for _, o := range s.out {

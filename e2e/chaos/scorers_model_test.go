@@ -8,27 +8,26 @@ import (
 	"strconv"
 )
 
-// A model of a round takes four numbers and has five labels. Which label it gives
-// follows from its name and version alone, whatever it is asked: so the judge can
-// tell by an answer whether it is that version's.
+// A model of a round takes four numbers and has five labels. Its label depends only on its name and
+// version, not on the input. So the judge sees whether an answer is the version's.
 const (
 	modelWidth  = 4
 	modelLabels = 5
 )
 
-// labelOf is what a version of a model answers.
+// labelOf returns the answer of a version of a model.
 func labelOf(model string, version int) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(model)) // never fails
 	return "l" + strconv.Itoa((int(h.Sum32()%modelLabels)+version)%modelLabels)
 }
 
-// modelCard is its model.yaml.
+// modelCard returns the version's model.yaml.
 func modelCard(model string, version int) []byte {
 	return []byte("labels: [l0, l1, l2, l3, l4]\ngolden: {inputs: {x: [[0, 0, 0, 0]]}, label: " + labelOf(model, version) + "}\n")
 }
 
-// modelFile is its ONNX file: Softmax(x·w + b), where b decides.
+// modelFile returns the version's ONNX file: Softmax(x·w + b), where b decides.
 func modelFile(model string, version int) []byte {
 	r := rand.New(rand.NewPCG(uint64(version), 5))
 	w, b := make([]float32, modelWidth*modelLabels), make([]float32, modelLabels)
@@ -42,7 +41,7 @@ func modelFile(model string, version int) []byte {
 	return proto{}.number(1, 8).bytes(7, graph).bytes(8, proto{}.number(2, 13))
 }
 
-// proto writes protobuf, as far as an ONNX file needs it.
+// proto writes the part of protobuf that an ONNX file needs.
 type proto []byte
 
 func (p proto) number(field int, n int64) proto {

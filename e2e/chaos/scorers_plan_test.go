@@ -9,37 +9,36 @@ import (
 	"time"
 )
 
-// How much there is in a round of scorers.
+// The sizes of a round of scorers.
 const (
 	scorersAtOnce = 3
 	scoredEvents  = 6000
 	scoredKeys    = 40
-	lateKeys      = 6 // whose model comes in the middle
-	missingKeys   = 4 // whose model never does
+	lateKeys      = 6 // keys whose model comes in the middle
+	missingKeys   = 4 // keys whose model never comes
 )
 
 const (
-	scorersKill    profile = "scorers kill"    // a scorer by SIGKILL every second
-	scorersStorm   profile = "scorers storm"   // and the broker and Redis too
-	scorersRestart profile = "scorers restart" // scorers by SIGTERM, in turn
-	scorersHang    profile = "scorers hang"    // and a stranger's transaction is left open on the output
-	scorersEvict   profile = "scorers evict"   // room for few models, no patience for those that are loaded, and a store that is away now and then
+	scorersKill    profile = "scorers kill"    // a scorer is killed every second
+	scorersStorm   profile = "scorers storm"   // the broker and Redis are killed too
+	scorersRestart profile = "scorers restart" // scorers end by SIGTERM, in turn
+	scorersHang    profile = "scorers hang"    // another program leaves a transaction open on the output
+	scorersEvict   profile = "scorers evict"   // memory for few models, a short hold while models load, and a store that is sometimes away
 )
 
 const hangerName = "hanger-0"
 
-// scorersPlan is a round's schedule and what its scorers are given. It depends on
-// the seed alone.
+// scorersPlan is a round's schedule and its scorers' settings, which depend only on the seed.
 type scorersPlan struct {
 	plan
 	events int
-	memory int64         // for models
-	hold   time.Duration // of the config
+	memory int64         // memory for models
+	hold   time.Duration // hold of the scorer's config
 	batch  int
-	pass   bool   // what has no model goes on as it came, else it becomes a dead letter
-	keep   int    // versions of a model
+	pass   bool   // events without a model are passed on unchanged, else they become dead letters
+	keep   int    // number of versions of a model that are kept
 	broken bool   // some versions cannot be loaded
-	away   []blow // when the object store is, and for how long
+	away   []blow // times at which the object store is away, and for how long
 }
 
 func scorersPlanOf(seed uint64) scorersPlan {
@@ -92,7 +91,7 @@ func TestScorersPlan(t *testing.T) {
 	}
 }
 
-// config is the file that the scorers of a round read.
+// config returns the config of a round's scorers.
 func (p *scorersPlan) config() string {
 	noModel := "dead-letter"
 	if p.pass {
@@ -108,15 +107,15 @@ scorers:
 `, partitions, partitions, typeEvent, noModel, p.hold, p.batch)
 }
 
-// Kinds of what is published.
+// Kinds of published events.
 const (
 	wellFormed = iota
-	unmapped   // it lacks what the model asks for
+	unmapped   // it lacks the model's input
 	keyless
-	otherType // which no scorer asks for
+	otherType // a type that no scorer reads
 )
 
-// scoredKey is the key of event n, and kindOf what it is.
+// scoredKey returns the key of event n, and kindOf its kind.
 func scoredKey(n int) string {
 	k := n * 7919 % scoredKeys
 	if n%3 == 0 {
@@ -137,9 +136,9 @@ func kindOf(n int) int {
 	return wellFormed
 }
 
-// modelled tells when a key has a model: from the beginning, late, or never.
+// modelled returns when a key gets its model: from the beginning, late, or never.
 func modelled(key string) (late, never bool) {
 	var k int
-	_, _ = fmt.Sscanf(key, "bot-%d", &k) // it is one of ours
+	_, _ = fmt.Sscanf(key, "bot-%d", &k) // the key is always one of ours
 	return k >= scoredKeys-lateKeys-missingKeys && k < scoredKeys-missingKeys, k >= scoredKeys-missingKeys
 }

@@ -12,14 +12,14 @@ import (
 	"tidemill.dev/functions/score"
 )
 
-// scoredStory is what the streams tell of a round's scorers.
+// scoredStory is the content of the streams after a round of scorers.
 type scoredStory struct {
-	in      []record // each partition in order of offset
-	out     []output // as well
+	in      []record // published events, each partition in order of offset
+	out     []output // outputs, in the same order
 	letters []letter
 	swaps   []swapped
-	pass    bool // what has no model goes on as it came
-	torn    bool // Kafka was killed that ends a transaction partition by partition: see judgeTorn
+	pass    bool // events without a model are passed on unchanged
+	torn    bool // the embedded Kafka was killed, so transactions may be torn: see judgeOnce
 }
 
 // output is an event on the output stream.
@@ -27,16 +27,16 @@ type output struct {
 	partition  int32
 	offset     int64
 	id, key    string
-	cause      string // the id of what was scored, or of what was passed on
+	cause      string // id of the event that was scored or passed on
 	model      string // empty if it was passed on
 	version    int
 	label      string
 	scores     int
-	in         input // that its id names; of what was passed on nothing
+	in         input // input that its id names; empty if it was passed on
 	unexpected string
 }
 
-// swapped is what a scorer says of the first event of a version.
+// swapped is a scorer's report of the first event of a version.
 type swapped struct {
 	model     string
 	version   int
@@ -44,7 +44,7 @@ type swapped struct {
 	offset    int64
 }
 
-// read reads everything that can be judged.
+// read reads the data for the judge.
 func (r *scorersRound) read(ctx context.Context) (err error) {
 	r.story.pass, r.story.torn = r.drawn.pass, len(r.servers) > 1 && len(r.fleet.hits(brokerName)) > 0
 	if r.story.in, err = readStream(ctx, r.b, streamIn); err != nil {
@@ -55,7 +55,7 @@ func (r *scorersRound) read(ctx context.Context) (err error) {
 	return errors.Join(err, r.readEnds(ctx), r.readSwaps(ctx))
 }
 
-// readEnds reads on what has become of events.
+// readEnds reads the new outputs and dead letters.
 func (r *scorersRound) readEnds(ctx context.Context) (err error) {
 	r.outAt, err = readOn(ctx, r.b, streamOut, r.outAt, func(partition int32, e *broker.Incoming) {
 		r.story.out = append(r.story.out, outputOf(partition, e))
@@ -86,7 +86,7 @@ func outputOf(partition int32, e *broker.Incoming) output {
 	return o
 }
 
-// read takes in a score.
+// read parses a scored event.
 func (o *output) read(v *broker.View) {
 	o.cause, _ = v.Attribute(tidemill.AttrCausationID)
 	source, _ := v.Attribute(tidemill.AttrCausationSource)
@@ -103,7 +103,7 @@ func (o *output) read(v *broker.View) {
 	}
 }
 
-// readSwaps reads what scorers say of versions.
+// readSwaps reads the scorers' reports of swaps.
 func (r *scorersRound) readSwaps(ctx context.Context) (err error) {
 	var bad error
 	r.swapsAt, err = readOn(ctx, r.b, tidemill.StreamProgress, r.swapsAt, func(_ int32, e *broker.Incoming) {

@@ -10,9 +10,9 @@ import (
 	"tidemill.dev/broker/brokertest/realservers"
 )
 
-// The same on Apache Kafka: a round in which scorers are killed, and Kafka too,
-// once; one in which a stranger's transaction is left hanging; and one in which
-// there is room for few models. Transactions are not torn there.
+// The same on Apache Kafka. In one round scorers are killed, and Kafka once. In one another program
+// leaves a transaction open, and in one there is memory for few models. Apache Kafka does not tear
+// transactions.
 func TestRealChaosOfScorers(t *testing.T) {
 	sum := &figures{counts: map[string]int{}}
 	for _, seed := range []uint64{1, 2, 5} {
@@ -41,7 +41,7 @@ func TestRealChaosOfScorers(t *testing.T) {
 	t.Log(sum.counts)
 }
 
-// killInTheMidst kills Kafka in a round of kills.
+// killInTheMidst kills Kafka once in a round of kills.
 func killInTheMidst(ctx context.Context, kafka *realservers.Kafka, r *scorersRound) error {
 	if r.plan.profile != scorersKill {
 		return nil

@@ -25,11 +25,11 @@ type scorersRound struct {
 	b       *broker.Broker
 	writer  *broker.Producer
 	models  models
-	servers []string // that are ours
-	sent    int      // events so far
+	servers []string // servers that the round itself started
+	sent    int      // number of events so far
 
 	story     scoredStory
-	outAt     []broker.Position // how far the output has been read
+	outAt     []broker.Position // position up to which the output has been read
 	lettersAt []broker.Position
 	swapsAt   []broker.Position
 }
@@ -45,7 +45,7 @@ func (r *scorersRound) ownServers() error {
 	return r.fleet.start(brokerName)
 }
 
-// ownRedis starts Redis, and tells the scorers of a round where it is.
+// ownRedis starts Redis, and passes its address to the scorers of the round.
 func (r *scorersRound) ownRedis() error {
 	addrs, err := freeAddrs(1)
 	if err != nil {
@@ -56,8 +56,8 @@ func (r *scorersRound) ownRedis() error {
 	return r.fleet.start(redisName)
 }
 
-// play publishes and promotes while blows are dealt, waits until all has been
-// scored, and ends all in good order.
+// play publishes and promotes during the blows, waits until all events are scored, and ends all
+// processes in good order.
 func (r *scorersRound) play(ctx context.Context) (err error) {
 	defer r.fleet.killAll()
 	if err := r.ownRedis(); err != nil {
@@ -71,7 +71,7 @@ func (r *scorersRound) play(ctx context.Context) (err error) {
 		return err
 	}
 	defer r.models.store.Close()
-	if r.plan.profile == scorersHang { // who hangs it is killed soon, and must have begun by then
+	if r.plan.profile == scorersHang { // the hanger is killed soon, and must have begun its transaction before that
 		if err := errors.Join(r.fleet.start(hangerName), awaitWord(ctx, r.dir, hangerName, "hang")); err != nil {
 			return err
 		}
@@ -121,8 +121,8 @@ func (r *scorersRound) prepare(ctx context.Context) (err error) {
 	return awaitWord(ctx, r.dir, "scorer-0", "ready")
 }
 
-// pointStore has the scorers find the store that we write to, or something that is
-// none: whoever reads there is told neither that a file is there nor that it is not.
+// pointStore points the scorers at our store, or at a file that is no store. A read from that file
+// says neither that an object exists nor that it does not.
 func (r *scorersRound) pointStore(there bool) error {
 	at, next := filepath.Join(r.dir, storeFolder), filepath.Join(r.dir, storeFolder+".next")
 	to := storeFolder + ".d"
@@ -135,7 +135,7 @@ func (r *scorersRound) pointStore(there bool) error {
 	return os.Rename(next, at)
 }
 
-// storeAway takes the store away now and then.
+// storeAway takes the store away at the plan's times.
 func (r *scorersRound) storeAway(ctx context.Context) error {
 	began := time.Now()
 	for _, b := range r.drawn.away {
@@ -216,8 +216,8 @@ func scoredEvent(n int) *broker.View {
 	return v
 }
 
-// finish waits until all is scored and nothing lags, and then until every key is
-// scored by the champion that it has in the end.
+// finish waits until all events are scored and there is no lag, and then until every key is scored
+// by its last champion.
 func (r *scorersRound) finish(ctx context.Context) error {
 	began := time.Now()
 	if err := await(ctx, func() (string, error) { return r.missing(ctx) }); err != nil {
@@ -242,7 +242,7 @@ func (r *scorersRound) finish(ctx context.Context) error {
 	return await(ctx, func() (string, error) { return r.lagging(ctx) })
 }
 
-// missing says what has come to no end yet.
+// missing names an event without an end.
 func (r *scorersRound) missing(ctx context.Context) (string, error) {
 	if err := r.readEnds(ctx); err != nil {
 		return "", err

@@ -15,14 +15,14 @@ import (
 	"tidemill.dev/internal/platform"
 )
 
-// envMemory is how many bytes of models a scorer may have.
+// envMemory is the memory for a scorer's models in bytes.
 const envMemory = "TIDEMILL_CHAOS_MEMORY"
 
 // storeFolder is the object store of a round.
 const storeFolder = "store"
 
-// score is a scorer's process, wired as `tidemill serve scorer` wires it but for
-// the session. It starts when Kafka and Redis are there.
+// score runs a scorer's process, wired like `tidemill serve scorer` except for the session. It
+// starts when Kafka and Redis are there.
 func (c *child) score(ctx context.Context) error {
 	text, err := os.ReadFile(filepath.Join(c.dir, configFile))
 	if err != nil {
@@ -49,7 +49,7 @@ func (c *child) score(ctx context.Context) error {
 	return p.Close(until)
 }
 
-// scorers opens them; what answered just now may be down again.
+// scorers opens the scorers, and retries, because a server may be down again.
 func (c *child) scorers(ctx context.Context, o platform.Options) (*platform.Platform, error) {
 	for {
 		p, err := platform.Open(ctx, o)
@@ -66,10 +66,10 @@ func (c *child) scorers(ctx context.Context, o platform.Options) (*platform.Plat
 	}
 }
 
-// hang leaves a transaction open on the output until it is killed, and then for as
-// long as Kafka bears with it.
+// hang leaves a transaction open on the output. It stays open until hang is killed and Kafka's
+// timeout has passed.
 func (c *child) hang(ctx context.Context) error {
-	if c.life > 0 { // who opened the name again would end what hangs
+	if c.life > 0 { // opening the same name again would end the open transaction
 		<-ctx.Done()
 		return nil
 	}

@@ -15,10 +15,9 @@ import (
 	"tidemill.dev/broker"
 )
 
-// TestSoakOfScorers lets scorers score for TIDEMILL_SOAK_MINUTES while champions
-// change, kills nobody, and looks whether their memory, their open files and the
-// lag grow: between the second quarter, when everything has been loaded once, and
-// the last. What they have scored is judged as in a round of chaos.
+// TestSoakOfScorers runs scorers for TIDEMILL_SOAK_MINUTES while champions change, without kills.
+// It fails if their memory, their open files or the lag grow from the second quarter, when
+// everything has been loaded once, to the last. The outputs are judged as in a round of chaos.
 func TestSoakOfScorers(t *testing.T) {
 	text := os.Getenv("TIDEMILL_SOAK_MINUTES")
 	if text == "" {
@@ -46,14 +45,14 @@ func TestSoakOfScorers(t *testing.T) {
 }
 
 const (
-	soakRate    = 500 // events a second
+	soakRate    = 500 // events per second
 	soakSamples = 200
 )
 
-// sample is how much the scorers take at a time, and how far they are behind.
+// sample is the scorers' resources and lag at one time.
 type sample struct {
 	after  time.Duration
-	memory int64 // resident, of all of them
+	memory int64 // resident bytes of all scorers
 	files  int
 	lag    int64
 }
@@ -69,7 +68,7 @@ func (r *scorersRound) watch(ctx context.Context, every time.Duration) (all []sa
 		s := sample{after: time.Since(began)}
 		for _, pid := range r.fleet.pids("scorer") {
 			memory, files, err := usage(pid)
-			if err != nil { // it is just ending
+			if err != nil { // the process is just ending
 				continue
 			}
 			s.memory += memory
@@ -85,7 +84,7 @@ func (r *scorersRound) watch(ctx context.Context, every time.Duration) (all []sa
 	return all
 }
 
-// usage is what a process takes, as Linux tells.
+// usage returns a process's resident memory and open files, from /proc.
 func usage(pid int) (memory int64, files int, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	open, failed := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
@@ -96,8 +95,8 @@ func usage(pid int) (memory int64, files int, err error) {
 	return pages * int64(os.Getpagesize()), len(open), err
 }
 
-// grown says what has grown. A quarter more than before is a leak, whatever the
-// collector of garbage makes of it; so are files, of which a few come and go.
+// grown reports growth. A quarter more than before, plus some slack, is a leak, whatever the
+// garbage collector does.
 func grown(all []sample, length time.Duration) (f faults) {
 	early, late := between(all, length/4, length/2), between(all, length*3/4, length)
 	if len(early) < soakSamples/8 || len(late) < soakSamples/8 {
@@ -138,7 +137,7 @@ func between(all []sample, from, to time.Duration) (some []sample) {
 	return some
 }
 
-// What grows is found, and what is steady is not.
+// Growth is found; steady samples are not reported.
 func TestGrown(t *testing.T) {
 	steady := func(grow func(i int64, s *sample)) (all []sample) {
 		for i := range int64(soakSamples) {
@@ -162,7 +161,7 @@ func TestGrown(t *testing.T) {
 	}
 }
 
-// lagsOf is how far each group of a stream is behind.
+// lagsOf returns the lag of each group of a stream.
 func lagsOf(ctx context.Context, b *broker.Broker, stream string) (map[string]int64, error) {
 	all, err := b.Streams(ctx)
 	lags := map[string]int64{}

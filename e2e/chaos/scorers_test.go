@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// TestChaosOfScorers kills scorers, and sometimes Kafka and Redis, while events
-// come and champions change: every event comes to one end, keys keep their order,
-// no version goes back, and none answers that was not champion. It takes its
-// settings as TestChaos does.
+// TestChaosOfScorers kills scorers, and sometimes Kafka and Redis, while events come and champions
+// change. Every event must have one end, keys must keep their order, versions must not go back, and
+// only champions may answer. The settings are those of TestChaos.
 func TestChaosOfScorers(t *testing.T) {
 	t.Parallel()
 	rounds, first := seeds(t, 10, 3)
@@ -74,7 +73,7 @@ func playScorers(t *testing.T, r *scorersRound, sum *figures) {
 	}
 }
 
-// addScorers counts. Nothing here is asserted.
+// addScorers counts a round. The figures are not asserted.
 func (f *figures) addScorers(r *scorersRound) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,17 +10,16 @@ import (
 	"tidemill.dev/broker"
 )
 
-// seen knows which inputs have their output, from the outputs themselves: the
-// embedded broker, killed while a transaction ends, can make outputs visible
-// without moving the offsets. It reads each output once, however often
-// partitions come and go.
+// seen knows which inputs have their output, from the outputs themselves. It is needed because the
+// embedded broker, if killed while a transaction ends, can make outputs visible without moving the
+// offsets. It reads each output once, however often partitions come and go.
 type seen struct {
 	c *child
 	b *broker.Broker
 
 	mu   sync.Mutex
-	read map[int32]int64 // of out, how far it has been read
-	next map[int32]int64 // of in, behind the last input that has its output
+	read map[int32]int64 // by partition of out: position up to which it has been read
+	next map[int32]int64 // by partition of in: offset after the last input that has its output
 }
 
 func newSeen(c *child, b *broker.Broker) *seen {
@@ -53,9 +52,9 @@ func (s *seen) skip(ctx context.Context, all []broker.Position) ([]broker.Positi
 	return s.moved(all), nil
 }
 
-// moved notes each skip. Most are no torn transactions: a processor that its
-// group has forgotten, and that does not know it yet, meets the copies of the
-// one that took over. It cannot commit what it then does.
+// moved notes each skip. Most skips do not come from torn transactions: a processor that its group
+// has dropped, and that does not know it yet, sees the copies of its successor. It cannot commit
+// its further work.
 func (s *seen) moved(all []broker.Position) []broker.Position {
 	for i, p := range all {
 		s.c.j.note("take", p.Partition, p.Offset)

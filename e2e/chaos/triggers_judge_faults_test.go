@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// goodStory is one in which nothing is wrong: three keys of four events, a
-// failed first attempt and a second delivery of each, letters of whom a letter
-// is allowed, and a reply that stands twice.
+// goodStory is a round without faults. It has three keys of four events each. Each event has a
+// failed first attempt and a second delivery. There are dead letters where they are allowed, and a
+// reply that is there twice.
 func goodStory() *story {
 	s := &story{}
 	clock := 0
@@ -48,7 +48,7 @@ func (s *story) forget(rule, id string) {
 	s.attempts = slices.DeleteFunc(s.attempts, func(a attempt) bool { return a.rule == rule && a.id == id })
 }
 
-// A judge that never finds a fault is worth nothing.
+// Each broken story must make the judge find its fault.
 func TestTheJudgeOfTriggersFindsFaults(t *testing.T) {
 	for name, c := range wrongStories() {
 		t.Run(name, func(t *testing.T) {
@@ -63,8 +63,7 @@ func TestTheJudgeOfTriggersFindsFaults(t *testing.T) {
 	}
 }
 
-// wrongStory spoils a good one; the judge must find what it wants and nothing
-// else.
+// wrongStory breaks a good story. The judge must find exactly the wanted faults.
 type wrongStory struct {
 	wrong func(*story)
 	want  []string

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// judge holds a round to what triggers promise.
+// judge checks the promises of triggers.
 func (s *story) judge() faults {
 	var f faults
 	if s.judgePublished(&f); len(f) > 0 {
@@ -25,8 +25,7 @@ func (s *story) judge() faults {
 	return f
 }
 
-// judgePublished: the rest of the judgement stands on each event being there
-// once.
+// judgePublished checks that each event is there once, because the other checks rely on it.
 func (s *story) judgePublished(f *faults) {
 	seen := map[string]bool{}
 	for _, e := range s.in {
@@ -37,11 +36,11 @@ func (s *story) judgePublished(f *faults) {
 	}
 }
 
-// heard is an event's part in a rule's story.
+// heard is what the sink and the dead letters say about an event and a rule.
 type heard struct {
-	first  int    // when its first attempt began; 0 is never
-	fine   int    // when it was first answered with a 2xx; 0 is never
-	letter string // why it was given up; empty is that it was not
+	first  int    // time at which its first attempt began; 0 if there was none
+	fine   int    // time of its first 2xx; 0 if there was none
+	letter string // reason of its dead letter; empty if there is none
 }
 
 func (s *story) heard(r rule) map[string]heard {
@@ -69,9 +68,9 @@ func (s *story) heard(r rule) map[string]heard {
 	return all
 }
 
-// judgeDelivered: an event leaves the stream delivered, or, where its trigger
-// may give up, as a letter. A letter beside a delivery is none too many: the
-// answer may have come when nobody waited for it any more.
+// judgeDelivered checks that each event was delivered or, where its trigger may give up, became a
+// dead letter. An event may have both, because the answer may have come after the dispatcher had
+// stopped waiting for it.
 func (s *story) judgeDelivered(f *faults, r rule) {
 	all := s.heard(r)
 	for _, e := range s.in {
@@ -89,16 +88,15 @@ func (s *story) judgeDelivered(f *faults, r rule) {
 	}
 }
 
-// judgeTurns: a key's event sets out only when its predecessor has come to its
-// end. That holds for first deliveries; what is delivered again comes when it
-// comes.
+// judgeTurns checks that a key's event starts only after its predecessor has ended. This holds for
+// first deliveries; repeated deliveries may come at any time.
 func (s *story) judgeTurns(f *faults, r rule) {
 	all := s.heard(r)
 	type turn struct {
 		id  string
 		end int
 	}
-	last := map[string]turn{} // by key
+	last := map[string]turn{} // last turn, by key
 	for _, e := range s.in {
 		if !r.gets(e.id) {
 			continue
@@ -109,7 +107,7 @@ func (s *story) judgeTurns(f *faults, r rule) {
 		}
 		end := h.fine
 		if h.letter != "" {
-			end = h.first // when it was given up the sink cannot tell, and what comes of it later comes again
+			end = h.first // the sink does not know when the dispatcher gave up, and later attempts are repeats
 		}
 		if end > before.end {
 			last[e.key] = turn{e.id, end}
@@ -117,9 +115,8 @@ func (s *story) judgeTurns(f *faults, r rule) {
 	}
 }
 
-// judgeReplies: each event has its one reply, in any number of copies, under
-// the id that derives from it; and a key's replies stand in its order, by where
-// each stands first.
+// judgeReplies checks that each event has one reply, in any number of copies, under the id that
+// derives from the event. A key's replies must be in order, by the first occurrence of each.
 func (s *story) judgeReplies(f *faults, r rule) {
 	want, order := map[string]record{}, map[string]int{}
 	for i, e := range s.in {
@@ -163,7 +160,8 @@ func judgeReply(f *faults, p reply, e record) {
 
 func replyData(id string) string { return "re: " + id }
 
-// judgeStrays: nothing reaches who did not ask for it.
+// judgeStrays checks that each attempt, dead letter and reply belongs to a rule that matches the
+// event.
 func (s *story) judgeStrays(f *faults) {
 	published := map[string]bool{}
 	for _, e := range s.in {
@@ -188,9 +186,9 @@ func (s *story) judgeStrays(f *faults) {
 	}
 }
 
-// judgeCalm: what had ended when all dispatchers ended in good order is not
-// delivered again. From is when they were started anew. What the sink has slept
-// over may not have ended: who asked did not hear the answer.
+// judgeCalm checks that events that had ended before all dispatchers ended in good order are not
+// delivered again. from is the sink's clock when they were started again. Events whose answer the
+// sink delayed are exempt, because the dispatcher may not have got the answer.
 func (s *story) judgeCalm(f *faults, old int, from int) {
 	slept := map[string]bool{}
 	for _, a := range s.attempts {

@@ -8,19 +8,18 @@ import (
 	"time"
 )
 
-// mood is how the sink meets an attempt.
+// mood is the sink's behaviour in an attempt.
 type mood struct {
-	after  time.Duration // it sleeps
+	after  time.Duration // time for which it sleeps
 	status int
-	wait   bool // asks to be left alone for a second
-	cut    bool // ends the connection without an answer
+	wait   bool // it asks for a pause of one second
+	cut    bool // it ends the connection without an answer
 }
 
 const longSleep = 3 * time.Second
 
-// moodOf draws the mood from the seed and from which attempt it is, so that a
-// seed has the same moods whatever the dispatchers do, and no event meets the
-// same one for ever.
+// moodOf draws the mood from the seed, the rule, the event and the number of the attempt. So a seed
+// has the same moods whatever the dispatchers do, and an event does not get the same mood for ever.
 func moodOf(seed uint64, rule, id string, try int) mood {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(rule + " " + id)) // never fails

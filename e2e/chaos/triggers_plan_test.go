@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// How much there is in a round of triggers.
+// The sizes of a round of triggers.
 const (
 	dispatchers = 3
 	manyEvents  = 10_000
@@ -17,17 +17,16 @@ const (
 )
 
 const (
-	triggersKill    profile = "triggers kill"    // a dispatcher by SIGKILL every second
-	triggersStorm   profile = "triggers storm"   // and the broker too
-	triggersRestart profile = "triggers restart" // dispatchers by SIGTERM, in turn
+	triggersKill    profile = "triggers kill"    // a dispatcher is killed every second
+	triggersStorm   profile = "triggers storm"   // the broker is killed too
+	triggersRestart profile = "triggers restart" // dispatchers end by SIGTERM, in turn
 )
 
-// triggersPlan is a round's schedule and what its triggers are given. It
-// depends on the seed alone.
+// triggersPlan is a round's schedule and its triggers' settings, which depend only on the seed.
 type triggersPlan struct {
 	plan
 	events  int
-	timeout time.Duration // of the ordered trigger: shorter or longer than the sink sleeps
+	timeout time.Duration // timeout of the ordered trigger: shorter or longer than the sink's sleep
 }
 
 func triggersPlanOf(seed uint64) triggersPlan {
@@ -72,7 +71,7 @@ func TestTriggersPlan(t *testing.T) {
 	}
 }
 
-// keyOf is an event's key. Some keys are busier than others.
+// keyOf returns an event's key. Some keys have more events than others.
 func keyOf(n int64) string {
 	k := n * 7919 % manyKeys
 	if n%4 == 0 {

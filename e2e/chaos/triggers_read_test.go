@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/broker"
 )
 
-// read reads everything that can be judged.
+// read reads the data for the judge.
 func (r *triggersRound) read(ctx context.Context) (err error) {
 	r.story.attempts, r.wrong = r.sink.story()
 	if r.story.in, err = readStream(ctx, r.b, streamIn); err != nil {
@@ -32,7 +32,7 @@ func replyOf(partition int32, e *broker.Incoming) reply {
 	return p
 }
 
-// readLetters reads on where it stopped the time before.
+// readLetters reads the new dead letters.
 func (r *triggersRound) readLetters(ctx context.Context) (err error) {
 	var bad error
 	r.lettersAt, err = r.readOn(ctx, tidemill.StreamDeadLetters, r.lettersAt, func(_ int32, e *broker.Incoming) {
@@ -43,7 +43,7 @@ func (r *triggersRound) readLetters(ctx context.Context) (err error) {
 	return errors.Join(err, bad)
 }
 
-// readReplies does the same.
+// readReplies reads the new replies.
 func (r *triggersRound) readReplies(ctx context.Context) (err error) {
 	r.repliesAt, err = r.readOn(ctx, streamOut, r.repliesAt, func(partition int32, e *broker.Incoming) {
 		r.story.replies = append(r.story.replies, replyOf(partition, e))
@@ -51,7 +51,7 @@ func (r *triggersRound) readReplies(ctx context.Context) (err error) {
 	return err
 }
 
-// replied are the events whose reply stands on its stream.
+// replied returns the events whose reply is on its stream.
 func (r *triggersRound) replied(ctx context.Context) (map[string]bool, error) {
 	err := r.readReplies(ctx)
 	all := map[string]bool{}
@@ -61,7 +61,7 @@ func (r *triggersRound) replied(ctx context.Context) (map[string]bool, error) {
 	return all, err
 }
 
-// readOn reads a stream on from places, or from its beginning.
+// readOn reads a stream from the given positions, or from its beginning.
 func (r *triggersRound) readOn(ctx context.Context, stream string, from []broker.Position, fn func(int32, *broker.Incoming)) ([]broker.Position, error) {
 	return readOn(ctx, r.b, stream, from, fn)
 }
@@ -80,7 +80,7 @@ func readOn(ctx context.Context, b *broker.Broker, stream string, from []broker.
 	for i, p := range from { // one by one, so that each is read in its order
 		stopped, err := b.ReadBack(ctx, []broker.Position{p}, func(e *broker.Incoming) { fn(p.Partition, e) })
 		if err != nil {
-			return from, err // and what was read comes twice, which nobody minds
+			return from, err // and the same events are read twice, which does no harm
 		}
 		next[i] = stopped[0]
 	}

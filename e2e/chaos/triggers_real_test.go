@@ -10,8 +10,8 @@ import (
 	"tidemill.dev/broker/brokertest/realservers"
 )
 
-// The same on Apache Kafka: a round in which dispatchers are killed, and Kafka
-// too, once; and one in which they are restarted politely.
+// The same on Apache Kafka. In one round dispatchers are killed, and Kafka once. In the other
+// dispatchers are restarted by SIGTERM.
 func TestRealChaosOfTriggers(t *testing.T) {
 	sum := &figures{counts: map[string]int{}}
 	for _, seed := range []uint64{2, 3} {
@@ -40,7 +40,7 @@ func TestRealChaosOfTriggers(t *testing.T) {
 	t.Log(sum.counts)
 }
 
-// killKafka kills it in the middle of a round of kills.
+// killKafka kills Kafka once in a round of kills.
 func killKafka(ctx context.Context, kafka *realservers.Kafka, r *triggersRound) error {
 	if r.plan.profile != triggersKill {
 		return nil

@@ -20,20 +20,20 @@ type triggersRound struct {
 	sink   *sink
 	b      *broker.Broker
 	writer *broker.Producer
-	sent   int // events so far
+	sent   int // number of events so far
 
-	calmFrom        int // the sink's clock when the last life began
+	calmFrom        int // sink's clock when the last life began
 	living, revived time.Duration
 	story           story
-	lettersAt       []broker.Position // how far dead letters have been read
+	lettersAt       []broker.Position // position up to which dead letters have been read
 	repliesAt       []broker.Position
 	wrong           faults
 }
 
-const calmEvents = 48 // of the last life, enough for every partition
+const calmEvents = 48 // number of events of the last life, enough for every partition
 
-// play publishes while blows are dealt, waits for who is alive, revives the
-// dead, ends all in good order, and looks whether anything comes again.
+// play publishes during the blows, waits for the living subscribers, and revives the dead ones.
+// Then it ends all processes in good order, and checks that no event comes again.
 func (r *triggersRound) play(ctx context.Context) (err error) {
 	defer r.fleet.killAll()
 	if r.b, err = openBroker(ctx, r.fleet.addr, slog.New(slog.DiscardHandler)); err != nil {
@@ -60,8 +60,8 @@ func (r *triggersRound) play(ctx context.Context) (err error) {
 	return errors.Join(r.calm(ctx), r.read(ctx))
 }
 
-// begin starts one dispatcher and waits until it is ready: a trigger gets what
-// is published from then on.
+// begin starts one dispatcher and waits until it is ready, because a trigger gets only the events
+// published from then on.
 func (r *triggersRound) begin(ctx context.Context) (err error) {
 	text := triggersConfig(r.sink.addr, r.sink.refused, r.drawn.timeout)
 	if err := os.WriteFile(filepath.Join(r.dir, configFile), []byte(text), 0o600); err != nil {
@@ -77,12 +77,11 @@ func (r *triggersRound) begin(ctx context.Context) (err error) {
 	return err
 }
 
-// awaitLimit is for how long nothing may change in what is missing: how long all
-// of it takes is the machine's business, and that of who else is at work on it.
+// awaitLimit is how long the missing events may stay the same. The whole wait has no limit, because
+// its length depends on the machine and its other work.
 const awaitLimit = drainLimit
 
-// await asks until nothing is missing. As long as what is missing changes, nobody
-// knows how long all of it takes on this machine.
+// await asks until nothing is missing. It goes on as long as the answer changes.
 func await(ctx context.Context, missing func() (string, error)) error {
 	last := ""
 	for limit := time.Now().Add(awaitLimit); ; {
@@ -102,7 +101,7 @@ func await(ctx context.Context, missing func() (string, error)) error {
 	}
 }
 
-// awaitWord waits until a child has written a word in its journal.
+// awaitWord waits until a child has written a verb in its journal.
 func awaitWord(ctx context.Context, dir, name, verb string) error {
 	return await(ctx, func() (string, error) {
 		all, err := readJournals(dir, name+".")
@@ -113,8 +112,9 @@ func awaitWord(ctx context.Context, dir, name, verb string) error {
 	})
 }
 
-// drain waits for the living while the dead are dead: they hold up neither
-// them nor the stream's commits. Then the dead are revived and get theirs.
+// drain waits for the living subscribers while the dead ones are still dead, because dead ones may
+// delay neither the others nor the stream's commits. Then it revives the dead ones and waits for
+// their events.
 func (r *triggersRound) drain(ctx context.Context) error {
 	began := time.Now()
 	if err := await(ctx, func() (string, error) { return r.missing(ctx, false) }); err != nil {
@@ -137,9 +137,8 @@ func (r *triggersRound) drain(ctx context.Context) error {
 	return await(ctx, func() (string, error) { return r.underWay(ctx, asked) })
 }
 
-// underWay says what has not ended for a dispatcher, by what each has noted since a
-// time: an answer that the sink has given is not yet one that was heard, and then
-// the event comes again, as it must.
+// underWay names a dispatcher that has noted events under way since a time. The sink's answers are
+// not enough: if a dispatcher did not get an answer, the event rightly comes again.
 func (r *triggersRound) underWay(ctx context.Context, since time.Time) (string, error) {
 	for _, name := range names("dispatcher", dispatchers) {
 		all, err := readJournals(r.dir, name+".")
@@ -159,7 +158,7 @@ func (r *triggersRound) underWay(ctx context.Context, since time.Time) (string, 
 	return r.lagging(ctx)
 }
 
-// missing says what the living, or the dead, have yet to get.
+// missing names the events that the living, or the dead, subscribers have yet to get.
 func (r *triggersRound) missing(ctx context.Context, dead bool) (_ string, err error) {
 	for _, rule := range rules {
 		if rule.dead != dead {
@@ -182,7 +181,7 @@ func (r *triggersRound) missing(ctx context.Context, dead bool) (_ string, err e
 				want++
 			}
 		}
-		if rule.replies && len(done) == want { // a reply comes behind the sink's answer
+		if rule.replies && len(done) == want { // a reply is published after the sink's answer
 			if done, err = r.replied(ctx); err != nil {
 				return "", err
 			}
@@ -207,7 +206,7 @@ func (r *triggersRound) lagging(ctx context.Context) (string, error) {
 	return "", err
 }
 
-// calm starts all anew, and sees what comes beside what is published now.
+// calm starts all dispatchers again, publishes a few events, and waits for them.
 func (r *triggersRound) calm(ctx context.Context) error {
 	r.calmFrom = r.sink.now()
 	for _, name := range names("dispatcher", dispatchers) {

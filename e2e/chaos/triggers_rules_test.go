@@ -9,29 +9,28 @@ import (
 	"tidemill.dev/config"
 )
 
-// What triggers are tried with.
+// The attributes of the events.
 const (
 	typeEvent  = "chaos.event"
 	typeReply  = "chaos.reply"
 	sourceHere = "/chaos"
 	sourceSink = "/chaos/sink"
-	extOdd     = "odd" // whether the event's number is
+	extOdd     = "odd" // whether the event's number is odd
 	extReplyTo = "replyto"
 )
 
-// rule is a trigger, as the judge knows it.
+// rule is a trigger in the judge's view.
 type rule struct {
 	name    string
 	ordered bool
-	odd     bool // gets only the events of odd numbers
+	odd     bool // it gets only events with odd numbers
 	replies bool
-	yields  bool // gives up after few attempts: then a letter is an end too
-	dead    bool // at first nobody answers
+	yields  bool // it gives up after few attempts, so a dead letter is an end too
+	dead    bool // its subscriber does not answer at first
 }
 
-// rules are the triggers of every round. Two have a subscriber that is alive
-// and moody; two have a dead one, to whom nothing is owed but that nothing is
-// lost and nobody else is delayed.
+// rules are the triggers of every round. Two have a subscriber that is alive and moody. Two have a
+// dead one: no event of theirs may be lost, and they may delay no other trigger.
 var rules = []rule{
 	{name: "keyed", ordered: true, replies: true},
 	{name: "loose", odd: true},
@@ -48,12 +47,12 @@ func ruleOf(name string) (rule, bool) {
 	return rule{}, false
 }
 
-// gets says whether an event matches.
+// gets reports whether an event matches.
 func (r rule) gets(id string) bool { return !r.odd || numberOf(id)%2 == 1 }
 
 func eventID(n int) string { return fmt.Sprintf("e.%d", n) }
 
-// numberOf is an event's number, -1 if it is none of ours.
+// numberOf returns an event's number, or -1 if the event is not from this test.
 func numberOf(id string) int64 {
 	n, ok := strings.CutPrefix(id, "e.")
 	if !ok {
@@ -64,8 +63,8 @@ func numberOf(id string) int64 {
 
 const configFile = "tidemill.yaml"
 
-// triggersConfig is the file that the dispatchers are given. Waits are short, so
-// that a round is; refused gives up while its subscriber is dead, hanging never.
+// triggersConfig returns the dispatchers' config. Its waits are short, so that a round is short.
+// While their subscriber is dead, refused gives up and hanging never does.
 func triggersConfig(sink, refused string, timeout time.Duration) string {
 	return fmt.Sprintf(`version: 1
 name: chaos

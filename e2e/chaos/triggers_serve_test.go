@@ -14,8 +14,8 @@ import (
 	"tidemill.dev/triggers/deliver"
 )
 
-// dispatch is a dispatcher's process, wired as `tidemill serve dispatcher`
-// wires it but for the session. It starts when Kafka is there.
+// dispatch runs a dispatcher's process, wired like `tidemill serve dispatcher` except for the
+// session. It starts when Kafka is there.
 func (c *child) dispatch(ctx context.Context) error {
 	text, err := os.ReadFile(filepath.Join(c.dir, configFile))
 	if err != nil {
@@ -45,8 +45,8 @@ func (c *child) dispatch(ctx context.Context) error {
 	return p.Close(until)
 }
 
-// underWay is how many events have not ended that are parked or being attempted,
-// and more where triggers have still to begin on some partition.
+// underWay returns how many events are parked or in an attempt, plus one for each trigger that has
+// yet to begin on some partition.
 func underWay(d *deliver.Dispatcher) (n int64) {
 	for _, s := range d.Standing() {
 		if n += s.Parked + s.InFlight; s.Starting {
@@ -56,7 +56,7 @@ func underWay(d *deliver.Dispatcher) (n int64) {
 	return n
 }
 
-// dispatcher opens one; the broker, which answered just now, may be down again.
+// dispatcher opens a dispatcher, and retries, because the broker may be down again.
 func (c *child) dispatcher(ctx context.Context, p *platform.Platform) (*deliver.Dispatcher, error) {
 	for {
 		d, err := deliver.Open(ctx, deliver.Options{Broker: p.Broker(), Config: p.Config(), Logger: c.log, SessionTimeout: session})
@@ -70,7 +70,7 @@ func (c *child) dispatcher(ctx context.Context, p *platform.Platform) (*deliver.
 	}
 }
 
-// platform opens one on the broker, which may be down just now.
+// platform opens a platform on the broker, and retries while the broker is down.
 func (c *child) platform(ctx context.Context, conf *config.Config) (*platform.Platform, error) {
 	for {
 		p, err := platform.Open(ctx, platform.Options{Config: conf, OwnStreams: true, Telemetry: &telemetry.Options{}, Logger: c.log,

@@ -11,8 +11,8 @@ import (
 	"tidemill.dev/broker"
 )
 
-// tell posts an event to a sink as a dispatcher does, but for what change does
-// to it; it gives the status, 0 where there is no answer, and the reply.
+// tell posts an event to a sink as a dispatcher does, with the headers as change leaves them. It
+// returns the status, or 0 if there is no answer, and the reply.
 func tell(ctx context.Context, t *testing.T, addr, rule string, v *broker.View, change func(http.Header)) (int, http.Header, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/"+rule, strings.NewReader(string(v.Data)))
@@ -39,7 +39,7 @@ func tell(ctx context.Context, t *testing.T, addr, rule string, v *broker.View, 
 	return res.StatusCode, res.Header, string(body)
 }
 
-// calmEvent finds an event whose first attempt for a rule meets the wanted mood.
+// calmEvent returns an event whose first attempt for a rule gets the wanted mood.
 func calmEvent(seed uint64, rule string, want func(mood) bool) *broker.View {
 	for n := 1; ; n += 2 {
 		if m := moodOf(seed, rule, eventID(n), 0); m.after < longSleep && want(m) {

@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// sink is the subscriber of all triggers. It lives in the test's process and
-// writes down what comes, in one order, before it answers.
+// sink is the subscriber of all triggers. It runs in the test's process and records each request,
+// in one order, before it answers.
 type sink struct {
 	seed    uint64
 	addr    string
-	refused string // where nobody listens until it is revived
+	refused string // address at which no server listens until it is revived
 
 	mu       sync.Mutex
 	clock    int
-	tries    map[string]int             // rule and event → attempts so far
-	fine     map[string]map[string]bool // rule → events that were answered well
+	tries    map[string]int             // number of attempts so far, by rule and event
+	fine     map[string]map[string]bool // events that were answered with a 2xx, by rule
 	attempts []attempt
-	wrong    faults        // what came altered
-	revived  chan struct{} // closed when the dead come to life
+	wrong    faults        // faults in the requests
+	revived  chan struct{} // closed when the dead subscribers come to life
 	ended    chan struct{} // closed when the round ends
 	servers  []*http.Server
 	serving  sync.WaitGroup
@@ -97,7 +97,7 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, name, id, r.Header.Get("Ce-Subject"), m.status, try)
 }
 
-// check looks whether the event is the one that was published.
+// check compares the event with the published one.
 func (s *sink) check(r *http.Request, id string, body []byte) {
 	h := r.Header
 	key := keyOf(numberOf(id))
@@ -128,8 +128,8 @@ func (s *sink) begin(rule, id string) (at, try int) {
 	return len(s.attempts) - 1, s.tries[name] - 1
 }
 
-// end writes down how an attempt is about to be answered. Whoever gets the
-// answer can do nothing about it that the sink sees before.
+// end records the answer before it is sent. So everything that the dispatcher does because of the
+// answer comes later in the sink's order.
 func (s *sink) end(at int, m mood) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +144,7 @@ func (s *sink) end(at int, m mood) {
 	}
 }
 
-// hang is true when the dead are alive.
+// hang waits, and returns true when the dead subscribers are revived.
 func (s *sink) hang(ctx context.Context) bool {
 	select {
 	case <-s.revived:
@@ -156,8 +156,7 @@ func (s *sink) hang(ctx context.Context) bool {
 	}
 }
 
-// sleep does not notice that who asked has gone, as a function that is busy
-// does not.
+// sleep does not end when the dispatcher closes the connection, as in a function that is busy.
 func (s *sink) sleep(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -182,17 +181,17 @@ func answer(w http.ResponseWriter, rule, id, key string, status, try int) {
 		h.Set(name, value)
 	}
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, replyData(id)) // who went away asks again
+	_, _ = io.WriteString(w, replyData(id)) // a dispatcher that went away tries again
 }
 
-// now is the sink's clock.
+// now returns the sink's clock.
 func (s *sink) now() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.clock
 }
 
-// delivered is how many events of a rule were answered well.
+// delivered returns the events of a rule that were answered with a 2xx.
 func (s *sink) delivered(rule string) map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

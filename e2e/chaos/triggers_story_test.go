@@ -2,22 +2,22 @@ package chaos
 
 import "tidemill.dev"
 
-// story is what the sink and the streams tell of a round's triggers.
+// story is the sink's record and the content of the streams after a round of triggers.
 type story struct {
-	in       []record  // what was published, each partition in order of offset
-	attempts []attempt // as the sink saw them, in its order
-	replies  []reply   // on the stream out, each partition in order of offset
+	in       []record  // published events, each partition in order of offset
+	attempts []attempt // attempts in the sink's order
+	replies  []reply   // replies on the stream out, each partition in order of offset
 	letters  []letter
 }
 
-// attempt is one request as the sink saw it. Began and ended are places in the
-// sink's own order of all that happened to it: two processes' clocks need not
-// be compared. Ended is 0 where nothing was answered.
+// attempt is one request in the sink's record. Began and ended are places in the sink's own order
+// of events, so that clocks of two processes need not be compared. Ended is 0 if there was no
+// answer.
 type attempt struct {
 	rule, id     string
 	began, ended int
 	status       int
-	late         bool // the sink slept, and who asked may not have waited
+	late         bool // the sink slept, and the dispatcher may not have waited
 }
 
 func (a attempt) fine() bool { return a.ended > 0 && a.status/100 == 2 }
@@ -28,15 +28,14 @@ type reply struct {
 	offset            int64
 	id, trigger       string
 	causeID, causeSrc string
-	to                string // what the sink says that it answers
+	to                string // id of the event that the sink answers
 	key, data         string
 }
 
-// letter is an event that a dispatcher has given up.
+// letter is the dead letter of an event.
 type letter struct{ id, rule, of, reason string }
 
-// replyID is what the reply to an event must be called, whoever delivers it
-// and however often.
+// replyID returns the id that the reply to an event must have, in every delivery of the event.
 func replyID(rule, id string) string {
 	return tidemill.Cause{Source: sourceHere, ID: id}.Derive("reply", rule, "0")
 }

@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// TestChaosOfTriggers kills dispatchers, and sometimes the broker, while a
-// moody sink is sent events: every event arrives, each has its one reply, keys
-// keep their order, and dead subscribers delay nobody and lose nothing. It
-// takes its settings as TestChaos does.
+// TestChaosOfTriggers kills dispatchers, and sometimes the broker, while events go to a moody sink.
+// Every event must arrive, each must have one reply, and keys must keep their order. Dead
+// subscribers may delay no other trigger and lose no event. The settings are those of TestChaos.
 func TestChaosOfTriggers(t *testing.T) {
 	t.Parallel()
 	rounds, first := seeds(t, 10, 1)
@@ -84,7 +83,7 @@ func playTriggers(t *testing.T, r *triggersRound, sum *figures) {
 	}
 }
 
-// keepStory leaves what the sink saw beside the logs.
+// keepStory writes the sink's record next to the logs.
 func (r *triggersRound) keepStory(t *testing.T) {
 	var text []byte
 	for _, a := range r.story.attempts {
@@ -95,8 +94,8 @@ func (r *triggersRound) keepStory(t *testing.T) {
 	}
 }
 
-// addTriggers counts. Nothing here is asserted: how often an event comes again
-// is the killing's doing.
+// addTriggers counts a round. The figures are not asserted, because the number of repeated
+// deliveries depends on the kills.
 func (s *figures) addTriggers(r *triggersRound) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
