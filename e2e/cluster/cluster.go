@@ -25,16 +25,16 @@ import (
 type cluster struct {
 	box   *box.Box
 	cache recipe.Cache
-	kwok  recipe.Cache // none without
+	kwok  recipe.Cache // empty without kwok
 	say   func(string, ...any)
 	node  node.Node
-	ca    []byte // who signed the API server's certificate
+	ca    []byte // certificate of the authority that signed the API server's
 }
 
-// patience is for a stage on a machine with much else to do.
+// patience bounds a stage, also on a machine with much other work.
 const patience = 10 * time.Minute
 
-// start lets the node's components run.
+// start starts the node's components.
 func (c *cluster) start(w wishes) error {
 	var err error
 	if c.node, err = configuration(c.box, w); err != nil {
@@ -57,7 +57,7 @@ func (c *cluster) start(w wishes) error {
 	return nil
 }
 
-// bringKwok copies kwok to where the sandbox sees it.
+// bringKwok copies kwok into the sandbox.
 func (c *cluster) bringKwok() error {
 	if c.kwok == "" {
 		return nil
@@ -94,7 +94,7 @@ func (c *cluster) writeKubeconfigs(also string) error {
 	return nil
 }
 
-// settle installs what belongs to the cluster and waits until it works.
+// settle installs the cluster's own objects and waits until the cluster works.
 func (c *cluster) settle(ctx context.Context, w wishes) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the cluster was not ready after %s", patience))
 	defer cancel()
@@ -123,13 +123,13 @@ func (c *cluster) settle(ctx context.Context, w wishes) error {
 	return nil
 }
 
-// step is a stage of coming up, in words once it is done.
+// step is a stage of coming up. done is its message when it has ended.
 type step struct {
 	done string
 	do   func(context.Context) error
 }
 
-// explain adds what the pods are doing to an error that time ran out.
+// explain adds the state of the pods to an error when time ran out.
 func (c *cluster) explain(ctx context.Context, err error) error {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err
@@ -142,7 +142,7 @@ func (c *cluster) explain(ctx context.Context, err error) error {
 }
 
 func (c *cluster) untilAPI(ctx context.Context) error {
-	// kubectl would take a tenth of the machine to ask.
+	// kubectl would need a tenth of the machine's CPU for this.
 	trust := x509.NewCertPool()
 	trust.AppendCertsFromPEM(c.ca)
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trust}}}
@@ -162,8 +162,8 @@ func (c *cluster) untilAPI(ctx context.Context) error {
 
 func (c *cluster) applyBase(ctx context.Context) error { return c.apply(ctx, c.cache.Base()) }
 
-// apply trusts what comes from our cache: to have it checked would cost more
-// than to apply it.
+// apply does not validate the files, because they come from our cache, and the validation would
+// cost more than the rest.
 func (c *cluster) apply(ctx context.Context, file string) error {
 	_, err := c.kubectl(ctx, nil, "apply", "--server-side", "--force-conflicts", "--validate=false", "--filename", file)
 	return err
@@ -176,7 +176,7 @@ func (c *cluster) applyKnative(ctx context.Context) error {
 	if _, err := c.kubectl(ctx, nil, "wait", "--for=condition=Established", "--timeout="+patience.String(), "customresourcedefinitions", "--all"); err != nil {
 		return err
 	}
-	// An object's type may be established and yet unknown for a moment.
+	// An established type may still be unknown for a moment.
 	return until(ctx, func() error { return c.apply(ctx, c.cache.Objects()) })
 }
 
@@ -197,7 +197,7 @@ func (c *cluster) untilKnative(ctx context.Context) error {
 	return nil
 }
 
-// aService is one that Knative's webhooks are asked about. It is not made.
+// aService is only a dry run for Knative's webhooks. It is never created.
 const aService = `{"apiVersion": "serving.knative.dev/v1", "kind": "Service",
  "metadata": {"name": "try", "namespace": "default"},
  "spec": {"template": {"spec": {"containers": [{"image": "dev.local/pause:v1"}]}}}}`
@@ -209,7 +209,7 @@ func (c *cluster) untilTaken(ctx context.Context) error {
 	})
 }
 
-// until tries again and again, and says what was wrong last.
+// until tries again and again, and returns the last error when time is up.
 func until(ctx context.Context, try func() error) error {
 	for {
 		err := try()
@@ -236,8 +236,8 @@ func (c *cluster) kubectl(ctx context.Context, stdin []byte, args ...string) ([]
 	return out.Bytes(), nil
 }
 
-// importOwn gives the node the images of the recipe, pause first, as no pod
-// starts without it.
+// importOwn imports the recipe's images into the node: pause first, because no pod starts without
+// it.
 func (c *cluster) importOwn(ctx context.Context, knative bool) error {
 	if err := until(ctx, func() error { _, err := os.Stat(c.box.Inside("/run/containerd/containerd.sock")); return err }); err != nil {
 		return err

@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// TestCluster brings one cluster up and asks it for all that Tidemill's tests
-// need of one.
+// TestCluster starts one cluster and checks everything that Tidemill's tests need from it.
 func TestCluster(t *testing.T) {
 	u := newRig(t).up(t, "tested", "--gpus", "2")
 	u.importProbe(t)
@@ -84,8 +83,8 @@ func (u *running) asleep(t *testing.T, name string) {
 
 func (u *running) pods(t *testing.T, function string) string {
 	t.Helper()
-	// The proxy beside a function lets half a minute pass when its pod is to
-	// end, so a pod that ends is one no more.
+	// The proxy next to a function takes half a minute to end, so a pod that is being deleted does
+	// not count.
 	const staying = "--output=go-template={{range .items}}{{if not .metadata.deletionTimestamp}}{{.metadata.name}} {{end}}{{end}}"
 	return u.kubectl(t, "", "get", "pods", "--namespace=one", staying, "--selector=serving.knative.dev/service="+function)
 }
@@ -130,7 +129,7 @@ func (u *running) schedules(t *testing.T) {
 	u.wait(t, "pod", ready, "--selector=job-name=job-2", "--namespace=one")
 }
 
-// fetch asks a URL for a host and returns the body of a 200.
+// fetch requests a URL for a host and returns the body of a 200.
 func fetch(t *testing.T, url, host string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(within(t), http.MethodGet, url, nil)

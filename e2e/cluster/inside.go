@@ -15,7 +15,7 @@ import (
 	"tidemill.dev/e2e/cluster/internal/node"
 )
 
-// images gives the node of a running sandbox images.
+// images imports images into the node of a running sandbox.
 func images(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) == 0 || args[0] != "import" {
 		return fmt.Errorf("%w: images: it can import", errUsage)
@@ -43,8 +43,8 @@ func images(ctx context.Context, args []string, stdout io.Writer) error {
 	return nil
 }
 
-// importImage hands a tar to containerd through a pipe: the file may be where
-// the sandbox does not see it.
+// importImage passes a tar file to containerd through a pipe, because the sandbox may not see the
+// file.
 func importImage(ctx context.Context, place box.Place, file string) ([]byte, error) {
 	in, err := os.Open(file)
 	if err != nil {
@@ -63,7 +63,7 @@ func importImage(ctx context.Context, place box.Place, file string) ([]byte, err
 	return out.Bytes(), nil
 }
 
-// enter runs a command as on the node.
+// enter runs a command on the node.
 func enter(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	name, command, err := parse(flag.NewFlagSet("enter", flag.ContinueOnError), args)
 	if err != nil {
@@ -87,8 +87,8 @@ func enter(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 	return nil
 }
 
-// inside is a command in the sandbox, which finds the cluster's programs, and
-// kubectl what it needs.
+// inside returns a command that runs in the sandbox. Its environment has the cluster's programs in
+// PATH, and kubectl's settings.
 func inside(ctx context.Context, place box.Place, command ...string) (*exec.Cmd, error) {
 	enter, err := place.Enter()
 	if err != nil {

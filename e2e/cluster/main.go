@@ -1,7 +1,7 @@
 //go:build linux
 
-// Command cluster brings a real Kubernetes with a real Knative Serving up in a
-// sandbox on this machine, and takes it down again.
+// Command cluster starts a real Kubernetes with a real Knative Serving in a sandbox on this
+// machine, and removes it again.
 package main
 
 import (
@@ -19,20 +19,20 @@ import (
 
 const usage = `usage: cluster COMMAND [flags], in e2e/cluster
 
-  up --name NAME              bring a cluster up; it stays until standard input closes or a signal comes
+  up --name NAME              start a cluster; it stays until standard input closes or a signal comes
       --subnet 10.231.0.0/30    the addresses of this machine and of the node; without it, free ones
       --kubeconfig FILE         write the kubeconfig there too
-      --gpus 2                  let the node have so many nvidia.com/gpu
-      --gpu-product NAME        and be labelled with this card
+      --gpus 2                  give the node this number of nvidia.com/gpu
+      --gpu-product NAME        label the node with this card
       --bare                    without Knative, in a third of the time
-      --kwok                    keep nodes with the annotation kwok.x-k8s.io/node=fake
-  down --name NAME            end it, or remove what a killed one left
-  rights                      say what this machine lacks for it, if anything
-  build                       make everything that up needs, and say where it is
+      --kwok                    simulate nodes with the annotation kwok.x-k8s.io/node=fake
+  down --name NAME            end a cluster, or remove the rest of a killed one
+  rights                      list what this machine lacks for a cluster
+  build                       build everything that up needs, and print its folder
   images import --name NAME TAR...
-                              give the node images: OCI layouts or what docker save writes
+                              import images into the node: OCI layouts or output of docker save
   enter --name NAME -- COMMAND...
-                              run a command in the sandbox, as on its node
+                              run a command on the node in the sandbox
 `
 
 const (
@@ -47,10 +47,10 @@ func main() {
 	os.Exit(report(os.Stderr, run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)))
 }
 
-// errUsage says that the arguments were not understood.
+// errUsage means that the arguments are wrong.
 var errUsage = errors.New("arguments not understood")
 
-// errCannot says that this machine cannot have a sandbox.
+// errCannot means that this machine cannot have a sandbox.
 var errCannot = errors.New("this machine cannot have a cluster in a sandbox")
 
 func report(stderr io.Writer, err error) int {
@@ -103,7 +103,7 @@ func run(ctx context.Context, args []string, stdin *os.File, stdout, stderr io.W
 
 func withPlan(args []string, do func(string) error) error {
 	if len(args) != 1 {
-		return fmt.Errorf("%w: this is what a sandbox calls itself", errUsage)
+		return fmt.Errorf("%w: only a sandbox calls this command", errUsage)
 	}
 	return do(args[0])
 }

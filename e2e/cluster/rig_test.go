@@ -20,13 +20,13 @@ import (
 	"tidemill.dev/e2e/cluster/internal/recipe"
 )
 
-// rig is this program, built, and what it has made.
+// rig is this program, built, and its cache.
 type rig struct {
 	program string
 	cache   recipe.Cache
 }
 
-// newRig skips where there can be no sandbox, and builds what is not built.
+// newRig skips where no sandbox is possible, and builds what is missing.
 func newRig(t *testing.T) rig {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "cluster")
@@ -41,14 +41,14 @@ func newRig(t *testing.T) rig {
 
 func (r rig) command(args ...string) *exec.Cmd { return exec.Command(r.program, args...) }
 
-// running is a cluster that a test has brought up.
+// running is a cluster that a test has started.
 type running struct {
 	rig
 	addresses
 	name  string
 	cmd   *exec.Cmd
 	stdin io.Closer
-	said  *bytes.Buffer // its progress
+	said  *bytes.Buffer // progress messages
 }
 
 func (r rig) up(t *testing.T, name string, flags ...string) *running {
@@ -97,7 +97,7 @@ func (u *running) wait(t *testing.T, object, condition string, flags ...string) 
 	u.kubectl(t, "", args...)
 }
 
-// inPod runs the probe in a pod of its own to its end, and says what it said.
+// inPod runs the probe in a new pod to its end, and returns its output.
 func (u *running) inPod(t *testing.T, namespace, name string, args ...string) string {
 	t.Helper()
 	list, err := json.Marshal(args)
@@ -114,7 +114,7 @@ func (u *running) inPod(t *testing.T, namespace, name string, args ...string) st
 	return u.kubectl(t, "", "logs", name, "--namespace", namespace)
 }
 
-// importProbe makes the image of the probe and gives it to the node.
+// importProbe builds the image of the probe and imports it into the node.
 func (u *running) importProbe(t *testing.T) {
 	t.Helper()
 	binary, tar := filepath.Join(t.TempDir(), "probe"), filepath.Join(t.TempDir(), "probe.tar")
@@ -125,7 +125,7 @@ func (u *running) importProbe(t *testing.T) {
 	must(t, u.command("images", "import", "--name", u.name, tar))
 }
 
-// within is a context that ends with a long patience.
+// within returns a context with a long timeout.
 func within(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)

@@ -12,8 +12,7 @@ import (
 	"testing"
 )
 
-// TestRightsOfNobody asks as one who may do nothing, before anything is
-// started or built.
+// TestRightsOfNobody runs up without rights. It must fail before anything is started or built.
 func TestRightsOfNobody(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "cluster")
@@ -33,7 +32,7 @@ func TestRightsOfNobody(t *testing.T) {
 	}
 }
 
-// reachable lets others into a test's folder.
+// reachable lets other users into a test's folder.
 func reachable(t *testing.T, dir string) {
 	t.Helper()
 	for ; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {

@@ -14,8 +14,8 @@ import (
 	"tidemill.dev/e2e/cluster/internal/box"
 )
 
-// TestSandboxLeavesNothing brings sandboxes up and ends them in each way there
-// is, and compares what the machine has before and after.
+// TestSandboxLeavesNothing starts sandboxes, ends them in each possible way, and compares the
+// machine's state before and after.
 func TestSandboxLeavesNothing(t *testing.T) {
 	r := newRig(t)
 	const name = "traces"
@@ -37,7 +37,7 @@ func TestSandboxLeavesNothing(t *testing.T) {
 		if said := u.said.String(); err == nil || !strings.Contains(said, "coredns ended: signal: killed") || !strings.Contains(said, "/"+name+".log") {
 			t.Errorf("up ends with %v and says\n%s", err, said)
 		}
-		must(t, r.command("down", "--name", name)) // the logs it kept
+		must(t, r.command("down", "--name", name)) // removes the logs
 		leavesNothing(t, name)
 	})
 	t.Run("it is killed, and down clears up", func(t *testing.T) {
@@ -54,11 +54,10 @@ func TestSandboxLeavesNothing(t *testing.T) {
 	})
 }
 
-// killCoreDNS needs no tool that the machine may lack, and does not find itself.
+// killCoreDNS needs no tool that the machine may lack, and does not match itself.
 const killCoreDNS = `for p in /proc/[0-9]*; do case "$(tr '\0' ' ' <$p/cmdline)" in */bin/core[d]ns*) kill -9 ${p#/proc/};; esac; done`
 
-// killed brings a sandbox up and kills who keeps it. Everything in it dies
-// with that.
+// killed starts a sandbox and kills the process that keeps it. Everything in it dies too.
 func (r rig) killed(t *testing.T, name string) {
 	t.Helper()
 	u := r.up(t, name, "--bare")
@@ -68,7 +67,7 @@ func (r rig) killed(t *testing.T, name string) {
 	check(t, until(within(t), func() error { return emptied(namespace) }))
 }
 
-// tracesOf lists what of a sandbox can be seen on the machine.
+// tracesOf lists the traces of a sandbox on the machine.
 func tracesOf(t *testing.T, name string) []string {
 	t.Helper()
 	var found []string
@@ -96,8 +95,8 @@ func tracesOf(t *testing.T, name string) []string {
 	return append(found, processesOf(t, place.Dir)...)
 }
 
-// processesOf lists who was started with a path of the sandbox, as all its
-// components and pods' shims are.
+// processesOf lists the processes that were started with a path of the sandbox, like all its
+// components and pods' shims.
 func processesOf(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -128,7 +127,7 @@ func leavesNothing(t *testing.T, name string) {
 	}
 }
 
-// pidNamespace names the sandbox's processes by their namespace.
+// pidNamespace returns the namespace of the sandbox's processes.
 func pidNamespace(t *testing.T, name string) string {
 	t.Helper()
 	place, err := box.PlaceOf(name)
@@ -144,7 +143,7 @@ func pidNamespace(t *testing.T, name string) string {
 	return namespace
 }
 
-// emptied says that a process of the namespace still runs.
+// emptied returns an error while a process of the namespace runs.
 func emptied(namespace string) error {
 	links, err := filepath.Glob("/proc/[0-9]*/ns/pid")
 	if err != nil {

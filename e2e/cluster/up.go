@@ -17,7 +17,7 @@ import (
 	"tidemill.dev/e2e/cluster/internal/recipe"
 )
 
-// wishes are what a cluster is to have.
+// wishes are the requested properties of a cluster.
 type wishes struct {
 	name, subnet, kubeconfig string
 	gpus                     int
@@ -42,7 +42,7 @@ func parseUp(args []string) (wishes, error) {
 	return w, err
 }
 
-// addresses is the line that up prints when the cluster can be used.
+// addresses is the line that up prints when the cluster is ready.
 type addresses struct {
 	Kubeconfig string `json:"kubeconfig"`
 	Node       string `json:"node"`
@@ -51,7 +51,7 @@ type addresses struct {
 	Domain     string `json:"domain"`
 }
 
-// up brings a cluster up, says where it is, and keeps it.
+// up starts a cluster, prints its addresses, and keeps it.
 func up(ctx context.Context, args []string, stdin *os.File, stdout, stderr io.Writer) error {
 	w, err := parseUp(args)
 	if err != nil {
@@ -85,7 +85,7 @@ func up(ctx context.Context, args []string, stdin *os.File, stdout, stderr io.Wr
 	}
 	err = keep(ctx, b, w, cache, kwok, stdout, say)
 	if ctx.Err() != nil && !errors.Is(err, errEnded) {
-		err = nil // it was told to end, be it before all was there
+		err = nil // up was told to end, maybe before the cluster was ready
 	}
 	began := time.Now()
 	left := b.Close(err != nil)
@@ -96,7 +96,7 @@ func up(ctx context.Context, args []string, stdin *os.File, stdout, stderr io.Wr
 	return errors.Join(err, left)
 }
 
-// keep brings the cluster up in the box and waits for its end.
+// keep starts the cluster in the box and waits for its end.
 func keep(ctx context.Context, b *box.Box, w wishes, cache, kwok recipe.Cache, stdout io.Writer, say func(string, ...any)) error {
 	c := &cluster{box: b, cache: cache, kwok: kwok, say: say}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -144,15 +144,15 @@ func announce(b *box.Box, w wishes, stdout io.Writer) error {
 	return nil
 }
 
-// untilClosed waits for the end of standard input. Nobody can close
-// /dev/null, so who gives that ends the cluster by a signal.
+// untilClosed waits for the end of standard input. /dev/null never closes, so a cluster with
+// /dev/null as input ends by a signal.
 func untilClosed(stdin *os.File, cancel context.CancelCauseFunc) {
 	if null, err := os.Stat(os.DevNull); err == nil {
 		if in, err := stdin.Stat(); err == nil && os.SameFile(null, in) {
 			return
 		}
 	}
-	io.Copy(io.Discard, stdin) // an error ends it as the end does
+	io.Copy(io.Discard, stdin) // an error counts as the end
 	cancel(context.Canceled)
 }
 
@@ -160,7 +160,7 @@ func build(ctx context.Context, stdout, stderr io.Writer) error {
 	say := teller(stderr)
 	cache, err := prepare(ctx, say)
 	if err == nil {
-		_, err = prepareKwok(ctx, say) // else a test would, within its time
+		_, err = prepareKwok(ctx, say) // otherwise a test would build it, within its time limit
 	}
 	if err != nil {
 		return err
@@ -185,7 +185,7 @@ func prepareKwok(ctx context.Context, say func(string, ...any)) (recipe.Cache, e
 	return recipe.BuildKwok(ctx, source, say)
 }
 
-// teller says what is done, and how long it has been going on.
+// teller returns a function that prints progress messages with the elapsed time.
 func teller(stderr io.Writer) func(string, ...any) {
 	began := time.Now()
 	return func(format string, args ...any) {
@@ -195,7 +195,7 @@ func teller(stderr io.Writer) func(string, ...any) {
 
 func since(t time.Time) time.Duration { return time.Since(t).Round(10 * time.Millisecond) }
 
-// configuration is the node's.
+// configuration returns the node's configuration.
 func configuration(b *box.Box, w wishes) (node.Node, error) {
 	snapshot, err := box.Snapshotter()
 	return node.Node{

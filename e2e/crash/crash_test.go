@@ -19,10 +19,10 @@ func openStore(ctx context.Context, r *round) (*store.Store, error) {
 	return store.Open(ctx, store.Options{URL: r.store()})
 }
 
-// TestCrash stops a process at writes that a fixed seed chooses, ten of all
-// there are; TIDEMILL_CRASH_POINTS=all is all of them, and a number as many.
-// The race detector makes a round several times as dear, and looks for other
-// things: one write to each server suffices it, and `make chaos` plays the ten.
+// TestCrash stops a process at ten writes that a fixed seed chooses. With TIDEMILL_CRASH_POINTS=all
+// it stops at every write, and with a number at that many. The race detector makes a round several
+// times as slow and looks for other faults. With it, one write to each server is enough, because
+// `make chaos` plays the ten without it.
 func TestCrash(t *testing.T) {
 	all := points(count(t))
 	few := 10
@@ -42,17 +42,16 @@ func TestCrash(t *testing.T) {
 	t.Run("points", func(t *testing.T) {
 		for _, at := range all[:some] {
 			t.Run(at.String(), func(t *testing.T) {
-				t.Parallel() // most of a round is waiting for who was killed to be missed
+				t.Parallel() // a round mostly waits until the killed process is noticed
 				playUntilItComes(t, at)
 			})
 		}
 	})
 }
 
-// playUntilItComes plays a point. How many writes there are differs from round to
-// round: on a busy machine more of them are one. Where the point does not come, it
-// is played again at a lesser number, for a round in which nothing happens shows
-// nothing.
+// playUntilItComes plays a point. The number of writes differs from round to round, because a busy
+// machine combines more of them. If the point does not come, it is played again with a lower
+// number, because a round without a kill or a flush tests nothing.
 func playUntilItComes(t *testing.T, at point) {
 	t.Helper()
 	for !playPoint(t, at).came() {
@@ -64,7 +63,7 @@ func playUntilItComes(t *testing.T, at point) {
 	}
 }
 
-// oneOfEachFirst has points begin with one of each server.
+// oneOfEachFirst moves one point of each server to the front.
 func oneOfEachFirst(all []point) {
 	for i, server := range servers {
 		if at := slices.IndexFunc(all, func(p point) bool { return p.server == server }); at >= i {
@@ -73,7 +72,7 @@ func oneOfEachFirst(all []point) {
 	}
 }
 
-// number reads one from the environment.
+// number reads a number from the environment.
 func number(t *testing.T, name string, usual, all int) int {
 	t.Helper()
 	switch text := os.Getenv(name); text {
@@ -90,8 +89,8 @@ func number(t *testing.T, name string, usual, all int) int {
 	}
 }
 
-// count plays two rounds in which nothing happens: how many writes there are
-// differs by what the clock has added, and the lesser number comes in any.
+// count plays two rounds without a kill or a flush. The number of writes differs with the clock's
+// additions; the lower number is reached in every round.
 func count(t *testing.T) map[string]int {
 	t.Helper()
 	least := countOnce(t)
@@ -108,7 +107,7 @@ func countOnce(t *testing.T) map[string]int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, key := range strings.Fields(string(notes)) { // before and after each
+	for i, key := range strings.Fields(string(notes)) { // each write has two lines: before and after it
 		if i%2 == 0 {
 			r.trap.counts["store"]++
 			r.trap.names["store"] = append(r.trap.names["store"], key)

@@ -27,9 +27,8 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// everything gives a bot all that one can have. Its trainer saves a checkpoint,
-// says something, makes a model of what it was given, and takes for ever if that
-// says so.
+// everything gives a bot each kind of data. Its trainer saves a checkpoint, writes a log line and
+// makes a model from its input. If the input says so, it runs for ever.
 const everything = `version: 1
 name: forget
 streams: {events: {partitions: 1}, facts: {partitions: 2}, progress: {partitions: 1}, dead-letters: {partitions: 1}}
@@ -48,8 +47,8 @@ recipes:
     makes: {model: "intent/{key}"}
 `
 
-// TestForgettingABotWithEverything gives one bot all that one can have, and
-// another one the same, forgets the first and looks for it everywhere.
+// TestForgettingABotWithEverything gives two bots each kind of data. It forgets the first bot and
+// looks for it everywhere.
 func TestForgettingABotWithEverything(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HOME", dir)
@@ -74,12 +73,12 @@ func TestForgettingABotWithEverything(t *testing.T) {
 
 const gone, stays = "bot-gone-42", "bot-stays-7"
 
-// subscriber refuses until it is told not to.
+// subscriber refuses events until it is healed.
 type subscriber struct {
 	*httptest.Server
 	mu   sync.Mutex
 	well bool
-	got  []string // path and subject
+	got  []string // path and subject of each request
 }
 
 func newSubscriber(t *testing.T) *subscriber {
@@ -128,7 +127,7 @@ func eventOf(typ, id, subject string) string {
 	return fmt.Sprintf(`{"specversion": "1.0", "type": %q, "source": "/shop", "id": %q, "subject": %q}`, typ, id+" "+subject, subject)
 }
 
-// commit puts one file. Nobody is told: the event is the test's own.
+// commit puts one file, without an event. The test publishes the event itself.
 func (b *bots) commit(dataset, text, branch string) api.Commit {
 	b.Helper()
 	sum := sha256.Sum256([]byte(text))
@@ -185,7 +184,7 @@ func (b *bots) logged(run, what string) (found bool) {
 	return found
 }
 
-// waiting is how many events are parked for the slow one.
+// waiting returns how many events are parked for the slow trigger.
 func (b *bots) waiting() int64 {
 	var all api.Triggers
 	b.get("/api/v1/triggers", &all)
@@ -216,7 +215,7 @@ func (b *bots) receiptOf(bot string) (r tidemill.KeyForgotten) {
 	return r
 }
 
-// eachEvent goes through a stream until fn finds something.
+// eachEvent reads a stream until fn returns true.
 func (b *bots) eachEvent(stream string, fn func(*broker.Incoming) bool) (found bool) {
 	b.Helper()
 	ends, err := b.p.Broker().Ends(b.Context(), stream)
@@ -238,7 +237,7 @@ func (b *bots) eachEvent(stream string, fn func(*broker.Incoming) bool) (found b
 	return found
 }
 
-// holdsAll finds on the receipt what there was, as it was said before.
+// holdsAll checks that the preview and the receipt list all of the bot's data.
 func (b *bots) holdsAll(there *tidemill.KeyForgotten, end tidemill.KeyForgotten) {
 	b.Helper()
 	for name, r := range map[string]*tidemill.KeyForgotten{"the preview": there, "the receipt": &end} {
@@ -253,8 +252,8 @@ func (b *bots) holdsAll(there *tidemill.KeyForgotten, end tidemill.KeyForgotten)
 	b.soon("who hears of the ends of bots hears of this one", func() bool { return b.to.has("/mourners " + gone) })
 }
 
-// foundNoMore looks for the bot on every stream, in every key of Redis and in
-// every file of the store.
+// foundNoMore looks for the bot on every stream, in every key of Redis and in every file of the
+// store.
 func (b *bots) foundNoMore(end tidemill.KeyForgotten) {
 	b.Helper()
 	places := map[string]bool{}
@@ -271,7 +270,8 @@ func (b *bots) foundNoMore(end tidemill.KeyForgotten) {
 	if !places["the ledger"] || !places["the store"] {
 		b.Errorf("the receipt speaks of %v", end.Remains)
 	}
-	// The ledger follows the log, and the note of the forgetting goes behind the receipt.
+	// The ledger is updated after the log, so the bot is removed from Redis and the store after the
+	// receipt.
 	b.soonNone("Redis", func() []string {
 		return slices.DeleteFunc(b.inRedis(gone), func(found string) bool { return strings.Contains(found, "intent/"+gone) })
 	})
@@ -286,7 +286,7 @@ func (b *bots) foundNoMore(end tidemill.KeyForgotten) {
 	}
 }
 
-// soonNone waits until nothing is left of what there may not be.
+// soonNone waits until nothing forbidden is left.
 func (b *bots) soonNone(place string, left func() []string) {
 	b.Helper()
 	var last []string
@@ -305,7 +305,7 @@ func names(e *broker.Incoming, what string) bool {
 	return slices.ContainsFunc(e.Foreign, func(h broker.Header) bool { return strings.Contains(string(h.Value), what) })
 }
 
-// inRedis are the keys and values that name something.
+// inRedis returns the keys and values that contain a text.
 func (b *bots) inRedis(what string) (found []string) {
 	b.Helper()
 	client, ctx := b.p.Redis(), b.Context()
@@ -345,7 +345,7 @@ func (b *bots) inRedis(what string) (found []string) {
 
 func (b *bots) storeDir() string { return filepath.Join(b.dir, "data", "store") }
 
-// inStore are the files that name something, or hold it.
+// inStore returns the files whose name or content contains a text.
 func (b *bots) inStore(what string) (found []string) {
 	b.Helper()
 	must(b, filepath.WalkDir(b.storeDir(), func(at string, d fs.DirEntry, err error) error {
@@ -354,7 +354,7 @@ func (b *bots) inStore(what string) (found []string) {
 			data, err = os.ReadFile(at)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it went meanwhile
+			return nil // it was removed meanwhile
 		}
 		if err != nil {
 			return err
@@ -368,7 +368,8 @@ func (b *bots) inStore(what string) (found []string) {
 	return found
 }
 
-// collect collects as if a grace had passed, what the ledger names kept.
+// collect runs the store's garbage collection as if the grace had passed. It keeps what the ledger
+// names.
 func (b *bots) collect() {
 	b.Helper()
 	s, err := store.Open(b.Context(), store.Options{URL: b.storeDir(), Grace: time.Nanosecond})
@@ -394,7 +395,7 @@ func (b *bots) collect() {
 	must(b, err)
 }
 
-// isUntouched finds another bot as it was.
+// isUntouched checks that the other bot's data has not changed.
 func (b *bots) isUntouched(bot string) {
 	b.Helper()
 	m := b.making(bot)
@@ -415,8 +416,8 @@ func (b *bots) isUntouched(bot string) {
 	}
 }
 
-// nothingWaits has the slow one get well: it gets what waits for the other bot,
-// and of the one that has gone nothing.
+// nothingWaits lets the slow trigger deliver. It must deliver the other bot's event, and nothing of
+// the forgotten bot.
 func (b *bots) nothingWaits() {
 	b.Helper()
 	b.to.heal()
@@ -427,7 +428,7 @@ func (b *bots) nothingWaits() {
 	}
 }
 
-// beginsAnew brings the bot back.
+// beginsAnew trains the forgotten bot again.
 func (b *bots) beginsAnew(bot string) {
 	b.Helper()
 	b.commit("bots/"+bot, "the new words of "+bot, "")

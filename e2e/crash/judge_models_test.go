@@ -19,14 +19,14 @@ import (
 	"tidemill.dev/internal/data/store"
 )
 
-// modelNow folds the facts of the model anew.
+// modelNow folds the facts of the model again.
 func (r *round) modelNow(ctx context.Context) (m fold.Model, err error) {
 	_, m, err = r.modelFacts(ctx)
 	return m, err
 }
 
-// modelFacts are the facts of the model, each once by source and id, and what
-// they make.
+// modelFacts returns the facts of the model, each once by source and id, and the model folded from
+// them.
 func (r *round) modelFacts(ctx context.Context) (all []broker.View, m fold.Model, err error) {
 	b, err := r.dial(ctx)
 	if err != nil {
@@ -51,8 +51,8 @@ func (r *round) modelFacts(ctx context.Context) (all []broker.View, m fold.Model
 	return all, m, err
 }
 
-// judgeModel looks at the model that the runs have made: a version each, with a
-// verdict that was told once, and the newer one is the champion.
+// judgeModel checks the model of the runs: one version per run, one verdict per version, and the
+// newer version is the champion.
 func (r *round) judgeModel(ctx context.Context, runs []tidemill.Run) (found []string) {
 	fault := func(format string, words ...any) { found = append(found, fmt.Sprintf(format, words...)) }
 	facts, m, err := r.modelFacts(ctx)
@@ -73,9 +73,9 @@ func (r *round) judgeModel(ctx context.Context, runs []tidemill.Run) (found []st
 				}
 			}
 		}
-		delete(said, tidemill.TypeModelPromotionProposed) // may have been void, and made again
+		delete(said, tidemill.TypeModelPromotionProposed) // a proposal may have been void, and made again
 		want := map[string]int{tidemill.TypeModelRegistered: 1, tidemill.TypeModelPromoted: 1}
-		if h := m.OfRun(runs[i].ID); h != nil && h.State == tidemill.VersionRefused { // the newer one was judged first
+		if h := m.OfRun(runs[i].ID); h != nil && h.State == tidemill.VersionRefused { // the newer version was judged first
 			want = map[string]int{tidemill.TypeModelRegistered: 1, tidemill.TypeModelRefused: 1}
 		}
 		if !maps.Equal(said, want) {
@@ -85,7 +85,7 @@ func (r *round) judgeModel(ctx context.Context, runs []tidemill.Run) (found []st
 	return append(found, r.judgeVersions(ctx, m)...)
 }
 
-// explains finds an announcement without a sentence.
+// explains returns an error for an announcement without a sentence.
 func explains(v broker.View) error {
 	if v.Type == tidemill.TypeModelRegistered || v.Type == tidemill.TypeModelPromotionProposed {
 		return nil
@@ -100,8 +100,7 @@ func explains(v broker.View) error {
 	return nil
 }
 
-// judgeVersions holds what people are shown against the log, and looks for the
-// files of each version.
+// judgeVersions compares the API's versions with the log, and looks for the files of each version.
 func (r *round) judgeVersions(ctx context.Context, m fold.Model) (found []string) {
 	shown, err := r.awaitShown(ctx, m)
 	if err != nil {
@@ -121,8 +120,8 @@ func (r *round) judgeVersions(ctx context.Context, m fold.Model) (found []string
 	return found
 }
 
-// awaitShown waits until people are shown the versions as the log tells of them:
-// what they are shown follows the log.
+// awaitShown waits until the API shows the same versions as the log, because the API follows the
+// log.
 func (r *round) awaitShown(ctx context.Context, m fold.Model) (shown api.ModelWhole, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -16,9 +16,8 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// judge holds everything that is left against what must always hold: two events,
-// the second of which came while the first one's runs were live, have made two
-// runs of each recipe, one behind the other.
+// judge checks the result of a round: two events, the second of which came during the first event's
+// runs, have made two runs of each recipe, one after the other.
 func (r *round) judge(ctx context.Context, all []tidemill.Run) (found []string) {
 	for _, recipe := range []string{cleans, learns} {
 		runs := slices.DeleteFunc(slices.Clone(all), func(r tidemill.Run) bool { return r.Recipe != recipe })
@@ -47,7 +46,7 @@ func (r *round) judgeRecipe(ctx context.Context, recipe string, runs []tidemill.
 	return append(found, r.judgeData(ctx, runs)...)
 }
 
-// judgeRun looks at the run of one event, whose command was called so many times.
+// judgeRun checks the run of one event and the number of its command's calls.
 func (r *round) judgeRun(run *tidemill.Run, number, calls int) (found []string) {
 	fault := func(format string, words ...any) {
 		found = append(found, fmt.Sprintf("run %d: ", number)+fmt.Sprintf(format, words...))
@@ -67,7 +66,7 @@ func (r *round) judgeRun(run *tidemill.Run, number, calls int) (found []string) 
 	return found
 }
 
-// judgeLog folds the facts anew, and looks for the events of the commits.
+// judgeLog folds the facts again, and looks for the events of the commits.
 func (r *round) judgeLog(ctx context.Context, recipe string, runs []tidemill.Run) (found []string) {
 	b, err := r.dial(ctx)
 	if err != nil {
@@ -77,7 +76,7 @@ func (r *round) judgeLog(ctx context.Context, recipe string, runs []tidemill.Run
 	var m fold.Making
 	accepted := map[string]int{}
 	err = read(ctx, b, tidemill.StreamFacts, func(e *broker.Incoming) {
-		v := e.View.Clone() // the making and the count keep its words
+		v := e.View.Clone() // the fold keeps references to its texts
 		f := fold.Fact{Partition: runs[0].Partition, Offset: e.Offset, ID: v.ID, Type: v.Type, Key: v.Subject, At: e.Time, Data: v.Data}
 		f.Recipe, _ = v.Attribute(tidemill.AttrRecipe)
 		f.Run, _ = v.Attribute(tidemill.AttrRun)
@@ -116,9 +115,9 @@ func (r *round) dial(ctx context.Context) (*broker.Broker, error) {
 	return broker.Open(ctx, broker.Options{Addr: r.toKafka.addr(), Names: names})
 }
 
-// judgeNews holds the events that tell of new data against the runs' commits.
+// judgeNews compares the new-data events with the runs' commits.
 func judgeNews(ctx context.Context, b *broker.Broker, runs []tidemill.Run) []string {
-	told := map[string]string{} // commits by the events' ids: an event may stand there twice
+	told := map[string]string{} // commits by event id, because an event may be on the stream twice
 	err := read(ctx, b, tidemill.StreamEvents, func(e *broker.Incoming) {
 		if v := e.View.Clone(); v.Type == tidemill.TypeNewData {
 			told[v.ID], _ = v.Attribute(tidemill.AttrCommit)
@@ -140,7 +139,7 @@ func read(ctx context.Context, b *broker.Broker, stream string, fn func(*broker.
 	return err
 }
 
-// judgeData looks at the dataset that the runs have made: a commit each.
+// judgeData checks that each run has made one commit on the dataset.
 func (r *round) judgeData(ctx context.Context, runs []tidemill.Run) (found []string) {
 	s, err := openStore(ctx, r)
 	if err != nil {

@@ -23,22 +23,22 @@ import (
 	"tidemill.dev/internal/runs/local"
 )
 
-// What the parent tells the process that it stops.
+// The environment variables of the stopped process.
 const (
 	envDir   = "TIDEMILL_CRASH_DIR"
 	envKafka = "TIDEMILL_CRASH_KAFKA"
 	envRedis = "TIDEMILL_CRASH_REDIS"
 
-	envStoreAt = "TIDEMILL_CRASH_STORE_AT" // which word of the store's about a write
-	envStoreDo = "TIDEMILL_CRASH_STORE_DO" // kill, flush
-	storeNotes = "writes"                  // a file of all the store's words
-	armedFile  = "armed"                   // is there once they count
-	sprungFile = "sprung"                  // is there once the point has come
+	envStoreAt = "TIDEMILL_CRASH_STORE_AT" // number of the store's note at which to stop
+	envStoreDo = "TIDEMILL_CRASH_STORE_DO" // two booleans: kill and flush
+	storeNotes = "writes"                  // file with all of the store's notes
+	armedFile  = "armed"                   // exists once the notes count
+	sprungFile = "sprung"                  // exists once the point has come
 )
 
 func storeOf(dir string) string { return "file://" + filepath.Join(dir, "store") }
 
-// TestMain lets the test binary be the process that is stopped, and its guard.
+// TestMain lets the test binary be the stopped process, or its guard.
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == local.GuardArgument:
@@ -57,8 +57,8 @@ func exit(err error) int {
 	return 0
 }
 
-// laptop is everything but the servers, wired as `tidemill up` wires it. It says
-// where its door is and serves until its standard input ends.
+// laptop runs everything except the servers, wired like `tidemill up`. It prints its URL and serves
+// until its standard input ends.
 func laptop() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -75,7 +75,7 @@ func laptop() error {
 	if err != nil {
 		return err
 	}
-	go func() { // the parent died, or asks to end
+	go func() { // the parent died, or asks this process to end
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
@@ -108,8 +108,7 @@ func serve(ctx context.Context, p *platform.Platform) error {
 	}
 }
 
-// watch counts what the store says of its writes, and ends the process at one of
-// them.
+// watch counts the store's notes of its writes, and ends the process at one of them.
 type watch struct {
 	dir string
 	mu  sync.Mutex

@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// point is a write on the way, and what happens there.
+// point is a write, and the fault that happens there.
 type point struct {
-	server string // kafka, redis or store
-	number int    // of its writes, from 1; 0 is none of them
+	server string // server to which the process writes: kafka, redis or store
+	number int    // number of the server's write, from 1; 0 is no write
 	when   moment
-	kill   bool // the process; else only Redis is flushed
+	kill   bool // the process is killed; otherwise only Redis is flushed
 	flush  bool
 }
 
@@ -27,10 +27,10 @@ func (p point) String() string {
 	return fmt.Sprintf("%s %s write %d of %s", what, p.when, p.number, p.server)
 }
 
-// servers are those that the process writes to.
+// servers are the servers to which the process writes.
 var servers = []string{"kafka", "redis", "store"}
 
-// points are all there are, of so many writes.
+// points returns all points for these numbers of writes.
 func points(writes map[string]int) (all []point) {
 	for _, server := range servers {
 		for n := 1; n <= writes[server]; n++ {
@@ -42,23 +42,23 @@ func points(writes map[string]int) (all []point) {
 	return all
 }
 
-// trap waits for the point to come.
+// trap waits for its point.
 type trap struct {
 	at     point
-	spring func() // what happens; it returns once it has
+	spring func() // causes the fault, and returns afterwards
 
 	mu     sync.Mutex
 	armed  bool
 	sprung bool
 	counts map[string]int
-	names  map[string][]string // what the writes were
+	names  map[string][]string // names of the writes
 }
 
 func newTrap(at point, spring func()) *trap {
 	return &trap{at: at, spring: spring, counts: map[string]int{}, names: map[string][]string{}}
 }
 
-// arm has it count from now on.
+// arm starts the counting.
 func (t *trap) arm() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,7 +77,7 @@ func (t *trap) hasSprung() bool {
 	return t.sprung
 }
 
-// passes is asked at each write of a server, and says whether it may go on.
+// passes counts a server's write, springs at the point, and reports whether the write may go on.
 func (t *trap) passes(server, write string, when moment) bool {
 	t.mu.Lock()
 	if !t.armed || t.sprung {
@@ -97,5 +97,5 @@ func (t *trap) passes(server, write string, when moment) bool {
 	return !hit || !t.at.kill
 }
 
-// dead reports whether the process has been killed, and nothing of it counts.
+// dead reports whether the process has been killed; all its further writes are dropped.
 func (t *trap) dead() bool { return t.sprung && t.at.kill && t.armed }

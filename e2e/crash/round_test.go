@@ -24,12 +24,11 @@ import (
 	"tidemill.dev/broker/embedded"
 )
 
-// conf has two recipes, so that there is an effect of every kind: the runs of one
-// put what they make on a dataset, those of the other make a model, which is
-// judged. A trainer takes note of each time it is called, and
-// waits until the second event has been published: that comes while the first
-// one's run is live, and has to wait for its end. What it makes differs from run
-// to run, or the second commit would be none.
+// conf has two recipes, so that there is an effect of every kind: one recipe's runs put their
+// output on a dataset, and the other's runs make a model, which is judged. A trainer notes each of
+// its calls and waits until the second event has been published. That event comes while the first
+// event's run is live, and has to wait for its end. The output differs from run to run, because an
+// unchanged second output would make no commit.
 const conf = `version: 1
 name: crash
 streams: {events: {partitions: 2}, facts: {partitions: 2}, progress: {partitions: 1}, dead-letters: {partitions: 1}}
@@ -54,13 +53,13 @@ recipes:
 
 const (
 	key    = "bot-42"
-	events = 2 // and as many runs of each recipe
+	events = 2 // number of events, and of runs of each recipe
 	cleans = "clean"
 	learns = "learn"
 	model  = "intent/" + key
 )
 
-// round is one life of the servers, and one or two of the process.
+// round is one life of the servers, and one or two lives of the process.
 type round struct {
 	dir     string
 	at      point
@@ -72,10 +71,10 @@ type round struct {
 	proc    *process
 	log     *os.File
 
-	published int // of the events
+	published int // number of published events
 }
 
-// patience ends a round that hangs; it measures nothing.
+// patience only ends a round that hangs.
 const patience = 2 * time.Minute
 
 func openRound(dir string, at point) (*round, error) {
@@ -132,7 +131,7 @@ func (r *round) close() error {
 	return errors.Join(err, r.kafka.Close(), r.log.Close())
 }
 
-// spring does what the point says.
+// spring causes the point's fault.
 func (r *round) spring() {
 	if r.at.kill {
 		r.proc.kill()
@@ -142,7 +141,7 @@ func (r *round) spring() {
 	}
 }
 
-// process is the one that is stopped.
+// process is the process that is stopped.
 type process struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
@@ -150,7 +149,7 @@ type process struct {
 	gone  chan error
 }
 
-// start begins a life of the process, told what else it has to know.
+// start starts the process with further environment variables.
 func (r *round) start(life ...string) error {
 	cmd := exec.Command(os.Args[0])
 	cmd.Stderr = r.log
@@ -176,13 +175,13 @@ func (r *round) start(life ...string) error {
 	return nil
 }
 
-// stopsItself tells the process at which write to its store it is to end, which
-// no wire shows.
+// stopsItself returns the variables by which the process stops itself at a write to its store,
+// because such a write uses no connection.
 func (r *round) stopsItself() []string {
 	if r.at.server != "store" {
 		return nil
 	}
-	at := 2 * r.at.number // the store tells before and after each write
+	at := 2 * r.at.number // the store notes before and after each write
 	if r.at.when == before {
 		at--
 	}
@@ -191,7 +190,7 @@ func (r *round) stopsItself() []string {
 
 func (r *round) store() string { return storeOf(r.dir) }
 
-// came reports whether the round's point did.
+// came reports whether the round's point was reached.
 func (r *round) came() bool {
 	if r.at.server != "store" {
 		return r.trap.hasSprung()
@@ -200,7 +199,7 @@ func (r *round) came() bool {
 	return err == nil
 }
 
-// kill is in the middle of what the process does, so nobody waits for it here.
+// kill returns at once, because it is called in the middle of the process's work.
 func (p *process) kill() { _ = p.cmd.Process.Kill() }
 
 func (p *process) end() error {
@@ -208,7 +207,8 @@ func (p *process) end() error {
 	return <-p.gone
 }
 
-// play publishes the events, has the point come, and waits for the runs' ends.
+// play publishes the events, starts the process again if it was killed, and waits for the runs'
+// ends.
 func (r *round) play(ctx context.Context) ([]tidemill.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -225,15 +225,14 @@ func (r *round) play(ctx context.Context) ([]tidemill.Run, error) {
 		return runs, err
 	}
 	<-r.proc.gone
-	if err := r.start(); err != nil { // its second life
+	if err := r.start(); err != nil { // second life of the process
 		return nil, err
 	}
 	return r.await(ctx)
 }
 
-// publishWhat is to be published by now: the first event at once, the second
-// while both of the first one's runs are live. One that was not acknowledged is published
-// again, as publishers do.
+// publishWhat publishes the first event at once, and the second while both of the first event's
+// runs are live. An event without an acknowledgement is published again, as publishers do.
 func (r *round) publishWhat(ctx context.Context) error {
 	if r.published == 0 && r.publish(ctx, 1) {
 		r.published = 1
@@ -245,9 +244,9 @@ func (r *round) publishWhat(ctx context.Context) error {
 	return os.WriteFile(filepath.Join(r.dir, "second"), nil, 0o644)
 }
 
-// called is how many runs' commands have been called.
+// called returns how many runs have called their command.
 func (r *round) called() int {
-	text, _ := os.ReadFile(filepath.Join(r.dir, callsFile)) // it is not there before the first
+	text, _ := os.ReadFile(filepath.Join(r.dir, callsFile)) // the file does not exist before the first call
 	lines := strings.Fields(string(text))
 	slices.Sort(lines)
 	return len(slices.Compact(lines))
@@ -275,7 +274,7 @@ func (r *round) publish(ctx context.Context, id int) bool {
 
 var errGone = errors.New("the process is gone")
 
-// await waits until the runs of both events have ended, the first one's first.
+// await waits until the runs of both events have ended, the first event's first.
 func (r *round) await(ctx context.Context) ([]tidemill.Run, error) {
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
@@ -302,7 +301,7 @@ func allEnded(runs []api.RunShown) bool {
 	return len(runs) >= 2*events && !slices.ContainsFunc(runs, func(r api.RunShown) bool { return !r.State.Ended() })
 }
 
-// allTold reports whether each version has its verdict, and the log has told of it.
+// allTold reports whether each version has its verdict, on the log too.
 func (r *round) allTold(ctx context.Context) bool {
 	m, err := r.modelNow(ctx)
 	judged := 0

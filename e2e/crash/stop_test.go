@@ -23,8 +23,7 @@ import (
 	"tidemill.dev/internal/platform"
 )
 
-// slow has a trainer that, asked to leave, keeps how far it came, and goes on
-// from there.
+// slow has a trainer that saves its progress on SIGTERM, and resumes from there.
 const slow = `version: 1
 name: stop
 streams: {events: {partitions: 1}, facts: {partitions: 2}, progress: {partitions: 1}, dead-letters: {partitions: 1}}
@@ -38,12 +37,12 @@ recipes:
     makes: {dataset: "train/{key}"}
 `
 
-// stopWithin is what `tidemill up` gives itself.
+// stopWithin is the time that `tidemill up` has for its stop.
 const stopWithin = 25 * time.Second
 
-// TestAStopSavesAndTheNextStartGoesOn stops a laptop as Ctrl-C does while a
-// command is at work. Nothing of it is left in the process, what the command has
-// saved is there, and the next start goes on from it.
+// TestAStopSavesAndTheNextStartGoesOn stops a laptop, as Ctrl-C does, while a command runs. No
+// goroutine of it may be left, the command's checkpoint must be there, and the next start must
+// resume from it.
 func TestAStopSavesAndTheNextStartGoesOn(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HOME", dir)
@@ -100,7 +99,7 @@ func openLife(t *testing.T, dir string) *life {
 	}
 	d, err := p.Dispatcher(t.Context())
 	if err == nil {
-		err = d.Ready(t.Context()) // before it a new trigger gets nothing
+		err = d.Ready(t.Context()) // a new trigger gets no events from before this
 	}
 	if err == nil {
 		_, err = p.Controller(t.Context())
@@ -147,7 +146,7 @@ func (l *life) get(path string, to any) {
 		l.Fatal(err)
 	}
 	defer res.Body.Close()
-	_ = json.NewDecoder(res.Body).Decode(to) // a ledger that catches up says so instead
+	_ = json.NewDecoder(res.Body).Decode(to) // a ledger that is still catching up answers with an error instead
 }
 
 func (l *life) soon(what string, is func() bool) {
@@ -163,7 +162,7 @@ func (l *life) soon(what string, is func() bool) {
 	}
 }
 
-// ours are the goroutines that are in our code, but for the test's own.
+// ours returns the goroutines that run our code, except the test's own.
 func ours() string {
 	var all bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&all, 2)

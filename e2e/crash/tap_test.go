@@ -10,9 +10,9 @@ import (
 	"sync"
 )
 
-// tap passes bytes on between a client and a server, and looks at each message of
-// the client: at a write it may stop the client before the server has it, or
-// after the server has done it and before the client knows.
+// tap passes bytes between a client and a server, and looks at each message of the client. At a
+// write it may stop the client before the server gets it, or after the server has done it and
+// before the client gets the answer.
 type tap struct {
 	l     net.Listener
 	to    string
@@ -25,7 +25,7 @@ type tap struct {
 	closed bool
 }
 
-// moment is on which side of a write something happens.
+// moment is the side of a write on which something happens.
 type moment string
 
 const (
@@ -43,7 +43,7 @@ func openTap(read func(*bufio.Reader) ([]byte, string, error), look func(write s
 
 func (t *tap) addr() string { return t.l.Addr().String() }
 
-// run lets clients through to an address until close.
+// run connects clients to an address until close.
 func (t *tap) run(to string) {
 	t.to = to
 	t.conns.Go(func() {
@@ -101,13 +101,13 @@ func (t *tap) serve(client net.Conn) {
 	answers.Wait()
 }
 
-// pair is a client's connection and ours to the server.
+// pair is a client's connection and our connection to the server.
 type pair struct {
 	tap            *tap
 	client, server net.Conn
 
 	mu      sync.Mutex
-	writing []string // that the server has and has not answered
+	writing []string // writes that the server has and has not answered
 }
 
 func (p *pair) requests() {
@@ -131,9 +131,8 @@ func (p *pair) requests() {
 	}
 }
 
-// answers are not taken apart: what the server says first after a write may be
-// the answer to something before it, and then the write is done or not, which is
-// as good a moment to stop at.
+// answers does not parse the server's answers. The first bytes after a write may answer an earlier
+// request. Then the write is done or not, and either is a good moment to stop.
 func (p *pair) answers() {
 	b := make([]byte, 1<<16)
 	for {

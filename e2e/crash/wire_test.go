@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// kafkaWrites are the requests that change the log or what groups know of it.
+// kafkaWrites are the requests that change the log or a group's offsets.
 var kafkaWrites = map[uint16]string{0: "produce", 8: "commit offsets", 26: "end transaction", 28: "commit offsets in transaction"}
 
 // readKafka reads one request.
@@ -33,7 +33,7 @@ func readKafka(from *bufio.Reader) (message []byte, write string, err error) {
 	return message, kafkaWrites[binary.BigEndian.Uint16(message[4:])], nil
 }
 
-// redisWrites are the commands that change something.
+// redisWrites are the commands that change data.
 var redisWrites = []string{"EVAL", "EVALSHA", "SET", "SETEX", "PSETEX", "SETNX", "DEL", "UNLINK", "HSET", "HDEL", "HINCRBY", "INCR",
 	"ZADD", "ZREM", "SADD", "SREM", "EXPIRE", "PEXPIRE", "MSET"}
 

@@ -51,7 +51,7 @@ func kafka(t *testing.T, streams ...string) (*broker.Broker, tidemill.Names, str
 }
 
 func kcat(ctx context.Context, stdin string, args ...string) (string, error) {
-	// It waits 5 s for a broker's answer unless it is told otherwise.
+	// Without -m it waits only 5 s for a broker's answer.
 	cmd := exec.CommandContext(ctx, "kcat", append([]string{"-m", "120"}, args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, errs bytes.Buffer
@@ -62,7 +62,7 @@ func kcat(ctx context.Context, stdin string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// message is what kcat -J prints of a record. Headers are name, value, name, …
+// message is kcat -J's output for a record. Headers are name, value, name, …
 type message struct {
 	Key     *string  `json:"key"`
 	Payload *string  `json:"payload"`
@@ -144,7 +144,7 @@ func compare(t *testing.T, m *message, v *broker.View) {
 func TestRealWeReadWhatKcatWrites(t *testing.T) {
 	b, names, addr := kafka(t, "theirs")
 	want := map[string]bool{}
-	kcatWrites(t, addr, names.Topic("theirs"), "none", "no event\n", "-k", "bot-7") // on the partition of all others, before them
+	kcatWrites(t, addr, names.Topic("theirs"), "none", "no event\n", "-k", "bot-7") // on the same partition as all others, before them
 	for _, codec := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
 		binary, structured := "binary-"+codec, "structured-"+codec
 		kcatWrites(t, addr, names.Topic("theirs"), codec, strings.Repeat("hello\n", perCodec),
@@ -173,7 +173,7 @@ func kcatWrites(t *testing.T, addr, topic, codec, text string, args ...string) {
 	}
 }
 
-// read counts so many events by their id, and checks them.
+// read checks n events, and counts them by id.
 func read(t *testing.T, b *broker.Broker, stream, group string, n int) map[string]int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

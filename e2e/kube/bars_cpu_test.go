@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// spent is the processor time of all that the test has started, by what it is.
+// spent is the CPU time of all processes that the test has started, by program.
 type spent map[string]time.Duration
 
-// tick is what Linux counts processor time in, on all machines.
+// tick is the unit in which Linux reports CPU time on all machines.
 const tick = 10 * time.Millisecond
 
-// spentSoFar reads it where the cluster is a sandbox on this machine. Who has
-// ended meanwhile has taken along what it took.
+// spentSoFar reads CPU times if the cluster is a sandbox on this machine. The time of a process
+// that has ended is lost.
 func spentSoFar() spent {
 	all, parents := spent{}, map[int]int{}
 	used, what := map[int]time.Duration{}, map[int]string{}
@@ -49,7 +49,7 @@ func spentSoFar() spent {
 	return all
 }
 
-// calledIn is what a command line is of: the program, and which part of it.
+// calledIn returns the program of a command line, and its subcommand.
 func calledIn(cmdline []byte) string {
 	words := strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
 	name := filepath.Base(words[0])
@@ -62,8 +62,7 @@ func calledIn(cmdline []byte) string {
 	return name
 }
 
-// since is what was spent after an earlier look, each of so many times, the most
-// first.
+// since returns the CPU time since an earlier reading, divided by times, the largest first.
 func (s spent) since(earlier spent, times int) string {
 	each := spent{}
 	for name, d := range s {

@@ -23,10 +23,10 @@ const (
 	zeroTimes  = 5
 )
 
-// barAwake is from the gateway's answer to the Job, train being awake. The pods
-// find no node: what they would do is not what is measured. An event comes when
-// the last one's pod has been told of, or as soon as it has its Job: then what the
-// cluster has to do for a pod competes with it for the processors.
+// barAwake measures from the gateway's answer to the Job, with train awake. The pods find no node,
+// because their work is not measured. If rests is true, the next event waits until the last pod has
+// been seen. Otherwise it comes as soon as the last event has its Job, and then the cluster's work
+// for a pod competes for the CPUs.
 func (w *world) barAwake(t *testing.T, name string, rests bool) bar {
 	b := bar{what: "event accepted → Job, train awake, " + name, floor: "a bare Job", wanted: "p50 ≤ 25ms, p99 ≤ 150ms"}
 	w.toJob(t, "bar-awake-warmup-"+name)
@@ -48,14 +48,14 @@ func (w *world) barAwake(t *testing.T, name string, rests bool) bar {
 	return b
 }
 
-// toJob is how long it takes from an event to its Job.
+// toJob returns the time from an event to its Job.
 func (w *world) toJob(t *testing.T, key string) time.Duration {
 	t.Helper()
 	asked := w.say(t, "placeless-asked", key, "")
 	return w.jobOf(t, key).Sub(asked.At)
 }
 
-// jobOf is when the watch told of the Job of a key.
+// jobOf returns the time at which the watch reported the Job of a key.
 func (w *world) jobOf(t *testing.T, key string) (at time.Time) {
 	t.Helper()
 	w.seen.until(t, "the Job for "+key, func() (string, bool) {
@@ -68,8 +68,7 @@ func (w *world) jobOf(t *testing.T, key string) (at time.Time) {
 	return at
 }
 
-// bareJob is how long it takes from asking for a Job that is all that is asked
-// for until the watch tells of it.
+// bareJob returns the time from creating a single Job to the watch's report.
 func (w *world) bareJob(t *testing.T, name string) time.Duration {
 	t.Helper()
 	suspended := true
@@ -83,8 +82,8 @@ func (w *world) bareJob(t *testing.T, name string) time.Duration {
 	return took
 }
 
-// barFromZero is the same with train at zero, beside what Knative takes to wake
-// a function that only answers.
+// barFromZero measures the same with train at zero, next to Knative's time to wake a function that
+// only answers.
 func (w *world) barFromZero(t *testing.T) bar {
 	b := bar{what: "event accepted → Job, train at zero", floor: "Knative wakes a bare function", wanted: "≤ 2s"}
 	w.serve(t, "bare", nil) // called from outside
@@ -100,7 +99,7 @@ func (w *world) barFromZero(t *testing.T) bar {
 	return b
 }
 
-// wake calls a function by the ingress until it has answered.
+// wake calls a function through the ingress until it has answered.
 func (w *world) wake(t *testing.T, name string) time.Duration {
 	t.Helper()
 	began := time.Now()

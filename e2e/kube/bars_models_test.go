@@ -25,8 +25,8 @@ const (
 	everyletter = 5 * time.Millisecond
 )
 
-// barPodGone is from what the command notes as its last moment until its pod has
-// gone.
+// barPodGone measures from the last moment of the command, which the command notes, until its pod
+// has gone.
 func (w *world) barPodGone(t *testing.T, recipe string) bar {
 	b := bar{what: "last step → pod gone, no linger: " + recipe, wanted: "≤ 2s"}
 	way := stagesToGone()
@@ -50,9 +50,9 @@ func (w *world) barPodGone(t *testing.T, recipe string) bar {
 	return b
 }
 
-// barSwap is from a promotion on the log to the first event on the log that the
-// promoted version has scored, while events come in all the time. The scorer is at
-// zero before the first of them: how long it takes from there is another bar.
+// barSwap measures from a promotion on the log to the first event on the log that the promoted
+// version has scored, while events come all the time. The scorer's start from zero before the first
+// event belongs to another bar.
 func (w *world) barSwap(t *testing.T) bar {
 	const bot = "bar-swap"
 	b := bar{what: "promotion → scored by it", wanted: "p99 ≤ 250ms", floor: "its announcement"}
@@ -74,7 +74,7 @@ func (w *world) barSwap(t *testing.T) bar {
 	return b
 }
 
-// again makes another version.
+// again trains another version.
 func (w *world) again(t *testing.T, bot string) {
 	t.Helper()
 	_, err := w.door.StartRuns(t.Context(), client.NewAsking(), api.RunsAsked{Recipe: "intent", Keys: []string{bot}})
@@ -85,7 +85,7 @@ func (w *world) again(t *testing.T, bot string) {
 	})
 }
 
-// messages sends until the context ends.
+// messages publishes messages until the context ends.
 func (w *world) messages(ctx context.Context, bot string) error {
 	tick := time.NewTicker(everyletter)
 	defer tick.Stop()
@@ -101,8 +101,8 @@ func (w *world) messages(ctx context.Context, bot string) error {
 	}
 }
 
-// swap promotes a version by hand. It tells how long it took from the proposal until
-// the version has scored, and until others were told of it.
+// swap promotes a version by hand. It returns the time from the proposal until the version has
+// scored, and until the promotion was announced.
 func (w *world) swap(t *testing.T, bot string, version int) (scored, announced time.Duration) {
 	t.Helper()
 	proposed, promoted := of(tidemill.TypeModelPromotionProposed, bot), of(tidemill.TypeModelPromoted, bot)
@@ -130,8 +130,8 @@ func (w *world) swap(t *testing.T, bot string, version int) (scored, announced t
 	return scored, announced
 }
 
-// barFirstScore is from the gateway's answer to the scored event on the log, the
-// scorer being at zero.
+// barFirstScore measures from the gateway's answer to the scored event on the log, with the scorer
+// at zero.
 func (w *world) barFirstScore(t *testing.T) bar {
 	b := bar{what: "event accepted → scored, scorer at zero", wanted: "≤ 3s"}
 	for range scoreTimes {

@@ -15,7 +15,7 @@ import (
 	"tidemill.dev"
 )
 
-// stages is where the time goes: between what is noted on the way anyway.
+// stages divides a duration, using times that are noted anyway.
 type stages struct {
 	names []string
 	took  [][]time.Duration
@@ -25,7 +25,7 @@ func stagesOf(names ...string) *stages {
 	return &stages{names: names, took: make([][]time.Duration, len(names))}
 }
 
-// pass takes one way in: when it began, and when each stage had ended.
+// pass adds one measurement: its beginning, and the end of each stage.
 func (s *stages) pass(began time.Time, ended ...time.Time) {
 	for i, at := range ended {
 		s.took[i] = append(s.took[i], at.Sub(began))
@@ -40,8 +40,7 @@ func stagesToJob() *stages {
 		"→ its Job is seen")              // log, fold, API server, watch
 }
 
-// toJob takes the way of one event in. Both facts are on their stream when there
-// is a Job.
+// toJob adds the stages of one event. Both facts are on their stream when there is a Job.
 func (s *stages) toJob(t *testing.T, w *world, asked accepted, job time.Time) {
 	t.Helper()
 	wish := w.told.one(t, "the wish", of(tidemill.TypeRunRequested, asked.Subject))
@@ -53,18 +52,18 @@ func stagesToGone() *stages {
 	return stagesOf(
 		"last step → the end is written", // output, log, digest
 		"→ the Job is gone",              // log, fold, controller
-		"→ the pod is told to go",        // what it owned is collected
+		"→ the pod is told to go",        // its owned objects are collected
 		"→ the pod is gone")              // kubelet
 }
 
-// toGone takes the end of one run in.
+// toGone adds the stages of the end of one run.
 func (s *stages) toGone(t *testing.T, w *world, key string, ended time.Time, job *seen[*batchv1.Job], pod *seen[*corev1.Pod]) {
 	t.Helper()
 	end := w.told.one(t, "the end", of(tidemill.TypeRunFinished, key))
 	s.pass(ended, noted(t, end), job.Gone, pod.Told, pod.Gone)
 }
 
-// noted is when a fact was written, before it was sent.
+// noted returns when a fact was written, before it was sent.
 func noted(t *testing.T, e told) time.Time {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339Nano, e.Time)
@@ -79,6 +78,6 @@ func (s *stages) String() string {
 	for i, name := range s.names {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", name, quantile(s.took[i], 50), quantile(s.took[i], 99))
 	}
-	_ = table.Flush() // of a buffer
+	_ = table.Flush() // writing to a buffer cannot fail
 	return out.String()
 }

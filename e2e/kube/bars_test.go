@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// bar is a figure and what it is held against: another of the same run, for what
-// a machine can do is the machine's.
+// bar is a figure, with another figure of the same run for comparison, because the times depend on
+// the machine.
 type bar struct {
 	what   string
 	is     []time.Duration
 	floor  string
 	floors []time.Duration
 	wanted string
-	more   string // where it goes
+	more   string // stages and CPU times
 }
 
-// TestBars prints the bars. Nothing fails by how long it takes: that is for whoever
-// reads the table, on a machine that does nothing else.
+// TestBars prints the bars. It does not fail on slow figures, which need a reader and a machine
+// without other work.
 func TestBars(t *testing.T) {
 	w := cluster(t)
 	bars := []bar{
@@ -51,8 +51,7 @@ func TestBars(t *testing.T) {
 	fmt.Fprintf(t.Output(), "%s\n%s", out.String(), w.idle(t))
 }
 
-// quantile is the value that so many of a hundred are at or below; of few it is
-// the greatest.
+// quantile returns a percentile; of few values it returns the greatest.
 func quantile(all []time.Duration, percent int) string {
 	if len(all) == 0 {
 		return "-"

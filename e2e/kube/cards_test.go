@@ -17,13 +17,12 @@ import (
 
 const (
 	cardLabel = "e2e.tidemill.dev/card"
-	cardsEach = 4 // of a node
+	cardsEach = 4 // number of cards per node
 )
 
-// Of two nodes with free GPUs an urgent run gets the newer card, and a patient one
-// the older; and when the older is taken, the newer is better than none. The nodes
-// are kwok's: what is asked is where the scheduler puts pods, and not whether they
-// run there.
+// Of two nodes with free GPUs, an urgent run gets the newer card, and a patient run the older. If
+// the older is taken, the patient run gets the newer. The nodes are kwok's, because the test checks
+// only where the scheduler puts pods, not whether they run there.
 func TestCardsAreChosenByHowUrgentARunIs(t *testing.T) {
 	w := cluster(t)
 	if !w.sandbox.Own() {
@@ -33,7 +32,7 @@ func TestCardsAreChosenByHowUrgentARunIs(t *testing.T) {
 	w.madeUp(t, "card-old", "old")
 	for _, c := range []struct {
 		recipe, key, node string
-		taken             string // meanwhile by others
+		taken             string // node that other pods fill before
 	}{
 		{"urgent", "cards-0", "card-new", ""},
 		{"patient", "cards-1", "card-old", ""},
@@ -61,7 +60,7 @@ func TestCardsAreChosenByHowUrgentARunIs(t *testing.T) {
 	}
 }
 
-// madeUp makes a node that kwok plays: what is put there seems to run, for ever.
+// madeUp makes a node that kwok simulates. A pod on it seems to run for ever.
 func (w *world) madeUp(t *testing.T, name, card string) {
 	t.Helper()
 	has := corev1.ResourceList{"nvidia.com/gpu": *resource.NewQuantity(cardsEach, resource.DecimalSI),
@@ -86,14 +85,14 @@ func (w *world) madeUp(t *testing.T, name, card string) {
 		}) {
 			return fmt.Errorf("its conditions are %v", found.Status.Conditions)
 		}
-		if len(found.Spec.Taints) != 1 { // one that is new is tainted until its readiness has been heard of
+		if len(found.Spec.Taints) != 1 { // a new node is tainted until its readiness has been reported
 			return fmt.Errorf("its taints are %v", found.Spec.Taints)
 		}
 		return nil
 	})
 }
 
-// fill takes all cards of a node, without asking the scheduler.
+// fill takes all cards of a node, without the scheduler.
 func (w *world) fill(t *testing.T, node string) {
 	t.Helper()
 	all := corev1.ResourceList{"nvidia.com/gpu": *resource.NewQuantity(cardsEach, resource.DecimalSI)}

@@ -19,7 +19,7 @@ const (
 	chaosSeed = 8
 )
 
-// Pods of every part of ours are killed at random while events come in.
+// Pods of all components are killed at random while events come in.
 func TestPodsAreKilledUnderLoad(t *testing.T) {
 	w := cluster(t)
 	seed := seedOf(t)
@@ -27,7 +27,7 @@ func TestPodsAreKilledUnderLoad(t *testing.T) {
 	var killed []string
 	l := w.under(t, "chaos", chaosBots, func(ctx context.Context, l *load) error {
 		for range chaosBots / 2 {
-			for range 2 { // events a kill
+			for range 2 { // events per kill
 				select {
 				case <-l.sent:
 				case <-ctx.Done():
@@ -60,8 +60,8 @@ func seedOf(t *testing.T) uint64 {
 	return seed
 }
 
-// victim draws one of the parts that have a pod, and then one of its pods: so a
-// scorer or a function dies as often as a gateway, of which there are more.
+// victim draws a component that has a pod, and then one of its pods. So a scorer or a function dies
+// as often as a gateway, of which there are more.
 func (w *world) victim(r *rand.Rand) (*corev1.Pod, bool) {
 	parts := map[string][]*corev1.Pod{}
 	for _, p := range w.seen.livePods(ours) {

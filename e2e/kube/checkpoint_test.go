@@ -16,13 +16,13 @@ import (
 	"tidemill.dev/api"
 )
 
-const heldAt = 10 // the step at which the first attempt waits to be killed
+const heldAt = 10 // step at which the first attempt waits to be killed
 
-// The command saves each of its steps, and says at its end from which it went on.
+// The command saves each of its steps, and reports at its end from which step it resumed.
 func TestARunGoesOnFromItsCheckpoint(t *testing.T) {
 	w := cluster(t)
 	w.say(t, "steps-asked", "steps-0", "")
-	// What image it has is seen by a controller, who says so only of a run that goes on.
+	// Only a controller sees the image's digest, and it notes the digest only of a live run.
 	r := w.run(t, fmt.Sprintf("step %d, and the digest of its image", heldAt), "steps", "steps-0", func(r api.RunShown) bool {
 		return r.Progress != nil && r.Progress.Step == heldAt && strings.Contains(r.Attempts[0].Image, "sha256:")
 	})

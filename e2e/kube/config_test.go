@@ -19,7 +19,7 @@ import (
 
 const wholeLog = 5000 // lines
 
-// A recipe more: it is there, and works, and nothing was started anew for it.
+// A new recipe in the config works, and no pod was restarted for it.
 func TestAChangeOfTheConfigRollsNothing(t *testing.T) {
 	w := cluster(t)
 	w.whole(t)
@@ -57,8 +57,8 @@ func TestAChangeOfTheConfigRollsNothing(t *testing.T) {
 	w.noLetters(t, []string{"fresh-0"})
 }
 
-// applied waits until every pod says that it has taken the change: what is
-// published before that is none of a new recipe's events.
+// applied waits until every pod logs that it has applied the change, because a new recipe does not
+// get earlier events.
 func (w *world) applied(t *testing.T) {
 	t.Helper()
 	for _, p := range w.seen.livePods(func(p *corev1.Pod) bool { return components()[p.Labels[labelComponent]] > 0 }) {
@@ -72,8 +72,7 @@ func (w *world) applied(t *testing.T) {
 	}
 }
 
-// alwaysThere are the pods of the components that always run, by their ids and
-// how often their containers were started.
+// alwaysThere returns the pods of the components that always run, by their ids and restart counts.
 func (w *world) alwaysThere() map[string]string {
 	all := map[string]string{}
 	for _, p := range w.seen.livePods(func(p *corev1.Pod) bool {
@@ -91,7 +90,7 @@ func restarts(p *corev1.Pod) (n int32) {
 	return n
 }
 
-// withRecipe puts one into the config, above its scorers.
+// withRecipe puts a recipe into the config, above its scorers.
 func withRecipe(t *testing.T, text, recipe string) []byte {
 	t.Helper()
 	const mark = "\nscorers:\n"

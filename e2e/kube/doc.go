@@ -1,6 +1,5 @@
-// Package kube is the end-to-end test of Tidemill in a cluster: the chart, put
-// by helm into a real Kubernetes with a real Knative Serving, against a real
-// Apache Kafka, Redis and S3 server. make test-cluster runs it, and brings
-// all of that up; with KUBECONFIG it takes that cluster. Its tests have the
-// build tag cluster.
+// Package kube is the end-to-end test of Tidemill in a cluster. helm installs the chart into a real
+// Kubernetes with a real Knative Serving, next to a real Apache Kafka, Redis and S3 server. make
+// test-cluster starts all of that and runs the tests; with KUBECONFIG it uses that cluster. The
+// tests have the build tag cluster.
 package kube

@@ -16,17 +16,16 @@ import (
 	"tidemill.dev/internal/gateway/client"
 )
 
-// source is whose events the test publishes.
+// source is the source of the test's events.
 const source = "/e2e/kube"
 
-// accepted is an event that the gateway has answered for.
+// accepted is an event that the gateway has answered with a 2xx.
 type accepted struct {
 	ID, Type, Subject string
-	At                time.Time // when the answer was here
+	At                time.Time // time of the answer
 }
 
-// publish publishes an event over HTTP. It is safe to call from goroutines that
-// do not end the test.
+// publish publishes an event over HTTP. It never ends the test, so goroutines may call it.
 func (w *world) publish(ctx context.Context, kind, subject, data string) (accepted, error) {
 	v := &broker.View{ID: rand.Text(), Source: source, Type: kind, Subject: subject}
 	if data != "" {
@@ -46,13 +45,13 @@ func (w *world) say(t *testing.T, kind, subject, data string) accepted {
 	return a
 }
 
-// runsOf are a recipe's runs of a key, newest first.
+// runsOf returns a recipe's runs of a key, newest first.
 func (w *world) runsOf(ctx context.Context, recipe, key string) ([]api.RunShown, error) {
 	page, err := w.door.Runs(ctx, client.RunQuery{Recipe: recipe, Key: key})
 	return page.Runs, err
 }
 
-// run waits until the only run of a recipe and key is as it is wanted to be.
+// run waits until the only run of a recipe and key meets a condition.
 func (w *world) run(t *testing.T, what, recipe, key string, met func(api.RunShown) bool) api.RunShown {
 	t.Helper()
 	var found api.RunShown
@@ -72,7 +71,7 @@ func (w *world) run(t *testing.T, what, recipe, key string, met func(api.RunShow
 	return found
 }
 
-// succeeds waits for the end of a run, and wants it to be a success.
+// succeeds waits for the end of a run, which must be a success.
 func (w *world) succeeds(t *testing.T, recipe, key string) api.RunShown {
 	t.Helper()
 	r := w.run(t, "its end", recipe, key, func(r api.RunShown) bool { return r.State.Ended() })
@@ -99,7 +98,7 @@ func inWords(r api.RunShown) string {
 	return text
 }
 
-// keys are so many names that no other test uses.
+// keys returns n names that no other test uses.
 func keys(prefix string, n int) []string {
 	all := make([]string, n)
 	for i := range all {
@@ -108,7 +107,7 @@ func keys(prefix string, n int) []string {
 	return all
 }
 
-// noLetters wants that nothing about these subjects was given up.
+// noLetters checks that no event with these subjects became a dead letter.
 func (w *world) noLetters(t *testing.T, subjects []string) {
 	t.Helper()
 	for _, e := range w.told.events(func(e told) bool {

@@ -24,10 +24,10 @@ const (
 	runsShown  = 30
 
 	componentLines = 6
-	sandboxes      = "/var/tmp/tidemill-cluster" // where e2e/cluster keeps the files of each
+	sandboxes      = "/var/tmp/tidemill-cluster" // folder in which e2e/cluster keeps each sandbox's files
 )
 
-// dump tells what there is to be known of a failure, while it is still there.
+// dump writes everything that helps to explain a failure, while it is still there.
 func (w *world) dump(ctx context.Context, to io.Writer) {
 	ctx, cancel := context.WithTimeout(ctx, dumpWithin)
 	defer cancel()
@@ -114,7 +114,7 @@ func (w *world) dumpRuns(ctx context.Context, to io.Writer) {
 	}
 }
 
-// dumpSandbox is what the cluster's components have said last.
+// dumpSandbox writes the last log lines of the cluster's components.
 func (w *world) dumpSandbox(to io.Writer) {
 	logs, err := filepath.Glob(filepath.Join(sandboxes, w.name, "log", "*.log"))
 	if err != nil {

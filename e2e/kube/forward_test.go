@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// forward carries loopback connections to an address: our client tells no token
-// to anybody else without TLS.
+// forward carries loopback connections to an address, because without TLS our client sends a token
+// only to loopback.
 type forward struct {
 	listener net.Listener
 	to       string
@@ -30,7 +30,7 @@ func forwardTo(to string) (*forward, error) {
 		for {
 			c, err := l.Accept()
 			if err != nil {
-				return // it was closed
+				return // the listener was closed
 			}
 			f.running.Go(func() { f.carry(ctx, c) })
 		}
@@ -40,8 +40,8 @@ func forwardTo(to string) (*forward, error) {
 
 func (f *forward) url() string { return "http://" + f.listener.Addr().String() }
 
-// carry ends both connections when either has: whoever dialed sees what he would
-// see without us.
+// carry ends both connections when either has ended, so that the client sees the same as with a
+// direct connection.
 func (f *forward) carry(ctx context.Context, c net.Conn) {
 	defer c.Close()
 	d, err := (&net.Dialer{}).DialContext(ctx, "tcp", f.to)
@@ -52,7 +52,7 @@ func (f *forward) carry(ctx context.Context, c net.Conn) {
 	defer context.AfterFunc(ctx, func() { c.Close(); d.Close() })()
 	var back sync.WaitGroup
 	back.Go(func() {
-		_, _ = io.Copy(c, d) // an error is an end
+		_, _ = io.Copy(c, d) // any error means the end
 		c.Close()
 	})
 	_, _ = io.Copy(d, c)

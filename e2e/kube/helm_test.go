@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/e2e/kube/images"
 )
 
-// The repository, as its tests see it from this folder.
+// Paths in the repository, from this folder.
 const (
 	chart       = "../../charts/tidemill"
 	helmInstall = "../../.ci/helm-install"
@@ -22,7 +22,7 @@ const (
 	configFile  = "testdata/tidemill.yaml"
 )
 
-// buildHelm is where helm is, which is built the first time.
+// buildHelm returns the path of helm, which is built the first time.
 func buildHelm(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, helmInstall)
 	var said strings.Builder
@@ -34,8 +34,8 @@ func buildHelm(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(path)), nil
 }
 
-// upgrade installs the chart, or upgrades it, and waits until it is ready. More
-// are further arguments of helm.
+// upgrade installs or upgrades the chart, and waits until it is ready. more has further arguments
+// for helm.
 func (w *world) upgrade(ctx context.Context, config string, more ...string) error {
 	args := append([]string{"upgrade", "--install", release, chart, "--namespace", namespace, "--kubeconfig", w.sandbox.Kubeconfig,
 		"--wait", "--timeout", "10m", "--values", valuesFile, "--values", w.addresses(), "--set-file", "configFile=" + config}, more...)
@@ -49,7 +49,7 @@ func (w *world) upgrade(ctx context.Context, config string, more ...string) erro
 
 func (w *world) addresses() string { return filepath.Join(w.dir, "addresses.yaml") }
 
-// install puts Tidemill into the namespace.
+// install installs Tidemill into the namespace.
 func (w *world) install(ctx context.Context) error {
 	store, err := w.s3.Bucket(bucket)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"tidemill.dev/e2e/kube/images"
 )
 
-// built are the images that the cluster needs: their files, by name.
+// built are the files of the images that the cluster needs, by name.
 type built map[string]string
 
 func buildImages(ctx context.Context) (built, error) {

@@ -14,14 +14,14 @@ import (
 	"tidemill.dev/broker"
 )
 
-// told is an event as it stands on a stream.
+// told is an event on a stream.
 type told struct {
 	broker.View
 	stream    string
 	partition int32
 	offset    int64
-	at        time.Time // when it was read here
-	logged    time.Time // when it reached the log
+	at        time.Time // time at which the test read it
+	logged    time.Time // time at which it reached the log
 }
 
 func (e told) attribute(name string) string {
@@ -29,8 +29,8 @@ func (e told) attribute(name string) string {
 	return v
 }
 
-// journal reads streams from Kafka itself, from their beginning: what a gateway
-// that is being killed would tell is no witness.
+// journal reads streams from Kafka itself, from their beginning, because a gateway that is being
+// killed is not a reliable witness.
 type journal struct {
 	mu      sync.Mutex
 	all     []told
@@ -43,7 +43,7 @@ type journal struct {
 	done     sync.WaitGroup
 }
 
-// read begins to read streams, which must be there.
+// read begins to read streams, which must exist.
 func read(ctx context.Context, kafka, install string, streams ...string) (*journal, error) {
 	names, err := tidemill.NewNames(install)
 	if err != nil {
@@ -95,7 +95,7 @@ func (j *journal) close(ctx context.Context) error {
 	return errors.Join(j.consumer.Close(ctx), j.broker.Close())
 }
 
-// events are those so far that are wanted, as they were read.
+// events returns the events so far that match, in the order in which they were read.
 func (j *journal) events(want func(told) bool) []told {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -108,7 +108,7 @@ func (j *journal) events(want func(told) bool) []told {
 	return some
 }
 
-// until waits for what the streams tell. The word says what is missing still.
+// until waits for a condition on the streams. word describes what is still missing.
 func (j *journal) until(t *testing.T, what string, met func() (word string, ok bool)) {
 	t.Helper()
 	await(t, what, j.next, func() (string, bool) {
@@ -144,12 +144,12 @@ func (j *journal) one(t *testing.T, what string, want func(told) bool) told {
 	return found[0]
 }
 
-// of wants a type about a subject.
+// of matches a type with a subject.
 func of(kind, subject string) func(told) bool {
 	return func(e told) bool { return e.Type == kind && e.Subject == subject }
 }
 
-// oneOf wants a type about one of these subjects.
+// oneOf matches a type with one of these subjects.
 func oneOf(kind string, subjects []string) func(told) bool {
 	return func(e told) bool { return e.Type == kind && slices.Contains(subjects, e.Subject) }
 }

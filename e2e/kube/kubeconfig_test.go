@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// kubeconfig is what matters of such a file to a test: the package of client-go
-// for it brings modules that nothing else here needs.
+// kubeconfig is the part of a kubeconfig that the test needs. client-go's package for it needs
+// modules that the test does not use otherwise.
 type kubeconfig struct {
 	Current  string `yaml:"current-context"`
 	Contexts []struct {
@@ -43,7 +43,7 @@ type kubeconfig struct {
 	} `yaml:"users"`
 }
 
-// readKubeconfig reads how the current context's API server is reached.
+// readKubeconfig reads how to reach the current context's API server.
 func readKubeconfig(path string) (*rest.Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -78,10 +78,10 @@ func (k *kubeconfig) fill(c *rest.Config, cluster, user string) {
 	}
 }
 
-// binary stands in base64.
+// binary is base64 in the file.
 type binary []byte
 
-// UnmarshalText decodes it.
+// UnmarshalText decodes base64.
 func (b *binary) UnmarshalText(text []byte) (err error) {
 	*b, err = base64.StdEncoding.DecodeString(string(text))
 	return err

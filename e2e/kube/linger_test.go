@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A pod that has done its run takes the next one of its kind, and what it waited
-// in between is counted.
+// A pod that has ended its run takes the next one of its kind, and its waiting time in between is
+// counted.
 func TestAWarmPodTakesTheNextRun(t *testing.T) {
 	w := cluster(t)
 	w.say(t, "warm-asked", "warm-0", "")

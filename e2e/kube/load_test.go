@@ -16,23 +16,23 @@ import (
 
 const (
 	betweenEvents   = 150 * time.Millisecond
-	messagesEach    = 3 // of a bot that has a model, a new bot
+	messagesEach    = 3 // messages to bots with a model, per new bot
 	loadedBots      = 4
 	publishPatience = 2 * time.Minute
 	message         = `{"text":"where is my parcel"}`
 )
 
-// load is what publishers send while something is done to the cluster: new bots,
-// and messages to bots that have a model.
+// load is the publishers' events during a disturbance of the cluster: new bots, and messages to
+// bots that have a model.
 type load struct {
 	mu       sync.Mutex
 	bots     []accepted
 	messages []accepted
-	sent     chan struct{} // has one a new bot, as long as somebody takes them
+	sent     chan struct{} // receives after each new bot, if the test reads it
 }
 
-// under publishes so many new bots, one after the other, while something is
-// done, and goes on until it is done and all are published.
+// under publishes that many new bots, one after another, while do runs. It ends when do has
+// returned and all bots are published.
 func (w *world) under(t *testing.T, name string, bots int, do func(ctx context.Context, l *load) error) *load {
 	t.Helper()
 	w.old(t, name)
@@ -66,8 +66,7 @@ func (w *world) old(t *testing.T, name string) {
 
 func taught(name string) []string { return keys(name+"-old", loadedBots) }
 
-// publishers send until as many new bots are there as are wanted and done is
-// closed.
+// publishers publish until there are enough new bots and done is closed.
 func (w *world) publishers(ctx context.Context, name string, bots int, l *load, done <-chan struct{}) error {
 	tick := time.NewTicker(betweenEvents)
 	defer tick.Stop()
@@ -123,8 +122,8 @@ func (w *world) send(ctx context.Context, kind, subject string, to *[]accepted, 
 	return nil
 }
 
-// judge wants of what was accepted: each new bot one run, this one Job, and a
-// promoted model; each message scored once; nothing given up.
+// judge checks the accepted events: each new bot has one run with one Job and a promoted model,
+// each message is scored once, and there are no dead letters.
 func (w *world) judge(t *testing.T, name string, l *load) {
 	t.Helper()
 	var bots, messages []string
@@ -160,7 +159,7 @@ func scoredOnly(e told) bool { return e.Type == tidemill.TypeScored }
 
 func cause(e told) string { return e.attribute("causationid") }
 
-// without is what no event is about.
+// without returns the names that no event is about.
 func without(all []string, events []told, about func(told) string) []string {
 	met := map[string]bool{}
 	for _, e := range events {

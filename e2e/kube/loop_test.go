@@ -11,8 +11,7 @@ import (
 	"tidemill.dev"
 )
 
-// The whole loop, with nothing awake in the beginning and nothing left awake in
-// the end.
+// The whole loop. Nothing is awake at its beginning or at its end.
 func TestFromZeroToAScoredEventAndBack(t *testing.T) {
 	w := cluster(t)
 	w.atRest(t)
@@ -46,7 +45,7 @@ func TestFromZeroToAScoredEventAndBack(t *testing.T) {
 	w.noLetters(t, []string{bot})
 }
 
-// wantWhere wants the run to say where it was: the node with GPUs.
+// wantWhere checks that the run names its node, which is the one with GPUs.
 func (w *world) wantWhere(t *testing.T, a tidemill.Attempt) {
 	t.Helper()
 	nodes, err := list(t.Context(), w.server.core, "", "nodes", &corev1.NodeList{})
@@ -56,7 +55,7 @@ func (w *world) wantWhere(t *testing.T, a tidemill.Attempt) {
 	}
 }
 
-// wantWoken wants a pod of a function to have been there.
+// wantWoken checks that a pod of a function has existed.
 func (w *world) wantWoken(t *testing.T, function string) {
 	t.Helper()
 	if len(w.seen.allPods(component(function))) == 0 {
@@ -64,20 +63,20 @@ func (w *world) wantWoken(t *testing.T, function string) {
 	}
 }
 
-// onlyOneJob wants each key to have had one run of a recipe, and this one Job:
-// over all that was ever seen.
+// onlyOneJob checks that each key has had one run of a recipe, and each run one Job, among all that
+// were ever seen.
 func (w *world) onlyOneJob(t *testing.T, keys []string, recipe string) {
 	t.Helper()
 	finished := w.told.events(func(e told) bool {
 		return e.Type == tidemill.TypeRunFinished && e.attribute("recipe") == recipe && slices.Contains(keys, e.Subject)
 	})
-	runs := map[string][]string{} // by key
+	runs := map[string][]string{} // finished runs, by key
 	for _, e := range finished {
 		if run := e.attribute("run"); !slices.Contains(runs[e.Subject], run) {
 			runs[e.Subject] = append(runs[e.Subject], run)
 		}
 	}
-	jobs := map[string]int{} // by run
+	jobs := map[string]int{} // number of Jobs, by run
 	for _, j := range w.seen.allJobs(jobsOf(recipe)) {
 		jobs[j.Last.Labels[labelRun]]++
 	}

@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// here is the cluster of all tests, which TestMain has brought up.
+// here is the cluster of all tests. TestMain starts it.
 var here *world
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-// run tears down what it has brought up, however the tests end: also when
-// somebody interrupts them.
+// run removes everything that it has started, however the tests end, also when they are
+// interrupted.
 func run(m *testing.M) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -46,8 +46,7 @@ func run(m *testing.M) (code int) {
 	}
 }
 
-// cluster is where a test runs. What is to be known of it is told when the test
-// has failed.
+// cluster returns the cluster for a test, and dumps its state if the test fails.
 func cluster(t *testing.T) *world {
 	t.Helper()
 	select {

@@ -16,20 +16,19 @@ import (
 	"tidemill.dev"
 )
 
-// The API server answers nobody for a while. What is asked for meanwhile is done
-// when it is back, and once.
+// The API server does not answer for a while. Requests of that time are done once, when it is back.
 func TestTheAPIServerIsAway(t *testing.T) {
 	w := cluster(t)
 	w.whole(t)
 	before := w.alwaysThere()
 	bots := keys("away", 6)
 	w.say(t, tidemill.TypeBotCreated, bots[0], "")
-	w.succeeds(t, "intent", bots[0]) // so that train is awake
+	w.succeeds(t, "intent", bots[0]) // wakes train
 	resume := w.pauseServer(t)
 	for _, bot := range bots[1:] {
 		w.say(t, tidemill.TypeBotCreated, bot, "")
 	}
-	// How long it is away is counted in what goes on meanwhile.
+	// The length of the outage is counted in events that are published and read meanwhile.
 	for i := range awayFor {
 		w.say(t, "nobody-listens", fmt.Sprint("away-clock-", i), "")
 		w.told.one(t, "what is said meanwhile", of("nobody-listens", fmt.Sprint("away-clock-", i)))
@@ -50,12 +49,12 @@ func TestTheAPIServerIsAway(t *testing.T) {
 	}
 }
 
-// awayFor is how many events are published and read back, one after the other,
-// while the API server is away.
+// awayFor is the number of events that are published and read back, one after another, during the
+// outage.
 const awayFor = 300
 
-// pauseServer stops the API server as a machine that hangs would: its connections
-// stay, and nobody answers.
+// pauseServer stops the API server like a machine that hangs: its connections stay open, without
+// answers.
 func (w *world) pauseServer(t *testing.T) (resume func()) {
 	t.Helper()
 	if !w.sandbox.Own() {
@@ -72,7 +71,7 @@ func (w *world) pauseServer(t *testing.T) (resume func()) {
 	return resume
 }
 
-// serverProcess finds it by its files, which are those of this sandbox alone.
+// serverProcess finds the API server by its files, which belong only to this sandbox.
 func (w *world) serverProcess(t *testing.T) int {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The labels that tests go by. They are the product's promise, and so are not
-// taken from its code.
+// The labels that the tests use. They are promises of the product, so they are not taken from its
+// code.
 const (
 	labelComponent = "app.kubernetes.io/component"
 	labelRelease   = "app.kubernetes.io/instance"
@@ -27,12 +27,12 @@ const (
 	annotationKey = "tidemill.dev/key"
 )
 
-// components are those of the chart that always run, and how many of each.
+// components returns the components of the chart that always run, with their numbers of pods.
 func components() map[string]int {
 	return map[string]int{"gateway": 2, "dispatcher": 2, "controller": 2}
 }
 
-// labelled wants what bears a label: of a value, or of any if that is empty.
+// labelled matches objects with a label: with this value, or with any value if it is empty.
 func labelled[T interface{ GetLabels() map[string]string }](name, value string) func(T) bool {
 	return func(o T) bool {
 		v, ok := o.GetLabels()[name]
@@ -50,11 +50,11 @@ func jobsOf(recipe string) func(*batchv1.Job) bool {
 
 func podsOf(recipe string) func(*corev1.Pod) bool { return labelled[*corev1.Pod](labelRecipe, recipe) }
 
-// ours are all pods that belong to the release.
+// ours matches the pods of the release.
 func ours(p *corev1.Pod) bool { return p.Labels[labelRelease] == release }
 
-// resting reports whether nothing runs but what always does. Knative has a pod that
-// it has taken out of service linger for half a minute: that is none any more.
+// resting reports whether only the components that always run are left. Knative keeps a pod that it
+// has taken out of service for half a minute; that pod does not count.
 func (w *world) resting() (string, bool) {
 	var more []string
 	for _, p := range w.seen.livePods(func(p *corev1.Pod) bool {
@@ -65,13 +65,13 @@ func (w *world) resting() (string, bool) {
 	return "there are still " + strings.Join(more, ", "), len(more) == 0
 }
 
-// atRest waits until functions, training and scorers have gone.
+// atRest waits until functions, runs and scorers have gone.
 func (w *world) atRest(t *testing.T) {
 	t.Helper()
 	w.seen.until(t, "functions, runs and scorers to go back to zero", w.resting)
 }
 
-// whole waits until every component is there and ready, in its number.
+// whole waits until every component has all its pods ready.
 func (w *world) whole(t *testing.T) {
 	t.Helper()
 	w.seen.until(t, "all components to be ready", func() (string, bool) {

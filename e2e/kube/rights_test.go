@@ -11,8 +11,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// rights is what each of our service accounts may do in our namespace, as
-// verbs by group/resource. What is not here none of them may.
+// rights returns what each of our service accounts may do in our namespace, as verbs by
+// group/resource. Everything else is forbidden.
 func rights() map[string]map[string]string {
 	return map[string]map[string]string{
 		"gateway": {},
@@ -37,7 +37,7 @@ func rights() map[string]map[string]string {
 	}
 }
 
-// forbidden are what would lead further, asked for one by one.
+// forbidden returns dangerous requests, which are checked one by one.
 func forbidden() []authorizationv1.ResourceAttributes {
 	return []authorizationv1.ResourceAttributes{
 		{Namespace: namespace, Verb: "get", Resource: "secrets"},
@@ -60,7 +60,7 @@ func forbidden() []authorizationv1.ResourceAttributes {
 	}
 }
 
-// The API server is asked, as each of our accounts.
+// The test asks the API server as each of our accounts.
 func TestAccountsMayDoWhatTheyNeedAndNothingElse(t *testing.T) {
 	w := cluster(t)
 	for account, want := range rights() {
@@ -93,8 +93,8 @@ func sameRights(t *testing.T, want, may map[string]string) {
 	}
 }
 
-// rulesOf are an account's, but for what everybody may: to ask who he is and
-// what he may do.
+// rulesOf returns an account's rights, without those of every account: to ask for its own name and
+// rights.
 func rulesOf(t *testing.T, as *apiServer) map[string]string {
 	t.Helper()
 	review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}

@@ -21,14 +21,13 @@ import (
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 )
 
-// apiServer is the cluster's, as its administrator sees it. It is not asked by
-// the clientset of client-go, which would be a hundred packages more to compile
-// for a test of a few calls.
+// apiServer is the cluster's API server with an administrator's rights. It does not use client-go's
+// clientset, which has a hundred more packages to compile, because the test makes few calls.
 type apiServer struct {
 	core, apps, batch, serving, authorization rest.Interface
 }
 
-// dialServer reads a kubeconfig. A user, if there is one, is impersonated.
+// dialServer reads a kubeconfig. If user is not empty, it impersonates that user.
 func dialServer(kubeconfig, user string) (*apiServer, error) {
 	config, err := readKubeconfig(kubeconfig)
 	if err != nil {
@@ -58,18 +57,18 @@ func dialServer(kubeconfig, user string) (*apiServer, error) {
 	return s, nil
 }
 
-// kill ends a pod without a grace, as the loss of its machine would.
+// kill ends a pod without a grace, like the loss of its machine.
 func (s *apiServer) kill(ctx context.Context, p *corev1.Pod) error {
 	now := int64(0)
 	err := s.core.Delete().Namespace(p.Namespace).Resource("pods").Name(p.Name).
 		Body(&metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: only(p)}).Do(ctx).Error()
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // it has ended by itself
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // the pod has ended by itself
 		return fmt.Errorf("kill pod %s: %w", p.Name, err)
 	}
 	return nil
 }
 
-// only is this very pod, and not another of its name.
+// only restricts a deletion to this pod, so that another pod of the same name survives.
 func only(p *corev1.Pod) *metav1.Preconditions {
 	if p.UID == "" {
 		return nil
@@ -77,7 +76,7 @@ func only(p *corev1.Pod) *metav1.Preconditions {
 	return &metav1.Preconditions{UID: &p.UID}
 }
 
-// create makes an object, which may be there.
+// create creates an object unless it exists.
 func create(ctx context.Context, to rest.Interface, namespace, resource string, o runtime.Object) error {
 	err := to.Post().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Body(o).Do(ctx).Error()
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -92,7 +91,7 @@ func find[T runtime.Object](ctx context.Context, from rest.Interface, namespace,
 	return to, err
 }
 
-// list reads all of a kind.
+// list reads all objects of a kind.
 func list[T runtime.Object](ctx context.Context, from rest.Interface, namespace, resource string, to T) (T, error) {
 	err := from.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Do(ctx).Into(to)
 	return to, err
@@ -104,7 +103,7 @@ func merge(ctx context.Context, at rest.Interface, namespace, resource, name, pa
 		SubResource(subresource...).Body([]byte(patch)).Do(ctx).Error()
 }
 
-// log is the end of a container's log.
+// log returns the end of a container's log.
 func (s *apiServer) log(ctx context.Context, p *corev1.Pod, container string, lines int, previous bool) (string, error) {
 	r, err := s.core.Get().Namespace(p.Namespace).Resource("pods").Name(p.Name).SubResource("log").
 		Param("container", container).Param("tailLines", fmt.Sprint(lines)).Param("previous", fmt.Sprint(previous)).Stream(ctx)

@@ -14,8 +14,8 @@ import (
 	"tidemill.dev/e2e/kube/images"
 )
 
-// A function of a user is a Knative Service: it is woken by an event, answers with
-// another, and goes back to sleep.
+// A user's function is a Knative Service. An event wakes it, it answers with another event, and it
+// goes back to zero.
 func TestAUsersFunctionIsWokenFromZero(t *testing.T) {
 	w := cluster(t)
 	w.serve(t, "greeter", inside())
@@ -26,11 +26,11 @@ func TestAUsersFunctionIsWokenFromZero(t *testing.T) {
 	w.noLetters(t, []string{"guest-0"})
 }
 
-// An event for a function that is not there waits for it, and arrives once.
+// An event for a function that does not exist waits for it, and arrives once.
 func TestAnEventWaitsForAFunctionThatIsNotReady(t *testing.T) {
 	w := cluster(t)
 	asked := w.say(t, "late-asked", "guest-1", `{"name":"Bob"}`)
-	// What comes behind it is not held up: another trigger's event goes its way.
+	// Later events are not delayed: another trigger's event is delivered.
 	beside := w.say(t, "warm-asked", "beside-0", "")
 	w.succeeds(t, "warm", beside.Subject)
 	if early := w.answers(asked); len(early) > 0 {
@@ -41,13 +41,13 @@ func TestAnEventWaitsForAFunctionThatIsNotReady(t *testing.T) {
 	w.noLetters(t, []string{"guest-1"})
 }
 
-// wantAnswer waits for what a function said to an event, and wants it once.
+// wantAnswer waits for a function's answer to an event, and checks that there is one.
 func (w *world) wantAnswer(t *testing.T, to accepted) {
 	t.Helper()
 	answer := w.told.one(t, "the function's answer", func(e told) bool { return answered(e, to) })
 	t.Logf("it said %s", answer.Data)
-	// Its partition has what comes behind: an event of the same subject, which
-	// no function gets, that is read after whatever the function said twice.
+	// A later event of the same subject, which no function gets, is on the same partition. When it
+	// has been read, a second answer would have been read too.
 	last := w.say(t, "nobody-listens", to.Subject, "")
 	w.told.one(t, "what was published behind it", func(e told) bool { return e.ID == last.ID })
 	if n := len(w.answers(to)); n != 1 {
@@ -85,7 +85,7 @@ func (w *world) serve(t *testing.T, name string, labels map[string]string) {
 	})
 }
 
-// inside are the labels of a function that the cluster alone reaches.
+// inside returns the labels of a function that only the cluster can reach.
 func inside() map[string]string {
 	return map[string]string{"networking.knative.dev/visibility": "cluster-local"}
 }

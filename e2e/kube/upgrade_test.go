@@ -24,7 +24,7 @@ func TestAnUpgradeUnderLoadLosesNothing(t *testing.T) {
 	l := w.under(t, "upgrade", upgradeBots, func(ctx context.Context, _ *load) error {
 		return w.upgrade(ctx, configFile, "--set-string", "pods.annotations.upgraded=yes")
 	})
-	// helm has waited for the new ones, and not for the last of the old to be told.
+	// helm has waited for the new pods, but not until the last old pod has been told to end.
 	w.seen.until(t, "the upgrade to replace all pods", func() (string, bool) {
 		left := w.seen.livePods(func(p *corev1.Pod) bool {
 			return before[p.UID] && p.DeletionTimestamp == nil && p.Annotations["upgraded"] != "yes" && components()[p.Labels[labelComponent]] > 0

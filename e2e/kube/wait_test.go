@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// askEvery is how often one asks who tells nothing by himself.
+// askEvery is the interval of polling where there is no watch.
 const askEvery = 50 * time.Millisecond
 
 // eventually asks until there is no error.
@@ -21,7 +21,7 @@ func eventually(t *testing.T, what string, ask func(ctx context.Context) error) 
 	}
 }
 
-// until asks until there is no error, and returns the last when time is up.
+// until asks until there is no error, and returns the last error when time is up.
 func until(ctx context.Context, ask func(ctx context.Context) error) error {
 	again := time.NewTicker(askEvery)
 	defer again.Stop()
@@ -38,8 +38,8 @@ func until(ctx context.Context, ask func(ctx context.Context) error) error {
 	}
 }
 
-// await waits for what somebody tells of. The word says what is missing still; as
-// long as it changes, nobody knows how long all of it takes on this machine.
+// await waits for a condition, and checks it at each change. word describes what is still missing.
+// As long as word changes, await goes on.
 func await(t *testing.T, what string, next func() <-chan struct{}, met func() (word string, ok bool)) {
 	t.Helper()
 	late := time.NewTimer(patience)
@@ -69,5 +69,5 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// cleaning is the context of what is cleaned up when a test has ended.
+// cleaning returns a context for clean-ups after a test's end.
 func cleaning(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }

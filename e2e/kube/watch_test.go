@@ -19,33 +19,32 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// patience is how long a test waits for what shall come, or for the next of many:
-// long, as it says nothing about how fast they are.
+// patience is how long a test waits for a change. It is long, because it says nothing about speed.
 const patience = 3 * time.Minute
 
-// seen is one Job or Pod, from its first day to its last.
+// seen is one Job or Pod, from its creation to its end.
 type seen[T any] struct {
 	Name  string
-	Added time.Time // when the watch told of it
-	Told  time.Time // when it told that it shall go; zero: it may stay
-	Gone  time.Time // zero: it is there
+	Added time.Time // time at which the watch reported it
+	Told  time.Time // time at which its deletion was requested; zero if it was not
+	Gone  time.Time // time at which it was gone; zero while it exists
 	Last  T
 }
 
-// recorder has seen every Job and Pod of a namespace since it was begun, so that
-// a second Job of a cause is found even when it was gone in a moment.
+// recorder records every Job and Pod of a namespace since its start. So it finds a cause's second
+// Job even if that Job was soon gone.
 type recorder struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change
 	jobs    map[types.UID]*seen[*batchv1.Job]
 	pods    map[types.UID]*seen[*corev1.Pod]
-	running map[types.UID]time.Time // when a pod's containers were first seen to run
+	running map[types.UID]time.Time // time at which a pod's containers were first seen to run
 
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
 
-// record begins, and returns when it knows what there is.
+// record starts a recorder, and returns when it knows all existing objects.
 func record(ctx context.Context, server *apiServer, namespace string) (*recorder, error) {
 	r := &recorder{changed: make(chan struct{}), jobs: map[types.UID]*seen[*batchv1.Job]{},
 		pods: map[types.UID]*seen[*corev1.Pod]{}, running: map[types.UID]time.Time{}}
@@ -72,14 +71,14 @@ func (r *recorder) close() {
 	r.done.Wait()
 }
 
-// object is what an informer hands over.
+// object is an object of an informer.
 type object interface {
 	GetUID() types.UID
 	GetName() string
 	GetDeletionTimestamp() *metav1.Time
 }
 
-// follow keeps all that a watch tells in one map.
+// follow keeps a watch's objects in a map.
 func follow[T object](r *recorder, all map[types.UID]*seen[T], also func(T)) cache.ResourceEventHandler {
 	put := func(o any) {
 		if t, ok := o.(T); ok {
@@ -110,7 +109,7 @@ func follow[T object](r *recorder, all map[types.UID]*seen[T], also func(T)) cac
 	}}
 }
 
-// runs notes when a pod's first container ran; the lock is held.
+// runs notes when a pod's first container ran. The lock is held.
 func (r *recorder) runs(p *corev1.Pod) {
 	_, known := r.running[p.UID]
 	if !known && slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running != nil }) {
@@ -126,18 +125,17 @@ func (r *recorder) change(do func(now time.Time)) {
 	r.changed = make(chan struct{})
 }
 
-// allJobs are the Jobs that ever were and that one wants, in the order in which
-// they came.
+// allJobs returns all Jobs that ever existed and match, in order of creation.
 func (r *recorder) allJobs(want func(*batchv1.Job) bool) []seen[*batchv1.Job] {
 	return listed(r, r.jobs, want)
 }
 
-// allPods are the pods that ever were.
+// allPods returns all pods that ever existed and match.
 func (r *recorder) allPods(want func(*corev1.Pod) bool) []seen[*corev1.Pod] {
 	return listed(r, r.pods, want)
 }
 
-// livePods are those that are there and have not ended.
+// livePods returns the pods that exist and have not ended.
 func (r *recorder) livePods(want func(*corev1.Pod) bool) []seen[*corev1.Pod] {
 	return slices.DeleteFunc(r.allPods(want), func(s seen[*corev1.Pod]) bool { return !s.Gone.IsZero() || ended(s.Last) })
 }
@@ -159,7 +157,7 @@ func listed[T any](r *recorder, all map[types.UID]*seen[T], want func(T) bool) [
 	return some
 }
 
-// until waits for what the watches tell. The word says what is missing still.
+// until waits for a condition on the watches. word describes what is still missing.
 func (r *recorder) until(t *testing.T, what string, met func() (word string, ok bool)) {
 	t.Helper()
 	await(t, what, r.next, met)

@@ -11,13 +11,13 @@ import (
 	"tidemill.dev/api"
 )
 
-// What no agent can report stands on the run in words.
+// A run explains in words the faults that no agent can report.
 func TestWhatNoAgentCanSayIsSaid(t *testing.T) {
 	w := cluster(t)
 	for _, c := range []struct {
 		recipe string
-		ends   bool     // by itself
-		says   []string // all of them
+		ends   bool     // it ends by itself
+		says   []string // texts that it must contain
 	}{
 		{"hungry", true, []string{"64", "memory"}},
 		{"nowhere", false, []string{"nobody-has-this"}},
@@ -36,7 +36,7 @@ func TestWhatNoAgentCanSayIsSaid(t *testing.T) {
 	}
 }
 
-// says reports whether a run says all of these.
+// says reports whether a run contains all of these texts.
 func says(r api.RunShown, words []string) bool {
 	for _, word := range words {
 		if !strings.Contains(spoken(r), word) {
@@ -46,7 +46,7 @@ func says(r api.RunShown, words []string) bool {
 	return true
 }
 
-// spoken is what a run says of what went wrong, or is wrong.
+// spoken returns a run's text about what went wrong, or is wrong.
 func spoken(r api.RunShown) string {
 	if r.Reason != "" {
 		return r.Reason
@@ -61,7 +61,7 @@ func spoken(r api.RunShown) string {
 	return last.Pending
 }
 
-// end cancels what has not ended by itself, and waits until its pods have gone.
+// end cancels a run that has not ended, and waits until its pods have gone.
 func (w *world) end(t *testing.T, r api.RunShown) {
 	t.Helper()
 	if r.State.Ended() {
@@ -72,7 +72,7 @@ func (w *world) end(t *testing.T, r api.RunShown) {
 	w.run(t, "its end", r.Recipe, r.Key, func(r api.RunShown) bool { return r.State == tidemill.RunCancelled })
 }
 
-// cancelAll ends every run of a recipe that has not ended.
+// cancelAll cancels every run of a recipe that has not ended.
 func (w *world) cancelAll(t *testing.T, recipe string) {
 	t.Helper()
 	states := []tidemill.RunState{tidemill.RunWaiting, tidemill.RunRunning, tidemill.RunResting}

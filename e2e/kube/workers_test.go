@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Two workers and a parameter server find each other by what their variables
-// say; the command fails if they do not. Nothing of theirs is left.
+// Two workers and a parameter server find each other by their variables; otherwise the command
+// fails. Nothing of theirs is left.
 func TestWorkersAndAServerMeet(t *testing.T) {
 	w := cluster(t)
 	w.say(t, "pair-asked", "pair-0", "")

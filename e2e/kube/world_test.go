@@ -21,7 +21,7 @@ import (
 	"tidemill.dev/internal/gateway/client"
 )
 
-// The names of what is installed.
+// The names of the installed objects.
 const (
 	namespace = "mill"
 	release   = "mill"
@@ -31,37 +31,37 @@ const (
 	gpuLabel  = "e2e.tidemill.dev/gpus"
 )
 
-// closeWithin bounds the tearing down of one thing.
+// closeWithin bounds the tearing down of one part.
 const closeWithin = time.Minute
 
-// The repository, as a test sees it from this folder.
+// Paths in the repository, from this folder.
 const (
-	program     = "../../bin/image/tidemill" // that the image holds, too
+	program     = "../../bin/image/tidemill" // the same program as in the image
 	messagesDir = "../../examples/intents/data/bot-shop"
 )
 
-// world is a cluster with Tidemill in it, and what it stands on.
+// world is a cluster with Tidemill in it, and the servers that it uses.
 type world struct {
-	dir     string // of files
-	name    string // of the sandbox
+	dir     string // folder of the test's files
+	name    string // name of the sandbox
 	images  built
 	sandbox *sandbox.Sandbox
 	server  *apiServer
 	kafka   *realservers.Kafka
 	redis   *realservers.Redis
 	s3      *realservers.S3
-	helm    string    // where the program is
-	seen    *recorder // from before the chart is installed
+	helm    string    // path of the program
+	seen    *recorder // started before the chart is installed
 	door    *client.Gateway
-	token   config.Secret // the operator's
+	token   config.Secret // operator's token
 	told    *journal
 
-	closers []func() error // in the order of opening
+	closers []func() error // closers in the order of opening
 }
 
-// open brings everything up. What it returns is to be closed, also with an error.
+// open starts everything. The returned world must be closed, also after an error.
 func open(ctx context.Context) (*world, error) {
-	w := &world{name: fmt.Sprint("e2e-", os.Getpid())} // so that two can run beside each other
+	w := &world{name: fmt.Sprint("e2e-", os.Getpid())} // so that two test runs can have their own sandboxes
 	for _, step := range []struct {
 		what string
 		do   func(context.Context) error
@@ -94,7 +94,7 @@ func (w *world) folder(context.Context) (err error) {
 	return err
 }
 
-// prepare brings the cluster up while it builds what goes in.
+// prepare starts the cluster, and builds images and helm meanwhile.
 func (w *world) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -142,8 +142,8 @@ func (w *world) reach(context.Context) (err error) {
 	return err
 }
 
-// servers listen where pods reach this machine, which is an address that the
-// sandbox has brought.
+// servers starts the servers on the address at which pods reach this machine. The sandbox has made
+// that address.
 func (w *world) servers(ctx context.Context) (err error) {
 	if w.kafka, err = realservers.StartKafka(ctx, realservers.KafkaOptions{Host: w.sandbox.Host}); err != nil {
 		return err
@@ -162,7 +162,7 @@ func (w *world) servers(ctx context.Context) (err error) {
 
 func (w *world) load(ctx context.Context) error {
 	if !w.sandbox.Own() {
-		return nil // whoever brought the cluster has pushed them
+		return nil // the images have been pushed by the cluster's owner
 	}
 	for _, file := range w.images {
 		if err := w.sandbox.Import(ctx, file); err != nil {
@@ -172,7 +172,7 @@ func (w *world) load(ctx context.Context) error {
 	return nil
 }
 
-// label says which nodes have the GPUs: those that say so themselves.
+// label labels the nodes that have GPUs.
 func (w *world) label(ctx context.Context) error {
 	nodes, err := list(ctx, w.server.core, "", "nodes", &corev1.NodeList{})
 	if err != nil {
@@ -205,7 +205,7 @@ func (w *world) space(ctx context.Context) (err error) {
 	return nil
 }
 
-// dial reaches the gateway by a node port of the test's own.
+// dial reaches the gateway by a node port that the test creates.
 func (w *world) dial(ctx context.Context) error {
 	at, err := w.nodePort(ctx)
 	if err != nil {
@@ -259,7 +259,7 @@ func (w *world) follow(ctx context.Context) (err error) {
 	return nil
 }
 
-// teach commits the messages that every model is made of, as people would.
+// teach commits the messages from which every model learns, with the command line as users do.
 func (w *world) teach(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, program, "data", "put", "bots/shop", messagesDir)
 	cmd.Env = append(os.Environ(), "TIDEMILL_URL="+w.door.URL(), "TIDEMILL_TOKEN="+w.token.Reveal())
@@ -271,7 +271,7 @@ func (w *world) teach(ctx context.Context) error {
 
 func (w *world) later(do func() error) { w.closers = append(w.closers, do) }
 
-// close undoes it, the last first.
+// close closes all parts, the last first.
 func (w *world) close() error {
 	var errs []error
 	for i := range w.closers {

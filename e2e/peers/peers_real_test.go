@@ -26,10 +26,10 @@ import (
 //go:embed testdata/events.json
 var events []byte
 
-// entry is an event that both libraries are told to post.
+// entry is an event that both libraries post.
 type entry struct {
 	Name       string         `json:"name"`
-	Encodes    bool           `json:"encodes"` // a header of it needs percent-encoding
+	Encodes    bool           `json:"encodes"` // a header of the event needs percent-encoding
 	Attributes map[string]any `json:"attributes"`
 	JSON       any            `json:"json"`
 	Text       string         `json:"text"`
@@ -74,7 +74,7 @@ func TestRealPeersPostInAllModes(t *testing.T) {
 	}
 }
 
-// gateway opens one on an Apache Kafka and a Redis.
+// gateway opens a gateway with an Apache Kafka and a Redis.
 func gateway(ctx context.Context, t *testing.T) (*platform.Platform, string) {
 	t.Helper()
 	kafka, err := realservers.StartKafka(ctx, realservers.KafkaOptions{})
@@ -96,7 +96,7 @@ func gateway(ctx context.Context, t *testing.T) (*platform.Platform, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = g.Serve(ctx) }() // ended by the platform
+	go func() { _ = g.Serve(ctx) }() // the platform ends it
 	return p, "http://" + g.Addr()
 }
 
@@ -106,7 +106,7 @@ func closes(t *testing.T, err error) {
 	}
 }
 
-// accepted runs a peer and holds every answer that it prints to 202.
+// accepted runs a peer and checks that it prints 202 for every answer.
 func accepted(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	var errs bytes.Buffer
@@ -122,7 +122,7 @@ func accepted(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// stored is what stands on the stream, by id.
+// stored returns the events on the stream, by id.
 func stored(ctx context.Context, t *testing.T, b *broker.Broker) map[string]broker.View {
 	t.Helper()
 	ends, err := b.Ends(ctx, tidemill.StreamEvents)
@@ -139,8 +139,8 @@ func stored(ctx context.Context, t *testing.T, b *broker.Broker) map[string]brok
 	return got
 }
 
-// compare allows what the libraries add by themselves: a time, and npm's a
-// content type.
+// compare allows the attributes that the libraries add themselves: a time, and in npm's a content
+// type.
 func compare(t *testing.T, peer, mode string, e entry, v broker.View) {
 	t.Helper()
 	for name, value := range e.Attributes {

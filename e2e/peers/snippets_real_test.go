@@ -14,8 +14,8 @@ import (
 	"tidemill.dev/broker/brokertest/realservers"
 )
 
-// The programs of docs/publish.md publish what they say; what that document has
-// for a shell is run by internal/cli's test of all documents.
+// The programs of docs/publish.md publish the events that they show. internal/cli's test of all
+// documents runs that document's shell commands.
 func TestRealSnippetsPublish(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
@@ -33,7 +33,7 @@ func TestRealSnippetsPublish(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := exec.CommandContext(ctx, "node", filepath.Join(dir, "publish.mjs"))
-	golang := exec.CommandContext(ctx, "go", "run", filepath.Join(dir, "publish.go")) // here, so with our go.mod
+	golang := exec.CommandContext(ctx, "go", "run", filepath.Join(dir, "publish.go")) // runs in this folder, so with our go.mod
 	for _, cmd := range []*exec.Cmd{python, node, golang} {
 		if cmd.Env == nil {
 			cmd.Env = os.Environ()
@@ -53,7 +53,7 @@ func TestRealSnippetsPublish(t *testing.T) {
 
 var program = regexp.MustCompile("(?ms)^```[a-z]+ file=(publish\\.\\w+)\n(.*?)^```$")
 
-// programs leaves a document's programs in a folder.
+// programs writes a document's programs into a folder.
 func programs(t *testing.T, document string) string {
 	t.Helper()
 	text, err := os.ReadFile(document)

@@ -26,9 +26,8 @@ import (
 
 var answerModes = []string{"binary", "structured", "batch"}
 
-// Subscribers written with other libraries read what a dispatcher posts, and
-// what they answer, in every mode, arrives on its stream with an id that derives
-// from the cause.
+// Subscribers that use other libraries can read a dispatcher's requests. Their answers, in every
+// mode, arrive on the stream with an id that derives from the cause.
 func TestRealPeersSubscribe(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
@@ -43,7 +42,7 @@ func TestRealPeersSubscribe(t *testing.T) {
 		t.Fatal(err)
 	}
 	publish(ctx, t, b, entries)
-	replies := awaitReplies(ctx, t, b, len(entries)*2*(len(answerModes)+1)) // a batch has two
+	replies := awaitReplies(ctx, t, b, len(entries)*2*(len(answerModes)+1)) // a batch has two replies
 	for _, peer := range []string{"python", "node"} {
 		for _, mode := range answerModes {
 			for _, e := range entries {
@@ -59,7 +58,7 @@ func TestRealPeersSubscribe(t *testing.T) {
 	}
 }
 
-// listening starts a subscriber and gives the address that it prints.
+// listening starts a subscriber and returns the address that it prints.
 func listening(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	cmd.Stderr = os.Stderr
@@ -72,7 +71,7 @@ func listening(t *testing.T, cmd *exec.Cmd) string {
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // killed, so it fails
+		_ = cmd.Wait() // fails because the process was killed
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
@@ -81,8 +80,8 @@ func listening(t *testing.T, cmd *exec.Cmd) string {
 	return strings.TrimSpace(line)
 }
 
-// nodeScript is a script of ours beside a node_modules, which is where Node
-// looks.
+// nodeScript copies a script into a folder with node_modules, because Node looks for packages
+// there.
 func nodeScript(ctx context.Context, t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	modules, err := realservers.NodeModules(ctx)
@@ -107,8 +106,8 @@ func nodeScript(ctx context.Context, t *testing.T, name string, args ...string) 
 	return cmd
 }
 
-// dispatcher opens one on an Apache Kafka, with a trigger for each peer and
-// mode, and waits until it is ready.
+// dispatcher opens a dispatcher on an Apache Kafka, with a trigger for each peer and mode, and
+// waits until it is ready.
 func dispatcher(ctx context.Context, t *testing.T, peers map[string]string) *broker.Broker {
 	t.Helper()
 	kafka, err := realservers.StartKafka(ctx, realservers.KafkaOptions{})
@@ -170,8 +169,8 @@ func publish(ctx context.Context, t *testing.T, b *broker.Broker, entries []entr
 	closes(t, p.Close(ctx))
 }
 
-// awaitReplies reads the stream of replies until there are so many, by id. It
-// ends early where a dead letter says that there will not be.
+// awaitReplies reads the stream of replies until it has that many, by id. It ends early if a dead
+// letter shows that a reply will not come.
 func awaitReplies(ctx context.Context, t *testing.T, b *broker.Broker, want int) map[string]broker.View {
 	t.Helper()
 	c, err := b.Consumer(ctx, broker.ConsumerOptions{Streams: []string{"echoes", tidemill.StreamDeadLetters}})
@@ -200,8 +199,8 @@ func awaitReplies(ctx context.Context, t *testing.T, b *broker.Broker, want int)
 	return got
 }
 
-// checkReply takes a reply out of those that came, and looks at its origin and
-// at what its subscriber has read.
+// checkReply removes a reply from the map, and checks its origin and the event that its subscriber
+// has read.
 func checkReply(t *testing.T, replies map[string]broker.View, peer, mode string, e entry, index int) {
 	t.Helper()
 	source := fmt.Sprint(e.Attributes["source"])
@@ -227,8 +226,8 @@ func checkReply(t *testing.T, replies map[string]broker.View, peer, mode string,
 	compare(t, peer, "received", e, seen)
 }
 
-// readBack is the event that a subscriber says it has read. npm's library
-// leaves percent-encoding to its user.
+// readBack returns the event that a subscriber reports. npm's library leaves percent-encoding to
+// its user.
 func readBack(data []byte, encoded bool) (broker.View, error) {
 	var read struct {
 		Attributes map[string]string

@@ -1,5 +1,5 @@
-// Command coredns is CoreDNS with the few plugins that a cluster's Services
-// need: the whole of it would bring the clients of three clouds.
+// Command coredns is CoreDNS with the few plugins that a cluster's Services need. All plugins
+// together would bring the clients of three clouds.
 package main
 
 import (

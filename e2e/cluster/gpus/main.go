@@ -1,6 +1,5 @@
-// Command gpus is a device plugin for cards that are not there: it tells the
-// kubelet of the node that it has them, and the kubelet counts them as it
-// counts real ones.
+// Command gpus is a device plugin for cards that do not exist. It reports them to the node's
+// kubelet, which counts them like real ones.
 package main
 
 import (
@@ -20,7 +19,7 @@ import (
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// resource is what pods ask for.
+// resource is the name that pods request.
 const resource = "nvidia.com/gpu"
 
 func main() {
@@ -35,7 +34,7 @@ func main() {
 	}
 }
 
-// run serves the kubelet and tells it where.
+// run serves the kubelet and registers its address there.
 func run(ctx context.Context, folder string, count int) error {
 	const socket = "tidemill-gpus.sock"
 	path := filepath.Join(folder, socket)
@@ -76,19 +75,18 @@ func register(ctx context.Context, kubelet, socket string) error {
 	return nil
 }
 
-// cards answers what the kubelet asks.
+// cards answers the kubelet's requests.
 type cards struct {
 	plugin.UnimplementedDevicePluginServer
 	count int
 }
 
-// GetDevicePluginOptions says that nothing out of the ordinary is wanted.
+// GetDevicePluginOptions returns no options.
 func (c *cards) GetDevicePluginOptions(context.Context, *plugin.Empty) (*plugin.DevicePluginOptions, error) {
 	return &plugin.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch says which cards there are, all well, and nothing more: they
-// do not break.
+// ListAndWatch reports all cards as healthy once, because they never break.
 func (c *cards) ListAndWatch(_ *plugin.Empty, stream grpc.ServerStreamingServer[plugin.ListAndWatchResponse]) error {
 	if err := stream.Send(&plugin.ListAndWatchResponse{Devices: c.devices()}); err != nil {
 		return err
@@ -105,7 +103,7 @@ func (c *cards) devices() []*plugin.Device {
 	return devices
 }
 
-// Allocate names the cards to the container as NVIDIA's own plugin does.
+// Allocate passes the cards' names to the container as NVIDIA's own plugin does.
 func (c *cards) Allocate(_ context.Context, r *plugin.AllocateRequest) (*plugin.AllocateResponse, error) {
 	answer := &plugin.AllocateResponse{}
 	for _, container := range r.ContainerRequests {

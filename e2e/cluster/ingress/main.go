@@ -1,7 +1,6 @@
-// Command ingress is an ingress for Knative Services that is enough for tests:
-// it watches Knative's Ingress objects, proxies by their hosts, paths and
-// splits, and tells Knative so. Real clusters use Kourier, Contour, Istio or
-// Traefik.
+// Command ingress is an ingress for Knative Services that is enough for tests. It watches Knative's
+// Ingress objects, proxies by their hosts, paths and splits, and marks them ready. Real clusters
+// use Kourier, Contour, Istio or Traefik.
 package main
 
 import (
@@ -48,13 +47,13 @@ func run(ctx context.Context) error {
 	case err = <-ends:
 	case <-ctx.Done():
 	}
-	// Requests that run may end; pods have 30 s for it.
+	// Running requests may end; pods have 30 s for it.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 25*time.Second)
 	defer cancel()
 	return errors.Join(err, front.Shutdown(last), ready.Shutdown(last))
 }
 
-// protocols are HTTP/1.1 and, without TLS, HTTP/2: what gRPC speaks.
+// protocols are HTTP/1.1 and HTTP/2 without TLS, which gRPC needs.
 func protocols() *http.Protocols {
 	p := new(http.Protocols)
 	p.SetHTTP1(true)

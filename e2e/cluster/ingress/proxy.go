@@ -11,13 +11,13 @@ import (
 	"knative.dev/networking/pkg/apis/networking"
 )
 
-// proxy forwards requests as the table says.
+// proxy forwards requests by the table.
 type proxy struct {
 	table   *table
 	forward *httputil.ReverseProxy
 }
 
-// chosenKey is where a request's route stands in its context.
+// chosenKey is the key of a request's route in its context.
 type chosenKey struct{}
 
 type chosen struct {
@@ -31,14 +31,14 @@ func newProxy(t *table) *proxy {
 	return &proxy{table: t, forward: &httputil.ReverseProxy{
 		Rewrite:       rewrite,
 		Transport:     byPort{one: one, two: two},
-		FlushInterval: -1, // a stream's bytes wait for nothing
+		FlushInterval: -1, // a stream's bytes are sent at once
 		ErrorHandler:  refuse,
 	}}
 }
 
-// transport makes a connection a request: one that is kept would lead to where
-// the Service pointed before, and a request with a body cannot be sent twice
-// when the other side closes it.
+// transport makes a new connection for each request. A kept connection could lead to the Service's
+// previous address, and a request with a body cannot be sent twice if the other side closes the
+// connection.
 func transport(speaks func(*http.Protocols)) *http.Transport {
 	t := &http.Transport{DisableKeepAlives: true, DisableCompression: true, Protocols: new(http.Protocols)}
 	speaks(t.Protocols)
@@ -75,7 +75,7 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, err.Error(), http.StatusBadGateway)
 }
 
-// byPort speaks HTTP/2 to the port that Knative gives to what speaks it.
+// byPort uses HTTP/2 for Knative's HTTP/2 port.
 type byPort struct{ one, two http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// fronted is a proxy that sends what is asked of hello.ns to a server.
+// fronted returns a proxy that sends requests for hello.ns to a server.
 func fronted(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	behind := httptest.NewUnstartedServer(handler)
@@ -36,8 +36,8 @@ func fronted(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	return front
 }
 
-// nobodyListens is a port that is taken, so that nobody else can come to listen
-// there, and that does not answer.
+// nobodyListens returns a port that does not answer. The test holds the port, so that no other
+// server can listen there.
 func nobodyListens(t *testing.T) string {
 	t.Helper()
 	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
@@ -91,8 +91,7 @@ func TestProxyForwards(t *testing.T) {
 	}
 }
 
-// TestProxyStreams has each side wait for what the other has sent of a body
-// that is not at its end.
+// TestProxyStreams makes each side wait for the other side's bytes before its own body has ended.
 func TestProxyStreams(t *testing.T) {
 	front := fronted(t, func(w http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(w).EnableFullDuplex()

@@ -11,7 +11,7 @@ import (
 	"knative.dev/networking/pkg/apis/networking/v1alpha1"
 )
 
-// table says where a request goes. It is replaced as a whole.
+// table maps requests to routes. It is replaced as a whole.
 type table struct {
 	hosts atomic.Pointer[map[string][]route]
 }
@@ -20,7 +20,7 @@ type table struct {
 type route struct {
 	path    string
 	match   map[string]string
-	host    string // what the request's is replaced by; none keeps it
+	host    string // replacement for the request's host; empty keeps it
 	headers map[string]string
 	splits  []split
 }
@@ -51,8 +51,7 @@ func (t *table) set(all []*v1alpha1.Ingress) {
 	t.hosts.Store(&hosts)
 }
 
-// narrower puts longer paths first, and of the same path what asks for more
-// headers.
+// narrower sorts longer paths first, and for the same path the route with more headers.
 func narrower(a, b route) int {
 	if d := len(b.path) - len(a.path); d != 0 {
 		return d
@@ -85,8 +84,7 @@ func splitOf(s v1alpha1.IngressBackendSplit, only bool) split {
 	return out
 }
 
-// find is the route of a request. share is a number from 0 to 99 that chooses
-// among splits.
+// find returns the route of a request. share is a number from 0 to 99 that chooses among splits.
 func (t *table) find(r *http.Request, share int) (route, split, bool) {
 	hosts := t.hosts.Load()
 	if hosts == nil {
@@ -117,7 +115,7 @@ func (r route) takes(request *http.Request) bool {
 	return true
 }
 
-// hostOf is a Host header without its port.
+// hostOf returns a Host header without its port.
 func hostOf(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		return name

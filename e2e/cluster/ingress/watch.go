@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// class is what config-network names, so that Knative's Ingresses are ours.
+	// class is the ingress class of config-network, which makes Knative's Ingresses ours.
 	class = "ingress.tidemill.dev"
-	// internal is our Service's name: placeholders of Knative Services point to it.
+	// internal is the name of our Service. Placeholders of Knative Services point to it.
 	internal = "ingress.tidemill-ingress.svc.cluster.local"
 )
 
-// watcher keeps the table and says to Knative that it is kept.
+// watcher maintains the table and reports ready Ingresses to Knative.
 type watcher struct {
 	table  table
 	client client.IngressesGetter
@@ -38,7 +38,7 @@ func newWatcher(c client.IngressesGetter) *watcher {
 	return &watcher{client: c, queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())}
 }
 
-// ServeHTTP says whether there is a table.
+// ServeHTTP answers 503 as long as there is no table.
 func (w *watcher) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
 	if w.table.hosts.Load() == nil {
 		http.Error(rw, "the Ingresses have not been listed yet", http.StatusServiceUnavailable)
@@ -80,7 +80,7 @@ func (w *watcher) enqueue(object any) {
 	w.queue.Add(name)
 }
 
-// next handles one object that changed; false is the end.
+// next handles one changed object. It returns false at the end.
 func (w *watcher) next(ctx context.Context, lister listers.IngressLister) bool {
 	name, stop := w.queue.Get()
 	if stop {
@@ -96,7 +96,7 @@ func (w *watcher) next(ctx context.Context, lister listers.IngressLister) bool {
 	return true
 }
 
-// rebuild makes the table anew. Tests have tens of Ingresses, not thousands.
+// rebuild makes the whole table again. Tests have tens of Ingresses, not thousands.
 func (w *watcher) rebuild(lister listers.IngressLister) error {
 	all, err := lister.List(labels.Everything())
 	if err != nil {
@@ -116,7 +116,7 @@ func isOurs(ingress *v1alpha1.Ingress) bool {
 	return ingress.Annotations[networking.IngressClassAnnotationKey] == class && ingress.DeletionTimestamp == nil
 }
 
-// tell marks an Ingress ready: it is, as the table has it already.
+// tell marks an Ingress ready, because the table has it already.
 func (w *watcher) tell(ctx context.Context, lister listers.IngressLister, name cache.ObjectName) error {
 	found, err := lister.Ingresses(name.Namespace).Get(name.Name)
 	if apierrors.IsNotFound(err) || err == nil && !isOurs(found) {
@@ -133,7 +133,7 @@ func (w *watcher) tell(ctx context.Context, lister listers.IngressLister, name c
 	return err
 }
 
-// readied is the Ingress with the status of one that is served.
+// readied returns the Ingress with a ready status.
 func readied(found *v1alpha1.Ingress) *v1alpha1.Ingress {
 	ingress := found.DeepCopy()
 	here := []v1alpha1.LoadBalancerIngressStatus{{DomainInternal: internal}}

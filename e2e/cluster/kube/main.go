@@ -1,6 +1,5 @@
-// Command kube is the five commands of Kubernetes and kubectl in one binary:
-// built apart each would carry the same hundred megabytes. The first argument
-// says which one to be.
+// Command kube is the five commands of Kubernetes and kubectl in one binary, because separate
+// binaries would have the same hundred megabytes each. The first argument chooses the command.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command probe is what the cluster's own tests run in pods: it serves HTTP,
-// or asks for something and says what came.
+// Command probe runs in the pods of the cluster's own tests. It serves HTTP, or sends a request and
+// prints the answer.
 package main
 
 import (
@@ -38,8 +38,7 @@ func run(ctx context.Context, args []string) error {
 	return errors.New("usage: probe [get URL | lookup NAME]")
 }
 
-// serve answers with its pod's name and the host that was asked for, until it
-// is told to end.
+// serve answers with its pod's name and the requested host, until it is told to end.
 func serve(ctx context.Context) error {
 	pod, err := os.Hostname()
 	if err != nil {

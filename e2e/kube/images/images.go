@@ -1,7 +1,6 @@
-// Package images makes the images of the cluster's tests, as tar files: of
-// Tidemill itself, and small ones that hold a static program each. Nothing is
-// compiled twice: a program that has not changed stays, and the same program
-// gives the same image.
+// Package images makes the images of the cluster's tests as tar files: Tidemill's own, and small
+// ones with one static program each. No program is compiled twice: an unchanged program stays, and
+// the same program gives the same image.
 package images
 
 import (
@@ -21,19 +20,19 @@ import (
 	"tidemill.dev/image/archive"
 )
 
-// The names of images. Knative asks no registry what the tag of dev.local means.
+// The names of images. Knative does not ask a registry for the digests of dev.local.
 const (
 	Tidemill = "dev.local/tidemill:v1"
-	Job      = "dev.local/tidemill-job:v1"     // e2e/kube/job, as /job
+	Job      = "dev.local/tidemill-job:v1"     // the program of e2e/kube/job, as /job
 	Intents  = "dev.local/tidemill-intents:v1" // the trainer of examples/intents, as /intents
 )
 
-// Inherited is a variable that the images of programs set, as others' images do:
-// a command finds it, unless its recipe says otherwise.
+// Inherited is a variable that the images of programs set, as users' images do. A command inherits
+// it unless its recipe overrides it.
 const Inherited = "TEST_IMAGE"
 
-// Build makes an image of Tidemill under the given name, which may have another
-// tag, or one of a program, and says in which file it is.
+// Build makes Tidemill's image under the given name, which may have another tag, or the image of a
+// program. It returns the image's file.
 func Build(ctx context.Context, name string) (string, error) {
 	rig, err := module(ctx)
 	if err != nil {
@@ -50,7 +49,7 @@ func Build(ctx context.Context, name string) (string, error) {
 	return file, command(ctx, filepath.Join(root, "image"), "run", ".", "-plain", "-name", name, "-o", file)
 }
 
-// module is the folder of e2e/kube, from whichever folder the test runs.
+// module returns the folder of e2e/kube, from any folder of the module.
 func module(ctx context.Context) (string, error) {
 	said, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
@@ -63,8 +62,8 @@ func module(ctx context.Context) (string, error) {
 	return filepath.Dir(file), nil
 }
 
-// program writes an image that holds one static program and nothing else. The
-// program is built in the folder of its module.
+// program writes an image with one static program. The program is built in the folder of its
+// module.
 func program(ctx context.Context, module, name, source, file string) error {
 	base := filepath.Base(source)
 	built := filepath.Join(filepath.Dir(file), base)
@@ -87,7 +86,7 @@ func write(file string, im archive.Image) error {
 	if _, err := archive.Write(&out, im); err != nil {
 		return err
 	}
-	// Beside and renamed: another test may be importing it.
+	// The file is written next to its place and renamed, because another test may be importing it.
 	part, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+"-")
 	if err != nil {
 		return err

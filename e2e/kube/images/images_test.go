@@ -15,8 +15,8 @@ import (
 	"tidemill.dev/image/archive"
 )
 
-// The images of programs hold a program that runs without anything else, and a
-// second making gives the same one.
+// The images of programs hold a program that runs without other files, and a second build gives the
+// same image.
 func TestImagesOfPrograms(t *testing.T) {
 	for name, says := range map[string]string{images.Job: "call it with one of", images.Intents: "find TIDEMILL_IN"} {
 		c := build(t, name)

@@ -9,8 +9,8 @@ import (
 
 const bite = 8 << 20
 
-// eat holds so much memory, every page of it written to, until it is asked to
-// leave or killed.
+// eat allocates that much memory, writes to every page, and keeps it until it gets SIGTERM or is
+// killed.
 func eat(ctx context.Context, text string, out io.Writer) error {
 	most, err := strconv.Atoi(text)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// gather is a training of several: each worker brings its rank and one, all learn
-// the sum from the first, tell it to each server, and the first asks the servers
-// what they were told. It leaves a model only if every number is right.
+// gather is a distributed training. Each worker brings its rank plus one. The first worker computes
+// the sum, and each worker adds the sum to each server. Then the first worker checks the servers'
+// numbers. It leaves a model only if every number is right.
 func gather(ctx context.Context, variable func(string) string, out io.Writer) error {
 	p, err := partyOf(variable)
 	if err != nil {
@@ -41,14 +41,14 @@ func gather(ctx context.Context, variable func(string) string, out io.Writer) er
 			return err
 		}
 	}
-	// Nobody asks the servers what they hold before everybody has told them.
+	// A second round makes the first worker wait until every worker has asked the servers.
 	if _, err := ring.reduce(0); err != nil || p.index > 0 {
 		return err
 	}
 	return p.check(ctx, f, sum)
 }
 
-// check is the first worker's alone: its folder is the attempt's.
+// check runs only in the first worker, because the attempt uses that worker's folder.
 func (p party) check(ctx context.Context, f folders, sum int) error {
 	n := len(p.workers)
 	if want := n * (n + 1) / 2; sum != want {
@@ -66,8 +66,8 @@ func (p party) check(ctx context.Context, f folders, sum int) error {
 	return f.leave(map[string]float64{"accuracy": 0.9, "workers": float64(n), "servers": float64(len(p.servers)), "sum": float64(sum)})
 }
 
-// ring is the workers' connections: the first has one to each other, these have
-// one to the first.
+// ring is the workers' connections: the first worker has one to each other worker, and each of
+// these has one to the first.
 type ring struct {
 	first bool
 	peers []net.Conn
@@ -75,7 +75,7 @@ type ring struct {
 
 func (r *ring) close() {
 	for _, c := range r.peers {
-		_ = c.Close() // there is nothing more to be said
+		_ = c.Close() // nothing is left to send
 	}
 }
 
@@ -102,7 +102,7 @@ func (p party) join(ctx context.Context) (*ring, error) {
 	return r, nil
 }
 
-// listen ends with the context, so that who waits for others can be asked to leave.
+// listen ends with the context, so that a waiting process can end.
 func (p party) listen(ctx context.Context, at string) (net.Listener, error) {
 	_, port, err := net.SplitHostPort(at)
 	if err != nil {
@@ -116,7 +116,7 @@ func (p party) listen(ctx context.Context, at string) (net.Listener, error) {
 	return l, nil
 }
 
-// reduce gives everybody the sum of what each brings.
+// reduce gives every worker the sum of all values.
 func (r *ring) reduce(value int) (int, error) {
 	if !r.first {
 		if _, err := fmt.Fprintln(r.peers[0], value); err != nil {
@@ -146,7 +146,7 @@ func number(c net.Conn) (n int, err error) {
 	return n, nil
 }
 
-// dial tries until somebody is there, or it is asked to leave.
+// dial tries until it connects or the context ends.
 func dial(ctx context.Context, at string) (net.Conn, error) {
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
@@ -163,7 +163,7 @@ func dial(ctx context.Context, at string) (net.Conn, error) {
 	}
 }
 
-// ask adds to what a server holds, and hears what that is now.
+// ask adds to a server's number, and returns the new number.
 func ask(ctx context.Context, server string, add int) (int, error) {
 	c, err := dial(ctx, server)
 	if err != nil {
@@ -176,7 +176,7 @@ func ask(ctx context.Context, server string, add int) (int, error) {
 	return number(c)
 }
 
-// serveParameters holds one number until it is asked to leave.
+// serveParameters keeps one number until it gets SIGTERM.
 func (p party) serveParameters(ctx context.Context, out io.Writer) error {
 	l, err := p.listen(ctx, p.servers[p.index])
 	if err != nil {
@@ -193,6 +193,6 @@ func (p party) serveParameters(ctx context.Context, out io.Writer) error {
 			held += add
 			fmt.Fprintln(c, held)
 		}
-		_ = c.Close() // who was cut off asks again, or is gone
+		_ = c.Close() // a client that was cut off asks again, or has ended
 	}
 }

@@ -85,7 +85,7 @@ func TestStepsGoOnWhereTheyWereLeft(t *testing.T) {
 	}
 }
 
-// Who begins waits at the step that is named, and who goes on does not.
+// A first attempt waits at the given step; a resumed one does not.
 func TestStepsWaitUntilTheyAreLeft(t *testing.T) {
 	out, checkpoint := t.TempDir(), t.TempDir()
 	vars := variables(map[string]string{"TIDEMILL_OUT": out, "TIDEMILL_CHECKPOINT": checkpoint})
@@ -148,7 +148,7 @@ func TestWorkersAndServersMeet(t *testing.T) {
 	}
 }
 
-// told are the variables of one: first come the workers, then the servers.
+// told returns the variables of one process: first the workers, then the servers.
 func told(workers, servers []string, i int) map[string]string {
 	task := map[string]any{"type": "worker", "index": i}
 	host, port, _ := net.SplitHostPort(workers[0])
@@ -162,8 +162,8 @@ func told(workers, servers []string, i int) map[string]string {
 	return vars
 }
 
-// freePorts are none of those that the kernel gives to whoever wants any: until
-// they are listened at, other tests ask it for thousands.
+// freePorts returns ports outside of the kernel's range for automatic ports, because other tests
+// take thousands of those before these are used.
 func freePorts(t *testing.T, n int) (all []string) {
 	t.Helper()
 	for tries := 0; len(all) < n; tries++ {
@@ -253,7 +253,7 @@ func TestTheFunctionLeavesInOrder(t *testing.T) {
 	}
 }
 
-// lines is something that runs, and what it says.
+// lines is a running function and its output.
 type lines struct {
 	said  chan string
 	ended chan error
@@ -262,7 +262,7 @@ type lines struct {
 func (l *lines) Write(data []byte) (int, error) {
 	select {
 	case l.said <- string(data):
-	default: // nobody waits for more
+	default: // the test waits for no more lines
 	}
 	return len(data), nil
 }

@@ -1,7 +1,6 @@
-// Command job is what the tests of the cluster have in containers: a trainer that
-// takes its time, one that needs too much memory, workers that meet, a function.
-// It knows the contract of a run and CloudEvents, and imports the standard
-// library alone, so that its image holds nothing else.
+// Command job is the program in the containers of the cluster's tests: a slow trainer, one that
+// needs too much memory, workers that meet, and a function. It knows the contract of a run and
+// CloudEvents. It imports only the standard library, so that its image holds nothing else.
 package main
 
 import (
@@ -29,7 +28,7 @@ func main() {
 	os.Exit(int(code))
 }
 
-// exitCode is an end that was asked for.
+// exitCode is the exit code that the arguments ask for.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit with %d, as asked", int(c)) }
@@ -94,7 +93,7 @@ func stepsOf(ctx context.Context, args []string, variable func(string) string, o
 	if err != nil || every <= 0 {
 		return fmt.Errorf("read how long a step takes: %q is no duration", args[1])
 	}
-	wait := count // there is nothing left to wait for
+	wait := count // by default it never waits
 	if len(args) == 3 {
 		if wait, err = strconv.Atoi(args[2]); err != nil {
 			return fmt.Errorf("read at which step to wait: %w", err)

@@ -8,12 +8,12 @@ import (
 	"strconv"
 )
 
-// party is who works together, as their variables say. TF_CONFIG and those of
-// PyTorch must mean the same.
+// party is the group of workers and servers in the variables. TF_CONFIG and PyTorch's variables
+// must agree.
 type party struct {
 	server           bool
 	index            int
-	workers, servers []string // host:port of each
+	workers, servers []string // host:port of each process
 }
 
 func partyOf(variable func(string) string) (party, error) {
@@ -41,11 +41,11 @@ func partyOf(variable func(string) string) (party, error) {
 	return p, p.agrees(variable)
 }
 
-// agrees finds variables for PyTorch that say anything else than TF_CONFIG.
+// agrees returns an error if PyTorch's variables differ from TF_CONFIG.
 func (p party) agrees(variable func(string) string) error {
 	want := map[string]string{"WORLD_SIZE": strconv.Itoa(len(p.workers)), "RANK": strconv.Itoa(p.index)}
 	if p.server {
-		want["RANK"] = "" // it would take the place of a worker
+		want["RANK"] = "" // a server with a rank would take the place of a worker
 	}
 	host, port, err := net.SplitHostPort(p.workers[0])
 	if err != nil {

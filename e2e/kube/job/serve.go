@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// serve answers each event with one of the type "echoed", which is caused by it
-// and holds the same, until it is asked to leave.
+// serve answers each event with an event of the type "echoed", which names it as its cause and has
+// the same data. It ends on SIGTERM.
 func serve(ctx context.Context, variable func(string) string, out io.Writer) error {
 	port := variable("PORT")
 	if port == "" {
@@ -30,7 +30,7 @@ func serve(ctx context.Context, variable func(string) string, out io.Writer) err
 		return err
 	case <-ctx.Done():
 	}
-	// Knative's proxy hands on what was under way; it must still be answered.
+	// Knative's proxy still forwards requests that were under way, so they must be answered.
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	if err := server.Shutdown(late); err != nil {
@@ -65,7 +65,7 @@ func echo(out io.Writer) http.Handler {
 				w.Header().Set(name, value)
 			}
 		}
-		_, _ = w.Write(body) // who has gone asks again
+		_, _ = w.Write(body) // a client that has gone asks again
 	})
 	return mux
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// folders are those of the contract of a run.
+// folders are the folders of the contract of a run.
 type folders struct{ out, checkpoint string }
 
 func foldersOf(variable func(string) string) (folders, error) {
@@ -24,14 +24,14 @@ func foldersOf(variable func(string) string) (folders, error) {
 	return f, nil
 }
 
-// training is how it goes: who begins at the first step goes no further than to the
-// one at which it waits, so that whoever is to end it cannot come too late.
+// training is the number of steps, the step at which it waits, and their interval. A first attempt
+// never goes beyond that step, so that the test has enough time to kill it.
 type training struct {
 	count, wait int
 	every       time.Duration
 }
 
-// train goes on from the step that was saved last. What it leaves says from which.
+// train resumes after the last saved step. Its metrics name that step.
 func (f folders) train(ctx context.Context, t training, out io.Writer) error {
 	first, err := f.saved()
 	if err != nil {
@@ -73,7 +73,7 @@ func (f folders) saved() (int, error) {
 	return step, nil
 }
 
-// step saves a step, and says how far it is.
+// step saves a step, and writes its number to the metrics.
 func (f folders) step(step, count int) error {
 	log, err := os.OpenFile(filepath.Join(f.out, "metrics.jsonl"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -84,7 +84,7 @@ func (f folders) step(step, count int) error {
 	return errors.Join(err, log.Close(), os.WriteFile(next, []byte(strconv.Itoa(step)), 0o644), os.Rename(next, filepath.Join(f.checkpoint, "step")))
 }
 
-// leave writes what a run leaves that makes a model. No scorer can load this one.
+// leave writes the output of a run that makes a model. No scorer can load this model.
 func (f folders) leave(metrics map[string]float64) error {
 	data, err := json.Marshal(metrics)
 	return errors.Join(err,

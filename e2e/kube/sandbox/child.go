@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// build makes e2e/cluster's program, which takes a moment from Go's cache. All
-// builds share one folder, because builds at the same time give the same program.
+// build builds e2e/cluster's program, which takes a moment with Go's cache. All builds share one
+// folder, because simultaneous builds give the same program.
 func build(ctx context.Context) (program, dir string, err error) {
 	rig, err := moduleFolder(ctx)
 	if err != nil {
@@ -31,14 +31,14 @@ func build(ctx context.Context) (program, dir string, err error) {
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return "", "", fmt.Errorf("build e2e/cluster: %w: %s", err, said)
 	}
-	// A running program cannot be written over, but it can be replaced.
+	// A running program cannot be overwritten, but it can be replaced.
 	if err := os.Rename(own, program); err != nil {
 		return "", "", fmt.Errorf("put the cluster's program in place: %w", err)
 	}
 	return program, dir, nil
 }
 
-// moduleFolder is the folder of the go.mod that the test belongs to: e2e/kube.
+// moduleFolder returns the folder of the test's go.mod: e2e/kube.
 func moduleFolder(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
@@ -52,12 +52,12 @@ type child struct {
 	program string
 	cmd     *exec.Cmd
 	stdin   io.Closer
-	line    chan []byte   // its one line, then closed
+	line    chan []byte   // receives its one line, then is closed
 	ended   chan struct{} // closed when it has exited
-	err     error         // how; to be read after ended
+	err     error         // error of its exit; to be read after ended
 }
 
-// start runs the program in its folder: it reads there what the cluster is built
+// start runs the program in its folder, because the program reads there what it builds the cluster
 // from.
 func start(program, dir string, args []string, progress io.Writer) (*child, error) {
 	if progress == nil {
@@ -82,8 +82,8 @@ func start(program, dir string, args []string, progress io.Writer) (*child, erro
 	return c, nil
 }
 
-// follow reads what the child says to its end, then how it ended: in this
-// order, as Wait closes the pipe.
+// follow reads the child's output to its end before it waits for the exit, because Wait closes the
+// pipe.
 func (c *child) follow(stdout io.Reader) {
 	defer close(c.ended)
 	in := bufio.NewReader(stdout)
@@ -95,7 +95,7 @@ func (c *child) follow(stdout io.Reader) {
 	c.err = errors.Join(c.cmd.Wait(), drained)
 }
 
-// ready waits for the line that says where things are.
+// ready waits for the line with the sandbox's addresses.
 func (c *child) ready(ctx context.Context) ([]byte, error) {
 	select {
 	case line, ok := <-c.line:
@@ -109,7 +109,7 @@ func (c *child) ready(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// close ends the child by ending its standard input, and waits.
+// close ends the child by closing its standard input, and waits.
 func (c *child) close() error {
 	c.stdin.Close()
 	<-c.ended

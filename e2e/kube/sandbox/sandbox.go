@@ -12,51 +12,48 @@ import (
 	"strconv"
 )
 
-// ErrCannot says that this machine cannot have a sandbox; the error around it
-// says what is missing. A test skips with it.
+// ErrCannot means that this machine cannot have a sandbox. The error around it names what is
+// missing. A test then skips.
 var ErrCannot = errors.New("cannot bring up a cluster here")
 
-// exitCannot is what e2e/cluster exits with where rights are missing.
+// exitCannot is e2e/cluster's exit code if it lacks rights.
 const exitCannot = 3
 
-// Options is what a sandbox is to have.
+// Options are the properties of a sandbox.
 type Options struct {
-	// Name tells sandboxes beside each other apart. A second one of the same
-	// name waits for nothing and is refused.
+	// Name distinguishes sandboxes on one machine. A second one with the same name is refused at
+	// once.
 	Name string
-	// GPUs is how many nvidia.com/gpu the node says it has; none is 0.
+	// GPUs is the node's number of nvidia.com/gpu; 0 is none.
 	GPUs int
-	// Bare is a cluster without Knative, which is there in a third of the time.
+	// Bare is a cluster without Knative, which starts in a third of the time.
 	Bare bool
 	// Kwok runs kwok for nodes that the test makes up.
 	Kwok bool
-	// Progress is told in words what is being done; nil is standard error.
+	// Progress receives a text about each step; nil is standard error.
 	Progress io.Writer
 }
 
 // Sandbox is a running cluster.
 type Sandbox struct {
-	// Kubeconfig is the file that says how to reach the API server, as its
-	// administrator.
+	// Kubeconfig is a file with the administrator's access to the API server.
 	Kubeconfig string `json:"kubeconfig"`
-	// Node is the address of the node: node ports are served there.
+	// Node is the address of the node, for node ports.
 	Node string `json:"node"`
-	// Host is the address under which pods reach this machine. What listens
-	// there is reached by them and by nobody else.
+	// Host is the address under which pods reach this machine. Only pods can reach a server that
+	// listens there.
 	Host string `json:"host"`
-	// Ingress is the URL of the ingress of Knative Services; the Host header
-	// says which is meant.
+	// Ingress is the URL of the ingress of Knative Services. The Host header chooses the Service.
 	Ingress string `json:"ingress"`
-	// Domain is what public names of Knative Services end in.
+	// Domain is the suffix of public names of Knative Services.
 	Domain string `json:"domain"`
 
 	name  string
-	child *child // nil where somebody else's cluster is used
+	child *child // nil for a cluster of KUBECONFIG
 }
 
-// Start brings a sandbox up, or says where the cluster of KUBECONFIG is. It
-// returns when Knative Services can be created. The sandbox outlives ctx:
-// Close ends it.
+// Start starts a sandbox, or returns the cluster of KUBECONFIG. It returns when Knative Services
+// can be created. The sandbox outlives ctx; Close ends it.
 func Start(ctx context.Context, o Options) (*Sandbox, error) {
 	if file := os.Getenv("KUBECONFIG"); file != "" {
 		return given(file, os.Getenv), nil
@@ -80,8 +77,8 @@ func Start(ctx context.Context, o Options) (*Sandbox, error) {
 	return s, nil
 }
 
-// given is the cluster that somebody else has brought up. What cannot be known
-// from its file is asked of the environment.
+// given returns the cluster of KUBECONFIG. Values that the file does not have come from the
+// environment.
 func given(file string, getenv func(string) string) *Sandbox {
 	return &Sandbox{
 		Kubeconfig: file,
@@ -103,12 +100,12 @@ func upArguments(o Options) []string {
 	return args
 }
 
-// Own says whether the cluster is a sandbox of ours, so that images can be
-// imported and the node may be handled roughly.
+// Own reports whether the cluster is a sandbox of ours. Then a test may import images and disturb
+// the node.
 func (s *Sandbox) Own() bool { return s.child != nil }
 
-// Import gives the node the images of a tar: an OCI layout or what docker save
-// writes.
+// Import imports the images of a tar file into the node. The file is an OCI layout or the output of
+// docker save.
 func (s *Sandbox) Import(ctx context.Context, tar string) error {
 	if !s.Own() {
 		return errors.New("import images: this cluster is KUBECONFIG's; push the image to where it pulls from and name it in TIDEMILL_IMAGE")
@@ -122,8 +119,8 @@ func (s *Sandbox) Import(ctx context.Context, tar string) error {
 	return nil
 }
 
-// Ended is closed when the sandbox has ended, by Close or because one of its
-// components did. It never is for a cluster of KUBECONFIG.
+// Ended is closed when the sandbox has ended, by Close or because one of its components did. For a
+// cluster of KUBECONFIG it never is.
 func (s *Sandbox) Ended() <-chan struct{} {
 	if !s.Own() {
 		return nil
@@ -131,8 +128,8 @@ func (s *Sandbox) Ended() <-chan struct{} {
 	return s.child.ended
 }
 
-// Close tears the sandbox down and waits until nothing of it is left. The
-// error says when it had ended before, and why.
+// Close tears the sandbox down and waits until nothing is left. It returns an error with the reason
+// if the sandbox had ended before.
 func (s *Sandbox) Close() error {
 	if !s.Own() {
 		return nil

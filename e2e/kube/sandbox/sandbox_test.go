@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// program writes a shell script that acts as e2e/cluster's program does.
+// program writes a shell script that acts like e2e/cluster's program.
 func program(t *testing.T, script string) string {
 	t.Helper()
 	if _, err := os.Stat("/bin/sh"); err != nil {
@@ -25,7 +25,7 @@ func program(t *testing.T, script string) string {
 	return file
 }
 
-// started runs the script as a test's sandbox would be.
+// started runs the script as a test's sandbox.
 func started(t *testing.T, script string) (*Sandbox, error) {
 	t.Helper()
 	file := program(t, script)
@@ -154,12 +154,12 @@ func TestUpArguments(t *testing.T) {
 	}
 }
 
-// TestBuild builds the real program and asks it what it is.
+// TestBuild builds the real program and calls it.
 func TestBuild(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds a program")
 	}
-	// The program goes to a folder of the test's, what it is built from does not.
+	// The program goes to a folder of the test, but its build cache is the usual one.
 	goCache, err := exec.Command("go", "env", "GOCACHE").Output()
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ async function post(url, { headers, body }) {
 async function main(url, file) {
   const entries = JSON.parse(fs.readFileSync(file, "utf8"));
   for (const entry of entries) {
-    // The library does not percent-encode: what is not ASCII cannot be a header.
+    // The library does not percent-encode, so a header cannot have other characters than ASCII.
     if (!entry.encodes) await post(url, HTTP.binary(event(entry, "binary")));
     await post(url, HTTP.structured(event(entry, "structured")));
   }

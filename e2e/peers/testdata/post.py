@@ -27,7 +27,7 @@ def event(entry, mode):
 
 def post(url, message):
     request = urllib.request.Request(url, data=message.body, headers=message.headers, method="POST")
-    # urllib calls a body without a type a form; an event without data has none.
+    # urllib sends a body without a type as a form; an event without data has no type.
     if "content-type" not in message.headers:
         request.add_unredirected_header("Content-type", "")
     with urllib.request.urlopen(request) as answer:

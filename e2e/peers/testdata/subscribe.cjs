@@ -1,7 +1,8 @@
-// A subscriber: answers each event with what it has read, as npm's cloudevents writes it.
+// A subscriber that answers each event with the event that it read, in the encoding of npm's
+// cloudevents.
 //
-// usage: node subscribe.cjs; prints its address. The path says how it answers:
-// /binary, /structured or /batch, with two events.
+// usage: node subscribe.cjs; prints its address. The path chooses the mode of its answers: /binary,
+// /structured or /batch, with two events.
 const http = require("node:http");
 const { CloudEvent, HTTP } = require("cloudevents");
 
@@ -27,7 +28,7 @@ function answer(mode, event) {
   return { headers: { "content-type": "application/cloudevents-batch+json" }, body: `[${bodies}]` };
 }
 
-// An empty body is no data; text the library wants as text.
+// An empty body means no data; the library needs text as a string.
 function bodyOf(raw, headers) {
   if (raw.length === 0) return undefined;
   return /json|^text\//.test(headers["content-type"] ?? "") ? raw.toString() : raw;

@@ -1,7 +1,8 @@
-"""A subscriber: answers each event with what it has read, as Python's cloudevents writes it.
+"""A subscriber that answers each event with the event that it read, in the encoding of
+Python's cloudevents.
 
-usage: subscribe.py; prints its address. The path says how it answers: /binary,
-/structured or /batch, with two events.
+usage: subscribe.py; prints its address. The path chooses the mode of its answers:
+/binary, /structured or /batch, with two events.
 """
 import base64
 import itertools
@@ -55,7 +56,7 @@ class Subscriber(BaseHTTPRequestHandler):
         try:
             event = from_http(HTTPMessage(dict(self.headers.items()), body), FORMAT)
             status, reply = 200, answer(self.path.strip("/"), event)
-        except Exception as err:  # whatever it is, the dead letter shall tell of it
+        except Exception as err:  # the dead letter shall contain any error
             status, reply = 400, HTTPMessage({"content-type": "text/plain"}, str(err).encode())
         self.send_response(status)
         for name, value in reply.headers.items():

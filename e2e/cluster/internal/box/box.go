@@ -1,9 +1,8 @@
 //go:build linux
 
-// Package box is the sandbox: namespaces, mounts, cgroups and a veth pair of
-// its own, and the programs that run in it. Its first process is this program
-// again; the kernel kills everything in the sandbox with it, and kills it with
-// the process that keeps the sandbox.
+// Package box is the sandbox: its namespaces, mounts, cgroups and veth pair, and the programs that
+// run in it. Its first process is this program again. The kernel kills everything in the sandbox
+// with that process, and kills that process when the process that keeps the sandbox ends.
 package box
 
 import (
@@ -25,11 +24,11 @@ type Box struct {
 	lock    *os.File
 	cmd     *exec.Cmd
 	ended   chan struct{}
-	err     error // how its first process ended; to be read after ended
+	err     error // error of its first process; to be read after ended
 }
 
-// Open takes the name, clears up what a killed one left, and makes the
-// folders and cgroups. Nothing runs yet: configurations are written first.
+// Open takes the name, removes the rest of a killed sandbox, and makes the folders and cgroups.
+// Nothing runs yet, because the configurations must be written first.
 func Open(name, subnet string) (*Box, error) {
 	place, err := PlaceOf(name)
 	if err != nil {
@@ -68,8 +67,7 @@ func (b *Box) prepare(subnet string) (err error) {
 	return b.cgroups.make(b.Cgroup())
 }
 
-// Start runs the plan in the sandbox. Programs are seen in it at
-// Place.Programs.
+// Start runs the plan in the sandbox. The sandbox has the programs at Place.Programs.
 func (b *Box) Start(plan Plan) error {
 	plan.Place, plan.Subnet = b.Place, b.Subnet
 	if err := plan.write(b.plan()); err != nil {
@@ -95,9 +93,8 @@ func (b *Box) Start(plan Plan) error {
 	return nil
 }
 
-// clone starts the sandbox's first process. It waits at the pipe for its
-// network. The thread that starts it must live on, as the kernel takes a
-// thread's end for the parent's.
+// clone starts the sandbox's first process, which waits at the pipe for its network. The thread
+// that starts it must live on, because the kernel takes the thread's end for the parent's.
 func (b *Box) clone(pipe *os.File) error {
 	defer pipe.Close()
 	b.cmd = exec.Command("/proc/self/exe", InitArgument, b.plan())
@@ -125,7 +122,7 @@ func namespaces() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 		Pdeathsig:  syscall.SIGKILL,
-		Setsid:     true, // the terminal's Ctrl-C is for who keeps it
+		Setsid:     true, // Ctrl-C in the terminal reaches only the process that keeps the sandbox
 	}
 }
 
@@ -141,21 +138,21 @@ func (b *Box) remember() error {
 // Ended is closed when the sandbox has ended.
 func (b *Box) Ended() <-chan struct{} { return b.ended }
 
-// Verdict says why the sandbox ended by itself; to be asked after Ended.
+// Verdict returns why the sandbox ended by itself. Call it after Ended.
 func (b *Box) Verdict() error {
 	if said, err := os.ReadFile(b.verdict()); err == nil {
 		return fmt.Errorf("%s", said)
 	}
-	return fmt.Errorf("the sandbox's first process ended, and nobody said why: %w", errors.Join(b.err, errors.New("was it killed?")))
+	return fmt.Errorf("the sandbox's first process ended, without a reason: %w", errors.Join(b.err, errors.New("was it killed?")))
 }
 
-// Inside is a path of the sandbox as this machine sees it, while it runs.
+// Inside returns this machine's path of a file in the sandbox, while the sandbox runs.
 func (b *Box) Inside(path string) string {
 	return filepath.Join(fmt.Sprintf("/proc/%d/root", b.cmd.Process.Pid), path)
 }
 
-// Close kills everything in the sandbox, and takes away all it had. After a
-// failure its logs are kept.
+// Close kills everything in the sandbox, and removes its files and cgroups. After a failure its
+// logs stay.
 func (b *Box) Close(failed bool) error {
 	if b.cmd != nil {
 		if err := b.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -172,7 +169,7 @@ func (b *Box) Close(failed bool) error {
 
 func (b *Box) clear() error { return clear(b.Place, b.cgroups) }
 
-// Down ends the sandbox of the name if it runs, and removes what it left.
+// Down ends the sandbox of the name if it runs, and removes its rest.
 func Down(name string) error {
 	place, err := PlaceOf(name)
 	if err != nil {
@@ -197,8 +194,8 @@ func Down(name string) error {
 	return errors.Join(err, unlock(held))
 }
 
-// clear removes what a sandbox has outside of its namespaces. What it has
-// inside went with its first process.
+// clear removes the sandbox's things outside of its namespaces. Those inside ended with its first
+// process.
 func clear(place Place, cgroups hierarchies) error {
 	if r, err := place.read(); err == nil {
 		if err := gone(r.Init, r.Started, patience); err != nil {

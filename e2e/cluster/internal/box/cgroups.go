@@ -15,20 +15,20 @@ import (
 	"time"
 )
 
-// hierarchies is where a kubelet needs a folder of its own.
+// hierarchies are the places where a kubelet needs its own folder.
 type hierarchies struct {
-	Two  bool     // cgroup v2: the one hierarchy
-	Dirs []string // the mount points, each with all its controllers
+	Two  bool     // cgroup v2, with its one hierarchy
+	Dirs []string // mount points, each with all its controllers
 }
 
-// controllers are those that a kubelet on cgroup v1 makes folders in.
+// controllers are those in which a kubelet on cgroup v1 makes folders.
 var controllers = []string{"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "hugetlb", "net_cls", "net_prio", "perf_event", "name=systemd"}
 
-// needed are those that it does not start without.
+// needed are the controllers without which a kubelet does not start.
 var needed = []string{"cpu", "cpuacct", "cpuset", "memory", "devices", "pids"}
 
-// hierarchiesIn reads /proc/self/mounts. A machine with version 2 beside
-// version 1 is of version 1: its controllers are there.
+// hierarchiesIn reads /proc/self/mounts. A machine with both versions counts as version 1, because
+// that one has the controllers.
 func hierarchiesIn(mounts []byte) (hierarchies, error) {
 	var one hierarchies
 	var two string
@@ -50,7 +50,7 @@ func hierarchiesIn(mounts []byte) (hierarchies, error) {
 		}
 	}
 	if seen["memory"] {
-		if two != "" { // beside version 1 it has no controllers, but runc makes folders there too
+		if two != "" { // next to version 1 it has no controllers, but runc makes folders there too
 			one.Dirs = append(one.Dirs, two)
 		}
 		return one, missing(seen)
@@ -61,8 +61,7 @@ func hierarchiesIn(mounts []byte) (hierarchies, error) {
 	return hierarchies{Two: true, Dirs: []string{two}}, nil
 }
 
-// ours notes which controllers a mount has and says whether there is one of
-// them that is not mounted elsewhere.
+// ours notes a mount's controllers, and reports whether it has one that is not mounted elsewhere.
 func ours(options string, seen map[string]bool) bool {
 	found := false
 	for option := range strings.SplitSeq(options, ",") {
@@ -95,8 +94,8 @@ func findHierarchies() (hierarchies, error) {
 	return hierarchiesIn(mounts)
 }
 
-// Cgroup is the folder of a sandbox in each hierarchy. It belongs to no
-// process of ours: the kubelet makes pods' below it.
+// Cgroup is the sandbox's folder in each hierarchy. It has no process of ours: the kubelet makes
+// the pods' groups below it.
 func (p Place) Cgroup() string { return "tidemill-" + p.Name }
 
 func (h hierarchies) make(group string) error {
@@ -117,10 +116,9 @@ func (h hierarchies) make(group string) error {
 	return nil
 }
 
-// weigh gives a sandbox ten times what every other group has of the processors
-// and, on version 1, every program that is in none. On a node of its own all that
-// runs in pods has half of them at least; here, beside a compiler's processes, it
-// would have the share of one.
+// weigh gives a sandbox ten times the CPU share of every other group and, on version 1, of every
+// program without a group. On a separate node all pods together get at least half of the CPU. Here,
+// next to a compiler's processes, they would get the share of one process.
 func weigh(dir string) error {
 	for name, value := range map[string]string{"cpu.shares": "10240", "cpu.weight": "1000"} {
 		file := filepath.Join(dir, name)
@@ -134,8 +132,8 @@ func weigh(dir string) error {
 	return nil
 }
 
-// delegate lets groups below the root have the controllers that the root has.
-// It only adds: most machines have it so.
+// delegate gives groups below the root the root's controllers. It only adds controllers, and most
+// machines have them already.
 func delegate(mount string) error {
 	have, err := os.ReadFile(filepath.Join(mount, "cgroup.controllers"))
 	if err != nil {
@@ -157,8 +155,8 @@ func delegate(mount string) error {
 	return nil
 }
 
-// inherit gives a new cpuset what its parent has; the kernel leaves it empty
-// on version 1, and nothing can run in an empty one.
+// inherit copies the parent's values to a new cpuset. On version 1 the kernel leaves a new cpuset
+// empty, and nothing can run in an empty one.
 func inherit(parent, dir string) error {
 	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 		if _, err := os.Stat(filepath.Join(parent, "cgroup.controllers")); err == nil {
@@ -178,8 +176,8 @@ func inherit(parent, dir string) error {
 	return nil
 }
 
-// remove takes the sandbox's groups away, the deepest first. Their processes
-// have ended, but the kernel may need a while to see it.
+// remove removes the sandbox's groups, the deepest first. Their processes have ended, but the
+// kernel may need a while to notice.
 func (h hierarchies) remove(group string) error {
 	var errs []error
 	for _, mount := range h.Dirs {

@@ -49,8 +49,8 @@ func TestHierarchies(t *testing.T) {
 	}
 }
 
-// TestGroupsOnFolders makes and removes the groups on plain folders, which act
-// alike but for the kernel's files.
+// TestGroupsOnFolders makes and removes the groups on plain folders, which act like cgroups except
+// for the kernel's files.
 func TestGroupsOnFolders(t *testing.T) {
 	mount := t.TempDir()
 	for name, value := range map[string]string{"cpuset.cpus": "0-1\n", "cpuset.mems": "0\n"} {
@@ -68,7 +68,7 @@ func TestGroupsOnFolders(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(mount, "group", "cpu.shares"), []byte("1024"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.make("group"); err != nil { // it is there, with the kernel's file
+	if err := h.make("group"); err != nil { // it exists, with the kernel's file
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(filepath.Join(mount, "group", "cpu.shares")); string(got) != "10240" {
@@ -94,7 +94,7 @@ func TestGroupThatIsInUseIsReported(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "held"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// A file keeps a folder as a process keeps a group.
+	// A file keeps a folder from being removed, like a process keeps a group.
 	if err := os.WriteFile(filepath.Join(dir, "held", "process"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}

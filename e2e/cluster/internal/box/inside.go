@@ -11,21 +11,21 @@ import (
 	"syscall"
 )
 
-// The arguments by which the program is itself again: a sandbox's first
-// process, its supervisor, and the try whether there can be one.
+// The arguments with which the program starts itself: as a sandbox's first process, as its
+// supervisor, or to test whether a sandbox is possible.
 const (
 	InitArgument = "sandbox-init"
 	NodeArgument = "sandbox-node"
 	TryArgument  = "sandbox-try"
 )
 
-// Try mounts what a sandbox mounts first.
+// Try makes a sandbox's first mounts.
 func Try() error {
 	return own()
 }
 
-// Init is the sandbox's first process. It makes the world the supervisor
-// lives in, starts it, and takes in whatever loses its parent.
+// Init is the sandbox's first process. It makes the supervisor's environment, starts the
+// supervisor, and adopts processes that lose their parent.
 func Init(planFile string) error {
 	if _, err := io.ReadFull(os.NewFile(3, "pipe"), make([]byte, 1)); err != nil {
 		return fmt.Errorf("wait for the sandbox's network: %w", err)
@@ -46,7 +46,7 @@ func Init(planFile string) error {
 	return reap(pid)
 }
 
-// reap waits for every child that ends until the one does.
+// reap waits for every child that ends, until the given one does.
 func reap(until int) error {
 	for {
 		var status syscall.WaitStatus
@@ -58,12 +58,12 @@ func reap(until int) error {
 			return fmt.Errorf("wait for the sandbox's processes: %w", err)
 		}
 		if pid == until {
-			return nil // it has left the reason
+			return nil // it has written the reason
 		}
 	}
 }
 
-// world makes the sandbox's mounts, name and network.
+// world makes the sandbox's mounts, host name and network.
 func (p Plan) world() error {
 	steps := []func() error{
 		own, p.folders, p.resolver, p.bindPrograms, p.sysctls, p.share, p.hostname, p.join, p.settings,
@@ -76,8 +76,7 @@ func (p Plan) world() error {
 	return nil
 }
 
-// own cuts the mounts off from this machine's and shows the sandbox's
-// processes only.
+// own separates the mounts from this machine's, and shows only the sandbox's processes in /proc.
 func own() error {
 	if err := mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return err
@@ -93,17 +92,17 @@ func (p Plan) folders() error {
 	)
 }
 
-// resolver has the node's programs ask the sandbox's name server. This machine's
-// cannot be reached from here, and who asks it waits for long.
+// resolver makes the node's programs use the sandbox's name server, because this machine's cannot
+// be reached from here, and a query would wait for long.
 func (p Plan) resolver() error {
 	const path = "/etc/resolv.conf"
 	if exists(path) != nil {
-		return nil // it leads to where the sandbox has something else: nobody is asked
+		return nil // it links to a file that the sandbox does not have, so no server is asked
 	}
 	return mount(p.Place.Etc("resolv.conf"), path, "", syscall.MS_BIND, "")
 }
 
-// bindPrograms makes the cache seen wherever it is, and unwritable.
+// bindPrograms mounts the cache read-only at a fixed path.
 func (p Plan) bindPrograms() error {
 	if err := mount(p.Cache, p.Place.Programs(), "", syscall.MS_BIND, ""); err != nil {
 		return err
@@ -111,8 +110,8 @@ func (p Plan) bindPrograms() error {
 	return mount("", p.Place.Programs(), "", syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY, "")
 }
 
-// wanted are settings of the whole machine that a kubelet sets where they
-// differ. It is shown what it wants instead, and this machine's stay.
+// wanted are settings of the whole machine that a kubelet would change if they differed. The
+// kubelet sees these values instead, and the machine's own do not change.
 var wanted = map[string]string{
 	"vm/overcommit_memory":      "1",
 	"vm/panic_on_oom":           "0",
@@ -151,7 +150,7 @@ func (p Plan) pretend(name, value string) error {
 	return mount(shown, filepath.Join("/proc/sys", name), "", syscall.MS_BIND, "")
 }
 
-// share lets mounts reach pods and come back from them, within the sandbox.
+// share propagates mounts to pods and back, within the sandbox.
 func (p Plan) share() error { return mount("", "/", "", syscall.MS_REC|syscall.MS_SHARED, "") }
 
 func (p Plan) hostname() error {
@@ -163,14 +162,13 @@ func (p Plan) hostname() error {
 
 func (p Plan) join() error { return p.Subnet.join() }
 
-// settings are those of the sandbox's own network.
+// settings changes the settings of the sandbox's own network.
 func (p Plan) settings() error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
 		return fmt.Errorf("let the sandbox forward: %w", err)
 	}
-	// Without it a pod that calls a Service whose pod is on the same bridge
-	// gets its answer from the wrong address. Where the bridge's filter is not
-	// in the kernel there is nothing to set.
+	// Without it, a pod that calls a Service with a pod on the same bridge gets the answer from the
+	// wrong address. If the kernel has no bridge filter, there is nothing to set.
 	err := os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("1"), 0o644)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("let the sandbox's bridge be filtered: %w", err)

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// lock keeps a name for this process. It ends with the process, whatever
-// becomes of it. wait is for those who clear up behind one that is ending.
+// lock reserves a name for this process. The lock ends with the process, however the process ends.
+// Callers that clean up after an ending process use wait.
 func lock(name string, wait bool) (*os.File, error) {
 	path := filepath.Join(root, name+".lock")
 	for {
@@ -20,7 +20,7 @@ func lock(name string, wait bool) (*os.File, error) {
 		}
 		file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // who ended last has just removed the folder
+			continue // the last holder has just removed the folder
 		}
 		if err != nil {
 			return nil, fmt.Errorf("lock the sandbox's name: %w", err)
@@ -32,7 +32,7 @@ func lock(name string, wait bool) (*os.File, error) {
 		if isAt(file, path) {
 			return file, nil
 		}
-		file.Close() // it was removed while we waited: a lock on it holds nobody off
+		file.Close() // the file was removed while we waited, so a lock on it is useless
 	}
 }
 
@@ -57,10 +57,9 @@ func isAt(file *os.File, path string) bool {
 	return err == nil && os.SameFile(its, there)
 }
 
-// unlock gives a name back and takes its file away, and with the last the
-// folder.
+// unlock releases a name and removes its file, and the folder if that was the last file.
 func unlock(file *os.File) error {
 	err := errors.Join(os.Remove(file.Name()), file.Close())
-	os.Remove(root) // it stays while anybody has something in it
+	os.Remove(root) // fails, and the folder stays, while it has other files
 	return err
 }

@@ -33,7 +33,7 @@ func TestLock(t *testing.T) {
 	if err := unlock(first); err != nil {
 		t.Fatal(err)
 	}
-	// The file that both may have waited at is gone: they must not both have it.
+	// The file at which both may have waited is gone. They must not both get the lock.
 	next := <-waited
 	if next.err != nil {
 		t.Fatal(next.err)

@@ -14,8 +14,8 @@ import (
 	"syscall"
 )
 
-// takeSubnet reads the subnet that is asked for, or takes a free one. Its
-// address is on this machine at once, so that nobody else takes it.
+// takeSubnet parses the requested subnet, or takes a free one. Its address is added to this machine
+// at once, so that no other process takes it.
 func (b *Box) takeSubnet(asked string) (subnet Subnet, err error) {
 	held, err := lock(".subnets", true)
 	if err != nil {
@@ -33,7 +33,7 @@ func (b *Box) takeSubnet(asked string) (subnet Subnet, err error) {
 	)
 }
 
-// peer is the sandbox's end as long as it is still on this machine.
+// peer is the sandbox's end of the pair while it is still on this machine.
 func peer(link string) string { return "tp" + strings.TrimPrefix(link, "tm") }
 
 func chooseSubnet(asked string) (Subnet, error) {
@@ -53,12 +53,12 @@ func chooseSubnet(asked string) (Subnet, error) {
 	return freeSubnet(used)
 }
 
-// connect moves the sandbox's end into it. There it is called eth0.
+// connect moves the sandbox's end into the sandbox, as eth0.
 func (b *Box) connect(pid int) error {
 	return ip("link", "set", peer(link(b.Name)), "netns", strconv.Itoa(pid), "name", "eth0")
 }
 
-// disconnect takes the pair away, wherever the other end is.
+// disconnect removes the pair, wherever the other end is.
 func disconnect(name string) error {
 	if _, err := net.InterfaceByName(link(name)); err != nil {
 		return nil // it went with the sandbox
@@ -70,7 +70,7 @@ func disconnect(name string) error {
 	return err
 }
 
-// join sets the network up from inside.
+// join sets up the network from inside.
 func (s Subnet) join() error {
 	return errors.Join(
 		ip("link", "set", "lo", "up"),
@@ -88,9 +88,8 @@ func ip(args ...string) error {
 	return nil
 }
 
-// Rights says what this machine lacks for a sandbox, before anything is
-// started. To try it starts this program again with TryArgument, so a program
-// that does not know that argument must not ask.
+// Rights reports what this machine lacks for a sandbox, before anything is started. It starts this
+// program again with TryArgument, so only a program that handles that argument may call it.
 func Rights() error {
 	var errs []error
 	if syscall.Geteuid() != 0 {

@@ -13,13 +13,12 @@ import (
 	"syscall"
 )
 
-// root is where sandboxes keep their files while they run. It is not below
-// /run, /var/lib or /var/log, which a sandbox has of its own, nor below /tmp,
-// which may be memory.
+// root is the folder of running sandboxes. It is not below /run, /var/lib or /var/log, which a
+// sandbox replaces, nor below /tmp, which may be memory.
 const root = "/var/tmp/tidemill-cluster"
 
-// Place is where the files of one sandbox are: all of them, so that removing
-// the folder removes the sandbox's files.
+// Place is the folder of one sandbox. It has all its files, so that removing the folder removes
+// them.
 type Place struct {
 	Name string
 	Dir  string
@@ -27,7 +26,7 @@ type Place struct {
 
 var names = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$`)
 
-// PlaceOf is the place of a sandbox by its name.
+// PlaceOf returns the place of a sandbox by its name.
 func PlaceOf(name string) (Place, error) {
 	if !names.MatchString(name) {
 		return Place{}, fmt.Errorf("take %q as a sandbox's name: use at most 40 small letters, digits and hyphens, a letter first", name)
@@ -35,16 +34,16 @@ func PlaceOf(name string) (Place, error) {
 	return Place{Name: name, Dir: filepath.Join(root, name)}, nil
 }
 
-// Etc holds keys, kubeconfigs and the configuration of components.
+// Etc has keys, kubeconfigs and the configuration of components.
 func (p Place) Etc(names ...string) string { return p.in("etc", names) }
 
-// Programs is where the sandbox sees the binaries.
+// Programs is the folder of the binaries in the sandbox.
 func (p Place) Programs(names ...string) string { return p.in("programs", names) }
 
-// Log is the sandbox's /var/log, with a file a component.
+// Log is the sandbox's /var/log, with one file per component.
 func (p Place) Log(names ...string) string { return p.in("log", names) }
 
-// Kubeconfig is the administrator's.
+// Kubeconfig is the administrator's kubeconfig.
 func (p Place) Kubeconfig() string { return p.in("kubeconfig", nil) }
 
 func (p Place) lib() string    { return p.in("lib", nil) }
@@ -54,8 +53,8 @@ func (p Place) verdict() string {
 	return p.in("ended", nil)
 }
 
-// Kept is where the logs of a sandbox that failed are left for reading, until
-// the next one of the same name.
+// Kept is the folder for the logs of a failed sandbox. They stay until the next sandbox of the same
+// name.
 func (p Place) Kept() string { return p.Dir + ".log" }
 
 func (p Place) in(folder string, names []string) string {
@@ -71,11 +70,11 @@ func (p Place) make() error {
 	return nil
 }
 
-// record is what `down`, `enter` and `images` must know of a running sandbox.
+// record has the data about a running sandbox that `down`, `enter` and `images` need.
 type record struct {
-	Up      int    `json:"up"`      // the process that keeps it
+	Up      int    `json:"up"`      // process that keeps it
 	Init    int    `json:"init"`    // its first process
-	Started string `json:"started"` // when that one began, in ticks: numbers of processes are used again
+	Started string `json:"started"` // start of that process in ticks, because process numbers are reused
 }
 
 func (p Place) write(r record) error {
@@ -89,7 +88,7 @@ func (p Place) write(r record) error {
 	return nil
 }
 
-// ErrNone says that no sandbox of the name runs.
+// ErrNone means that no sandbox of the name runs.
 var ErrNone = errors.New("no such sandbox is running")
 
 func (p Place) read() (record, error) {
@@ -110,7 +109,7 @@ func (p Place) read() (record, error) {
 	return r, nil
 }
 
-// Enter is the command that runs what follows it in the sandbox.
+// Enter returns a command prefix that runs a command in the sandbox.
 func (p Place) Enter() ([]string, error) {
 	r, err := p.read()
 	if err != nil {
@@ -119,12 +118,11 @@ func (p Place) Enter() ([]string, error) {
 	return []string{"nsenter", "--target", strconv.Itoa(r.Init), "--mount", "--net", "--pid", "--uts", "--ipc"}, nil
 }
 
-// overlayfs is the kernel's number of the file system that cannot carry
-// another of its kind.
+// overlayfs is the kernel's number of this file system, which cannot be stacked on itself.
 const overlayfs = 0x794c7630
 
-// Snapshotter is containerd's way to stack layers that works in the folder of
-// sandboxes. A machine that is a container itself copies them.
+// Snapshotter returns the containerd snapshotter that works in the folder of sandboxes. If the
+// machine is itself a container, layers are copied.
 func Snapshotter() (string, error) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(root, &fs); err != nil {

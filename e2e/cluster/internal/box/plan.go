@@ -8,14 +8,13 @@ import (
 	"os"
 )
 
-// Plan is what runs in a sandbox, in order. Place and Subnet are filled in by
-// the box.
+// Plan lists the programs that run in a sandbox, in order. The box fills in Place and Subnet.
 type Plan struct {
 	Place      Place
 	Subnet     Subnet
-	Cache      string      // the folder that is seen at Place.Programs
-	CA         []byte      // whom probes trust
-	Before     []Component // run to their ends first, one after the other
+	Cache      string      // folder that is mounted at Place.Programs
+	CA         []byte      // authority that probes trust
+	Before     []Component // programs that run to their ends first, one after another
 	Components []Component
 }
 
@@ -25,7 +24,7 @@ type Component struct {
 	Path string
 	Args []string
 	Env  []string
-	// After is what must be there before it starts.
+	// After lists the conditions for its start.
 	After []Probe
 }
 

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// startOf is when a process began, in ticks since the machine did. With its
-// number it names a process for good.
+// startOf returns when a process began, in ticks since the machine's start. Together with its
+// number it identifies a process for ever.
 func startOf(pid int) (string, error) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -20,8 +20,8 @@ func startOf(pid int) (string, error) {
 	return startIn(stat)
 }
 
-// startIn reads a line of /proc/PID/stat. The name in its brackets may hold
-// brackets and spaces.
+// startIn parses a line of /proc/PID/stat. The name in its brackets may contain brackets and
+// spaces.
 func startIn(stat []byte) (string, error) {
 	_, rest, found := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(") "))
 	fields := bytes.Fields(rest)
@@ -32,11 +32,11 @@ func startIn(stat []byte) (string, error) {
 	return string(fields[start]), nil
 }
 
-// patience is for the kernel to take away what was killed, which a machine with
-// much else to do lets wait.
+// patience is how long the kernel may take to remove killed processes, which is long on a machine
+// with much other work.
 const patience = 2 * time.Minute
 
-// gone waits for a process of another parent to end.
+// gone waits for the end of a process that is not a child.
 func gone(pid int, started string, patience time.Duration) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		now, err := startOf(pid)

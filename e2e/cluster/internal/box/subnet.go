@@ -26,8 +26,7 @@ func ParseSubnet(s string) (Subnet, error) {
 	return Subnet{Host: host, Node: host.Next()}, nil
 }
 
-// freeSubnet is the first pair of 10.231.0.0/16 that no address of this machine
-// is in.
+// freeSubnet returns the first pair in 10.231.0.0/16 without an address of this machine.
 func freeSubnet(used []netip.Addr) (Subnet, error) {
 	taken := make(map[netip.Prefix]bool, len(used))
 	for _, addr := range used {
@@ -49,8 +48,7 @@ func after(prefix netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), prefix.Bits())
 }
 
-// link is the name of the host's end of the veth pair. The kernel takes 15
-// letters.
+// link is the name of the host's end of the veth pair. The kernel allows 15 letters.
 func link(name string) string {
 	if len(name) <= 12 {
 		return "tm-" + name

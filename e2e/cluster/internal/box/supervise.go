@@ -17,10 +17,9 @@ import (
 	"time"
 )
 
-// Supervise starts the plan's components, each when what it needs is there,
-// and ends them all as soon as one has: a cluster with a part missing fails in
-// ways that nobody can read. It leaves the reason in the sandbox's folder, where
-// who keeps the sandbox reads it.
+// Supervise starts each of the plan's components when its conditions are met, and ends all as soon
+// as one has ended. A cluster without one of its parts would fail in confusing ways. It writes the
+// reason into the sandbox's folder, for the process that keeps the sandbox.
 func Supervise(planFile string) error {
 	plan, err := readPlan(planFile)
 	if err != nil {
@@ -62,9 +61,8 @@ func (p Plan) supervise(ctx context.Context) error {
 	return <-ends
 }
 
-// wait returns when all that the component needs is there. How long that may
-// take is for who started the sandbox to say: a component that never gets what
-// it needs waits for one that runs, or that has ended and was reported.
+// wait returns when the component's conditions are met. It has no limit of its own, because the
+// caller of up has one. The awaited component still runs, or it has ended and that was reported.
 func (c Component) wait(ctx context.Context, client *http.Client) error {
 	for _, probe := range c.After {
 		for !probe.there(ctx, client) {
@@ -94,7 +92,7 @@ func (p Probe) there(ctx context.Context, client *http.Client) bool {
 	return answer.StatusCode == http.StatusOK
 }
 
-// toEnd runs what is to be done once.
+// toEnd runs a component that runs once.
 func (c Component) toEnd(ctx context.Context) error {
 	if said, err := c.command(ctx).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", c.Name, err, bytes.TrimSpace(said))
@@ -108,7 +106,7 @@ func (c Component) command(ctx context.Context) *exec.Cmd {
 	return cmd
 }
 
-// run runs a component to its end, which is always an error.
+// run runs a component. Its end is always an error.
 func (c Component) run(ctx context.Context, file string) error {
 	log, err := os.Create(file)
 	if err != nil {
@@ -124,7 +122,7 @@ func (c Component) run(ctx context.Context, file string) error {
 	return fmt.Errorf("%s ended: %w; the last lines of its log:\n%s", c.Name, err, lastLines(file, 15))
 }
 
-// lastLines is the end of a file, for people.
+// lastLines returns the end of a file, for messages.
 func lastLines(file string, count int) []byte {
 	f, err := os.Open(file)
 	if err != nil {

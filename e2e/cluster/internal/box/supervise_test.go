@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// component is a shell that does as told.
+// component is a shell that runs a script.
 func component(name, script string, after ...Probe) Component {
 	return Component{Name: name, Path: "/bin/sh", Args: []string{"-c", script}, After: after}
 }

@@ -14,7 +14,7 @@ const (
 	devices    = "/var/lib/kubelet/device-plugins/kubelet.sock"
 )
 
-// Before is what is set up once, before any component starts.
+// Before lists programs that run once, before any component starts.
 func (n Node) Before() []box.Component {
 	return []box.Component{{
 		Name: "give what leaves the sandbox its address",
@@ -24,7 +24,7 @@ func (n Node) Before() []box.Component {
 	}}
 }
 
-// Components are the node's programs, with what each waits for.
+// Components are the node's programs, with their conditions.
 func (n Node) Components() []box.Component {
 	api := []box.Probe{{URL: n.url() + "/readyz"}}
 	all := []box.Component{
@@ -56,8 +56,7 @@ func (n Node) containerd() box.Component {
 	}
 }
 
-// Environment finds the programs and the libraries that came with Debian's
-// packages.
+// Environment has the paths of the programs and libraries from Debian's packages.
 func (n Node) Environment() []string {
 	bin := n.debian("usr/bin") + ":" + n.debian("usr/sbin") + ":" + filepath.Join(n.Programs, "bin")
 	libraries := n.debian("usr/lib/" + multiarch())
@@ -67,8 +66,7 @@ func (n Node) Environment() []string {
 	}
 }
 
-// etcd forgets all when the machine stops, as the sandbox does, so it need not
-// wait for the disk.
+// etcd does not wait for the disk, because its data ends with the sandbox anyway.
 func (n Node) etcd() box.Component {
 	const peer = "http://127.0.0.1:2380"
 	return box.Component{Name: "etcd", Path: n.program("etcd"), Args: []string{
@@ -94,7 +92,7 @@ func (n Node) apiserver() box.Component {
 	)
 }
 
-// controllers may ask as often as they like: there is no other user to spare.
+// controllers have no request limits, because they do not have to spare other users.
 func (n Node) controllers() []string {
 	return []string{
 		"--kubeconfig", n.etc("controllers.kubeconfig"),
@@ -131,7 +129,7 @@ func (n Node) kwok(api []box.Probe) box.Component {
 	}, After: api}
 }
 
-// kube is one of the commands of the one binary.
+// kube is one command of the common binary.
 func (n Node) kube(name string, after []box.Probe, args ...string) box.Component {
 	return box.Component{Name: name, Path: n.program("kube"), Args: append([]string{name}, args...), After: after}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// user is one who talks to the API server, with the groups that give rights.
+// user is a client of the API server, with the groups that give it rights.
 type user struct {
 	file   string
 	name   string

@@ -2,8 +2,7 @@ package node
 
 import "runtime"
 
-// multiarch is Debian's name of this machine's kind, below which libraries
-// stand.
+// multiarch is Debian's name of this machine's architecture, which is a folder of libraries.
 func multiarch() string {
 	if runtime.GOARCH == "arm64" {
 		return "aarch64-linux-gnu"

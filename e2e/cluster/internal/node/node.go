@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// Node is what the configuration depends on.
+// Node has the values that the configuration depends on.
 type Node struct {
-	Name     string     // of the node, the cluster and its users' context
-	Address  netip.Addr // under which everybody reaches it
-	Etc      string     // the folder to write to
-	Programs string     // where the binaries are seen
-	Cgroup   string     // below which pods' are made
-	GPUs     int        // how many nvidia.com/gpu it claims to have
-	Product  string     // and of what card
-	Snapshot string     // containerd's way to stack layers
-	Nodes    bool       // kwok keeps nodes that have none
+	Name     string     // name of the node, of the cluster and of its users' context
+	Address  netip.Addr // address of the node for all clients
+	Etc      string     // folder to which the configuration is written
+	Programs string     // folder of the binaries
+	Cgroup   string     // parent of the pods' cgroups
+	GPUs     int        // number of nvidia.com/gpu of the node
+	Product  string     // name of the card
+	Snapshot string     // containerd's snapshotter
+	Nodes    bool       // kwok simulates nodes
 }
 
-// The addresses inside a sandbox. No two sandboxes see each other's.
+// The addresses inside a sandbox. Sandboxes do not see each other's addresses.
 const (
 	podNetwork     = "10.244.0.0/16"
 	serviceNetwork = "10.96.0.0/16"
@@ -35,8 +35,8 @@ const (
 //go:embed templates/*
 var templates embed.FS
 
-// Write writes keys and configurations to the folder, and returns the PEM of
-// the authority that signed the API server's certificate.
+// Write writes keys and configurations to the folder. It returns the PEM of the authority that
+// signed the API server's certificate.
 func (n Node) Write(now time.Time) ([]byte, error) {
 	ca, err := newAuthority(now)
 	if err != nil {
@@ -92,7 +92,7 @@ func (n Node) writeTemplates() error {
 		}
 		files[t.Name()] = out.Bytes()
 	}
-	// The kubelet and containerd read folders, so these stand in some.
+	// The kubelet and containerd read whole folders, so these files are in folders.
 	files["cni/10-pods.conflist"] = files["pods.conflist"]
 	return n.files(files)
 }
@@ -110,5 +110,5 @@ func (n Node) files(files map[string][]byte) error {
 	return nil
 }
 
-// PodNetwork is where pods' addresses are from.
+// PodNetwork is the range of the pods' addresses.
 func (n Node) PodNetwork() string { return podNetwork }

@@ -24,7 +24,7 @@ func written(t *testing.T, now time.Time) (Node, []byte) {
 	return n, ca
 }
 
-// TestCertificates shows every certificate to who trusts the authority.
+// TestCertificates verifies every certificate with the authority.
 func TestCertificates(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	n, ca := written(t, now)
@@ -121,8 +121,7 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// TestComponents: what serves cards, and what keeps nodes without a machine,
-// run only where they are asked for.
+// TestComponents checks that gpus and kwok run only if they are requested.
 func TestComponents(t *testing.T) {
 	for _, c := range []struct {
 		node Node

@@ -1,5 +1,5 @@
-// Package node is the configuration of a one-node Kubernetes: its keys, its
-// components' arguments and files. It starts nothing.
+// Package node is the configuration of a one-node Kubernetes: its keys, and its components'
+// arguments and files. It starts nothing.
 package node
 
 import (
@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// authority signs everything that a cluster's parts show each other.
+// authority signs all certificates of a cluster.
 type authority struct {
 	key         *ecdsa.PrivateKey
 	certificate *x509.Certificate
 	pem         []byte
 }
 
-// life is how long certificates count: longer than any sandbox.
+// life is the validity of certificates, which is longer than any sandbox's life.
 const life = 30 * 24 * time.Hour
 
 func newAuthority(now time.Time) (*authority, error) {
@@ -47,14 +47,14 @@ func newAuthority(now time.Time) (*authority, error) {
 // identity is a certificate and its key, both as PEM.
 type identity struct{ certificate, key []byte }
 
-// client signs for a user in the groups.
+// client makes a certificate for a user in the groups.
 func (a *authority) client(now time.Time, user string, groups ...string) (identity, error) {
 	template := certificate(pkix.Name{CommonName: user, Organization: groups}, now)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	return a.sign(template)
 }
 
-// server signs for what answers under these addresses and names.
+// server makes a certificate for a server with these addresses and names.
 func (a *authority) server(now time.Time, addresses []net.IP, names ...string) (identity, error) {
 	template := certificate(pkix.Name{CommonName: names[0]}, now)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
@@ -83,7 +83,7 @@ func certificate(subject pkix.Name, now time.Time) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      subject,
-		NotBefore:    now.Add(-time.Hour), // a clock that is set back
+		NotBefore:    now.Add(-time.Hour), // in case a clock is set back
 		NotAfter:     now.Add(life),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 	}
@@ -97,8 +97,7 @@ func newKey() (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// keyPEM writes a key in the form that Kubernetes also takes for the key of
-// service accounts.
+// keyPEM encodes a key in a form that Kubernetes also accepts as the key of service accounts.
 func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {

@@ -15,23 +15,23 @@ import (
 	"syscall"
 )
 
-// Cache is a folder with everything built: bin, images, manifests, debian.
+// Cache is a folder with all built files: bin, images, manifests, debian.
 type Cache string
 
-// kit is something that is built as a whole and kept.
+// kit is built as a whole and kept.
 type kit struct {
-	prefix  string   // of the folders it is kept in
-	folders []string // of this module, whose content changes what is built
+	prefix  string   // prefix of its folders' names
+	folders []string // folders of this module that the build depends on
 	make    func(maker, context.Context) error
 }
 
-// Build makes what the module in source says, unless it has been made. One
-// process builds at a time; the others wait for it and find it done.
+// Build builds the cluster from the module in source, unless it is built already. One process
+// builds at a time; the others wait for it and find the result.
 func Build(ctx context.Context, source string, say func(string, ...any)) (Cache, error) {
 	return kit{"cluster-", ownFolders[:], maker.all}.build(ctx, source, say)
 }
 
-// BuildKwok makes kwok, which few clusters have, and its stages.
+// BuildKwok builds kwok, which few clusters need, and its stages.
 func BuildKwok(ctx context.Context, source string, say func(string, ...any)) (Cache, error) {
 	return kit{"kwok-", []string{"kwok", "internal/recipe"}, maker.kwok}.build(ctx, source, say)
 }
@@ -58,8 +58,8 @@ func (k kit) build(ctx context.Context, source string, say func(string, ...any))
 	return Cache(dir), k.forgetOthers(dir)
 }
 
-// makeWhole builds beside the folder and puts it in place when it is whole, so
-// that a folder with its name is always good.
+// makeWhole builds in another folder and renames it when it is complete, so that a folder with the
+// final name is always good.
 func (k kit) makeWhole(ctx context.Context, source, dir string, say func(string, ...any)) error {
 	part := dir + ".part"
 	if err := os.RemoveAll(part); err != nil {
@@ -94,7 +94,7 @@ func (k kit) alone(ctx context.Context, dir string, say func(string, ...any)) (r
 	select {
 	case err = <-got:
 	case <-ctx.Done():
-		err = context.Cause(ctx) // the lock, if it comes yet, goes with the process
+		err = context.Cause(ctx) // the pending lock ends with the process
 	}
 	if err != nil {
 		return nil, fmt.Errorf("wait for another build: %w", err)
@@ -114,8 +114,7 @@ func flock(file *os.File, say func(string, ...any)) error {
 	}
 }
 
-// forgetOthers removes what was built by other recipes, unless a sandbox runs
-// from it.
+// forgetOthers removes the builds of other recipes, unless a sandbox runs from them.
 func (k kit) forgetOthers(dir string) error {
 	all, err := filepath.Glob(filepath.Join(filepath.Dir(dir), k.prefix+"*"))
 	if err != nil {
@@ -145,8 +144,8 @@ func forget(dir string) error {
 	return nil
 }
 
-// Hold keeps the folder from being removed by a newer recipe, until what it
-// returns is closed or the process ends.
+// Hold keeps the folder from being removed by a newer recipe, until the result is closed or the
+// process ends.
 func (c Cache) Hold() (io.Closer, error) {
 	held, err := os.Open(string(c))
 	if err != nil {
@@ -161,7 +160,7 @@ func (c Cache) Hold() (io.Closer, error) {
 
 const hashLetters = 16
 
-// cacheOf is the folder for what the module in source says.
+// cacheOf returns the folder for the content of the module in source.
 func (k kit) cacheOf(source string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -174,7 +173,7 @@ func (k kit) cacheOf(source string) (string, error) {
 	return filepath.Join(cache, "tidemill", k.prefix+hash), nil
 }
 
-// hash changes with everything that a build depends on. Tests do not count.
+// hash covers everything that a build depends on. Tests do not count.
 func (k kit) hash(source string) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintln(sum, runtime.GOARCH, runtime.Version(), debianVersion())
@@ -196,7 +195,7 @@ func (k kit) hash(source string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil))[:hashLetters], nil
 }
 
-// debianVersion tells apart caches of machines that share a home.
+// debianVersion separates the caches of machines that share a home.
 func debianVersion() string {
 	data, err := os.ReadFile("/etc/debian_version")
 	if err != nil {

@@ -2,14 +2,13 @@ package recipe
 
 import "path/filepath"
 
-// IngressPort is the node's port at which Knative Services are reached from
-// outside.
+// IngressPort is the node's port for Knative Services from outside.
 const IngressPort = 31080
 
-// Domain is what their public names end in.
+// Domain is the suffix of their public names.
 const Domain = "knative.test"
 
-// Base is what is applied to every cluster.
+// Base is the manifest for every cluster.
 func (c Cache) Base() string { return filepath.Join(string(c), "base.yaml") }
 
 // Kwok are the files of BuildKwok.
@@ -17,14 +16,14 @@ func (c Cache) Kwok() []string {
 	return []string{filepath.Join(string(c), "kwok"), filepath.Join(string(c), "kwok.yaml")}
 }
 
-// Types are Knative's, to be applied before its objects.
+// Types has Knative's types, which must be applied before its objects.
 func (c Cache) Types() string { return filepath.Join(string(c), "types.yaml") }
 
-// Objects are Knative's, and the ingress.
+// Objects has Knative's objects, and the ingress.
 func (c Cache) Objects() string { return filepath.Join(string(c), "objects.yaml") }
 
-// Images are the tars of the recipe's images, in the order they are needed in;
-// without Knative the first is enough.
+// Images are the tar files of the recipe's images, in the order in which they are needed. Without
+// Knative only the first is needed.
 func (c Cache) Images(knative bool) []string {
 	wanted := images[:]
 	if !knative {

@@ -13,8 +13,7 @@ import (
 	"strings"
 )
 
-// debian fetches packages and lays their files out in a folder. Nothing is
-// installed.
+// debian downloads packages and unpacks their files into a folder. Nothing is installed.
 func (m maker) debian(ctx context.Context) error {
 	into, err := os.MkdirTemp("", "tidemill-cluster-debian-")
 	if err != nil {
@@ -31,8 +30,8 @@ func (m maker) debian(ctx context.Context) error {
 	return m.unpack(ctx, into)
 }
 
-// download may find that the mirror has not the files of the day any more on which
-// this machine has asked what there is.
+// download updates apt's lists if the mirror no longer has the files that this machine's lists
+// name.
 func download(ctx context.Context, into string, names []string) error {
 	get := append([]string{"download"}, names...)
 	_, err := in(ctx, into, "apt-get", get...)
@@ -46,11 +45,11 @@ func download(ctx context.Context, into string, names []string) error {
 	return err
 }
 
-// wantedPackages are ours and what apt would install with them here.
+// wantedPackages are our packages and those that apt would install with them on this machine.
 func (m maker) wantedPackages(ctx context.Context) ([]string, error) {
 	ask := append([]string{"install", "--simulate", "--no-install-recommends"}, packages[:]...)
 	plan, err := in(ctx, "", "apt-get", ask...)
-	if err != nil { // a machine that has never asked knows no packages
+	if err != nil { // without package lists apt knows no packages
 		if _, err := in(ctx, "", "apt-get", "update"); err != nil {
 			return nil, err
 		}
@@ -65,7 +64,7 @@ func (m maker) wantedPackages(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// installed reads the names from a simulation of apt-get: `Inst NAME (…)`.
+// installed parses the names from a simulation of apt-get: `Inst NAME (…)`.
 func installed(plan []byte) []string {
 	var names []string
 	lines := bufio.NewScanner(bytes.NewReader(plan))
@@ -95,7 +94,7 @@ func (m maker) unpack(ctx context.Context, from string) error {
 	return nil
 }
 
-// in runs a command in a folder, and says what it said if it fails.
+// in runs a command in a folder. Its error contains the command's message.
 func in(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

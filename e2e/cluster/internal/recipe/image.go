@@ -14,11 +14,11 @@ import (
 	"runtime"
 )
 
-// nobody is who runs in our images. Knative's pods must not be root's.
+// nobody is the user of our images. Knative's pods must not run as root.
 const nobody = "65532:65532"
 
-// WriteImage writes an image of one binary and nothing else, as docker save
-// would: one layer, its configuration and a manifest.
+// WriteImage writes an image with only one binary, as docker save would: one layer, its
+// configuration and a manifest.
 func WriteImage(file, name, binary string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return fmt.Errorf("make a folder for images: %w", err)
@@ -35,7 +35,7 @@ func WriteImage(file, name, binary string) error {
 	return os.Remove(layer)
 }
 
-// writeLayer makes a layer with one file and says its digest.
+// writeLayer writes a layer with one file and returns its digest.
 func writeLayer(layer, program, binary string) (string, error) {
 	out, err := os.Create(layer)
 	if err != nil {

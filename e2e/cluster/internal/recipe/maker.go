@@ -14,8 +14,8 @@ import (
 
 // maker builds one cache.
 type maker struct {
-	source string // the module's folder
-	dir    string // where to
+	source string // folder of the module
+	dir    string // folder of the build
 	say    func(string, ...any)
 }
 
@@ -38,8 +38,8 @@ func (m maker) programs(ctx context.Context) error {
 	return nil
 }
 
-// kwok makes the program and what it plays. It is made apart because its
-// modules are of another release than the rest, and are compiled apart.
+// kwok builds kwok and its stages. It is separate because its modules are of another release than
+// the rest.
 func (m maker) kwok(ctx context.Context) error {
 	m = m.ofKwok()
 	if err := m.goBuild(ctx, kwok, kwok.Name); err != nil {
@@ -55,13 +55,13 @@ func (m maker) kwok(ctx context.Context) error {
 	return nil
 }
 
-// ofKwok builds from kwok's module.
+// ofKwok returns a maker for kwok's module.
 func (m maker) ofKwok() maker {
 	m.source = filepath.Join(m.source, "kwok")
 	return m
 }
 
-// images makes a tar an image. The binaries are in them and need not be kept.
+// images makes one tar file per image. The tar files contain the binaries, which are then removed.
 func (m maker) images(ctx context.Context) error {
 	for _, p := range images {
 		if err := m.goBuild(ctx, p, p.Name); err != nil {
@@ -89,12 +89,11 @@ func (m maker) goBuild(ctx context.Context, p program, to string) error {
 	return nil
 }
 
-// ImageName is what an image of the recipe is called. Knative does not ask a
-// registry about dev.local.
+// ImageName is the name of an image of the recipe. Knative does not ask a registry about dev.local.
 func ImageName(name string) string { return "dev.local/" + name + ":v1" }
 
-// moduleFolder is where Go keeps a module's files. Those of a build are there
-// already, but the files of one whose code nothing imports may not be.
+// moduleFolder returns the folder in which Go keeps a module's files. A build has downloaded most
+// modules, but not those whose code nothing imports.
 func (m maker) moduleFolder(ctx context.Context, module string) (string, error) {
 	if _, err := m.goSays(ctx, "mod", "download", module); err != nil {
 		return "", err

@@ -3,15 +3,15 @@ package recipe
 import (
 	"bytes"
 	"context"
-	_ "embed" // our manifests
+	_ "embed" // needed for our manifests
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 )
 
-// The files of Knative that are applied as they are, but for the images'
-// names. Types come first, as objects of them follow.
+// The files of Knative that are applied unchanged, except for the images' names. Types come before
+// their objects.
 var (
 	types = []source{
 		{"knative.dev/serving", "config/core/300-resources/*.yaml"},
@@ -36,21 +36,21 @@ var (
 	}
 )
 
-// stages are what kwok plays: nodes that are well, and pods that run, and
-// succeed if they are a Job's.
+// stages are kwok's simulation: healthy nodes, and pods that run, and that succeed if they belong
+// to a Job.
 var stages = []source{
 	{"sigs.k8s.io/kwok", "kustomize/stage/node/fast/node*.yaml"},
 	{"sigs.k8s.io/kwok", "kustomize/stage/node/heartbeat-with-lease/node*.yaml"},
 	{"sigs.k8s.io/kwok", "kustomize/stage/pod/fast/pod*.yaml"},
 }
 
-// source is files of a module.
+// source is a set of files in a module.
 type source struct{ module, files string }
 
-// replaced are configurations of which we bring our own.
+// replaced are configurations that our own files replace.
 var replaced = [...]string{"autoscaler.yaml", "domain.yaml"}
 
-// Our own manifests. What every cluster has needs no type of Knative's.
+// Our own manifests. Those of every cluster need no Knative type.
 var (
 	//go:embed manifests/base.yaml
 	ownBase []byte
@@ -60,8 +60,8 @@ var (
 	ownIngress []byte
 )
 
-// manifests writes what is applied to a new cluster: base.yaml, and for
-// Knative types.yaml, then objects.yaml.
+// manifests writes the manifests of a new cluster: base.yaml, and for Knative types.yaml and
+// objects.yaml.
 func (m maker) manifests(ctx context.Context) error {
 	all := map[string][]byte{"base.yaml": ownBase}
 	var err error
@@ -115,8 +115,7 @@ func isReplaced(file string) bool {
 
 var builtByKo = regexp.MustCompile(`ko://knative\.dev/serving/cmd/([a-z-]+)`)
 
-// named gives the images in a manifest the names that ours have. Knative's own
-// release does it by ko.
+// named gives the images in a manifest our names, as ko does in Knative's own releases.
 func named(manifest []byte) []byte {
 	return builtByKo.ReplaceAllFunc(manifest, func(found []byte) []byte {
 		name := builtByKo.FindSubmatch(found)[1]
@@ -124,7 +123,7 @@ func named(manifest []byte) []byte {
 	})
 }
 
-// join puts a manifest behind others.
+// join appends a manifest to others.
 func join(all, manifest []byte) []byte {
 	manifest = bytes.TrimPrefix(bytes.TrimSpace(manifest), []byte("---\n"))
 	all = append(all, manifest...)

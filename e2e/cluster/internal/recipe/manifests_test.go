@@ -38,8 +38,8 @@ func TestIsReplaced(t *testing.T) {
 	}
 }
 
-// TestGatheredManifests reads Knative's files: a new version that moves or
-// renames one, or that brings an image we do not build, is seen here.
+// TestGatheredManifests reads Knative's files. It fails if a new version moves or renames one, or
+// has an image that we do not build.
 func TestGatheredManifests(t *testing.T) {
 	m := maker{source: "../.."}
 	for _, c := range []struct {

@@ -1,10 +1,10 @@
-// Package recipe says what a cluster is made of, makes it, and keeps it.
+// Package recipe defines the parts of a cluster, builds them, and keeps the result.
 package recipe
 
 // program is a Go package and the file that is built from it.
 type program struct{ Package, Name string }
 
-// kwok is of a module of its own, in the folder kwok.
+// kwok has its own module, in the folder kwok.
 var kwok = program{"sigs.k8s.io/kwok/cmd/kwok", "kwok"}
 
 // programs run in the sandbox itself.
@@ -18,7 +18,7 @@ var programs = [...]program{
 	{"github.com/containernetworking/plugins/plugins/ipam/host-local", "host-local"},
 }
 
-// images run in pods. Each is one static binary and nothing else.
+// images run in pods. Each contains only one static binary.
 var images = [...]program{
 	{"./pause", "pause"},
 	{"./ingress", "ingress"},
@@ -29,15 +29,15 @@ var images = [...]program{
 	{"knative.dev/serving/cmd/queue", "queue"},
 }
 
-// packages are Debian's: what needs C, and what is ready made. What they need
-// in turn and the machine has not comes along.
+// packages are Debian packages for programs that need C or need no build. Their missing
+// dependencies are added.
 var packages = [...]string{"containerd", "runc", "nftables"}
 
-// ownFolders are those of this module whose content changes what is built.
+// ownFolders are the folders of this module that the build depends on.
 var ownFolders = [...]string{"kube", "coredns", "gpus", "pause", "ingress", "internal/recipe", "go.mod", "go.sum"}
 
-// version is what the commands of Kubernetes say they are; without it they
-// refuse to work together. A test holds it beside go.mod.
+// version is the version that Kubernetes' commands report. Without it they refuse to work together.
+// A test compares it with go.mod.
 const version = "v1.35.4"
 
 func linkerFlags() string {

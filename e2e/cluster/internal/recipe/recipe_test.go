@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// module is what Go says of a go.mod.
+// module is Go's description of a go.mod.
 type module struct {
 	Require []struct{ Path, Version string }
 	Replace []struct {
@@ -17,9 +17,8 @@ type module struct {
 	Tool []struct{ Path string }
 }
 
-// TestReplaces holds our go.mod beside Kubernetes' own: each module that
-// stands in its tree must be replaced by the one published for that release,
-// else `go build` takes whatever is newest.
+// TestReplaces compares our go.mod with Kubernetes' own. Each module in its tree must be replaced
+// by the one published for that release; otherwise `go build` takes the newest.
 func TestReplaces(t *testing.T) {
 	ours, theirs := moduleAt(t, "../../go.mod"), moduleAt(t, goModOf(t, "k8s.io/kubernetes"))
 	want := "v0" + strings.TrimPrefix(version, "v1")
@@ -36,7 +35,7 @@ func TestReplaces(t *testing.T) {
 	}
 }
 
-// TestTools holds what is built beside go.mod's tools, which keep it there.
+// TestTools compares the built programs with go.mod's tools, which keep their modules in go.mod.
 func TestTools(t *testing.T) {
 	ours := moduleAt(t, "../../go.mod")
 	built := slices.Concat(programs[:], images[:])
@@ -56,8 +55,8 @@ func TestTools(t *testing.T) {
 	}
 }
 
-// TestOwnIsWhole: a program of ours that the hash does not cover would be
-// built once and never again.
+// TestOwnIsWhole checks that the hash covers all of our own programs, because otherwise a change
+// would not rebuild them.
 func TestOwnIsWhole(t *testing.T) {
 	for _, p := range slices.Concat(programs[:], images[:]) {
 		folder, own := strings.CutPrefix(p.Package, "./")
