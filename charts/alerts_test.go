@@ -14,7 +14,7 @@ import (
 // metricIn finds the names of our metrics in an expression.
 var metricIn = regexp.MustCompile(`\btidemill_[a-z_]+`)
 
-// alertsOf are the rules of a case.
+// alertsOf returns the alerts of a case.
 func alertsOf(t *testing.T, name string) (all []alert) {
 	t.Helper()
 	for _, r := range of[*prometheusRule](rendered(t, name)) {
@@ -25,8 +25,8 @@ func alertsOf(t *testing.T, name string) (all []alert) {
 	return all
 }
 
-// What an alert goes by is told by somebody: internal/cli holds docs/metrics.md
-// against what processes export, and this holds the alerts against that page.
+// Alerts use only existing metrics. internal/cli compares docs/metrics.md with the exported
+// metrics, and this test compares the alerts with that page.
 func TestAlertsGoByWhatThereIs(t *testing.T) {
 	text, err := os.ReadFile("../docs/metrics.md")
 	if err != nil {
@@ -72,7 +72,7 @@ func rowOf(text, metric string) string {
 
 var labelIn = regexp.MustCompile(`([a-z_]+)(?:=~|!=|!~|=)"`)
 
-// labelsIn are those that an expression selects a metric by.
+// labelsIn returns the labels by which an expression selects a metric.
 func labelsIn(expr, metric string) (labels []string) {
 	for _, m := range regexp.MustCompile(metric+`\{([^}]*)\}`).FindAllStringSubmatch(expr, -1) {
 		for _, l := range labelIn.FindAllStringSubmatch(m[1], -1) {
@@ -82,8 +82,7 @@ func labelsIn(expr, metric string) (labels []string) {
 	return labels
 }
 
-// Every alert has a page, and every page an alert. internal/cli tries what the
-// pages say.
+// Every alert has a page, and every page an alert. internal/cli runs the commands of the pages.
 func TestAlertsHaveRunbooks(t *testing.T) {
 	var wanted []string
 	for _, a := range alertsOf(t, "everything") {

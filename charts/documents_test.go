@@ -11,8 +11,7 @@ import (
 
 var valuesIn = regexp.MustCompile("(?ms)^```yaml file=(values[a-z-]*\\.yaml)\n(.*?)^```$")
 
-// The values that the documents show are taken by the chart, and the config in
-// them by Tidemill.
+// The chart accepts the values in the documents, and Tidemill accepts the config in them.
 func TestDocumentedValues(t *testing.T) {
 	text, err := os.ReadFile("../docs/cluster.md")
 	if err != nil {

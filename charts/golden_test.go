@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// What is rendered is what it was. A case is a file of values beside its golden
-// file: go test ./charts -update writes that.
+// The rendered chart is unchanged. A case is a file of values with a golden file, which go test
+// ./charts -update writes.
 func TestRenders(t *testing.T) {
 	for name, values := range cases(t) {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// difference is the first line that is another.
+// difference describes the first line that differs.
 func difference(want, got string) string {
 	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
 	for i := range min(len(w), len(g)) {
@@ -63,11 +63,10 @@ func difference(want, got string) string {
 	return fmt.Sprintf("%d lines, and were %d", len(g), len(w))
 }
 
-// byChance are the secrets that a first install makes, by the key they stand behind.
+// byChance matches the secrets that a first install makes, by their keys.
 var byChance = regexp.MustCompile(`(?m)^  (operator|prometheus|access\.yaml|run-secret): ([A-Za-z0-9+/=]+)$`)
 
-// withoutChance puts words in the place of what differs each time, once it has
-// been looked at.
+// withoutChance replaces random values with a fixed word, after checking them.
 func withoutChance(t *testing.T, text string) string {
 	t.Helper()
 	return byChance.ReplaceAllStringFunc(text, func(line string) string {

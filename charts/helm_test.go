@@ -14,7 +14,7 @@ import (
 
 const (
 	chart = "tidemill"
-	// kube is the version that is rendered for where no cluster says its own.
+	// kube is the Kubernetes version for which the chart is rendered without a cluster.
 	kube = "1.35.0"
 )
 
@@ -34,7 +34,7 @@ func helm(t *testing.T, args ...string) (out, errs string, err error) {
 	return o.String(), e.String(), err
 }
 
-// render is what helm would apply.
+// render returns the manifests that helm would apply.
 func render(t *testing.T, values string, more ...string) string {
 	t.Helper()
 	out, errs, err := helm(t, append([]string{"template", "tidemill", chart, "--namespace", "ml", "--kube-version", kube, "-f", values}, more...)...)
@@ -44,7 +44,7 @@ func render(t *testing.T, values string, more ...string) string {
 	return out
 }
 
-// cases are the values that are rendered, by name.
+// cases returns the files of values, by case name.
 func cases(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.values.yaml")

@@ -15,8 +15,8 @@ import (
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 )
 
-// rights is who may what, and nobody may more. docs/cluster.md has it, and so has
-// the test that asks a real API server.
+// rights are the only rights of each component. docs/cluster.md lists them, and a test asks a real
+// API server for them.
 func rights() map[string][]string {
 	return map[string][]string{
 		"train": {
@@ -41,9 +41,9 @@ func TestRights(t *testing.T) {
 		all := rendered(t, name)
 		want := maps.Clone(rights())
 		if name == "plain" {
-			want["dispatcher"] = nil // there is no Knative to ask of
+			want["dispatcher"] = nil // without Knative it asks for nothing
 		}
-		if name == "secrets" { // it brings its own
+		if name == "secrets" { // the values bring their own accounts
 			if n := len(of[*rbacv1.Role](all)) + len(of[*rbacv1.RoleBinding](all)) + len(of[*corev1.ServiceAccount](all)); n > 0 {
 				t.Errorf("%s: %d objects of rights, and none was asked for", name, n)
 			}
@@ -55,7 +55,7 @@ func TestRights(t *testing.T) {
 				t.Errorf("%s: %s may %q, and %q is in the table", name, a.Name, got, want[component])
 			}
 			if component == "train" && name != "plain" {
-				continue // a Knative Service cannot ask for a token by itself
+				continue // a Knative Service cannot request a token itself
 			}
 			if a.AutomountServiceAccountToken == nil || *a.AutomountServiceAccountToken {
 				t.Errorf("%s: whoever runs as %s has a token without asking", name, a.Name)
@@ -74,7 +74,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// rightsOf are those of an account, sorted.
+// rightsOf returns the rights of an account, sorted.
 func rightsOf(all []any, account string) (rights []string) {
 	for _, b := range of[*rbacv1.RoleBinding](all) {
 		if b.RoleRef.Kind != "Role" || !slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool { return s.Kind == "ServiceAccount" && s.Name == account }) {
@@ -99,7 +99,7 @@ func rightsOf(all []any, account string) (rights []string) {
 	return rights
 }
 
-// The document's table of rights is the one above.
+// The document has the same table of rights.
 func TestRightsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/cluster.md")
 	if err != nil {
@@ -116,7 +116,7 @@ func TestRightsAreDocumented(t *testing.T) {
 	}
 }
 
-// Whoever is in no Deployment and no Knative Service needs no account.
+// Every account is used by a Deployment or a Knative Service.
 func TestAccountsAreUsed(t *testing.T) {
 	all := rendered(t, "everything")
 	used := map[string]bool{}

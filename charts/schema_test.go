@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Wrong values are refused before anything is installed, and the error names
-// what is wrong.
+// Wrong values are refused before anything is installed, and the error names the wrong value.
 func TestSchemaRefuses(t *testing.T) {
 	for set, want := range map[string]string{
 		"image.repository=":                                     "push the image that `make image` builds",
@@ -53,7 +52,7 @@ func TestSchemaRefuses(t *testing.T) {
 	}
 }
 
-// What is missing is told all at once.
+// One error lists all missing values.
 func TestWhatIsMissing(t *testing.T) {
 	_, errs, err := helm(t, "template", "tidemill", chart, "--kube-version", kube, "--set", "access.generate=false")
 	if err == nil {

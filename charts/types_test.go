@@ -23,8 +23,8 @@ import (
 	"tidemill.dev/config"
 )
 
-// podMonitor and prometheusRule are the Prometheus operator's kinds, as far as
-// the chart writes them.
+// podMonitor and prometheusRule are the parts of the Prometheus operator's kinds that the chart
+// writes.
 type podMonitor struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -55,8 +55,8 @@ type alert struct {
 	Labels, Annotations map[string]string
 }
 
-// kinds are what the chart may render: all of it lies in its namespace, and none
-// of it says what kinds a cluster has.
+// kinds are the kinds that the chart may render. All are in its namespace, and none defines new
+// kinds.
 func kinds() map[string]func() any {
 	return map[string]func() any{
 		"v1/ConfigMap": func() any { return new(corev1.ConfigMap) }, "v1/Secret": func() any { return new(corev1.Secret) },
@@ -73,7 +73,7 @@ func kinds() map[string]func() any {
 	}
 }
 
-// rendered are the objects of a case's golden file.
+// rendered returns the objects of a case's golden file.
 func rendered(t *testing.T, name string) []any {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + name + ".golden.yaml")
@@ -83,8 +83,8 @@ func rendered(t *testing.T, name string) []any {
 	return objects(t, name, strings.ReplaceAll(string(text), "CHANCE", "Q0hBTkNF"))
 }
 
-// objects are those that a text of manifests has. A field that its kind does not
-// have is an error, as is a kind that the chart has no business with.
+// objects parses the objects of a text of manifests. A field that its kind does not have is an
+// error, and so is a kind that the chart must not use.
 func objects(t *testing.T, name, text string) []any {
 	t.Helper()
 	var all []any
@@ -107,7 +107,7 @@ func objects(t *testing.T, name, text string) []any {
 	return all
 }
 
-// of are those of one kind.
+// of returns the objects of one kind.
 func of[T any](all []any) (some []T) {
 	for _, o := range all {
 		if one, ok := o.(T); ok {
@@ -131,7 +131,7 @@ func TestManifestsAreWhatTheirKindsAre(t *testing.T) {
 	}
 }
 
-// Knative takes the functions as its webhook would.
+// Knative's validation accepts the functions.
 func TestKnativeTakesTheFunctions(t *testing.T) {
 	for name := range cases(t) {
 		functions := of[*servingv1.Service](rendered(t, name))
@@ -140,7 +140,7 @@ func TestKnativeTakesTheFunctions(t *testing.T) {
 		}
 		for _, f := range functions {
 			ctx := context.Background()
-			if name == "everything" { // it says that these are switched on
+			if name == "everything" { // its values enable these features
 				ctx = withFeatures(ctx)
 			}
 			f.SetDefaults(ctx)
@@ -163,7 +163,7 @@ func withFeatures(ctx context.Context) context.Context {
 	return servingconfig.ToContext(ctx, c)
 }
 
-// podsOf are the pods that a case's objects make, by name.
+// podsOf returns the pods that a case's objects make, by name.
 func podsOf(all []any) map[string]*corev1.PodSpec {
 	pods := map[string]*corev1.PodSpec{}
 	for _, d := range of[*appsv1.Deployment](all) {
@@ -178,8 +178,7 @@ func podsOf(all []any) map[string]*corev1.PodSpec {
 	return pods
 }
 
-// Pods are as Kubernetes' restricted profile wants them, and mount nothing that
-// they do not have.
+// Pods conform to Kubernetes' restricted profile, and mount only their own volumes.
 func TestPodsAreRestricted(t *testing.T) {
 	for name := range cases(t) {
 		for pod, spec := range podsOf(rendered(t, name)) {
@@ -217,8 +216,8 @@ func restricted(s *corev1.SecurityContext) error {
 	return nil
 }
 
-// The controller scales the scorers: whatever else said how many there are would set
-// them back at the next upgrade.
+// The controller scales the scorers. If another object set their replicas, the next upgrade would
+// reset them.
 func TestNobodyButTheControllerScalesScorers(t *testing.T) {
 	found := 0
 	for name := range cases(t) {
@@ -257,7 +256,7 @@ func install(c *config.Config) string {
 	return names.Install()
 }
 
-// configOf is the config that the processes find, as they read it.
+// configOf returns the config that the processes read.
 func configOf(t *testing.T, all []any) *config.Config {
 	t.Helper()
 	maps := of[*corev1.ConfigMap](all)

@@ -13,9 +13,8 @@ import (
 	"tidemill.dev/config"
 )
 
-// Whatever of the rendered objects is a Secret, or names one, or names a claim, is
-// withheld from runs by each process: what holds a credential of ours cannot be
-// forgotten in the template.
+// Each process withholds from runs every rendered Secret, and every Secret or claim that a rendered
+// object names. So the template cannot forget an object that holds one of our credentials.
 func TestNoRunIsGivenWhatIsOurs(t *testing.T) {
 	for name := range cases(t) {
 		all := rendered(t, name)
@@ -46,13 +45,13 @@ func TestNoRunIsGivenWhatIsOurs(t *testing.T) {
 	}
 }
 
-// withheldBy is what each process is told, which is the same.
+// withheldBy returns the list that each process gets, which is the same for all.
 func withheldBy(t *testing.T, name string, all []any) (withheld config.Withheld) {
 	t.Helper()
 	for pod, spec := range podsOf(all) {
 		args := spec.Containers[0].Args
 		if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--kafka=") }) {
-			continue // no process of ours that reads the config
+			continue // not a process of ours that reads the config
 		}
 		at := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "--withhold=") })
 		if at < 0 || !slices.Contains(args, "--namespace=ml") {
@@ -67,8 +66,8 @@ func withheldBy(t *testing.T, name string, all []any) (withheld config.Withheld)
 	return withheld
 }
 
-// namedIn finds what a tree of JSON names, by any key that speaks of a secret: it
-// knows less of Kubernetes than the template does, and so finds more.
+// namedIn finds the names in a tree of JSON, by any key that contains "secret". It knows less about
+// Kubernetes than the template does, and so finds more.
 func namedIn(key string, tree any, named map[string]bool) {
 	switch v := tree.(type) {
 	case []any:
@@ -95,7 +94,7 @@ func namedIn(key string, tree any, named map[string]bool) {
 	}
 }
 
-// Helm refuses what the processes would, before anything is installed.
+// Helm refuses the same configs as the processes, before anything is installed.
 func TestARecipeThatNamesWhatIsOurs(t *testing.T) {
 	for set, want := range map[string]string{
 		"secrets.T=tidemill-run-secret/run-secret":           "the recipe r names secret/tidemill-run-secret",

@@ -15,8 +15,8 @@ import (
 	"tidemill.dev/image/archive"
 )
 
-// owner is the user as which the image runs. Other images use the same number for their user
-// nobody.
+// owner is the user as which the image runs. Other images use the same number for the user
+// without rights.
 const owner = 65532
 
 // The names of the layers, in their order. A new build changes only the last one.

@@ -90,7 +90,7 @@ func ours() []archive.File {
 	}
 }
 
-// use is what the image does with a package's file.
+// use is the use of a package's file in the image.
 type use int
 
 const (

@@ -25,7 +25,7 @@ const (
 	postWithin = time.Minute // longer than the time after which a gateway gives up
 )
 
-// send posts on several lanes until it is told to stop. A lane has one key and waits for each
+// sendHTTP posts on several lanes until its context ends. A lane has one key and waits for each
 // answer, as a publisher must that needs order. It posts everything without a 202 again, under the
 // same ids, to the same or the other gateway.
 func (c *child) sendHTTP(ctx context.Context) error {

@@ -16,7 +16,7 @@ const (
 	burst     = 8
 )
 
-// publish sends bursts until it is told to stop. Its ids contain its life, because a restarted
+// publish sends bursts until its context ends. Its ids contain its life, because a restarted
 // publisher does not know which events its predecessor has sent.
 func (c *child) publish(ctx context.Context) error {
 	b, err := c.open(ctx)

@@ -71,7 +71,7 @@ func (r *scorersRound) play(ctx context.Context) (err error) {
 		return err
 	}
 	defer r.models.store.Close()
-	if r.plan.profile == scorersHang { // the hanger is killed soon, and must have begun its transaction before that
+	if r.plan.profile == scorersHang { // the hanger is killed soon, and must begin its transaction first
 		if err := errors.Join(r.fleet.start(hangerName), awaitWord(ctx, r.dir, hangerName, "hang")); err != nil {
 			return err
 		}

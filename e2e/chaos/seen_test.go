@@ -18,8 +18,8 @@ type seen struct {
 	b *broker.Broker
 
 	mu   sync.Mutex
-	read map[int32]int64 // by partition of out: position up to which it has been read
-	next map[int32]int64 // by partition of in: offset after the last input that has its output
+	read map[int32]int64 // position up to which each partition of out has been read
+	next map[int32]int64 // offset after the last input with an output, by partition of in
 }
 
 func newSeen(c *child, b *broker.Broker) *seen {

@@ -36,7 +36,7 @@ func (s *story) judgePublished(f *faults) {
 	}
 }
 
-// heard is what the sink and the dead letters say about an event and a rule.
+// heard is the record of an event and a rule, from the sink and the dead letters.
 type heard struct {
 	first  int    // time at which its first attempt began; 0 if there was none
 	fine   int    // time of its first 2xx; 0 if there was none

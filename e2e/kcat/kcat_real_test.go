@@ -144,7 +144,7 @@ func compare(t *testing.T, m *message, v *broker.View) {
 func TestRealWeReadWhatKcatWrites(t *testing.T) {
 	b, names, addr := kafka(t, "theirs")
 	want := map[string]bool{}
-	kcatWrites(t, addr, names.Topic("theirs"), "none", "no event\n", "-k", "bot-7") // on the same partition as all others, before them
+	kcatWrites(t, addr, names.Topic("theirs"), "none", "no event\n", "-k", "bot-7") // first record of the partition that all others are on
 	for _, codec := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
 		binary, structured := "binary-"+codec, "structured-"+codec
 		kcatWrites(t, addr, names.Topic("theirs"), codec, strings.Repeat("hello\n", perCodec),

@@ -1,4 +1,4 @@
-{{/* docs/runbooks has a page for each. Every controller counts all facts, so the most of them is taken, never the sum. */}}
+{{/* docs/runbooks has a page for each alert. Every controller counts all facts, so alerts use the maximum, never the sum. */}}
 {{- define "tidemill.alerts" -}}
 {{- $v := .Values.metrics.prometheusRule -}}
 {{- $s := default (printf "namespace=%q" .Release.Namespace) $v.selector -}}
@@ -75,7 +75,7 @@
     runbook_url: {{ $book }}/no-active-controller.md
 {{- end -}}
 
-{{/* A span such as 15m in seconds. */}}
+{{/* A duration such as 15m in seconds. */}}
 {{- define "tidemill.seconds" -}}
 {{- $n := regexFind "^[0-9]+" . | int64 -}}
 {{- $unit := regexFind "[a-z]+$" . -}}

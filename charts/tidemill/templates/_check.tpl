@@ -1,4 +1,4 @@
-{{/* What has no default and is not said, all of it at once. */}}
+{{/* Fails with a list of all missing values that have no default. */}}
 {{- define "tidemill.check" -}}
 {{- $missing := list -}}
 {{- if not .Values.image.repository -}}{{- $missing = append $missing "image.repository is missing: push the image that `make image` builds to a registry of yours, and name it, such as registry.example/tidemill" -}}{{- end -}}

@@ -10,7 +10,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
-{{/* of one component's pods: (dict "root" $ "component" "gateway") */}}
+{{/* Labels of one component's pods: (dict "root" $ "component" "gateway") */}}
 {{- define "tidemill.selector" -}}
 app.kubernetes.io/name: tidemill
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -27,7 +27,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- printf "%s-%s" (default (include "tidemill.fullname" .root) .root.Values.serviceAccounts.prefix) .component -}}
 {{- end -}}
 
-{{/* The config as YAML, wherever it was said. */}}
+{{/* The config as YAML, from config or configFile. */}}
 {{- define "tidemill.config" -}}
 {{- if .Values.configFile -}}
 {{- $read := fromYaml .Values.configFile -}}
@@ -73,7 +73,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- default (printf "%s-run-secret" (include "tidemill.fullname" .)) .Values.runSecret.secret -}}
 {{- end -}}
 
-{{/* The Secret and key of a token: (dict "root" $ "said" .Values.test.tokenSecret "made" "operator") as JSON; empty: there is none. */}}
+{{/* The Secret and key of a token: (dict "root" $ "said" .Values.test.tokenSecret "made" "operator") as JSON; empty if there is none. */}}
 {{- define "tidemill.tokenFrom" -}}
 {{- if .said.name -}}
 {{- dict "name" .said.name "key" .said.key | toJson -}}

@@ -1,4 +1,4 @@
-{{/* Where Kafka, Redis and the config are: what every process is told, as a list of arguments. */}}
+{{/* The arguments of every process: the addresses of Kafka and Redis, and the path of the config. */}}
 {{- define "tidemill.reach" -}}
 - --config=/etc/tidemill/config
 - --data=/tmp/tidemill
@@ -55,8 +55,8 @@ http://{{ include "tidemill.fullname" . }}-{function}.{{ .Release.Namespace }}.s
 {{- end -}}
 {{- end -}}
 
-{{/* A change of these Secrets reaches no process that runs, so it rolls them: at the next helm upgrade,
-     for only then helm looks. Secrets that are read again when they change are not here. */}}
+{{/* Running processes do not see a change of these Secrets, so the next helm upgrade restarts the pods. Processes read the other
+     Secrets again when they change. */}}
 {{- define "tidemill.checksums" -}}
 {{- $data := dict -}}
 {{- range $name := list .Values.store.secret .Values.runSecret.secret -}}
@@ -71,8 +71,8 @@ checksum/secrets: {{ toJson $data | sha256sum }}
 {{- end -}}
 
 {{/*
-A pod of ours: (dict "root" $ "component" NAME "args" (list …) "resources" … "pod" …) and, where they are wanted,
-"token" (it speaks to the API server), "launches" (it makes Jobs: agents have to be told where they go), "store", "access", "tls", "runSecret", "models", "grace", "knative".
+A pod of ours: (dict "root" $ "component" NAME "args" (list …) "resources" … "pod" …) and, if needed,
+"token" (it calls the API server), "launches" (it makes Jobs, and passes the gateway's address to agents), "store", "access", "tls", "runSecret", "models", "grace", "knative".
 */}}
 {{- define "tidemill.pod" -}}
 {{- $root := .root -}}

@@ -9,7 +9,7 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* The stream that events of the type helm-test live on, of a config. */}}
+{{/* The stream of events of the type helm-test in a config. */}}
 {{- define "tidemill.homeOfTest" -}}
 {{- $home := "events" -}}
 {{- range $name, $stream := default dict .streams -}}

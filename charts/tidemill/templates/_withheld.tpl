@@ -1,6 +1,6 @@
 {{/*
-What no recipe may name, as the processes are told: all that begins with the install's own name, helm's own Secrets (which hold
-what we have made), whatever the values of our pods name, and what the operator says beside that.
+The Secrets and claims that no recipe may name, as an argument of the processes: names that begin with the install's own name,
+helm's Secrets (which hold the Secrets that we have made), all that the values give to our pods, and the operator's own list.
 */}}
 {{- define "tidemill.withheld" -}}
 {{- $v := .Values -}}
@@ -18,7 +18,7 @@ what we have made), whatever the values of our pods name, and what the operator 
 {{- concat $all $v.withhold | uniq | sortAlpha | join "," -}}
 {{- end -}}
 
-{{/* The Secrets and claims that a piece of a pod names, one a line. Their names stand behind few words of Kubernetes'. */}}
+{{/* The Secrets and claims that a part of a pod names, one per line. Kubernetes has only these few keys for such names. */}}
 {{- define "tidemill.namedIn" -}}
 {{- if kindIs "slice" . -}}
 {{- range . }}{{ include "tidemill.namedIn" . }}{{ end -}}
@@ -33,7 +33,7 @@ what we have made), whatever the values of our pods name, and what the operator 
 {{- end -}}
 {{- end -}}
 
-{{/* What recipes name of that, told one a line. The processes look again, also at what the log says. */}}
+{{/* An error for each withheld name in a recipe, one per line. The processes check again, also configs from the log. */}}
 {{- define "tidemill.namedByRecipes" -}}
 {{- $withheld := splitList "," (include "tidemill.withheld" .) -}}
 {{- range $recipe, $said := default dict (include "tidemill.config" . | fromYaml).recipes -}}

@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string) error {
 	return errors.New("usage: probe [get URL | lookup NAME]")
 }
 
-// serve answers with its pod's name and the requested host, until it is told to end.
+// serve answers with its pod's name and the requested host, until its context ends.
 func serve(ctx context.Context) error {
 	pod, err := os.Hostname()
 	if err != nil {

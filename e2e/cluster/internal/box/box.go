@@ -27,7 +27,7 @@ type Box struct {
 	err     error // error of its first process; to be read after ended
 }
 
-// Open takes the name, removes the rest of a killed sandbox, and makes the folders and cgroups.
+// Open takes the name, removes the remains of a killed sandbox, and makes the folders and cgroups.
 // Nothing runs yet, because the configurations must be written first.
 func Open(name, subnet string) (*Box, error) {
 	place, err := PlaceOf(name)

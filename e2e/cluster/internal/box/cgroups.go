@@ -132,8 +132,7 @@ func weigh(dir string) error {
 	return nil
 }
 
-// delegate gives groups below the root the root's controllers. It only adds controllers, and most
-// machines have them already.
+// delegate enables the root's controllers for the groups below it. Most machines have that already.
 func delegate(mount string) error {
 	have, err := os.ReadFile(filepath.Join(mount, "cgroup.controllers"))
 	if err != nil {

@@ -61,8 +61,8 @@ func (p Plan) supervise(ctx context.Context) error {
 	return <-ends
 }
 
-// wait returns when the component's conditions are met. It has no limit of its own, because the
-// caller of up has one. The awaited component still runs, or it has ended and that was reported.
+// wait returns when the component's conditions are met. It has no time limit, because the caller
+// of up has one. The awaited component still runs, or it has ended and that was reported.
 func (c Component) wait(ctx context.Context, client *http.Client) error {
 	for _, probe := range c.After {
 		for !probe.there(ctx, client) {
