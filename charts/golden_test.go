@@ -23,7 +23,7 @@ func TestRenders(t *testing.T) {
 	for name, values := range cases(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := withoutChance(t, render(t, values))
+			got := withoutRandom(t, render(t, values))
 			golden := filepath.Join("testdata", name+".golden.yaml")
 			if *update {
 				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
@@ -63,23 +63,23 @@ func difference(want, got string) string {
 	return fmt.Sprintf("%d lines, and were %d", len(g), len(w))
 }
 
-// byChance matches the secrets that a first install makes, by their keys.
-var byChance = regexp.MustCompile(`(?m)^  (operator|prometheus|access\.yaml|run-secret): ([A-Za-z0-9+/=]+)$`)
+// randomSecret matches the secrets that a first install makes, by their keys.
+var randomSecret = regexp.MustCompile(`(?m)^  (operator|prometheus|access\.yaml|run-secret): ([A-Za-z0-9+/=]+)$`)
 
-// withoutChance replaces random values with a fixed word, after checking them.
-func withoutChance(t *testing.T, text string) string {
+// withoutRandom replaces random values with a fixed word, after checking them.
+func withoutRandom(t *testing.T, text string) string {
 	t.Helper()
-	return byChance.ReplaceAllStringFunc(text, func(line string) string {
-		m := byChance.FindStringSubmatch(line)
+	return randomSecret.ReplaceAllStringFunc(text, func(line string) string {
+		m := randomSecret.FindStringSubmatch(line)
 		secret, err := base64.StdEncoding.DecodeString(m[2])
 		if err != nil {
 			t.Errorf("%s is no base64: %v", m[1], err)
 		}
-		return "  " + m[1] + ": " + looked(t, m[1], string(secret))
+		return "  " + m[1] + ": " + checkSecret(t, m[1], string(secret))
 	})
 }
 
-func looked(t *testing.T, key, secret string) string {
+func checkSecret(t *testing.T, key, secret string) string {
 	t.Helper()
 	switch key {
 	case "run-secret":

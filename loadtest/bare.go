@@ -28,7 +28,7 @@ func bare(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	fmt.Fprintln(stdout, l.Addr())
-	err = errors.Join(leash(stdin, stdout, task.Task{}), s.Close())
+	err = errors.Join(serveCommands(stdin, stdout, task.Task{}), s.Close())
 	if failed := <-served; !errors.Is(failed, http.ErrServerClosed) {
 		err = errors.Join(err, failed)
 	}

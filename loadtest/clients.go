@@ -26,16 +26,16 @@ func findClients(ctx context.Context, self, given, folder string) (clients, erro
 		return c, nil
 	}
 	c.franz[0] = filepath.Join(folder, "franz")
-	if err := buildBeside(ctx, "franz", c.franz[0]); err != nil {
+	if err := buildProgram(ctx, "franz", c.franz[0]); err != nil {
 		return c, fmt.Errorf("%w, or give -franz", err)
 	}
 	return c, nil
 }
 
-// buildBeside builds the program in a folder below this one. It needs the sources, which it finds
+// buildProgram builds the program in a folder below this one. It needs the sources, which it finds
 // from the repository's root or from this folder.
-func buildBeside(ctx context.Context, name, out string) error {
-	source := besideFolder(name)
+func buildProgram(ctx context.Context, name, out string) error {
+	source := sourceFolder(name)
 	build := exec.CommandContext(ctx, "go", "build", "-C", source, "-o", out, ".")
 	build.Env = append(os.Environ(), "GOWORK=off")
 	if said, err := build.CombinedOutput(); err != nil {
@@ -44,8 +44,8 @@ func buildBeside(ctx context.Context, name, out string) error {
 	return nil
 }
 
-// besideFolder returns the path of a folder below this one.
-func besideFolder(name string) string {
+// sourceFolder returns the path of a folder below this one.
+func sourceFolder(name string) string {
 	folder := filepath.Join("loadtest", name)
 	if _, err := os.Stat(folder); err != nil {
 		return name

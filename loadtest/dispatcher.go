@@ -49,5 +49,5 @@ func dispatcher(ctx context.Context, args []string, stdin io.Reader, stdout io.W
 		return err
 	}
 	fmt.Fprintln(stdout, "ready")
-	return leash(stdin, stdout, task.Task{Do: roleDispatcher + "-" + d.What, Profile: d.Profile})
+	return serveCommands(stdin, stdout, task.Task{Do: roleDispatcher + "-" + d.What, Profile: d.Profile})
 }

@@ -52,7 +52,7 @@ func gateway(ctx context.Context, args []string, stdin io.Reader, stdout io.Writ
 	served := make(chan error, 1)
 	go func() { served <- door.Serve(ctx) }()
 	fmt.Fprintln(stdout, door.Addr())
-	err = leash(stdin, stdout, task.Task{Do: roleGateway + "-" + g.What, Profile: g.Profile})
+	err = serveCommands(stdin, stdout, task.Task{Do: roleGateway + "-" + g.What, Profile: g.Profile})
 	return errors.Join(err, door.Close(ctx), <-served)
 }
 

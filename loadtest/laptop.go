@@ -47,7 +47,7 @@ func laptop(ctx context.Context, args []string, stdin io.Reader, stdout io.Write
 		return err
 	}
 	fmt.Fprintln(stdout, addr)
-	err = leash(stdin, stdout, task.Task{Do: roleLaptop, Profile: l.Profile})
+	err = serveCommands(stdin, stdout, task.Task{Do: roleLaptop, Profile: l.Profile})
 	return errors.Join(err, p.Close(context.WithoutCancel(ctx)), <-served)
 }
 

@@ -104,7 +104,7 @@ func runPoster(ctx context.Context, args []string, stdin io.Reader, stdout io.Wr
 			}
 		})
 	}
-	err = leash(stdin, stdout, task.Task{})
+	err = serveCommands(stdin, stdout, task.Task{})
 	stop()
 	all.Wait()
 	select {

@@ -46,7 +46,7 @@ func (r *runner) runs(ctx context.Context, self, folder string) (m runsMeasured,
 	}
 	defer roll.close()
 	program := filepath.Join(folder, "trainer")
-	if err := buildBeside(ctx, "trainer", program); err != nil {
+	if err := buildProgram(ctx, "trainer", program); err != nil {
 		return m, err
 	}
 	arg, err := json.Marshal(laptopTask{Dir: dir, Config: runsConfig(program, roll.path), Profile: r.profile})

@@ -32,10 +32,10 @@ func buildContenders(ctx context.Context, p scorePlan, folder string) (contender
 	found, err := findClients(ctx, p.self, p.franz, folder)
 	c := contenders{ours: found.ours, franz: found.franz, plain: []string{filepath.Join(folder, "plain")}, texts: filepath.Join(folder, "intents")}
 	if err == nil {
-		err = buildBeside(ctx, "plain", c.plain[0])
+		err = buildProgram(ctx, "plain", c.plain[0])
 	}
 	if err == nil {
-		err = buildBeside(ctx, filepath.Join("..", "examples", "intents"), c.texts)
+		err = buildProgram(ctx, filepath.Join("..", "examples", "intents"), c.texts)
 	}
 	if err != nil {
 		return c, err
@@ -58,7 +58,7 @@ func buildContenders(ctx context.Context, p scorePlan, folder string) (contender
 
 // findPython returns the interpreter that has the Python scorer's packages.
 func findPython(ctx context.Context, make bool) ([]string, error) {
-	folder := besideFolder("python")
+	folder := sourceFolder("python")
 	look := exec.CommandContext(ctx, filepath.Join(folder, "install"), "-n")
 	if make {
 		look = exec.CommandContext(ctx, filepath.Join(folder, "install"))

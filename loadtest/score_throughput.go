@@ -69,7 +69,7 @@ func (w *scoreWorld) measureThroughput(ctx context.Context, o *scoreOutcome) (ab
 	if err := w.fill(ctx, w.Warm+w.Events+max(slackLeast, int(slack*float64(w.Events)))); err != nil {
 		return nil, err
 	}
-	if err := w.layModels(); err != nil {
+	if err := w.writeModels(); err != nil {
 		return nil, err
 	}
 	for range w.scorePlan.rounds {
@@ -158,8 +158,8 @@ func (w *scoreWorld) input() string {
 
 func (w *scoreWorld) modelFolder() string { return filepath.Join(w.folder, "models") }
 
-// layModels writes the models into a folder for contenders that do not use the store.
-func (w *scoreWorld) layModels() error {
+// writeModels writes the models into a folder for contenders that do not use the store.
+func (w *scoreWorld) writeModels() error {
 	if !w.wants("plain") && !w.wants("python") {
 		return nil
 	}

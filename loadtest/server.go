@@ -23,7 +23,7 @@ func serve(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer
 		return err
 	}
 	fmt.Fprintln(stdout, s.Kafka(), s.Redis())
-	return errors.Join(leash(stdin, stdout, task.Task{}), s.Close())
+	return errors.Join(serveCommands(stdin, stdout, task.Task{}), s.Close())
 }
 
 // The commands that a server obeys while it serves.
@@ -33,10 +33,10 @@ const (
 	sayWeigh = "weigh" // write the memory in use
 )
 
-// leash returns when standard input closes, because then the parent has ended for whatever reason.
+// serveCommands returns when standard input closes, because then the parent has ended for whatever reason.
 // Until then it measures this process on command. The process measures itself because it knows its
 // allocations, and because this works on every system.
-func leash(stdin io.Reader, stdout io.Writer, t task.Task) error {
+func serveCommands(stdin io.Reader, stdout io.Writer, t task.Task) error {
 	var m task.Meter
 	for told := bufio.NewScanner(stdin); told.Scan(); {
 		var r task.Result

@@ -14,10 +14,10 @@ import (
 
 // parkedEvents is the cost of many parked events whose subscriber is dead, a million by default.
 type parkedEvents struct {
-	events, keys        int
-	empty, full, anew   task.Result   // memory of the process
-	parking             time.Duration // time until the group had committed past all of them
-	begin, again, taken time.Duration // time until it was ready: without events, with all of them, and with all of them after a kill
+	events, keys           int
+	empty, full, restarted task.Result   // memory of the process
+	parking                time.Duration // time until the group had committed past all of them
+	begin, again, taken    time.Duration // time until it was ready: without events, with all of them, and with all of them after a kill
 }
 
 // parkedOfKey is the number of events per key. The events of a key form a chain that waits for its
@@ -43,9 +43,9 @@ func (t *triggers) park(ctx context.Context) (p parkedEvents, err error) {
 		p.full, err = d.weigh()
 		return err
 	})
-	weighAnew := func(d *server) (err error) { p.anew, err = d.weigh(); return err }
+	weighRestarted := func(d *server) (err error) { p.restarted, err = d.weigh(); return err }
 	if err == nil {
-		err = t.life(ctx, conf, &p.again, (*server).kill, weighAnew)
+		err = t.life(ctx, conf, &p.again, (*server).kill, weighRestarted)
 	}
 	if err == nil {
 		err = t.life(ctx, conf, &p.taken, (*server).stop, func(*server) error { return nil })

@@ -102,7 +102,7 @@ func (t *table) parkedEvents(p parkedEvents) {
 	}
 	row("before", p.empty)
 	row("with all of them parked", p.full)
-	row("rebuilt in a new process", p.anew)
+	row("rebuilt in a new process", p.restarted)
 	w.Flush()
 	fmt.Fprintf(t.w, "  ready after a start: %s with nothing parked, %s with all, %s with all after a kill (the group's session among it)\n\n",
 		p.begin.Round(time.Millisecond), p.again.Round(time.Millisecond), p.taken.Round(time.Millisecond))

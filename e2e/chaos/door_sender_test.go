@@ -119,7 +119,7 @@ func (s *sender) post(r *rand.Rand, p parcel, attempt int) bool {
 	req.Header = p.header
 	res, err := s.client.Do(req)
 	if err != nil {
-		s.c.j.note(unheard(err), oneWord(err.Error()))
+		s.c.j.note(failureOf(err), oneWord(err.Error()))
 		return false
 	}
 	defer res.Body.Close()
@@ -139,8 +139,8 @@ func (s *sender) post(r *rand.Rand, p parcel, attempt int) bool {
 // oneWord makes a text one word of a journal's line.
 func oneWord(text string) string { return strings.Join(strings.Fields(text), "_") }
 
-// unheard tells a gateway that is not there from one that went away halfway.
-func unheard(err error) string {
+// failureOf returns absent if the gateway refuses connections, and broken if it went away halfway.
+func failureOf(err error) string {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return "absent"
 	}

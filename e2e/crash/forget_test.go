@@ -64,11 +64,11 @@ func TestForgettingABotWithEverything(t *testing.T) {
 	b.ask(&there, `{"key":"`+gone+`","dryRun":true}`)
 	b.publish(eventOf("bot-deleted", "the end", gone))
 	end := b.receiptOf(gone)
-	b.holdsAll(there.Receipt, end)
-	b.foundNoMore(end)
-	b.isUntouched(stays)
-	b.nothingWaits()
-	b.beginsAnew(gone)
+	b.checkReceipt(there.Receipt, end)
+	b.checkForgotten(end)
+	b.checkUntouched(stays)
+	b.checkDelivered()
+	b.trainAgain(gone)
 }
 
 const gone, stays = "bot-gone-42", "bot-stays-7"
@@ -237,8 +237,8 @@ func (b *bots) eachEvent(stream string, fn func(*broker.Incoming) bool) (found b
 	return found
 }
 
-// holdsAll checks that the preview and the receipt list all of the bot's data.
-func (b *bots) holdsAll(there *tidemill.KeyForgotten, end tidemill.KeyForgotten) {
+// checkReceipt checks that the preview and the receipt list all of the bot's data.
+func (b *bots) checkReceipt(there *tidemill.KeyForgotten, end tidemill.KeyForgotten) {
 	b.Helper()
 	for name, r := range map[string]*tidemill.KeyForgotten{"the preview": there, "the receipt": &end} {
 		if len(r.Runs) != 1 || len(r.Runs[0].Runs) != 3 || len(r.Models) != 1 || r.Models[0] != (tidemill.GoneModel{Model: "intent/" + gone, Versions: 1}) ||
@@ -252,9 +252,9 @@ func (b *bots) holdsAll(there *tidemill.KeyForgotten, end tidemill.KeyForgotten)
 	b.soon("who hears of the ends of bots hears of this one", func() bool { return b.to.has("/mourners " + gone) })
 }
 
-// foundNoMore looks for the bot on every stream, in every key of Redis and in every file of the
+// checkForgotten looks for the bot on every stream, in every key of Redis and in every file of the
 // store.
-func (b *bots) foundNoMore(end tidemill.KeyForgotten) {
+func (b *bots) checkForgotten(end tidemill.KeyForgotten) {
 	b.Helper()
 	places := map[string]bool{}
 	for _, r := range end.Remains {
@@ -395,8 +395,8 @@ func (b *bots) collect() {
 	must(b, err)
 }
 
-// isUntouched checks that the other bot's data has not changed.
-func (b *bots) isUntouched(bot string) {
+// checkUntouched checks that the other bot's data has not changed.
+func (b *bots) checkUntouched(bot string) {
 	b.Helper()
 	m := b.making(bot)
 	if m.Live == nil || m.Live.Cancel != nil || m.Waiting == nil || len(m.Ended) != 1 {
@@ -416,9 +416,9 @@ func (b *bots) isUntouched(bot string) {
 	}
 }
 
-// nothingWaits lets the slow trigger deliver. It must deliver the other bot's event, and nothing of
+// checkDelivered lets the slow trigger deliver. It must deliver the other bot's event, and nothing of
 // the forgotten bot.
-func (b *bots) nothingWaits() {
+func (b *bots) checkDelivered() {
 	b.Helper()
 	b.to.heal()
 	b.soon("the other bot's event comes", func() bool { return b.to.has("/slow " + stays) })
@@ -428,8 +428,8 @@ func (b *bots) nothingWaits() {
 	}
 }
 
-// beginsAnew trains the forgotten bot again.
-func (b *bots) beginsAnew(bot string) {
+// trainAgain trains the forgotten bot again.
+func (b *bots) trainAgain(bot string) {
 	b.Helper()
 	b.commit("bots/"+bot, "the new words of "+bot, "")
 	b.publish(eventOf("new-data", "anew", bot))

@@ -37,7 +37,7 @@ func (w *world) barAwake(t *testing.T, name string, rests bool) bar {
 		b.is = append(b.is, at.Sub(asked.At))
 		way.toJob(t, w, asked, at)
 		if rests {
-			w.told.one(t, "what it waits for", of(tidemill.TypeRunSeen, asked.Subject))
+			w.journal.one(t, "what it waits for", of(tidemill.TypeRunSeen, asked.Subject))
 		}
 	}
 	b.more = way.String() + spentSoFar().since(before, awakeTimes)

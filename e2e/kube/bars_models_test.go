@@ -62,7 +62,7 @@ func (w *world) barSwap(t *testing.T) bar {
 	ctx, stop := context.WithCancel(t.Context())
 	failed := make(chan error, 1)
 	go func() { failed <- w.messages(ctx, bot) }()
-	w.told.one(t, "a score", of(tidemill.TypeScored, bot))
+	w.journal.one(t, "a score", of(tidemill.TypeScored, bot))
 	for i := range swapTimes {
 		scored, announced := w.swap(t, bot, 1+i%2)
 		b.is, b.floors = append(b.is, scored), append(b.floors, announced)
@@ -79,8 +79,8 @@ func (w *world) again(t *testing.T, bot string) {
 	t.Helper()
 	_, err := w.door.StartRuns(t.Context(), client.NewAsking(), api.RunsAsked{Recipe: "intent", Keys: []string{bot}})
 	must(t, err)
-	w.told.until(t, "a second version", func() (string, bool) {
-		n := len(w.told.events(of(tidemill.TypeModelPromoted, bot)))
+	w.journal.until(t, "a second version", func() (string, bool) {
+		n := len(w.journal.events(of(tidemill.TypeModelPromoted, bot)))
 		return fmt.Sprint(n, " were promoted"), n > 1
 	})
 }
@@ -106,20 +106,20 @@ func (w *world) messages(ctx context.Context, bot string) error {
 func (w *world) swap(t *testing.T, bot string, version int) (scored, announced time.Duration) {
 	t.Helper()
 	proposed, promoted := of(tidemill.TypeModelPromotionProposed, bot), of(tidemill.TypeModelPromoted, bot)
-	asked, told := len(w.told.events(proposed)), len(w.told.events(promoted))
+	asked, told := len(w.journal.events(proposed)), len(w.journal.events(promoted))
 	done, err := w.door.Promote(t.Context(), tidemill.ActionPromote, api.PromotionAsked{Model: "intent/" + bot, Version: version, Force: true, Reason: "a bar"})
 	must(t, err)
 	if done.Refused {
 		t.Fatalf("promote version %d: %s", version, done.Done)
 	}
-	w.told.until(t, fmt.Sprint("version ", version, " to score"), func() (string, bool) {
-		all, others := w.told.events(proposed), w.told.events(promoted)
+	w.journal.until(t, fmt.Sprint("version ", version, " to score"), func() (string, bool) {
+		all, others := w.journal.events(proposed), w.journal.events(promoted)
 		if len(all) <= asked || len(others) <= told {
 			return "it is not promoted", false
 		}
 		at := all[len(all)-1].logged
 		announced = others[len(others)-1].logged.Sub(at)
-		for _, e := range w.told.events(of(tidemill.TypeScored, bot)) {
+		for _, e := range w.journal.events(of(tidemill.TypeScored, bot)) {
 			if !e.logged.Before(at) && e.attribute("modelversion") == strconv.Itoa(version) {
 				scored = e.logged.Sub(at)
 				return "", true
@@ -137,7 +137,7 @@ func (w *world) barFirstScore(t *testing.T) bar {
 	for range scoreTimes {
 		w.atRest(t)
 		asked := w.say(t, "message", "bar-swap", message)
-		e := w.told.one(t, "its score", func(e told) bool { return e.Type == tidemill.TypeScored && cause(e) == asked.ID })
+		e := w.journal.one(t, "its score", func(e entry) bool { return e.Type == tidemill.TypeScored && cause(e) == asked.ID })
 		b.is = append(b.is, e.at.Sub(asked.At))
 	}
 	return b

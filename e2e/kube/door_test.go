@@ -110,7 +110,7 @@ func keys(prefix string, n int) []string {
 // noLetters checks that no event with these subjects became a dead letter.
 func (w *world) noLetters(t *testing.T, subjects []string) {
 	t.Helper()
-	for _, e := range w.told.events(func(e told) bool {
+	for _, e := range w.journal.events(func(e entry) bool {
 		return e.Type == tidemill.TypeEventDeadLettered && slices.Contains(subjects, e.Subject)
 	}) {
 		t.Errorf("a dead letter about %s: %s", e.Subject, e.Data)

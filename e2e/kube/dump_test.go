@@ -105,11 +105,11 @@ func (w *world) dumpRuns(ctx context.Context, to io.Writer) {
 	for _, r := range page.Runs {
 		fmt.Fprintf(to, "%s %s: %s\n", r.Recipe, r.Key, inWords(r))
 	}
-	if w.told == nil {
+	if w.journal == nil {
 		return
 	}
 	fmt.Fprintln(to, "== dead letters")
-	for _, e := range w.told.events(func(e told) bool { return e.stream == "dead-letters" }) {
+	for _, e := range w.journal.events(func(e entry) bool { return e.stream == "dead-letters" }) {
 		fmt.Fprintf(to, "%s %s %s\n", e.Type, e.Subject, e.Data)
 	}
 }

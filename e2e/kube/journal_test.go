@@ -14,8 +14,8 @@ import (
 	"tidemill.dev/broker"
 )
 
-// told is an event on a stream.
-type told struct {
+// entry is an event on a stream.
+type entry struct {
 	broker.View
 	stream    string
 	partition int32
@@ -24,7 +24,7 @@ type told struct {
 	logged    time.Time // time at which it reached the log
 }
 
-func (e told) attribute(name string) string {
+func (e entry) attribute(name string) string {
 	v, _ := e.Attribute(name)
 	return v
 }
@@ -33,7 +33,7 @@ func (e told) attribute(name string) string {
 // killed is not a reliable witness.
 type journal struct {
 	mu      sync.Mutex
-	all     []told
+	all     []entry
 	changed chan struct{}
 	failure error
 
@@ -71,17 +71,17 @@ func (j *journal) follow(ctx context.Context) {
 			j.put(nil, err)
 			return
 		}
-		var some []told
+		var some []entry
 		for i := range d.Events {
 			e := &d.Events[i]
-			some = append(some, told{e.View.Clone(), d.Stream, d.Partition, e.Offset, time.Now(), e.Time})
+			some = append(some, entry{e.View.Clone(), d.Stream, d.Partition, e.Offset, time.Now(), e.Time})
 		}
 		d.Done()
 		j.put(some, nil)
 	}
 }
 
-func (j *journal) put(some []told, err error) {
+func (j *journal) put(some []entry, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.all, j.failure = append(j.all, some...), err
@@ -96,10 +96,10 @@ func (j *journal) close(ctx context.Context) error {
 }
 
 // events returns the events so far that match, in the order in which they were read.
-func (j *journal) events(want func(told) bool) []told {
+func (j *journal) events(want func(entry) bool) []entry {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var some []told
+	var some []entry
 	for _, e := range j.all {
 		if want(e) {
 			some = append(some, e)
@@ -134,9 +134,9 @@ func (j *journal) failed() error {
 }
 
 // one waits for an event, and returns the first.
-func (j *journal) one(t *testing.T, what string, want func(told) bool) told {
+func (j *journal) one(t *testing.T, what string, want func(entry) bool) entry {
 	t.Helper()
-	var found []told
+	var found []entry
 	j.until(t, what, func() (string, bool) {
 		found = j.events(want)
 		return "it has not come", len(found) > 0
@@ -145,11 +145,11 @@ func (j *journal) one(t *testing.T, what string, want func(told) bool) told {
 }
 
 // of matches a type with a subject.
-func of(kind, subject string) func(told) bool {
-	return func(e told) bool { return e.Type == kind && e.Subject == subject }
+func of(kind, subject string) func(entry) bool {
+	return func(e entry) bool { return e.Type == kind && e.Subject == subject }
 }
 
 // oneOf matches a type with one of these subjects.
-func oneOf(kind string, subjects []string) func(told) bool {
-	return func(e told) bool { return e.Type == kind && slices.Contains(subjects, e.Subject) }
+func oneOf(kind string, subjects []string) func(entry) bool {
+	return func(e entry) bool { return e.Type == kind && slices.Contains(subjects, e.Subject) }
 }

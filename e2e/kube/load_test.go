@@ -58,8 +58,8 @@ func (w *world) old(t *testing.T, name string) {
 	for _, key := range old {
 		w.say(t, tidemill.TypeBotCreated, key, "")
 	}
-	w.told.until(t, "the models of the bots that are there from the beginning", func() (string, bool) {
-		promoted := w.told.events(oneOf(tidemill.TypeModelPromoted, old))
+	w.journal.until(t, "the models of the bots that are there from the beginning", func() (string, bool) {
+		promoted := w.journal.events(oneOf(tidemill.TypeModelPromoted, old))
 		return fmt.Sprintf("%d of %d are promoted", len(promoted), len(old)), len(promoted) >= len(old)
 	})
 }
@@ -133,16 +133,16 @@ func (w *world) judge(t *testing.T, name string, l *load) {
 	for _, a := range l.messages {
 		messages = append(messages, a.ID)
 	}
-	w.told.until(t, "each new bot's model", func() (string, bool) {
-		left := without(bots, w.told.events(oneOf(tidemill.TypeModelPromoted, bots)), func(e told) string { return e.Subject })
+	w.journal.until(t, "each new bot's model", func() (string, bool) {
+		left := without(bots, w.journal.events(oneOf(tidemill.TypeModelPromoted, bots)), func(e entry) string { return e.Subject })
 		return fmt.Sprintf("%d of %d have none, such as %.5v", len(left), len(bots), left), len(left) == 0
 	})
-	w.told.until(t, "each message's score", func() (string, bool) {
-		left := without(messages, w.told.events(scoredOnly), cause)
+	w.journal.until(t, "each message's score", func() (string, bool) {
+		left := without(messages, w.journal.events(scoredOnly), cause)
 		return fmt.Sprintf("%d of %d are not scored, such as %.5v", len(left), len(messages), left), len(left) == 0
 	})
 	times := map[string]int{}
-	for _, e := range w.told.events(scoredOnly) {
+	for _, e := range w.journal.events(scoredOnly) {
 		times[cause(e)]++
 	}
 	for _, id := range messages {
@@ -155,12 +155,12 @@ func (w *world) judge(t *testing.T, name string, l *load) {
 	t.Logf("%d new bots, %d messages", len(bots), len(messages))
 }
 
-func scoredOnly(e told) bool { return e.Type == tidemill.TypeScored }
+func scoredOnly(e entry) bool { return e.Type == tidemill.TypeScored }
 
-func cause(e told) string { return e.attribute("causationid") }
+func cause(e entry) string { return e.attribute("causationid") }
 
 // without returns the names that no event is about.
-func without(all []string, events []told, about func(told) string) []string {
+func without(all []string, events []entry, about func(entry) string) []string {
 	met := map[string]bool{}
 	for _, e := range events {
 		met[about(e)] = true

@@ -27,11 +27,11 @@ func TestFromZeroToAScoredEventAndBack(t *testing.T) {
 	}
 	w.wantWhere(t, r.Attempts[0])
 	w.wantWoken(t, "train")
-	w.told.one(t, "its promotion", of(tidemill.TypeModelPromoted, bot))
+	w.journal.one(t, "its promotion", of(tidemill.TypeModelPromoted, bot))
 	w.wantWoken(t, "promote")
 
 	text := w.say(t, "message", bot, message)
-	scored := w.told.one(t, "the scored event", func(e told) bool {
+	scored := w.journal.one(t, "the scored event", func(e entry) bool {
 		return e.Type == tidemill.TypeScored && e.attribute("causationid") == text.ID
 	})
 	if m := scored.attribute("model"); m != "intent/"+bot {
@@ -67,7 +67,7 @@ func (w *world) wantWoken(t *testing.T, function string) {
 // were ever seen.
 func (w *world) onlyOneJob(t *testing.T, keys []string, recipe string) {
 	t.Helper()
-	finished := w.told.events(func(e told) bool {
+	finished := w.journal.events(func(e entry) bool {
 		return e.Type == tidemill.TypeRunFinished && e.attribute("recipe") == recipe && slices.Contains(keys, e.Subject)
 	})
 	runs := map[string][]string{} // finished runs, by key

@@ -31,11 +31,11 @@ func TestTheAPIServerIsAway(t *testing.T) {
 	// The length of the outage is counted in events that are published and read meanwhile.
 	for i := range awayFor {
 		w.say(t, "nobody-listens", fmt.Sprint("away-clock-", i), "")
-		w.told.one(t, "what is said meanwhile", of("nobody-listens", fmt.Sprint("away-clock-", i)))
+		w.journal.one(t, "what is said meanwhile", of("nobody-listens", fmt.Sprint("away-clock-", i)))
 	}
 	resume()
-	w.told.until(t, "each bot's model", func() (string, bool) {
-		n := len(w.told.events(oneOf(tidemill.TypeModelPromoted, bots)))
+	w.journal.until(t, "each bot's model", func() (string, bool) {
+		n := len(w.journal.events(oneOf(tidemill.TypeModelPromoted, bots)))
 		return fmt.Sprintf("%d of %d are promoted", n, len(bots)), n >= len(bots)
 	})
 	w.onlyOneJob(t, bots, "intent")

@@ -44,22 +44,22 @@ func TestAnEventWaitsForAFunctionThatIsNotReady(t *testing.T) {
 // wantAnswer waits for a function's answer to an event, and checks that there is one.
 func (w *world) wantAnswer(t *testing.T, to accepted) {
 	t.Helper()
-	answer := w.told.one(t, "the function's answer", func(e told) bool { return answered(e, to) })
+	answer := w.journal.one(t, "the function's answer", func(e entry) bool { return answered(e, to) })
 	t.Logf("it said %s", answer.Data)
 	// A later event of the same subject, which no function gets, is on the same partition. When it
 	// has been read, a second answer would have been read too.
 	last := w.say(t, "nobody-listens", to.Subject, "")
-	w.told.one(t, "what was published behind it", func(e told) bool { return e.ID == last.ID })
+	w.journal.one(t, "what was published behind it", func(e entry) bool { return e.ID == last.ID })
 	if n := len(w.answers(to)); n != 1 {
 		t.Errorf("it has %d answers", n)
 	}
 }
 
-func (w *world) answers(to accepted) []told {
-	return w.told.events(func(e told) bool { return answered(e, to) })
+func (w *world) answers(to accepted) []entry {
+	return w.journal.events(func(e entry) bool { return answered(e, to) })
 }
 
-func answered(e told, to accepted) bool {
+func answered(e entry, to accepted) bool {
 	return e.Type == "echoed" && cause(e) == to.ID
 }
 

@@ -54,7 +54,7 @@ type world struct {
 	seen    *recorder // started before the chart is installed
 	door    *client.Gateway
 	token   config.Secret // operator's token
-	told    *journal
+	journal *journal
 
 	closers []func() error // closers in the order of opening
 }
@@ -248,13 +248,13 @@ func (w *world) nodePort(ctx context.Context) (string, error) {
 }
 
 func (w *world) follow(ctx context.Context) (err error) {
-	if w.told, err = read(ctx, w.kafka.Addr(), install, "events", "facts", "scored", "dead-letters"); err != nil {
+	if w.journal, err = read(ctx, w.kafka.Addr(), install, "events", "facts", "scored", "dead-letters"); err != nil {
 		return err
 	}
 	w.later(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 		defer cancel()
-		return w.told.close(ctx)
+		return w.journal.close(ctx)
 	})
 	return nil
 }
