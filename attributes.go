@@ -13,14 +13,14 @@ const (
 	AttrCausationSource = "causationsource" // its source
 	AttrCorrelationID   = "correlationid"   // id that a whole chain of causes shares
 	AttrTraceParent     = "traceparent"     // W3C trace context
-	AttrTraceState      = "tracestate"      // what tracing systems add to it
-	AttrAuthID          = "authid"          // who did it, if a human act
+	AttrTraceState      = "tracestate"      // W3C trace state, an addition of tracing systems
+	AttrAuthID          = "authid"          // identity of the person who acted, if a person did
 	AttrPartitionKey    = "partitionkey"    // record key, if not the subject
 
 	AttrRecipe       = "recipe"
 	AttrRun          = "run"
 	AttrAttempt      = "attempt"
-	AttrOutcome      = "outcome" // what became of the run: retrying, succeeded, failed or cancelled
+	AttrOutcome      = "outcome" // state of the run after the attempt: retrying, succeeded, failed or cancelled
 	AttrPool         = "pool"
 	AttrModel        = "model"
 	AttrModelVersion = "modelversion"
@@ -30,7 +30,7 @@ const (
 	AttrTrigger      = "trigger"
 	AttrScorer       = "scorer"
 	AttrSchedule     = "schedule"
-	AttrHops         = "hops" // how many replies led here; bounds a loop of triggers
+	AttrHops         = "hops" // number of replies in the chain of causes; bounds a loop of triggers
 )
 
 const (
@@ -38,8 +38,8 @@ const (
 	ownSources = "/tidemill/"
 )
 
-// Reserved says why an event from outside is refused, if it is: it claims a
-// type or a source that only Tidemill itself may use.
+// Reserved returns an error if an event from outside has a type or a source that only
+// Tidemill itself may use.
 func Reserved(typ, source string) error {
 	if ReservedType(typ) {
 		return fmt.Errorf("type %q is reserved: types that begin with %q are Tidemill's own; publish under a type of yours",

@@ -66,7 +66,7 @@ const (
 	TypeScorerReturned = "tidemill.scorer.returned"
 )
 
-// Keying says what a type's record key is.
+// Keying names the record key of a type.
 type Keying string
 
 // The ways to key a record.
@@ -74,21 +74,21 @@ const (
 	KeyedBySubject  Keying = "partitionkey, else subject"
 	KeyedByRun      Keying = "recipe/key"
 	KeyedByModel    Keying = "model"
-	KeyedByOriginal Keying = "as the event it tells of"
+	KeyedByOriginal Keying = "as the original event"
 )
 
-// Entry is what the catalogue says of one type.
+// Entry describes one type in the catalogue.
 type Entry struct {
 	Type    string
-	Stream  string // home; empty where the writer's config names it
+	Stream  string // stream of such events; empty if the writer's config names it
 	Ours    bool   // only Tidemill publishes it
 	Key     Keying
-	Version int      // of the schema of the data; 0 if the data is free
+	Version int      // version of the data's schema; 0 if the data is free
 	Summary string   // one line
-	Attrs   []string // extensions, beyond those in causal, that it carries
+	Attrs   []string // extensions of such an event; those in causal first, if it is ours
 }
 
-// Catalogue lists every type that Tidemill knows. The list is the caller's.
+// Catalogue lists every type that Tidemill knows. The caller may change the list.
 func Catalogue() []Entry {
 	entries := make([]Entry, len(catalogue))
 	for i := range catalogue {
@@ -120,7 +120,7 @@ func find(typ string) int {
 	return slices.IndexFunc(catalogue, func(e Entry) bool { return e.Type == typ })
 }
 
-// clone also adds what every event of ours carries.
+// clone also adds the attributes in causal to an entry of ours.
 func (e Entry) clone() Entry {
 	var attrs []string
 	if e.Ours {
@@ -130,41 +130,41 @@ func (e Entry) clone() Entry {
 	return e
 }
 
-// causal is what every event of ours carries.
+// causal lists the attributes that every event of ours has.
 var causal = []string{AttrCausationID, AttrCausationSource, AttrCorrelationID, AttrTraceParent}
 
-// catalogue is read only.
+// catalogue must not be changed.
 var catalogue = []Entry{
 	{TypeNewData, StreamEvents, false, KeyedBySubject, 1,
 		"there is new data to learn from", []string{AttrDataset, AttrBranch, AttrCommit}},
-	{TypeBotCreated, StreamEvents, false, KeyedBySubject, 0, "a bot has come", nil},
-	{TypeBotDeleted, StreamEvents, false, KeyedBySubject, 0, "a bot has gone", nil},
+	{TypeBotCreated, StreamEvents, false, KeyedBySubject, 0, "a bot was created", nil},
+	{TypeBotDeleted, StreamEvents, false, KeyedBySubject, 0, "a bot was deleted", nil},
 	{TypeScheduleTick, StreamEvents, false, KeyedBySubject, 1,
-		"a schedule's time has come", []string{AttrSchedule}},
+		"a schedule fired", []string{AttrSchedule}},
 
 	{TypeRunRequested, StreamFacts, true, KeyedByRun, 1,
-		"a run is wanted", []string{AttrRecipe, AttrRun, AttrTrigger, AttrAuthID}},
+		"a run is requested", []string{AttrRecipe, AttrRun, AttrTrigger, AttrAuthID}},
 	{TypeRunStarted, StreamFacts, true, KeyedByRun, 1,
 		"an attempt has begun", []string{AttrRecipe, AttrRun, AttrAttempt}},
 	{TypeRunSeen, StreamFacts, true, KeyedByRun, 1,
-		"a controller has seen of an attempt what its agent cannot tell: where it is, or what it waits for", []string{AttrRecipe, AttrRun, AttrAttempt}},
+		"a controller saw on which node an attempt runs, or why its container does not run yet", []string{AttrRecipe, AttrRun, AttrAttempt}},
 	{TypeRunFinished, StreamFacts, true, KeyedByRun, 1,
-		"an attempt has ended, well or not", []string{AttrRecipe, AttrRun, AttrAttempt, AttrOutcome, AttrModel}},
+		"an attempt has ended", []string{AttrRecipe, AttrRun, AttrAttempt, AttrOutcome, AttrModel}},
 	{TypeRunCommitted, StreamFacts, true, KeyedByRun, 1,
-		"what a run made is on its dataset", []string{AttrRecipe, AttrRun, AttrDataset, AttrBranch, AttrCommit}},
+		"the output of a run was committed to its dataset, or is lost", []string{AttrRecipe, AttrRun, AttrDataset, AttrBranch, AttrCommit}},
 	{TypeRunCancelled, StreamFacts, true, KeyedByRun, 1,
-		"a run is no longer wanted", []string{AttrRecipe, AttrRun, AttrAuthID}},
+		"a run is to be cancelled", []string{AttrRecipe, AttrRun, AttrAuthID}},
 	{TypeRunForgotten, StreamFacts, true, KeyedByRun, 1,
-		"a key has gone, and its runs with it", []string{AttrRecipe, AttrAuthID}},
+		"a key is removed, with its runs of one recipe", []string{AttrRecipe, AttrAuthID}},
 	{TypeRunProgressed, StreamProgress, true, KeyedByRun, 1,
-		"an attempt has come to a step", []string{AttrRecipe, AttrRun, AttrAttempt}},
+		"an attempt has reached a step", []string{AttrRecipe, AttrRun, AttrAttempt}},
 
 	{TypeModelRegistered, StreamFacts, true, KeyedByModel, 1,
-		"a version exists", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun}},
+		"a version was registered", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun}},
 	{TypeModelPromotionProposed, StreamFacts, true, KeyedByModel, 1,
-		"a version was judged against a champion, or a person wants it to be the champion", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun, AttrAuthID}},
+		"a gate has judged a version, or a person asks for a change of the champion", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun, AttrAuthID}},
 	{TypeModelPromoted, StreamFacts, true, KeyedByModel, 1,
-		"a version is the champion", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun, AttrAuthID}},
+		"a version has become the champion", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun, AttrAuthID}},
 	{TypeModelRefused, StreamFacts, true, KeyedByModel, 1,
 		"a version failed its gate", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun}},
 	{TypeModelRolledBack, StreamFacts, true, KeyedByModel, 1,
@@ -172,18 +172,18 @@ var catalogue = []Entry{
 	{TypeModelPinned, StreamFacts, true, KeyedByModel, 1,
 		"the champion stays until it is unpinned", []string{AttrModel, AttrModelVersion, AttrAuthID}},
 	{TypeModelUnpinned, StreamFacts, true, KeyedByModel, 1,
-		"the champion need not stay any more", []string{AttrModel, AttrModelVersion, AttrAuthID}},
+		"the champion may change again", []string{AttrModel, AttrModelVersion, AttrAuthID}},
 	{TypeModelAwaiting, StreamFacts, true, KeyedByModel, 1,
 		"a version passed its gate, and a person has to promote it", []string{AttrModel, AttrModelVersion, AttrRecipe, AttrRun}},
 	{TypeModelRetired, StreamFacts, true, KeyedByModel, 1,
-		"a model's key has gone, and its versions with it", []string{AttrModel, AttrAuthID}},
+		"a model's key is removed, with the model's versions", []string{AttrModel, AttrAuthID}},
 	{TypeModelUnloadable, StreamFacts, true, KeyedByModel, 1,
-		"a scorer could not load the champion and kept the one before", []string{AttrModel, AttrModelVersion}},
+		"a scorer could not load the champion and kept the previous version", []string{AttrModel, AttrModelVersion}},
 
 	{TypeKeyForgetting, StreamFacts, true, KeyedBySubject, 1,
-		"somebody wants a key forgotten", []string{AttrAuthID}},
+		"a key is to be forgotten", []string{AttrAuthID}},
 	{TypeKeyForgotten, StreamFacts, true, KeyedBySubject, 1,
-		"a key has been forgotten: the receipt", []string{AttrAuthID}},
+		"receipt: a key has been forgotten", []string{AttrAuthID}},
 
 	{TypeScored, "", true, KeyedBySubject, 1,
 		"an event was scored by its key's champion", []string{AttrModel, AttrModelVersion}},
@@ -194,43 +194,43 @@ var catalogue = []Entry{
 	{TypeEventResolved, StreamDeadLetters, true, KeyedByOriginal, 1,
 		"a dead letter was replayed or dropped", []string{AttrTrigger, AttrAuthID}},
 	{TypeEventReplayRequested, StreamCommands, true, KeyedBySubject, 1,
-		"dead letters shall be delivered after all", []string{AttrTrigger, AttrAuthID}},
+		"dead letters are to be delivered again", []string{AttrTrigger, AttrAuthID}},
 
 	{TypeTriggerPaused, StreamCommands, true, KeyedBySubject, 1,
-		"a trigger's events shall wait", []string{AttrTrigger, AttrAuthID}},
+		"a trigger is paused: its events wait", []string{AttrTrigger, AttrAuthID}},
 	{TypeTriggerResumed, StreamCommands, true, KeyedBySubject, 1,
-		"a trigger's events need not wait any more", []string{AttrTrigger, AttrAuthID}},
+		"a trigger is resumed", []string{AttrTrigger, AttrAuthID}},
 	{TypeTriggerReplayRequested, StreamCommands, true, KeyedBySubject, 1,
-		"a trigger shall get a past range of its events again", []string{AttrTrigger, AttrAuthID}},
+		"a trigger is to get a past range of its events again", []string{AttrTrigger, AttrAuthID}},
 	{TypeTriggerReplayed, StreamCommands, true, KeyedBySubject, 1,
 		"a trigger has got a past range of its events again", []string{AttrTrigger}},
 	{TypeSchedulePaused, StreamCommands, true, KeyedBySubject, 1,
-		"a schedule shall not tick", []string{AttrSchedule, AttrAuthID}},
+		"a schedule is paused: it does not tick", []string{AttrSchedule, AttrAuthID}},
 	{TypeScheduleResumed, StreamCommands, true, KeyedBySubject, 1,
-		"a schedule shall tick again", []string{AttrSchedule, AttrAuthID}},
+		"a schedule is resumed", []string{AttrSchedule, AttrAuthID}},
 	{TypeRecipePaused, StreamCommands, true, KeyedBySubject, 1,
-		"a recipe's runs shall not begin", []string{AttrRecipe, AttrAuthID}},
+		"a recipe is paused: its runs do not begin", []string{AttrRecipe, AttrAuthID}},
 	{TypeRecipeResumed, StreamCommands, true, KeyedBySubject, 1,
-		"a recipe's runs may begin again", []string{AttrRecipe, AttrAuthID}},
+		"a recipe is resumed", []string{AttrRecipe, AttrAuthID}},
 	{TypePoolPaused, StreamCommands, true, KeyedBySubject, 1,
-		"no attempt shall begin in a pool", []string{AttrPool, AttrAuthID}},
+		"a pool is paused: no attempt begins in it", []string{AttrPool, AttrAuthID}},
 	{TypePoolResumed, StreamCommands, true, KeyedBySubject, 1,
-		"attempts may begin in a pool again", []string{AttrPool, AttrAuthID}},
+		"a pool is resumed", []string{AttrPool, AttrAuthID}},
 
 	{TypeKeyPassed, StreamCommands, true, KeyedBySubject, 1,
-		"a key has gone: its events that came before are not delivered any more", []string{AttrAuthID}},
+		"a key is removed: its earlier events are not delivered any more", []string{AttrAuthID}},
 
 	{TypePromotionsFrozen, StreamCommands, true, KeyedBySubject, 1,
-		"no version of a recipe, or of any, shall be promoted by its gate", []string{AttrRecipe, AttrAuthID}},
+		"no gate promotes a version, of one recipe or of all", []string{AttrRecipe, AttrAuthID}},
 	{TypePromotionsThawed, StreamCommands, true, KeyedBySubject, 1,
-		"versions may be promoted by their gates again", []string{AttrRecipe, AttrAuthID}},
+		"gates may promote versions again", []string{AttrRecipe, AttrAuthID}},
 
 	{TypeParkedBegun, "", true, KeyedByOriginal, 1,
-		"a partition's triggers, and from where each gets its events", nil},
+		"the triggers of a partition, and the offset at which each begins", nil},
 	{TypeParkedSettled, "", true, KeyedByOriginal, 1,
 		"parked events have been delivered or dead-lettered", nil},
 	{TypeScorerReturned, "", true, KeyedByOriginal, 1,
-		"events that waited for a scorer's models have been dealt with", nil},
+		"events that waited for a scorer's models need not wait any more", nil},
 	{TypeClockMarked, StreamClock, true, KeyedBySubject, 1,
-		"how far schedules have come", []string{AttrSchedule}},
+		"the progress of schedules", []string{AttrSchedule}},
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 )
 
-// Every entry is whole and agrees with the rules of names.
+// Every entry is complete and follows the rules for names.
 func TestCatalogueIsSound(t *testing.T) {
 	streams := []string{StreamEvents, StreamFacts, StreamProgress, StreamDeadLetters, StreamCommands, StreamClock}
 	homeless := []string{TypeScored, TypeParkedBegun, TypeParkedSettled, TypeScorerReturned} // their stream depends on the input's

@@ -8,10 +8,9 @@ import (
 
 const maxDataset = 200 // letters
 
-// CheckDataset says what is wrong with the name of a dataset or a model, if
-// anything. Such a name is a path of segments, and becomes a folder's and a
-// URL's as it stands: nothing in it is ever escaped or replaced, so that no two
-// names meet.
+// CheckDataset returns an error if a text is not a valid name of a dataset or a model. A
+// name is a path of segments. It is used in folders and URLs unchanged: no character is
+// escaped or replaced, so two names never become the same path.
 func CheckDataset(name string) error {
 	if name == "" {
 		return errors.New("is empty")
@@ -30,7 +29,7 @@ func CheckDataset(name string) error {
 func checkSegment(s string) error {
 	switch {
 	case s == "":
-		return errors.New("has a '/' with no name beside it")
+		return errors.New("has a '/' without a name before and after it")
 	case s[0] == '.':
 		return fmt.Errorf("has %q, which begins with a dot", s)
 	case s == "_":

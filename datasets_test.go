@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A name becomes a folder's and a URL's as it stands, so what would mean more
-// there than a name is none.
+// Names are used in folders and URLs unchanged, so characters with a meaning there are
+// refused.
 func TestCheckDataset(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"a", "bots/bot-42", "eu/de/7", "a.b", "Shop_7", "ana@example.com", "a:b", "a+b=c", "-a", "__", "a/_b", "a..b", strings.Repeat("x", maxDataset)} {
@@ -16,7 +16,7 @@ func TestCheckDataset(t *testing.T) {
 	}
 	for name, why := range map[string]string{
 		"": "is empty", strings.Repeat("x", maxDataset+1): "longer than",
-		"/": "no name beside it", "/a": "no name beside it", "a/": "no name beside it", "a//b": "no name beside it",
+		"/": "without a name", "/a": "without a name", "a/": "without a name", "a//b": "without a name",
 		".": "begins with a dot", "..": "begins with a dot", "a/..": "begins with a dot", "../a": "begins with a dot", "a/./b": "begins with a dot", ".git": "begins with a dot",
 		"_": "reserved", "a/_/b": "reserved", "a/_": "reserved",
 		"a b": "' '", "a\x00": `'\x00'`, "a\n": `'\n'`, `a\b`: `'\\'`, "a%2fb": "'%'", "a?b": "'?'", "a#b": "'#'", "{key}": "'{'", "ü": "'ü'", "a\u2024b": "'\u2024'", "a\xff": "'�'", "a*": "'*'", "~": "'~'", "$HOME": "'$'",

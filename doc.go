@@ -1,4 +1,4 @@
-// Package tidemill is the domain of Tidemill, pure: what an event is called,
-// where it goes, how an id follows from its cause. It imports the standard
-// library and the CloudEvents event type, decides and does no I/O.
+// Package tidemill is the vocabulary of Tidemill: types of events, names, ids and the data
+// of events. It does no I/O, and imports only the standard library and the CloudEvents
+// event type.
 package tidemill

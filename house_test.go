@@ -19,19 +19,19 @@ import (
 
 const module = "tidemill.dev"
 
-// wing is one row of the architecture: a folder, and the modules of others
-// that its packages may import besides the standard library.
+// wing is one row of the architecture: a folder, and the foreign modules that its packages
+// may import.
 type wing struct {
 	folder  string
 	modules string // separated by spaces; a name covers all packages below it
 }
 
-// wings are the architecture, from the bottom to the top. A package may import
-// packages of its own wing and of the wings above it in this list.
+// wings lists the architecture from the bottom to the top. A package may import packages of
+// its own wing and of earlier wings in this list.
 var wings = []wing{
 	{"", "github.com/cloudevents/sdk-go/v2"}, // the vocabulary
 	{"broker/jsonscan", ""},                  // a helper without imports
-	{"internal/data/ledger/fold", ""},        // pure functions, whose state the API shows
+	{"internal/data/ledger/fold", ""},        // pure functions; the API shows their state
 	{"api", ""},
 	{"config", "cel.dev/cel-go go.yaml.in/yaml/v3"},
 	{"broker", "github.com/cloudevents/sdk-go/v2 github.com/segmentio/kafka-go github.com/twmb/franz-go github.com/redis/go-redis/v9 github.com/alicebob/miniredis/v2 " +
@@ -45,25 +45,25 @@ var wings = []wing{
 	{"functions", "github.com/cloudevents/sdk-go/v2 github.com/prometheus/client_golang"},
 	{"internal/gateway", "github.com/coreos/go-oidc/v3 github.com/prometheus/client_golang go.opentelemetry.io/otel go.yaml.in/yaml/v3"},
 	{"internal/platform", "github.com/redis/go-redis/v9 github.com/prometheus/client_golang"},
-	{"examples", "github.com/cloudevents/sdk-go/v2 github.com/segmentio/kafka-go"}, // the binary has examples/demo
+	{"examples", "github.com/cloudevents/sdk-go/v2 github.com/segmentio/kafka-go"}, // the binary contains examples/demo
 	{"internal/cli", "github.com/cloudevents/sdk-go/v2 github.com/spf13 golang.org/x/term"},
 	{"cmd", ""},
 	{"charts", ""},
 	{"e2e", ""},
 }
 
-// narrow are packages that may import less than their wing. Each has a reason.
+// narrow lists packages that may import less than their wing, with the reasons.
 var narrow = map[string][]string{
-	"broker/internal/wire":     {},                                                     // bytes of hostile peers: no I/O
-	"broker/retry":             {},                                                     // the agent has it, which stays small
+	"broker/internal/wire":     {},                                                     // parses bytes of hostile peers: no I/O
+	"broker/retry":             {},                                                     // part of the agent, which stays small
 	"internal/runs/agent":      {"", "api", "broker/retry", "internal/data/transfer"},  // a small static binary
-	"internal/data/transfer":   {"", "api", "broker/retry"},                            // the agent has it
+	"internal/data/transfer":   {"", "api", "broker/retry"},                            // part of the agent
 	"internal/scoring/infer/…": {"config", "broker/retry", "internal/scoring/infer/…"}, // engines know no streams
-	"examples/demo":            {},                                                     // a user's program: commands and HTTP alone
-	"examples/function":        {"functions"},                                          // what a user may import
+	"examples/demo":            {},                                                     // a user's program: only commands and HTTP
+	"examples/function":        {"functions"},                                          // a user's program: only the public package
 }
 
-// internalDoors is the most folders that internal/ may have.
+// internalDoors is the greatest number of folders that internal/ may have.
 const internalDoors = 8
 
 // Tests may import these besides the modules of their wing.
@@ -95,7 +95,7 @@ func TestImportsGoDown(t *testing.T) {
 			}
 		}
 		for _, i := range append(p.TestImports, p.XTestImports...) {
-			if ours(i) { // tests reach for what they need; they cannot make a circle
+			if ours(i) { // tests may import any of our packages; they cannot make an import cycle
 				continue
 			}
 			if why := refused(p.folder(), floor, i, wings[floor].modules+" "+testModules); why != "" {
@@ -115,7 +115,7 @@ func TestInternalHasFewDoors(t *testing.T) {
 	}
 }
 
-// refused says why a package must not import a path, or nothing.
+// refused returns the reason why a package must not import a path; empty if it may.
 func refused(folder string, floor int, path, modules string) string {
 	switch {
 	case standard(path):
@@ -195,8 +195,8 @@ const (
 	mapEnd   = "<!-- end of the map -->\n"
 )
 
-// The map in CONTRIBUTING.md has each package with the first sentence of its
-// documentation, so that no package is missing from it.
+// The map in CONTRIBUTING.md lists every package with the first sentence of its
+// documentation.
 func TestTheMapIsComplete(t *testing.T) {
 	var want strings.Builder
 	want.WriteString("| package | purpose |\n|---|---|\n")
@@ -237,8 +237,8 @@ func TestTheMapIsComplete(t *testing.T) {
 	}
 }
 
-// purposeOf is the first sentence of a package's documentation without the
-// words "Package x", as a sentence of its own.
+// purposeOf returns the first sentence of a package's documentation, without the words
+// "Package x" and with a capital letter.
 func purposeOf(p *listed) (string, bool) {
 	doc := strings.ReplaceAll(strings.TrimSpace(p.Doc), "|", "\\|")
 	if p.Name != "main" {

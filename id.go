@@ -9,16 +9,15 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 )
 
-// idLength is the length of every id: 130 bits, which are beyond accident and
-// fit a DNS label.
+// idLength is the length of every id. It has 130 bits, so two ids are never equal by
+// accident, and it fits a DNS label.
 const idLength = 26
 
 const base32Lower = "abcdefghijklmnopqrstuvwxyz234567"
 
-// ID derives an id from what it stands for: base32 of SHA-256 over the parts,
-// each behind its length, so that ("ab", "c") and ("a", "bc") differ. The same
-// parts give the same id for ever, on any machine: whoever repeats a step
-// names the same event.
+// ID derives an id from parts: base32 of SHA-256 over the parts. Each part follows its
+// length, so ("ab", "c") and ("a", "bc") differ. The same parts give the same id for
+// ever, on any machine, so a repeated step names the same event.
 func ID(parts ...string) string {
 	h := sha256.New()
 	writeParts(h, parts)
@@ -26,7 +25,7 @@ func ID(parts ...string) string {
 	return base32.NewEncoding(base32Lower).EncodeToString(sum)[:idLength]
 }
 
-// writeParts writes each part behind its length. A hash never fails to write.
+// writeParts writes each part after its length. A hash never fails to write.
 func writeParts(w io.Writer, parts []string) {
 	var length [8]byte
 	for _, p := range parts {
@@ -36,18 +35,18 @@ func writeParts(w io.Writer, parts []string) {
 	}
 }
 
-// Cause is the event that something follows from. CloudEvents makes the pair
-// of source and id unique; every consumer of ours is idempotent by it.
+// Cause names an event that causes another event or a run. CloudEvents makes the pair of
+// source and id unique, and our consumers recognise a repeated event by it.
 type Cause struct {
 	Source string `json:"source"`
 	ID     string `json:"id"`
 }
 
-// CauseOf is the event as a cause.
+// CauseOf returns the event as a cause.
 func CauseOf(e event.Event) Cause { return Cause{Source: e.Source(), ID: e.ID()} }
 
-// Derive is the id of what follows from the cause for a purpose. One cause has
-// one effect for each purpose, however often it is delivered.
+// Derive returns the id of the cause's effect for a purpose. One cause has one effect for
+// each purpose, however often it is delivered.
 func (c Cause) Derive(purpose ...string) string {
 	return ID(append([]string{c.Source, c.ID}, purpose...)...)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 )
 
-// These ids stand on logs that are read for ever: they must never change.
+// Logs that are read for ever contain such ids, so they must never change.
 func TestIDGolden(t *testing.T) {
 	for _, c := range []struct {
 		want  string
@@ -34,8 +34,8 @@ func TestIDGolden(t *testing.T) {
 	}
 }
 
-// What is hashed can be read back to the very parts, so no two lists of parts
-// are hashed alike, however their texts continue one another.
+// The hashed bytes can be read back to the same parts. So two lists of parts never have
+// the same bytes, even if their texts joined together are the same.
 func TestPartsCannotCollide(t *testing.T) {
 	readsBack := func(parts []string) bool {
 		var b bytes.Buffer

@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// CheckURI says why an address is not fetched for the input, if it is not: it
-// has to begin with something that the recipe allows. It is asked of what an
-// event has brought, and again of wherever a server sends us on to.
+// CheckURI returns an error if the input's URL must not be fetched: it must begin with a
+// prefix that the recipe allows. URLs from events are checked, and URLs of redirects.
 //
-// What is behind the ? of an address may be a key to it, so no error tells it.
+// The query of a URL may contain a secret, so errors do not show it.
 func (in Input) CheckURI(uri string) error {
 	u, err := url.Parse(uri)
 	switch {
@@ -32,12 +31,12 @@ func (in Input) CheckURI(uri string) error {
 	return fmt.Errorf("input %s: %s begins with nothing that the recipe allows: %s", in.Name, shownURI(uri), strings.Join(in.Allow, ", "))
 }
 
-// beginsWith takes a prefix that ends with a slash for the folder itself too.
+// beginsWith also accepts the folder itself if the prefix ends with a slash.
 func beginsWith(path, prefix string) bool {
 	return strings.HasPrefix(path, prefix) || path+"/" == prefix
 }
 
-// shownURI is an address as errors tell it.
+// shownURI returns a URL for an error's text, without secrets.
 func shownURI(uri string) string {
 	const most = 200
 	shown, _, more := strings.Cut(uri, "?")
@@ -45,7 +44,7 @@ func shownURI(uri string) string {
 		shown, more = shown[:most], true
 	}
 	if at := strings.LastIndexByte(shown, '@'); at >= 0 {
-		shown = "…" + shown[at:] // what is before it may be a password
+		shown = "…" + shown[at:] // the part before it may be a password
 	}
 	if more {
 		shown += "…"

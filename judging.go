@@ -2,34 +2,34 @@ package tidemill
 
 import "time"
 
-// GateOn says which figures of the champion a gate's clauses are held against.
+// GateOn says with which figures of the champion a gate compares.
 type GateOn string
 
 // The two kinds of figures.
 const (
-	// GateOnSame are those that the run measured on the same data as its own.
+	// GateOnSame are the figures that the run measured on the same data as its own.
 	GateOnSame GateOn = "same data"
-	// GateOnRecorded are those, where the run has measured none, that the champion
-	// was registered with: of other data, perhaps.
+	// GateOnRecorded are the figures that the champion was registered with, if the run
+	// has measured none. They may be of other data.
 	GateOnRecorded GateOn = "recorded"
 )
 
-// Report is how good a version is, by its run's predictions and its trainer's
-// own word. It lies in the store beside what was made.
+// Report says how good a version is, by its run's predictions and its trainer's metrics.
+// It is stored with the run's output.
 type Report struct {
-	Metrics  map[string]float64 `json:"metrics"`            // the trainer's, and over them ours
-	Claimed  map[string]float64 `json:"claimed,omitempty"`  // what the trainer says of what we have measured otherwise
-	Measured *Figures           `json:"measured,omitempty"` // by predictions.csv; nil without one
-	Champion *Beside            `json:"champion,omitempty"` // what the run has measured of the champion; nil if it has not
-	Notes    []string           `json:"notes,omitempty"`    // what could not be measured, and why
+	Metrics  map[string]float64 `json:"metrics"`            // the trainer's metrics; ours replace those of the same name
+	Claimed  map[string]float64 `json:"claimed,omitempty"`  // metrics of the trainer that ours replaced with another value
+	Measured *Figures           `json:"measured,omitempty"` // figures from predictions.csv; nil without one
+	Champion *Beside            `json:"champion,omitempty"` // the run's figures of the champion; nil if it has measured none
+	Notes    []string           `json:"notes,omitempty"`    // measurements that failed, and the reasons
 }
 
-// Beside is the champion, measured by the same run on the same data.
+// Beside has the champion's figures, measured by the same run on the same data.
 type Beside struct {
 	Version  int                `json:"version"`
 	Metrics  map[string]float64 `json:"metrics"`
 	Measured *Figures           `json:"measured,omitempty"`
-	Lead     *Estimate          `json:"lead,omitempty"` // our accuracy less the champion's, row by row
+	Lead     *Estimate          `json:"lead,omitempty"` // the version's accuracy minus the champion's, row by row
 }
 
 // Estimate is a figure with the bounds of its 95% confidence interval.
@@ -39,104 +39,104 @@ type Estimate struct {
 	High  float64 `json:"high"`
 }
 
-// Figures are what predictions tell of a classifier.
+// Figures are the quality of a classifier, computed from its predictions.
 type Figures struct {
 	Examples int      `json:"examples"`
 	Accuracy Estimate `json:"accuracy"`
 	MacroF1  Estimate `json:"macroF1"`
-	Classes  []Class  `json:"classes"` // in the order of their labels
-	Cells    []Cell   `json:"cells"`   // of the confusion matrix, those that are not 0, row by row
+	Classes  []Class  `json:"classes"` // all classes, sorted by label
+	Cells    []Cell   `json:"cells"`   // cells of the confusion matrix that are not 0, row by row
 }
 
-// Class is one label. Precision is undefined, and 0, where nothing was predicted
-// to be it; recall, where nothing was it.
+// Class is one label. Precision is undefined, and 0, if no example was predicted to have
+// the label. Recall is undefined, and 0, if no example has it.
 type Class struct {
 	Label     string   `json:"label"`
-	Support   int      `json:"support"`   // how many examples have it
-	Predicted int      `json:"predicted"` // how many were said to
+	Support   int      `json:"support"`   // number of examples with the label
+	Predicted int      `json:"predicted"` // number of examples that were predicted to have it
 	Precision Estimate `json:"precision"`
 	Recall    Estimate `json:"recall"`
 	F1        float64  `json:"f1"`
 }
 
-// Cell counts the examples of one class that were said to be of another, both
-// by their place among the classes.
+// Cell counts the examples of class Truth that were predicted to be of class Predicted.
+// Both are indexes into the classes.
 type Cell struct {
 	Truth     int `json:"truth"`
 	Predicted int `json:"predicted"`
 	Count     int `json:"count"`
 }
 
-// Judgement is what a gate says of a version, against one champion.
+// Judgement is a gate's result for a version, compared with one champion.
 type Judgement struct {
 	Passed   bool     `json:"passed"`
 	Clauses  []Clause `json:"clauses,omitempty"`
-	Sentence string   `json:"sentence"`         // the whole of it in words
+	Sentence string   `json:"sentence"`         // the judgement in words
 	Against  int      `json:"against"`          // version of the champion; 0 if there was none
-	On       GateOn   `json:"on,omitempty"`     // whose figures of the champion counted; empty where no clause needed any
-	Beside   int      `json:"beside,omitempty"` // the champion that the run was given to measure
+	On       GateOn   `json:"on,omitempty"`     // the figures of the champion that counted; empty if no clause needed any
+	Beside   int      `json:"beside,omitempty"` // version of the champion that the run measured
 }
 
-// Clause is one condition of a gate and what became of it.
+// Clause is one condition of a gate and its result.
 type Clause struct {
 	Text   string             `json:"text"`
 	Passed bool               `json:"passed"`
-	Values map[string]float64 `json:"values,omitempty"` // of what it names, such as metrics.accuracy
-	Note   string             `json:"note,omitempty"`   // why it passed or not, where the values do not tell
+	Values map[string]float64 `json:"values,omitempty"` // values of the names in it, such as metrics.accuracy
+	Note   string             `json:"note,omitempty"`   // reason of the result, if the values do not show it
 }
 
-// Judge is how a recipe's versions are judged: what was in force when the run
+// Judge says how a recipe's versions are judged, by the config that applied when the run
 // began.
 type Judge struct {
 	Gate    []string `json:"gate,omitempty"` // CEL
 	On      GateOn   `json:"on"`
 	Promote Promote  `json:"promote"`
-	Keep    int      `json:"keep"` // versions
+	Keep    int      `json:"keep"` // number of versions
 }
 
-// Promote says who makes a version that has passed the champion.
+// Promote says how a version that has passed its gate becomes the champion.
 type Promote string
 
 // The two ways.
 const (
 	PromoteAuto   Promote = "auto"
-	PromoteManual Promote = "manual" // a person who may approve
+	PromoteManual Promote = "manual" // a person with the right to approve promotes it
 )
 
-// Candidate is a version that a run has made. It travels with the run's end, so
-// that whoever judges it needs to know nothing else of the run.
+// Candidate is a version that a run has made. The fact of the run's end contains it, so
+// that it can be judged without other facts of the run.
 type Candidate struct {
 	Model    string    `json:"model"`
 	Judge    Judge     `json:"judge"`
-	Champion *Champion `json:"champion,omitempty"` // that the run was given; nil if there was none
+	Champion *Champion `json:"champion,omitempty"` // champion that the run was given; nil if there was none
 	Origin
 }
 
 // Champion is a version that a run is given, to be measured on the same data.
 type Champion struct {
 	Version  int    `json:"version"`
-	Artifact string `json:"artifact"` // tree
+	Artifact string `json:"artifact"` // tree of its files
 }
 
-// Origin is what a version came from.
+// Origin describes the run that made a version.
 type Origin struct {
 	Run     string    `json:"run"`
 	Recipe  string    `json:"recipe"`
 	Key     string    `json:"key"`
 	Config  string    `json:"config"` // hash of the recipe
 	Attempt int       `json:"attempt"`
-	Began   time.Time `json:"began"` // the first attempt
+	Began   time.Time `json:"began"` // start of the first attempt
 	Ended   time.Time `json:"ended"`
 	Inputs  []Input   `json:"inputs,omitempty"`
 	Causes  int       `json:"causes"`
 	First   Cause     `json:"first"`
 	Newest  Cause     `json:"newest"`
 	By      string    `json:"by,omitempty"`
-	Mark    Mark      `json:"mark"` // the fact by which the first attempt began
+	Mark    Mark      `json:"mark"` // place of the fact that started the first attempt
 	Where
 }
 
-// Mark is a place among the facts.
+// Mark is the place of a fact.
 type Mark struct {
 	Partition int32 `json:"partition"`
 	Offset    int64 `json:"offset"`

@@ -4,32 +4,32 @@ import (
 	"time"
 )
 
-// KeyForgetting is the data of tidemill.key.forgetting: a key shall be forgotten
-// with all that belongs to it.
+// KeyForgetting is the data of tidemill.key.forgetting: a key is to be forgotten, with
+// everything that belongs to it.
 type KeyForgetting struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// KeyForgotten is the data of tidemill.key.forgotten, the receipt: what was taken
-// away, and where something of the key can still be found until when.
+// KeyForgotten is the data of tidemill.key.forgotten, the receipt. It lists the things
+// that were removed, and the places that still have data of the key, with their ends.
 type KeyForgotten struct {
 	Key        string        `json:"key"`
-	Forgetting string        `json:"forgetting"` // id of the fact that asked
+	Forgetting string        `json:"forgetting"` // id of the fact that asked for it
 	Asked      time.Time     `json:"asked"`
 	By         string        `json:"by,omitempty"`
 	Reason     string        `json:"reason,omitempty"`
 	Runs       []GoneRuns    `json:"runs"`
 	Models     []GoneModel   `json:"models"`
 	Datasets   []GoneDataset `json:"datasets"`
-	Letters    int           `json:"letters"` // dead ones that were dropped
+	Letters    int           `json:"letters"` // number of dead letters that were dropped
 	Remains    []Remains     `json:"remains"`
 }
 
-// GoneRuns are those of one recipe that ended with the key.
+// GoneRuns are the runs of one recipe that ended with the key.
 type GoneRuns struct {
 	Recipe string   `json:"recipe"`
-	Runs   []string `json:"runs"` // whose logs and checkpoints were removed
-	At     Mark     `json:"at"`   // the fact that ended them: none that began before it counts any more
+	Runs   []string `json:"runs"` // ids of runs; their logs and checkpoints were removed
+	At     Mark     `json:"at"`   // place of the fact that ended them; runs from before it do not count any more
 }
 
 // GoneModel is a model that was retired.
@@ -45,20 +45,19 @@ type GoneDataset struct {
 	Commits  int    `json:"commits"`
 }
 
-// Remains is a place where something of a key is still held.
+// Remains is a place that still has data of a key.
 type Remains struct {
-	Place string `json:"place"` // such as stream events
+	Place string `json:"place"` // name of the place, such as "stream events"
 	What  string `json:"what"`
-	// Until is when it is gone at the latest; nil where that is not known, or
-	// never comes.
+	// Until is the latest time of its removal; nil if that is not known, or it stays.
 	Until *time.Time `json:"until,omitempty"`
-	Ends  string     `json:"ends"` // by what it goes, in words
+	Ends  string     `json:"ends"` // cause of its removal, in words
 }
 
-// KeyPassedData is the data of tidemill.key.passed: events of the key, its
-// subject, that lie before these places are not delivered any more.
+// KeyPassedData is the data of tidemill.key.passed. The subject is the key; its events
+// before these offsets are not delivered any more.
 type KeyPassedData struct {
-	Ends map[string][]int64 `json:"ends"` // of each stream's partitions
+	Ends map[string][]int64 `json:"ends"` // offsets by stream, one for each partition
 }
 
 // Outlives reports whether an event is delivered also after its key has ended, because

@@ -15,16 +15,15 @@ import (
 	"testing"
 )
 
-// One thing has one name in every log line, so that a search finds all of it.
-// The names stand in a table of docs/metrics.md; whoever needs another adds it
-// there, after looking whether there is one already.
+// One thing has one name in every log line, so that a search finds all lines about it. The
+// names are in a table of docs/metrics.md. Add a new name there, unless there is one already.
 func TestLogKeysAreOfOneList(t *testing.T) {
 	known := logKeys(t)
 	calls := 0
 	files := token.NewFileSet()
 	for file, parsed := range sources(t, files) {
 		if imported(parsed)["testing"] != "" {
-			continue // its Error is a test's
+			continue // its Error is testing.T's
 		}
 		s := keyScan{t: t, file: file, imports: imported(parsed)}
 		ast.Inspect(parsed, s.look)
@@ -59,7 +58,7 @@ func logKeys(t *testing.T) (keys []string) {
 	return keys
 }
 
-// sources are the module's Go files that are no tests.
+// sources returns the module's Go files without tests.
 func sources(t *testing.T, files *token.FileSet) map[string]*ast.File {
 	all := map[string]*ast.File{}
 	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
@@ -68,7 +67,7 @@ func sources(t *testing.T, files *token.FileSet) map[string]*ast.File {
 			return err
 		case d.IsDir():
 			if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil && name != "." || strings.HasPrefix(d.Name(), ".") && name != "." {
-				return fs.SkipDir // another module, or no source at all
+				return fs.SkipDir // another module, or a hidden folder
 			}
 		case strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go"):
 			all[name], err = parser.ParseFile(files, name, nil, parser.SkipObjectResolution)
@@ -82,7 +81,7 @@ func sources(t *testing.T, files *token.FileSet) map[string]*ast.File {
 	return all
 }
 
-// imported are a file's imports, by the name that the file has for them.
+// imported returns a file's imports, by the name that the file uses.
 func imported(f *ast.File) map[string]string {
 	all := map[string]string{}
 	for _, i := range f.Imports {
@@ -96,7 +95,7 @@ func imported(f *ast.File) map[string]string {
 	return all
 }
 
-// keyScan gathers the keys of a file's log calls.
+// keyScan collects the keys of a file's log calls.
 type keyScan struct {
 	t       *testing.T
 	file    string
@@ -105,11 +104,11 @@ type keyScan struct {
 	calls   int
 }
 
-// firstKey is where a method's keys and values begin among its arguments.
+// firstKey is the index of the first key among a method's arguments.
 var firstKey = map[string]int{"Debug": 1, "Info": 1, "Warn": 1, "Error": 1,
 	"DebugContext": 2, "InfoContext": 2, "WarnContext": 2, "ErrorContext": 2, "Log": 3, "With": 0}
 
-// makers are slog's functions that make an attribute of a key and a value.
+// makers are slog's functions that make an attribute from a key and a value.
 var makers = []string{"Any", "Bool", "Duration", "Float64", "Group", "Int", "Int64", "String", "Time", "Uint64"}
 
 func (s *keyScan) look(n ast.Node) bool {
@@ -138,7 +137,7 @@ func (s *keyScan) look(n ast.Node) bool {
 	return true
 }
 
-// key takes a key, which must be written out for a reader to find it.
+// key adds a key. It must be a literal, so that a search finds it.
 func (s *keyScan) key(e ast.Expr) {
 	text, ok := e.(*ast.BasicLit)
 	if !ok || text.Kind != token.STRING {

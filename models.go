@@ -7,33 +7,33 @@ import (
 	"time"
 )
 
-// VersionState is how far a version has come.
+// VersionState is the state of a version.
 type VersionState string
 
 // The states.
 const (
 	VersionRegistered VersionState = "registered" // not judged yet
-	VersionAwaiting   VersionState = "awaiting"   // it passed, and a person has to promote it
+	VersionAwaiting   VersionState = "awaiting"   // passed its gate; a person has to promote it
 	VersionRefused    VersionState = "refused"
 	VersionPromoted   VersionState = "promoted" // is the champion, or was
 )
 
-// Version is one making of a model as it was registered. It never changes.
+// Version is one version of a model as it was registered. It never changes.
 type Version struct {
 	Model    string             `json:"model"`
-	Number   int                `json:"number"` // from 1
-	At       time.Time          `json:"at"`     // registered
+	Number   int                `json:"number"` // number, from 1
+	At       time.Time          `json:"at"`     // time of the registration
 	Artifact string             `json:"artifact"`
 	Bytes    int64              `json:"bytes"`
 	Files    int                `json:"files"`
 	Report   string             `json:"report"`            // tree with report.json
-	Metrics  map[string]float64 `json:"metrics,omitempty"` // some of the report's; see MaxMetrics
+	Metrics  map[string]float64 `json:"metrics,omitempty"` // some metrics of the report; see MaxMetrics
 	Judge    Judge              `json:"judge"`
 	Origin
 }
 
-// MaxMetrics is how many metrics a version is registered with; the report has
-// all.
+// MaxMetrics is the number of metrics that a version is registered with. The report has
+// all of them.
 const MaxMetrics = 32
 
 // ModelRegistered is the data of tidemill.model.registered.
@@ -47,78 +47,77 @@ type ModelRegistered struct {
 	Origin
 }
 
-// Action is what a proposal wants.
+// Action is the change that a proposal asks for.
 type Action string
 
-// The actions. All but ActionJudge are those of people.
+// The actions. Only people propose those other than ActionJudge.
 const (
-	ActionJudge    Action = "judge" // a version was judged: promote it, or note why not
+	ActionJudge    Action = "judge" // a version was judged: promote it, or note why it is not promoted
 	ActionPromote  Action = "promote"
 	ActionRollback Action = "rollback"
-	ActionPin      Action = "pin" // the version is the champion, and stays it until unpinned
+	ActionPin      Action = "pin" // the version is the champion until it is unpinned
 	ActionUnpin    Action = "unpin"
 )
 
-// PromotionProposed is the data of tidemill.model.promotion-proposed. It counts
-// only if Turn is the model's: if the champion is still the one that it was
-// judged against, or that its person saw.
+// PromotionProposed is the data of tidemill.model.promotion-proposed. It counts only if
+// Turn is still the model's turn: then the champion is the one that the version was judged
+// against, or that the person saw.
 type PromotionProposed struct {
 	Action  Action `json:"action"`
-	Version int    `json:"version"`          // of ActionUnpin: 0
-	Run     string `json:"run,omitempty"`    // of ActionJudge: whose version it is
-	Basis   int    `json:"basis"`            // the champion; 0 for none
+	Version int    `json:"version"`          // 0 for ActionUnpin
+	Run     string `json:"run,omitempty"`    // for ActionJudge: the run that made the version
+	Basis   int    `json:"basis"`            // version of the champion; 0 for none
 	Turn    int64  `json:"turn"`             // see Model.Turn
-	Force   bool   `json:"force,omitempty"`  // of ActionPromote: also one that was refused
-	Reason  string `json:"reason,omitempty"` // a person's
-	Hold    string `json:"hold,omitempty"`   // of ActionJudge: why it is not promoted although it passed, such as a freeze
+	Force   bool   `json:"force,omitempty"`  // for ActionPromote: promote even a version that was refused or not judged
+	Reason  string `json:"reason,omitempty"` // reason that a person gave
+	Hold    string `json:"hold,omitempty"`   // for ActionJudge: why a version that passed is not promoted, such as a freeze
 
-	Judgement *Judgement `json:"judgement,omitempty"` // of ActionJudge
-	Origin    *Origin    `json:"origin,omitempty"`    // of the version, for who hears of it
+	Judgement *Judgement `json:"judgement,omitempty"` // for ActionJudge
+	Origin    *Origin    `json:"origin,omitempty"`    // origin of the version, for subscribers
 	Artifact  string     `json:"artifact,omitempty"`
 }
 
-// ModelAnnounced is the data of what tells of an accepted proposal:
-// tidemill.model.promoted, .refused, .awaiting, .rolled-back, .pinned and
-// .unpinned.
+// ModelAnnounced is the data of events that announce an accepted proposal:
+// tidemill.model.promoted, .refused, .awaiting, .rolled-back, .pinned and .unpinned.
 type ModelAnnounced struct {
 	Proposal  string     `json:"proposal"` // id of the fact that was accepted
 	Version   int        `json:"version"`
-	Champion  int        `json:"champion"` // from then on; 0 for none
+	Champion  int        `json:"champion"` // champion after the proposal; 0 for none
 	Artifact  string     `json:"artifact,omitempty"`
-	Before    int        `json:"before"` // the champion until then
-	Turn      int64      `json:"turn"`   // from then on
+	Before    int        `json:"before"` // champion before the proposal
+	Turn      int64      `json:"turn"`   // turn after the proposal
 	Reason    string     `json:"reason,omitempty"`
 	Judgement *Judgement `json:"judgement,omitempty"`
 	Origin    *Origin    `json:"origin,omitempty"`
 }
 
-// ModelRetired is the data of tidemill.model.retired: the model's key has gone.
-// It ends the versions of runs that began at or before the marks, and, where
-// there is none for their part of the log, those that were registered before it
-// was asked for. Later ones begin the model anew, also if this is said again.
+// ModelRetired is the data of tidemill.model.retired: the model's key is removed. It ends
+// the versions whose runs began at or before the mark of their partition. Where a partition
+// has no mark, it ends the versions that were registered before the request. Later versions
+// begin the model again, and a repetition of this fact does not end them.
 type ModelRetired struct {
 	Asked  time.Time `json:"asked"`
 	Reason string    `json:"reason,omitempty"`
 	Marks  []Mark    `json:"marks"`
 }
 
-// ModelUnloadable is the data of tidemill.model.unloadable, which changes no
-// model: a scorer cannot serve its champion.
+// ModelUnloadable is the data of tidemill.model.unloadable: a scorer cannot serve the
+// champion of a model. It changes no model.
 type ModelUnloadable struct {
 	Scorer  string `json:"scorer"`
-	Version int    `json:"version"` // the champion
-	Kept    int    `json:"kept"`    // that answers instead; 0 for none
+	Version int    `json:"version"` // version of the champion
+	Kept    int    `json:"kept"`    // version that answers instead; 0 for none
 	Error   string `json:"error"`
 }
 
-// ModelKey is the record key of all facts of a model.
+// ModelKey returns the record key of all facts of a model.
 func ModelKey(model string) string { return model }
 
-// VersionName names a version: intent/bot-42@7.
+// VersionName returns the name of a version, such as intent/bot-42@7.
 func VersionName(model string, number int) string { return model + "@" + strconv.Itoa(number) }
 
-// CutVersionName takes such a name apart. What stands behind the @ is a number,
-// champion, previous or newest, and empty without an @.
+// CutVersionName splits a version's name into the model and the part after the @. That part
+// is a number, champion, previous or newest; it is empty if the name has no @.
 func CutVersionName(name string) (model, which string, err error) {
 	model, which, found := strings.Cut(name, "@")
 	if err := CheckDataset(model); err != nil {
@@ -127,14 +126,14 @@ func CutVersionName(name string) (model, which string, err error) {
 	switch n, err := strconv.Atoi(which); {
 	case !found, which == WhichChampion, which == WhichPrevious, which == WhichNewest:
 	case err != nil || n < 1 || strconv.Itoa(n) != which:
-		return "", "", fmt.Errorf("%q names no version: behind the @ stands a number, %s, %s or %s", name, WhichChampion, WhichPrevious, WhichNewest)
+		return "", "", fmt.Errorf("%q names no version: write a number, %s, %s or %s after the @", name, WhichChampion, WhichPrevious, WhichNewest)
 	}
 	return model, which, nil
 }
 
-// What may stand behind the @ of a version's name instead of a number.
+// Words that may follow the @ of a version's name instead of a number.
 const (
 	WhichChampion = "champion"
-	WhichPrevious = "previous" // the champion before
+	WhichPrevious = "previous" // the champion before the present one
 	WhichNewest   = "newest"
 )

@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// DefaultName is the install's name where the config gives none.
+// DefaultName is the install's name if the config gives none.
 const DefaultName = "tidemill"
 
 const maxName = 40
 
 var (
 	errLong = fmt.Errorf("is longer than %d letters", maxName)
-	errDot  = errors.New("has a dot with no name beside it")
+	errDot  = errors.New("has a dot without a name before and after it")
 )
 
-// Names derives every name that lives outside a process from the install's
-// name, so that installs share a Kafka, a Redis and a cluster without meeting.
+// Names derives topics, groups, keys and other shared names from the install's name, so
+// that several installs can share a Kafka, a Redis and a cluster.
 type Names struct{ install string }
 
-// NewNames checks the install's name and returns its derivations.
+// NewNames checks the install's name and returns the names derived from it.
 func NewNames(install string) (Names, error) {
 	if install == "" {
 		install = DefaultName
@@ -32,40 +32,40 @@ func NewNames(install string) (Names, error) {
 	return Names{install: install}, nil
 }
 
-// Install is the install's own name.
+// Install returns the install's name.
 func (n Names) Install() string { return n.install }
 
-// Topic is the Kafka topic that carries a stream.
+// Topic returns the Kafka topic of a stream.
 func (n Names) Topic(stream string) string { return n.install + "." + stream }
 
-// Stream is the stream that a topic carries; false if the topic is not ours.
+// Stream returns the stream of a topic; false if the topic is not ours.
 func (n Names) Stream(topic string) (string, bool) {
 	return strings.CutPrefix(topic, n.install+".")
 }
 
-// Group is the consumer group of a reader of ours.
+// Group returns the consumer group of one of our readers.
 func (n Names) Group(reader string) string { return n.install + "." + reader }
 
-// Transactional is the transactional id of one member slot. A slot's successor
-// uses the same id, which fences the slot's former holder.
+// Transactional returns the transactional id of one member slot. The next holder of the
+// slot uses the same id, which fences the former holder.
 func (n Names) Transactional(reader string, slot int) string {
 	return n.install + "." + reader + "." + strconv.Itoa(slot)
 }
 
-// Source is the CloudEvents source of a component of ours.
+// Source returns the CloudEvents source of one of our components.
 func (n Names) Source(component string) string {
 	return "/tidemill/" + n.install + "/" + component
 }
 
-// Key is the Redis key of what the parts name. Keys with the same part in
-// braces lie on one node of a Redis Cluster.
+// Key returns the Redis key that the parts name. Keys with the same part in braces are
+// stored on one node of a Redis Cluster.
 func (n Names) Key(parts ...string) string {
 	return n.install + ":" + strings.Join(parts, ":")
 }
 
-// CheckStream says what is wrong with a stream's name, if anything. The whole
-// name is bounded, not only its labels, so that topics and groups named after
-// it fit Kafka's 249 letters.
+// CheckStream returns an error if a stream's name is not valid. The length of the whole
+// name is limited, not only that of its labels, so that the names of its topics and groups
+// fit into Kafka's limit of 249 letters.
 func CheckStream(name string) error {
 	base, parked := CutParked(name)
 	if parked {
@@ -85,8 +85,7 @@ func CheckStream(name string) error {
 	return nil
 }
 
-// CheckLabel says what is wrong with a name of one label, such as a trigger's,
-// if anything.
+// CheckLabel returns an error if a name of one label, such as a trigger's, is not valid.
 func CheckLabel(s string) error {
 	if s == "" {
 		return errors.New("is empty")

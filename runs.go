@@ -8,35 +8,35 @@ import (
 	"time"
 )
 
-// RunState is how far a run has come.
+// RunState is the state of a run.
 type RunState string
 
-// The states. A run waits once, then is live through all of its attempts, then
-// has ended for ever.
+// The states. A run waits once, is live during all of its attempts, and then has ended for
+// ever.
 const (
-	RunWaiting  RunState = "waiting"  // has not begun, and absorbs further causes
+	RunWaiting  RunState = "waiting"  // has not begun; further causes are merged into it
 	RunRunning  RunState = "running"  // an attempt is under way
-	RunResting  RunState = "resting"  // the next attempt waits for its time
-	RunSettling RunState = "settling" // what it made is being put on its dataset
+	RunResting  RunState = "resting"  // its next attempt is not due yet
+	RunSettling RunState = "settling" // its output is being committed to its dataset
 
 	RunSucceeded RunState = "succeeded"
 	RunFailed    RunState = "failed"
 	RunCancelled RunState = "cancelled"
 )
 
-// Ended reports whether nothing will change any more.
+// Ended reports whether the run has ended.
 func (s RunState) Ended() bool { return s == RunSucceeded || s == RunFailed || s == RunCancelled }
 
-// Outcome is how an attempt has ended.
+// Outcome is the way in which an attempt has ended.
 type Outcome string
 
 // The outcomes.
 const (
 	OutcomeSucceeded Outcome = "succeeded"
 	OutcomeFailed    Outcome = "failed"    // the command failed, or broke the contract
-	OutcomeCancelled Outcome = "cancelled" // somebody asked for that
-	OutcomeLost      Outcome = "lost"      // nobody heard of it any more, through no fault of the command
-	OutcomeLeft      Outcome = "left"      // its machine was stopped in order, and it saved what it had
+	OutcomeCancelled Outcome = "cancelled" // its cancellation was requested
+	OutcomeLost      Outcome = "lost"      // its agent reported nothing any more; not the command's fault
+	OutcomeLeft      Outcome = "left"      // its machine was stopped in order, after it had saved a checkpoint
 )
 
 func (o Outcome) Known() bool {
@@ -50,90 +50,90 @@ type Run struct {
 	Key    string   `json:"key"`
 	State  RunState `json:"state"`
 
-	Causes    int             `json:"causes"`          // how many events asked for it
-	Asked     []int64         `json:"asked"`           // offsets of the facts that asked, the newest maxAsked of them
-	First     Cause           `json:"first"`           // the cause that it is named after
-	Newest    Cause           `json:"newest"`          // the cause that came last
-	Event     json.RawMessage `json:"event,omitempty"` // the newest cause, as structured JSON; empty once the run has ended
-	By        string          `json:"by,omitempty"`    // who asked, if a person did
-	Again     string          `json:"again,omitempty"` // the run that this one was asked for as a retry of
+	Causes    int             `json:"causes"`          // number of events that asked for it
+	Asked     []int64         `json:"asked"`           // offsets of the facts that asked for it, the newest 10,000
+	First     Cause           `json:"first"`           // first cause; the run's id derives from it
+	Newest    Cause           `json:"newest"`          // newest cause
+	Event     json.RawMessage `json:"event,omitempty"` // newest cause, as structured JSON; empty once the run has ended
+	By        string          `json:"by,omitempty"`    // person who asked for it, if one did
+	Again     string          `json:"again,omitempty"` // run that this one repeats
 	Priority  int             `json:"priority,omitempty"`
-	Asking    time.Time       `json:"asking"`    // when it was asked for first
-	Quiet     time.Time       `json:"quiet"`     // the newest cause's debounce ends
-	Latest    time.Time       `json:"latest"`    // it may not be put off beyond
-	Due       time.Time       `json:"due"`       // not before; of the next attempt
-	Config    string          `json:"config"`    // hash of the one that was in force
-	Partition int32           `json:"partition"` // of the facts
+	Asking    time.Time       `json:"asking"`    // time of the first request
+	Quiet     time.Time       `json:"quiet"`     // end of the newest cause's debounce
+	Latest    time.Time       `json:"latest"`    // time up to which further causes may delay it
+	Due       time.Time       `json:"due"`       // earliest start of the next attempt
+	Config    string          `json:"config"`    // hash of the config that applied
+	Partition int32           `json:"partition"` // partition of its facts
 
 	Plan     json.RawMessage `json:"plan,omitempty"` // a Plan, from the start until the end
-	From     []string        `json:"from,omitempty"` // commits that it learns from
-	Pool     string          `json:"pool,omitempty"` // once it has begun
+	From     []string        `json:"from,omitempty"` // commits among its inputs
+	Pool     string          `json:"pool,omitempty"` // pool, once the run has begun
 	Attempts []Attempt       `json:"attempts,omitempty"`
-	Cancel   *Cancel         `json:"cancel,omitempty"` // somebody has asked for it
+	Cancel   *Cancel         `json:"cancel,omitempty"` // request to cancel it; nil if there is none
 	End      time.Time       `json:"end,omitzero"`
-	Reason   string          `json:"reason,omitempty"` // why it ended as it did, in words; empty for a success
-	Result   *Result         `json:"result,omitempty"` // of the newest attempt that told of one
-	Commit   string          `json:"commit,omitempty"` // what it made, on its dataset
+	Reason   string          `json:"reason,omitempty"` // reason of its end, in words; empty for a success
+	Result   *Result         `json:"result,omitempty"` // result of the newest attempt that reported one
+	Commit   string          `json:"commit,omitempty"` // commit of its output, on its dataset
 }
 
 // Attempt is one try of a run.
 type Attempt struct {
-	Number  int       `json:"number"` // from 1
-	Offset  int64     `json:"offset"` // of the fact that began it: the fence
+	Number  int       `json:"number"` // number, from 1
+	Offset  int64     `json:"offset"` // offset of the fact that started it: the fence
 	Started time.Time `json:"started"`
 	Ended   time.Time `json:"ended,omitzero"`
 	Outcome Outcome   `json:"outcome,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
-	Pending string    `json:"pending,omitempty"` // why its container does not run yet, in words
-	Began   time.Time `json:"began,omitzero"`    // when it was seen to wait for nothing any more, if it had to wait
+	Pending string    `json:"pending,omitempty"` // reason why its container does not run yet
+	Began   time.Time `json:"began,omitzero"`    // time at which its container was seen to run, if it had to wait
 	Where
 }
 
-// Where is what an attempt runs on.
+// Where describes the hardware and the image of an attempt.
 type Where struct {
 	Node        string `json:"node,omitempty"`
-	Card        string `json:"card,omitempty"`        // the GPU's product
-	Driver      string `json:"driver,omitempty"`      // its version
-	GPUs        []int  `json:"gpus,omitempty"`        // their indexes, on a laptop
-	Image       string `json:"image,omitempty"`       // its digest, or that of the folder
-	ResumedFrom string `json:"resumedFrom,omitempty"` // tree of the checkpoint
+	Card        string `json:"card,omitempty"`        // product name of the GPU
+	Driver      string `json:"driver,omitempty"`      // version of the GPU's driver
+	GPUs        []int  `json:"gpus,omitempty"`        // indexes of the GPUs, on a laptop
+	Image       string `json:"image,omitempty"`       // digest of the image, or of the folder
+	ResumedFrom string `json:"resumedFrom,omitempty"` // tree of the checkpoint that it began with
 }
 
-// Cancel is who asked that a run ends, and why.
+// Cancel is a request to end a run.
 type Cancel struct {
 	At     time.Time `json:"at"`
 	By     string    `json:"by,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 }
 
-// Result is what an attempt tells at its end.
+// Result is an attempt's report at its end.
 type Result struct {
-	Exit       int                `json:"exit"`             // of the command; -1 if a signal ended it, or it never began
+	Exit       int                `json:"exit"`             // exit code of the command; -1 if a signal ended it, or it never began
 	Signal     string             `json:"signal,omitempty"` // such as SIGKILL
 	PeakMemory int64              `json:"peakMemory,omitempty"`
 	GPUSeconds float64            `json:"gpuSeconds,omitempty"`
 	Stages     []Stage            `json:"stages,omitempty"`
-	Artifact   string             `json:"artifact,omitempty"` // tree of what it made
+	Artifact   string             `json:"artifact,omitempty"` // tree of its output
 	Bytes      int64              `json:"bytes,omitempty"`
 	Files      int                `json:"files,omitempty"`
-	Metrics    map[string]float64 `json:"metrics,omitempty"` // of metrics.json, its numbers by path
+	Metrics    map[string]float64 `json:"metrics,omitempty"` // numbers of metrics.json, by path
 	LastLines  string             `json:"lastLines,omitempty"`
 	LogBytes   int64              `json:"logBytes,omitempty"`
-	Cut        bool               `json:"cut,omitempty"` // the log had more than was kept
+	Cut        bool               `json:"cut,omitempty"` // whether the log had more than was kept
 }
 
-// Stage is how long a part of an attempt took.
+// Stage is the duration of one part of an attempt.
 type Stage struct {
 	Name    string  `json:"name"` // fetch, run, upload
 	Seconds float64 `json:"seconds"`
 }
 
-// Plan is what a run does. It is settled when the run begins and kept through
-// all of its attempts.
+// Plan describes the work of a run. It is made when the run begins, and is the same for all
+// of its attempts.
 type Plan struct {
 	Team     string            `json:"team,omitempty"`
-	Image    string            `json:"image,omitempty"` // either an image
-	Dir      string            `json:"dir,omitempty"`   // or a folder, absolute
+	Image    string            `json:"image,omitempty"` // image; empty if Dir is set
+	Dir      string            `json:"dir,omitempty"`   // absolute path of a folder; empty if Image is set
 	Command  []string          `json:"command"`
 	Env      map[string]string `json:"env,omitempty"`
 	Secrets  map[string]string `json:"secrets,omitempty"` // variable → name/key
@@ -143,52 +143,52 @@ type Plan struct {
 	Pool     string            `json:"pool"`
 	Priority int               `json:"priority,omitempty"`
 
-	Deadline time.Duration `json:"deadline"` // of one attempt
-	Grace    time.Duration `json:"grace"`    // between SIGTERM and SIGKILL
+	Deadline time.Duration `json:"deadline"` // limit for one attempt
+	Grace    time.Duration `json:"grace"`    // time between SIGTERM and SIGKILL
 	Attempts int           `json:"attempts"`
 	Backoff  Backoff       `json:"backoff"`
 
 	Inputs    []Input   `json:"inputs,omitempty"`
-	Model     string    `json:"model,omitempty"`    // what it makes: a model
-	Judge     *Judge    `json:"judge,omitempty"`    // which is judged so
-	Champion  *Champion `json:"champion,omitempty"` // beside this one, if there was one when the run began
-	Dataset   string    `json:"dataset,omitempty"`  // or a commit on a dataset's
-	Branch    string    `json:"branch,omitempty"`   // branch
+	Model     string    `json:"model,omitempty"`    // model that it makes, if it makes one
+	Judge     *Judge    `json:"judge,omitempty"`    // rules by which its version is judged
+	Champion  *Champion `json:"champion,omitempty"` // champion of the model when the run began; nil if there was none
+	Dataset   string    `json:"dataset,omitempty"`  // dataset that it makes a commit of, if it makes no model
+	Branch    string    `json:"branch,omitempty"`   // branch of that commit
 	MaxOutput int64     `json:"maxOutput"`
 	MaxLog    int64     `json:"maxLog"`
 
-	Workers int      `json:"workers,omitempty"` // that work on one attempt together; 0 is one
-	Servers *Servers `json:"servers,omitempty"` // of parameters; nil is none
+	Workers int      `json:"workers,omitempty"` // number of workers of one attempt; 0 means 1
+	Servers *Servers `json:"servers,omitempty"` // parameter servers; nil if there are none
 	Inside  Inside   `json:"inside,omitzero"`
 }
 
-// Servers are the parameter servers beside the workers of an attempt. They have
-// no GPUs, and end with it.
+// Servers are the parameter servers of an attempt. They have no GPUs, and end with the
+// attempt.
 type Servers struct {
 	Count   int      `json:"count"`
-	Command []string `json:"command,omitempty"` // that of the run if empty
+	Command []string `json:"command,omitempty"` // command; if empty, the command of the run
 	CPU     float64  `json:"cpu,omitempty"`
 	Memory  int64    `json:"memory,omitempty"`
 }
 
-// Inside is what a cluster has to know of the container of a run.
+// Inside has the settings of a run's container that only a cluster needs.
 type Inside struct {
-	User        *int64   `json:"user,omitempty"`        // whom it runs as; nil is nobody in particular, 0 is root
-	PullSecrets []string `json:"pullSecrets,omitempty"` // Secrets with which its image is pulled
-	Shm         int64    `json:"shm,omitempty"`         // bytes of /dev/shm; 0 is what the runtime gives
+	User        *int64   `json:"user,omitempty"`        // user id; nil is an unprivileged user, 0 is root
+	PullSecrets []string `json:"pullSecrets,omitempty"` // names of the Secrets for the pull of its image
+	Shm         int64    `json:"shm,omitempty"`         // bytes of /dev/shm; 0 leaves it to the runtime
 	Volumes     []Volume `json:"volumes,omitempty"`
 }
 
-// Volume is mounted into the container of a run: one of claim, secret and config.
+// Volume is mounted into the container of a run. One of Claim, Secret and Config is set.
 type Volume struct {
-	Claim    string `json:"claim,omitempty"` // a PersistentVolumeClaim
+	Claim    string `json:"claim,omitempty"` // name of a PersistentVolumeClaim
 	Secret   string `json:"secret,omitempty"`
-	Config   string `json:"config,omitempty"` // a ConfigMap
+	Config   string `json:"config,omitempty"` // name of a ConfigMap
 	At       string `json:"at"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
 }
 
-// Input is what a run learns from.
+// Input is one input of a run: a tree of a dataset, or a URI.
 type Input struct {
 	Name    string `json:"name"`
 	Dataset string `json:"dataset,omitempty"`
@@ -199,13 +199,12 @@ type Input struct {
 	Bytes   int64  `json:"bytes,omitempty"`
 	URI     string `json:"uri,omitempty"` // instead of a dataset
 
-	// Allow is what the URI must begin with, and whatever its server sends us on
-	// to: whoever publishes the event does not choose what is reached from here.
+	// Allow lists prefixes. The URI must begin with one of them, and so must redirects of
+	// its server: the publisher of an event must not choose which servers we call.
 	Allow []string `json:"allow,omitempty"`
 }
 
-// Backoff is how long a failed attempt is waited after: it doubles from First
-// to Cap.
+// Backoff is the wait after a failed attempt. It doubles from First to Cap.
 type Backoff struct {
 	First time.Duration `json:"first"`
 	Cap   time.Duration `json:"cap"`
@@ -214,10 +213,10 @@ type Backoff struct {
 // RunRequested is the data of tidemill.run.requested.
 type RunRequested struct {
 	Cause    Cause             `json:"cause"`
-	Events   []json.RawMessage `json:"events"` // what asked, as structured JSON, oldest first
+	Events   []json.RawMessage `json:"events"` // causes, as structured JSON, oldest first
 	Debounce time.Duration     `json:"debounce,omitempty"`
 	MaxWait  time.Duration     `json:"maxWait,omitempty"`
-	Delay    time.Duration     `json:"delay,omitempty"` // not before so long after the fact's time, whatever the debounce
+	Delay    time.Duration     `json:"delay,omitempty"` // least time from the fact to the start, even if the debounce is shorter
 	Priority int               `json:"priority,omitempty"`
 	Again    string            `json:"again,omitempty"`
 	Config   string            `json:"config"`
@@ -226,11 +225,10 @@ type RunRequested struct {
 // RunStarted is the data of tidemill.run.started.
 type RunStarted struct {
 	Attempt int `json:"attempt"`
-	// Seen is the offset of the newest fact that asked, when the inputs were
-	// looked up. A cause that has come since would not be in them, so the fold
-	// then refuses the start.
+	// Seen is the offset of the newest request when the inputs were looked up. The data of
+	// a later cause may not be in the inputs, so the fold refuses the start if there is one.
 	Seen int64 `json:"seen"`
-	Plan *Plan `json:"plan,omitempty"` // of the first attempt
+	Plan *Plan `json:"plan,omitempty"` // plan of the run, with its first attempt only
 	Where
 }
 
@@ -239,17 +237,17 @@ type RunFinished struct {
 	Attempt   int        `json:"attempt"`
 	Outcome   Outcome    `json:"outcome"`
 	Reason    string     `json:"reason,omitempty"`
-	Permanent bool       `json:"permanent,omitempty"` // another attempt would fail too
-	Candidate *Candidate `json:"candidate,omitempty"` // of a success that makes a model
+	Permanent bool       `json:"permanent,omitempty"` // whether another attempt would fail too
+	Candidate *Candidate `json:"candidate,omitempty"` // version that a successful attempt has made
 	Where
 	Result
 }
 
-// RunSeen is the data of tidemill.run.seen: what a controller has seen of an attempt
-// in the cluster, and its agent cannot tell.
+// RunSeen is the data of tidemill.run.seen: a controller's observation of an attempt in the
+// cluster that the attempt's agent cannot make.
 type RunSeen struct {
 	Attempt int    `json:"attempt"`
-	Pending string `json:"pending,omitempty"` // why its container does not run yet; empty if it does
+	Pending string `json:"pending,omitempty"` // reason why its container does not run yet; empty if it runs
 	Where
 }
 
@@ -258,9 +256,9 @@ type RunCancelledData struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// RunForgotten is the data of tidemill.run.forgotten: the key has gone.
+// RunForgotten is the data of tidemill.run.forgotten: the key is removed.
 type RunForgotten struct {
-	Cause  Cause  `json:"cause"` // why: said twice it is one, or the second would end what has begun anew
+	Cause  Cause  `json:"cause"` // cause of the removal; a repeated fact with the same cause ends no later runs
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -269,26 +267,26 @@ type RunCommitted struct {
 	Dataset string `json:"dataset"`
 	Branch  string `json:"branch"`
 	Commit  string `json:"commit"`
-	Lost    string `json:"lost,omitempty"` // why there is no commit, and never will be: what was made is gone
+	Lost    string `json:"lost,omitempty"` // reason why there will never be a commit: the output is lost
 }
 
-// RunID is the id of the run that a cause asks for first.
+// RunID returns the id of the run whose first cause is given.
 func RunID(recipe, key string, c Cause) string { return ID("run", recipe, key, c.Source, c.ID) }
 
-// RunKey is the record key of all facts of a recipe and key.
+// RunKey returns the record key of all facts of a recipe and key.
 func RunKey(recipe, key string) string { return recipe + "/" + key }
 
-// AttemptName names an attempt, and what runs it.
+// AttemptName returns the name of an attempt, also used for its pod or process.
 func AttemptName(run string, number int) string { return run + "-" + strconv.Itoa(number) }
 
-// CutAttemptName takes such a name apart.
+// CutAttemptName splits the name of an attempt.
 func CutAttemptName(name string) (run string, number int, ok bool) {
 	run, text, found := strings.Cut(name, "-")
 	number, err := strconv.Atoi(text)
 	return run, number, found && run != "" && err == nil && number > 0 && strconv.Itoa(number) == text
 }
 
-// Attempt is the one under way; nil between two.
+// Attempt returns the attempt under way; nil if there is none.
 func (r *Run) Attempt() *Attempt {
 	if r.State != RunRunning || len(r.Attempts) == 0 {
 		return nil
@@ -296,13 +294,13 @@ func (r *Run) Attempt() *Attempt {
 	return &r.Attempts[len(r.Attempts)-1]
 }
 
-// NextAttempt is the number that the run's next attempt will have.
+// NextAttempt returns the number of the run's next attempt.
 func (r *Run) NextAttempt() int { return len(r.Attempts) + 1 }
 
-// LastAsked is the offset of the newest fact that asked for it.
+// LastAsked returns the offset of the newest fact that asked for the run.
 func (r *Run) LastAsked() int64 { return r.Asked[len(r.Asked)-1] }
 
-// With adds what is known only later.
+// With returns w with the fields of end that are set.
 func (w Where) With(end Where) Where {
 	w.Node, w.Card, w.Driver = either(end.Node, w.Node), either(end.Card, w.Card), either(end.Driver, w.Driver)
 	w.Image, w.ResumedFrom = either(end.Image, w.Image), either(end.ResumedFrom, w.ResumedFrom)
@@ -319,8 +317,8 @@ func either(a, b string) string {
 	return b
 }
 
-// Sighted is the attempt after something was seen of it, and whether that is news.
-// What has ended waits for nothing any more.
+// Sighted returns the attempt with a controller's observation added, and whether that
+// changed it. The reason to wait is ignored if the attempt has ended.
 func (a Attempt) Sighted(d RunSeen) (after Attempt, news bool) {
 	after = a
 	if a.Ended.IsZero() {

@@ -7,34 +7,32 @@ import (
 
 // Streams that every install has.
 const (
-	StreamEvents      = "events"       // home of every outside type that no other stream claims
-	StreamFacts       = "facts"        // what was asked and what happened; never expires
+	StreamEvents      = "events"       // outside events of every type that no other stream claims
+	StreamFacts       = "facts"        // requests and changes of runs, models and data; never expires
 	StreamProgress    = "progress"     // steps of runs
-	StreamDeadLetters = "dead-letters" // what could not be delivered; never expires
-	StreamCommands    = "commands"     // what people asked for; never expires
-	StreamClock       = "clock"        // how far the controller has come with the schedules
+	StreamDeadLetters = "dead-letters" // events that could not be read, delivered or scored; never expires
+	StreamCommands    = "commands"     // requests of people; never expires
+	StreamClock       = "clock"        // progress of the controller with the schedules
 )
 
 const parkedSuffix = ".parked"
 
-// Parked is the stream where a stream's events wait that could not yet be
-// delivered, so that other keys behind them need not.
+// Parked returns the stream for a stream's events that cannot be delivered yet. They wait
+// there so that events of other keys need not wait for them.
 func Parked(stream string) string { return stream + parkedSuffix }
 
-// CutParked is the stream whose events wait on the given one; false if the
-// given one is not for parking.
+// CutParked returns the stream whose events wait on the given stream; false if the given
+// stream is not for parked events.
 func CutParked(stream string) (string, bool) { return strings.CutSuffix(stream, parkedSuffix) }
 
-// Bookmarked reports whether the offsets that groups commit on a stream are
-// marks to begin a search at, and not how far somebody has read: nobody lags
-// behind there.
+// Bookmarked reports whether the offsets that groups commit on a stream only say where to
+// begin a search. They do not say how far a group has read, so such a group has no lag.
 func Bookmarked(stream string) bool {
 	_, parked := CutParked(stream)
 	return parked || stream == StreamClock
 }
 
-// ReservedStream says why a stream takes no event from outside, if it does not:
-// only Tidemill itself writes to it.
+// ReservedStream returns an error if only Tidemill itself may write to a stream.
 func ReservedStream(stream string) error {
 	_, parked := CutParked(stream)
 	switch stream {
@@ -47,15 +45,15 @@ func ReservedStream(stream string) error {
 	return fmt.Errorf("stream %q is reserved: only Tidemill writes to it; publish to %q, or to a stream of yours", stream, StreamEvents)
 }
 
-// ScorerParked is the stream where events wait for the models that a scorer has
-// yet to load.
+// ScorerParked returns the stream where events wait for models that a scorer has not loaded
+// yet.
 func ScorerParked(scorer string) string { return Parked(scorerStreams + scorer) }
 
-// ScorerStream reports whether a stream is a scorer's own, or has such a name.
+// ScorerStream reports whether a stream has the name of a scorer's own stream.
 func ScorerStream(stream string) bool { return strings.HasPrefix(stream, scorerStreams) }
 
-// ScorerGroup is the name by which the group of a scorer reads.
+// ScorerGroup returns the name of a scorer's consumer group.
 func ScorerGroup(scorer string) string { return scorerStreams + scorer }
 
-// scorerStreams begins the names of streams that belong to scorers.
+// scorerStreams is the prefix of the names of streams and groups that belong to scorers.
 const scorerStreams = "scorer."

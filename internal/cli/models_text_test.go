@@ -297,7 +297,7 @@ func TestSlipsInCallsOfModels(t *testing.T) {
 		"models --limit 0":            "--limit 0",
 		"models show":                 "MODEL is missing",
 		"models show a@x":             "names no version",
-		"models show a@":              "behind the @ stands a number",
+		"models show a@":              "write a number, champion, previous or newest after the @",
 		"models show /":               "names no model",
 		"compare a":                   "B is missing",
 		"compare a @0":                "names no version",

@@ -31,7 +31,7 @@ type State struct {
 	recipes   map[string]Pause
 	pools     map[string]Pause
 	freezes   map[string]Pause
-	passed    map[string]map[string][]int64 // by key and stream: end offset of each partition
+	passed    map[string]map[string][]int64 // end offsets of the partitions, by key and stream
 	replays   map[string]tidemill.Replay
 	letters   []LetterReplay
 	seen      map[string]struct{} // ids of replays; a repeated request is ignored
