@@ -17,13 +17,12 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// Append puts a fact on the log and returns where it lies and the making that
-// the log gave it, all facts before and perhaps some behind it folded in. The
-// view needs Type, Subject (the key), ID, Source, the recipe's attribute and
-// data; its record key is set here.
+// Append puts a fact about a run on the log. It returns the fact's position and the making
+// after the fact; perhaps later facts are folded in too. The view needs Type, Subject (the
+// key), ID, Source, the recipe's attribute and data. Append sets its record key.
 //
-// While Redis does not hold all facts it waits, as long as the context allows.
-// Then the error is an [AppendedError]: the fact counts all the same.
+// Append waits until Redis has the fact. If the context ends before, the error is an
+// [AppendedError]: the fact is on the log and counts.
 func (l *Ledger) Append(ctx context.Context, v *broker.View) (broker.Position, *fold.Making, error) {
 	recipe, _ := v.Attribute(tidemill.AttrRecipe)
 	if recipe == "" || typeOf(v.Type) == "" {
@@ -38,8 +37,8 @@ func (l *Ledger) Append(ctx context.Context, v *broker.View) (broker.Position, *
 	return at, m, err
 }
 
-// AppendModel is Append for the facts of a model. The view needs the model's
-// attribute besides what Append says, and of the recipe's none.
+// AppendModel is like Append, for a fact about a model. The view needs the model's attribute
+// instead of the recipe's.
 func (l *Ledger) AppendModel(ctx context.Context, v *broker.View) (broker.Position, *fold.Model, error) {
 	name, _ := v.Attribute(tidemill.AttrModel)
 	if modelTypeOf(v.Type) == "" {
@@ -86,15 +85,16 @@ func appended[T any](ctx context.Context, l *Ledger, v *broker.View, of place) (
 	return at, m, nil
 }
 
-// end stands for the place of a fact of which Kafka knows only that it has it.
+// end returns the offset before the end of the partition, as the position of a fact that
+// Kafka has stored without reporting its offset.
 func (l *Ledger) end(ctx context.Context, at broker.Position) (broker.Position, error) {
 	ends, err := l.ends(ctx)
 	at.Offset = ends[at.Partition] - 1
 	return at, err
 }
 
-// outcome waits until a fact has been folded in, if there is a waiter for it, and is
-// what became of what it is about; nil if that is nothing.
+// outcome waits until a fact has been folded in, if there is a waiter for it. It returns the
+// state of the fact's making or model; nil if there is none.
 func (l *Ledger) outcome(ctx context.Context, w *waiter, state []byte, at broker.Position, of place) ([]byte, error) {
 	if w != nil {
 		select {
@@ -113,8 +113,8 @@ func (l *Ledger) outcome(ctx context.Context, w *waiter, state []byte, at broker
 	return state, nil
 }
 
-// folded reads what another process has folded the fact into. If Redis has
-// forgotten that meanwhile, it waits until it knows it again.
+// folded reads the state from Redis, because another process has folded the fact in. If
+// Redis has forgotten it since, folded waits until Redis has it again.
 func (l *Ledger) folded(ctx context.Context, at broker.Position, of place) ([]byte, error) {
 	for {
 		changed := l.progress.changes()
@@ -134,15 +134,15 @@ func (l *Ledger) folded(ctx context.Context, at broker.Position, of place) ([]by
 	}
 }
 
-// own are facts that this process has put on the log and waits for. Kafka has told
-// where they lie: if that is the very next place of their partition, nothing can
-// come between, and they can be folded without being read back first. In a busy
-// cluster that wait is the longer half of putting a fact on the log, for all who
-// follow the facts are told of one at once.
+// own holds facts that this process has put on the log and waits for. Kafka has returned
+// their offsets. If a fact is at the next offset of its partition, there is no record
+// between it and the folded facts, so it is folded without being read back. In a busy
+// cluster reading back takes more than half of an append, because Kafka sends a new fact to
+// all followers at the same time.
 //
-// It is a shortcut and nothing else. A fact that lies further on, behind others'
-// facts, behind the marker of a transaction or in a transaction that is open, is
-// left to be read; and one that is read again has been applied.
+// This is only a shortcut. A fact at a later offset is read back, because it comes after
+// other facts, a transaction's marker or an open transaction. A fact that is read after it
+// was applied is ignored.
 type own struct {
 	mu    sync.Mutex
 	facts []fold.Fact
@@ -168,9 +168,9 @@ func (o *own) take() []fold.Fact {
 	return all
 }
 
-// offer has a fact folded that Kafka has said where it put it. Only what the log
-// gives back as it was given will do: a fact that has no time of its own gets
-// Kafka's.
+// offer queues one of our own facts for folding once Kafka has returned its offset. A fact
+// without a valid time is not queued, because Kafka sets its time: only the fact that is
+// read back has it.
 func (l *Ledger) offer(v *broker.View, at broker.Position) {
 	if when, err := time.Parse(time.RFC3339Nano, v.Time); err != nil || !believable(when) {
 		return
@@ -182,8 +182,8 @@ func (l *Ledger) offer(v *broker.View, at broker.Position) {
 	}
 }
 
-// takeOwn takes those facts in that lie right behind what the batch has, or behind
-// what has been folded.
+// takeOwn adds those own facts to a batch that directly follow the batch's facts, or the
+// facts that have been folded.
 func (l *Ledger) takeOwn(b *batch) {
 	all := l.own.take()
 	slices.SortFunc(all, func(a, b fold.Fact) int { return cmp.Compare(a.Offset, b.Offset) })
@@ -206,17 +206,18 @@ func (l *Ledger) takeOwn(b *batch) {
 }
 
 const (
-	// farBehind makes it worth while to catch up with few partitions at a time:
-	// then their makings stay on the shelf until they are done with, and a batch
-	// has many facts of each.
+	// farBehind is the number of facts to catch up with from which only a few partitions
+	// are read at a time. Then the makings of a partition stay in memory until its end is
+	// reached, and a batch has many facts of each making.
 	farBehind = 50_000
 
-	// keptNear and keptFar are how many makings of a partition are kept at least.
+	// keptNear and keptFar are the least numbers of makings of a partition that are kept
+	// in memory.
 	keptNear, keptFar = 256, 4096
 )
 
-// convoy lets few partitions be read at a time, until they have come to their
-// ends. An empty one lets all.
+// convoy limits how many partitions are read at a time, until all have reached their ends.
+// An empty convoy has no limit.
 type convoy struct {
 	c       *broker.Consumer
 	active  map[int32]bool
@@ -224,7 +225,7 @@ type convoy struct {
 	ends    map[int32]int64
 }
 
-// convoy pauses all partitions but a few if there is far to go.
+// convoy pauses all partitions but a few if there are many facts to catch up with.
 func (l *Ledger) convoy(c *broker.Consumer) *convoy {
 	behind, ends := l.progress.distance()
 	v := &convoy{c: c, ends: ends, active: map[int32]bool{}}
@@ -243,16 +244,16 @@ func (l *Ledger) convoy(c *broker.Consumer) *convoy {
 	return v
 }
 
-// from begins a list elsewhere: several processes that find Redis empty at the same
-// time then have most of the work of one another.
+// from rotates a list. Several processes may find Redis empty at the same time. Each begins
+// with other partitions, so that they do not all fold the same facts.
 func from(place int, all []int32) []int32 {
 	at := place % max(len(all), 1)
 	return slices.Concat(all[at:], all[:at])
 }
 
-// relieve lets the next partition be read for each that has come to its end, and
-// one more if nothing comes of any: there may be nothing but markers left. It
-// tells of those that are done.
+// relieve resumes a paused partition for each that has reached its end. It resumes one more
+// if no partition delivers anything, because only markers of transactions may be left. It
+// returns the partitions that have reached their ends.
 func (v *convoy) relieve(reached func(int32) int64, idle bool) (done []int32) {
 	for partition := range v.active {
 		if reached(partition) >= v.ends[partition] {

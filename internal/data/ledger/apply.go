@@ -13,14 +13,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// errAhead says that somebody else has applied facts meanwhile.
+// errAhead says that another process has applied facts to the same partitions.
 var errAhead = errors.New("others have applied facts")
 
-// apply folds a batch and writes what it changes. Where it is large its partitions
-// are dealt to a few lanes, so that some facts are folded while others are written.
+// apply folds a batch and writes the changes. The partitions of a large batch are divided
+// among a few lanes, so that some facts are folded while others are written.
 func (l *Ledger) apply(ctx context.Context, b *batch) error {
 	for partition := range b.parts {
-		l.shelf(partition) // which lanes cannot make beside one another
+		l.shelf(partition) // lanes must not create shelves concurrently
 	}
 	lanes := b.deal()
 	if len(lanes) == 1 {
@@ -35,8 +35,8 @@ func (l *Ledger) apply(ctx context.Context, b *batch) error {
 	return firstWorst(errs)
 }
 
-// firstWorst is what a batch failed by. That Redis has forgotten explains any
-// other error, and that others were ahead hides none.
+// firstWorst returns the error of a batch. If Redis has forgotten facts, that explains all
+// other errors. errAhead is returned only if there is no other error.
 func firstWorst(errs []error) (worst error) {
 	for _, err := range errs {
 		if errors.Is(err, errForgotten) || worst == nil || err != nil && errors.Is(worst, errAhead) {
@@ -46,9 +46,9 @@ func firstWorst(errs []error) (worst error) {
 	return worst
 }
 
-// applyLane applies some facts at a time. Somebody else may have applied some of
-// them meanwhile, and then it goes on behind those, or, where what was unwritten
-// has come to nothing and has to be read again, ends.
+// applyLane applies some facts at a time. If another process has applied some of them
+// meanwhile, it continues after those. But if unwritten changes were lost by that, their
+// facts must be read again, so it returns the error.
 func (l *Ledger) applyLane(ctx context.Context, b *batch) error {
 	for {
 		parts := b.cut(l.o.atOnce, l.upTo)
@@ -59,7 +59,7 @@ func (l *Ledger) applyLane(ctx context.Context, b *batch) error {
 		if err == nil {
 			continue
 		}
-		for _, p := range parts { // they were changed, and what Redis has was not
+		for _, p := range parts { // their shelves were changed, but Redis was not
 			l.shelf(p.partition).clear()
 		}
 		if !errors.Is(err, errAhead) || b.lacks(parts, l.upTo) {
@@ -68,7 +68,7 @@ func (l *Ledger) applyLane(ctx context.Context, b *batch) error {
 	}
 }
 
-// applyOnce folds some facts, and writes what is due to be written.
+// applyOnce folds some facts, and writes the changes that are due.
 func (l *Ledger) applyOnce(ctx context.Context, parts []*part) error {
 	began := time.Now()
 	if err := l.load(ctx, parts); err != nil {
@@ -113,7 +113,7 @@ func (l *Ledger) write(ctx context.Context, due []*unwritten) error {
 		steps[i] = step{c.partition, c.next, c.states}
 		l.shelf(c.partition).unwritten = nil
 	}
-	l.metrics.facts.Add(float64(facts)) // before those are let go who wait for them
+	l.metrics.facts.Add(float64(facts)) // before the callers that wait for them are released
 	l.progress.advance(steps...)
 	return nil
 }
@@ -126,7 +126,8 @@ func partitionsOf(all []*unwritten) []int32 {
 	return partitions
 }
 
-// moved takes in how far Redis is, where that is not where it was thought to be.
+// moved handles offsets of Redis that differ from the expected ones. The error is errForgotten
+// if one is lower, and errAhead if another process was faster.
 func (l *Ledger) moved(partitions []int32, at []string) error {
 	var steps []step
 	for i, partition := range partitions {
@@ -155,8 +156,8 @@ func (l *Ledger) shelf(partition int32) *shelves {
 	return s
 }
 
-// upTo is where the facts of a partition have been folded up to: as far as Redis
-// has them, or further, where something is unwritten.
+// upTo returns the offset up to which the facts of a partition have been folded. It is the
+// offset in Redis, or a later one if there are unwritten changes.
 func (l *Ledger) upTo(partition int32) int64 {
 	if s := l.shelves[partition]; s != nil && s.unwritten != nil {
 		return s.unwritten.next
@@ -164,7 +165,7 @@ func (l *Ledger) upTo(partition int32) int64 {
 	return l.progress.reached(partition)
 }
 
-// arguments are those of the script, section by section.
+// arguments returns the arguments of the script, section by section.
 func (l *Ledger) arguments(all []*changes) []any {
 	args := []any{l.prefix, len(all)}
 	for _, c := range all {
@@ -178,8 +179,8 @@ func (l *Ledger) arguments(all []*changes) []any {
 	return section(args, all, 3, func(c *changes) []string { return c.made })
 }
 
-// hashes are what is written as it stands: how many hashes, then a section of
-// each behind its name.
+// hashes appends the fields that the script writes unchanged: the number of hashes, then
+// the name and the section of each.
 func hashes(args []any, all []*changes) []any {
 	rows := map[string][]any{}
 	for _, c := range all {
@@ -242,7 +243,7 @@ var luaLook string
 //go:embed scripts/page.lua
 var luaPage string
 
-// The scripts, which no one changes.
+// The scripts. They must not be changed.
 var (
 	scriptApply  = redis.NewScript(luaTrie + luaChange + luaLinks + luaApply)
 	scriptReady  = redis.NewScript(luaTrie + luaReady)

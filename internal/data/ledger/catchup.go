@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// applied asks Redis how far each partition is.
+// applied reads from Redis the next offset of each partition.
 func (l *Ledger) applied(ctx context.Context) (map[int32]int64, error) {
 	fields, err := l.client.HGetAll(ctx, l.key("at")).Result()
 	if err != nil {
@@ -23,7 +23,7 @@ func (l *Ledger) applied(ctx context.Context) (map[int32]int64, error) {
 	return placesIn(fields)
 }
 
-// placesIn reads how far each partition is.
+// placesIn parses the next offset of each partition.
 func placesIn(fields map[string]string) (map[int32]int64, error) {
 	all := map[int32]int64{}
 	for name, value := range fields {
@@ -38,8 +38,8 @@ func placesIn(fields map[string]string) (map[int32]int64, error) {
 	return all, nil
 }
 
-// catchUp looks whether all has been folded in that was on the log when this
-// began, and says so in Redis if it is.
+// catchUp checks whether all facts have been folded in that were on the log when this
+// session began. If so, it sets the field ready in Redis.
 func (l *Ledger) catchUp(ctx context.Context, c *broker.Consumer) (ready bool, err error) {
 	_, ends := l.progress.distance()
 	if err := l.passMarkers(ctx, c, ends); err != nil {
@@ -62,8 +62,8 @@ func (l *Ledger) catchUp(ctx context.Context, c *broker.Consumer) (ready bool, e
 	return true, nil
 }
 
-// passMarkers applies what is read and holds no fact: the markers of
-// transactions bring no delivery when they are the last on the log.
+// passMarkers advances the offsets past records that are not facts. If the last records of
+// a partition are markers of transactions, the consumer reads them but delivers nothing.
 func (l *Ledger) passMarkers(ctx context.Context, c *broker.Consumer, ends map[int32]int64) error {
 	b := &batch{parts: map[int32]*part{}}
 	for _, at := range c.Positions() {
@@ -74,7 +74,7 @@ func (l *Ledger) passMarkers(ctx context.Context, c *broker.Consumer, ends map[i
 	return l.apply(ctx, b)
 }
 
-// check asks whether Redis still has what it had.
+// check returns errForgotten if Redis has lost facts.
 func (l *Ledger) check(ctx context.Context) error {
 	sum, _ := l.progress.known()
 	fields, err := l.client.HMGet(ctx, l.key("at"), "sum", "ready").Result()
@@ -87,15 +87,15 @@ func (l *Ledger) check(ctx context.Context) error {
 	return nil
 }
 
-// holds reports whether Redis is caught up and has all that is known of. The
-// fields are sum and ready.
+// holds reports whether Redis has caught up and has all facts that this process knows of.
+// The fields are sum and ready.
 func holds(fields []any, known int64) bool {
 	text, _ := fields[0].(string)
 	sum, _ := strconv.ParseInt(text, 10, 64)
 	return fields[1] != nil && sum >= known
 }
 
-// forget takes all away that Redis holds of facts that the log does not have.
+// forget removes everything from Redis, if Redis has facts that the log does not have.
 func (l *Ledger) forget(ctx context.Context, ends map[int32]int64) error {
 	args := []any{l.prefix}
 	for partition, end := range ends {
@@ -107,7 +107,7 @@ func (l *Ledger) forget(ctx context.Context, ends map[int32]int64) error {
 	return nil
 }
 
-// batch is what is folded at once.
+// batch is a set of facts that are folded together.
 type batch struct {
 	parts      map[int32]*part
 	deliveries []*broker.Delivery
@@ -118,18 +118,18 @@ type batch struct {
 // part is a batch's share of one partition.
 type part struct {
 	partition int32
-	from      int64 // all before it has been folded
+	from      int64 // offset up to which all facts have been folded
 	next      int64
 	facts     []fold.Fact
 }
 
-// laneFacts make it worth while to open another lane.
+// A batch gets one lane for each laneFacts facts, and at most mostLanes.
 const (
 	laneFacts = 1024
 	mostLanes = 3
 )
 
-// deal deals a batch's partitions to lanes of about the same size.
+// deal divides a batch's partitions among lanes of about the same size.
 func (b *batch) deal() []*batch {
 	lanes := make([]*batch, max(1, min(b.facts/laneFacts, mostLanes, len(b.parts))))
 	if len(lanes) == 1 {
@@ -147,8 +147,8 @@ func (b *batch) deal() []*batch {
 	return lanes
 }
 
-// cut takes some facts, and of each partition that they are of the place behind
-// them. It leaves out what has been folded.
+// cut returns some of the facts, with the next offset of each of their partitions. It leaves
+// out facts that have been folded.
 func (b *batch) cut(atOnce int, folded func(int32) int64) []*part {
 	var parts []*part
 	for partition, p := range b.parts {
@@ -175,8 +175,8 @@ func (b *batch) cut(atOnce int, folded func(int32) int64) []*part {
 	return parts
 }
 
-// lacks reports whether facts are missing between what has been folded of some
-// partitions and what the batch has of them.
+// lacks reports whether the batch misses facts that come directly after the folded facts of
+// some partition.
 func (b *batch) lacks(parts []*part, folded func(int32) int64) bool {
 	return slices.ContainsFunc(parts, func(p *part) bool {
 		of := b.parts[p.partition]
@@ -184,14 +184,14 @@ func (b *batch) lacks(parts []*part, folded func(int32) int64) bool {
 	})
 }
 
-// done gives the memory of what was read back.
+// done releases the memory of the deliveries.
 func (b *batch) done() {
 	for _, d := range b.deliveries {
 		d.Done()
 	}
 }
 
-// gather waits for facts, as long as the limit, and takes all that have come.
+// gather waits for facts, up to the limit, and returns all that have arrived.
 func (l *Ledger) gather(ctx context.Context, c *broker.Consumer, limit time.Duration) (*batch, error) {
 	b, err := l.poll(ctx, c, limit)
 	if err == nil {
@@ -200,7 +200,7 @@ func (l *Ledger) gather(ctx context.Context, c *broker.Consumer, limit time.Dura
 	return b, err
 }
 
-// poll waits for facts that are read, or for one of our own.
+// poll waits for facts from the consumer, or for an own fact.
 func (l *Ledger) poll(ctx context.Context, c *broker.Consumer, limit time.Duration) (*batch, error) {
 	b := &batch{parts: map[int32]*part{}}
 	wait, cancel := l.doubt.within(ctx, limit)
@@ -209,7 +209,7 @@ func (l *Ledger) poll(ctx context.Context, c *broker.Consumer, limit time.Durati
 	}
 	d, err := c.Poll(wait)
 	cancel()
-	for ; err == nil; d, err = c.Poll(wait) { // which waits no more
+	for ; err == nil; d, err = c.Poll(wait) { // wait is cancelled, so this does not wait
 		l.take(b, d)
 		if b.facts >= batchFacts || b.bytes >= batchBytes {
 			return b, nil
@@ -224,7 +224,7 @@ func (l *Ledger) poll(ctx context.Context, c *broker.Consumer, limit time.Durati
 	return b, err
 }
 
-// take reads the facts of a delivery that are not applied yet.
+// take adds the facts of a delivery to a batch, without those that are applied already.
 func (l *Ledger) take(b *batch, d *broker.Delivery) {
 	b.deliveries = append(b.deliveries, d)
 	from := l.upTo(d.Partition)
@@ -253,30 +253,29 @@ func (l *Ledger) take(b *batch, d *broker.Delivery) {
 	}
 }
 
-// skip passes over a fact that cannot be read. The first is logged: there may be
-// many, and they come again whenever Redis is filled in.
+// skip counts a fact that cannot be read and is not folded. Only the first is logged: there
+// may be many, and they are read again whenever Redis is filled again.
 func (l *Ledger) skip(d *broker.Delivery, e *broker.Incoming) {
 	l.metrics.illegible.Inc()
 	l.torn.Do(func() {
 		reason := e.Err
 		if reason == nil {
-			reason = errors.New("it does not name its recipe or its model, or its record's key is not that of what it names")
+			reason = errors.New("it names no recipe and no model, or its record key does not match the name")
 		}
-		l.log.Warn("a fact is illegible and passed over, as others may be", "stream", d.Stream, "partition", d.Partition, "offset", e.Offset, "reason", reason)
+		l.log.Warn("ledger: a fact cannot be read; skipping it and others like it", "stream", d.Stream, "partition", d.Partition, "offset", e.Offset, "reason", reason)
 	})
 }
 
-// mostRows and mostBytes bound what is kept unwritten of a partition: what one
+// mostRows and mostBytes limit the unwritten changes of a partition: the rows that one
 // script writes, and the memory.
 const (
 	mostRows  = 16 << 10
 	mostBytes = 16 << 20
 )
 
-// unwritten is what the facts of a stretch of one partition make of its makings
-// and models, for as long as Redis does not have it. Whoever is far behind writes
-// only now and then: of the many facts of a making, and of the many runs that it
-// has forgotten since, nothing is written but what is left in the end.
+// unwritten holds the changes that a range of facts of one partition makes to makings and
+// models, until Redis has them. A ledger that is far behind writes only from time to time:
+// then only the last state of a making is written, and no runs that it has forgotten since.
 type unwritten struct {
 	partition  int32
 	from, next int64
@@ -286,7 +285,7 @@ type unwritten struct {
 	bytes      int
 }
 
-// fold folds the facts in, which come in their order.
+// fold folds facts in. They must be in the order of their offsets.
 func (u *unwritten) fold(p *part) {
 	for i := range p.facts {
 		f := &p.facts[i]
@@ -301,7 +300,7 @@ func (u *unwritten) fold(p *part) {
 	u.next = p.next
 }
 
-// rows is how much there is to write, about.
+// rows returns about how many rows are to be written.
 func (u *unwritten) rows() int {
 	n := len(u.makings) + len(u.models)
 	for _, f := range u.makings {
@@ -313,13 +312,13 @@ func (u *unwritten) rows() int {
 	return n
 }
 
-// due reports whether it is to be written now: near the end of the log that is
-// always so.
+// due reports whether the changes are to be written now. Near the end of the log they
+// always are.
 func (u *unwritten) due(end int64, far bool, rows int) bool {
 	return !far || u.next >= end || u.bytes >= mostBytes || u.rows() >= rows
 }
 
-// changes are what has to be written.
+// changes returns the changes to be written.
 func (u *unwritten) changes() (*changes, error) {
 	c := &changes{partition: u.partition, from: u.from, next: u.next,
 		states: make(map[place][]byte, len(u.makings)+len(u.models)), records: map[string][]string{}}

@@ -11,32 +11,32 @@ import (
 	"tidemill.dev"
 )
 
-// claimLasts is how long a claim keeps a slot that is neither confirmed nor
-// returned. Who dies with one holds up its run for as long; who takes longer may find
-// that another has started it, and the log lets one of them.
+// claimLasts is how long a claim keeps a slot if it is neither confirmed nor returned. A
+// process that dies with a claim delays its run for so long. If a process takes longer to
+// start the run, another process may start it too; the log accepts only one start.
 const claimLasts = 5 * time.Second
 
 // Slot is a claim to start one attempt in a pool.
 type Slot struct{ Pool, Recipe, Key, Run string }
 
-// Ask is what is admitted to a pool.
+// Ask is a request for a slot of a pool.
 type Ask struct {
 	Pool    string
-	Slots   int         // 0 is no bound
-	Recipes []Admission // that use the pool and may start
+	Slots   int         // number of slots; 0 for no limit
+	Recipes []Admission // recipes that use the pool and may start runs
 }
 
-// Admission is a recipe that asks for slots.
+// Admission is a recipe that may get a slot.
 type Admission struct {
 	Recipe     string
-	MaxRunning int // 0 is no bound
-	Priority   int // added to that of its runs
+	MaxRunning int // limit for attempts of the recipe in all pools; 0 for none
+	Priority   int // priority that is added to that of its runs
 }
 
-// Claim takes the slot of the run that is next in a pool: the highest priority,
-// then the recipe with the fewest attempts under way there, then the oldest. It
-// is false if there is no slot or nothing is due. A claim that is neither
-// confirmed, by the fold of the run's start, nor returned ends by itself.
+// Claim takes a slot for the next run of a pool: the run of the highest priority, then of
+// the recipe with the fewest attempts under way there, then the run that was due first. It
+// returns false if no slot is free or no run is due. The fold of the run's start confirms
+// the claim. A claim that is neither confirmed nor returned expires.
 func (l *Ledger) Claim(ctx context.Context, a Ask, now time.Time) (Slot, bool, error) {
 	sum, err := l.decidable()
 	if err != nil {
@@ -59,7 +59,7 @@ func (l *Ledger) Claim(ctx context.Context, a Ask, now time.Time) (Slot, bool, e
 	return Slot{Pool: a.Pool, Recipe: recipe, Key: key, Run: answer[2]}, true, nil
 }
 
-// Return gives a claim back that led to no start.
+// Return gives back a claim whose run was not started.
 func (l *Ledger) Return(ctx context.Context, s Slot) error {
 	err := scriptReturn.Run(ctx, l.o.Redis, []string{l.key("at")}, l.prefix, tidemill.RunKey(s.Recipe, s.Key), field(s.Pool), s.Recipe, s.Run).Err()
 	if err != nil {
@@ -68,8 +68,8 @@ func (l *Ledger) Return(ctx context.Context, s Slot) error {
 	return nil
 }
 
-// NextDue is when the earliest run that is not due yet will be, zero if there is
-// none, and how many are due. A run that is claimed is due when its claim ends.
+// NextDue returns the time at which the next run will be due, zero if there is none, and
+// the number of runs that are due now. A claimed run is due when its claim ends.
 func (l *Ledger) NextDue(ctx context.Context, now time.Time) (next time.Time, due int, err error) {
 	next, by, err := l.queues(ctx, now)
 	for _, n := range by {
@@ -78,7 +78,8 @@ func (l *Ledger) NextDue(ctx context.Context, now time.Time) (next time.Time, du
 	return next, due, err
 }
 
-// queues tells what waits: when the next is due, and how many are, by recipe.
+// queues returns the time at which the next run will be due, and the number of runs that
+// are due now, by recipe.
 func (l *Ledger) queues(ctx context.Context, now time.Time) (next time.Time, due map[string]int, err error) {
 	sum, err := l.decidable()
 	if err != nil {
@@ -103,11 +104,10 @@ func (l *Ledger) queues(ctx context.Context, now time.Time) (next time.Time, due
 	return next, due, nil
 }
 
-// Busy is how many attempts are under way or about to be, in each pool and of
-// each recipe.
+// Busy has the numbers of attempts that are under way or claimed, by pool and by recipe.
 type Busy struct{ Pools, Recipes map[string]int }
 
-// Busy counts as [Ledger.Claim] does, so that it tells why that claims nothing.
+// Busy counts in the same way as [Ledger.Claim], so that it explains why Claim returns false.
 func (l *Ledger) Busy(ctx context.Context) (Busy, error) {
 	var running, held *redis.MapStringStringCmd
 	err := l.consistent(ctx, func(pipe redis.Pipeliner) {
@@ -125,7 +125,8 @@ func (l *Ledger) Busy(ctx context.Context) (Busy, error) {
 	return b, nil
 }
 
-// add takes in a field: of a pool, of a pool's recipe, or of a recipe in all.
+// add adds a field's number. The field is that of a pool, of a recipe in a pool, or of a
+// recipe in all pools.
 func (b *Busy) add(name string, n int) {
 	pool, recipe, of := strings.Cut(name, "/")
 	switch {

@@ -1,3 +1,3 @@
-// Package ledger is the fold of the facts, cached in Redis: append a fact, catch
-// up, read, and know what is due. See DESIGN.md.
+// Package ledger keeps the state of every run and model, computed from the facts, in Redis.
+// It appends facts and lists the runs that are due. See DESIGN.md.
 package ledger

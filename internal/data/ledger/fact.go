@@ -15,17 +15,16 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// reading is what became of a record of the stream.
+// reading is the result of reading a record of the stream.
 type reading int8
 
 const (
 	legible   reading = iota // a fact about a run or a model
 	foreign                  // a fact about something else
-	illegible                // a torn one, or one that lies where it does not belong
+	illegible                // a malformed fact, or one with the wrong record key
 )
 
-// read takes out of a record what the fold needs, into memory of its own but for
-// the data.
+// read returns the parts of a record that the fold needs. All except the data are copies.
 func read(e *broker.Incoming, partition int32) (fold.Fact, reading) {
 	if e.Err != nil {
 		return fold.Fact{}, illegible
@@ -58,17 +57,16 @@ func readRun(e *broker.Incoming, f *fold.Fact) bool {
 	return true
 }
 
-// ModelFact is a record of the stream as the fold of models reads it, in memory of
-// its own but for the data; false if it is no fact of a model, or one that is
-// passed over. Who folds with [tidemill.Model.Apply] what this gives, behind what
-// EachModel gives, has what the ledger has.
+// ModelFact reads a record of the stream as the fold of models does; false if it is not a
+// fact about a model, or is skipped. All fields of the fact except the data are copies. A
+// caller that folds these facts into the models of [Ledger.EachModel] with
+// [fold.Model.Apply] has the same models as the ledger.
 func ModelFact(e *broker.Incoming, partition int32) (fold.Fact, bool) {
 	f, kind := read(e, partition)
 	return f, kind == legible && f.Model != ""
 }
 
-// readModel takes only what is text: what is not would not be the same once it is
-// written down.
+// readModel accepts only valid UTF-8, because other text changes when it is written as JSON.
 func readModel(e *broker.Incoming, f *fold.Fact) bool {
 	name, _ := e.Attribute(tidemill.AttrModel)
 	f.Run, _ = e.Attribute(tidemill.AttrRun)
@@ -80,7 +78,7 @@ func readModel(e *broker.Incoming, f *fold.Fact) bool {
 	return true
 }
 
-// typeOf is the type's constant, empty for what the fold of runs does not read.
+// typeOf returns the type's constant; empty if the fold of runs does not read the type.
 func typeOf(typ string) string {
 	switch typ {
 	case tidemill.TypeRunRequested:
@@ -101,7 +99,7 @@ func typeOf(typ string) string {
 	return ""
 }
 
-// modelTypeOf is the same for the fold of models.
+// modelTypeOf is like typeOf, for the fold of models.
 func modelTypeOf(typ string) string {
 	switch typ {
 	case tidemill.TypeModelRegistered:
@@ -126,11 +124,11 @@ func modelTypeOf(typ string) string {
 	return ""
 }
 
-// What a fact says of its time is believed within these bounds: beyond them what
-// follows from it, such as when a run is due, could not be written down.
+// A fact's own time is accepted only between these years. With other times the state could
+// not be stored, for example the time at which a run is due.
 const earliest, latest = 1970, 9000
 
-// timeOf is the fact's own time, else when it reached the log.
+// timeOf returns the fact's own time, else the time at which it reached the log.
 func timeOf(e *broker.Incoming) time.Time {
 	if at, err := time.Parse(time.RFC3339Nano, e.View.Time); err == nil && believable(at) {
 		return at.UTC()
@@ -146,8 +144,8 @@ func believable(at time.Time) bool {
 	return year >= earliest && year < latest
 }
 
-// records reads runs that have ended. Those that have been forgotten since they
-// were named are left out.
+// records reads runs that have ended. It leaves out runs that the ledger has forgotten
+// since the caller got their ids.
 func (l *Ledger) records(ctx context.Context, ids []string) ([]tidemill.Run, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -173,33 +171,33 @@ func (l *Ledger) records(ctx context.Context, ids []string) ([]tidemill.Run, err
 }
 
 var (
-	// ErrCatchingUp says that Redis does not hold all facts yet. Nothing may be
-	// decided before it does.
+	// ErrCatchingUp says that Redis does not have all facts yet. No decision may be made
+	// before it has them.
 	ErrCatchingUp = errors.New("catching up with the facts")
 
-	// ErrUnknown says that the ledger does not name such a run.
+	// ErrUnknown says that the ledger has no such run.
 	ErrUnknown = errors.New("no such run is known")
 
-	// ErrNoPlace says that a query's After is none that a page gave as its Next.
-	ErrNoPlace = errors.New("that is no place in it")
+	// ErrNoPlace says that a query's After is not the Next of a page.
+	ErrNoPlace = errors.New("no page has returned that")
 
 	// ErrClosed says that the ledger has been closed.
 	ErrClosed = errors.New("the ledger is closed")
 )
 
-// AppendedError says that a fact is on the log and counts, and that nobody has
-// waited long enough to say what became of it. Appending it again under the same
-// id does no harm.
+// AppendedError says that a fact is on the log and counts, but the wait for its outcome
+// ended too early. The caller may append it again with the same id: a repeated fact changes
+// nothing.
 type AppendedError struct {
 	Position broker.Position
-	Err      error // ErrCatchingUp or ErrClosed, and why it was not waited longer
+	Err      error // ErrCatchingUp or ErrClosed, with the reason why the wait ended
 }
 
-// Error says where the fact lies.
+// Error names the fact's position.
 func (e *AppendedError) Error() string {
-	return fmt.Sprintf("learn what became of the fact at offset %d of partition %d of stream %s, which is on the log: %v",
+	return fmt.Sprintf("wait for the outcome of the fact at offset %d of partition %d of stream %s, which is on the log: %v",
 		e.Position.Offset, e.Position.Partition, e.Position.Stream, e.Err)
 }
 
-// Unwrap is why.
+// Unwrap returns Err.
 func (e *AppendedError) Unwrap() error { return e.Err }

@@ -11,28 +11,28 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// changes are what some facts of one partition change in Redis: the difference
-// between before and after, however many facts there were between.
+// changes are the changes that some facts of one partition make in Redis: the difference
+// between the states before the first and after the last fact.
 type changes struct {
 	partition  int32
 	from, next int64
 	states     map[place][]byte    // makings and models, as JSON
-	records    map[string][]string // by hash: field, value; no value takes it out
+	records    map[string][]string // fields and their values, by hash; an empty value deletes the field
 	rows       []runRow
 	live       []string // id, value; see liveValue
 	pending    []string // recipe/key, recipe, value; see pendingValue
-	keys       []string // recipe, key, whether it is one; see listsKey
-	made       []string // run, version, whether that is kept; see links
+	keys       []string // recipe, key, "1" if the key is one of the recipe's; see listsKey
+	made       []string // run, version, "1" if the version is kept; see addMade
 }
 
-// runRow is what is to be of a run; see runValue. No value takes it out.
+// runRow is the new value of a run; see runValue. An empty value deletes the run.
 type runRow struct {
-	asked             int64 // the offset of the first fact that did
+	asked             int64 // offset of the first fact that asked for the run
 	id, recipe, value string
 }
 
-// runs are the rows in the order in which the runs were asked for: links list what
-// has come last at their end.
+// runs returns the rows in the order in which the runs were asked for, because links list
+// the newest run last.
 func (c *changes) runs() []string {
 	slices.SortStableFunc(c.rows, func(a, b runRow) int { return cmp.Compare(a.asked, b.asked) })
 	all := make([]string, 0, 3*len(c.rows))
@@ -42,7 +42,7 @@ func (c *changes) runs() []string {
 	return all
 }
 
-// record notes what one field of a hash is to be; no value takes it out.
+// record sets one field of a hash; an empty value deletes it.
 func (c *changes) record(hash, field, value string) {
 	c.records[hash] = append(c.records[hash], field, value)
 }
@@ -52,9 +52,9 @@ type folding struct {
 	member string
 	making *fold.Making
 	before outline
-	listed []string                 // runs that had ended before
-	ended  map[string]*tidemill.Run // that have, and are still named
-	forgot map[string]bool          // ids that are not any more
+	listed []string                 // ids of the runs that had ended before
+	ended  map[string]*tidemill.Run // runs that have ended since, and that the making still names
+	forgot map[string]bool          // ids that the making does not name any more
 }
 
 func foldingOf(member string, m *fold.Making) *folding {
@@ -79,7 +79,7 @@ func (f *folding) apply(fact fold.Fact) {
 	}
 }
 
-// add writes down what is different.
+// add adds the changes of a making.
 func (c *changes) add(f *folding) error {
 	m := f.making
 	whole, err := json.Marshal(m)
@@ -129,7 +129,7 @@ func (c *changes) addLive(before, after *outline) {
 	}
 }
 
-// yes is how the scripts are told whether something is so.
+// yes returns a boolean in the form that the scripts expect.
 func yes(is bool) string {
 	if is {
 		return "1"
@@ -137,27 +137,27 @@ func yes(is bool) string {
 	return ""
 }
 
-// The hashes of models, besides what the fold reads again.
+// The hashes of models. The fold does not read them.
 const (
-	hashVersions   = "versions"   // model@number → JSON
-	hashJudgements = "judgements" // the same, of those that were judged
-	hashOwed       = "owed"       // models with announcements due → how many
-	hashListed     = "listed"     // partition → behind which fact its entries have changed last
-	hashEntries    = "entries:"   // and the partition: model → entry
+	hashVersions   = "versions"   // model@number → JSON of the version
+	hashJudgements = "judgements" // model@number → JSON of the judgement, if it was judged
+	hashOwed       = "owed"       // model → number of announcements due
+	hashListed     = "listed"     // partition → next offset when its entries changed last
+	hashEntries    = "entries:"   // prefix before the partition: model → entry
 )
 
 // lineage folds the facts of one model.
 type lineage struct {
 	model      *fold.Model
 	before     modelOutline
-	registered map[int]*tidemill.Version   // that are kept
-	judged     map[int]*tidemill.Judgement // of kept ones
+	registered map[int]*tidemill.Version   // versions that were registered and are kept
+	judged     map[int]*tidemill.Judgement // judgements of versions that are kept
 }
 
-// modelOutline is what Redis lists of a model.
+// modelOutline has the parts of a model that Redis lists.
 type modelOutline struct {
-	entry string         // empty if it is not listed
-	runs  map[int]string // of the versions that are kept
+	entry string         // entry in the list of models; empty if it is not listed
+	runs  map[int]string // run of each version that is kept
 	owed  int
 }
 
@@ -184,13 +184,13 @@ func (f *lineage) apply(fact fold.Fact) {
 	if v.Judgement != nil {
 		f.judged[v.Judged] = v.Judgement
 	}
-	for _, number := range v.Dropped { // perhaps the one just registered
+	for _, number := range v.Dropped { // the version just registered may be among them
 		delete(f.registered, number)
 		delete(f.judged, number)
 	}
 }
 
-// addModel writes down what is different.
+// addModel adds the changes of a model.
 func (c *changes) addModel(f *lineage) error {
 	m := f.model
 	whole, err := json.Marshal(m)
@@ -216,7 +216,8 @@ func (c *changes) addModel(f *lineage) error {
 	return addRecords(c, hashJudgements, m.Name, f.judged)
 }
 
-// addMade links versions to their runs, and lets go of what is not kept.
+// addMade links versions to their runs, and removes the records of versions that are not
+// kept any more.
 func (c *changes) addMade(name string, before, after map[int]string) {
 	for number, run := range before {
 		if _, kept := after[number]; !kept {
@@ -244,7 +245,8 @@ func addRecords[T any](c *changes, hash, name string, all map[int]*T) error {
 	return nil
 }
 
-// stampEntries lets those who keep the list of models see that it is another.
+// stampEntries marks the partition's entries as changed, so that each process with a copy
+// of the list of models reads them again.
 func (c *changes) stampEntries() {
 	if partition := strconv.Itoa(int(c.partition)); len(c.records[hashEntries+partition]) > 0 {
 		c.record(hashListed, partition, strconv.FormatInt(c.next, 10))

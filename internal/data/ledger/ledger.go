@@ -17,39 +17,39 @@ import (
 	"tidemill.dev/broker"
 )
 
-// layout is the version of what lies in Redis: of the fold, and of how it is
-// laid out. A process of another version does not see it and fills its own.
+// layout is the version of the data in Redis: of the fold, and of the keys and values. A
+// process of another version uses other keys, and fills them itself.
 const layout = "3"
 
-// Options say what to work on.
+// Options are the options of Open.
 type Options struct {
 	Broker     *broker.Broker
 	Producer   *broker.Producer
 	Names      tidemill.Names
 	Redis      *redis.Client
-	Kafka      string // the id of its cluster
+	Kafka      string // id of the Kafka cluster
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 
-	atOnce int   // how many facts are folded at once; scriptFacts
-	far    int64 // how many facts are many to catch up with; farBehind
-	rows   int   // how many are kept unwritten; mostRows
+	atOnce int   // number of facts that are folded at once; 0 means scriptFacts
+	far    int64 // number of facts to catch up with that counts as far behind; 0 means farBehind
+	rows   int   // number of rows that may be unwritten; 0 means mostRows
 }
 
-// Ledger is the fold in Redis, and one of those who bring it forward. It is safe
-// for concurrent use.
+// Ledger reads the state of runs and models from Redis, and folds new facts into it. It is
+// safe for concurrent use.
 //
-// Who owns what: the goroutine of run reads the facts, folds them and writes;
-// the shelves are its alone. progress is what everybody else knows of it.
+// The goroutine of run reads the facts, folds them and writes; only it uses the shelves.
+// Other goroutines see its progress in the field progress.
 type Ledger struct {
 	o        Options
 	prefix   string
-	client   *redis.Client // run's own
+	client   *redis.Client // client that only run uses
 	log      *slog.Logger
 	metrics  *metrics
 	shelves  map[int32]*shelves
-	kept     int             // makings on each, at least
-	far      map[int32]int64 // up to where what is made of facts may be unwritten; nil once that is near
+	kept     int             // least number of makings on each shelf
+	far      map[int32]int64 // offsets up to which changes may stay unwritten; nil near the end of the log
 	progress *progress
 	register *register
 
@@ -60,7 +60,7 @@ type Ledger struct {
 	running sync.WaitGroup
 }
 
-// Open begins to catch up and returns at once.
+// Open starts to catch up with the facts, and returns at once.
 func Open(ctx context.Context, o Options) (*Ledger, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -84,53 +84,53 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 	return l, nil
 }
 
-// Close ends it. Those who wait for their facts are told so.
+// Close stops the ledger. Callers that wait for a fact get ErrClosed.
 func (l *Ledger) Close(context.Context) error {
 	l.stop(ErrClosed)
-	err := l.client.Close() // a batch that is being written is written, or not
+	err := l.client.Close() // a batch in progress is written as a whole, or not at all
 	l.running.Wait()
 	l.progress.close()
-	if errors.Is(err, redis.ErrClosed) { // by an earlier Close
+	if errors.Is(err, redis.ErrClosed) { // an earlier Close has closed it
 		return nil
 	}
 	return err
 }
 
-// Status is how far it has come.
+// Status is the progress of the fold in Redis.
 type Status struct {
-	Behind int64 // facts that are not folded in yet; 0 once it has caught up
+	Behind int64 // number of facts that are not folded in yet; 0 once it has caught up
 	Total  int64
-	Err    error // why it does not come on
+	Err    error // error that stops the progress; nil if there is none
 }
 
-// Status tells how far the fold in Redis is.
+// Status returns the progress of the fold in Redis.
 func (l *Ledger) Status() Status { return l.progress.status() }
 
-// CaughtUp waits until the ledger may be decided by.
+// CaughtUp waits until the ledger has caught up, so that decisions may rely on it.
 func (l *Ledger) CaughtUp(ctx context.Context) error { return l.progress.caughtUp(ctx) }
 
-// Changed returns a channel that is closed when facts have been folded in since.
+// Changed returns a channel that is closed when further facts have been folded in.
 func (l *Ledger) Changed() <-chan struct{} { return l.progress.changes() }
 
 func (l *Ledger) key(name string) string { return l.prefix + name }
 
-// writeWithin is how long a batch may take to write. A busy laptop can take
-// seconds, and who gives up earlier does the work again.
+// writeWithin limits the time of writing a batch. A busy laptop can take seconds; with a
+// shorter limit the same work would be done twice.
 const writeWithin = 20 * time.Second
 
-// patient options make a client that waits for a busy Redis, and that leaves
-// trying again to us: what has been written need not be sent again.
+// patient returns options of a client that waits for a busy Redis. Retries are left to the
+// ledger, because it does not send again what Redis has already.
 func patient(options *redis.Options) *redis.Options {
 	o := *options
 	o.ReadTimeout, o.WriteTimeout = writeWithin, writeWithin
-	o.MaxRetries = 1 // for a connection that was cut while idle
+	o.MaxRetries = 1 // a connection may have been cut while it was idle
 	o.PoolSize, o.MinIdleConns = mostLanes+1, 0
-	o.DisableIdentity, o.PushNotificationProcessor = true, nil // the other client's own
+	o.DisableIdentity, o.PushNotificationProcessor = true, nil // the processor belongs to the other client
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &o
 }
 
-// metrics are what operators see.
+// metrics are the ledger's metrics.
 type metrics struct {
 	facts     prometheus.Counter
 	illegible prometheus.Counter

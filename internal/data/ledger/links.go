@@ -24,16 +24,16 @@ const (
 	kindModel  = "model"
 )
 
-// Links are what came of a thing, as far as the ledger names it: of event/ID or
-// commit/ID, runs as run/ID; of run/ID, commit/ID and the version model/NAME@N.
-// The newest 256 are known, and come first. Of the events that asked for a run it
-// knows the first and the newest.
+// Links returns the effects of a thing. The effects of event/ID or commit/ID are runs, as
+// run/ID. The effects of run/ID are a commit, as commit/ID, and a version, as
+// model/NAME@N. Links knows the newest 256 effects, and returns the newest first. Of the
+// events that asked for a run, only the first and the newest have a link to it.
 func (l *Ledger) Links(ctx context.Context, from string) ([]string, error) {
 	all, err := l.LinksOf(ctx, []string{from})
 	return all[from], err
 }
 
-// LinksOf are the Links of several things, by their names.
+// LinksOf returns the Links of several things, by their names.
 func (l *Ledger) LinksOf(ctx context.Context, from []string) (map[string][]string, error) {
 	if len(from) == 0 {
 		return nil, nil
@@ -48,20 +48,20 @@ func (l *Ledger) LinksOf(ctx context.Context, from []string) (map[string][]strin
 		linked, values = pipe.HMGet(ctx, l.key("links"), ends...), pipe.HMGet(ctx, l.key("runs"), ids...)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look up what came of %s: %w", from[0], err)
+		return nil, fmt.Errorf("look up the links of %s: %w", from[0], err)
 	}
 	all := make(map[string][]string, len(from))
 	for i, name := range from {
 		ends, _ := linked.Val()[i].(string)
 		value, _ := values.Val()[i].(string)
 		if all[name], err = cameOf(name, ends, value); err != nil {
-			return nil, fmt.Errorf("look up what came of %s: %w", name, err)
+			return nil, fmt.Errorf("look up the links of %s: %w", name, err)
 		}
 	}
 	return all, nil
 }
 
-// cameOf are the links of a thing, from what Redis has of it.
+// cameOf returns the links of a thing from its values in Redis.
 func cameOf(name, ends, value string) (all []string, err error) {
 	to := kindRun
 	if strings.HasPrefix(name, kindRun+"/") {
@@ -76,7 +76,7 @@ func cameOf(name, ends, value string) (all []string, err error) {
 	return all, nil
 }
 
-// commitOf is what a run that has ended put on its dataset.
+// commitOf returns the commit that a run which has ended made on its dataset.
 func commitOf(value string) ([]string, error) {
 	whole := behindWords(value, valueWords)
 	if !strings.HasPrefix(whole, "{") {
@@ -91,9 +91,9 @@ func commitOf(value string) ([]string, error) {
 	return []string{kindCommit + "/" + r.Commit}, nil
 }
 
-// outline is what Redis lists of a making, besides what has ended.
+// outline has the parts of a making that Redis lists, without the runs that have ended.
 type outline struct {
-	key     bool // its key is one of the recipe's
+	key     bool // whether its key is one of the recipe's
 	runs    []outlined
 	pending string
 }
@@ -101,9 +101,9 @@ type outline struct {
 // outlined is a run that has not ended.
 type outlined struct {
 	id    string
-	asked int64  // the offset of the first fact that did
-	value string // see runValue
-	live  string // see liveValue
+	asked int64  // offset of the first fact that asked for it
+	value string // value in the hash runs; see runValue
+	live  string // value in the hash live; see liveValue
 }
 
 func outlineOf(m *fold.Making) outline {
@@ -128,19 +128,20 @@ func (o *outline) run(id string) *outlined {
 	return nil
 }
 
-// listsKey reports whether a making's key is one of the recipe's. One that has
-// gone is not, once its last attempt has ended.
+// listsKey reports whether a making's key is one of the recipe's keys. A removed key is not
+// one any more once its last attempt has ended.
 func listsKey(m *fold.Making) bool {
 	return m.Next > 0 && !(m.Gone && m.Live == nil && m.Waiting == nil)
 }
 
-// runValue is where a run stands in the lists, what it came of, and where it is:
-// in its making.
+// runValue returns the value of a run that has not ended: its place in the lists, its
+// origins, and the name of its making, which contains the run.
 func runValue(r *tidemill.Run) string {
 	return placed(r) + tidemill.RunKey(r.Recipe, r.Key)
 }
 
-// endedValue is the same, and the run itself.
+// endedValue returns the value of a run that has ended: like runValue, but with the run's
+// JSON at the end.
 func endedValue(r *tidemill.Run) (string, error) {
 	whole, err := json.Marshal(r)
 	return placed(r) + string(whole), err
@@ -150,11 +151,11 @@ func placed(r *tidemill.Run) string {
 	return strconv.FormatInt(r.Asking.UnixMilli(), 10) + " " + string(r.State) + " " + origins(r) + " "
 }
 
-// valueWords are how many words of a run's value stand before where it is.
+// valueWords is the number of words in a run's value before the making or the JSON.
 const valueWords = 3
 
-// origins are what a run came of, as links have it: the events that asked for it
-// first and last, and the commits that it learns from.
+// origins returns the origins of a run as ends of links: the first and the newest event
+// that asked for it, and the commits among its inputs.
 func origins(r *tidemill.Run) string {
 	all := make([]string, 0, 2+len(r.From))
 	add := func(kind, id string) {
@@ -170,11 +171,11 @@ func origins(r *tidemill.Run) string {
 	return strings.Join(all, ",") + ","
 }
 
-// linkEnd is one end of a link in Redis: a word without commas.
+// linkEnd returns one end of a link in Redis: a word without commas.
 func linkEnd(kind, id string) string { return kind + "/" + url.QueryEscape(id) }
 
-// liveValue tells which attempt is under way where; it is 0 of a run that
-// settles. It is empty where nobody has to watch.
+// liveValue returns the number of the attempt under way and its pool. The number is 0 for a
+// run that settles. The value is empty if the run need not be watched.
 func liveValue(r *tidemill.Run) string {
 	number := 0
 	switch {
@@ -186,10 +187,10 @@ func liveValue(r *tidemill.Run) string {
 	return strconv.Itoa(number) + " " + field(r.Pool) + " " + tidemill.RunKey(r.Recipe, r.Key)
 }
 
-// liveWords are how many words of such a value stand before where the run is.
+// liveWords is the number of words in such a value before the name of the making.
 const liveWords = 2
 
-// behindWords is what a value has behind some words.
+// behindWords returns the rest of a value after its first n words.
 func behindWords(value string, n int) string {
 	for range n {
 		_, value, _ = strings.Cut(value, " ")
@@ -197,10 +198,11 @@ func behindWords(value string, n int) string {
 	return value
 }
 
-// field keeps a pool's name one word. Config allows no other.
+// field makes a pool's name one word. The config allows only such names.
 func field(s string) string { return strings.Join(strings.Fields(s), "-") }
 
-// pendingValue is how a run queues. Its time is never before it is due.
+// pendingValue returns the value of a run in the queue. Its time is rounded up, so that it
+// is never before the run is due.
 func pendingValue(r *tidemill.Run, due time.Time) string {
 	return strconv.Itoa(r.Priority) + " " + strconv.FormatInt(millisUp(due), 10) + " " + r.ID
 }

@@ -21,18 +21,18 @@ const defaultLimit = 100
 type Query struct {
 	States      []tidemill.RunState
 	Recipe, Key string
-	Since       time.Time // asked for since then, to the millisecond
-	After       string    // a page's Next
-	Limit       int       // 100
+	Since       time.Time // earliest time of the first request, in whole milliseconds
+	After       string    // Next of the page before
+	Limit       int       // number of runs; 0 means 100
 }
 
-// Page is some of them, the newest first.
+// Page is a part of the selected runs, the newest first.
 type Page struct {
 	Runs []tidemill.Run
-	Next string // empty on the last
+	Next string // empty on the last page
 }
 
-// mark is a place between two pages: behind the run that it names.
+// mark is a place between two pages: directly after the run that it names.
 type mark struct {
 	ms int64
 	id string
@@ -50,7 +50,7 @@ func (m mark) compare(o mark) int {
 	return strings.Compare(m.id, o.id)
 }
 
-// start is before all runs.
+// start is the place before all runs.
 var start = mark{math.MaxInt32 * 1_000_000, ""}
 
 func parseMark(text string) (mark, error) {
@@ -91,7 +91,7 @@ func (l *Ledger) Runs(ctx context.Context, q Query) (Page, error) {
 	return p, nil
 }
 
-// listAll lists one more than the limit, from the lists by recipe and state.
+// listAll returns up to one run more than the limit, from the lists by recipe and state.
 func (l *Ledger) listAll(ctx context.Context, q Query, after mark) ([]tidemill.Run, error) {
 	sum, err := l.decidable()
 	if err != nil {
@@ -125,7 +125,7 @@ func (l *Ledger) listAll(ctx context.Context, q Query, after mark) ([]tidemill.R
 	return all, nil
 }
 
-// listedRun is a run as it stands for itself, or in its making.
+// listedRun decodes a run: from its own JSON if it has ended, else from its making.
 func listedRun(id, value, making string) (*tidemill.Run, error) {
 	if making == "" {
 		return decodeRun(id, value)
@@ -137,7 +137,7 @@ func listedRun(id, value, making string) (*tidemill.Run, error) {
 	return m.Find(id), nil
 }
 
-// listKey lists one more than the limit of those of a key: all that its makings
+// listKey returns up to one run more than the limit, from all runs that the makings of a key
 // name.
 func (l *Ledger) listKey(ctx context.Context, q Query, after mark) ([]tidemill.Run, error) {
 	all, err := l.ofKey(ctx, q)
@@ -174,7 +174,7 @@ func (l *Ledger) ofKey(ctx context.Context, q Query) ([]tidemill.Run, error) {
 	return l.namedBy(ctx, makings)
 }
 
-// namedBy are the runs that makings name.
+// namedBy returns the runs that makings name.
 func (l *Ledger) namedBy(ctx context.Context, makings []*fold.Making) ([]tidemill.Run, error) {
 	var all []tidemill.Run
 	var ended []string
@@ -194,19 +194,19 @@ func (l *Ledger) namedBy(ctx context.Context, makings []*fold.Making) ([]tidemil
 type ModelQuery struct {
 	Recipe, Key string
 	Prefix      string
-	Stale       time.Time // those without a champion, or whose champion's run began before, to the millisecond
-	Awaiting    bool      // those with a version that waits for a person
+	Stale       time.Time // only models without a champion, or whose champion's run began earlier, in whole milliseconds
+	Awaiting    bool      // only models with a version that waits for a person
 	Pinned      bool
-	Seen        func(key string) bool // whether models of a key may be known of; nil is all. A page's Next names a model too
-	After       string                // a page's Next
-	Limit       int                   // 100
+	Seen        func(key string) bool // whether the caller may see models of a key; nil for all. A page's Next names a model too
+	After       string                // Next of the page before
+	Limit       int                   // number of models; 0 means 100
 }
 
-// ModelPage is some of them, by name; the stale ones the stalest first. It has
-// fewer than the limit if some have changed while it was put together.
+// ModelPage is a part of the selected models, by name; with Stale, the stalest first. It has
+// fewer models than the limit if some have changed while the page was read.
 type ModelPage struct {
 	Models []fold.Model
-	Next   string // empty on the last
+	Next   string // empty on the last page
 }
 
 // Models lists models that have versions.
@@ -233,7 +233,8 @@ func (l *Ledger) Models(ctx context.Context, q ModelQuery) (ModelPage, error) {
 	return p, nil
 }
 
-// listed reads the models of entries, and leaves out what they are no more.
+// listed reads the models of entries. It leaves out models that the query does not select
+// any more.
 func (l *Ledger) listed(ctx context.Context, q *ModelQuery, some []entry) ([]fold.Model, error) {
 	names := make([]string, len(some))
 	for i := range some {
@@ -252,8 +253,8 @@ func (l *Ledger) listed(ctx context.Context, q *ModelQuery, some []entry) ([]fol
 	return all, nil
 }
 
-// NewestChampions is when the newest run began that made a champion of each
-// recipe. A recipe without champions is not there.
+// NewestChampions returns, for each recipe that has champions, when the run of its newest
+// champion began.
 func (l *Ledger) NewestChampions(ctx context.Context) (map[string]time.Time, error) {
 	all, err := l.register.all(ctx, l)
 	if err != nil {
@@ -268,13 +269,13 @@ func (l *Ledger) NewestChampions(ctx context.Context) (map[string]time.Time, err
 	return newest, nil
 }
 
-// modelMark is a place between two pages: behind the model that it names.
+// modelMark is a place between two pages: directly after the model that it names.
 type modelMark struct {
-	began int64 // 0 in a list by name
+	began int64 // start of the champion's run, in ms; 0 in a list by name
 	name  string
 }
 
-// markOf is the place behind an entry, in the order that the query asks for.
+// markOf returns the place directly after an entry, in the order of the query.
 func (q *ModelQuery) markOf(e *entry) modelMark {
 	if q.Stale.IsZero() {
 		return modelMark{name: e.name}
@@ -300,8 +301,8 @@ func parseModelMark(q ModelQuery) (modelMark, error) {
 	return modelMark{n, name}, nil
 }
 
-// some are one more than the limit of those that the query selects, in its order,
-// behind a place.
+// some returns up to one entry more than the limit: those that the query selects, in its
+// order, after a place.
 func (q *ModelQuery) some(all []entry, after modelMark) []entry {
 	if !q.Stale.IsZero() {
 		return q.stalest(all, after)
@@ -309,7 +310,7 @@ func (q *ModelQuery) some(all []entry, after modelMark) []entry {
 	var some []entry
 	for _, e := range all[firstFrom(all, max(after.name, q.Prefix)):] {
 		if len(some) > q.Limit || !strings.HasPrefix(e.name, q.Prefix) {
-			break // names with the prefix lie side by side
+			break // names with the prefix are next to each other
 		}
 		if q.selects(&e) && q.markOf(&e).compare(after) > 0 {
 			some = append(some, e)
@@ -318,8 +319,8 @@ func (q *ModelQuery) some(all []entry, after modelMark) []entry {
 	return some
 }
 
-// stalest keeps no more than it needs: to sort all of many models for a page would
-// take longer than all else.
+// stalest is like some, with the stalest first. It sorts only the entries of the page,
+// because to sort all models would take longer than the rest of the query.
 func (q *ModelQuery) stalest(all []entry, after modelMark) []entry {
 	var some []entry
 	for i := range all {
@@ -341,7 +342,7 @@ func (q *ModelQuery) stalest(all []entry, after modelMark) []entry {
 	return some
 }
 
-// firstFrom is where the names begin that are not before one.
+// firstFrom returns the index of the first entry whose name is not before a given one.
 func firstFrom(all []entry, name string) int {
 	i, _ := slices.BinarySearchFunc(all, name, func(e entry, name string) int { return strings.Compare(e.name, name) })
 	return i

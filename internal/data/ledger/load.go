@@ -12,17 +12,16 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// place is where the fold's state of something lies: a hash and a field of it.
+// place is a hash and a field of it that has the state of a making or a model.
 type place struct{ hash, member string }
 
-// The hashes of what is folded: the facts of runs into makings, those of models
-// into models.
+// The hashes of makings, which facts of runs are folded into, and of models.
 const (
 	hashMakings = "makings"
 	hashModels  = "models"
 )
 
-// load opens the makings and models that the facts are about.
+// load reads the makings and models that the facts are about.
 func (l *Ledger) load(ctx context.Context, parts []*part) error {
 	makings, models := wanted[fold.Making, folding]{open: foldingOf}, wanted[fold.Model, lineage]{open: lineageOf}
 	partitions := make([]int32, len(parts))
@@ -59,7 +58,7 @@ func (l *Ledger) load(ctx context.Context, parts []*part) error {
 	return models.fill(found[1], l.kept)
 }
 
-// wanted is what the shelves lack of what is to be opened.
+// wanted collects the makings or models to be loaded that are not on the shelves.
 type wanted[T, F any] struct {
 	open    func(member string, of *T) *F
 	members []string
@@ -67,7 +66,7 @@ type wanted[T, F any] struct {
 	shelves []*shelf[T]
 }
 
-// want opens something that lies on a shelf, or notes that it has to be asked for.
+// want takes a making or model from its shelf, or notes that Redis must be asked for it.
 func (w *wanted[T, F]) want(member string, into map[string]*F, s *shelf[T], kept int) {
 	if _, is := into[member]; is {
 		return
@@ -76,7 +75,7 @@ func (w *wanted[T, F]) want(member string, into map[string]*F, s *shelf[T], kept
 		into[member] = w.open(member, v)
 		return
 	}
-	into[member] = nil // it is asked for once
+	into[member] = nil // a second fact does not ask for it again
 	w.members, w.into, w.shelves = append(w.members, member), append(w.into, into), append(w.shelves, s)
 }
 
@@ -92,7 +91,7 @@ func (w *wanted[T, F]) fill(found []any, kept int) error {
 	return nil
 }
 
-// decode reads what Redis holds of something; an empty one if that is nothing.
+// decode reads a value from Redis. If Redis has none, the result is an empty T.
 func decode[T any](member string, held any) (*T, error) {
 	v := new(T)
 	if text, ok := held.(string); ok {
@@ -103,7 +102,7 @@ func decode[T any](member string, held any) (*T, error) {
 	return v, nil
 }
 
-// readStates reads makings and models, and how far partitions are, at one moment.
+// readStates reads makings and models, and the next offsets of partitions, at one moment.
 func readStates(ctx context.Context, client *redis.Client, prefix string, partitions []int32, makings, models []string) (at []string, found [2][]any, err error) {
 	fields := make([]string, len(partitions))
 	for i, p := range partitions {
@@ -139,8 +138,8 @@ func readStates(ctx context.Context, client *redis.Client, prefix string, partit
 	return at, found, nil
 }
 
-// readState reads one of them, nil if nothing is known of it, and behind which
-// fact its partition is.
+// readState reads one making or model, nil if there is none, and the next offset of its
+// partition.
 func readState(ctx context.Context, client *redis.Client, prefix string, partition int32, of place) (next int64, state []byte, err error) {
 	var at, held *redis.SliceCmd
 	_, err = client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -160,7 +159,7 @@ func readState(ctx context.Context, client *redis.Client, prefix string, partiti
 	return next, state, nil
 }
 
-// shelves keep what one partition has.
+// shelves keep makings and models of one partition in memory.
 type shelves struct {
 	makings   shelf[fold.Making]
 	models    shelf[fold.Model]
@@ -173,15 +172,15 @@ func (s *shelves) clear() {
 	s.unwritten = nil
 }
 
-// shelf keeps some makings or models of one partition as they are behind the facts
-// that have been applied. As these alone decide them, it stays right whoever else
-// writes to Redis, and whether Redis forgets, until others apply facts of the
-// partition.
+// shelf is a cache of makings or models of one partition. They have the state after the
+// last applied fact. Only the facts decide that state, so the cache stays valid even if
+// Redis is flushed. It becomes invalid when another process applies facts of the partition.
 type shelf[T any] struct {
 	young, old map[string]*T
 }
 
-// get finds one. One that is known not to be yet is an empty one.
+// get returns a making or model from the cache; nil if it is not there. If it is known that
+// there are no facts about it yet, it is an empty T.
 func (s *shelf[T]) get(member string, kept int) *T {
 	if m := s.young[member]; m != nil {
 		return m
@@ -193,8 +192,8 @@ func (s *shelf[T]) get(member string, kept int) *T {
 	return m
 }
 
-// put keeps one, and those that were used last: as many as said at least, and at
-// most twice as many.
+// put adds a making or model. The cache keeps those that were used last: at least kept of
+// them, and at most twice as many.
 func (s *shelf[T]) put(member string, m *T, kept int) {
 	if len(s.young) >= kept {
 		s.young, s.old = nil, s.young

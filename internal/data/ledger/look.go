@@ -14,8 +14,8 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// decidable is the sum that Redis must have reached. It fails while that is not
-// known yet.
+// decidable returns the sum of offsets that Redis must have reached. It fails while the
+// ledger catches up.
 func (l *Ledger) decidable() (sum int64, err error) {
 	sum, caught := l.progress.known()
 	if !caught {
@@ -24,16 +24,16 @@ func (l *Ledger) decidable() (sum int64, err error) {
 	return sum, nil
 }
 
-// behind lets it be looked at once whether Redis has forgotten. Until then
-// nothing is decided.
+// behind makes the ledger check at once whether Redis has forgotten facts. Until it has
+// checked, reads fail with ErrCatchingUp.
 func (l *Ledger) behind() error {
 	l.progress.setCaught(false)
 	l.doubt.raise()
 	return ErrCatchingUp
 }
 
-// consistent reads at one moment, at which Redis held all facts that are known
-// of.
+// consistent reads at one moment. It fails if Redis does not have all facts that this
+// process knows of.
 func (l *Ledger) consistent(ctx context.Context, ask func(redis.Pipeliner)) error {
 	sum, err := l.decidable()
 	if err != nil {
@@ -45,7 +45,7 @@ func (l *Ledger) consistent(ctx context.Context, ask func(redis.Pipeliner)) erro
 		ask(pipe)
 		return nil
 	})
-	if err == redis.Nil { // an absent field, which is an answer
+	if err == redis.Nil { // an absent field is not an error
 		err = nil
 		for _, c := range done {
 			if failed := c.Err(); failed != nil && failed != redis.Nil {
@@ -62,7 +62,7 @@ func (l *Ledger) consistent(ctx context.Context, ask func(redis.Pipeliner)) erro
 	return nil
 }
 
-// states reads makings or models, an empty one where nothing is known.
+// states reads makings or models. The result has an empty T for one that is not known.
 func states[T any](ctx context.Context, l *Ledger, hash string, members []string) ([]*T, error) {
 	if len(members) == 0 {
 		return nil, nil
@@ -85,7 +85,7 @@ func decodeAll[T any](members []string, values []any) ([]*T, error) {
 	return all, nil
 }
 
-// Making is what a recipe makes for a key; an empty one if nothing is known.
+// Making returns the making of a recipe and key; an empty one if it is not known.
 func (l *Ledger) Making(ctx context.Context, recipe, key string) (*fold.Making, error) {
 	all, err := states[fold.Making](ctx, l, hashMakings, []string{tidemill.RunKey(recipe, key)})
 	if err != nil {
@@ -97,7 +97,7 @@ func (l *Ledger) Making(ctx context.Context, recipe, key string) (*fold.Making, 
 	return all[0], nil
 }
 
-// Run finds a run by its id, live, waiting or ended and still named.
+// Run finds a run by its id. The run may be live, wait, or be one of the newest that ended.
 func (l *Ledger) Run(ctx context.Context, id string) (*tidemill.Run, error) {
 	all, err := l.RunsOf(ctx, []string{id})
 	if err != nil {
@@ -117,8 +117,8 @@ func decodeRun(id, text string) (*tidemill.Run, error) {
 	return r, nil
 }
 
-// Keys calls fn with every key that a recipe has ever been asked for, in no
-// order, until it returns false.
+// Keys calls fn with each key that the recipe was asked for and that has not been removed,
+// in no order, until fn returns false.
 func (l *Ledger) Keys(ctx context.Context, recipe string, fn func(key string) bool) error {
 	const some = 1000
 	var cursor uint64
@@ -139,10 +139,10 @@ func (l *Ledger) Keys(ctx context.Context, recipe string, fn func(key string) bo
 	}
 }
 
-// Counts are how many there are.
+// Counts are the numbers of keys and runs of one recipe.
 type Counts struct{ Keys, Waiting, Live int }
 
-// Counts are those of each recipe.
+// Counts returns the Counts of each recipe.
 func (l *Ledger) Counts(ctx context.Context) (map[string]Counts, error) {
 	var fields *redis.MapStringStringCmd
 	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { fields = pipe.HGetAll(ctx, l.key("counts")) }); err != nil {
@@ -165,17 +165,16 @@ func (l *Ledger) Counts(ctx context.Context) (map[string]Counts, error) {
 	return all, nil
 }
 
-// number reads one that was written by us.
+// number parses a number that the ledger has written.
 func number(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
 }
 
-// triesOfRun is more often than a run can move while it is looked for.
+// triesOfRun is greater than the number of times that a run can move during a search.
 const triesOfRun = 10
 
-// RunsOf finds runs by their ids, as Run does one. Those that are not known are
-// left out.
+// RunsOf finds runs by their ids, as Run does. It leaves out runs that are not known.
 func (l *Ledger) RunsOf(ctx context.Context, ids []string) (map[string]*tidemill.Run, error) {
 	all := make(map[string]*tidemill.Run, len(ids))
 	for range triesOfRun {
@@ -193,14 +192,14 @@ func (l *Ledger) RunsOf(ctx context.Context, ids []string) (map[string]*tidemill
 	return nil, fmt.Errorf("look up run %s: it moves too fast; ask again", ids[0])
 }
 
-// findRuns finds runs where they are, and returns the ids of those that have ended
-// between the two questions: they are found where they are now.
+// findRuns reads runs from the hash runs, or from their makings. It returns the ids of runs
+// that have ended between the two reads: a further call finds them in the hash.
 func (l *Ledger) findRuns(ctx context.Context, ids []string, into map[string]*tidemill.Run) (moved []string, err error) {
 	var values *redis.SliceCmd
 	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key("runs"), ids...) }); err != nil {
 		return nil, err
 	}
-	var in, members []string // runs, and the makings that they are in
+	var in, members []string // ids of runs, and the makings that contain them
 	for i, id := range ids {
 		value, _ := values.Val()[i].(string)
 		place := behindWords(value, valueWords)
@@ -223,14 +222,14 @@ func (l *Ledger) findRuns(ctx context.Context, ids []string, into map[string]*ti
 	return moved, err
 }
 
-// ErrAmbiguous says that more than one run's id begins so.
+// ErrAmbiguous says that several ids of runs have the same beginning.
 var ErrAmbiguous = errors.New("more than one run's id begins so")
 
-// wholeID is how long every id is; a beginning is shorter.
+// wholeID is the length of every id. A beginning is shorter.
 const wholeID = 26
 
-// Find is Run for an id of which only the beginning is known. Ids are looked
-// through for it, all that the ledger names: that is for people, one at a time.
+// Find is like Run, with only the beginning of an id. It searches all ids, so it is meant
+// for single requests of people.
 func (l *Ledger) Find(ctx context.Context, beginning string) (*tidemill.Run, error) {
 	if len(beginning) >= wholeID {
 		return l.Run(ctx, beginning)
@@ -247,10 +246,10 @@ func (l *Ledger) Find(ctx context.Context, beginning string) (*tidemill.Run, err
 	return l.Run(ctx, ids[0])
 }
 
-// idsBeginning are the first two ids that begin so.
+// idsBeginning returns up to two ids with a beginning.
 func (l *Ledger) idsBeginning(ctx context.Context, beginning string) (ids []string, err error) {
 	if strings.ContainsFunc(beginning, func(r rune) bool { return r < '2' || r > '7' && r < 'a' || r > 'z' }) {
-		return nil, nil // no id has such a letter, and a pattern would
+		return nil, nil // no id has such a letter; it may have a meaning in Redis's patterns
 	}
 	const some = 10_000
 	for cursor := uint64(0); ; {
@@ -261,9 +260,9 @@ func (l *Ledger) idsBeginning(ctx context.Context, beginning string) (ids []stri
 			return nil, err
 		}
 		found, next := scan.Val()
-		for i := 0; i < len(found); i += 2 { // a field, and its value
+		for i := 0; i < len(found); i += 2 { // pairs of a field and its value
 			id := found[i]
-			if len(ids) == 0 || len(ids) == 1 && ids[0] != id { // a scan may tell of one twice
+			if len(ids) == 0 || len(ids) == 1 && ids[0] != id { // a scan may return a field twice
 				ids = append(ids, id)
 			}
 		}

@@ -14,7 +14,7 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// Model is a model as it is; an empty one with its name if it is not known.
+// Model returns a model. If it is not known, only its name is set.
 func (l *Ledger) Model(ctx context.Context, name string) (*fold.Model, error) {
 	all, err := states[fold.Model](ctx, l, hashModels, []string{name})
 	if err != nil {
@@ -24,7 +24,7 @@ func (l *Ledger) Model(ctx context.Context, name string) (*fold.Model, error) {
 	return all[0], nil
 }
 
-// ModelsOf are several models by their names; an empty one where nothing is known.
+// ModelsOf returns several models by their names. Only the name of an unknown model is set.
 func (l *Ledger) ModelsOf(ctx context.Context, names []string) (map[string]*fold.Model, error) {
 	found, err := states[fold.Model](ctx, l, hashModels, names)
 	if err != nil {
@@ -37,15 +37,15 @@ func (l *Ledger) ModelsOf(ctx context.Context, names []string) (map[string]*fold
 	return all, nil
 }
 
-// VersionRecord is a version, and what its gate said of it.
+// VersionRecord is a version with its state and its gate's judgement.
 type VersionRecord struct {
 	tidemill.Version
 	State     tidemill.VersionState `json:"state"`
-	Judgement *tidemill.Judgement   `json:"judgement,omitempty"` // nil until it was judged
+	Judgement *tidemill.Judgement   `json:"judgement,omitempty"` // nil if it is not judged yet
 }
 
-// Versions are those of a model that are kept, the newest first; of some
-// numbers, if any are given. One that is let go meanwhile is left out.
+// Versions returns the versions that a model keeps, the newest first. If numbers are given,
+// it returns only those. It leaves out versions that are dropped during the call.
 func (l *Ledger) Versions(ctx context.Context, model string, numbers ...int) ([]VersionRecord, error) {
 	m, err := l.Model(ctx, model)
 	if err != nil {
@@ -70,8 +70,8 @@ type HeldBy struct {
 	fold.Held
 }
 
-// VersionsOf are some versions of some models. One that is let go meanwhile is left
-// out.
+// VersionsOf returns some versions of some models. It leaves out versions that are dropped
+// during the call.
 func (l *Ledger) VersionsOf(ctx context.Context, held []HeldBy) ([]VersionRecord, error) {
 	if len(held) == 0 {
 		return nil, nil
@@ -107,7 +107,7 @@ func (l *Ledger) VersionsOf(ctx context.Context, held []HeldBy) ([]VersionRecord
 	return all, nil
 }
 
-// Owed are the models that have announcements due, in no order.
+// Owed returns the names of the models with announcements due, in no order.
 func (l *Ledger) Owed(ctx context.Context) ([]string, error) {
 	var names *redis.StringSliceCmd
 	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { names = pipe.HKeys(ctx, l.key(hashOwed)) }); err != nil {
@@ -116,8 +116,8 @@ func (l *Ledger) Owed(ctx context.Context) ([]string, error) {
 	return names.Val(), nil
 }
 
-// ChampionMetrics are what the champions of some models were registered with, by
-// model.
+// ChampionMetrics returns the metrics that the champions of some models were registered
+// with, by model.
 func (l *Ledger) ChampionMetrics(ctx context.Context, models []fold.Model) (map[string]map[string]float64, error) {
 	all, names, versions := map[string]map[string]float64{}, []string{}, []string{}
 	for i := range models {
@@ -146,16 +146,15 @@ func (l *Ledger) ChampionMetrics(ctx context.Context, models []fold.Model) (map[
 	return all, nil
 }
 
-// eachAtOnce bounds how many models are read at a time: all of many at once would
-// keep Redis from others for as long as that takes.
+// eachAtOnce limits how many models are read at a time. A single read of very many models
+// would block Redis for other clients.
 const eachAtOnce = 500
 
-// EachModel calls fn with every model that facts have ever been about, also one
-// without versions, and returns places among the facts. A model is as all facts
-// before its partition's place have left it, or as some later ones have: whoever
-// folds the facts from the places on into what it was given, as
-// [tidemill.Model.Apply] does, misses none and counts none twice. If Redis forgets
-// meanwhile the error is ErrCatchingUp, and what fn was given may be of no use.
+// EachModel calls fn with every model that the facts have named, even without versions, and
+// returns a position for each partition. Each model contains all facts before the position
+// of its partition, and perhaps some later ones. If the caller folds the facts from the
+// positions on with [fold.Model.Apply], it misses none and applies none twice. If Redis
+// forgets facts during the call, the error is ErrCatchingUp, and the models may be wrong.
 func (l *Ledger) EachModel(ctx context.Context, fn func(*fold.Model)) ([]broker.Position, error) {
 	var names *redis.StringSliceCmd
 	from, err := l.placed(ctx, nil, func(pipe redis.Pipeliner) { names = pipe.HKeys(ctx, l.key(hashModels)) })
@@ -192,9 +191,9 @@ func (l *Ledger) eachOf(ctx context.Context, from map[int32]int64, names []strin
 	return nil
 }
 
-// placed is consistent, and tells how far each partition was at that moment. It
-// may not be less than some places: an older copy of Redis may have come on in
-// other partitions.
+// placed is like consistent, and returns the next offset of each partition at that moment.
+// It fails if one is less than in from. The check of the sum is not enough for that: an
+// older copy of Redis may have advanced in other partitions.
 func (l *Ledger) placed(ctx context.Context, from map[int32]int64, ask func(redis.Pipeliner)) (map[int32]int64, error) {
 	var at *redis.MapStringStringCmd
 	err := l.consistent(ctx, func(pipe redis.Pipeliner) {
@@ -216,8 +215,8 @@ func (l *Ledger) placed(ctx context.Context, from map[int32]int64, ask func(redi
 	return places, nil
 }
 
-// ModelsMark is a number that grows whenever a model's champion changes, which
-// some other changes of models do, too. It costs one question.
+// ModelsMark returns a number that grows whenever a model's champion changes. Some other
+// changes of models increase it too. It costs one request to Redis.
 func (l *Ledger) ModelsMark(ctx context.Context) (int64, error) {
 	var listed *redis.MapStringStringCmd
 	if err := l.consistent(ctx, func(pipe redis.Pipeliner) { listed = pipe.HGetAll(ctx, l.key(hashListed)) }); err != nil {

@@ -6,25 +6,25 @@ import (
 	"sync"
 )
 
-// progress is how far Redis has come, as far as this process knows.
+// progress is the progress of the fold in Redis, as far as this process knows.
 type progress struct {
 	mu      sync.Mutex
-	applied map[int32]int64 // the next offset of each partition
-	sum     int64           // of them; Redis is never behind it, or has forgotten
-	ends    map[int32]int64 // of the log, when it was last asked
+	applied map[int32]int64 // next offset of each partition
+	sum     int64           // sum of these offsets; a Redis with a lower sum has forgotten facts
+	ends    map[int32]int64 // ends of the log when the session began
 	caught  bool
 	closed  bool
 	err     error
 	changed chan struct{}
 	waiting map[int32][]*waiter
-	fresh   map[int32]map[place][]byte // what the last batch of a partition wrote
+	fresh   map[int32]map[place][]byte // states that the last batch of a partition wrote
 }
 
 // waiter waits until its fact has been applied.
 type waiter struct {
 	offset int64
 	of     place
-	state  []byte // as the batch with the fact left it; nil if another process folded that
+	state  []byte // state after the fact's batch; nil if another process folded the fact
 	err    error
 	done   chan struct{}
 }
@@ -34,15 +34,15 @@ func newProgress() *progress {
 		waiting: map[int32][]*waiter{}, fresh: map[int32]map[place][]byte{}}
 }
 
-// to is a partition's progress: behind which fact it is, and what was written on
-// the way, if it was us.
+// step is an advance of one partition: its next offset, and the states that were written, if
+// this process wrote them.
 type step struct {
 	partition int32
 	next      int64
 	states    map[place][]byte
 }
 
-// advance notes what has been applied and lets go who has waited for it.
+// advance records that facts have been applied, and releases the waiters for them.
 func (p *progress) advance(steps ...step) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *progress) announce() {
 	p.changed = make(chan struct{})
 }
 
-// restart sets how far Redis is, which may be less than it was.
+// restart sets the offsets of Redis. They may be lower than before.
 func (p *progress) restart(applied, ends map[int32]int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,14 +92,14 @@ func (p *progress) reached(partition int32) int64 {
 	return p.applied[partition]
 }
 
-// distance is how far there is to go, and where to.
+// distance returns the number of facts to catch up with, and the ends of the log.
 func (p *progress) distance() (behind int64, ends map[int32]int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for partition, end := range p.ends {
 		behind += max(0, end-p.applied[partition])
 	}
-	return behind, p.ends // replaced as a whole
+	return behind, p.ends // the map is replaced, never changed
 }
 
 func (p *progress) known() (sum int64, caught bool) {
@@ -108,8 +108,8 @@ func (p *progress) known() (sum int64, caught bool) {
 	return p.sum, p.caught
 }
 
-// setCaught notes whether it may be decided by. If so it comes on, also where no
-// fact has come since it did not.
+// setCaught records whether the ledger has caught up. If it has, the last error is over,
+// even if no fact has been applied since.
 func (p *progress) setCaught(caught bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +122,7 @@ func (p *progress) setCaught(caught bool) {
 	}
 }
 
-// fail notes why it does not come on. It tells whether it came on before.
+// fail records an error that stops the progress. It returns whether there was none before.
 func (p *progress) fail(err error) (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,7 +143,7 @@ func (p *progress) status() Status {
 	case p.caught:
 		s.Behind = 0
 	case s.Behind == 0:
-		s.Behind = 1 // nobody has looked yet whether that is all
+		s.Behind = 1 // the check for further facts has not run yet
 	}
 	return s
 }
@@ -176,8 +176,8 @@ func (p *progress) caughtUp(ctx context.Context) error {
 	}
 }
 
-// await begins to wait for a fact. What is nil has been waited for: then the
-// state is what the batch with the fact left, if that is still at hand.
+// await returns a waiter for a fact. The waiter is nil if the fact has been applied already.
+// Then the state is the one after the fact's batch, if it is still in memory.
 func (p *progress) await(partition int32, offset int64, of place) (*waiter, []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,32 +16,31 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// register is the list of all models as this process has read it last. Redis
-// keeps the entries of each partition in a hash of their own and notes behind
-// which fact they have changed: what the entries of a partition are behind a fact
-// is decided by the log alone, so that those that were read once need not be read
-// again while the note is the same, even if Redis was flushed between.
+// register is this process's copy of the list of all models. Redis keeps the entries of each
+// partition in a hash, and the offset at which they changed last. Only the log decides the
+// entries at an offset. So entries that were read once are valid while the offset is the
+// same, even if Redis was flushed since.
 type register struct {
-	turn  chan struct{} // held by who reads
-	stale atomic.Bool   // the log is another one, perhaps
+	turn  chan struct{} // lock of the reader
+	stale atomic.Bool   // whether the stream may have been created again
 
-	at      map[string]string // partition → behind which fact its entries changed
-	entries []entry           // by name; never changed, but replaced
+	at      map[string]string // partition → offset at which its entries changed last
+	entries []entry           // entries by name; the slice is replaced, never changed
 }
 
 func newRegister() *register {
 	return &register{turn: make(chan struct{}, 1)}
 }
 
-// entry is a model as far as the list needs it.
+// entry has the parts of a model that the list needs.
 type entry struct {
 	name, recipe, key string
-	began             int64 // the champion's run, in ms; 0 if there is none
+	began             int64 // start of the champion's run, in ms; 0 if there is no champion
 	awaiting, pinned  bool
 	partition         string
 }
 
-// entryOf is a model's entry. One without versions is not listed.
+// entryOf returns a model's entry; false if it has no versions and is not listed.
 func entryOf(m *fold.Model) (entry, bool) {
 	e := entry{name: m.Name, recipe: m.Recipe, key: m.Key, pinned: m.Pin != nil}
 	e.awaiting = slices.ContainsFunc(m.Versions, func(h fold.Held) bool { return h.State == tidemill.VersionAwaiting })
@@ -51,7 +50,7 @@ func entryOf(m *fold.Model) (entry, bool) {
 	return e, len(m.Versions) > 0
 }
 
-// value is an entry as it stands in Redis behind its name.
+// value returns an entry as it is stored in Redis, without its name.
 func (e *entry) value() string {
 	flags := "-"
 	if e.awaiting {
@@ -67,14 +66,14 @@ func parseEntry(partition, name, value string) entry {
 	began, value, _ := strings.Cut(value, " ")
 	flags, value, _ := strings.Cut(value, " ")
 	recipe, key, _ := strings.Cut(value, " ")
-	if plain, err := url.QueryUnescape(recipe); err == nil { // it is ours
+	if plain, err := url.QueryUnescape(recipe); err == nil { // always, because value wrote it
 		recipe = plain
 	}
 	return entry{name: name, recipe: recipe, key: key, began: number(began), partition: partition,
 		awaiting: strings.Contains(flags, "a"), pinned: strings.Contains(flags, "p")}
 }
 
-// all are the models by name. The slice is not to be changed.
+// all returns the entries by name. The caller must not change the slice.
 func (r *register) all(ctx context.Context, l *Ledger) ([]entry, error) {
 	select {
 	case r.turn <- struct{}{}:
@@ -123,7 +122,7 @@ func (r *register) take(changed []string, listed map[string]string, read []*redi
 	r.at, r.entries = at, merge(r.entries, fresh, changed)
 }
 
-// merge puts fresh entries in the place of those of some partitions.
+// merge replaces the entries of some partitions with fresh ones.
 func merge(old, fresh []entry, changed []string) []entry {
 	gone := make(map[string]bool, len(changed))
 	for _, p := range changed {
@@ -142,7 +141,7 @@ func merge(old, fresh []entry, changed []string) []entry {
 	return append(all, fresh...)
 }
 
-// changedIn are the partitions at another place than they were.
+// changedIn returns the partitions whose offsets differ.
 func changedIn(was, is map[string]string) (partitions []string) {
 	for p, at := range is {
 		if was[p] != at {

@@ -12,31 +12,31 @@ import (
 )
 
 const (
-	// batchFacts and batchBytes bound what is taken off the log at once, and with
-	// it the memory; scriptFacts what is folded at once, and with it how long one
-	// script keeps Redis busy.
+	// batchFacts and batchBytes limit how much is read from the log at once, and so the
+	// memory. scriptFacts limits how many facts are folded at once, and so how long one
+	// script blocks Redis.
 	batchFacts  = 16 << 10
 	batchBytes  = 24 << 20
 	scriptFacts = 4096
 
-	// lookEvery is how often it is looked whether all has been caught up with,
-	// and checkEvery whether Redis still has what it had.
+	// lookEvery is the time between checks for the end of the catch-up. checkEvery is the
+	// time between checks that Redis has lost no facts.
 	lookEvery  = 20 * time.Millisecond
 	checkEvery = time.Second
 
-	// restFor is how long facts may gather before they are read. Every process
-	// follows them; the one that waits for its own folds that itself.
+	// restFor is how long facts may collect before they are read. Every process reads all
+	// facts; a process that waits for its own fact folds it without reading it.
 	restFor = 20 * time.Millisecond
 
 	firstPause, longestPause = 50 * time.Millisecond, 5 * time.Second
 )
 
-// errForgotten says that Redis has less than it had: it was flushed, or an older
-// copy of it was put in its place.
+// errForgotten says that Redis has lost facts: it was flushed, or replaced by an older copy
+// of itself.
 var errForgotten = errors.New("redis has forgotten facts")
 
-// doubt ends a wait for facts early, because somebody has found that Redis is
-// not as it should be.
+// doubt ends a wait for facts early, because a reader has found that Redis may have lost
+// facts.
 type doubt struct {
 	mu     sync.Mutex
 	raised bool
@@ -52,7 +52,7 @@ func (d *doubt) raise() {
 	}
 }
 
-// nudge ends a wait for facts although nothing is wrong.
+// nudge ends a wait for facts without a doubt.
 func (d *doubt) nudge() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,7 +61,7 @@ func (d *doubt) nudge() {
 	}
 }
 
-// within bounds a wait by time and by doubt.
+// within returns a context that ends after a time, or when a doubt is raised.
 func (d *doubt) within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	d.mu.Lock()
@@ -81,8 +81,8 @@ func (d *doubt) take() bool {
 	return raised
 }
 
-// run goes on until it is stopped. What Redis has forgotten is filled in again at
-// once; what fails is tried again.
+// run runs sessions until it is stopped. If Redis has forgotten facts, the next session
+// begins at once and fills it again; after other errors it begins after a pause.
 func (l *Ledger) run(ctx context.Context) {
 	backoff := retry.Backoff{First: firstPause, Cap: longestPause}
 	for {
@@ -93,10 +93,10 @@ func (l *Ledger) run(ctx context.Context) {
 		}
 		l.clear()
 		if errors.Is(err, errAhead) {
-			continue // behind what they have applied
+			continue // after the facts that the other process has applied
 		}
 		if errors.Is(err, errForgotten) {
-			l.log.Warn("redis has forgotten facts and is filled in again")
+			l.log.Warn("ledger: redis has forgotten facts; filling it again")
 			l.metrics.refills.Inc()
 			l.progress.setCaught(false)
 			continue
@@ -106,7 +106,7 @@ func (l *Ledger) run(ctx context.Context) {
 		}
 		pause := backoff.Next()
 		if l.progress.fail(err) {
-			l.log.Warn("the ledger does not come on", "stream", tidemill.StreamFacts, "reason", err, "after", pause)
+			l.log.Warn("ledger: catch-up failed; retrying", "stream", tidemill.StreamFacts, "reason", err, "after", pause)
 		}
 		if retry.Sleep(ctx, pause) != nil {
 			return
@@ -121,9 +121,9 @@ func (l *Ledger) clear() {
 	l.register.stale.Store(true)
 }
 
-// session reads on from where Redis is, until something is wrong.
+// session follows the facts from the offsets in Redis on, until an error.
 func (l *Ledger) session(ctx context.Context) error {
-	l.own.take() // they are read with all others
+	l.own.take() // own facts are read like all others
 	if err := l.begin(ctx); err != nil {
 		return err
 	}
@@ -132,12 +132,12 @@ func (l *Ledger) session(ctx context.Context) error {
 		return err
 	}
 	err = l.follow(ctx, c)
-	return errors.Join(err, c.Close(context.WithoutCancel(ctx))) // it has no group to tell
+	return errors.Join(err, c.Close(context.WithoutCancel(ctx))) // quick, because it has no group to leave
 }
 
-// begin learns how far Redis is and how far there is to go, in this order: what
-// others append and apply between the two questions makes Redis look behind, and
-// never ahead of the log as if that were another one.
+// begin reads the offsets in Redis first, and then the ends of the log. Other processes may
+// append and apply facts between the two reads. In this order Redis then seems to lag the
+// log. In the other order it would seem to be ahead, as if the stream were a new one.
 func (l *Ledger) begin(ctx context.Context) error {
 	applied, err := l.applied(ctx)
 	if err != nil {
@@ -158,8 +158,8 @@ func (l *Ledger) begin(ctx context.Context) error {
 	return nil
 }
 
-// beyond reports whether Redis has facts that the log does not: those of a
-// stream that was taken away.
+// beyond reports whether Redis has facts that the log does not have, because the stream was
+// deleted.
 func beyond(applied, ends map[int32]int64) bool {
 	for partition, next := range applied {
 		if next > ends[partition] {
@@ -181,7 +181,7 @@ func (l *Ledger) ends(ctx context.Context) (map[int32]int64, error) {
 	return all, nil
 }
 
-// assigned moves what is read behind what Redis has.
+// assigned lets the consumer begin at the offsets of Redis.
 func (l *Ledger) assigned(_ context.Context, at []broker.Position) ([]broker.Position, error) {
 	for i := range at {
 		next := l.progress.reached(at[i].Partition)
@@ -194,7 +194,7 @@ func (l *Ledger) assigned(_ context.Context, at []broker.Position) ([]broker.Pos
 	return at, nil
 }
 
-// follow folds what comes, and looks now and then whether all is as it should be.
+// follow folds new facts, and checks Redis from time to time.
 func (l *Ledger) follow(ctx context.Context, c *broker.Consumer) error {
 	ready, looked := false, time.Now()
 	convoy := l.convoy(c)
@@ -222,8 +222,8 @@ func (l *Ledger) follow(ctx context.Context, c *broker.Consumer) error {
 	}
 }
 
-// look tells whether all has been caught up with, which stays so unless Redis
-// forgets.
+// look reports whether the ledger has caught up. Once it has, look only checks that Redis has
+// lost no facts.
 func (l *Ledger) look(ctx context.Context, c *broker.Consumer, ready bool) (bool, error) {
 	var err error
 	if ready {

@@ -12,8 +12,8 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// Live are the runs with an attempt under way, and those that settle: what
-// somebody has to watch.
+// Live returns the runs that must be watched: those with an attempt under way, and those
+// that settle.
 func (l *Ledger) Live(ctx context.Context) ([]tidemill.Run, error) {
 	var live *redis.MapStringStringCmd
 	err := l.consistent(ctx, func(pipe redis.Pipeliner) { live = pipe.HGetAll(ctx, l.key("live")) })
@@ -37,8 +37,8 @@ func (l *Ledger) Live(ctx context.Context) ([]tidemill.Run, error) {
 	return all, nil
 }
 
-// UnderWay are the names of the attempts under way. It costs little beside
-// [Ledger.Live], which reads all there is of their runs.
+// UnderWay returns the names of the attempts under way. It is much cheaper than
+// [Ledger.Live], which reads their whole runs.
 func (l *Ledger) UnderWay(ctx context.Context) (map[string]bool, error) {
 	var live *redis.MapStringStringCmd
 	err := l.consistent(ctx, func(pipe redis.Pipeliner) { live = pipe.HGetAll(ctx, l.key("live")) })
@@ -48,15 +48,15 @@ func (l *Ledger) UnderWay(ctx context.Context) (map[string]bool, error) {
 	all := make(map[string]bool, len(live.Val()))
 	for run, value := range live.Val() {
 		attempt, _, _ := strings.Cut(value, " ")
-		if n := int(number(attempt)); n > 0 { // else it settles
+		if n := int(number(attempt)); n > 0 { // 0 if the run settles
 			all[tidemill.AttemptName(run, n)] = true
 		}
 	}
 	return all, nil
 }
 
-// Used is how many attempts are under way in each pool, and how many runs are
-// due that could begin there if a slot were free, by recipe.
+// Used returns the number of attempts under way by pool, and the number of runs by recipe
+// that are due and could begin if a slot were free.
 func (l *Ledger) Used(ctx context.Context) (running map[string]int, due map[string]int, err error) {
 	_, due, err = l.queues(ctx, time.Now())
 	if err != nil {
@@ -75,24 +75,24 @@ func (l *Ledger) Used(ctx context.Context) (running map[string]int, due map[stri
 	return running, due, nil
 }
 
-// Beat notes that an attempt was heard of.
+// Beat records when an attempt's agent reported last.
 func (l *Ledger) Beat(ctx context.Context, run string, attempt int, at time.Time) error {
 	err := l.o.Redis.HSet(ctx, l.key("beats"), tidemill.AttemptName(run, attempt), at.UnixMilli()).Err()
 	if err != nil {
-		return fmt.Errorf("note in redis that attempt %d of run %s was heard of: %w", attempt, run, err)
+		return fmt.Errorf("record in redis the beat of attempt %d of run %s: %w", attempt, run, err)
 	}
 	return nil
 }
 
-// Beats are when each attempt was heard of last, by their names. A flush forgets
-// them.
+// Beats returns the time of each attempt's last report, by the attempt's name. A flush of
+// Redis removes them.
 func (l *Ledger) Beats(ctx context.Context) (map[string]time.Time, error) {
 	var beats, live *redis.MapStringStringCmd
 	err := l.consistent(ctx, func(pipe redis.Pipeliner) {
 		beats, live = pipe.HGetAll(ctx, l.key("beats")), pipe.HGetAll(ctx, l.key("live"))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read when the attempts were heard of: %w", err)
+		return nil, fmt.Errorf("read the beats of the attempts: %w", err)
 	}
 	all, late := map[string]time.Time{}, []string{}
 	for name, ms := range beats.Val() {
@@ -100,18 +100,18 @@ func (l *Ledger) Beats(ctx context.Context) (map[string]time.Time, error) {
 		if ok && strings.HasPrefix(live.Val()[run], fmt.Sprint(attempt, " ")) {
 			all[name] = time.UnixMilli(number(ms)).UTC()
 		} else {
-			late = append(late, name) // it came when the attempt had ended
+			late = append(late, name) // the attempt had ended before
 		}
 	}
 	if len(late) > 0 {
 		if err := l.o.Redis.HDel(ctx, l.key("beats"), late...).Err(); err != nil {
-			return nil, fmt.Errorf("drop when ended attempts were heard of: %w", err)
+			return nil, fmt.Errorf("delete the beats of ended attempts: %w", err)
 		}
 	}
 	return all, nil
 }
 
-// Tell notes the newest progress of a run, and Told reads it; a flush forgets it.
+// Tell stores the newest progress of a run for Told. A flush of Redis removes it.
 func (l *Ledger) Tell(ctx context.Context, run string, progress []byte) error {
 	if err := l.o.Redis.HSet(ctx, l.key("told"), run, progress).Err(); err != nil {
 		return fmt.Errorf("note the progress of run %s in redis: %w", run, err)
@@ -119,7 +119,7 @@ func (l *Ledger) Tell(ctx context.Context, run string, progress []byte) error {
 	return nil
 }
 
-// Told is the newest progress of runs; those without are left out.
+// Told returns the newest progress of runs. It leaves out runs without progress.
 func (l *Ledger) Told(ctx context.Context, runs []string) (map[string][]byte, error) {
 	all := map[string][]byte{}
 	if len(runs) == 0 {

@@ -7,27 +7,27 @@ import (
 	"tidemill.dev"
 )
 
-// Seen are the causes that asked for a run, so that none asks twice.
+// Seen has the causes that asked for a run, so that a repeated cause is recognised.
 type Seen struct {
 	Run    string `json:"run"`
-	At     int64  `json:"at"`     // Unix seconds of the newest
-	Causes []byte `json:"causes"` // a digest of causeDigest bytes each
+	At     int64  `json:"at"`     // time of the newest cause, in Unix seconds
+	Causes []byte `json:"causes"` // digests of the causes, causeDigest bytes each
 }
 
 const (
 	causeDigest = 8
 
-	// noRun stands in place of a run's id for the causes that ended a key.
+	// noRun replaces the run's id for causes that removed the key.
 	noRun = "-"
 
-	// A cause is remembered for seenFor, and the newest seenLeast of them for
-	// ever; more than seenMost are not kept even if they are young.
+	// A cause is kept for seenFor, and the newest seenLeast of them for ever. At most
+	// seenMost are kept, even if they are newer than seenFor.
 	seenFor   = 7 * 24 * time.Hour
 	seenLeast = 32
 	seenMost  = 4096
 )
 
-// RunOf is the id of the run that a cause asked for; empty if it is not known.
+// RunOf returns the id of the run that a cause asked for; empty if it is not known.
 func (m *Making) RunOf(c tidemill.Cause) string {
 	d := digest(c)
 	for _, s := range m.Seen {
@@ -52,7 +52,7 @@ func (s Seen) has(d []byte) bool {
 	return false
 }
 
-// see remembers a cause and forgets what is too old.
+// see adds a cause, and drops causes that are too old.
 func (m *Making) see(c tidemill.Cause, run string, at time.Time) {
 	n := len(m.Seen)
 	if n == 0 || m.Seen[n-1].Run != run {
@@ -64,8 +64,8 @@ func (m *Making) see(c tidemill.Cause, run string, at time.Time) {
 	m.forget(at.Add(-seenFor).Unix())
 }
 
-// forget drops the causes of whole runs, and of the newest run those that are
-// too many.
+// forget drops all causes of the oldest runs. If the newest run alone has more than
+// seenMost, it drops the oldest of these too.
 func (m *Making) forget(before int64) {
 	kept := 0
 	for _, s := range m.Seen {

@@ -11,47 +11,46 @@ import (
 	"tidemill.dev"
 )
 
-// Model is a name with versions, of which at most one is the champion. It is the
-// fold of its facts, a pure function of their order on the log, as a Making is.
-// What a version is made of lies in a record of its own (Version, Judgement),
-// which the fold never reads again.
+// Model is a name with versions, of which at most one is the champion. Like a Making, it is
+// a pure function of the order of its facts on the log. The content of a version is in
+// separate records (Version, Judgement), which the fold does not read again.
 type Model struct {
 	Name   string `json:"name"`
 	Key    string `json:"key"`
-	Recipe string `json:"recipe,omitempty"` // of the newest version
-	Next   int64  `json:"next"`             // behind the last fact folded in
+	Recipe string `json:"recipe,omitempty"` // recipe of the newest version
+	Next   int64  `json:"next"`             // offset after the last fact that was folded in
 
 	Last     int   `json:"last"`               // number of the newest version
-	Champion int   `json:"champion,omitempty"` // 0 is none
-	Previous int   `json:"previous,omitempty"` // the champion before it
-	Turn     int64 `json:"turn"`               // counts what changes the champion, or whether it may: a proposal of another turn is void
+	Champion int   `json:"champion,omitempty"` // version of the champion; 0 for none
+	Previous int   `json:"previous,omitempty"` // version of the champion before it; 0 for none
+	Turn     int64 `json:"turn"`               // number of changes of the champion or of the pin; a proposal of another turn is refused
 	Pin      *Pin  `json:"pin,omitempty"`
 
-	Versions []Held          `json:"versions,omitempty"` // that are kept, in the order of their numbers
-	Changes  []Change        `json:"changes,omitempty"`  // of the champion, the newest keptChanges, newest last
-	Floors   []tidemill.Mark `json:"floors,omitempty"`   // a run that began at or before one makes no version any more
-	Owed     []Owed          `json:"owed,omitempty"`     // accepted and not announced yet
-	Retired  time.Time       `json:"retired,omitzero"`   // its key has gone, and no version has come since
+	Versions []Held          `json:"versions,omitempty"` // kept versions, in the order of their numbers
+	Changes  []Change        `json:"changes,omitempty"`  // newest keptChanges changes of the champion, the newest last
+	Floors   []tidemill.Mark `json:"floors,omitempty"`   // marks; a version whose run began at or before one is refused
+	Owed     []Owed          `json:"owed,omitempty"`     // announcements of accepted proposals that are not made yet
+	Retired  time.Time       `json:"retired,omitzero"`   // time of the removal of its key; zero once it has a later version
 }
 
-// Held is a version as far as the fold needs it.
+// Held has the parts of a version that the fold needs.
 type Held struct {
 	Number int                   `json:"number"`
 	Run    string                `json:"run"`
 	State  tidemill.VersionState `json:"state"`
-	Mark   tidemill.Mark         `json:"mark"`  // where its run began
-	Began  time.Time             `json:"began"` // when
-	At     time.Time             `json:"at"`    // registered
+	Mark   tidemill.Mark         `json:"mark"`  // place of the fact that started its run
+	Began  time.Time             `json:"began"` // start of its run
+	At     time.Time             `json:"at"`    // time of its registration
 }
 
-// Pin holds the champion.
+// Pin keeps the champion until it is removed.
 type Pin struct {
 	At     time.Time `json:"at"`
 	By     string    `json:"by,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 }
 
-// Change is how a version became the champion.
+// Change describes how a version became the champion.
 type Change struct {
 	At       time.Time       `json:"at"`
 	Action   tidemill.Action `json:"action"`
@@ -59,14 +58,14 @@ type Change struct {
 	Before   int             `json:"before"`
 	By       string          `json:"by,omitempty"`
 	Reason   string          `json:"reason,omitempty"`
-	Proposal string          `json:"proposal"` // id of its fact
+	Proposal string          `json:"proposal"` // id of the proposal's fact
 }
 
-// Owed is an announcement that somebody has to make.
+// Owed is an announcement that is due.
 type Owed struct {
 	Type     string        `json:"type"`
 	Proposal string        `json:"proposal"` // id of the fact that was accepted
-	At       tidemill.Mark `json:"at"`       // where that lies
+	At       tidemill.Mark `json:"at"`       // place of that fact
 	Time     time.Time     `json:"time"`
 	By       string        `json:"by,omitempty"`
 	Version  int           `json:"version"`
@@ -75,14 +74,14 @@ type Owed struct {
 	Turn     int64         `json:"turn"`
 }
 
-// ModelVerdict is what became of a fact of a model.
+// ModelVerdict is the result of folding a fact of a model in.
 type ModelVerdict struct {
 	Result     VerdictResult
-	Reason     string              // why it was refused
-	Registered *tidemill.Version   // a record to keep
-	Judged     int                 // the version that Judgement is about
-	Judgement  *tidemill.Judgement // a record to keep
-	Dropped    []int               // versions whose records go
+	Reason     string              // reason why it was refused
+	Registered *tidemill.Version   // record to be kept
+	Judged     int                 // number of the version that was judged
+	Judgement  *tidemill.Judgement // record to be kept
+	Dropped    []int               // numbers of versions whose records are to be deleted
 }
 
 const (
@@ -114,8 +113,8 @@ func (m *Model) Apply(f Fact) ModelVerdict {
 	return void("the type is not one that decides about models")
 }
 
-// proposedFact and announcedFact are what the fold reads of them: the rest is for
-// who hears of it.
+// proposedFact and announcedFact have the fields that the fold reads. The other fields are
+// for subscribers.
 type (
 	proposedFact struct {
 		tidemill.PromotionProposed
@@ -140,7 +139,7 @@ func decodedOf[D any](f Fact, fold func(Fact, D) ModelVerdict) ModelVerdict {
 
 func void(reason string) ModelVerdict { return ModelVerdict{Result: Refused, Reason: reason} }
 
-// Find is a version that is kept; nil if it is not.
+// Find returns a version; nil if it is not kept.
 func (m *Model) Find(number int) *Held {
 	i, ok := slices.BinarySearchFunc(m.Versions, number, func(h Held, n int) int { return cmp.Compare(h.Number, n) })
 	if !ok {
@@ -149,7 +148,7 @@ func (m *Model) Find(number int) *Held {
 	return &m.Versions[i]
 }
 
-// OfRun is the version that a run has made; nil if none is kept.
+// OfRun returns the version that a run has made; nil if none is kept.
 func (m *Model) OfRun(run string) *Held {
 	for i := range m.Versions {
 		if m.Versions[i].Run == run {
@@ -159,8 +158,8 @@ func (m *Model) OfRun(run string) *Held {
 	return nil
 }
 
-// Which finds a version by what stands behind the @ of its name; 0 if there is
-// none. Nothing there means the champion, else the newest.
+// Which returns the number of a version, given the part after the @ of its name; 0 if there
+// is none. An empty part means the champion, or the newest version if there is no champion.
 func (m *Model) Which(which string) int {
 	switch which {
 	case "":
@@ -213,7 +212,7 @@ func (m *Model) below(at tidemill.Mark) bool {
 	return slices.ContainsFunc(m.Floors, func(f tidemill.Mark) bool { return f.Partition == at.Partition && at.Offset <= f.Offset })
 }
 
-// sink raises a floor.
+// sink adds or raises the floor of a partition.
 func (m *Model) sink(at tidemill.Mark) {
 	for i := range m.Floors {
 		if m.Floors[i].Partition == at.Partition {
@@ -224,10 +223,10 @@ func (m *Model) sink(at tidemill.Mark) {
 	m.Floors = append(m.Floors, at)
 }
 
-// trim forgets the oldest versions beyond those to be kept, but for champion and
-// predecessor, and the newest: where few are kept it would else be gone before it
-// has been judged. So would others that await their verdict, a better one because
-// a late one has come; but not more of them than may be on their way at once.
+// trim drops the oldest versions if there are more than keep. It never drops the champion,
+// the champion before it, and the newest version. It also keeps up to mostUnjudged versions
+// that are not judged yet: otherwise a version that arrives late could push out a better
+// one before its judgement.
 func (m *Model) trim(keep int) (dropped []int) {
 	keep = min(max(keep, 2), maxKeep)
 	for i := 0; i < len(m.Versions)-1 && len(m.Versions) > keep; {
@@ -269,7 +268,7 @@ func (m *Model) propose(f Fact, d tidemill.PromotionProposed) ModelVerdict {
 	return void("it wants " + strconv.Quote(string(d.Action)) + ", which is nothing that can be proposed")
 }
 
-// judge takes a gate's word. What was promoted stays so, whoever judges it again.
+// judge folds a gate's judgement in. A second judgement of a version changes nothing.
 func (m *Model) judge(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict {
 	switch {
 	case d.Judgement == nil || d.Run != h.Run:
@@ -304,15 +303,15 @@ func (m *Model) await(f Fact, h *Held, v *ModelVerdict, d tidemill.PromotionProp
 	m.owe(f, tidemill.TypeModelAwaiting, h.Number, m.Champion)
 }
 
-// but is a judgement that passed, and what stood in its way.
+// but turns a judgement that passed into a refusal for another reason.
 func but(j tidemill.Judgement, why string) *tidemill.Judgement {
 	j.Passed = false
 	j.Sentence += "; refused all the same: " + why
 	return &j
 }
 
-// olderThanChampion compares when runs began: what a slow one learnt from is
-// older. Two on one partition of the log are compared by its order.
+// olderThanChampion reports whether a version's run began before the champion's, so that it
+// has older data. If both starts are on one partition of the log, their offsets decide.
 func (m *Model) olderThanChampion(h *Held) bool {
 	c := m.Find(m.Champion)
 	switch {
@@ -324,7 +323,7 @@ func (m *Model) olderThanChampion(h *Held) bool {
 	return h.Began.Before(c.Began)
 }
 
-// promote is a person's wish.
+// promote makes a version the champion, as a person asked.
 func (m *Model) promote(f Fact, d tidemill.PromotionProposed, h *Held) ModelVerdict {
 	switch {
 	case h.Number == m.Champion:
@@ -402,7 +401,8 @@ func (m *Model) announced(f Fact, d tidemill.ModelAnnounced) ModelVerdict {
 	return ModelVerdict{Result: Accepted}
 }
 
-// retire forgets all but what keeps late versions out.
+// retire drops the versions that end with the key. It keeps floors, so that a late version
+// of an old run is refused.
 func (m *Model) retire(f Fact, d tidemill.ModelRetired) ModelVerdict {
 	v := ModelVerdict{Result: Accepted}
 	var left []Held
@@ -422,7 +422,7 @@ func (m *Model) retire(f Fact, d tidemill.ModelRetired) ModelVerdict {
 		if slices.Equal(floors, m.Floors) {
 			v.Result = Known
 		}
-		return v // it has begun anew before
+		return v // all versions were registered after the removal
 	}
 	m.Versions = left
 	m.Owed = slices.DeleteFunc(m.Owed, func(o Owed) bool { return m.Find(o.Version) == nil })
@@ -439,10 +439,10 @@ func (m *Model) retire(f Fact, d tidemill.ModelRetired) ModelVerdict {
 	return v
 }
 
-// ends reports whether a version is one of those that the key's end takes away.
+// ends reports whether a version ends with the key.
 func ends(d *tidemill.ModelRetired, h Held) bool {
 	marked := false
-	for _, at := range d.Marks { // of several recipes, some perhaps on one partition
+	for _, at := range d.Marks { // one for each recipe, so a partition may have several
 		if at.Partition == h.Mark.Partition {
 			if h.Mark.Offset <= at.Offset {
 				return true

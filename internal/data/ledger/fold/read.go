@@ -126,7 +126,7 @@ func (q *reading) quoted() []byte {
 	return b[1 : len(b)-1]
 }
 
-// text returns a string in memory of its own.
+// text returns a string as a copy.
 func (q *reading) text() string {
 	s, end, memory := jsonscan.Text(q.data, q.at, nil)
 	if q.to(end); q.over {
@@ -173,8 +173,8 @@ func (q *reading) bool() bool {
 // skip skips a value and returns its bytes.
 func (q *reading) skip() []byte { return q.to(jsonscan.SkipValue(q.data, q.at, q.deep)) }
 
-// raw returns a value as it is written, in memory of its own. Null is left to
-// encoding/json, because its meaning depends on the field.
+// raw returns a copy of a value's bytes. Null is left to encoding/json, because its meaning
+// depends on the field.
 func (q *reading) raw() json.RawMessage {
 	if q.null() {
 		q.giveUp()

@@ -11,42 +11,41 @@ import (
 	"tidemill.dev"
 )
 
-// Fact is an event of the stream of facts, as far as the folds read it.
+// Fact has the parts of an event on the stream facts that the folds read.
 type Fact struct {
 	Partition int32
 	Offset    int64
 	ID        string
 	Type      string
 	Recipe    string
-	Model     string // of facts of models
-	Key       string // its subject
+	Model     string // name of the model; empty for facts of runs
+	Key       string // subject of the event
 	Run       string
 	By        string    // authid
-	At        time.Time // its time
+	At        time.Time // time of the event
 	Data      []byte    // JSON
 }
 
-// Making is what a recipe makes for one key: at most one live run, at most one
-// waiting, and the ids of the newest that have ended. It is the fold of their
-// facts, a pure function of their order on the log: same facts, same making,
-// whatever the batching. It ignores what it does not know.
+// Making is the state of a recipe for one key: at most one live run, at most one waiting run,
+// and the ids of the newest runs that have ended. It is a pure function of the order of its
+// facts on the log, and does not depend on how they were batched. It ignores unknown fields.
 type Making struct {
 	Recipe  string        `json:"recipe"`
 	Key     string        `json:"key"`
-	Next    int64         `json:"next"` // behind the last fact folded in
+	Next    int64         `json:"next"` // offset after the last fact that was folded in
 	Live    *tidemill.Run `json:"live,omitempty"`
 	Waiting *tidemill.Run `json:"waiting,omitempty"`
-	Ended   []string      `json:"ended,omitempty"` // newest last
-	Seen    []Seen        `json:"seen,omitempty"`  // newest last
-	Gone    bool          `json:"gone,omitempty"`  // its key has gone, and nothing has been asked for since
+	Ended   []string      `json:"ended,omitempty"` // ids of runs, the newest last
+	Seen    []Seen        `json:"seen,omitempty"`  // causes by run, the newest last
+	Gone    bool          `json:"gone,omitempty"`  // whether its key is removed and no run was requested since
 }
 
-// Verdict is what became of a fact.
+// Verdict is the result of folding a fact in.
 type Verdict struct {
 	Result    VerdictResult
-	Reason    string        // why it was refused
-	Ended     *tidemill.Run // the run that it ended, whole
-	Forgotten []string      // ids of runs that the making no longer names
+	Reason    string        // reason why it was refused
+	Ended     *tidemill.Run // complete run that the fact has ended
+	Forgotten []string      // ids of runs that the making does not name any more
 }
 
 // VerdictResult says whether a fact changed anything.
@@ -55,18 +54,18 @@ type VerdictResult string
 // The results.
 const (
 	Accepted VerdictResult = "accepted"
-	Absorbed VerdictResult = "absorbed" // by the waiting run
-	Known    VerdictResult = "known"    // it was folded in before
+	Absorbed VerdictResult = "absorbed" // its cause was merged into the waiting run
+	Known    VerdictResult = "known"    // a repetition of an earlier fact
 	Refused  VerdictResult = "refused"
 )
 
 const (
-	// KeptRuns is how many ended runs a making names. Older ones are on the log
-	// and in the store alone.
+	// KeptRuns is the number of ended runs that a making names. Older runs are only on the
+	// log and in the store.
 	KeptRuns = 10
 
-	maxAsked = 10_000 // facts that a waiting run remembers having been asked by
-	maxLost  = 10     // attempts of a run; more are no accident
+	maxAsked = 10_000 // greatest number of offsets in Run.Asked
+	maxLost  = 10     // greatest number of lost attempts of a run
 )
 
 // Apply folds a fact in. The facts of a making must come in their order.
@@ -75,7 +74,7 @@ func (m *Making) Apply(f Fact) Verdict {
 		return Verdict{Result: Known}
 	}
 	m.Recipe, m.Key, m.Next = f.Recipe, f.Key, f.Offset+1
-	f.By = strings.ToValidUTF8(f.By, "\uFFFD") // what is not text would not be the same once it is written down
+	f.By = strings.ToValidUTF8(f.By, "\uFFFD") // other text changes when it is written as JSON
 	switch f.Type {
 	case tidemill.TypeRunRequested:
 		return decoded(f, m.request)
@@ -97,7 +96,7 @@ func (m *Making) Apply(f Fact) Verdict {
 
 func decoded[D any](f Fact, fold func(Fact, D) Verdict) Verdict {
 	var d D
-	if len(f.Data) > 0 { // a cancellation need not say why
+	if len(f.Data) > 0 { // a cancellation need not have data
 		if err := unmarshal(f.Data, &d); err != nil {
 			return refuse("the data cannot be read: " + err.Error())
 		}
@@ -105,12 +104,12 @@ func decoded[D any](f Fact, fold func(Fact, D) Verdict) Verdict {
 	return fold(f, d)
 }
 
-// unread is what the fold has no use for, and does not spend its time on.
+// unread is a field that the fold does not need and does not decode, to save time.
 type unread struct{}
 
 func (*unread) UnmarshalJSON([]byte) error { return nil }
 
-// finishedFact is RunFinished but for what only those read who judge.
+// finishedFact is RunFinished without the candidate, which only judges need.
 type finishedFact struct {
 	tidemill.RunFinished
 	Candidate unread `json:"candidate"`
@@ -118,8 +117,8 @@ type finishedFact struct {
 
 func refuse(reason string) Verdict { return Verdict{Result: Refused, Reason: reason} }
 
-// DueRun is the run whose next attempt may start, and when; nil if there is
-// none, or another is under way.
+// DueRun returns the run whose next attempt may start, and the time when it may. It is nil if
+// there is no such run, or if an attempt is under way.
 func (m *Making) DueRun() (*tidemill.Run, time.Time) {
 	switch {
 	case m.Live != nil && m.Live.State == tidemill.RunResting:
@@ -130,7 +129,7 @@ func (m *Making) DueRun() (*tidemill.Run, time.Time) {
 	return nil, time.Time{}
 }
 
-// Find is the run of an id while it is live or waits.
+// Find returns a run that is live or waits; nil if it is not.
 func (m *Making) Find(id string) *tidemill.Run {
 	for _, r := range []*tidemill.Run{m.Live, m.Waiting} {
 		if r != nil && r.ID == id {
@@ -161,9 +160,9 @@ func (m *Making) request(f Fact, d tidemill.RunRequested) Verdict {
 	return Verdict{Result: result}
 }
 
-// ask takes one more cause in. A run that somebody wants at once is not put off
-// by those who could wait, and one that is to begin is not by a cause that has a
-// place of its own later.
+// ask merges one more cause into a run. A request for an immediate start is not delayed by
+// later requests that may wait. A cause with a longer delay than its debounce does not delay
+// a run that is due before.
 func ask(r *tidemill.Run, f Fact, d tidemill.RunRequested) {
 	quiet := f.At.Add(max(d.Debounce, d.Delay))
 	latest := f.At.Add(max(d.Debounce, d.MaxWait, d.Delay))
@@ -253,7 +252,7 @@ func (m *Making) finish(f Fact, d tidemill.RunFinished) Verdict {
 	return m.after(f, d)
 }
 
-// close notes how the attempt ended.
+// close records how the attempt ended.
 func close(r *tidemill.Run, f Fact, d tidemill.RunFinished) {
 	a := r.Attempt()
 	a.Ended, a.Outcome, a.Reason, a.Pending = f.At, d.Outcome, d.Reason, ""
@@ -263,7 +262,7 @@ func close(r *tidemill.Run, f Fact, d tidemill.RunFinished) {
 	}
 }
 
-// after decides what follows from an attempt's end.
+// after decides how the run continues after an attempt's end.
 func (m *Making) after(f Fact, d tidemill.RunFinished) Verdict {
 	r := m.Live
 	var p rule
@@ -278,7 +277,7 @@ func (m *Making) after(f Fact, d tidemill.RunFinished) Verdict {
 		r.State = tidemill.RunSettling
 	case d.Outcome == tidemill.OutcomeSucceeded:
 		return m.end(f, tidemill.RunSucceeded, "")
-	case d.Outcome == tidemill.OutcomeLeft: // as often as somebody likes to stop his laptop
+	case d.Outcome == tidemill.OutcomeLeft: // without a limit: a laptop may be stopped often
 		rest(r, f.At)
 	case d.Outcome == tidemill.OutcomeLost && lost < maxLost:
 		rest(r, f.At.Add(wait(p.Backoff, lost-1)))
@@ -303,8 +302,8 @@ func count(r *tidemill.Run, o tidemill.Outcome) (n int) {
 
 func rest(r *tidemill.Run, until time.Time) { r.State, r.Due = tidemill.RunResting, until }
 
-// wait is how long the nth failure is waited after. The first loss is not: it
-// was not the command's fault.
+// wait returns the wait after the nth failure. With n = 0, for the first loss, there is
+// none, because a loss is not the command's fault.
 func wait(b tidemill.Backoff, n int) time.Duration {
 	if n < 1 {
 		return 0
@@ -330,7 +329,7 @@ func (m *Making) cancel(f Fact, d tidemill.RunCancelledData) Verdict {
 	}
 	r.Cancel = &tidemill.Cancel{At: f.At, By: f.By, Reason: d.Reason}
 	if r.State == tidemill.RunRunning {
-		return Verdict{Result: Accepted} // its agent is told, and tells of the end
+		return Verdict{Result: Accepted} // its agent learns of it, and reports the end
 	}
 	return m.endOf(r, f, tidemill.RunCancelled, d.Reason)
 }
@@ -353,8 +352,8 @@ func (m *Making) end(f Fact, s tidemill.RunState, reason string) Verdict {
 	return m.endOf(m.Live, f, s, reason)
 }
 
-// endOf takes a run out of the making. What it was asked with and what it was
-// to do is on the log.
+// endOf moves a run out of the making. Its newest cause and its plan are dropped: they are
+// on the log.
 func (m *Making) endOf(r *tidemill.Run, f Fact, s tidemill.RunState, reason string) Verdict {
 	r.State, r.Reason, r.End, r.Due = s, reason, f.At, time.Time{}
 	r.Event, r.Plan = nil, nil
@@ -375,9 +374,9 @@ func (m *Making) endOf(r *tidemill.Run, f Fact, s tidemill.RunState, reason stri
 	return v
 }
 
-// forgetKey ends what there is of a key that has gone. An attempt under way is
-// told to end, and is forgotten then; so is what is about to be put on a dataset,
-// once somebody has said that it will not be.
+// forgetKey ends the runs of a key that is removed. An attempt under way is cancelled, and
+// its run is forgotten when the attempt has ended. A run that settles is forgotten once a
+// fact says that its output is committed or lost.
 func (m *Making) forgetKey(f Fact, d tidemill.RunForgotten) Verdict {
 	switch {
 	case d.Cause == (tidemill.Cause{}):

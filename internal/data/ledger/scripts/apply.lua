@@ -1,17 +1,17 @@
--- Makes the changes that follow from some facts, if nobody has applied facts to
--- their partitions meanwhile and Redis has forgotten none. Otherwise it changes
--- nothing and says how far the partitions are.
--- The arguments are sections: how many rows, then the rows, one behind another.
+-- Makes the changes that follow from some facts, if no other process has applied facts
+-- to their partitions and Redis has forgotten none. Otherwise it changes nothing and
+-- returns the next offsets of the partitions.
+-- The arguments are sections. Each is the number of its rows, and then the rows.
 local a = 2
 
--- section is where the next one begins, and where it ends.
+-- section returns the indexes of the first and the last value of the next section.
 local function section(width)
   local first = a + 1
   a = first + tonumber(ARGV[a]) * width
   return first, a - 1
 end
 
--- column is each row's value at a place.
+-- column returns every width-th value of a section: one column of its rows.
 local function column(first, last, width)
   local all, n = {}, 0
   for i = first, last, width do
@@ -21,7 +21,7 @@ local function column(first, last, width)
   return all
 end
 
--- rows of partition, expected offset, next offset
+-- advance reads rows of partition, expected offset, next offset.
 local function advance()
   local first, last = section(3)
   local at, n = fetch(P .. 'at', column(first, last, 3)), 0
@@ -39,8 +39,8 @@ local function advance()
   return nil
 end
 
--- hashes are written as they stand: how many, then each one's name and its rows of
--- field, value; no value takes the field out.
+-- hashes writes fields unchanged. It reads the number of hashes, then the name of each and
+-- its rows of field, value. An empty value deletes the field.
 local function hashes()
   local n = tonumber(ARGV[a])
   a = a + 1
@@ -64,7 +64,7 @@ end
 
 local ended = {succeeded = true, failed = true, cancelled = true}
 
--- listed is the list of a recipe's runs in a state, and by how many it grows.
+-- listed returns the list of a recipe's runs in a state, with the growth of its count.
 local lists = {}
 local function listed(recipe, state)
   local states = lists[recipe]
@@ -80,14 +80,14 @@ local function listed(recipe, state)
   return list
 end
 
--- relink moves a run from what it was known to have come of to what it is now.
+-- relink removes a run's links from its old origins, and adds links from its new ones.
 local function relink(id, was, now)
   if was == now then return end
   if was then each(was, now, unlinked, id) end
   if now then each(now, was, linked, id) end
 end
 
--- rows of id, recipe, value; no value forgets the run
+-- runs reads rows of id, recipe, value. An empty value deletes the run.
 local function runs()
   local first, last = section(3)
   local old, n = fetch(P .. 'runs', column(first, last, 3)), 0
@@ -127,7 +127,7 @@ local function runs()
   call('HDEL', P .. 'told', told)
 end
 
--- running counts an attempt in or out, and says which it is.
+-- running adds n to the counts of attempts under way, and returns the attempt's number.
 local function running(value, n)
   local attempt, pool, recipe = string.match(value, '^(%d+) (%S*) ([^/]*)/')
   if attempt == '0' then return nil end
@@ -137,7 +137,7 @@ local function running(value, n)
   return attempt
 end
 
--- rows of id, value; no value: there is nothing to watch any more
+-- live reads rows of id, value. An empty value means that the run need not be watched.
 local function live()
   local first, last = section(2)
   local old, n = fetch(P .. 'live', column(first, last, 2)), 0
@@ -160,7 +160,7 @@ local function live()
   call('HDEL', P .. 'beats', beats)
 end
 
--- heldTill is when the claim ends that is for this very run. Any other is over.
+-- heldTill returns the end of the claim if it is for this run. It releases any other claim.
 local function heldTill(member, claimed, run)
   if not claimed then return nil end
   if run and string.match(claimed, '^%S* %S* (%S+)$') == run then
@@ -170,7 +170,8 @@ local function heldTill(member, claimed, run)
   return nil
 end
 
--- rows of recipe/key, recipe, value; no value: nothing may begin
+-- pending reads rows of recipe/key, recipe, value. An empty value means that no run may
+-- begin.
 local function pending()
   local first, last = section(3)
   local members = column(first, last, 3)
@@ -203,7 +204,7 @@ local function pending()
   call('HDEL', P .. 'pending', gone)
 end
 
--- rows of recipe, key, whether it is one
+-- keys reads rows of recipe, key, '1' or ''. With '' the key is not the recipe's any more.
 local function keys()
   local first, last = section(3)
   local by = {}
@@ -221,7 +222,7 @@ local function keys()
   end
 end
 
--- rows of run, version, whether it is kept
+-- made reads rows of run, version, '1' or ''. With '' the version is not kept any more.
 local function made()
   local first, last = section(3)
   for i = first, last, 3 do

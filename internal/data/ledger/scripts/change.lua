@@ -1,5 +1,6 @@
--- Changes are gathered by leaf and made at the end: of a batch of thousands most
--- share their leaves. Scores are given as numbers and as they are written.
+-- Changes of ordered sets are collected by leaf and made at the end, because most of the
+-- thousands of changes of a batch are in the same leaves. The parameter score is a number,
+-- and written is its text.
 local bases = {}
 
 local function leaf(kind, base, score, above)
@@ -28,7 +29,7 @@ local function take(kind, base, written, member, above)
   rems[#rems + 1] = member
 end
 
--- path lists the nodes above a leaf as {key, member, score}, the lowest first.
+-- path returns the nodes above a leaf as {key, member, score}, the lowest first.
 local function path(l)
   local shifts, all = shape[l.kind], {}
   for i, shift in ipairs(shifts) do
@@ -69,7 +70,7 @@ local function settle()
   bases = {}
 end
 
--- Sums are added up here and written once.
+-- Changes of counts are added up here and written once.
 local sums = {}
 
 local function count(key, field, n)
@@ -87,7 +88,7 @@ local function total()
   sums = {}
 end
 
--- The queue: what may begin, by recipe, then priority, then the time it is due.
+-- The queue: runs that may begin, by recipe, then priority, then due time.
 local function queued(recipe, prio)
   local base = P .. 'queue:' .. recipe .. ':' .. prio
   return base, {{P .. 'queue:' .. recipe, prio, -prio}, {P .. 'queue', recipe, 0}}
@@ -105,7 +106,7 @@ local function dequeue(recipe, prio, score, member)
   count(P .. 'queued', recipe .. ' ' .. digit(tonumber(score), 14), -1)
 end
 
--- Claims: slots that are taken and whose runs have not started yet.
+-- Claims: taken slots whose runs have not started yet.
 local function hold(pool, recipe, n)
   count(P .. 'held', pool, n)
   count(P .. 'held', pool .. '/' .. recipe, n)
@@ -119,7 +120,7 @@ local function release(member, claimed)
   redis.call('ZREM', P .. 'claims', member)
 end
 
--- giveBack ends a claim that led to nothing: its run is due when it was before.
+-- giveBack ends a claim whose run was not started. The run gets its old due time.
 local function giveBack(member, claimed)
   release(member, claimed)
   local pending = redis.call('HGET', P .. 'pending', member)

@@ -1,5 +1,5 @@
--- Claims a slot for the run that is next: known sum, now, the claim's end, pool,
--- slots, then recipe, maxRunning, priority of each that may start.
+-- Claims a slot for the next run. The arguments are the known sum, now, the claim's end,
+-- the pool, the slots, and then recipe, maxRunning, priority of each recipe that may start.
 local known, now, till, pool, slots = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
 if not whole(known) then return {'behind'} end
 
@@ -10,7 +10,8 @@ end
 settle()
 total()
 
--- Who is under way or about to be: the pool, then of each recipe here and in all.
+-- Counts of attempts under way or claimed: in the pool, then of each recipe in the pool
+-- and in all pools.
 local fields, recipes = {pool}, {}
 for i = 7, #ARGV, 3 do
   recipes[#recipes + 1] = {name = ARGV[i], max = tonumber(ARGV[i + 1]), priority = tonumber(ARGV[i + 2])}
@@ -21,7 +22,7 @@ local running, held = fetch(P .. 'running', fields), fetch(P .. 'held', fields)
 local function busy(i) return tonumber(running[i] or '0') + tonumber(held[i] or '0') end
 if slots > 0 and busy(1) >= slots then return {'full'} end
 
--- first is the earliest of a priority's, if it is due.
+-- first returns the earliest run of a priority, if it is due.
 local function first(recipe, prio)
   local base = P .. 'queue:' .. recipe .. ':' .. prio
   local key, shifts = base, shape.queue
@@ -60,7 +61,7 @@ for i, r in ipairs(recipes) do
 end
 if not best then return {'none'} end
 
--- The run stays in its queue, and is due again when the claim has ended.
+-- The run stays in its queue, and is due again when the claim ends.
 local member = best.member
 local _, _, due, run = string.match(redis.call('HGET', P .. 'pending', member), '^(%S+) (%S+) (%S+) (%S+)$')
 dequeue(best.recipe, best.prio, best.score, member)

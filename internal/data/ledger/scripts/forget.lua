@@ -1,4 +1,4 @@
--- Takes everything away, if it still is of facts that the log does not have.
+-- Deletes everything, if Redis still has facts that the log does not have.
 local ends, beyond = {}, false
 for i = 2, #ARGV, 2 do ends[ARGV[i]] = tonumber(ARGV[i + 1]) end
 local at = redis.call('HGETALL', P .. 'at')

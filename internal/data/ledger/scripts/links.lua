@@ -1,6 +1,6 @@
--- Links lead from what something came of to what came of it: the hash links has,
--- by the former, the latter, the newest last, with a space before and behind each.
--- They are gathered here and written at the end.
+-- Links lead from causes to effects. The hash links has a field for each cause. Its value
+-- is the effects, the newest last, with a space before and after each. Changes are
+-- collected here and written at the end.
 local mostLinks = 256
 local bonds, bonded = {}, {}
 
@@ -24,8 +24,8 @@ local function unlinked(from, to)
   rems[#rems + 1] = to
 end
 
--- each calls f with the words of a list that another has not. Behind each word
--- there is a comma.
+-- each calls f with the words of a list that are not in another list. A comma follows
+-- each word.
 local function each(list, other, f, to)
   local from = 1
   if other then other = ',' .. other end
@@ -38,7 +38,7 @@ local function each(list, other, f, to)
   end
 end
 
--- few makes few changes to a list by its text.
+-- few makes a few changes in the text of a list.
 local function few(tos, b)
   for _, to in ipairs(b.rems) do
     local first, last = string.find(tos, ' ' .. to .. ' ', 1, true)
@@ -50,7 +50,7 @@ local function few(tos, b)
   return tos
 end
 
--- many takes it apart, and keeps the newest.
+-- many splits the list, makes the changes, and keeps the newest words.
 local function many(tos, b)
   local over, kept, from = {}, {}, 2
   for _, to in ipairs(b.rems) do over[to] = true end
@@ -70,7 +70,8 @@ local function many(tos, b)
   return ' ' .. table.concat(kept, ' ', math.max(1, #kept - mostLinks + 1)) .. ' '
 end
 
--- A list that is as short is certainly not too long.
+-- bound makes the changes and limits the list. A text that is short enough for few cannot
+-- have more than mostLinks words afterwards.
 local function bound(tos, b)
   if #b.adds + #b.rems <= 4 and #tos < 2 * mostLinks then return few(tos, b) end
   return many(tos, b)

@@ -1,13 +1,13 @@
--- Looks at the queues: known sum, now. Answers how many runs are due, by recipe,
--- and when the first after now is.
+-- Looks at the queues. The arguments are the known sum and now. The answer is the number
+-- of due runs by recipe, and the first due time after now.
 local known, now = ARGV[2], tonumber(ARGV[3])
 if not whole(known) then return {'behind'} end
 
 local shifts = shape.queue
 local soonest
 
--- after finds the first score behind now in a node. Only the child that now falls
--- into may have none; of any other the first will do.
+-- after finds the first score greater than now in a node. The child whose range contains
+-- now may have none, so up to two children are searched.
 local function after(base, key, level)
   if level == 0 then
     return tonumber(redis.call('ZRANGEBYSCORE', key, '(' .. text(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
@@ -21,7 +21,7 @@ local function after(base, key, level)
   return nil
 end
 
--- begun counts what is due in the node that now falls into.
+-- begun counts the due runs in the node whose range contains now.
 local function begun(base)
   local n, upper = 0, node(base, shifts[2], now)
   for _, child in ipairs(redis.call('ZRANGEBYSCORE', upper, '-inf', digit(now, shifts[1]))) do

@@ -1,6 +1,6 @@
--- Lists runs, the newest first: known sum, before (ms), its id, since (ms), limit,
--- recipe or nothing for all, then the states. Answers ids, each with where the
--- run is, and the making if it is there.
+-- Lists runs, the newest first. The arguments are the known sum, before (ms), its id,
+-- since (ms), the limit, the recipe or '' for all, and then the states. The answer is ids,
+-- each with the run's value, and with its making if the making contains the run.
 local known, before, id, since, limit, recipe = ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 if not whole(known) then return {'behind'} end
 local states = {}
@@ -14,9 +14,9 @@ local function newer(a, b)
   return a[2] > b[2]
 end
 
--- trim keeps the page's worth. What is older than its last need not be looked at.
--- It makes a new table: a table from whose end something was taken is sorted by
--- some servers with what is not there any more.
+-- trim keeps the newest runs, as many as the limit. The search then ignores runs that are
+-- older than the last of them. trim makes a new table, because some servers still sort
+-- elements that were removed from the end of a table.
 local function trim()
   table.sort(found, newer)
   local kept = {}

@@ -1,4 +1,4 @@
--- Notes that all facts up to some places have been applied, if they have.
+-- Sets ready if all facts up to the given offsets have been applied.
 for i = 2, #ARGV, 2 do
   if tonumber(redis.call('HGET', P .. 'at', ARGV[i]) or '0') < tonumber(ARGV[i + 1]) then return 0 end
 end

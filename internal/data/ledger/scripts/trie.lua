@@ -1,7 +1,7 @@
--- An ordered set of many members over small sorted sets: a server that sorts a
--- whole set to answer for its first member has little to sort. A node's members
--- are the numbers of its children; a number is a score without its lowest bits.
--- The root is the base's own key. What is above the root is the caller's.
+-- An ordered set of many members, made of small sorted sets. The laptop's Redis sorts a
+-- whole sorted set to find its first member, so a small set is faster. A node's members
+-- are the numbers of its children. A number is a score without its lowest bits. The key of
+-- the root is the base. The caller chooses the nodes above the root.
 local P = ARGV[1]
 
 local shape = {
@@ -11,8 +11,9 @@ local shape = {
 
 local function text(n) return string.format('%.0f', n) end
 
--- digit is a number's text. Mostly it is that of the time before. (A table by
--- number would be an array as long as the number in the laptop's Redis.)
+-- digit returns the text of a score without its lowest bits. It caches the last text,
+-- because most calls have the same number. (In the laptop's Redis a table with numbers as
+-- keys is an array as long as the greatest number, so there is only one text per shift.)
 local lastN, lastDigit = {}, {}
 local function digit(score, shift)
   local n = math.floor(score / 2 ^ shift)
@@ -24,7 +25,7 @@ end
 
 local function node(base, shift, score) return base .. ':' .. shift .. ':' .. digit(score, shift) end
 
--- call passes many arguments in portions that fit Lua's stack.
+-- call runs a command with many arguments, in portions that fit Lua's stack.
 local function call(command, key, args)
   local n = #args
   for i = 1, n, 1000 do
@@ -42,7 +43,8 @@ local function fetch(key, fields)
   return all
 end
 
--- two are a text's first two words. Patterns would be compiled each time.
+-- two returns the first two words of a text. It uses no pattern, because the laptop's
+-- Redis compiles patterns at each call.
 local function two(value)
   local first = string.find(value, ' ', 1, true)
   local second = string.find(value, ' ', first + 1, true)
@@ -56,7 +58,7 @@ local function three(value)
   return string.sub(value, 1, first - 1), string.sub(value, first + 1, second - 1), string.sub(value, second + 1, third - 1)
 end
 
--- whole says whether Redis holds all that the caller knows of.
+-- whole reports whether Redis has caught up and has all facts that the caller knows of.
 local function whole(known)
   local at = redis.call('HMGET', P .. 'at', 'sum', 'ready')
   return at[2] and tonumber(at[1] or '0') >= tonumber(known)
