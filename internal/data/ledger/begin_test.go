@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// firstLook is told when a ledger asks Redis for the first time how far it is,
-// over whichever connection.
+// firstLook runs its function once, just before a ledger reads the offsets from Redis for
+// the first time.
 type firstLook struct {
 	once sync.Once
 	come func()
@@ -35,8 +35,8 @@ func (w *watched) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// A second process begins while the first one is at work: what that appends and
-// applies just then is no reason to take everything out of Redis.
+// A second process begins while the first one appends and applies facts. The second must not
+// delete everything in Redis because of these facts.
 func TestWhoBeginsAmidFactsForgetsNothing(t *testing.T) {
 	w := newWorld(t, 1)
 	first := w.open()
@@ -63,7 +63,7 @@ func TestWhoBeginsAmidFactsForgetsNothing(t *testing.T) {
 	told, err := second.Told(t.Context(), []string{"mark"})
 	must(t, err)
 	if string(told["mark"]) != "is there" {
-		t.Error("the second took everything out of Redis as if the facts had been begun anew")
+		t.Error("the second deleted everything in Redis as if the stream were a new one")
 	}
 	m, err := second.Making(t.Context(), "intent", "bot-2")
 	must(t, err)

@@ -12,8 +12,8 @@ import (
 	"tidemill.dev/broker"
 )
 
-// floor tells what a refill cannot be quicker than: to read the facts, and to
-// write to Redis what it then holds.
+// floor measures the parts of a refill that cannot be avoided: reading the facts, and
+// writing the final content of Redis.
 func (w *world) floor(b *testing.B, facts int) {
 	measure := func(what string, do func()) {
 		began, spent := time.Now(), cpu(b)
@@ -56,7 +56,7 @@ func (w *world) readAll(b *testing.B) {
 	must(b, c.Close(context.WithoutCancel(b.Context())))
 }
 
-// writeAll writes in portions such as the scripts have, and takes it away again.
+// writeAll writes in portions as large as those of the scripts, and deletes them again.
 func writeAll(b *testing.B, to *redis.Client, hashes map[string]map[string]string) {
 	for name, all := range hashes {
 		var row []any
@@ -76,7 +76,7 @@ func writeAll(b *testing.B, to *redis.Client, hashes map[string]map[string]strin
 	}
 }
 
-// cpu is the processor time that the process has had.
+// cpu returns the processor time that the process has used.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

@@ -16,9 +16,9 @@ import (
 	"tidemill.dev/internal/data/ledger"
 )
 
-// Models with a history of nightly runs: how long a flushed Redis takes to fill
-// in, and how long a look then takes. REFILL_MODELS=20000 REFILL_NIGHTS=12 has as
-// many kept versions as there are after a year of nights.
+// BenchmarkModels measures models with a history of nightly runs: the time to refill a
+// flushed Redis, and the time of a look afterwards. With REFILL_MODELS=20000
+// REFILL_NIGHTS=12 there are as many kept versions as after a year.
 func BenchmarkModels(b *testing.B) {
 	s, err := embedded.Start(b.Context(), embedded.Options{Dir: b.TempDir()})
 	must(b, err)
@@ -61,12 +61,12 @@ func fromEnv(b *testing.B, name string, otherwise int) int {
 	return n
 }
 
-// nightly retrains each model each night. One in three versions is promoted.
+// nightly retrains each model each night. One version in three is promoted.
 type nightly struct {
 	*world
 	*script
 	models int
-	runs   map[int]string // of the night
+	runs   map[int]string // runs of the night
 }
 
 func (n *nightly) night(night int) {
@@ -79,7 +79,7 @@ func (n *nightly) night(night int) {
 
 func (n *nightly) fact(night, i, step int, seen int64) *broker.View {
 	key, run := fmt.Sprint("bot-", i), n.runs[i]
-	name, champion := "intent/"+key, 3*((night+2)/3)-2 // the newest of every third before this night's
+	name, champion := "intent/"+key, 3*((night+2)/3)-2 // every third version is promoted; this is the newest of them
 	d := tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: night + 1, Run: run, Basis: max(champion, 0), Turn: int64((night + 2) / 3)}
 	proposal := fmt.Sprint("proposal-", night, "-", i)
 	switch step {
@@ -127,7 +127,7 @@ func (n *nightly) origin(night, i int) tidemill.Origin {
 		Where: tidemill.Where{Node: "node-1", Card: "H200", Image: "sha256:" + strings.Repeat("a", 64)}}
 }
 
-// check looks whether the history was one that the fold accepts.
+// check fails the test if the fold has not accepted the history.
 func (n *nightly) check(l *ledger.Ledger, nights int) {
 	m, err := l.Model(n.t.Context(), "intent/bot-0")
 	must(n.t, err)
@@ -141,7 +141,7 @@ func (n *nightly) check(l *ledger.Ledger, nights int) {
 	n.t.Logf("a model's state is %d bytes, a version's %d", len(asText(n.t, m)), len(asText(n.t, versions[0])))
 }
 
-// looks times what an operator asks for, while now and then a model changes.
+// looks measures requests of an operator, while a model changes from time to time.
 func (n *nightly) looks(b *testing.B, l *ledger.Ledger) {
 	r := rand.New(rand.NewPCG(1, 1))
 	name := func() string { return fmt.Sprint("intent/bot-", r.IntN(n.models)) }
@@ -169,7 +169,7 @@ func (n *nightly) looks(b *testing.B, l *ledger.Ledger) {
 	}
 	for _, of := range []struct {
 		what  string
-		every int // a model changes before so many looks
+		every int // number of looks between two changes of a model; 0 for no change
 		look  func() error
 	}{
 		{"the first page", 0, list(ledger.ModelQuery{})},

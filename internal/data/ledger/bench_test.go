@@ -16,7 +16,7 @@ import (
 	"tidemill.dev/internal/data/ledger"
 )
 
-// What an append costs beside a bare publish of the same fact, one at a time.
+// BenchmarkAppend compares an append with a publish of the same fact, one at a time.
 func BenchmarkAppend(b *testing.B) {
 	w, s := newWorld(b, 24), &script{}
 	l := w.open()
@@ -36,7 +36,7 @@ func BenchmarkAppend(b *testing.B) {
 	})
 }
 
-// Whole runs, asked for, started and finished by many at once.
+// BenchmarkRunsAtOnce measures whole runs: many workers request, start and finish them.
 func BenchmarkRunsAtOnce(b *testing.B) {
 	for _, workers := range []int{8, 64, 256} {
 		b.Run(fmt.Sprint("workers=", workers), func(b *testing.B) { runsAtOnce(b, newWorld(b, 24), workers) })
@@ -73,7 +73,7 @@ func (w *world) whole(l *ledger.Ledger, s *script, key string) {
 	}
 }
 
-// A decision costs the same whether few wait or many.
+// BenchmarkClaim shows that a decision costs the same for few and for many waiting runs.
 func BenchmarkClaim(b *testing.B) {
 	for _, waiting := range []int{100, 100_000} {
 		b.Run(fmt.Sprint("waiting=", waiting), func(b *testing.B) { claims(b, newWorld(b, 24), waiting) })
@@ -97,7 +97,7 @@ func claims(b *testing.B, w *world, waiting int) {
 	}
 }
 
-// publish sends facts as fast as may be, and returns their places.
+// publish sends facts as fast as possible, and returns their offsets.
 func (w *world) publish(n int, fact func(i int) *broker.View) []int64 {
 	w.t.Helper()
 	offsets := make([]int64, n)
@@ -116,8 +116,8 @@ func (w *world) publish(n int, fact func(i int) *broker.View) []int64 {
 	return offsets
 }
 
-// A flushed Redis is filled in again. REFILL_FACTS=1000000 makes it the size that
-// the bar is set for.
+// BenchmarkRefill measures the refill of a flushed Redis. REFILL_FACTS=1000000 gives the size
+// that its limit is meant for.
 func BenchmarkRefill(b *testing.B) { refill(b, newWorld(b, 24)) }
 
 func refill(b *testing.B, w *world) {
@@ -137,14 +137,14 @@ func refill(b *testing.B, w *world) {
 		must(b, w.redis.FlushAll(b.Context()).Err())
 		for {
 			if _, err := l.Making(b.Context(), "intent", "bot-0"); err != nil {
-				break // it has been noticed
+				break // the ledger has noticed the flush
 			}
 		}
 		refilled(b, l)
 	}
-	b.ReportMetric(float64((cpu(b)-spent).Nanoseconds())/1000/float64(b.N*facts), "cpu-µs/fact") // of all: Kafka's and Redis's too
+	b.ReportMetric(float64((cpu(b)-spent).Nanoseconds())/1000/float64(b.N*facts), "cpu-µs/fact") // CPU time of the process, with Kafka's and Redis's
 	b.ReportMetric(float64(facts)/(b.Elapsed().Seconds()/float64(b.N)), "facts/s")
-	b.ReportMetric(float64(heap)/(1<<20), "MB") // of both, the ledger and what Redis holds
+	b.ReportMetric(float64(heap)/(1<<20), "MB") // memory of the ledger and of Redis
 	w.floor(b, facts)
 }
 
@@ -154,7 +154,7 @@ func refilled(b *testing.B, l *ledger.Ledger) {
 	must(b, l.CaughtUp(ctx))
 }
 
-// history are whole runs of so many keys that each has some sixteen.
+// history writes whole runs. The number of keys is such that each has about 16 runs.
 func (w *world) history(s *script, facts int) {
 	keys := max(1, facts/50)
 	for round := 0; round*3*keys < facts; round++ {

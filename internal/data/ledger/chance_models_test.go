@@ -10,8 +10,8 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// model makes a fact of a model, most of which make sense. Its names are those of
-// makings as well.
+// model makes a fact of a model. Most of these facts make sense. The models have the same
+// names as makings.
 func (c *chance) model(r *rand.Rand) *broker.View {
 	name := fmt.Sprintf("%s/bot-%d", c.recipes[r.IntN(len(c.recipes))], r.IntN(c.keys))
 	m := &fold.Model{}
@@ -56,7 +56,7 @@ func (c *chance) wish(r *rand.Rand, name string, m *fold.Model) *broker.View {
 		Basis: m.Champion, Turn: m.Turn - int64(r.IntN(4)/3), Force: r.IntN(2) == 0, Reason: "somebody wants it"})
 }
 
-// oddModel is a fact that must be passed over, or is void.
+// oddModel returns a fact that must be skipped or refused.
 func (c *chance) oddModel(r *rand.Rand, name string) *broker.View {
 	v := c.ofModel(tidemill.TypeModelRegistered, name, "odd", "no object")
 	switch r.IntN(3) {
@@ -68,7 +68,7 @@ func (c *chance) oddModel(r *rand.Rand, name string) *broker.View {
 	return v
 }
 
-// ofModel is a fact of a model.
+// ofModel returns a fact of a model.
 func (s *script) ofModel(typ, name, run string, data any) *broker.View {
 	v := s.view(typ, "intent", "bot of "+name, run, data)
 	v.Key = []byte(tidemill.ModelKey(name))

@@ -16,7 +16,7 @@ import (
 	"tidemill.dev/internal/data/ledger"
 )
 
-// mini is a world with a Redis that its test has in hand.
+// mini returns a world, and its Redis for the test to control.
 func mini(t testing.TB, partitions int) (*world, *miniredis.Miniredis) {
 	t.Helper()
 	s, err := embedded.Start(t.Context(), embedded.Options{})
@@ -28,7 +28,7 @@ func mini(t testing.TB, partitions int) (*world, *miniredis.Miniredis) {
 	return worldOn(t, s.Kafka(), m.Addr(), partitions), m
 }
 
-// yard is a ledger with runs that wait.
+// yard is a ledger with waiting runs.
 type yard struct {
 	*world
 	*script
@@ -37,7 +37,7 @@ type yard struct {
 }
 
 func newYard(w *world) *yard {
-	now := time.Now().UTC().Truncate(time.Second).Add(-time.Hour / 2) // what is due soon has been so for long, by any clock
+	now := time.Now().UTC().Truncate(time.Second).Add(-time.Hour / 2) // a past time, so that runs are due by the real clock too
 	return &yard{world: w, script: &script{at: now}, l: w.open(), now: now.Add(time.Minute)}
 }
 
@@ -47,7 +47,7 @@ func (y *yard) asks(recipe, key string, change func(*tidemill.RunRequested)) *ti
 	return y.add(y.l, v).Waiting
 }
 
-// claims claims until there is nothing more, and says which keys were claimed.
+// claims claims slots until none is left, and returns the claimed keys.
 func (y *yard) claims(a ledger.Ask) string {
 	y.t.Helper()
 	var keys []string
@@ -113,7 +113,7 @@ func claimsInOrder(t *testing.T, world func(*testing.T) *world) {
 	}
 }
 
-// A slot is taken from the claim to the attempt's end.
+// A slot is used from the claim to the attempt's end.
 func TestSlotsAreGivenBack(t *testing.T) {
 	y := newYard(newWorld(t, 4))
 	one := ask(1, ledger.Admission{Recipe: "a", MaxRunning: 1})
@@ -130,16 +130,16 @@ func TestSlotsAreGivenBack(t *testing.T) {
 	s := claim(first)
 	claim(nil)
 	must(t, y.l.Return(t.Context(), s))
-	must(t, y.l.Return(t.Context(), s)) // twice counts once
+	must(t, y.l.Return(t.Context(), s)) // the second return changes nothing
 	claim(first)
 	claim(nil)
-	y.now = y.now.Add(31 * time.Second) // neither confirmed nor returned
+	y.now = y.now.Add(31 * time.Second) // the claim expires: it is neither confirmed nor returned
 	claim(first)
 	m := y.add(y.l, y.start(first, "gpu"))
 	must(t, y.l.Return(t.Context(), s)) // too late: it has been confirmed
 	claim(nil)
 	m = y.add(y.l, y.finish(m.Live, tidemill.OutcomeFailed))
-	claim(second) // the other rests
+	claim(second) // the first run rests
 	m2 := y.add(y.l, y.start(second, "gpu"))
 	y.now = m.Live.Due
 	claim(nil)
@@ -151,7 +151,7 @@ func TestSlotsAreGivenBack(t *testing.T) {
 	claim(third) // a claim ends with its run
 }
 
-// Who asks when something is due is told the first time behind now.
+// NextDue returns the first due time after now.
 func TestNextDueAndUsed(t *testing.T) {
 	y := newYard(newWorld(t, 4))
 	at := map[string]time.Time{}
@@ -191,7 +191,7 @@ func TestNextDueAndUsed(t *testing.T) {
 	}
 }
 
-// What a decision touches does not grow with how many wait.
+// The cost of a decision does not grow with the number of waiting runs.
 func TestADecisionIsFlat(t *testing.T) {
 	few, many := decisionCost(t, 100), decisionCost(t, 10_000)
 	t.Logf("100 wait: %+v; 10,000 wait: %+v", few, many)
@@ -201,9 +201,9 @@ func TestADecisionIsFlat(t *testing.T) {
 }
 
 type cost struct {
-	commands int // that scripts call for a decision
-	largest  int // sorted set that is looked into
-	memory   int // bytes of Redis's values a waiting run
+	commands int // number of commands that scripts call for a decision
+	largest  int // size of the largest sorted set that is read
+	memory   int // bytes of Redis's values for each waiting run
 }
 
 func decisionCost(t *testing.T, waiting int) cost {
@@ -257,8 +257,7 @@ func decisionCost(t *testing.T, waiting int) cost {
 	return c
 }
 
-// overhear is told of every command that a server gets, those of scripts among
-// them.
+// overhear calls note with every command that a server gets, including those of scripts.
 func overhear[P any, H ~func(P, string, ...string) bool](set func(H), note func(command string, args []string)) {
 	set(func(_ P, command string, args ...string) bool {
 		note(command, args)

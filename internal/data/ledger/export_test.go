@@ -1,17 +1,17 @@
 package ledger
 
-// AtOnce bounds how many facts a ledger folds at once.
+// AtOnce limits how many facts a ledger folds at once.
 func (o Options) AtOnce(facts int) Options {
 	o.atOnce = facts
 	return o
 }
 
-// Far lets a ledger think so many facts many to catch up with, and bounds how many
-// rows it keeps unwritten then.
+// Far sets the number of facts from which a ledger is far behind, and limits the rows that
+// it keeps unwritten then.
 func (o Options) Far(facts int64, rows int) Options {
 	o.far, o.rows = facts, rows
 	return o
 }
 
-// Layout is the version of what lies in Redis.
+// Layout is the version of the data in Redis.
 const Layout = layout

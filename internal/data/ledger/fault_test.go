@@ -22,8 +22,8 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// until waits until something holds, looking again whenever facts were folded in
-// or a moment has passed.
+// until waits for a condition. It checks it whenever facts were folded in, and from time to
+// time.
 func until(t testing.TB, l *ledger.Ledger, what string, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -42,8 +42,8 @@ func until(t testing.TB, l *ledger.Ledger, what string, holds func() bool) {
 	}
 }
 
-// While Redis works for nobody a fact is on the log and its outcome unknown; when
-// it does again, nothing is missing.
+// While Redis does not work, a fact is on the log and its outcome is not known. When Redis
+// works again, no fact is missing.
 func TestRedisAway(t *testing.T) {
 	w, m := mini(t, 3)
 	l, s := w.open(), &script{}
@@ -55,7 +55,7 @@ func TestRedisAway(t *testing.T) {
 	var id string
 	var err error
 	var appended *ledger.AppendedError
-	for within, n := 100*time.Millisecond, 2; within < patience; within, n = 2*within, n+1 { // until it is enough for Kafka
+	for within, n := 100*time.Millisecond, 2; within < patience; within, n = 2*within, n+1 { // the loop ends when the time is enough for Kafka
 		var next *broker.View
 		next, id = s.ask("intent", fmt.Sprint("bot-", n), "c", nil)
 		ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -84,7 +84,7 @@ func TestRedisAway(t *testing.T) {
 	until(t, l, "an error", func() bool { return l.Status().Err == nil })
 }
 
-// It comes on again also where no fact comes to show it.
+// The ledger recovers even if no new fact arrives.
 func TestRedisAwayAndNothingComes(t *testing.T) {
 	w, m := mini(t, 3)
 	l, s := w.open(), &script{}
@@ -97,7 +97,7 @@ func TestRedisAwayAndNothingComes(t *testing.T) {
 	caughtUp(t, l)
 }
 
-// A Redis that comes back empty is filled in again.
+// A Redis that restarts empty is filled again.
 func TestRedisRestartsEmpty(t *testing.T) {
 	w, m := mini(t, 3)
 	l, s := w.open(), &script{}
@@ -112,7 +112,7 @@ func TestRedisRestartsEmpty(t *testing.T) {
 	w.same(w.modelOf())
 }
 
-// Until a flushed Redis holds all again, nothing is read and nothing decided.
+// Until a flushed Redis has all facts again, reads and decisions fail.
 func TestNothingIsDecidedBeforeItHasCaughtUp(t *testing.T) {
 	dir := t.TempDir()
 	servers := startedAside(t, dir)
@@ -120,7 +120,7 @@ func TestNothingIsDecidedBeforeItHasCaughtUp(t *testing.T) {
 	l, s := w.open(), &script{}
 	v, id := s.ask("intent", "bot-1", "c", nil)
 	w.add(l, v)
-	must(t, servers.Close()) // so that it cannot be filled in
+	must(t, servers.Close()) // no refill is possible without Kafka
 	must(t, w.redis.FlushAll(t.Context()).Err())
 	ctx := t.Context()
 	for name, ask := range map[string]func() error{
@@ -169,8 +169,8 @@ func TestNothingIsDecidedBeforeItHasCaughtUp(t *testing.T) {
 	}
 }
 
-// startedAside starts a Kafka at a port below those that the kernel gives to whoever
-// asks for any: it is free again when the Kafka comes back.
+// startedAside starts a Kafka at a port below the kernel's range of ephemeral ports. So no
+// other program gets the port before the Kafka starts again.
 func startedAside(t testing.TB, dir string) *embedded.Servers {
 	t.Helper()
 	var s *embedded.Servers
@@ -191,7 +191,7 @@ func redisAlone(t testing.TB) string {
 	return s.Redis()
 }
 
-// An older copy of Redis in its place is found out and brought forward.
+// If an older copy replaces Redis, the ledger notices it and applies the missing facts.
 func TestRedisFallsBack(t *testing.T) {
 	w, _ := mini(t, 1)
 	l, s := w.open(), &script{}
@@ -217,8 +217,8 @@ func TestRedisFallsBack(t *testing.T) {
 	w.same(w.modelOf())
 }
 
-// restore puts what Redis held in the place of what it holds, at one moment: nobody
-// sees it empty, and begins to fill it in.
+// restore replaces the content of Redis in one transaction, so that no ledger sees it empty
+// and begins to fill it.
 func (w *world) restore(m model) {
 	w.t.Helper()
 	pipe := w.redis.TxPipeline()
@@ -240,7 +240,7 @@ func (w *world) restore(m model) {
 	must(w.t, err)
 }
 
-// The facts of another Kafka in the same Redis are not mixed in.
+// Facts of two Kafkas in the same Redis are kept apart.
 func TestAnotherKafka(t *testing.T) {
 	at := redisAlone(t)
 	one, err := embedded.Start(t.Context(), embedded.Options{})
@@ -263,7 +263,7 @@ func TestAnotherKafka(t *testing.T) {
 	b.same(b.modelOf())
 }
 
-// A stream of facts that was taken away and made anew leaves nothing behind.
+// If the stream facts is deleted and created again, no old state is left.
 func TestFactsBegunAnew(t *testing.T) {
 	w := newWorld(t, 2)
 	l, s := w.open(), &script{}
@@ -291,7 +291,7 @@ func TestFactsBegunAnew(t *testing.T) {
 	}
 }
 
-// What cannot be read is passed over, counted, and told of once.
+// Facts that cannot be read are skipped, counted, and logged once.
 func TestTornFacts(t *testing.T) {
 	w := newWorld(t, 1)
 	o, log, registry := w.options(), &locked{}, prometheus.NewRegistry()
@@ -317,7 +317,7 @@ func TestTornFacts(t *testing.T) {
 	for _, f := range families {
 		counted[f.GetName()] = f.GetMetric()[0].GetCounter().GetValue()
 	}
-	if counted["tidemill_ledger_illegible_facts_total"] != 4 || counted["tidemill_ledger_facts_total"] != 1 || strings.Count(log.String(), "illegible") != 1 {
+	if counted["tidemill_ledger_illegible_facts_total"] != 4 || counted["tidemill_ledger_facts_total"] != 1 || strings.Count(log.String(), "a fact cannot be read") != 1 {
 		t.Errorf("counted %v, log:\n%s", counted, log)
 	}
 }
@@ -339,7 +339,7 @@ func (l *locked) String() string {
 	return l.b.String()
 }
 
-// Who waits for a fact is told when the ledger is closed.
+// A caller that waits for a fact gets an error when the ledger is closed.
 func TestCloseLetsGo(t *testing.T) {
 	w, m := mini(t, 1)
 	l, s := w.open(), &script{}

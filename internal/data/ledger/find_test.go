@@ -44,13 +44,13 @@ func TestARunIsFoundByTheBeginningOfItsID(t *testing.T) {
 	}
 }
 
-// Busy tells what keeps a claim from being granted.
+// Busy shows why a claim is not granted.
 func TestBusyCountsAsClaimsDo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2)
 	l, s := w.open(), &script{}
 	ask := ledger.Ask{Pool: "gpu", Slots: 2, Recipes: []ledger.Admission{{Recipe: "intent"}}}
-	now := time.Now().Add(time.Minute) // always the same: a claim ends by itself
+	now := time.Now().Add(time.Minute) // fixed, so that no claim expires
 	claim := func() (ledger.Slot, bool) {
 		slot, ok, err := l.Claim(t.Context(), ask, now)
 		must(t, err)
@@ -64,7 +64,7 @@ func TestBusyCountsAsClaimsDo(t *testing.T) {
 	m, err := l.Making(t.Context(), first.Recipe, first.Key)
 	must(t, err)
 	w.add(l, s.start(m.Waiting, "gpu"))
-	second, _ := claim() // and not begun
+	second, _ := claim() // its run is not started
 	busy := func() ledger.Busy {
 		b, err := l.Busy(t.Context())
 		must(t, err)

@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/internal/data/ledger"
 )
 
-// keys are those of recipe intent, and how many of them are counted.
+// keys returns the keys of recipe intent, and their count.
 func (w *world) keys(l *ledger.Ledger) string {
 	w.t.Helper()
 	var all []string
@@ -21,7 +21,7 @@ func (w *world) keys(l *ledger.Ledger) string {
 	return fmt.Sprint(all, counts["intent"].Keys)
 }
 
-// A key that has gone is in no list any more, once its last attempt has ended.
+// A removed key is in no list once its last attempt has ended.
 func TestAKeyThatHasGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2)
@@ -67,8 +67,8 @@ func TestAKeyThatHasGone(t *testing.T) {
 	w.same(w.modelOf())
 }
 
-// nothingSays looks through all that Redis holds but for the makings, which know
-// causes by their digests, and the runs that asked for them by name.
+// nothingSays checks that a text is in no value of Redis. It skips the makings: they keep
+// digests of causes, and the names of their runs.
 func (w *world) nothingSays(what string) {
 	w.t.Helper()
 	for _, key := range w.redis.Keys(w.t.Context(), w.prefix()+"*").Val() {
@@ -87,7 +87,7 @@ func (w *world) nothingSays(what string) {
 	}
 }
 
-// A model that was retired is told of by name, and listed no more.
+// A retired model is found by its name, but it is in no list.
 func TestARetiredModel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2)

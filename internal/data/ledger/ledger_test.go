@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// add appends a fact and returns what the log made of it.
+// add appends a fact and returns the making after it.
 func (w *world) add(l *ledger.Ledger, v *broker.View) *fold.Making {
 	w.t.Helper()
 	_, m, err := l.Append(w.t.Context(), v)
@@ -19,7 +19,7 @@ func (w *world) add(l *ledger.Ledger, v *broker.View) *fold.Making {
 	return m
 }
 
-// A run from its first cause to its end, seen from every side.
+// This test checks all reads of a run, from its first cause to its end.
 func TestARunFromItsCauseToItsEnd(t *testing.T) { aWholeRun(t, newWorld(t, 3)) }
 
 func aWholeRun(t *testing.T, w *world) {

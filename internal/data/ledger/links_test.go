@@ -20,7 +20,7 @@ func (w *world) addModel(l *ledger.Ledger, v *broker.View) *fold.Model {
 	return m
 }
 
-// links fails the test unless a thing has come to others, the newest first.
+// links checks the links of a thing, the newest first.
 func (w *world) links(l *ledger.Ledger, from string, want ...string) {
 	w.t.Helper()
 	got, err := l.Links(w.t.Context(), from)
@@ -35,7 +35,7 @@ func (s *script) registered(model, run string, keep int) *broker.View {
 		Origin: tidemill.Origin{Run: run, Recipe: "intent", Key: "bot-1", Began: time.Now().UTC(), Mark: tidemill.Mark{Partition: 1, Offset: int64(s.n)}}})
 }
 
-// From the event to the version, and until the run is forgotten.
+// Links lead from the event to the run and the version, until the run is forgotten.
 func TestLinksLeadFromTheEventToTheVersion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2)
@@ -56,7 +56,7 @@ func TestLinksLeadFromTheEventToTheVersion(t *testing.T) {
 	w.add(l, s.finish(m.Live, tidemill.OutcomeSucceeded))
 	w.addModel(l, s.registered("intent/bot-1", run, 2))
 	w.links(l, "run/"+run, "model/intent/bot-1@1")
-	w.addModel(l, s.ofModel(tidemill.TypeModelPromotionProposed, "intent/bot-1", run, // what is not judged is not dropped
+	w.addModel(l, s.ofModel(tidemill.TypeModelPromotionProposed, "intent/bot-1", run, // judged, because a version without a judgement is not dropped
 		tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: 1, Run: run, Judgement: &tidemill.Judgement{Sentence: "refused"}}))
 	for i := range 2 {
 		w.addModel(l, s.registered("intent/bot-1", fmt.Sprint("later-", i), 2))
@@ -70,7 +70,7 @@ func TestLinksLeadFromTheEventToTheVersion(t *testing.T) {
 	w.same(w.modelOf())
 }
 
-// What a run has put on its dataset has come of it as well.
+// A run is linked to the commit that it made on its dataset.
 func TestLinksLeadFromTheRunToItsCommit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2)
@@ -84,7 +84,7 @@ func TestLinksLeadFromTheRunToItsCommit(t *testing.T) {
 	w.links(l, "run/"+run, "commit/c0ffee")
 }
 
-// Of one event that has come to very much the newest is known.
+// An event that led to very many runs is linked to the newest of them.
 func TestLinksAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1)

@@ -19,8 +19,8 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// listModels reads a page while the models change. Each on it is one that the
-// query selects.
+// listModels reads a page while the models change, and checks that the query selects each
+// model on it.
 func (c *chance) listModels(ctx context.Context, w *world, l *ledger.Ledger, r *rand.Rand) {
 	q := modelQuery(r, c.keys)
 	page, err := l.Models(ctx, q)
@@ -51,7 +51,7 @@ func modelQuery(r *rand.Rand, keys int) ledger.ModelQuery {
 	return q
 }
 
-// selects says plainly what a query does.
+// selects is a simple implementation of a query.
 func selects(q ledger.ModelQuery, m *fold.Model) bool {
 	awaiting := slices.ContainsFunc(m.Versions, func(h fold.Held) bool { return h.State == tidemill.VersionAwaiting })
 	switch {
@@ -72,7 +72,7 @@ func began(m *fold.Model) time.Time {
 	return time.Time{}
 }
 
-// listsModels compares lists and what is shown of each model with a plain fold.
+// listsModels compares the lists and each model with a simple fold.
 func (w *world) listsModels(l *ledger.Ledger) {
 	w.t.Helper()
 	caughtUp(w.t, l)
@@ -116,7 +116,7 @@ func (w *world) listsModels(l *ledger.Ledger) {
 	}
 }
 
-// newest compares which champions are the newest.
+// newest compares NewestChampions with a simple fold.
 func (w *world) newest(l *ledger.Ledger, all map[string]*plainModel) {
 	w.t.Helper()
 	want := map[string]time.Time{}
@@ -132,7 +132,7 @@ func (w *world) newest(l *ledger.Ledger, all map[string]*plainModel) {
 	}
 }
 
-// modelPages reads page after page.
+// modelPages reads all pages.
 func modelPages(t testing.TB, l *ledger.Ledger, q ledger.ModelQuery) []string {
 	t.Helper()
 	names := []string{}
@@ -151,7 +151,7 @@ func modelPages(t testing.TB, l *ledger.Ledger, q ledger.ModelQuery) []string {
 	}
 }
 
-// shown is what is known of one model.
+// shown compares a model and its versions with a simple fold.
 func (w *world) shown(l *ledger.Ledger, name string, want *plainModel) {
 	w.t.Helper()
 	m, err := l.Model(w.t.Context(), name)
@@ -170,7 +170,7 @@ func (w *world) shown(l *ledger.Ledger, name string, want *plainModel) {
 	}
 }
 
-// A page reads the models that are on it, and of the list what has changed.
+// A page reads only the models on it, and the entries of changed partitions.
 func TestAPageOfModelsIsFlat(t *testing.T) {
 	t.Parallel()
 	w, m := mini(t, 4)
@@ -200,12 +200,12 @@ func TestAPageOfModelsIsFlat(t *testing.T) {
 	}
 	page("first", 4)
 	page("second", 0)
-	w.addModel(l, s.registered("intent/bot-7", "another run", 2)) // whose entry stays as it is
+	w.addModel(l, s.registered("intent/bot-7", "another run", 2)) // the model's entry does not change
 	page("after a version", 0)
 	w.addModel(l, s.registered("intent/new", "run", 2))
 	page("after a new one", 1)
 	must(t, w.redis.FlushAll(t.Context()).Err())
-	_, _ = l.Models(t.Context(), q) // has it look at once whether Redis has forgotten
+	_, _ = l.Models(t.Context(), q) // makes the ledger check at once whether Redis has forgotten facts
 	w.settled(l)
 	caughtUp(t, l)
 	page("after a flush", 4)

@@ -8,7 +8,7 @@ import (
 	"tidemill.dev/internal/data/ledger"
 )
 
-// A page is the newest of all lists together, where each of them has more.
+// A page has the newest runs of all lists together, even if each list has more of them.
 func TestAPageIsTakenFromManyLists(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2)

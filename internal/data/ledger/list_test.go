@@ -18,7 +18,7 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// all are the runs that a plain fold of the log names, the newest first.
+// all returns the runs that a simple fold of the log names, the newest first.
 func (w *world) all() []tidemill.Run {
 	w.t.Helper()
 	m := w.modelOf()
@@ -41,8 +41,8 @@ func (w *world) all() []tidemill.Run {
 	return all
 }
 
-// lived is a ledger with many runs in all states, some of which began within the
-// same millisecond.
+// lived returns a ledger with many runs in all states. Some of them were requested within
+// the same millisecond.
 func lived(t *testing.T, w *world, steps int) *ledger.Ledger {
 	r := rand.New(rand.NewPCG(7, 7))
 	c := &chance{Rand: r, script: &script{at: time.Now().Add(-24 * time.Hour).UTC()}, keys: 12, recipes: []string{"intent", "fraud", "demand"}}
@@ -103,7 +103,7 @@ func listsAgree(t *testing.T, w *world) {
 	}
 }
 
-// pages reads page after page.
+// pages reads all pages.
 func pages(t *testing.T, l *ledger.Ledger, q ledger.Query) (ids []string) {
 	t.Helper()
 	for {
@@ -172,7 +172,7 @@ func TestNoPlaceInTheList(t *testing.T) {
 	}
 }
 
-// A page costs the same however many runs there are.
+// The cost of a page does not depend on the number of runs.
 func TestAPageIsFlat(t *testing.T) {
 	few, many := pageCost(t, 200), pageCost(t, 5_000)
 	t.Logf("looks of a page of 20 among 200: %d, among 5,000: %d", few, many)
@@ -181,7 +181,7 @@ func TestAPageIsFlat(t *testing.T) {
 	}
 }
 
-// pageCost counts the looks into sorted sets for a page from the middle.
+// pageCost counts the reads of sorted sets for a page in the middle.
 func pageCost(t *testing.T, runs int) int64 {
 	w, m := mini(t, 4)
 	s := &script{at: time.Now().Add(-48 * time.Hour)}

@@ -8,7 +8,7 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// What is asked for at once is what is told of one after another.
+// A read of several things gives the same result as several reads of one thing.
 func TestSeveralAtOnceAreThoseOneByOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 3)

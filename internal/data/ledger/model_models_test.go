@@ -11,7 +11,7 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// plainModel is a model and all records that were ever kept of it.
+// plainModel is a model, and all records that were ever kept of it.
 type plainModel struct {
 	fold.Model
 	partition  int32

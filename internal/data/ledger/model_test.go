@@ -19,8 +19,8 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// model is what Redis must hold: key → field or member → value or score. It is
-// made from a plain fold of the log, one fact at a time.
+// model is the expected content of Redis: key → field or member → value or score. It is
+// computed by a simple fold of the log, one fact at a time.
 type model map[string]map[string]string
 
 func (m model) set(key, field, value string) {
@@ -53,7 +53,7 @@ func (m model) place(base string, shifts []int, score int64, member string, abov
 	}
 }
 
-// plain is what a fold of the log makes, one fact at a time.
+// plain is the result of a simple fold of the log, one fact at a time.
 type plain struct {
 	makings map[string]*fold.Making
 	ended   map[string]*tidemill.Run
@@ -61,7 +61,7 @@ type plain struct {
 	ends    map[int32]int64
 }
 
-// folded folds all that is on the log.
+// folded folds all facts on the log.
 func (w *world) folded() *plain {
 	w.t.Helper()
 	all := &plain{map[string]*fold.Making{}, map[string]*tidemill.Run{}, map[string]*plainModel{}, map[int32]int64{}}
@@ -80,7 +80,7 @@ func (w *world) folded() *plain {
 	return all
 }
 
-// modelOf is what follows from all that is on the log.
+// modelOf returns the expected content of Redis for the log.
 func (w *world) modelOf() model {
 	w.t.Helper()
 	all, m, sum := w.folded(), model{}, int64(0)
@@ -195,8 +195,8 @@ func (m model) run(r *tidemill.Run, where string) {
 	}
 }
 
-// link leads from one thing to another. The order of those that another has come
-// to is not decided by the log alone, as they lie in several partitions.
+// link adds a link. The log alone does not decide the order of a thing's links, because they
+// follow from facts of several partitions. So model sorts them.
 func (m model) link(from, to string) {
 	m.set("links", from, inOrder(m["links"][from]+" "+to))
 }
@@ -214,7 +214,7 @@ func prefixed(with string, all []string) (more []string) {
 	return more
 }
 
-// held is all that Redis does hold, but for what a flush may forget.
+// held returns the content of Redis, without the data that a flush may lose.
 func (w *world) held() model {
 	w.t.Helper()
 	ctx, m := w.t.Context(), model{}
@@ -276,8 +276,8 @@ func (w *world) same(want model) {
 	}
 }
 
-// stamped checks that who keeps the list of models sees it change, and takes out
-// what says so: that depends on how the facts were batched.
+// stamped checks the offsets in the hash listed, and removes them from the content, because
+// they depend on the batches.
 func (w *world) stamped(got model) {
 	w.t.Helper()
 	for key := range got {
@@ -299,7 +299,7 @@ func merged[V any](a, b map[string]V) map[string]V {
 	return all
 }
 
-// settled waits until Redis has all that is on the log.
+// settled waits until Redis has all facts on the log.
 func (w *world) settled(through interface{ Changed() <-chan struct{} }) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
@@ -307,7 +307,7 @@ func (w *world) settled(through interface{ Changed() <-chan struct{} }) {
 	ends, err := w.broker.Ends(ctx, tidemill.StreamFacts)
 	must(w.t, err)
 	for {
-		changed := through.Changed() // or it has not noticed that others fill it in
+		changed := through.Changed() // read first, so that no change is missed
 		at, err := w.redis.HGetAll(ctx, w.prefix()+"at").Result()
 		must(w.t, err)
 		done := at["ready"] == "1"

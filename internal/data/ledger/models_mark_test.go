@@ -6,7 +6,7 @@ import (
 	"tidemill.dev"
 )
 
-// The mark moves with champions, and stays while nothing of models changes.
+// The mark grows when a champion changes, and stays the same if no model changes.
 func TestTheMarkOfModelsMovesWithChampions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2)

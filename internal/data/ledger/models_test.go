@@ -10,7 +10,7 @@ import (
 	"tidemill.dev/internal/data/ledger"
 )
 
-// A version from its registration to its announcement, seen from every side.
+// This test checks all reads of a version, from its registration to its announcement.
 func TestAVersionFromItsRunToItsAnnouncement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 3)
@@ -49,7 +49,7 @@ func TestAVersionFromItsRunToItsAnnouncement(t *testing.T) {
 	}
 }
 
-// What cannot be a fact of a model is not put on the log.
+// An invalid fact of a model is not put on the log.
 func TestNoFactOfAModel(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1)
@@ -69,8 +69,7 @@ func TestNoFactOfAModel(t *testing.T) {
 	}
 }
 
-// Facts that lie in the wrong place, or whose model has no such name as models
-// have, are passed over.
+// Facts with the wrong record key, or with an invalid name of a model, are skipped.
 func TestTornFactsOfModels(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1)

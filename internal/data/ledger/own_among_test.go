@@ -12,9 +12,8 @@ import (
 	"tidemill.dev/internal/data/ledger"
 )
 
-// What is one's own is folded before it is read also among transactions, open ones
-// and such as come to nothing: what those said is never folded, and nothing that lies
-// behind is left out.
+// Own facts are folded before they are read, even between open and aborted transactions. No
+// fact of an aborted transaction is folded, and no later fact is left out.
 func TestOwnFactsAmongTransactions(t *testing.T) {
 	w, s := newWorld(t, 2), &script{}
 	ledgers := []*ledger.Ledger{w.open(), w.open()}
@@ -43,8 +42,7 @@ func TestOwnFactsAmongTransactions(t *testing.T) {
 	w.same(w.modelOf())
 }
 
-// transact runs so many transactions, and before each one of the same that comes to
-// nothing.
+// transact runs transactions. Before each it runs the same transaction and aborts it.
 func (w *world) transact(times int, do func(n int, x *broker.Tx)) {
 	w.t.Helper()
 	ctx, no := w.t.Context(), errors.New("no")

@@ -10,9 +10,9 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// Only what lies right behind what is known is folded before it is read.
+// An own fact is folded before it is read only if it directly follows the folded facts.
 func TestOwnFactsThatAreNext(t *testing.T) {
-	const there = 10 // has been applied below
+	const there = 10 // all facts before this offset are applied
 	read := func(offsets ...int64) *part {
 		p := &part{partition: 1, next: offsets[len(offsets)-1] + 1}
 		for _, at := range offsets {
@@ -23,7 +23,7 @@ func TestOwnFactsThatAreNext(t *testing.T) {
 	for name, c := range map[string]struct {
 		read *part
 		own  []int64
-		want []int64 // what the batch has of the partition then
+		want []int64 // offsets of the partition in the batch afterwards
 		next int64
 	}{
 		"the next":                         {nil, []int64{10}, []int64{10}, 11},
@@ -60,7 +60,7 @@ func TestOwnFactsThatAreNext(t *testing.T) {
 	}
 }
 
-// What the log would give back otherwise than it was given is left to be read.
+// A fact that Kafka returns with changes, such as another time, is left to be read.
 func TestWhatIsOffered(t *testing.T) {
 	sound := broker.View{ID: "1", Source: "/s", Type: tidemill.TypeRunRequested, Subject: "bot", Key: []byte(tidemill.RunKey("intent", "bot")), Time: "2026-01-02T03:04:05Z",
 		Extensions: []broker.Attribute{{Name: tidemill.AttrRecipe, Value: "intent"}, {Name: tidemill.AttrRun, Value: "r"}}, Data: []byte("{}")}

@@ -16,14 +16,14 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// chance makes facts about a few runs, most of which make sense.
+// chance makes facts about a few runs. Most of them make sense.
 type chance struct {
 	*rand.Rand
 	*script
 	keys    int
 	recipes []string
-	known   sync.Map // recipe/key → the last making that was seen
-	models  sync.Map // name → the last model that was seen
+	known   sync.Map // recipe/key → last making that was read
+	models  sync.Map // name → last model that was read
 }
 
 func (c *chance) view(r *rand.Rand) *broker.View {
@@ -73,7 +73,7 @@ func (c *chance) start(run *tidemill.Run, r *rand.Rand) *broker.View {
 	return c.script.view(tidemill.TypeRunStarted, run.Recipe, run.Key, run.ID, d)
 }
 
-// odd is a fact that must be passed over.
+// odd returns a fact that must be skipped.
 func (c *chance) odd(r *rand.Rand, recipe, key string) *broker.View {
 	v := c.script.view(tidemill.TypeRunRequested, recipe, key, "odd", "no object")
 	switch r.IntN(4) {
@@ -82,13 +82,13 @@ func (c *chance) odd(r *rand.Rand, recipe, key string) *broker.View {
 	case 1:
 		v.Key = []byte("elsewhere")
 	case 2:
-		v.Extensions = v.Extensions[1:] // it has no recipe
+		v.Extensions = v.Extensions[1:] // without a recipe
 	}
 	return v
 }
 
-// However facts come, are batched, and are fought over by several ledgers, and
-// whenever Redis is flushed, it ends up with what one fold makes of the log.
+// In the end Redis has the state of a simple fold of the log. This holds for any order and
+// any batches of facts, for several ledgers at once, and for a flush at any time.
 func TestRedisHoldsThePlainFold(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { propertyRound(newWorld(t, 1+int(seed)), seed, 300) })
@@ -123,7 +123,7 @@ func propertyRound(w *world, seed uint64, facts int64) {
 	}
 }
 
-// once does one thing that may happen at any time.
+// once does one random step.
 func (c *chance) once(ctx context.Context, w *world, l *ledger.Ledger, r *rand.Rand) {
 	switch n := r.IntN(100); {
 	case n < 2:
@@ -167,7 +167,7 @@ func (c *chance) once(ctx context.Context, w *world, l *ledger.Ledger, r *rand.R
 	}
 }
 
-// claim takes a slot and gives it back, perhaps not before the run has started.
+// claim takes a slot and returns it, sometimes only after the run has started.
 func (c *chance) claim(ctx context.Context, w *world, l *ledger.Ledger, r *rand.Rand) {
 	ask := ledger.Ask{Pool: "gpu", Slots: 0}
 	for _, name := range c.recipes {

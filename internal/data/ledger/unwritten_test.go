@@ -6,12 +6,12 @@ import (
 	"tidemill.dev/internal/data/ledger"
 )
 
-// Several ledgers fill an empty Redis at once, each of which writes only now and
-// then, and one finds again and again that another has been where it is. Then Redis
-// is flushed, and they do it once more.
+// Several ledgers fill an empty Redis at once. Each writes only from time to time, and often
+// finds that another ledger has applied the same facts. Then Redis is flushed, and they do
+// it again.
 func TestSeveralRefillAndWriteRarely(t *testing.T) {
 	w := newWorld(t, 5)
-	w.history(&script{}, 700) // as many runs as are linked to one commit
+	w.history(&script{}, 700) // few enough runs, so that one commit is linked to all of them
 	want := w.modelOf()
 	var all []*ledger.Ledger
 	for _, o := range []struct{ atOnce, rows int }{{7, 40}, {13, 25}, {400, 60}} {
@@ -28,14 +28,15 @@ func TestSeveralRefillAndWriteRarely(t *testing.T) {
 	w.same(want)
 }
 
-// Who writes rarely has written all in the end, whatever lies between the facts.
+// A ledger that writes rarely has written everything in the end, even if the last records
+// change nothing.
 func TestWhatIsUnwrittenIsWrittenAtTheEnd(t *testing.T) {
 	w := newWorld(t, 2)
 	w.history(&script{}, 300)
 	l := w.openWith(w.options().AtOnce(10).Far(1, 1_000_000))
 	caughtUp(t, l)
 	w.same(w.modelOf())
-	w.history(&script{n: 1_000_000}, 300) // of causes that are known
+	w.history(&script{n: 1_000_000}, 300) // the same causes again
 	w.settled(l)
 	w.same(w.modelOf())
 }

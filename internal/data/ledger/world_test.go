@@ -18,10 +18,10 @@ import (
 	"tidemill.dev/internal/data/ledger"
 )
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for an expected change.
 const patience = 5 * time.Minute
 
-// world is a Kafka with the stream of facts, and a Redis.
+// world is a Kafka with the stream facts, and a Redis.
 type world struct {
 	t       testing.TB
 	names   tidemill.Names
@@ -29,7 +29,7 @@ type world struct {
 	redis   *redis.Client
 	kafka   string
 	produce *broker.Producer
-	address string // Kafka's
+	address string // address of the Kafka
 }
 
 func newWorld(t testing.TB, partitions int) *world {
@@ -105,7 +105,7 @@ func must(t testing.TB, err error) {
 type script struct {
 	mu sync.Mutex
 	n  int
-	at time.Time // the next fact's; now if it is zero
+	at time.Time // time of the next fact; now if it is zero
 }
 
 func (s *script) view(typ, recipe, key, run string, data any) *broker.View {
@@ -127,7 +127,7 @@ func (s *script) view(typ, recipe, key, run string, data any) *broker.View {
 		Extensions: []broker.Attribute{{Name: tidemill.AttrRecipe, Value: recipe}, {Name: tidemill.AttrRun, Value: run}}}
 }
 
-// ask asks for a run. The cause decides its id.
+// ask returns a request for a run, and the run's id, which derives from the cause.
 func (s *script) ask(recipe, key, cause string, change func(*tidemill.RunRequested)) (*broker.View, string) {
 	c := tidemill.Cause{Source: "/test", ID: cause}
 	run := tidemill.RunID(recipe, key, c)

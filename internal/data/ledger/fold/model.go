@@ -22,8 +22,8 @@ type Model struct {
 
 	Last     int   `json:"last"`               // number of the newest version
 	Champion int   `json:"champion,omitempty"` // version of the champion; 0 for none
-	Previous int   `json:"previous,omitempty"` // version of the champion before it; 0 for none
-	Turn     int64 `json:"turn"`               // number of changes of the champion or of the pin; a proposal of another turn is refused
+	Previous int   `json:"previous,omitempty"` // version of the former champion; 0 for none
+	Turn     int64 `json:"turn"`               // counter that a change of the champion or of the pin increases; a proposal of another turn is refused
 	Pin      *Pin  `json:"pin,omitempty"`
 
 	Versions []Held          `json:"versions,omitempty"` // kept versions, in the order of their numbers
@@ -224,7 +224,7 @@ func (m *Model) sink(at tidemill.Mark) {
 }
 
 // trim drops the oldest versions if there are more than keep. It never drops the champion,
-// the champion before it, and the newest version. It also keeps up to mostUnjudged versions
+// the former champion, and the newest version. It also keeps up to mostUnjudged versions
 // that are not judged yet: otherwise a version that arrives late could push out a better
 // one before its judgement.
 func (m *Model) trim(keep int) (dropped []int) {

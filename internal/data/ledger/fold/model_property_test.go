@@ -12,13 +12,13 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// court writes the facts of one model as a crowd of judges and people would that
-// know the log badly: each looks at the fold as it was some facts ago, says what
-// follows from that, and often says it again.
+// court writes the facts of one model like many judges and people that do not know the
+// newest facts. Each sees the fold as it was some facts ago, writes a fact that follows from
+// it, and often writes it twice.
 type court struct {
 	*rand.Rand
 	facts []fold.Fact
-	was   []fold.Model // before each fact
+	was   []fold.Model // states before each fact
 	now   fold.Model
 	at    time.Time
 	keep  int
@@ -50,16 +50,15 @@ func (c *court) put(f fold.Fact) {
 	f.Partition, f.Model, f.Key, f.Recipe = 5, "m/k", "k", "r"
 	f.Offset = 0
 	if n := len(c.facts); n > 0 {
-		f.Offset = c.facts[n-1].Offset + 1 + int64(c.IntN(3)) // others' facts lie between
+		f.Offset = c.facts[n-1].Offset + 1 + int64(c.IntN(3)) // facts of other models are in between
 	}
 	c.was = append(c.was, copiedModel(c.now))
 	c.facts = append(c.facts, f)
 	c.now.Apply(f)
 }
 
-// act is one thing that somebody does. A run's number is also when it began: on
-// one of two partitions, so that some are compared by the log and some by the
-// clock.
+// act writes one random fact. A run's number is also the time of its start. Runs start on
+// one of two partitions, so some starts are compared by offset and some by time.
 func (c *court) act() {
 	m := c.seen()
 	switch n := c.IntN(20); {
@@ -84,7 +83,7 @@ func (c *court) act() {
 	case n == 17 && c.IntN(6) == 0:
 		c.say(tidemill.TypeModelRetired, "", tidemill.ModelRetired{Asked: c.at, Marks: []tidemill.Mark{{Partition: 0, Offset: int64(c.IntN(60))}}})
 	case len(c.facts) > 0:
-		c.put(c.facts[c.IntN(len(c.facts))]) // a producer that had no answer, or a zombie
+		c.put(c.facts[c.IntN(len(c.facts))]) // a producer repeats it without an answer, or a zombie writes it
 	}
 }
 
@@ -99,13 +98,13 @@ func copiedModel(m fold.Model) (c fold.Model) {
 	return c
 }
 
-// jury holds what the fold says against what must always be.
+// jury checks that the fold keeps the rules for models.
 type jury struct {
 	*testing.T
-	numbers map[string]int                // by run
-	origins map[int]tidemill.Mark         // by number
+	numbers map[string]int                // numbers of versions, by run
+	origins map[int]tidemill.Mark         // starts of runs, by number of the version
 	owed    map[string]bool               // announcements, by proposal
-	judged  map[int]tidemill.VersionState // what a gate said once
+	judged  map[int]tidemill.VersionState // states after the gate's judgement
 }
 
 func (j *jury) watch(m *fold.Model, f fold.Fact) {
@@ -141,7 +140,7 @@ func text(m fold.Model) string {
 	return string(data)
 }
 
-// crown looks at a change of the champion.
+// crown checks a change of the champion.
 func (j *jury) crown(m *fold.Model, before fold.Model, f fold.Fact) {
 	j.Helper()
 	if m.Turn < before.Turn || m.Champion != before.Champion && m.Turn != before.Turn+1 {
@@ -167,7 +166,7 @@ func (j *jury) crown(m *fold.Model, before fold.Model, f fold.Fact) {
 	j.owed[f.ID] = true
 }
 
-// kept looks at what is kept.
+// kept checks the versions that are kept.
 func (j *jury) kept(m *fold.Model) {
 	j.Helper()
 	sorted := slices.IsSortedFunc(m.Versions, func(a, b fold.Held) int { return a.Number - b.Number })
@@ -182,8 +181,8 @@ func (j *jury) kept(m *fold.Model) {
 	}
 }
 
-// Whatever a crowd says, in whatever order: one champion, changed only by who
-// has seen it, and the same fold however the facts are cut into batches.
+// For any facts in any order, there is at most one champion, only proposals that name it
+// change it, and the fold does not depend on the batches.
 func TestModelsStayOne(t *testing.T) {
 	crowned := 0
 	for seed := range uint64(40) {
@@ -206,7 +205,8 @@ func TestModelsStayOne(t *testing.T) {
 	}
 }
 
-// inBatches folds with what is written down and read between, some facts twice.
+// inBatches folds the facts in batches, and some facts twice. Between batches the state is
+// encoded and decoded.
 func (c *court) inBatches() string {
 	var m fold.Model
 	for from := 0; from < len(c.facts); {

@@ -15,16 +15,15 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// saga is what a fold tells of a model's facts.
+// saga is the result of folding a model's facts.
 type saga struct {
 	Verdicts []string
 	Records  []any
 	Model    *fold.Model
 }
 
-// Each testdata/models/NAME.ndjson is the facts of a model and folds to NAME.json
-// for ever. To add a case, add the facts, run with -update and read what was
-// written.
+// Each testdata/models/NAME.ndjson has the facts of a model, and folds to NAME.json for ever.
+// To add a case, add the facts, run with -update, and check the new file.
 func TestModelsFoldForEver(t *testing.T) {
 	streams, err := filepath.Glob("testdata/models/*.ndjson")
 	if err != nil || len(streams) == 0 {
@@ -96,7 +95,7 @@ func tellModel(facts []fold.Fact) saga {
 	return out
 }
 
-// stage folds facts of a model that a test writes down shortly.
+// stage folds facts of a model, with short methods to write them.
 type stage struct {
 	*testing.T
 	m      fold.Model
@@ -151,7 +150,7 @@ func (s *stage) wish(a tidemill.Action, number int) fold.ModelVerdict {
 	return s.fold(tidemill.TypeModelPromotionProposed, "", "ada", tidemill.PromotionProposed{Action: a, Version: number, Basis: s.m.Champion, Turn: s.m.Turn, Reason: "because"})
 }
 
-// made registers versions from 1 and promotes each.
+// made registers versions, numbered from 1, and promotes each.
 func (s *stage) made(runs ...string) {
 	s.Helper()
 	for i, run := range runs {
@@ -194,7 +193,7 @@ func TestAVersionThatPassesIsChampion(t *testing.T) {
 	}
 	s.champion(1, 0)
 	s.owes(tidemill.TypeModelPromoted)
-	s.is(s.judge(1, true, ""), fold.Known) // in the new turn
+	s.is(s.judge(1, true, ""), fold.Known) // the version is judged already, also in the new turn
 	s.is(s.fold(tidemill.TypeModelPromoted, "", "", tidemill.ModelAnnounced{Proposal: "f2"}), fold.Accepted)
 	s.is(s.fold(tidemill.TypeModelPromoted, "", "", tidemill.ModelAnnounced{Proposal: "f2"}), fold.Known)
 	s.owes()
@@ -212,7 +211,7 @@ func TestARefusedVersionStaysAside(t *testing.T) {
 	s.champion(2, 1)
 }
 
-// A verdict that was reached beside a champion that is none any more is void.
+// A verdict against a former champion is void.
 func TestAVerdictOfAnotherTurnIsVoid(t *testing.T) {
 	s := newStage(t)
 	s.made("r1")
@@ -221,7 +220,7 @@ func TestAVerdictOfAnotherTurnIsVoid(t *testing.T) {
 	stale := tidemill.PromotionProposed{Action: tidemill.ActionJudge, Version: 3, Run: "r3", Basis: 1, Turn: s.m.Turn, Judgement: &tidemill.Judgement{Passed: true}}
 	s.is(s.judge(2, true, ""), fold.Accepted)
 	s.is(s.fold(tidemill.TypeModelPromotionProposed, "r3", "", stale), fold.Refused)
-	s.is(s.wish(tidemill.ActionRollback, 1), fold.Accepted) // the same champion again, and yet another turn
+	s.is(s.wish(tidemill.ActionRollback, 1), fold.Accepted) // the same champion again, but in another turn
 	s.is(s.fold(tidemill.TypeModelPromotionProposed, "r3", "", stale), fold.Refused)
 	s.is(s.judge(3, true, ""), fold.Accepted)
 	s.champion(3, 1)
@@ -247,8 +246,8 @@ func TestRollbackAndPin(t *testing.T) {
 	s.made("r1", "r2")
 	s.register("r3", 30)
 	s.judge(3, false, "")
-	s.is(s.wish(tidemill.ActionRollback, 3), fold.Refused) // never was
-	s.is(s.wish(tidemill.ActionRollback, 2), fold.Refused) // is
+	s.is(s.wish(tidemill.ActionRollback, 3), fold.Refused) // it was never the champion
+	s.is(s.wish(tidemill.ActionRollback, 2), fold.Refused) // it is the champion
 	s.is(s.wish(tidemill.ActionRollback, 1), fold.Accepted)
 	s.champion(1, 2)
 	s.is(s.wish(tidemill.ActionPin, 1), fold.Accepted)
@@ -260,7 +259,7 @@ func TestRollbackAndPin(t *testing.T) {
 	if !v.Judgement.Passed || !strings.Contains(v.Judgement.Sentence, "pinned") || s.m.Find(4).State != tidemill.VersionAwaiting {
 		t.Errorf("%+v, %+v", v.Judgement, s.m.Find(4))
 	}
-	s.is(s.wish(tidemill.ActionPin, 2), fold.Accepted) // another one
+	s.is(s.wish(tidemill.ActionPin, 2), fold.Accepted) // it is not the champion
 	s.champion(2, 1)
 	s.is(s.wish(tidemill.ActionUnpin, 0), fold.Accepted)
 	s.is(s.wish(tidemill.ActionUnpin, 0), fold.Refused)
@@ -284,8 +283,8 @@ func TestAHeldVersionAwaitsAPerson(t *testing.T) {
 	s.champion(1, 0)
 }
 
-// What is kept is the newest, the champion and the one before it; what was
-// dropped does not come again.
+// The newest versions, the champion and the former champion are kept. A dropped version
+// cannot be registered again.
 func TestOldVersionsGo(t *testing.T) {
 	s := newStage(t)
 	s.keep = 3
@@ -307,8 +306,8 @@ func TestOldVersionsGo(t *testing.T) {
 	}
 }
 
-// One that still awaits its verdict is kept where few are: what comes behind it
-// may be a late one, and nobody would ever judge the newest data.
+// A version without a verdict is kept even if keep is small. Otherwise a version that is
+// registered late could push it out, and the newest data would never be judged.
 func TestWhatIsNotJudgedIsKept(t *testing.T) {
 	s := newStage(t)
 	s.keep = 1
@@ -319,7 +318,7 @@ func TestWhatIsNotJudgedIsKept(t *testing.T) {
 	s.champion(2, 1)
 	s.is(s.judge(3, true, ""), fold.Accepted)
 	s.champion(3, 2)
-	for i := range 20 { // that cannot be judged, by a fault of their gate
+	for i := range 20 { // their gate is faulty, so they cannot be judged
 		s.is(s.register(fmt.Sprint("bad", i), int64(100+i)), fold.Accepted)
 	}
 	if n := len(s.m.Versions); n != 12 || s.m.Find(3) == nil || s.m.Find(2) == nil {
@@ -327,8 +326,8 @@ func TestWhatIsNotJudgedIsKept(t *testing.T) {
 	}
 }
 
-// Recipes of one key may have their runs on one partition of the log; their ends
-// lie one behind the other there.
+// Several recipes of one key may have their runs on one partition of the log. Then the
+// partition has several marks of the key's end.
 func TestRetiredByTheEndsOfSeveralRecipes(t *testing.T) {
 	s := newStage(t)
 	s.made("r1", "r2")
@@ -338,8 +337,8 @@ func TestRetiredByTheEndsOfSeveralRecipes(t *testing.T) {
 	}
 }
 
-// A key's end keeps out what its runs still bring; a run that begins later
-// begins the model anew.
+// After a key's end, versions of its old runs are refused. A run that begins later begins
+// the model again.
 func TestARetiredModel(t *testing.T) {
 	s := newStage(t)
 	s.made("r1", "r2")
@@ -358,9 +357,9 @@ func TestARetiredModel(t *testing.T) {
 	if v.Registered.Number != 3 || !s.m.Retired.IsZero() {
 		t.Errorf("%+v", s.m)
 	}
-	s.is(s.fold(tidemill.TypeModelRetired, "", "ada", retired), fold.Known) // a producer that had no answer
+	s.is(s.fold(tidemill.TypeModelRetired, "", "ada", retired), fold.Known) // a producer repeats it without an answer
 	if s.m.Find(3) == nil {
-		t.Error("the key that began anew has gone")
+		t.Error("the second end took away the new version")
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"tidemill.dev"
 )
 
-// What the quick way reads is what encoding/json reads, byte for byte of the
-// plan that is written down again too; and it does read what we write.
+// The quick reader gives the same values as encoding/json, and the same bytes when the plan
+// is encoded again. It can read all facts that we write.
 func TestReadingAgreesWithJSON(t *testing.T) {
 	for _, c := range readings() {
 		if !agrees[tidemill.RunRequested](t, c.text) && !agrees[tidemill.RunStarted](t, c.text) && !agrees[finishedFact](t, c.text) && c.quick {
@@ -20,7 +20,7 @@ func TestReadingAgreesWithJSON(t *testing.T) {
 	}
 }
 
-// reading of a text, and whether it is one that has to be quick.
+// readingCase is a text, and whether the quick reader must be able to read it.
 type readingCase struct {
 	text  string
 	quick bool
@@ -80,8 +80,8 @@ func wholeFinish() tidemill.RunFinished {
 			Metrics: map[string]float64{"f1": 0.5, "loss": -1e-7}, LastLines: "a\nb\t\u00e9", LogBytes: 3, Cut: true}}
 }
 
-// agrees reports whether the text was read quickly, and fails the test if what was
-// read so is not what it is.
+// agrees reports whether the quick reader read the text. It fails the test if the values
+// differ from those of encoding/json.
 func agrees[T any](t *testing.T, text string) (quick bool) {
 	t.Helper()
 	var have, want T
@@ -99,7 +99,7 @@ func agrees[T any](t *testing.T, text string) (quick bool) {
 	return quick
 }
 
-// FuzzReading reads anything quickly and with encoding/json.
+// FuzzReading compares the quick reader with encoding/json for any text.
 func FuzzReading(f *testing.F) {
 	for _, c := range readings() {
 		f.Add(c.text)

@@ -28,7 +28,8 @@ type Fact struct {
 
 // Making is the state of a recipe for one key: at most one live run, at most one waiting run,
 // and the ids of the newest runs that have ended. It is a pure function of the order of its
-// facts on the log, and does not depend on how they were batched. It ignores unknown fields.
+// facts on the log, and does not depend on how they were batched. It ignores unknown facts
+// and fields.
 type Making struct {
 	Recipe  string        `json:"recipe"`
 	Key     string        `json:"key"`

@@ -12,13 +12,13 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// troupe writes the facts of one recipe and key as a crowd of processes would
-// that know the log badly: each looks at the fold as it was some facts ago, says
-// what follows from that, and often says it again.
+// troupe writes the facts of one recipe and key like many processes that do not know the
+// newest facts. Each sees the fold as it was some facts ago, writes a fact that follows from
+// it, and often writes it twice.
 type troupe struct {
 	*rand.Rand
 	facts []fold.Fact
-	was   []fold.Making // before each fact
+	was   []fold.Making // states before each fact
 	now   fold.Making
 	at    time.Time
 	plan  tidemill.Plan
@@ -32,7 +32,7 @@ func newTroupe(seed uint64) *troupe {
 	return t
 }
 
-// seen is the fold as somebody knows it who has not heard of the newest facts.
+// seen returns the fold, often without the newest facts.
 func (t *troupe) seen() fold.Making {
 	if behind := t.IntN(8); behind > 0 && behind <= len(t.was) && t.IntN(2) == 0 {
 		return t.was[len(t.was)-behind]
@@ -40,8 +40,7 @@ func (t *troupe) seen() fold.Making {
 	return t.now
 }
 
-// say puts a fact on the log. Its time is the writer's clock, which need not be
-// right.
+// say puts a fact on the log. Its time is the writer's clock, which may be wrong.
 func (t *troupe) say(typ, run string, data any) {
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -52,7 +51,7 @@ func (t *troupe) say(typ, run string, data any) {
 }
 
 func (t *troupe) put(f fold.Fact) {
-	f.Partition, f.Offset, f.Recipe, f.Key = 3, int64(len(t.facts))*int64(1+len(t.facts)%3), "r", "k" // others' facts lie between
+	f.Partition, f.Offset, f.Recipe, f.Key = 3, int64(len(t.facts))*int64(1+len(t.facts)%3), "r", "k" // facts of other keys are in between
 	if n := len(t.facts); n > 0 && f.Offset <= t.facts[n-1].Offset {
 		f.Offset = t.facts[n-1].Offset + 1
 	}
@@ -61,7 +60,7 @@ func (t *troupe) put(f fold.Fact) {
 	t.now.Apply(f)
 }
 
-// act is one thing that somebody does.
+// act writes one random fact.
 func (t *troupe) act() {
 	m := t.seen()
 	run := fmt.Sprint("run-", t.IntN(40))
@@ -92,14 +91,14 @@ func (t *troupe) act() {
 	case n == 17 && t.IntN(10) == 0:
 		t.say(tidemill.TypeRunForgotten, "", tidemill.RunForgotten{Cause: causeOf(fmt.Sprint("end-", t.IntN(5))), Reason: "gone"})
 	case n < 19 && len(t.facts) > 0:
-		t.put(t.facts[t.IntN(len(t.facts))]) // a producer that had no answer, or a zombie
+		t.put(t.facts[t.IntN(len(t.facts))]) // a producer repeats it without an answer, or a zombie writes it
 	default:
 		t.say([]string{tidemill.TypeRunSeen, tidemill.TypeRunStarted, tidemill.TypeRunFinished, tidemill.TypeRunCommitted, tidemill.TypeRunCancelled, "tidemill.run.dreamt"}[t.IntN(6)], run,
 			map[string]any{"attempt": t.IntN(3), "outcome": "failed", "seen": t.IntN(50), "plan": t.plan})
 	}
 }
 
-// copied is what a making is after it has been written down and read.
+// copied encodes and decodes a making.
 func copied(m fold.Making) (c fold.Making) {
 	data, err := json.Marshal(m)
 	if err == nil {
@@ -111,15 +110,15 @@ func copied(m fold.Making) (c fold.Making) {
 	return c
 }
 
-// auditor holds what the fold says against what must always be.
+// auditor checks that the fold keeps the rules for runs.
 type auditor struct {
 	*testing.T
 	runOf    map[tidemill.Cause]string
 	causes   map[string]int
-	newest   map[string]int64 // offset of the fact that asked last
+	newest   map[string]int64 // offset of the newest request, by run
 	attempts map[string]int
-	ended    map[string]string // the run as it was at its end
-	gone     map[string]bool   // what has ended the key
+	ended    map[string]string // state of each run at its end
+	gone     map[string]bool   // data of the facts that ended the key
 }
 
 func newAuditor(t *testing.T) *auditor {
@@ -212,8 +211,7 @@ func (a *auditor) accepted(m *fold.Making, f fold.Fact, v fold.Verdict, wasSeen 
 	}
 }
 
-// forgotten looks at the end of a key: nothing waits, and what is live is told to
-// end.
+// forgotten checks the end of a key: no run waits, and a live run is to end.
 func (a *auditor) forgotten(m *fold.Making, f fold.Fact, v fold.Verdict) {
 	a.Helper()
 	if m.Waiting != nil || len(m.Ended) > 0 || !m.Gone || m.Live != nil && (m.Live.State == tidemill.RunResting || m.Live.Cancel == nil) {
@@ -250,7 +248,7 @@ func (a *auditor) end(m *fold.Making, f fold.Fact, r *tidemill.Run) {
 	a.ended[r.ID] = string(data)
 }
 
-// written is a making without what tells how far it has come.
+// written encodes a making without its offset.
 func written(t *testing.T, m *fold.Making) string {
 	t.Helper()
 	c := *m
@@ -262,8 +260,8 @@ func written(t *testing.T, m *fold.Making) string {
 	return string(data)
 }
 
-// Whatever is said, by whom and how often: one live run and one waiting, each
-// cause in one run, each attempt begun once, and no end that changes.
+// For any facts, there is at most one live run and one waiting run. Each cause is in one run,
+// each attempt begins once, and a run that has ended does not change.
 func TestAnyFacts(t *testing.T) {
 	t.Parallel()
 	ended, states := 0, map[tidemill.RunState]int{}
@@ -295,8 +293,8 @@ func TestAnyFacts(t *testing.T) {
 	}
 }
 
-// The same facts are the same state, however they are batched, whoever folds the
-// next batch, and though a batch be folded again.
+// The same facts give the same state for all batches, if another process folds the next
+// batch, and if a batch is folded twice.
 func TestAnyBatching(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(15) {
@@ -311,7 +309,7 @@ func TestAnyBatching(t *testing.T) {
 		for from := 0; from < len(crowd.facts); {
 			m = copied(m)
 			to := min(len(crowd.facts), from+1+r.IntN(20))
-			for _, f := range crowd.facts[max(0, from-r.IntN(5)):to] { // some of the batch before too
+			for _, f := range crowd.facts[max(0, from-r.IntN(5)):to] { // a part of the batch before is folded again
 				v := m.Apply(f)
 				if v.Ended != nil {
 					ended = append(ended, v.Ended)
@@ -337,8 +335,7 @@ func TestAnyBatching(t *testing.T) {
 	}
 }
 
-// A crowd that goes on comes to an end: after every fact the run that is due can
-// be begun and ended, and then nothing is left.
+// After every fact, the run that is due can be started and ended. In the end no run is left.
 func TestNoRunIsStuck(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(15) {
@@ -368,7 +365,7 @@ func TestNoRunIsStuck(t *testing.T) {
 	}
 }
 
-// Hostile data changes nothing that it should not, and breaks nothing.
+// Hostile data breaks no rule.
 func FuzzMaking(f *testing.F) {
 	crowd := newTroupe(1)
 	for range 60 {

@@ -16,24 +16,24 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of testdata")
 
-// factLine is a fact as it stands in the corpus. Its offset is its line's number.
+// factLine is a fact in the corpus. Its offset is the number of its line.
 type factLine struct {
 	Type, Recipe, Key, Run, By string
 	At                         time.Time
 	Data                       json.RawMessage
 }
 
-// told is what a fold tells of a stream: a verdict a line, each run that ended,
-// and what is left.
+// told is the result of folding a stream: a verdict for each line, the runs that ended, and
+// the final making.
 type told struct {
 	Verdicts []string
 	Ended    []*tidemill.Run
 	Making   *fold.Making
 }
 
-// Each testdata/runs/NAME.ndjson is the facts of a recipe and key and folds to
-// NAME.json for ever, for every version reads the same log. To add a case, add
-// the facts, run with -update and read what was written.
+// Each testdata/runs/NAME.ndjson has the facts of a recipe and key. It folds to NAME.json for
+// ever, because every version reads the same log. To add a case, add the facts, run with
+// -update, and check the new file.
 func TestFactsFoldForEver(t *testing.T) {
 	streams, err := filepath.Glob("testdata/runs/*.ndjson")
 	if err != nil || len(streams) == 0 {
@@ -98,7 +98,7 @@ func tell(facts []fold.Fact) told {
 	return out
 }
 
-// scene folds facts that a test writes down shortly.
+// scene folds facts, with short methods to write them.
 type scene struct {
 	*testing.T
 	m      fold.Making
@@ -111,7 +111,7 @@ func newScene(t *testing.T) *scene {
 	return &scene{T: t, now: time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)}
 }
 
-// fold folds the next fact in, a second after the one before.
+// fold folds the next fact in, one second after the last.
 func (s *scene) fold(typ, run string, data any) fold.Verdict {
 	s.Helper()
 	text, err := json.Marshal(data)
@@ -158,7 +158,7 @@ func (s *scene) finish(run string, attempt int, o tidemill.Outcome) fold.Verdict
 
 var patient = tidemill.Plan{Attempts: 3, Backoff: tidemill.Backoff{First: 10 * time.Second, Cap: 35 * time.Second}} // read only
 
-// A run waits for quiet, and not for ever.
+// A run waits for a time without new causes, but not for ever.
 func TestWhenARunIsDue(t *testing.T) {
 	t.Parallel()
 	const s = time.Second
@@ -166,7 +166,7 @@ func TestWhenARunIsDue(t *testing.T) {
 		at                time.Duration
 		debounce, maxWait time.Duration
 		delay             time.Duration
-		due               time.Duration // after it
+		due               time.Duration // time at which the run is due after it
 	}
 	for name, asks := range map[string][]ask{
 		"at once":                               {{at: 5 * s, due: 5 * s}},
@@ -198,7 +198,8 @@ func TestWhenARunIsDue(t *testing.T) {
 	}
 }
 
-// A failure is the command's and counts; a loss is not, and counts apart.
+// Failures of the command are limited by the plan. Losses are not the command's fault, and
+// have a limit of their number.
 func TestFailuresAndLosses(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -249,7 +250,7 @@ func TestCancelAtEachState(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(*scene)
 		want   fold.VerdictResult
-		state  tidemill.RunState // of the run that ended; empty if it goes on
+		state  tidemill.RunState // state of the run that ended; empty if it continues
 	}{
 		"unknown":  {func(s *scene) { s.m = fold.Making{} }, fold.Refused, ""},
 		"waiting":  {func(*scene) {}, fold.Accepted, tidemill.RunCancelled},
@@ -270,7 +271,7 @@ func TestCancelAtEachState(t *testing.T) {
 	}
 }
 
-// A run that is asked to end is not tried again, however its attempt ends.
+// A cancelled run gets no further attempt, with any outcome of its attempt.
 func TestTheEndOfWhatIsCancelled(t *testing.T) {
 	t.Parallel()
 	for _, o := range []tidemill.Outcome{tidemill.OutcomeSucceeded, tidemill.OutcomeFailed, tidemill.OutcomeLost, tidemill.OutcomeCancelled} {
@@ -289,7 +290,8 @@ func TestTheEndOfWhatIsCancelled(t *testing.T) {
 	}
 }
 
-// A cause that has come since the inputs were looked up would not be in them.
+// The data of a cause after the lookup of the inputs may not be in them, so the start is
+// refused.
 func TestACauseBetweenLookAndStart(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -301,7 +303,7 @@ func TestACauseBetweenLookAndStart(t *testing.T) {
 	s.is(s.fold(tidemill.TypeRunStarted, "run-a", stale), fold.Refused)
 	stale.Seen = s.m.Waiting.LastAsked()
 	s.is(s.fold(tidemill.TypeRunStarted, "run-a", stale), fold.Accepted)
-	s.is(s.ask("c", tidemill.RunRequested{}), fold.Accepted) // for the next one
+	s.is(s.ask("c", tidemill.RunRequested{}), fold.Accepted) // it asks for the next run
 	s.is(s.fold(tidemill.TypeRunStarted, "run-c", tidemill.RunStarted{Attempt: 1, Seen: s.m.Waiting.LastAsked(), Plan: &patient}), fold.Refused)
 	if run, _ := s.m.DueRun(); run != nil {
 		t.Errorf("beside a live run %s is due", run.ID)
@@ -313,7 +315,7 @@ func TestACauseBetweenLookAndStart(t *testing.T) {
 	}
 }
 
-// What somebody can still send again is remembered, and no more than has bounds.
+// Causes that may still be repeated are kept, within limits.
 func TestCausesAreForgotten(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -330,9 +332,9 @@ func TestCausesAreForgotten(t *testing.T) {
 	if len(s.m.Ended) != fold.KeptRuns || s.m.Ended[9] != "run-e39" {
 		t.Errorf("it names %v", s.m.Ended)
 	}
-	s.is(s.ask("e00", tidemill.RunRequested{}), fold.Known) // a run that is not named any more, for days
+	s.is(s.ask("e00", tidemill.RunRequested{}), fold.Known) // its run is not named any more, but the cause is kept for days
 	s.now = s.now.Add(8 * 24 * time.Hour)
-	one("late") // and then as many as there must be at least
+	one("late") // the old causes are dropped now, except the newest seenLeast
 	for i := range 40 {
 		known := s.m.RunOf(causeOf(name(i))) != ""
 		if want := i >= 40-31; known != want {
@@ -359,12 +361,11 @@ func TestCausesAreForgotten(t *testing.T) {
 	if causes != 4096 || s.m.RunOf(causeOf("late")) != "" {
 		t.Errorf("%d causes are remembered, the run before asked for by one of them: %q", causes, s.m.RunOf(causeOf("late")))
 	}
-	s.is(s.ask("late", tidemill.RunRequested{}), fold.Known)  // the run that it asked for is still named
-	s.is(s.ask("first", tidemill.RunRequested{}), fold.Known) // and this one's waits
+	s.is(s.ask("late", tidemill.RunRequested{}), fold.Known)  // its run is still named
+	s.is(s.ask("first", tidemill.RunRequested{}), fold.Known) // its run waits
 }
 
-// Of an attempt that was lost nobody knows anything, so what the one before has
-// told stays.
+// A lost attempt reports nothing, so the result of the attempt before stays.
 func TestTheResultOfTheNewestThatTold(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -383,7 +384,7 @@ func TestTheResultOfTheNewestThatTold(t *testing.T) {
 	}
 }
 
-// What is no text would be another once it is written down and read.
+// Ids that are not valid UTF-8 would change when they are encoded, so such facts are refused.
 func TestFactsThatAreNoText(t *testing.T) {
 	t.Parallel()
 	data := []byte(`{"cause":{"source":"/shop","id":"e"}}`)
