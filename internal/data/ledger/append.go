@@ -125,7 +125,7 @@ func (l *Ledger) folded(ctx context.Context, at broker.Position, of place) ([]by
 		case next > at.Offset:
 			return state, nil
 		}
-		l.doubt.raise()
+		l.recheck.request()
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -134,7 +134,7 @@ func (l *Ledger) folded(ctx context.Context, at broker.Position, of place) ([]by
 	}
 }
 
-// own holds facts that this process has put on the log and waits for. Kafka has returned
+// ownFacts holds facts that this process has put on the log and waits for. Kafka has returned
 // their offsets. If a fact is at the next offset of its partition, there is no record
 // between it and the folded facts, so it is folded without being read back. In a busy
 // cluster reading back takes more than half of an append, because Kafka sends a new fact to
@@ -143,24 +143,24 @@ func (l *Ledger) folded(ctx context.Context, at broker.Position, of place) ([]by
 // This is only a shortcut. A fact at a later offset is read back, because it comes after
 // other facts, a transaction's marker or an open transaction. A fact that is read after it
 // was applied is ignored.
-type own struct {
+type ownFacts struct {
 	mu    sync.Mutex
 	facts []fold.Fact
 }
 
-func (o *own) add(f fold.Fact) {
+func (o *ownFacts) add(f fold.Fact) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.facts = append(o.facts, f)
 }
 
-func (o *own) any() bool {
+func (o *ownFacts) any() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.facts) > 0
 }
 
-func (o *own) take() []fold.Fact {
+func (o *ownFacts) take() []fold.Fact {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	all := o.facts
@@ -177,15 +177,15 @@ func (l *Ledger) offer(v *broker.View, at broker.Position) {
 	}
 	e := broker.Incoming{View: *v, Offset: at.Offset}
 	if f, kind := read(&e, at.Partition); kind == legible {
-		l.own.add(f)
-		l.doubt.nudge()
+		l.ownFacts.add(f)
+		l.recheck.wakeUp()
 	}
 }
 
 // takeOwn adds those own facts to a batch that directly follow the batch's facts, or the
 // facts that have been folded.
 func (l *Ledger) takeOwn(b *batch) {
-	all := l.own.take()
+	all := l.ownFacts.take()
 	slices.SortFunc(all, func(a, b fold.Fact) int { return cmp.Compare(a.Offset, b.Offset) })
 	for _, f := range all {
 		p, next := b.parts[f.Partition], l.upTo(f.Partition)
@@ -216,19 +216,19 @@ const (
 	keptNear, keptFar = 256, 4096
 )
 
-// convoy limits how many partitions are read at a time, until all have reached their ends.
-// An empty convoy has no limit.
-type convoy struct {
+// partitionLimit limits how many partitions are read at a time, until all have reached their
+// ends. An empty one has no limit.
+type partitionLimit struct {
 	c       *broker.Consumer
 	active  map[int32]bool
 	waiting []int32
 	ends    map[int32]int64
 }
 
-// convoy pauses all partitions but a few if there are many facts to catch up with.
-func (l *Ledger) convoy(c *broker.Consumer) *convoy {
+// limitPartitions pauses all partitions but a few if there are many facts to catch up with.
+func (l *Ledger) limitPartitions(c *broker.Consumer) *partitionLimit {
 	behind, ends := l.progress.distance()
-	v := &convoy{c: c, ends: ends, active: map[int32]bool{}}
+	v := &partitionLimit{c: c, ends: ends, active: map[int32]bool{}}
 	if l.kept, l.far = keptNear, nil; behind < l.o.far {
 		return v
 	}
@@ -251,10 +251,10 @@ func from(place int, all []int32) []int32 {
 	return slices.Concat(all[at:], all[:at])
 }
 
-// relieve resumes a paused partition for each that has reached its end. It resumes one more
+// resume continues a paused partition for each that has reached its end. It continues one more
 // if no partition delivers anything, because only markers of transactions may be left. It
 // returns the partitions that have reached their ends.
-func (v *convoy) relieve(reached func(int32) int64, idle bool) (done []int32) {
+func (v *partitionLimit) resume(reached func(int32) int64, idle bool) (done []int32) {
 	for partition := range v.active {
 		if reached(partition) >= v.ends[partition] {
 			delete(v.active, partition)

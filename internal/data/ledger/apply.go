@@ -20,7 +20,7 @@ var errAhead = errors.New("others have applied facts")
 // among a few lanes, so that some facts are folded while others are written.
 func (l *Ledger) apply(ctx context.Context, b *batch) error {
 	for partition := range b.parts {
-		l.shelf(partition) // lanes must not create shelves concurrently
+		l.cache(partition) // lanes must not create caches concurrently
 	}
 	lanes := b.deal()
 	if len(lanes) == 1 {
@@ -59,8 +59,8 @@ func (l *Ledger) applyLane(ctx context.Context, b *batch) error {
 		if err == nil {
 			continue
 		}
-		for _, p := range parts { // their shelves were changed, but Redis was not
-			l.shelf(p.partition).clear()
+		for _, p := range parts { // their caches were changed, but Redis was not
+			l.cache(p.partition).clear()
 		}
 		if !errors.Is(err, errAhead) || b.lacks(parts, l.upTo) {
 			return err
@@ -76,7 +76,7 @@ func (l *Ledger) applyOnce(ctx context.Context, parts []*part) error {
 	}
 	var due []*unwritten
 	for _, p := range parts {
-		u := l.shelf(p.partition).unwritten
+		u := l.cache(p.partition).unwritten
 		u.fold(p)
 		if end, far := l.far[p.partition]; u.due(end, far, l.o.rows) {
 			due = append(due, u)
@@ -111,7 +111,7 @@ func (l *Ledger) write(ctx context.Context, due []*unwritten) error {
 	steps := make([]step, len(all))
 	for i, c := range all {
 		steps[i] = step{c.partition, c.next, c.states}
-		l.shelf(c.partition).unwritten = nil
+		l.cache(c.partition).unwritten = nil
 	}
 	l.metrics.facts.Add(float64(facts)) // before the callers that wait for them are released
 	l.progress.advance(steps...)
@@ -147,11 +147,11 @@ func (l *Ledger) moved(partitions []int32, at []string) error {
 	return errAhead
 }
 
-func (l *Ledger) shelf(partition int32) *shelves {
-	s := l.shelves[partition]
+func (l *Ledger) cache(partition int32) *caches {
+	s := l.caches[partition]
 	if s == nil {
-		s = &shelves{}
-		l.shelves[partition] = s
+		s = &caches{}
+		l.caches[partition] = s
 	}
 	return s
 }
@@ -159,7 +159,7 @@ func (l *Ledger) shelf(partition int32) *shelves {
 // upTo returns the offset up to which the facts of a partition have been folded. It is the
 // offset in Redis, or a later one if there are unwritten changes.
 func (l *Ledger) upTo(partition int32) int64 {
-	if s := l.shelves[partition]; s != nil && s.unwritten != nil {
+	if s := l.caches[partition]; s != nil && s.unwritten != nil {
 		return s.unwritten.next
 	}
 	return l.progress.reached(partition)

@@ -203,8 +203,8 @@ func (l *Ledger) gather(ctx context.Context, c *broker.Consumer, limit time.Dura
 // poll waits for facts from the consumer, or for an own fact.
 func (l *Ledger) poll(ctx context.Context, c *broker.Consumer, limit time.Duration) (*batch, error) {
 	b := &batch{parts: map[int32]*part{}}
-	wait, cancel := l.doubt.within(ctx, limit)
-	if l.own.any() {
+	wait, cancel := l.recheck.within(ctx, limit)
+	if l.ownFacts.any() {
 		cancel()
 	}
 	d, err := c.Poll(wait)
@@ -257,7 +257,7 @@ func (l *Ledger) take(b *batch, d *broker.Delivery) {
 // may be many, and they are read again whenever Redis is filled again.
 func (l *Ledger) skip(d *broker.Delivery, e *broker.Incoming) {
 	l.metrics.illegible.Inc()
-	l.torn.Do(func() {
+	l.skipLogged.Do(func() {
 		reason := e.Err
 		if reason == nil {
 			reason = errors.New("it names no recipe and no model, or its record key does not match the name")
@@ -280,7 +280,7 @@ type unwritten struct {
 	partition  int32
 	from, next int64
 	makings    map[string]*folding
-	models     map[string]*lineage
+	models     map[string]*modelFolding
 	facts      int
 	bytes      int
 }

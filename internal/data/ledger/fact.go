@@ -157,7 +157,7 @@ func (l *Ledger) records(ctx context.Context, ids []string) ([]tidemill.Run, err
 	var all []tidemill.Run
 	for i, v := range values.Val() {
 		text, _ := v.(string)
-		whole := behindWords(text, valueWords)
+		whole := afterWords(text, valueWords)
 		if !strings.HasPrefix(whole, "{") {
 			continue
 		}

@@ -89,7 +89,7 @@ func (c *changes) add(f *folding) error {
 	c.states[place{hashMakings, f.member}] = whole
 	after := outlineOf(m)
 	if after.key != f.before.key {
-		c.keys = append(c.keys, m.Recipe, m.Key, yes(after.key))
+		c.keys = append(c.keys, m.Recipe, m.Key, flag(after.key))
 	}
 	if after.pending != f.before.pending {
 		c.pending = append(c.pending, f.member, m.Recipe, after.pending)
@@ -129,8 +129,8 @@ func (c *changes) addLive(before, after *outline) {
 	}
 }
 
-// yes returns a boolean in the form that the scripts expect.
-func yes(is bool) string {
+// flag returns a boolean in the form that the scripts expect.
+func flag(is bool) string {
 	if is {
 		return "1"
 	}
@@ -146,8 +146,8 @@ const (
 	hashEntries    = "entries:"   // prefix before the partition: model → entry
 )
 
-// lineage folds the facts of one model.
-type lineage struct {
+// modelFolding folds the facts of one model.
+type modelFolding struct {
 	model      *fold.Model
 	before     modelOutline
 	registered map[int]*tidemill.Version   // versions that were registered and are kept
@@ -172,11 +172,11 @@ func outlineOfModel(m *fold.Model) modelOutline {
 	return o
 }
 
-func lineageOf(_ string, m *fold.Model) *lineage {
-	return &lineage{model: m, before: outlineOfModel(m), registered: map[int]*tidemill.Version{}, judged: map[int]*tidemill.Judgement{}}
+func modelFoldingOf(_ string, m *fold.Model) *modelFolding {
+	return &modelFolding{model: m, before: outlineOfModel(m), registered: map[int]*tidemill.Version{}, judged: map[int]*tidemill.Judgement{}}
 }
 
-func (f *lineage) apply(fact fold.Fact) {
+func (f *modelFolding) apply(fact fold.Fact) {
 	v := f.model.Apply(fact)
 	if v.Registered != nil {
 		f.registered[v.Registered.Number] = v.Registered
@@ -191,7 +191,7 @@ func (f *lineage) apply(fact fold.Fact) {
 }
 
 // addModel adds the changes of a model.
-func (c *changes) addModel(f *lineage) error {
+func (c *changes) addModel(f *modelFolding) error {
 	m := f.model
 	whole, err := json.Marshal(m)
 	if err != nil {
@@ -229,7 +229,7 @@ func (c *changes) addMade(name string, before, after map[int]string) {
 	}
 	for number, run := range after {
 		if _, kept := before[number]; !kept {
-			c.made = append(c.made, linkEnd(kindRun, run), tidemill.VersionName(name, number), yes(true))
+			c.made = append(c.made, linkEnd(kindRun, run), tidemill.VersionName(name, number), flag(true))
 		}
 	}
 }

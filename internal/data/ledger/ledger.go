@@ -39,7 +39,7 @@ type Options struct {
 // Ledger reads the state of runs and models from Redis, and folds new facts into it. It is
 // safe for concurrent use.
 //
-// The goroutine of run reads the facts, folds them and writes; only it uses the shelves.
+// The goroutine of run reads the facts, folds them and writes; only it uses the caches.
 // Other goroutines see its progress in the field progress.
 type Ledger struct {
 	o        Options
@@ -47,17 +47,17 @@ type Ledger struct {
 	client   *redis.Client // client that only run uses
 	log      *slog.Logger
 	metrics  *metrics
-	shelves  map[int32]*shelves
-	kept     int             // least number of makings on each shelf
+	caches   map[int32]*caches
+	kept     int             // least number of makings in each cache
 	far      map[int32]int64 // offsets up to which changes may stay unwritten; nil near the end of the log
 	progress *progress
 	register *register
 
-	doubt   doubt
-	own     own
-	torn    sync.Once
-	stop    context.CancelCauseFunc
-	running sync.WaitGroup
+	recheck    recheck
+	ownFacts   ownFacts
+	skipLogged sync.Once
+	stop       context.CancelCauseFunc
+	running    sync.WaitGroup
 }
 
 // Open starts to catch up with the facts, and returns at once.
@@ -73,7 +73,7 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 	}
 	o.atOnce, o.far, o.rows = cmp.Or(o.atOnce, scriptFacts), cmp.Or(o.far, farBehind), cmp.Or(o.rows, mostRows)
 	l := &Ledger{o: o, client: redis.NewClient(patient(o.Redis.Options())), prefix: o.Names.Key("{ledger}", layout, o.Kafka, ""), log: o.Logger,
-		shelves: map[int32]*shelves{}, progress: newProgress(), register: newRegister()}
+		caches: map[int32]*caches{}, progress: newProgress(), register: newRegister()}
 	var err error
 	if l.metrics, err = newMetrics(o.Registerer, l.Status); err != nil {
 		return nil, errors.Join(err, l.client.Close())

@@ -54,15 +54,15 @@ func (l *Ledger) LinksOf(ctx context.Context, from []string) (map[string][]strin
 	for i, name := range from {
 		ends, _ := linked.Val()[i].(string)
 		value, _ := values.Val()[i].(string)
-		if all[name], err = cameOf(name, ends, value); err != nil {
+		if all[name], err = linksFrom(name, ends, value); err != nil {
 			return nil, fmt.Errorf("look up the links of %s: %w", name, err)
 		}
 	}
 	return all, nil
 }
 
-// cameOf returns the links of a thing from its values in Redis.
-func cameOf(name, ends, value string) (all []string, err error) {
+// linksFrom returns the links of a thing from its values in Redis.
+func linksFrom(name, ends, value string) (all []string, err error) {
 	to := kindRun
 	if strings.HasPrefix(name, kindRun+"/") {
 		to = kindModel
@@ -78,7 +78,7 @@ func cameOf(name, ends, value string) (all []string, err error) {
 
 // commitOf returns the commit that a run which has ended made on its dataset.
 func commitOf(value string) ([]string, error) {
-	whole := behindWords(value, valueWords)
+	whole := afterWords(value, valueWords)
 	if !strings.HasPrefix(whole, "{") {
 		return nil, nil
 	}
@@ -137,17 +137,17 @@ func listsKey(m *fold.Making) bool {
 // runValue returns the value of a run that has not ended: its place in the lists, its
 // origins, and the name of its making, which contains the run.
 func runValue(r *tidemill.Run) string {
-	return placed(r) + tidemill.RunKey(r.Recipe, r.Key)
+	return valuePrefix(r) + tidemill.RunKey(r.Recipe, r.Key)
 }
 
 // endedValue returns the value of a run that has ended: like runValue, but with the run's
 // JSON at the end.
 func endedValue(r *tidemill.Run) (string, error) {
 	whole, err := json.Marshal(r)
-	return placed(r) + string(whole), err
+	return valuePrefix(r) + string(whole), err
 }
 
-func placed(r *tidemill.Run) string {
+func valuePrefix(r *tidemill.Run) string {
 	return strconv.FormatInt(r.Asking.UnixMilli(), 10) + " " + string(r.State) + " " + origins(r) + " "
 }
 
@@ -190,8 +190,8 @@ func liveValue(r *tidemill.Run) string {
 // liveWords is the number of words in such a value before the name of the making.
 const liveWords = 2
 
-// behindWords returns the rest of a value after its first n words.
-func behindWords(value string, n int) string {
+// afterWords returns the rest of a value after its first n words.
+func afterWords(value string, n int) string {
 	for range n {
 		_, value, _ = strings.Cut(value, " ")
 	}

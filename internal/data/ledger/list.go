@@ -114,7 +114,7 @@ func (l *Ledger) listAll(ctx context.Context, q Query, after mark) ([]tidemill.R
 	}
 	var all []tidemill.Run
 	for i := 1; i+2 < len(answer); i += 3 {
-		r, err := listedRun(answer[i], behindWords(answer[i+1], valueWords), answer[i+2])
+		r, err := listedRun(answer[i], afterWords(answer[i+1], valueWords), answer[i+2])
 		if err != nil {
 			return nil, err
 		}

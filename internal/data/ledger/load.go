@@ -23,14 +23,14 @@ const (
 
 // load reads the makings and models that the facts are about.
 func (l *Ledger) load(ctx context.Context, parts []*part) error {
-	makings, models := wanted[fold.Making, folding]{open: foldingOf}, wanted[fold.Model, lineage]{open: lineageOf}
+	makings, models := wanted[fold.Making, folding]{open: foldingOf}, wanted[fold.Model, modelFolding]{open: modelFoldingOf}
 	partitions := make([]int32, len(parts))
 	for i, p := range parts {
 		partitions[i] = p.partition
-		s := l.shelf(p.partition)
+		s := l.cache(p.partition)
 		if s.unwritten == nil {
 			from := l.progress.reached(p.partition)
-			s.unwritten = &unwritten{partition: p.partition, from: from, next: from, makings: map[string]*folding{}, models: map[string]*lineage{}}
+			s.unwritten = &unwritten{partition: p.partition, from: from, next: from, makings: map[string]*folding{}, models: map[string]*modelFolding{}}
 		}
 		for i := range p.facts {
 			if f := &p.facts[i]; f.Model != "" {
@@ -58,16 +58,16 @@ func (l *Ledger) load(ctx context.Context, parts []*part) error {
 	return models.fill(found[1], l.kept)
 }
 
-// wanted collects the makings or models to be loaded that are not on the shelves.
+// wanted collects the makings or models to be loaded that are not in the caches.
 type wanted[T, F any] struct {
 	open    func(member string, of *T) *F
 	members []string
 	into    []map[string]*F
-	shelves []*shelf[T]
+	caches  []*cache[T]
 }
 
-// want takes a making or model from its shelf, or notes that Redis must be asked for it.
-func (w *wanted[T, F]) want(member string, into map[string]*F, s *shelf[T], kept int) {
+// want takes a making or model from its cache, or notes that Redis must be asked for it.
+func (w *wanted[T, F]) want(member string, into map[string]*F, s *cache[T], kept int) {
 	if _, is := into[member]; is {
 		return
 	}
@@ -76,7 +76,7 @@ func (w *wanted[T, F]) want(member string, into map[string]*F, s *shelf[T], kept
 		return
 	}
 	into[member] = nil // a second fact does not ask for it again
-	w.members, w.into, w.shelves = append(w.members, member), append(w.into, into), append(w.shelves, s)
+	w.members, w.into, w.caches = append(w.members, member), append(w.into, into), append(w.caches, s)
 }
 
 func (w *wanted[T, F]) fill(found []any, kept int) error {
@@ -86,7 +86,7 @@ func (w *wanted[T, F]) fill(found []any, kept int) error {
 			return err
 		}
 		w.into[i][w.members[i]] = w.open(w.members[i], v)
-		w.shelves[i].put(w.members[i], v, kept)
+		w.caches[i].put(w.members[i], v, kept)
 	}
 	return nil
 }
@@ -159,29 +159,29 @@ func readState(ctx context.Context, client *redis.Client, prefix string, partiti
 	return next, state, nil
 }
 
-// shelves keep makings and models of one partition in memory.
-type shelves struct {
-	makings   shelf[fold.Making]
-	models    shelf[fold.Model]
+// caches keep makings and models of one partition in memory, and its unwritten changes.
+type caches struct {
+	makings   cache[fold.Making]
+	models    cache[fold.Model]
 	unwritten *unwritten // nil if Redis has all
 }
 
-func (s *shelves) clear() {
+func (s *caches) clear() {
 	s.makings.clear()
 	s.models.clear()
 	s.unwritten = nil
 }
 
-// shelf is a cache of makings or models of one partition. They have the state after the
+// cache keeps some makings or models of one partition. They have the state after the
 // last applied fact. Only the facts decide that state, so the cache stays valid even if
 // Redis is flushed. It becomes invalid when another process applies facts of the partition.
-type shelf[T any] struct {
+type cache[T any] struct {
 	young, old map[string]*T
 }
 
 // get returns a making or model from the cache; nil if it is not there. If it is known that
 // there are no facts about it yet, it is an empty T.
-func (s *shelf[T]) get(member string, kept int) *T {
+func (s *cache[T]) get(member string, kept int) *T {
 	if m := s.young[member]; m != nil {
 		return m
 	}
@@ -194,7 +194,7 @@ func (s *shelf[T]) get(member string, kept int) *T {
 
 // put adds a making or model. The cache keeps those that were used last: at least kept of
 // them, and at most twice as many.
-func (s *shelf[T]) put(member string, m *T, kept int) {
+func (s *cache[T]) put(member string, m *T, kept int) {
 	if len(s.young) >= kept {
 		s.young, s.old = nil, s.young
 	}
@@ -204,4 +204,4 @@ func (s *shelf[T]) put(member string, m *T, kept int) {
 	s.young[member] = m
 }
 
-func (s *shelf[T]) clear() { s.young, s.old = nil, nil }
+func (s *cache[T]) clear() { s.young, s.old = nil, nil }

@@ -28,7 +28,7 @@ func (l *Ledger) decidable() (sum int64, err error) {
 // checked, reads fail with ErrCatchingUp.
 func (l *Ledger) behind() error {
 	l.progress.setCaught(false)
-	l.doubt.raise()
+	l.recheck.request()
 	return ErrCatchingUp
 }
 
@@ -202,7 +202,7 @@ func (l *Ledger) findRuns(ctx context.Context, ids []string, into map[string]*ti
 	var in, members []string // ids of runs, and the makings that contain them
 	for i, id := range ids {
 		value, _ := values.Val()[i].(string)
-		place := behindWords(value, valueWords)
+		place := afterWords(value, valueWords)
 		if strings.HasPrefix(place, "{") {
 			if into[id], err = decodeRun(id, place); err != nil {
 				return nil, err

@@ -157,7 +157,7 @@ const eachAtOnce = 500
 // forgets facts during the call, the error is ErrCatchingUp, and the models may be wrong.
 func (l *Ledger) EachModel(ctx context.Context, fn func(*fold.Model)) ([]broker.Position, error) {
 	var names *redis.StringSliceCmd
-	from, err := l.placed(ctx, nil, func(pipe redis.Pipeliner) { names = pipe.HKeys(ctx, l.key(hashModels)) })
+	from, err := l.consistentAt(ctx, nil, func(pipe redis.Pipeliner) { names = pipe.HKeys(ctx, l.key(hashModels)) })
 	if err != nil {
 		return nil, fmt.Errorf("read all models: %w", err)
 	}
@@ -176,7 +176,7 @@ func (l *Ledger) EachModel(ctx context.Context, fn func(*fold.Model)) ([]broker.
 
 func (l *Ledger) eachOf(ctx context.Context, from map[int32]int64, names []string, fn func(*fold.Model)) error {
 	var values *redis.SliceCmd
-	if _, err := l.placed(ctx, from, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key(hashModels), names...) }); err != nil {
+	if _, err := l.consistentAt(ctx, from, func(pipe redis.Pipeliner) { values = pipe.HMGet(ctx, l.key(hashModels), names...) }); err != nil {
 		return err
 	}
 	for i, v := range values.Val() {
@@ -191,10 +191,10 @@ func (l *Ledger) eachOf(ctx context.Context, from map[int32]int64, names []strin
 	return nil
 }
 
-// placed is like consistent, and returns the next offset of each partition at that moment.
+// consistentAt is like consistent, and returns the next offset of each partition at that moment.
 // It fails if one is less than in from. The check of the sum is not enough for that: an
 // older copy of Redis may have advanced in other partitions.
-func (l *Ledger) placed(ctx context.Context, from map[int32]int64, ask func(redis.Pipeliner)) (map[int32]int64, error) {
+func (l *Ledger) consistentAt(ctx context.Context, from map[int32]int64, ask func(redis.Pipeliner)) (map[int32]int64, error) {
 	var at *redis.MapStringStringCmd
 	err := l.consistent(ctx, func(pipe redis.Pipeliner) {
 		at = pipe.HGetAll(ctx, l.key("at"))

@@ -43,7 +43,7 @@ func TestOwnFactsThatAreNext(t *testing.T) {
 			b.parts[1] = c.read
 		}
 		for _, at := range c.own {
-			l.own.add(fold.Fact{Partition: 1, Offset: at})
+			l.ownFacts.add(fold.Fact{Partition: 1, Offset: at})
 		}
 		l.takeOwn(b)
 		var got []int64
@@ -54,8 +54,8 @@ func TestOwnFactsThatAreNext(t *testing.T) {
 				got = append(got, f.Offset)
 			}
 		}
-		if !slices.Equal(got, c.want) || next != c.next || l.own.any() {
-			t.Errorf("%s: the batch has %v and goes on at %d, want %v, %d; left are %t", name, got, next, c.want, c.next, l.own.any())
+		if !slices.Equal(got, c.want) || next != c.next || l.ownFacts.any() {
+			t.Errorf("%s: the batch has %v and goes on at %d, want %v, %d; left are %t", name, got, next, c.want, c.next, l.ownFacts.any())
 		}
 	}
 }
@@ -76,10 +76,10 @@ func TestWhatIsOffered(t *testing.T) {
 	} {
 		l, v := &Ledger{progress: newProgress()}, sound.Clone()
 		c.set(&v)
-		if l.offer(&v, broker.Position{Partition: 3, Offset: 7}); l.own.any() != c.want {
+		if l.offer(&v, broker.Position{Partition: 3, Offset: 7}); l.ownFacts.any() != c.want {
 			t.Errorf("%s: it is offered: %t", name, !c.want)
 		}
-		for _, f := range l.own.take() {
+		for _, f := range l.ownFacts.take() {
 			if got := fmt.Sprintf("%d %d %s %s %s", f.Partition, f.Offset, f.Recipe, f.Key, f.Run); got != "3 7 intent bot r" {
 				t.Errorf("%s: the fact is %s", name, got)
 			}

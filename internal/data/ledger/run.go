@@ -35,50 +35,50 @@ const (
 // of itself.
 var errForgotten = errors.New("redis has forgotten facts")
 
-// doubt ends a wait for facts early, because a reader has found that Redis may have lost
-// facts.
-type doubt struct {
-	mu     sync.Mutex
-	raised bool
-	wake   context.CancelFunc
+// recheck is a request to check Redis at once, because a reader has found that it may have
+// lost facts. The request ends a wait for new facts.
+type recheck struct {
+	mu        sync.Mutex
+	requested bool
+	wake      context.CancelFunc
 }
 
-func (d *doubt) raise() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.raised = true
-	if d.wake != nil {
-		d.wake()
+func (r *recheck) request() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.requested = true
+	if r.wake != nil {
+		r.wake()
 	}
 }
 
-// nudge ends a wait for facts without a doubt.
-func (d *doubt) nudge() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.wake != nil {
-		d.wake()
+// wakeUp ends a wait for facts without a request to check Redis.
+func (r *recheck) wakeUp() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.wake != nil {
+		r.wake()
 	}
 }
 
-// within returns a context that ends after a time, or when a doubt is raised.
-func (d *doubt) within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+// within returns a context that ends after a time, or when a check is requested.
+func (r *recheck) within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.wake = cancel
-	if d.raised {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wake = cancel
+	if r.requested {
 		cancel()
 	}
 	return ctx, cancel
 }
 
-func (d *doubt) take() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	raised := d.raised
-	d.raised = false
-	return raised
+func (r *recheck) take() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	requested := r.requested
+	r.requested = false
+	return requested
 }
 
 // run runs sessions until it is stopped. If Redis has forgotten facts, the next session
@@ -115,7 +115,7 @@ func (l *Ledger) run(ctx context.Context) {
 }
 
 func (l *Ledger) clear() {
-	for _, s := range l.shelves {
+	for _, s := range l.caches {
 		s.clear()
 	}
 	l.register.stale.Store(true)
@@ -123,7 +123,7 @@ func (l *Ledger) clear() {
 
 // session follows the facts from the offsets in Redis on, until an error.
 func (l *Ledger) session(ctx context.Context) error {
-	l.own.take() // own facts are read like all others
+	l.ownFacts.take() // own facts are read like all others
 	if err := l.begin(ctx); err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (l *Ledger) assigned(_ context.Context, at []broker.Position) ([]broker.Pos
 // follow folds new facts, and checks Redis from time to time.
 func (l *Ledger) follow(ctx context.Context, c *broker.Consumer) error {
 	ready, looked := false, time.Now()
-	convoy := l.convoy(c)
+	limit := l.limitPartitions(c)
 	for {
 		every := lookEvery
 		if ready {
@@ -209,10 +209,10 @@ func (l *Ledger) follow(ctx context.Context, c *broker.Consumer) error {
 		}
 		b.done()
 		idle := len(b.deliveries) == 0 && b.facts == 0
-		for _, partition := range convoy.relieve(l.progress.reached, idle) {
-			l.shelf(partition).clear()
+		for _, partition := range limit.resume(l.progress.reached, idle) {
+			l.cache(partition).clear()
 		}
-		if err == nil && (l.doubt.take() || idle || time.Since(looked) > every) {
+		if err == nil && (l.recheck.take() || idle || time.Since(looked) > every) {
 			looked = time.Now()
 			ready, err = l.look(ctx, c, ready)
 		}

@@ -23,7 +23,7 @@ func (l *Ledger) Live(ctx context.Context) ([]tidemill.Run, error) {
 	var all []tidemill.Run
 	members := make([]string, 0, len(live.Val()))
 	for _, value := range live.Val() {
-		members = append(members, behindWords(value, liveWords))
+		members = append(members, afterWords(value, liveWords))
 	}
 	makings, err := states[fold.Making](ctx, l, hashMakings, members)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// court writes the facts of one model like many judges and people that do not know the
+// modelWriter writes the facts of one model like many judges and people that do not know the
 // newest facts. Each sees the fold as it was some facts ago, writes a fact that follows from
 // it, and often writes it twice.
-type court struct {
+type modelWriter struct {
 	*rand.Rand
 	facts []fold.Fact
 	was   []fold.Model // states before each fact
@@ -24,20 +24,20 @@ type court struct {
 	keep  int
 }
 
-func newCourt(seed uint64) *court {
-	c := &court{Rand: rand.New(rand.NewPCG(seed, 6)), at: time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)}
+func newModelWriter(seed uint64) *modelWriter {
+	c := &modelWriter{Rand: rand.New(rand.NewPCG(seed, 6)), at: time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)}
 	c.keep = 2 + c.IntN(5)
 	return c
 }
 
-func (c *court) seen() fold.Model {
+func (c *modelWriter) seen() fold.Model {
 	if behind := c.IntN(8); behind > 0 && behind <= len(c.was) && c.IntN(2) == 0 {
 		return c.was[len(c.was)-behind]
 	}
 	return c.now
 }
 
-func (c *court) say(typ, run string, data any) {
+func (c *modelWriter) say(typ, run string, data any) {
 	text, err := json.Marshal(data)
 	if err != nil {
 		panic(err)
@@ -46,7 +46,7 @@ func (c *court) say(typ, run string, data any) {
 	c.put(fold.Fact{ID: fmt.Sprint("f", len(c.facts)), Type: typ, Run: run, At: c.at, By: []string{"", "ada"}[c.IntN(2)], Data: text})
 }
 
-func (c *court) put(f fold.Fact) {
+func (c *modelWriter) put(f fold.Fact) {
 	f.Partition, f.Model, f.Key, f.Recipe = 5, "m/k", "k", "r"
 	f.Offset = 0
 	if n := len(c.facts); n > 0 {
@@ -59,7 +59,7 @@ func (c *court) put(f fold.Fact) {
 
 // act writes one random fact. A run's number is also the time of its start. Runs start on
 // one of two partitions, so some starts are compared by offset and some by time.
-func (c *court) act() {
+func (c *modelWriter) act() {
 	m := c.seen()
 	switch n := c.IntN(20); {
 	case n < 5:
@@ -98,8 +98,8 @@ func copiedModel(m fold.Model) (c fold.Model) {
 	return c
 }
 
-// jury checks that the fold keeps the rules for models.
-type jury struct {
+// modelChecker checks that the fold keeps the rules for models.
+type modelChecker struct {
 	*testing.T
 	numbers map[string]int                // numbers of versions, by run
 	origins map[int]tidemill.Mark         // starts of runs, by number of the version
@@ -107,7 +107,7 @@ type jury struct {
 	judged  map[int]tidemill.VersionState // states after the gate's judgement
 }
 
-func (j *jury) watch(m *fold.Model, f fold.Fact) {
+func (j *modelChecker) watch(m *fold.Model, f fold.Fact) {
 	j.Helper()
 	before := copiedModel(*m)
 	v := m.Apply(f)
@@ -141,7 +141,7 @@ func text(m fold.Model) string {
 }
 
 // crown checks a change of the champion.
-func (j *jury) crown(m *fold.Model, before fold.Model, f fold.Fact) {
+func (j *modelChecker) crown(m *fold.Model, before fold.Model, f fold.Fact) {
 	j.Helper()
 	if m.Turn < before.Turn || m.Champion != before.Champion && m.Turn != before.Turn+1 {
 		j.Fatalf("%d: from turn %d to %d", f.Offset, before.Turn, m.Turn)
@@ -167,7 +167,7 @@ func (j *jury) crown(m *fold.Model, before fold.Model, f fold.Fact) {
 }
 
 // kept checks the versions that are kept.
-func (j *jury) kept(m *fold.Model) {
+func (j *modelChecker) kept(m *fold.Model) {
 	j.Helper()
 	sorted := slices.IsSortedFunc(m.Versions, func(a, b fold.Held) int { return a.Number - b.Number })
 	if !sorted || m.Champion != 0 && m.Find(m.Champion) == nil || m.Previous != 0 && m.Find(m.Previous) == nil {
@@ -186,11 +186,11 @@ func (j *jury) kept(m *fold.Model) {
 func TestModelsStayOne(t *testing.T) {
 	crowned := 0
 	for seed := range uint64(40) {
-		c := newCourt(seed)
+		c := newModelWriter(seed)
 		for range 200 {
 			c.act()
 		}
-		j := &jury{T: t, numbers: map[string]int{}, origins: map[int]tidemill.Mark{}, owed: map[string]bool{}, judged: map[int]tidemill.VersionState{}}
+		j := &modelChecker{T: t, numbers: map[string]int{}, origins: map[int]tidemill.Mark{}, owed: map[string]bool{}, judged: map[int]tidemill.VersionState{}}
 		var m fold.Model
 		for _, f := range c.facts {
 			j.watch(&m, f)
@@ -207,7 +207,7 @@ func TestModelsStayOne(t *testing.T) {
 
 // inBatches folds the facts in batches, and some facts twice. Between batches the state is
 // encoded and decoded.
-func (c *court) inBatches() string {
+func (c *modelWriter) inBatches() string {
 	var m fold.Model
 	for from := 0; from < len(c.facts); {
 		m = copiedModel(m)

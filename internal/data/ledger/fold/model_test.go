@@ -15,8 +15,8 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// saga is the result of folding a model's facts.
-type saga struct {
+// modelResult is the result of folding a model's facts.
+type modelResult struct {
 	Verdicts []string
 	Records  []any
 	Model    *fold.Model
@@ -73,8 +73,8 @@ func readModelFacts(t *testing.T, stream string) (all []fold.Fact) {
 	return all
 }
 
-func tellModel(facts []fold.Fact) saga {
-	out := saga{Model: &fold.Model{}}
+func tellModel(facts []fold.Fact) modelResult {
+	out := modelResult{Model: &fold.Model{}}
 	for _, f := range facts {
 		v := out.Model.Apply(f)
 		said := string(v.Result)

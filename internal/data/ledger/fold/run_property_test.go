@@ -12,10 +12,10 @@ import (
 	"tidemill.dev/internal/data/ledger/fold"
 )
 
-// troupe writes the facts of one recipe and key like many processes that do not know the
+// runWriter writes the facts of one recipe and key like many processes that do not know the
 // newest facts. Each sees the fold as it was some facts ago, writes a fact that follows from
 // it, and often writes it twice.
-type troupe struct {
+type runWriter struct {
 	*rand.Rand
 	facts []fold.Fact
 	was   []fold.Making // states before each fact
@@ -24,8 +24,8 @@ type troupe struct {
 	plan  tidemill.Plan
 }
 
-func newTroupe(seed uint64) *troupe {
-	t := &troupe{Rand: rand.New(rand.NewPCG(seed, 5)), at: time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC), plan: patient}
+func newRunWriter(seed uint64) *runWriter {
+	t := &runWriter{Rand: rand.New(rand.NewPCG(seed, 5)), at: time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC), plan: patient}
 	if t.IntN(3) == 0 {
 		t.plan.Dataset = "d"
 	}
@@ -33,7 +33,7 @@ func newTroupe(seed uint64) *troupe {
 }
 
 // seen returns the fold, often without the newest facts.
-func (t *troupe) seen() fold.Making {
+func (t *runWriter) seen() fold.Making {
 	if behind := t.IntN(8); behind > 0 && behind <= len(t.was) && t.IntN(2) == 0 {
 		return t.was[len(t.was)-behind]
 	}
@@ -41,7 +41,7 @@ func (t *troupe) seen() fold.Making {
 }
 
 // say puts a fact on the log. Its time is the writer's clock, which may be wrong.
-func (t *troupe) say(typ, run string, data any) {
+func (t *runWriter) say(typ, run string, data any) {
 	text, err := json.Marshal(data)
 	if err != nil {
 		panic(err)
@@ -50,7 +50,7 @@ func (t *troupe) say(typ, run string, data any) {
 	t.put(fold.Fact{Type: typ, Run: run, At: t.at.Add(time.Duration(t.IntN(10)-5) * time.Second), By: []string{"", "ada"}[t.IntN(2)], Data: text})
 }
 
-func (t *troupe) put(f fold.Fact) {
+func (t *runWriter) put(f fold.Fact) {
 	f.Partition, f.Offset, f.Recipe, f.Key = 3, int64(len(t.facts))*int64(1+len(t.facts)%3), "r", "k" // facts of other keys are in between
 	if n := len(t.facts); n > 0 && f.Offset <= t.facts[n-1].Offset {
 		f.Offset = t.facts[n-1].Offset + 1
@@ -61,7 +61,7 @@ func (t *troupe) put(f fold.Fact) {
 }
 
 // act writes one random fact.
-func (t *troupe) act() {
+func (t *runWriter) act() {
 	m := t.seen()
 	run := fmt.Sprint("run-", t.IntN(40))
 	live, waiting := m.Live, m.Waiting
@@ -110,8 +110,8 @@ func copied(m fold.Making) (c fold.Making) {
 	return c
 }
 
-// auditor checks that the fold keeps the rules for runs.
-type auditor struct {
+// runChecker checks that the fold keeps the rules for runs.
+type runChecker struct {
 	*testing.T
 	runOf    map[tidemill.Cause]string
 	causes   map[string]int
@@ -121,11 +121,11 @@ type auditor struct {
 	gone     map[string]bool   // data of the facts that ended the key
 }
 
-func newAuditor(t *testing.T) *auditor {
-	return &auditor{T: t, runOf: map[tidemill.Cause]string{}, causes: map[string]int{}, newest: map[string]int64{}, attempts: map[string]int{}, ended: map[string]string{}, gone: map[string]bool{}}
+func newRunChecker(t *testing.T) *runChecker {
+	return &runChecker{T: t, runOf: map[tidemill.Cause]string{}, causes: map[string]int{}, newest: map[string]int64{}, attempts: map[string]int{}, ended: map[string]string{}, gone: map[string]bool{}}
 }
 
-func (a *auditor) watch(m *fold.Making, f fold.Fact) {
+func (a *runChecker) watch(m *fold.Making, f fold.Fact) {
 	a.Helper()
 	before := written(a.T, m)
 	wasSeen := int64(-1)
@@ -162,7 +162,7 @@ func (a *auditor) watch(m *fold.Making, f fold.Fact) {
 	}
 }
 
-func (a *auditor) accepted(m *fold.Making, f fold.Fact, v fold.Verdict, wasSeen int64) {
+func (a *runChecker) accepted(m *fold.Making, f fold.Fact, v fold.Verdict, wasSeen int64) {
 	a.Helper()
 	switch f.Type {
 	case tidemill.TypeRunRequested:
@@ -212,7 +212,7 @@ func (a *auditor) accepted(m *fold.Making, f fold.Fact, v fold.Verdict, wasSeen 
 }
 
 // forgotten checks the end of a key: no run waits, and a live run is to end.
-func (a *auditor) forgotten(m *fold.Making, f fold.Fact, v fold.Verdict) {
+func (a *runChecker) forgotten(m *fold.Making, f fold.Fact, v fold.Verdict) {
 	a.Helper()
 	if m.Waiting != nil || len(m.Ended) > 0 || !m.Gone || m.Live != nil && (m.Live.State == tidemill.RunResting || m.Live.Cancel == nil) {
 		a.Fatalf("%d: the key has gone, and there is %s", f.Offset, written(a.T, m))
@@ -228,7 +228,7 @@ func (a *auditor) forgotten(m *fold.Making, f fold.Fact, v fold.Verdict) {
 	}
 }
 
-func (a *auditor) end(m *fold.Making, f fold.Fact, r *tidemill.Run) {
+func (a *runChecker) end(m *fold.Making, f fold.Fact, r *tidemill.Run) {
 	a.Helper()
 	if a.ended[r.ID] != "" {
 		a.Fatalf("%d: %s ends again", f.Offset, r.ID)
@@ -266,11 +266,11 @@ func TestAnyFacts(t *testing.T) {
 	t.Parallel()
 	ended, states := 0, map[tidemill.RunState]int{}
 	for seed := range uint64(20) {
-		crowd := newTroupe(seed)
+		crowd := newRunWriter(seed)
 		for range 250 {
 			crowd.act()
 		}
-		a := newAuditor(t)
+		a := newRunChecker(t)
 		var m fold.Making
 		for _, f := range crowd.facts {
 			a.watch(&m, f)
@@ -298,7 +298,7 @@ func TestAnyFacts(t *testing.T) {
 func TestAnyBatching(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(15) {
-		crowd := newTroupe(seed)
+		crowd := newRunWriter(seed)
 		for range 200 {
 			crowd.act()
 		}
@@ -339,7 +339,7 @@ func TestAnyBatching(t *testing.T) {
 func TestNoRunIsStuck(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(15) {
-		crowd := newTroupe(seed)
+		crowd := newRunWriter(seed)
 		for range 1 + seed%80 {
 			crowd.act()
 		}
@@ -367,7 +367,7 @@ func TestNoRunIsStuck(t *testing.T) {
 
 // Hostile data breaks no rule.
 func FuzzMaking(f *testing.F) {
-	crowd := newTroupe(1)
+	crowd := newRunWriter(1)
 	for range 60 {
 		crowd.act()
 	}
@@ -378,7 +378,7 @@ func FuzzMaking(f *testing.F) {
 		f.Add(tidemill.TypeRunRequested, "run-1", s, byte(1))
 	}
 	f.Fuzz(func(t *testing.T, typ, run, data string, seed byte) {
-		crowd := newTroupe(uint64(seed))
+		crowd := newRunWriter(uint64(seed))
 		for range seed {
 			crowd.act()
 		}
