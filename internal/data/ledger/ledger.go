@@ -144,14 +144,14 @@ func newMetrics(r prometheus.Registerer, status func() Status) (*metrics, error)
 		facts: prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemill_ledger_facts_total",
 			Help: "Facts that this process has folded into Redis."}),
 		illegible: prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemill_ledger_illegible_facts_total",
-			Help: "Facts that could not be read and were passed over."}),
+			Help: "Facts that could not be read and were skipped."}),
 		refills: prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemill_ledger_refills_total",
-			Help: "Times that Redis was found to have forgotten facts and was filled in again."}),
+			Help: "Times that Redis had forgotten facts and was filled again."}),
 		batches: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tidemill_ledger_batch_seconds",
 			Help:    "How long it took to fold a batch of facts into Redis.",
 			Buckets: []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}}),
 		behind: prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tidemill_ledger_behind_facts",
-			Help: "Facts that are to be folded in before anything may be decided; 0 once it has caught up."},
+			Help: "Facts that the ledger has yet to fold in before it allows decisions; 0 once it has caught up."},
 			func() float64 { return float64(status().Behind) }),
 	}
 	if r == nil {

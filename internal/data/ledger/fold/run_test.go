@@ -199,7 +199,7 @@ func TestWhenARunIsDue(t *testing.T) {
 }
 
 // Failures of the command are limited by the plan. Losses are not the command's fault, and
-// have a limit of their number.
+// are limited separately.
 func TestFailuresAndLosses(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
