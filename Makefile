@@ -56,7 +56,7 @@ lint: ## run gofmt, go vet and staticcheck, and check for plain English
 	bin/staticcheck -tags real,torch,slow ./...
 	set -e; for rig in $(RIGS); do echo "in $$rig:"; (cd $$rig && export GOWORK=off && $(GO) vet -tags real,cluster ./... && $(CURDIR)/bin/staticcheck -tags real,cluster ./...); done
 	$(GO) test ./.ci/prose
-	$(GO) run ./.ci/prose -limit 15
+	$(GO) run ./.ci/prose
 	cd e2e/cluster && GOWORK=off CGO_ENABLED=0 $(GO) vet -trimpath . ./internal/... ./pause ./probe
 
 tidy: ## bring go.mod and go.sum of the product and of the rigs up to date
