@@ -13,7 +13,7 @@ FUZZTIME ?= 60s
 IMAGE   ?= dev.local/tidemill:v1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-all lint tidy test-real test-examples bench bench-smoke loadtest chaos soak soak-scorers crash fuzz build image onnxruntime clean cluster test-cluster bench-cluster
+.PHONY: help demo up test test-all lint tidy test-real test-examples bench bench-smoke loadtest chaos soak soak-scorers crash fuzz build image man onnxruntime clean cluster test-cluster bench-cluster
 
 # Rigs are modules of their own, so that their dependencies stay out of the product.
 RIGS    := loadtest image e2e/kube
@@ -126,6 +126,9 @@ onnxruntime: ## fetch ONNX Runtime next to bin/tidemill, for models that the bui
 	@mkdir -p bin
 	@library=$$(./.ci/onnxruntime-install) && cp $$library bin/libonnxruntime.so.part && mv bin/libonnxruntime.so.part bin/libonnxruntime.so && \
 	  echo "bin/tidemill finds bin/libonnxruntime.so; for others: export TIDEMILL_ONNXRUNTIME=$$library"
+
+man: ## write the man pages of all commands into bin/man
+	@rm -rf bin/man && $(GO) run ./internal/cli/man bin/man/man1
 
 clean: ## remove what was built here
 	rm -rf bin

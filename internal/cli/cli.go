@@ -210,6 +210,11 @@ func newRoot(s *session, call []string, perform performer) *cobra.Command {
 			grow(root, &n.commands[i], n.id, s, perform)
 		}
 	}
+	for _, c := range root.Commands() {
+		if singular, plural := strings.CutSuffix(c.Name(), "s"); plural && c.HasSubCommands() {
+			c.Aliases = append(c.Aliases, singular) // tidemill run show is tidemill runs show
+		}
+	}
 	return root
 }
 
@@ -616,4 +621,9 @@ func screenOf(w io.Writer, getenv func(string) string) screen {
 	}
 	s.colours = getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 	return s
+}
+
+// Tree returns all commands, for documentation. They cannot be run.
+func Tree() *cobra.Command {
+	return newRoot(&session{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, getenv: func(string) string { return "" }}, nil, nil)
 }
